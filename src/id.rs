@@ -1,0 +1,126 @@
+//! Identity by content: BLAKE3 digests, and ids made of them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A BLAKE3 digest as 64 lower-case hexadecimal digits.
+///
+/// A file is known by the digest of its bytes; a task by its query, files and checks; a trajectory
+/// by task, teacher, sampling parameters and sample number. Equal work has an equal id.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(String);
+
+/// The string was not 64 lower-case hexadecimal digits.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not a BLAKE3 digest (64 lower-case hexadecimal digits)")]
+pub struct BadDigest(String);
+
+impl Digest {
+    /// Digest of bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(blake3::hash(bytes).to_hex().to_string())
+    }
+
+    /// Digest of a value's canonical JSON (object keys sorted, no white space).
+    pub fn of_json<T: Serialize>(value: &T) -> Self {
+        // Serialising our own types to a JSON value fails only for maps with keys that are not
+        // strings, which none of them has.
+        let value = serde_json::to_value(value).unwrap_or_default();
+        let mut text = String::new();
+        write_canonical(&value, &mut text);
+        Self::of_bytes(text.as_bytes())
+    }
+
+    /// All 64 digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first 12 digits: enough to tell items of one run apart when printed.
+    pub fn short(&self) -> &str {
+        &self.0[..12]
+    }
+
+    /// The first eight bytes as a number: a seed that depends on nothing but the content.
+    pub fn seed(&self) -> u64 {
+        u64::from_str_radix(&self.0[..16], 16).unwrap_or_default()
+    }
+}
+
+fn write_canonical(value: &serde_json::Value, out: &mut String) {
+    use serde_json::Value;
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort();
+            out.push('{');
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::String(key.clone()).to_string());
+                out.push(':');
+                write_canonical(&map[key], out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        other => out.push_str(&other.to_string()),
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = BadDigest;
+
+    fn try_from(text: String) -> Result<Self, BadDigest> {
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if text.len() == 64 && text.bytes().all(hex) { Ok(Self(text)) } else { Err(BadDigest(text)) }
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn json_digest_ignores_key_order() {
+        assert_eq!(
+            Digest::of_json(&json!({"a": 1, "b": [true, null]})),
+            Digest::of_json(&json!({"b": [true, null], "a": 1})),
+        );
+        assert_ne!(Digest::of_json(&json!({"a": 1})), Digest::of_json(&json!({"a": 2})));
+    }
+
+    #[test]
+    fn bad_digests_are_refused() {
+        for text in ["", "abc", &"A".repeat(64), &"g".repeat(64), &"é".repeat(32)] {
+            assert!(Digest::try_from(text.to_owned()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Core of pybench: what several stages need.
+//!
+//! `task` and `trajectory` hold the data that flows; `interpreter` runs model-written Python in a
+//! sandbox; `llm` talks to teachers; `agent` is the ReAct loop between the two; `grade` decides;
+//! `run` keeps all of it in a folder that survives a `kill -9`.
+
+pub mod agent;
+pub mod grade;
+pub mod id;
+pub mod interpreter;
+pub mod llm;
+pub mod run;
+pub mod task;
+pub mod trajectory;

@@ -1,0 +1,126 @@
+//! Teachers: one trait for chat completion, with prices and classified errors.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::task::Task;
+use crate::trajectory::{Message, Sampling, Usage};
+
+/// One request for a reply.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatRequest<'a> {
+    /// The task; the expert needs it, an endpoint never sees it.
+    pub task: &'a Task,
+    /// Sample number.
+    pub sample: u32,
+    /// The conversation so far.
+    pub messages: &'a [Message],
+    /// Sampling parameters.
+    pub sampling: &'a Sampling,
+    /// Sequences at which the reply ends.
+    pub stop: &'a [String],
+}
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Reply {
+    /// The text.
+    pub content: String,
+    /// Tokens as the endpoint counted them (zero for the expert).
+    pub usage: Usage,
+    /// Whether the reply was cut at `max_tokens`.
+    pub truncated: bool,
+    /// Expert only: the fault that this reply carries on purpose.
+    #[serde(default)]
+    pub fault: Option<String>,
+}
+
+/// Why a reply could not be had. None of these is a verdict on the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TeacherError {
+    /// 429; with the server's `Retry-After`.
+    #[error("rate limited by the endpoint")]
+    RateLimited {
+        /// The server's word on when to come again.
+        retry_after: Option<Duration>,
+    },
+    /// 5xx, with its status.
+    #[error("the endpoint failed with status {0}")]
+    Server(u16),
+    /// No answer in time.
+    #[error("the endpoint did not answer in time")]
+    Timeout,
+    /// The connection failed.
+    #[error("the endpoint could not be reached: {0}")]
+    Connection(String),
+    /// The answer was not what the protocol promises (broken JSON, no choices, not UTF-8).
+    #[error("the endpoint's answer could not be read: {0}")]
+    Malformed(String),
+    /// The answer was larger than is read.
+    #[error("the endpoint's answer exceeds {0} bytes")]
+    TooLarge(u64),
+    /// 401, 403: key missing or refused. Never retried.
+    #[error("the endpoint refused the key: {0}")]
+    Unauthorized(String),
+    /// 400, 404, 422 and the like. Never retried.
+    #[error("the endpoint refused the request: {0}")]
+    Rejected(String),
+    /// No such script (expert only): a bug of ours.
+    #[error("the expert has no reply: {0}")]
+    NoScript(String),
+}
+
+impl TeacherError {
+    /// Whether the same request may succeed later.
+    pub fn retryable(&self) -> bool {
+        !matches!(self, Self::Unauthorized(_) | Self::Rejected(_) | Self::NoScript(_))
+    }
+
+    /// A short name for counting: `rate_limited`, `server`, `timeout`, …
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Server(_) => "server",
+            Self::Timeout => "timeout",
+            Self::Connection(_) => "connection",
+            Self::Malformed(_) => "malformed",
+            Self::TooLarge(_) => "too_large",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::Rejected(_) => "rejected",
+            Self::NoScript(_) => "no_script",
+        }
+    }
+}
+
+/// Price of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// US dollars per million prompt tokens.
+    pub prompt: f64,
+    /// US dollars per million completion tokens.
+    pub completion: f64,
+}
+
+impl Price {
+    /// Cost in millionths of a dollar, rounded up.
+    pub fn micro_usd(&self, usage: Usage) -> u64 {
+        let cost = self.prompt * usage.prompt_tokens as f64
+            + self.completion * usage.completion_tokens as f64;
+        cost.ceil() as u64
+    }
+}
+
+/// Writes the next assistant message. One call is one attempt: no hidden retries.
+#[async_trait]
+pub trait Teacher: Send + Sync {
+    /// Name that enters ids and rows: `expert`, `openai:gpt-4o`.
+    fn name(&self) -> &str;
+
+    /// What tokens cost; `None` when they cost nothing.
+    fn price(&self) -> Option<Price>;
+
+    /// One attempt at a reply.
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError>;
+}

@@ -1,0 +1,339 @@
+//! Recipes: one TOML file describes a run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::interpreter::Limits;
+use crate::llm::Price;
+use crate::task::{Category, FileKind, Language};
+use crate::trajectory::Sampling;
+
+/// What a run is asked to do. Frozen into the run folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Name of the run folder unless `--run` gives another; letters, digits, `-` and `_`.
+    pub name: String,
+    /// Seed of every choice.
+    #[serde(default)]
+    pub seed: u64,
+    /// Where files come from.
+    pub crawl: Crawl,
+    /// Which tasks are written.
+    pub query: Query,
+    /// Who solves them.
+    pub teacher: TeacherChoice,
+    /// How.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// What may be spent.
+    #[serde(default)]
+    pub budget: Budget,
+    /// The sandbox.
+    #[serde(default)]
+    pub interpreter: InterpreterChoice,
+    /// Which filters decide.
+    #[serde(default)]
+    pub grade: Grade,
+    /// How shards are written.
+    #[serde(default)]
+    pub shard: Shard,
+}
+
+/// Where files come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Crawl {
+    /// In order; a file that two sources have is kept for the first.
+    pub sources: Vec<SourceChoice>,
+    /// Sources used when none of `sources` gave a file (no network).
+    #[serde(default)]
+    pub fallback: Vec<SourceChoice>,
+    /// Largest single file, MiB.
+    #[serde(default = "Crawl::default_file_mib")]
+    pub file_mib: u64,
+    /// All files together, MiB.
+    #[serde(default = "Crawl::default_total_mib")]
+    pub total_mib: u64,
+    /// Files kept per type; types not named have `default_quota`.
+    #[serde(default)]
+    pub quota: BTreeMap<FileKind, usize>,
+    /// Files kept of each type that `quota` does not name.
+    #[serde(default = "Crawl::default_quota")]
+    pub default_quota: usize,
+}
+
+impl Crawl {
+    fn default_file_mib() -> u64 {
+        32
+    }
+    fn default_total_mib() -> u64 {
+        1024
+    }
+    fn default_quota() -> usize {
+        100
+    }
+}
+
+/// One source of files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "source", rename_all = "lowercase", deny_unknown_fields)]
+pub enum SourceChoice {
+    /// A folder on this machine.
+    Local {
+        /// The folder; relative to the recipe's project root.
+        path: PathBuf,
+        /// Patterns to leave out, as in `.gitignore`.
+        #[serde(default)]
+        ignore: Vec<String>,
+        /// Licence of its files, where known.
+        #[serde(default)]
+        licence: Option<String>,
+    },
+    /// A list of URLs.
+    Http {
+        /// What to get.
+        urls: Vec<String>,
+        /// Licence of these files, where known.
+        #[serde(default)]
+        licence: Option<String>,
+    },
+    /// Data files inside sdists and wheels of named packages. Archives are opened, never built.
+    Pypi {
+        /// `name==version`, each optionally `[sdist]`: `"mutagen==1.47.0"`.
+        packages: Vec<PypiPackage>,
+    },
+}
+
+/// One package of the `pypi` source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PypiPackage {
+    /// `name==version`.
+    pub requirement: String,
+    /// Wheel or source distribution.
+    #[serde(default)]
+    pub archive: PypiArchive,
+    /// SHA-256 of that archive, 64 hexadecimal digits.
+    pub sha256: String,
+    /// Globs of members to take; empty takes every member of a known type.
+    #[serde(default)]
+    pub include: Vec<String>,
+}
+
+/// Which archive of a package.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum PypiArchive {
+    #[default]
+    Wheel,
+    Sdist,
+}
+
+/// Which tasks are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Query {
+    /// Tasks to write.
+    pub tasks: usize,
+    /// Largest share of the tasks that one template may have, above 0 to 1.
+    #[serde(default = "Query::default_share")]
+    pub template_share: f64,
+    /// Share of each language; they add up to 1.
+    #[serde(default = "Query::default_languages")]
+    pub languages: BTreeMap<Language, f64>,
+    /// Categories to use; empty uses all.
+    #[serde(default)]
+    pub categories: Vec<Category>,
+    /// Keywords to use; empty uses all.
+    #[serde(default)]
+    pub keywords: Vec<String>,
+}
+
+impl Query {
+    fn default_share() -> f64 {
+        0.1
+    }
+    fn default_languages() -> BTreeMap<Language, f64> {
+        BTreeMap::from([(Language::En, 0.6), (Language::Zh, 0.4)])
+    }
+}
+
+/// Who solves the tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum TeacherChoice {
+    /// The library's own solutions: deterministic, no network, no key.
+    Expert {
+        /// Share of samples that go wrong on purpose, 0 to 1.
+        #[serde(default)]
+        faults: f64,
+    },
+    /// Any endpoint that speaks OpenAI's chat completions.
+    Openai {
+        /// Model name as the endpoint knows it.
+        model: String,
+        /// For instance `https://api.openai.com/v1`.
+        base_url: String,
+        /// Name of the environment variable that holds the key; without it no key is sent.
+        #[serde(default)]
+        key_env: Option<String>,
+        /// Extra headers; a value `$NAME` is read from the environment.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+        /// Price of the model; required when `budget.usd` is set and the price table lacks it.
+        #[serde(default)]
+        price: Option<Price>,
+        /// Seconds to wait for an answer.
+        #[serde(default = "default_endpoint_timeout")]
+        timeout_seconds: u64,
+    },
+}
+
+fn default_endpoint_timeout() -> u64 {
+    120
+}
+
+/// How tasks are solved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rollout {
+    /// Samples per task.
+    pub samples: u32,
+    /// Message format.
+    pub format: FormatChoice,
+    /// Most turns of one trajectory.
+    pub max_turns: u32,
+    /// Sampling parameters.
+    pub sampling: Sampling,
+    /// Trajectories at a time; 0 is one per core.
+    pub concurrency: usize,
+    /// Attempts at a unit before it counts as failed.
+    pub attempts: u32,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self {
+            samples: 1,
+            format: FormatChoice::Pybench,
+            max_turns: 10,
+            sampling: Sampling::default(),
+            concurrency: 0,
+            attempts: 4,
+        }
+    }
+}
+
+/// Message formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FormatChoice {
+    /// PyBench's prompt mode.
+    Pybench,
+}
+
+/// What may be spent. Absent is unlimited, except that an endpoint with a price needs `usd`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Budget {
+    /// US dollars.
+    pub usd: Option<f64>,
+    /// Tokens, prompt and completion.
+    pub tokens: Option<u64>,
+    /// Minutes of the whole run, over all restarts.
+    pub minutes: Option<f64>,
+}
+
+/// The sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterpreterChoice {
+    /// Tier of isolation.
+    pub tier: Tier,
+    /// Bounds of a session.
+    pub limits: Limits,
+    /// A local folder of wheels from which cells may `pip install`.
+    pub wheelhouse: Option<PathBuf>,
+}
+
+impl Default for InterpreterChoice {
+    fn default() -> Self {
+        Self { tier: Tier::Bwrap, limits: Limits::default(), wheelhouse: None }
+    }
+}
+
+/// Tiers of isolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// bubblewrap.
+    Bwrap,
+}
+
+/// Which filters decide, in this order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Grade {
+    /// The filters.
+    pub filters: Vec<Filter>,
+    /// Accepted rows below which the run counts as incomplete.
+    pub at_least: usize,
+}
+
+impl Default for Grade {
+    fn default() -> Self {
+        use Filter::*;
+        Self { filters: vec![Format, Finished, Outputs, Check, Consistent, Duplicate], at_least: 0 }
+    }
+}
+
+/// The filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// Every reply follows the message format.
+    Format,
+    /// The model said that it is finished.
+    Finished,
+    /// Every output file asked for exists, is regular, is not empty and can be opened as its type.
+    Outputs,
+    /// The task's checks hold.
+    Check,
+    /// Numbers in the answer occur in the observations or the query.
+    Consistent,
+    /// No earlier accepted trajectory is the same.
+    Duplicate,
+}
+
+/// How shards are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shard {
+    /// Share of rows in the test split, 0 to below 1.
+    pub test_fraction: f64,
+    /// Templates held out of training altogether.
+    pub held_out_templates: usize,
+    /// Most rows of one shard.
+    pub shard_rows: usize,
+    /// Most rows of one row group.
+    pub row_group_rows: usize,
+    /// zstd level.
+    pub zstd_level: i32,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            test_fraction: 0.15,
+            held_out_templates: 3,
+            shard_rows: 10_000,
+            row_group_rows: 100,
+            zstd_level: 9,
+        }
+    }
+}
