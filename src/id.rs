@@ -87,7 +87,11 @@ impl TryFrom<String> for Digest {
 
     fn try_from(text: String) -> Result<Self, BadDigest> {
         let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if text.len() == 64 && text.bytes().all(hex) { Ok(Self(text)) } else { Err(BadDigest(text)) }
+        if text.len() == 64 && text.bytes().all(hex) {
+            Ok(Self(text))
+        } else {
+            Err(BadDigest(text))
+        }
     }
 }
 
@@ -114,7 +118,10 @@ mod tests {
             Digest::of_json(&json!({"a": 1, "b": [true, null]})),
             Digest::of_json(&json!({"b": [true, null], "a": 1})),
         );
-        assert_ne!(Digest::of_json(&json!({"a": 1})), Digest::of_json(&json!({"a": 2})));
+        assert_ne!(
+            Digest::of_json(&json!({"a": 1})),
+            Digest::of_json(&json!({"a": 2}))
+        );
     }
 
     #[test]

@@ -46,8 +46,8 @@ impl FileKind {
     pub const ALL: [Self; 24] = {
         use FileKind::*;
         [
-            Csv, Tsv, Xlsx, Json, Jsonl, Parquet, Sqlite, Txt, Md, Html, Pdf, Docx, Ipynb, Png, Jpeg,
-            Gif, Webp, Bmp, Svg, Wav, Mp3, Flac, Ogg, Mp4,
+            Csv, Tsv, Xlsx, Json, Jsonl, Parquet, Sqlite, Txt, Md, Html, Pdf, Docx, Ipynb, Png,
+            Jpeg, Gif, Webp, Bmp, Svg, Wav, Mp3, Flac, Ogg, Mp4,
         ]
     };
 

@@ -29,7 +29,10 @@ pub struct Message {
 impl Message {
     /// A message of that role.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Self { role, content: content.into() }
+        Self {
+            role,
+            content: content.into(),
+        }
     }
 }
 
@@ -47,14 +50,16 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.2, top_p: 0.85, max_tokens: 1000 }
+        Self {
+            temperature: 0.2,
+            top_p: 0.85,
+            max_tokens: 1000,
+        }
     }
 }
 
 /// Tokens of one call or of many.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
     /// Tokens read.
@@ -148,7 +153,11 @@ impl Trajectory {
 
     /// The last assistant message: the answer.
     pub fn answer(&self) -> &str {
-        let last = self.messages.iter().rev().find(|m| m.role == Role::Assistant);
+        let last = self
+            .messages
+            .iter()
+            .rev()
+            .find(|m| m.role == Role::Assistant);
         last.map_or("", |m| &m.content)
     }
 

@@ -74,7 +74,10 @@ pub enum TeacherError {
 impl TeacherError {
     /// Whether the same request may succeed later.
     pub fn retryable(&self) -> bool {
-        !matches!(self, Self::Unauthorized(_) | Self::Rejected(_) | Self::NoScript(_))
+        !matches!(
+            self,
+            Self::Unauthorized(_) | Self::Rejected(_) | Self::NoScript(_)
+        )
     }
 
     /// A short name for counting: `rate_limited`, `server`, `timeout`, …
@@ -94,7 +97,16 @@ impl TeacherError {
 }
 
 /// Price of a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// US dollars per million prompt tokens.

@@ -37,7 +37,12 @@ impl RunFolder {
         freeze_recipe(root, recipe)?;
         let journal = Journal::open(&root.join("journal.sqlite"))?;
         let store = ContentStore::open(&root.join("files"))?;
-        Ok(Self { root: root.to_owned(), journal, store, _lock: lock })
+        Ok(Self {
+            root: root.to_owned(),
+            journal,
+            store,
+            _lock: lock,
+        })
     }
 
     /// The folder.
@@ -83,7 +88,10 @@ fn freeze_recipe(root: &Path, recipe: &str) -> Result<(), RunError> {
 fn line_difference(frozen: &str, now: &str) -> String {
     let only_in = |a: &str, b: &str, mark: char| -> String {
         let other: std::collections::HashSet<_> = b.lines().collect();
-        a.lines().filter(|l| !other.contains(l)).map(|l| format!("  {mark} {l}\n")).collect()
+        a.lines()
+            .filter(|l| !other.contains(l))
+            .map(|l| format!("  {mark} {l}\n"))
+            .collect()
     };
     only_in(frozen, now, '-') + &only_in(now, frozen, '+')
 }
@@ -110,7 +118,9 @@ impl ContentStore {
     /// Open (or make) a store.
     pub fn open(root: &Path) -> Result<Self, RunError> {
         fs::create_dir_all(root).map_err(RunError::io(root.display().to_string()))?;
-        Ok(Self { root: root.to_owned() })
+        Ok(Self {
+            root: root.to_owned(),
+        })
     }
 
     /// Where the bytes of that digest lie, whether they are there or not.

@@ -113,8 +113,13 @@ impl Journal {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
         connection.execute_batch(SCHEMA)?;
-        connection.execute("UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'", [])?;
-        Ok(Self { connection: Mutex::new(connection) })
+        connection.execute(
+            "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'",
+            [],
+        )?;
+        Ok(Self {
+            connection: Mutex::new(connection),
+        })
     }
 
     /// Open an existing journal to look at it, while another process may be writing.
@@ -122,12 +127,16 @@ impl Journal {
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
-        Ok(Self { connection: Mutex::new(connection) })
+        Ok(Self {
+            connection: Mutex::new(connection),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
         // A panic while holding the lock leaves no half-done statement: SQLite rolls it back.
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     // --- units -------------------------------------------------------------------------------
@@ -187,7 +196,9 @@ impl Journal {
     pub fn outputs<T: serde::de::DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, RunError> {
         let units = self.units(stage)?;
         let outputs = units.into_iter().filter_map(|unit| unit.output);
-        Ok(outputs.map(serde_json::from_value).collect::<Result<_, _>>()?)
+        Ok(outputs
+            .map(serde_json::from_value)
+            .collect::<Result<_, _>>()?)
     }
 
     /// Take a pending unit for `seconds`; `false` when it is done, failed, or leased to another.
@@ -202,7 +213,8 @@ impl Journal {
 
     /// Give every lease of a stage back: the holder is known to be dead (it held the run folder).
     pub fn clear_leases(&self, stage: &str) -> Result<(), RunError> {
-        self.lock().execute("UPDATE unit SET lease_until = 0 WHERE stage = ?1", [stage])?;
+        self.lock()
+            .execute("UPDATE unit SET lease_until = 0 WHERE stage = ?1", [stage])?;
         Ok(())
     }
 
@@ -217,7 +229,13 @@ impl Journal {
     }
 
     /// Record a failure; `last` makes it final, otherwise the unit goes back to pending.
-    pub fn fail(&self, stage: &str, item: &str, failure: &Failure, last: bool) -> Result<(), RunError> {
+    pub fn fail(
+        &self,
+        stage: &str,
+        item: &str,
+        failure: &Failure,
+        last: bool,
+    ) -> Result<(), RunError> {
         let state = if last { "failed" } else { "pending" };
         self.lock().execute(
             "UPDATE unit SET state = ?3, failure = ?4, lease_until = 0
@@ -259,7 +277,9 @@ impl Journal {
                 Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?))
             })
             .optional()?;
-        let Some((state, reply)) = row else { return Ok(None) };
+        let Some((state, reply)) = row else {
+            return Ok(None);
+        };
         Ok(Some(Call {
             state: serde_json::from_value(Value::String(state))?,
             reply: reply.as_deref().map(serde_json::from_str).transpose()?,
@@ -278,7 +298,12 @@ impl Journal {
             ))),
             _ => Ok(()),
         };
-        over("millionths of a dollar", spent.micro_usd, most.micro_usd, cap.micro_usd)?;
+        over(
+            "millionths of a dollar",
+            spent.micro_usd,
+            most.micro_usd,
+            cap.micro_usd,
+        )?;
         over("tokens", spent.tokens, most.tokens, cap.tokens)?;
         transaction
             .execute(
@@ -301,7 +326,10 @@ impl Journal {
 
     /// The call failed in a way that is surely not charged (refused connection, 4xx, 429): forget it.
     pub fn release(&self, id: &str) -> Result<(), RunError> {
-        self.lock().execute("DELETE FROM call WHERE id = ?1 AND state = 'in_flight'", [id])?;
+        self.lock().execute(
+            "DELETE FROM call WHERE id = ?1 AND state = 'in_flight'",
+            [id],
+        )?;
         Ok(())
     }
 
@@ -333,21 +361,26 @@ impl Journal {
     /// The steps of a trajectory, in order.
     pub fn events(&self, trajectory: &str) -> Result<Vec<Event>, RunError> {
         let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT position, payload FROM event WHERE trajectory = ?1 ORDER BY position")?;
+        let mut statement = connection.prepare(
+            "SELECT position, payload FROM event WHERE trajectory = ?1 ORDER BY position",
+        )?;
         let rows = statement.query_map([trajectory], |row| {
             Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?))
         })?;
         rows.map(|row| {
             let (position, payload) = row?;
-            Ok(Event { position, payload: serde_json::from_str(&payload)? })
+            Ok(Event {
+                position,
+                payload: serde_json::from_str(&payload)?,
+            })
         })
         .collect()
     }
 
     /// Forget the steps of a trajectory: it starts anew.
     pub fn clear_events(&self, trajectory: &str) -> Result<(), RunError> {
-        self.lock().execute("DELETE FROM event WHERE trajectory = ?1", [trajectory])?;
+        self.lock()
+            .execute("DELETE FROM event WHERE trajectory = ?1", [trajectory])?;
         Ok(())
     }
 
@@ -367,7 +400,9 @@ impl Journal {
     pub fn fact(&self, key: &str) -> Result<Option<Value>, RunError> {
         let text: Option<String> = self
             .lock()
-            .query_row("SELECT value FROM fact WHERE key = ?1", [key], |row| row.get(0))
+            .query_row("SELECT value FROM fact WHERE key = ?1", [key], |row| {
+                row.get(0)
+            })
             .optional()?;
         Ok(text.as_deref().map(serde_json::from_str).transpose()?)
     }

@@ -263,7 +263,11 @@ pub struct InterpreterChoice {
 
 impl Default for InterpreterChoice {
     fn default() -> Self {
-        Self { tier: Tier::Bwrap, limits: Limits::default(), wheelhouse: None }
+        Self {
+            tier: Tier::Bwrap,
+            limits: Limits::default(),
+            wheelhouse: None,
+        }
     }
 }
 
@@ -288,7 +292,10 @@ pub struct Grade {
 impl Default for Grade {
     fn default() -> Self {
         use Filter::*;
-        Self { filters: vec![Format, Finished, Outputs, Check, Consistent, Duplicate], at_least: 0 }
+        Self {
+            filters: vec![Format, Finished, Outputs, Check, Consistent, Duplicate],
+            at_least: 0,
+        }
     }
 }
 
