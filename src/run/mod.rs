@@ -1,9 +1,12 @@
 //! A run: its recipe, its folder, its journal, and the executor that does its work.
 
+pub mod cli;
 mod error;
 mod executor;
 mod folder;
 mod journal;
+pub mod local;
+pub mod progress;
 mod recipe;
 
 pub use error::{ExitCode, RunError};

@@ -1,0 +1,1 @@
+//! Crawl: gathers files from sources and profiles them.

@@ -1,0 +1,1 @@
+//! Grade: filters trajectories by executed checks.

@@ -1,0 +1,1 @@
+//! The task library: templates, slots, expert solutions, audit.

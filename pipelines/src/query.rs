@@ -1,0 +1,1 @@
+//! Query: writes tasks for crawled files.

@@ -1,0 +1,1 @@
+//! Rollout: a teacher solves tasks as a ReAct agent in the interpreter.

@@ -1,0 +1,1 @@
+//! Shard: writes the dataset of a run.

@@ -1,0 +1,1 @@
+//! Status: the funnel of a run, its cost and its failures.

@@ -1,0 +1,1 @@
+//! Synthesize: every data stage in order, for one recipe.

@@ -1,0 +1,1 @@
+//! The local executor: tokio, bounded concurrency, leases, retries, Ctrl-C.
