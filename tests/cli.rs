@@ -47,7 +47,15 @@ fn text(bytes: &[u8]) -> &str {
 fn help_lists_the_stages_found() {
     let output = pybench(stages().path(), &["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    insta::assert_snapshot!(text(&output.stdout), @"");
+    insta::assert_snapshot!(text(&output.stdout), @r#"
+    Makes, trains and evaluates language models that solve tasks by running Python.
+
+    Usage: pybench <STAGE> [ARGUMENTS]
+
+    Stages, each with a --help of its own:
+      crawl
+      status
+    "#);
 }
 
 #[test]

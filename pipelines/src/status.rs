@@ -313,6 +313,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = funnel(&journal(folder.path())).unwrap().to_string();
         assert!(!text.contains('\u{1b}'), "{text:?}");
-        insta::assert_snapshot!(text.replace('\u{fffd}', "?"), @"");
+        insta::assert_snapshot!(text.replace('\u{fffd}', "?"), @r#"
+        7 files → – tasks → 3 trajectories → 1 accepted
+
+        stage        done  failed pending      time
+        crawl           0       0       4     0.0 s
+        rollout         3       1       0  1:02 min
+        grade           3       0       1     0.0 s
+        shard           0       0       0     0.5 s
+
+        calls 1 · tokens 100 · $0.0025
+
+        rejected by
+              1  check
+                 10e5cf3d3c8a: table output/a.csv: 12 rows expected, 11 found?[31m
+              1  format
+                 ea7aa1fc9efd: table output/a.csv: 12 rows expected, 11 found?[31m
+
+        failures (ours, never the model's)
+              1  rollout/endpoint/rate_limited
+                 d: rate_limited: 429
+        "#);
     }
 }

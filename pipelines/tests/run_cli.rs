@@ -71,7 +71,10 @@ fn a_wrong_recipe_is_refused_with_its_place() {
     let place = Place::new(&RECIPE.replace("query.tasks", "query.taks"));
     let output = place.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
-    insta::assert_snapshot!(stderr(&output), @"");
+    insta::assert_snapshot!(stderr(&output), @r#"
+    error: tiny.toml:3:7: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`
+    tiny.toml:3:1: query: the key `tasks` is missing: Tasks to write.
+    "#);
     assert!(!place.path().join("data/runs").exists(), "nothing was made");
 }
 
@@ -87,7 +90,12 @@ fn wrong_sets_names_and_runs_are_refused() {
     for output in &shown {
         assert_eq!(code(output), Some(ExitCode::BadInput as i32));
     }
-    insta::assert_snapshot!(shown.each_ref().map(stderr).concat(), @"");
+    insta::assert_snapshot!(shown.each_ref().map(stderr).concat(), @r#"
+    error: --set rollout.smaples: unknown key `smaples` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`
+    error: --run "../escape": expected 1 to 64 letters, digits, `-` or `_`
+    error: no recipe `tniy`: there is no folder `pipelines/recipes` here or above; give the path of a recipe file, or set PYBENCH_ROOT
+    error: no run `nothing` in ./data/runs (it holds none)
+    "#);
 }
 
 #[test]

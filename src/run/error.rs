@@ -84,7 +84,7 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// The journal failed.
-    #[error("the journal failed: {0}{}", way_out(.0))]
+    #[error("the journal failed: {}{}", .0, way_out(.0))]
     Journal(#[from] rusqlite::Error),
     /// A record of the journal or an artefact does not parse.
     #[error("a record of the run does not parse: {0}")]

@@ -160,7 +160,8 @@ fn threads_together_never_exceed_the_budget() {
         .map(|thread| {
             let journal = journal.clone();
             std::thread::spawn(move || {
-                let reserve = |call| journal.reserve(&format!("{thread}/{call}"), TEN, cap(250));
+                let reserve =
+                    |call: &u32| journal.reserve(&format!("{thread}/{call}"), TEN, cap(250));
                 (0..10).filter(|call| reserve(call).is_ok()).count()
             })
         })

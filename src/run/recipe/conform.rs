@@ -91,7 +91,10 @@ impl<'a> Check<'a> {
             _ => false,
         });
         if let Some(variant) = chosen {
-            self.typed(variant, node, name);
+            let word = variant["properties"][tag]["const"]
+                .as_str()
+                .unwrap_or_default();
+            self.typed(variant, node, &format!("{name} with {tag} `{word}`"));
         }
     }
 

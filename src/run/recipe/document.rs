@@ -160,7 +160,9 @@ impl Node {
     pub(super) fn into_toml(self) -> toml::Value {
         match self.value {
             Value::Leaf(value) => value,
-            Value::Array(items) => items.into_iter().map(Self::into_toml).collect(),
+            Value::Array(items) => {
+                toml::Value::Array(items.into_iter().map(Self::into_toml).collect())
+            }
             Value::Table(entries) => toml::Value::Table(
                 entries
                     .into_iter()

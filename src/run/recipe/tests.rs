@@ -110,7 +110,37 @@ fn mistakes_are_shown_where_they_are() {
             "[grade]\nfilters = ['check', 'check']\n[teacher]",
         ),
     ];
-    insta::assert_snapshot!(shown.join("\n"), @"");
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    r.toml:2:1: unknown key `sed` in the recipe: did you mean `seed`?; known are `name`, `seed`, `crawl`, `query`, `teacher`, `rollout`, `budget`, `interpreter`, `grade`, `shard`
+    r.toml:2:8: seed: expected a whole number, found a string
+    r.toml:2:8: seed: -1 must be at least 0
+    r.toml:2:8: the number does not fit into 64 bits
+    r.toml:2:8: string values must be quoted, expected literal string
+    r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
+    r.toml:12:1: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`
+    r.toml:11:1: query: the key `tasks` is missing: Tasks to write.
+    r.toml:12:9: tasks: 0 must be at least 1
+    r.toml:13:18: template_share: 0 must be above 0
+    r.toml:13:18: template_share: 1.5 must be at most 1
+    r.toml:13:13: languages: the shares add up to 0.5; they must add up to 1
+    r.toml:13:15: unknown key `english` in languages; known are `en`, `zh`
+    r.toml:13:24: categories.1: unknown value `charts`: did you mean `chart`?; one of `chart`, `text`, `image_audio`, `math`, `software`
+    r.toml:9:1: unknown key `cvs` in quota: did you mean `csv`?; known are `bmp`, `csv`, `docx`, `flac`, `gif`, `html`, `ipynb`, `jpeg`, `json`, `jsonl`, `md`, `mp3`, `mp4`, `ogg`, `parquet`, `pdf`, `png`, `sqlite`, `svg`, `tsv`, `txt`, `wav`, `webp`, `xlsx`
+    r.toml:6:1: unknown key `paht` in sources.0 with source `local`: did you mean `path`?; known are `source`, `path`, `ignore`, `licence`
+    r.toml:4:1: sources.0 with source `local`: the key `path` is missing: The folder; relative to the recipe's project root.
+    r.toml:6:8: path: the path is empty
+    r.toml:5:10: source: unknown value `locale`: did you mean `local`?; one of `local`, `http`, `pypi`
+    r.toml:4:1: sources.0: the key `source` is missing: one of `local`, `http`, `pypi`
+    r.toml:16:10: faults: 1.1 must be at most 1
+    r.toml:16:1: unknown key `fault` in teacher with kind `expert`: did you mean `faults`?; known are `kind`, `faults`
+    r.toml:15:8: kind: expected one of `expert`, `openai`, found a whole number
+    r.toml:15:15: temperature: NaN must be a finite number
+    r.toml:15:7: usd: -1 must be at least 0
+    r.toml:15:15: concurrency: 100000 must be at most 1024
+    r.toml:15:17: test_fraction: 1 must be below 1
+    r.toml:15:12: at_least: 10 rows are asked for, fewer than must be accepted
+    r.toml:15:11: filters: a filter is named twice
+    "#);
 }
 
 #[test]
@@ -189,7 +219,18 @@ fn wrong_sets_are_named() {
         with_sets(&["teacher.kind=openai"]),
     ]
     .map(|result| result.unwrap_err().to_string());
-    insta::assert_snapshot!(shown.join("\n"), @"");
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    --set rollout.sample: unknown key `sample` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`
+    --set rollout.samples: samples: expected a whole number, found a string
+    --set rollout.samples: expected `key.path=value`
+    --set rollout..samples: the key path is empty or has an empty part
+    --set seed.x: `x` cannot be set: what stands before it is a single value
+    --set crawl.sources.7.path: `7` is no index of a list of 1: 0 to 1, where 1 appends
+    --set query.languages.en: languages: the shares add up to 0.9; they must add up to 1
+    r.toml:16:1: unknown key `faults` in teacher with kind `openai`; known are `kind`, `model`, `base_url`, `key_env`, `headers`, `price`, `timeout_seconds`
+    r.toml:14:1: teacher with kind `openai`: the key `model` is missing: Model name as the endpoint knows it.
+    r.toml:14:1: teacher with kind `openai`: the key `base_url` is missing: For instance `https://api.openai.com/v1`.
+    "#);
 }
 
 #[test]
