@@ -38,13 +38,16 @@ impl Message {
 
 /// How replies are sampled; upstream's defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Sampling {
     /// Softmax temperature, 0 to 2.
+    #[schemars(range(min = 0, max = 2))]
     pub temperature: f64,
     /// Nucleus mass, above 0 to 1.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub top_p: f64,
     /// Most tokens of one reply.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_tokens: u32,
 }
 

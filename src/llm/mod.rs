@@ -147,8 +147,10 @@ impl TeacherError {
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// US dollars per million prompt tokens.
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub prompt: f64,
     /// US dollars per million completion tokens.
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub completion: f64,
 }
 
