@@ -47,6 +47,9 @@ pub enum RunError {
     /// Another process holds the folder, or another recipe made it.
     #[error("{0}")]
     Conflict(String),
+    /// A bug or an unforeseen failure of ours.
+    #[error("{0}")]
+    Internal(String),
     /// Ctrl-C.
     #[error("interrupted; the same command goes on where it stopped")]
     Interrupted,
@@ -86,7 +89,9 @@ impl RunError {
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 ExitCode::Environment
             }
-            Self::Io { .. } | Self::Journal(_) | Self::Record(_) => ExitCode::Internal,
+            Self::Internal(_) | Self::Io { .. } | Self::Journal(_) | Self::Record(_) => {
+                ExitCode::Internal
+            }
         }
     }
 }

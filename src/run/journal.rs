@@ -85,6 +85,18 @@ pub struct Spent {
     pub tokens: u64,
 }
 
+/// Which units that failed for good are tried anew by the same command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetryFailed {
+    /// None.
+    None,
+    /// Failures of ours, of the machine or of an endpoint; a bad item stays failed.
+    #[default]
+    Ours,
+    /// All.
+    All,
+}
+
 /// A reservation was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
@@ -113,9 +125,11 @@ impl Journal {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
         connection.execute_batch(SCHEMA)?;
-        connection.execute(
-            "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'",
-            [],
+        // Who opens the journal for writing holds the run folder's lock: every other holder of a
+        // lease and every awaited call is dead.
+        connection.execute_batch(
+            "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight';
+             UPDATE unit SET lease_until = 0 WHERE lease_until <> 0;",
         )?;
         Ok(Self {
             connection: Mutex::new(connection),
@@ -211,11 +225,33 @@ impl Journal {
         Ok(changed == 1)
     }
 
-    /// Give every lease of a stage back: the holder is known to be dead (it held the run folder).
-    pub fn clear_leases(&self, stage: &str) -> Result<(), RunError> {
-        self.lock()
-            .execute("UPDATE unit SET lease_until = 0 WHERE stage = ?1", [stage])?;
-        Ok(())
+    /// Until when a pending unit is leased (seconds since 1970); `None` when it is not pending.
+    pub fn leased_until(&self, stage: &str, item: &str) -> Result<Option<i64>, RunError> {
+        Ok(self
+            .lock()
+            .query_row(
+                "SELECT lease_until FROM unit WHERE stage = ?1 AND item = ?2 AND state = 'pending'",
+                [stage, item],
+                |row| row.get(0),
+            )
+            .optional()?)
+    }
+
+    /// Move the end of a lease that ends at `from`; `false` when it is held no more. 0 gives the
+    /// unit back.
+    pub fn move_lease(
+        &self,
+        stage: &str,
+        item: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<bool, RunError> {
+        let changed = self.lock().execute(
+            "UPDATE unit SET lease_until = ?4
+             WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until = ?3",
+            params![stage, item, from, to],
+        )?;
+        Ok(changed == 1)
     }
 
     /// Commit a unit's output. Committing again changes nothing.
@@ -246,9 +282,16 @@ impl Journal {
     }
 
     /// Make failed units pending again, so that the same command tries them anew.
-    pub fn retry_failed(&self, stage: &str) -> Result<(), RunError> {
+    pub fn retry_failed(&self, stage: &str, which: RetryFailed) -> Result<(), RunError> {
+        let which = match which {
+            RetryFailed::None => return Ok(()),
+            RetryFailed::Ours => "AND json_extract(failure, '$.kind') <> 'item'",
+            RetryFailed::All => "",
+        };
         self.lock().execute(
-            "UPDATE unit SET state = 'pending', attempts = 0 WHERE stage = ?1 AND state = 'failed'",
+            &format!(
+                "UPDATE unit SET state = 'pending' WHERE stage = ?1 AND state = 'failed' {which}"
+            ),
             [stage],
         )?;
         Ok(())
@@ -256,15 +299,48 @@ impl Journal {
 
     /// Counts of a stage's units.
     pub fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
-        let mut summary = StageSummary::default();
-        for unit in self.units(stage)? {
-            match unit.state {
-                UnitState::Done => summary.done += 1,
-                UnitState::Failed => summary.failed += 1,
-                UnitState::Pending => summary.pending += 1,
-            }
-        }
-        Ok(summary)
+        Ok(self.lock().query_row(
+            "SELECT COALESCE(SUM(state = 'done'), 0), COALESCE(SUM(state = 'failed'), 0),
+                    COALESCE(SUM(state = 'pending'), 0) FROM unit WHERE stage = ?1",
+            [stage],
+            |row| {
+                Ok(StageSummary {
+                    done: row.get(0)?,
+                    failed: row.get(1)?,
+                    pending: row.get(2)?,
+                })
+            },
+        )?)
+    }
+
+    /// Where a unit stands; `None` when it was never enqueued.
+    pub fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {
+        let state: Option<String> = self
+            .lock()
+            .query_row(
+                "SELECT state FROM unit WHERE stage = ?1 AND item = ?2",
+                [stage, item],
+                |row| row.get(0),
+            )
+            .optional()?;
+        Ok(state
+            .map(|s| serde_json::from_value(s.into()))
+            .transpose()?)
+    }
+
+    /// Every unit of a stage and where it stands, in item order.
+    pub fn states(&self, stage: &str) -> Result<Vec<(String, UnitState)>, RunError> {
+        let connection = self.lock();
+        let mut statement = connection
+            .prepare("SELECT item, state FROM unit WHERE stage = ?1 ORDER BY position")?;
+        let rows = statement.query_map([stage], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+        })?;
+        rows.map(|row| {
+            let (item, state) = row?;
+            Ok((item, serde_json::from_value(Value::String(state))?))
+        })
+        .collect()
     }
 
     // --- calls -------------------------------------------------------------------------------
@@ -405,6 +481,23 @@ impl Journal {
             })
             .optional()?;
         Ok(text.as_deref().map(serde_json::from_str).transpose()?)
+    }
+
+    /// Facts whose key begins with `prefix`, by key; the prefix is cut off.
+    pub fn facts(&self, prefix: &str) -> Result<Vec<(String, Value)>, RunError> {
+        let connection = self.lock();
+        let mut statement = connection.prepare(
+            "SELECT substr(key, length(?1) + 1), value FROM fact
+             WHERE substr(key, 1, length(?1)) = ?1 ORDER BY key",
+        )?;
+        let rows = statement.query_map([prefix], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+        })?;
+        rows.map(|row| {
+            let (key, value) = row?;
+            Ok((key, serde_json::from_str(&value)?))
+        })
+        .collect()
     }
 }
 
