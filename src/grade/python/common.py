@@ -129,8 +129,8 @@ def text_form(value):
 def same_value(found, expected, rtol, atol=0.0):
     """A cell equals the reference cell."""
     found, expected = scalar(found), scalar(expected)
-    if found is None or expected is None or found == "" or expected == "":
-        return found in (None, "") and expected in (None, "")
+    if missing(found) or missing(expected):
+        return (missing(found) and missing(expected)) or (isinstance(found, str) and found == expected)
     if isinstance(expected, bool) or isinstance(found, bool):
         return truth(found) is not None and truth(found) == truth(expected)
     a, b = numeric(found), numeric(expected)
@@ -139,6 +139,18 @@ def same_value(found, expected, rtol, atol=0.0):
     if text_form(found) == text_form(expected):
         return True
     return a is not None and b is not None and close(a, b, rtol, atol)
+
+
+# What pandas takes for a missing value when it reads text.
+NA = frozenset(
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA")
+    + ("NULL", "NaN", "None", "n/a", "nan", "null", "NaT")
+)
+
+
+def missing(value):
+    """None, or a text that stands for it."""
+    return value is None or (isinstance(value, str) and value.strip() in NA)
 
 
 def truth(value):
