@@ -19,7 +19,7 @@ logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 import matplotlib.figure  # noqa: E402,F401
 import charts  # noqa: E402
 import chart_cases  # noqa: E402
-from chart.axes import Unproven  # noqa: E402
+from common import Unproven  # noqa: E402
 from checks import plot  # noqa: E402
 from common import Candidate, Fail  # noqa: E402
 

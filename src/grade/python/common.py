@@ -16,6 +16,10 @@ class Fail(Exception):
     """The check does not hold: what was expected, what was there."""
 
 
+class Unproven(Exception):
+    """A claim that the picture does not support; the text says which."""
+
+
 class OursError(Exception):
     """The reference or the task is wrong: no verdict on the candidate."""
 

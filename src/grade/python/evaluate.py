@@ -14,13 +14,19 @@ import signal
 import sys
 import time
 
-from common import Fail, OursError
+from common import Fail, OursError, Unproven
 
 CPU_SECONDS = 60
 WALL_SECONDS = 240
 MEMORY = 3 * 1024**3  # of address space beyond what the parent has
 MAX_DETAIL = 500
 KINDS = ("table", "number", "values", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program")  # fmt: skip
+
+HEAVY = {
+    ".xlsx": ("openpyxl",), ".parquet": ("pyarrow.parquet",), ".docx": ("docx",), ".pdf": ("pymupdf", "pypdf"),
+    ".html": ("bs4", "lxml"), ".png": ("PIL.Image",), ".wav": ("soundfile", "scipy.fft"), ".mp3": ("soundfile", "scipy.fft"),
+    ".flac": ("soundfile", "scipy.fft"), ".ogg": ("soundfile", "scipy.fft"),
+}  # fmt: skip
 
 
 def run_reference(source):
@@ -48,10 +54,26 @@ def _line(error):
 
 def findings(task, names, candidate):
     """Findings of all outputs and checks."""
-    out = [_finding("outputs", path, lambda path=path: sound(path, candidate)) for path in task["outputs"]]
-    for spec in task["checks"]:
-        out.append(_finding("check", subject(spec), lambda spec=spec: run_check(spec, names, candidate)))
+    preload(task)
+    jobs = [("outputs", path, lambda path=path: sound(path, candidate)) for path in task["outputs"]]
+    jobs += [("check", subject(spec), lambda spec=spec: run_check(spec, names, candidate)) for spec in task["checks"]]
+    results = isolated([job for _, _, job in jobs])
+    out = []
+    for (kind, what, _), (outcome, detail) in zip(jobs, results):
+        if outcome == "ours":
+            raise OursError(f"{what}: {detail}")
+        out.append({"filter": kind, "subject": what[:200], "outcome": outcome, "detail": detail[:MAX_DETAIL]})
     return out
+
+
+def preload(task):
+    """Import what the children will need, once."""
+    modules = ["checks." + spec["check"] for spec in task["checks"] if spec["check"] in KINDS]
+    paths = [*task["outputs"], *(spec.get("path") or "" for spec in task["checks"])]
+    modules += [m for path in paths for m in HEAVY.get(os.path.splitext(path)[1].lower(), ())]
+    for module in dict.fromkeys(modules):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
 
 
 def subject(spec):
@@ -73,44 +95,39 @@ def sound(path, candidate):
     soundness.check(path, candidate)
 
 
-def _finding(kind, what, job):
-    outcome, detail = isolated(job)
-    if outcome == "ours":
-        raise OursError(f"{what}: {detail}")
-    return {"filter": kind, "subject": what[:200], "outcome": outcome, "detail": detail[:MAX_DETAIL]}
-
-
-def isolated(job):
-    """(outcome, detail) of a job that runs in a child with bounded time and memory."""
+def isolated(jobs):
+    """(outcome, detail) of each job. They run in a child with bounded time and memory; one that kills
+    the child fails, and the next ones get a new child."""
     sys.stdout.flush()
     sys.stderr.flush()
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        _child(job, write)
-    os.close(write)
-    data = _collect(read, pid)
-    _, status = os.waitpid(pid, 0)
-    try:
-        outcome, detail = json.loads(data)
-        return outcome, detail
-    except (ValueError, TypeError):
-        return "fail", f"reading it stopped the reader ({_death(status)})"
+    results = []
+    while len(results) < len(jobs):
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            _child(jobs[len(results) :], write)
+        os.close(write)
+        data = _collect(read, pid)
+        _, status = os.waitpid(pid, 0)
+        lines = data.split(b"\n")[:-1]
+        results += [tuple(json.loads(line)) for line in lines]
+        if len(results) < len(jobs):
+            results.append(("fail", f"reading it stopped the reader ({_death(status)})"))
+    return results
 
 
-def _child(job, write):
+def _child(jobs, write):
     try:
         _limit()
-        result = _judged(job)
-        os.write(write, json.dumps([result[0], result[1][:4000]]).encode("utf-8", "replace"))
+        for job in jobs:
+            outcome, detail = _judged(job)
+            os.write(write, json.dumps([outcome, detail[:2000]]).encode() + b"\n")
     finally:
         os._exit(0)
 
 
 def _judged(job):
-    from chart.axes import Unproven
-
     try:
         job()
     except Unproven as error:

@@ -3,15 +3,12 @@
 import datetime
 
 import numpy as np
+from common import Unproven
 
 from . import labels
 from .redraw import BadRecord, array
 
 SCALES = ("linear", "log")
-
-
-class Unproven(Exception):
-    """A claim that the picture does not support; the text says which."""
 
 
 class Axis:

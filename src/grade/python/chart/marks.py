@@ -6,8 +6,8 @@ ends where the bar ends.
 """
 
 import numpy as np
+from common import Unproven
 
-from .axes import Unproven
 from .redraw import BadRecord, array
 
 NEAR = 0.06  # pixels: recorded coordinates are rounded to 0.001

@@ -4,10 +4,9 @@ The record of the figure is a claim. It counts when the redrawn picture equals t
 marks lie where data and axes put them, and the axes' labels agree with their places.
 """
 
-from chart.axes import Unproven
 from chart.picture import TOLERANCE, difference
 from chart.redraw import BadRecord, Drawing
-from common import reference
+from common import Unproven, reference
 from plots import read
 from plots.compare import compare
 

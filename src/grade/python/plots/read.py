@@ -1,10 +1,10 @@
 """A proven record as a chart: series of named values, in reading order."""
 
 import numpy as np
-from chart.axes import Axes, Unproven
+from chart.axes import Axes
 from chart.labels import plain
 from chart.marks import Marks
-from common import Fail
+from common import Fail, Unproven
 
 MAX_SERIES = 60
 
