@@ -44,16 +44,16 @@ pub trait Examiner: Send + Sync {
 
 /// Grades every trajectory of the run with an examiner; writes `verdicts.jsonl` and the facts
 /// `accepted`, `rejected` (by filter) and `faults`.
-pub async fn run_with(
-    context: &RunContext,
-    examiner: Arc<dyn Examiner>,
-) -> Result<(), RunError> {
+pub async fn run_with(context: &RunContext, examiner: Arc<dyn Examiner>) -> Result<(), RunError> {
     let folder = &context.folder;
     let trajectories: Vec<Trajectory> = folder.journal().outputs("rollout")?;
     let items: Vec<String> = trajectories.iter().map(|t| t.id.to_string()).collect();
     let tasks = read_tasks(folder)?;
     let stage = GradeStage {
-        tasks: tasks.into_iter().map(|task| (task.id.clone(), task)).collect(),
+        tasks: tasks
+            .into_iter()
+            .map(|task| (task.id.clone(), task))
+            .collect(),
         trajectories: items.iter().cloned().zip(trajectories.clone()).collect(),
         filters: context.recipe.grade.filters.clone(),
         format: agent::format(context.recipe.rollout.format),
@@ -91,7 +91,10 @@ fn verdicts_in_order(folder: &RunFolder, items: &[String]) -> Result<Vec<Verdict
         .into_iter()
         .map(|verdict| (verdict.trajectory.to_string(), verdict))
         .collect();
-    Ok(items.iter().filter_map(|item| by_item.remove(item)).collect())
+    Ok(items
+        .iter()
+        .filter_map(|item| by_item.remove(item))
+        .collect())
 }
 
 fn finish(
@@ -133,7 +136,10 @@ fn report_faults(faults: &FaultReport) {
 pub fn rejections(verdicts: &[Verdict]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for verdict in verdicts {
-        let failed = verdict.findings.iter().filter(|f| f.outcome != Outcome::Pass);
+        let failed = verdict
+            .findings
+            .iter()
+            .filter(|f| f.outcome != Outcome::Pass);
         let filters: HashSet<&str> = failed.map(|f| f.filter.as_str()).collect();
         for filter in filters {
             *counts.entry(filter.to_owned()).or_default() += 1;
@@ -144,7 +150,10 @@ pub fn rejections(verdicts: &[Verdict]) -> BTreeMap<String, u64> {
 
 /// The first reason for which a trajectory was rejected: `check table output/a.csv: …`.
 pub fn first_reason(verdict: &Verdict) -> Option<String> {
-    let failed = verdict.findings.iter().find(|f| f.outcome != Outcome::Pass)?;
+    let failed = verdict
+        .findings
+        .iter()
+        .find(|f| f.outcome != Outcome::Pass)?;
     let (filter, subject, detail) = (&failed.filter, &failed.subject, &failed.detail);
     Some(format!("{filter} {subject}: {detail}"))
 }
@@ -208,9 +217,16 @@ impl Stage for GradeStage {
     }
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
-        let missing = |what: &str| failure(format!("{what} of trajectory {item} is not in the run"));
-        let trajectory = self.trajectories.get(item).ok_or_else(|| missing("the record"))?;
-        let task = self.tasks.get(&trajectory.task).ok_or_else(|| missing("the task"))?;
+        let missing =
+            |what: &str| failure(format!("{what} of trajectory {item} is not in the run"));
+        let trajectory = self
+            .trajectories
+            .get(item)
+            .ok_or_else(|| missing("the record"))?;
+        let task = self
+            .tasks
+            .get(&trajectory.task)
+            .ok_or_else(|| missing("the task"))?;
         let case = Case {
             task,
             trajectory,

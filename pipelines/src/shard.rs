@@ -31,7 +31,8 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let clock = StageClock::start(context.folder.clone(), STAGE)?;
     let (folder, recipe) = (context.folder.clone(), context.recipe.clone());
     let written = tokio::task::spawn_blocking(move || write(&folder, &recipe)).await;
-    let written = written.map_err(|error| RunError::io("shard")(std::io::Error::other(error)))??;
+    let written =
+        written.map_err(|error| RunError::io("shard")(std::io::Error::other(error)))??;
     let journal = context.folder.journal();
     journal.set_fact("train_rows", &written.train.rows.into())?;
     journal.set_fact("test_rows", &written.test.rows.into())?;
@@ -136,6 +137,8 @@ fn run_error(error: DatasetError) -> RunError {
     match error {
         DatasetError::Io { context, source } => RunError::Io { context, source },
         DatasetError::Setting(text) => RunError::BadInput(text),
-        other => RunError::io(Path::new(DATASET).display().to_string())(std::io::Error::other(other)),
+        other => {
+            RunError::io(Path::new(DATASET).display().to_string())(std::io::Error::other(other))
+        }
     }
 }

@@ -87,7 +87,9 @@ fn without(text: &str, name: &str) -> String {
 
 fn normal(path: &str) -> &str {
     let path = path.trim();
-    path.strip_prefix("./").unwrap_or(path).trim_end_matches(['.', '/'])
+    path.strip_prefix("./")
+        .unwrap_or(path)
+        .trim_end_matches(['.', '/'])
 }
 
 fn file_name(path: &str) -> &str {
@@ -96,9 +98,13 @@ fn file_name(path: &str) -> &str {
 
 fn path_is_known(path: &str, seen: &[&str], paths: &[String]) -> bool {
     let is_folder_of = |known: &String| {
-        known.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+        known
+            .strip_prefix(path)
+            .is_some_and(|rest| rest.starts_with('/'))
     };
-    paths.iter().any(|known| known == path || is_folder_of(known))
+    paths
+        .iter()
+        .any(|known| known == path || is_folder_of(known))
         || seen.iter().any(|text| text.contains(path))
 }
 
@@ -225,7 +231,9 @@ fn is_list_marker(text: &str, at: usize, number: &Stated) -> bool {
     let after = &text[at + number.text.len()..];
     let mut after = after.chars();
     number.decimals == 0
-        && line.chars().all(|c| matches!(c, ' ' | '\t' | '#' | '*' | '>' | '('))
+        && line
+            .chars()
+            .all(|c| matches!(c, ' ' | '\t' | '#' | '*' | '>' | '('))
         && matches!(after.next(), Some('.' | ')' | '、'))
         && after.next().is_none_or(char::is_whitespace)
 }
@@ -262,11 +270,18 @@ impl Seen {
     }
 
     fn supports(&self, number: &Stated) -> bool {
-        let values = if number.negative { &self.negative } else { &self.all };
+        let values = if number.negative {
+            &self.negative
+        } else {
+            &self.all
+        };
         let share = number.percent.then_some(0.01);
         let factors = [Some(1.0), share, number.scale];
         let as_one = factors.into_iter().flatten();
-        if as_one.into_iter().any(|factor| holds(values, number, factor)) {
+        if as_one
+            .into_iter()
+            .any(|factor| holds(values, number, factor))
+        {
             return true;
         }
         // `1,234` may be two numbers here, too.
@@ -287,7 +302,9 @@ fn holds(values: &[f64], number: &Stated, factor: f64) -> bool {
 fn has(sorted: &[f64], low: f64, high: f64) -> bool {
     let slack = 1e-9 * high.abs().max(low.abs());
     let first = sorted.partition_point(|value| *value < low - slack);
-    sorted.get(first).is_some_and(|value| *value <= high + slack)
+    sorted
+        .get(first)
+        .is_some_and(|value| *value <= high + slack)
 }
 
 #[cfg(test)]
@@ -297,7 +314,11 @@ mod tests {
     use super::*;
 
     fn check(answer: &str, seen: &str) -> Vec<String> {
-        let paths = ["data/cars 2.csv", "output/result.csv", "output/plots/a1.png"];
+        let paths = [
+            "data/cars 2.csv",
+            "output/result.csv",
+            "output/plots/a1.png",
+        ];
         unsupported(answer, &[seen], &paths.map(String::from))
     }
 
@@ -320,7 +341,10 @@ mod tests {
             ("Version 1.22.333 is used", "numpy 1.22.333"),
             ("1. Loaded 15 rows\n2. Saved\n12. Done", "15 rows"),
             ("I did it in 3 steps, 100% done", ""),
-            ("Saved in ./output/result.csv and `./output/plots/a1.png`.", ""),
+            (
+                "Saved in ./output/result.csv and `./output/plots/a1.png`.",
+                "",
+            ),
             ("Read ./data/cars 2.csv; plots are in output/plots/", ""),
             ("Q3 and x10 and utf_16 are names", ""),
             ("Values: 1,234,567", "1\n234\n567"),

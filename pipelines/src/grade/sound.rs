@@ -22,7 +22,9 @@ pub fn defect(path: &str, bytes: &[u8]) -> Option<String> {
         "ogg" => bytes.starts_with(b"OggS"),
         "mp3" => bytes.starts_with(b"ID3") || is_mpeg_frame(bytes),
         "mp4" => bytes.get(4..8) == Some(b"ftyp"),
-        "pdf" => bytes.starts_with(b"%PDF-") && has(&bytes[bytes.len().saturating_sub(1024)..], b"%%EOF"),
+        "pdf" => {
+            bytes.starts_with(b"%PDF-") && has(&bytes[bytes.len().saturating_sub(1024)..], b"%%EOF")
+        }
         "xlsx" | "docx" | "zip" => bytes.starts_with(b"PK\x03\x04") && has(bytes, b"PK\x05\x06"),
         "parquet" => framed(bytes, b"PAR1", b"PAR1") && bytes.len() > 8,
         "sqlite" | "sqlite3" | "db" => bytes.starts_with(b"SQLite format 3\0"),
@@ -59,7 +61,9 @@ fn text(bytes: &[u8]) -> &[u8] {
 
 fn is_json_lines(bytes: &[u8]) -> bool {
     let lines = text(bytes).split(|byte| *byte == b'\n');
-    let mut lines = lines.filter(|line| !line.trim_ascii().is_empty()).peekable();
+    let mut lines = lines
+        .filter(|line| !line.trim_ascii().is_empty())
+        .peekable();
     lines.peek().is_some()
         && lines.all(|line| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok())
 }

@@ -15,12 +15,16 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
         match source {
             SourceChoice::Local { path, .. } => *path = without_folder(path),
             SourceChoice::Http { urls, .. } => {
-                urls.iter_mut().for_each(|url| *url = without_credentials(url));
+                urls.iter_mut()
+                    .for_each(|url| *url = without_credentials(url));
             }
             SourceChoice::Pypi { .. } => {}
         }
     }
-    if let TeacherChoice::Openai { base_url, headers, .. } = &mut recipe.teacher {
+    if let TeacherChoice::Openai {
+        base_url, headers, ..
+    } = &mut recipe.teacher
+    {
         *base_url = without_credentials(base_url);
         for value in headers.values_mut().filter(|value| !value.starts_with('$')) {
             *value = LEFT_OUT.to_owned();
@@ -63,7 +67,10 @@ mod tests {
     fn credentials_and_folders_are_left_out() {
         let url = without_credentials("https://user:secret@host:8/v1/a@b?key=secret#x");
         assert_eq!(url, "https://host:8/v1/a@b");
-        assert_eq!(without_folder(Path::new("/home/me/files")), Path::new("…/files"));
+        assert_eq!(
+            without_folder(Path::new("/home/me/files")),
+            Path::new("…/files")
+        );
         assert_eq!(without_folder(Path::new("data")), Path::new("data"));
     }
 }
