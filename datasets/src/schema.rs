@@ -205,7 +205,7 @@ fn structs(fields: Fields, columns: Vec<ArrayRef>) -> Result<ArrayRef, ArrowErro
 }
 
 /// A list column: the items of every row, one after another, and the lengths.
-fn lists<'a, T>(
+fn lists<'a, T: 'a>(
     fields: Fields,
     rows: &'a [Row],
     items: impl Fn(&'a Row) -> &'a [T],

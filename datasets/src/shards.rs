@@ -15,6 +15,9 @@ use crate::{DatasetError, Row, schema};
 /// where it does not change the encoding.
 const CREATED_BY: &str = "pybench-datasets (parquet-rs)";
 
+/// Rows handed to the writer at a time: it looks at the size of a row group only in between.
+const BATCH_ROWS: usize = 10;
+
 /// How shards are written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardSettings {
@@ -55,7 +58,7 @@ pub fn write(
         let (shard, tail) = rest.split_at(rest.len().min(settings.shard_rows));
         rest = tail;
         let path = folder.join(format!("{split}-{index:05}-of-{count:05}.parquet"));
-        write_shard(&path, shard, properties.clone(), settings.row_group_rows)?;
+        write_shard(&path, shard, properties.clone())?;
         paths.push(path);
     }
     Ok(paths)
@@ -89,14 +92,13 @@ fn write_shard(
     path: &Path,
     rows: &[Row],
     properties: WriterProperties,
-    batch_rows: usize,
 ) -> Result<(), DatasetError> {
     let file = File::create_new(path).map_err(DatasetError::io(path))?;
     let schema = Arc::new(schema());
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties))
         .map_err(DatasetError::parquet(path))?;
     // A batch at a time: the columns of a shard are never in memory twice.
-    for rows in rows.chunks(batch_rows) {
+    for rows in rows.chunks(BATCH_ROWS) {
         let batch = crate::schema::batch(rows)?;
         writer.write(&batch).map_err(DatasetError::parquet(path))?;
     }

@@ -41,7 +41,7 @@ pub struct SplitSettings {
 pub enum Place {
     Train,
     Test,
-    /// Of a held-out template, but sharing a file with a row in training.
+    /// Of a held-out template, but in a component with rows in training.
     Dropped,
 }
 
@@ -165,6 +165,8 @@ struct Choice<'a> {
 struct Plan<'a> {
     /// Its rows that would be dropped.
     dropped: usize,
+    /// Whether it is without files, and another such template is held out already.
+    fileless_again: bool,
     /// Whether its category is held out already.
     same_category: bool,
     /// Rows of other templates that would come along.
@@ -215,22 +217,36 @@ impl<'a> Choice<'a> {
     /// Hold out that many templates, or as many as leave something to train on.
     fn hold_out(&mut self, count: usize) {
         for left in (1..=count).rev() {
-            let room = self.room();
-            // An equal share of the room for each first; then all of it; then with dropped rows;
-            // and where even that fits nothing, up to twice the target.
-            let unharmed = [room / left, room]
-                .into_iter()
-                .filter_map(|allowance| self.best(allowance))
-                .find(|plan| plan.dropped == 0);
-            let plan = unharmed
-                .or_else(|| self.best(room))
-                .or_else(|| self.best(room + self.target));
-            let Some(plan) = plan else { return };
+            let Some(plan) = self.choose(left) else { break };
             for group in &plan.pull {
                 self.pull(*group);
             }
             self.held_out.insert(plan.template);
         }
+        // What holds nothing else than held-out rows leaks nothing.
+        for group in 0..self.groups.members.len() {
+            let mut rows = self.groups.members[group].iter();
+            if rows.all(|row| self.held_out.contains(self.rows[*row].template)) {
+                self.pull(group);
+            }
+        }
+    }
+
+    /// The next template to hold out, when that many are still to be chosen: one that fits into an
+    /// equal share of the room, a second one without files only when none with files fits; then one
+    /// that takes all of the room; then one that loses rows; and where even that fits nothing, one
+    /// that goes up to twice the target.
+    fn choose(&self, left: usize) -> Option<Plan<'a>> {
+        let (room, share) = (self.room(), self.room() / left);
+        let unharmed = |allowance| self.best(allowance).filter(|plan| plan.dropped == 0);
+        let fresh = |allowance| unharmed(allowance).filter(|plan| !plan.fileless_again);
+        let last = if left == 1 { room } else { share };
+        fresh(share)
+            .or_else(|| fresh(last))
+            .or_else(|| unharmed(share))
+            .or_else(|| unharmed(room))
+            .or_else(|| self.best(room))
+            .or_else(|| self.best(room + self.target))
     }
 
     fn best(&self, allowance: usize) -> Option<Plan<'a>> {
@@ -265,14 +281,13 @@ impl<'a> Choice<'a> {
                 dropped += own;
             }
         }
-        let category = self.rows[self.templates[template][0]].category;
-        let held_categories = self
-            .held_out
-            .iter()
-            .map(|t| self.rows[self.templates[t][0]].category);
+        let first = |template: &str| &self.rows[self.templates[template][0]];
+        let (fileless, category) = (first(template).keys.is_empty(), first(template).category);
+        let mut held_out = self.held_out.iter().map(|held| first(held));
         (kept > 0).then(|| Plan {
             dropped,
-            same_category: held_categories.into_iter().any(|held| held == category),
+            fileless_again: fileless && held_out.clone().any(|row| row.keys.is_empty()),
+            same_category: held_out.any(|row| row.category == category),
             along,
             lot: self.lot(template),
             template,

@@ -129,25 +129,3 @@ fn load_dataset_gives_the_rows_back() {
         assert_eq!(loaded[name]["columns"], Value::from(columns));
     }
 }
-
-#[test]
-fn load_dataset_opens_a_dataset_without_rows() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dataset");
-    let split = SplitSettings {
-        test_fraction: 0.2,
-        held_out_templates: 2,
-        seed: 7,
-    };
-    dataset::write(
-        &path,
-        vec![],
-        &split,
-        &ShardSettings::default(),
-        &common::about(),
-    )
-    .unwrap();
-    let loaded = load(&python, &path, folder.path());
-    assert_eq!(loaded["train"]["rows"], json!([]));
-}

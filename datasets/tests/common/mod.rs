@@ -12,19 +12,19 @@ use pybench_datasets::Row;
 use pybench_datasets::card::About;
 
 /// That many different rows.
-pub fn rows(count: usize) -> Vec<Row> {
+pub(crate) fn rows(count: usize) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
 /// One row; its number decides on everything.
-pub fn row(number: usize) -> Row {
+pub(crate) fn row(number: usize) -> Row {
     let task = task(number);
     let trajectory = trajectory(&task, number);
     let verdict = verdict(&trajectory, &task);
     Row::new(&task, &trajectory, &verdict)
 }
 
-pub fn about() -> About {
+pub(crate) fn about() -> About {
     About {
         title: "A \"test\": recipe".into(),
         teacher: pybench_datasets::row::EXPERT_LABEL.into(),
