@@ -77,9 +77,10 @@ pub struct Usage {
 pub struct Turn {
     /// The reply in full.
     pub reply: String,
-    /// The cell found in it; `None` ends the run.
+    /// The cell found in it.
     pub cell: Option<String>,
-    /// What the interpreter answered.
+    /// What the interpreter answered; without a cell, what the model was told of its broken reply.
+    /// `None` ends the run.
     pub observation: Option<Observation>,
     /// Tokens of the call.
     pub usage: Usage,
