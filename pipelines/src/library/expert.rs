@@ -18,14 +18,14 @@ pub const EXPERT: &str = "expert";
 /// Solves the tasks of a library by its own solutions.
 pub struct Expert {
     library: Arc<Library>,
-    format: Arc<dyn Format>,
+    format: &'static dyn Format,
     fault_share: f64,
     fault_seed: u64,
 }
 
 impl Expert {
     /// An expert that makes no faults.
-    pub fn new(library: Arc<Library>, format: Arc<dyn Format>) -> Self {
+    pub fn new(library: Arc<Library>, format: &'static dyn Format) -> Self {
         Self {
             library,
             format,
@@ -89,13 +89,15 @@ pub fn faults(script: &Script<'_>) -> Vec<(String, Deviation)> {
     named.chain(mutants).filter(|(_, deviation)| script.surely_fails(*deviation)).collect()
 }
 
+/// How an observation begins as a message.
+const FRAME: &str = "[INFO]This is a Code Interpreter Message:\n";
+
 /// The texts that came back after each assistant message.
 fn observations(messages: &[Message]) -> Vec<&str> {
     let pairs = messages.iter().zip(messages.iter().skip(1));
-    pairs
-        .filter(|(before, _)| before.role == Role::Assistant)
-        .map(|(_, after)| after.content.as_str())
-        .collect()
+    let answered = pairs.filter(|(before, _)| before.role == Role::Assistant);
+    let texts = answered.map(|(_, after)| after.content.as_str());
+    texts.map(|text| text.strip_prefix(FRAME).unwrap_or(text)).collect()
 }
 
 #[async_trait]

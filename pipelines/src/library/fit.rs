@@ -184,10 +184,12 @@ pub(crate) fn column_fits(column: &ColumnProfile, slot: &Slot) -> bool {
     };
     let least = column.min.as_ref().and_then(|min| min.parse::<f64>().ok());
     let positive = least.is_some_and(|least| least > 0.0);
-    let avoided = slot.avoid.iter().any(|name| name.to_lowercase() == column.name.to_lowercase());
+    let own_name = column.name.to_lowercase();
+    let named = |names: &[String]| names.iter().any(|name| name.to_lowercase() == own_name);
     kind_fits
         && nulls_fit
-        && !avoided
+        && !named(&slot.avoid)
+        && (slot.only.is_empty() || named(&slot.only))
         && within(column.distinct, slot.min_distinct, slot.max_distinct)
         && slot.positive.is_none_or(|wanted| wanted == positive)
 }

@@ -14,6 +14,8 @@ mod script;
 mod slots;
 mod split;
 pub mod template;
+#[cfg(test)]
+pub(crate) mod tests;
 mod validate;
 
 use std::collections::BTreeMap;

@@ -331,6 +331,8 @@ impl<'a> Script<'a> {
         observation: &str,
         values: &mut BTreeMap<String, String>,
     ) -> Result<(), ScriptError> {
+        // So that `^` and `$` mean where the text begins and ends.
+        let observation = observation.trim_end();
         for (name, regex) in regexes {
             // Validated when the library was loaded.
             let compiled = Regex::new(regex.get_ref()).ok();

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pybench::run::{ContentStore, RunError};
 use pybench::task::SourceFile;
 use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
+use super::draft::split_file;
 use super::fit;
 use super::template::{Slot, Template};
 
@@ -18,7 +20,7 @@ const COMMON: &str = "common";
 pub(crate) type Slots = BTreeMap<String, Value>;
 
 /// Values for every slot, or `None` where the files offer none. The files fit their inputs.
-pub(crate) fn draw(template: &Template, files: &[&SourceFile], rng: &mut ChaCha8Rng) -> Option<Slots> {
+fn draw(template: &Template, files: &[&SourceFile], rng: &mut ChaCha8Rng) -> Option<Slots> {
     let mut candidates = column_candidates(template, files)?;
     for (_, names) in &mut candidates {
         names.shuffle(rng);
@@ -96,4 +98,82 @@ fn draw_value(slot: &Slot, rng: &mut ChaCha8Rng) -> Option<Value> {
     let letters = slot.words?;
     let word: String = (0..letters).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect();
     Some(word.into())
+}
+
+impl Template {
+    /// Values for every slot on these files, or `None` where they offer none.
+    pub fn draw(
+        &self,
+        files: &[&SourceFile],
+        rng: &mut ChaCha8Rng,
+    ) -> Option<BTreeMap<String, Value>> {
+        draw(self, files, rng)
+    }
+
+    /// Indices of files, one per input, on which this template can be used: at most `most`
+    /// combinations in a seeded order. A template without inputs has one, the empty one. The store
+    /// is read only where rows are to be split.
+    pub fn combinations(
+        &self,
+        files: &[SourceFile],
+        most: usize,
+        store: &ContentStore,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<Vec<usize>>, RunError> {
+        let mut partial = vec![Vec::new()];
+        for index in 0..self.inputs.len() {
+            let fits = |i: &usize| fit::file_fits(&files[*i], self, index);
+            let mut fitting: Vec<usize> = (0..files.len()).filter(fits).collect();
+            fitting.shuffle(rng);
+            partial = extend(&partial, &fitting, files, most);
+        }
+        partial.shuffle(rng);
+        let mut usable = Vec::new();
+        for combination in partial {
+            let chosen: Vec<_> = combination.iter().map(|i| &files[*i]).collect();
+            if draw(self, &chosen, rng).is_some() && self.splits(&chosen, store)? {
+                usable.push(combination);
+            }
+        }
+        Ok(usable)
+    }
+
+    /// Whether the rows of every input that asks for it can be split.
+    fn splits(&self, files: &[&SourceFile], store: &ContentStore) -> Result<bool, RunError> {
+        for (input, file) in self.inputs.iter().zip(files) {
+            if let Some(rule) = &input.split
+                && split_file(file, rule, 0, store)?.is_none()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Every combination with every further file that is another one by content and by name, taken
+/// turn about, so that a bound cuts all of them alike.
+fn extend(
+    partial: &[Vec<usize>],
+    fitting: &[usize],
+    files: &[SourceFile],
+    most: usize,
+) -> Vec<Vec<usize>> {
+    let mut extended = Vec::new();
+    for offset in 0..fitting.len() {
+        for (i, combination) in partial.iter().enumerate() {
+            let next = fitting[(offset + i) % fitting.len()];
+            let other = |i: &usize| {
+                files[*i].id != files[next].id
+                    && files[*i].name.to_lowercase() != files[next].name.to_lowercase()
+            };
+            if combination.iter().all(other) {
+                extended.push([combination.as_slice(), &[next]].concat());
+            }
+            if extended.len() >= most {
+                return extended;
+            }
+        }
+    }
+    extended
 }

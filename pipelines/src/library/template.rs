@@ -187,6 +187,8 @@ pub struct Slot {
     pub positive: Option<bool>,
     /// Column: names it must not have, without regard to case.
     pub avoid: Vec<String>,
+    /// Column: names it must be among, without regard to case; empty allows all.
+    pub only: Vec<String>,
     /// Column: slots whose column it must not share; all column slots are distinct anyway.
     pub distinct_from: Vec<String>,
     /// An integer of this inclusive range.
