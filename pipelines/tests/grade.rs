@@ -375,7 +375,7 @@ async fn accepted_rows_become_a_dataset_with_equal_bytes() {
                 .unwrap()
                 .as_u64()
         };
-        assert_eq!((fact("train_rows"), fact("test_rows")), (Some(3), Some(2)));
+        assert_eq!((fact("train_rows"), fact("test_rows")), (Some(4), Some(1)));
         let dataset = context.folder.root().join(shard::DATASET);
         let files = [
             "README.md",

@@ -26,7 +26,7 @@ pub struct Case<'a> {
 }
 
 /// `format`: every reply follows the message format, and its cell is the one that was run.
-pub fn format(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn format(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, turn) in case.trajectory.turns.iter().enumerate() {
         let why = match (case.format.parse(&turn.reply), &turn.cell) {
@@ -41,7 +41,7 @@ pub fn format(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// `finished`: the model said that it is finished.
-pub fn finished(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn finished(case: &Case<'_>) -> Vec<Finding> {
     let why = match case.trajectory.end {
         End::Finished => return vec![passed("finished", "end")],
         End::NoAnswer => "the last reply has neither code nor the words that end a run",
@@ -51,7 +51,7 @@ pub fn finished(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// `outputs`: every file asked for exists, is not empty and is what its name says.
-pub fn outputs(case: &Case<'_>) -> Result<Vec<Finding>, pybench::run::RunError> {
+pub(super) fn outputs(case: &Case<'_>) -> Result<Vec<Finding>, pybench::run::RunError> {
     let mut findings = Vec::new();
     for path in &case.task.outputs {
         let output = case.trajectory.outputs.iter().find(|o| o.path == *path);
@@ -70,7 +70,7 @@ pub fn outputs(case: &Case<'_>) -> Result<Vec<Finding>, pybench::run::RunError> 
 
 /// `consistent`: numbers and paths that the answer states were seen; see [`consistent`](mod@consistent).
 /// Without an answer there is nothing to look at, and `finished` has said so.
-pub fn consistent(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn consistent(case: &Case<'_>) -> Vec<Finding> {
     let Some(last) = case.trajectory.turns.last() else {
         return Vec::new();
     };
@@ -104,7 +104,7 @@ fn paths(case: &Case<'_>) -> Vec<String> {
 }
 
 /// A finding that holds.
-pub fn passed(filter: &str, subject: impl Into<String>) -> Finding {
+pub(super) fn passed(filter: &str, subject: impl Into<String>) -> Finding {
     Finding {
         filter: filter.to_owned(),
         subject: subject.into(),
@@ -114,7 +114,7 @@ pub fn passed(filter: &str, subject: impl Into<String>) -> Finding {
 }
 
 /// A finding that does not hold.
-pub fn failed(filter: &str, subject: impl Into<String>, why: &str) -> Finding {
+pub(super) fn failed(filter: &str, subject: impl Into<String>, why: &str) -> Finding {
     Finding {
         filter: filter.to_owned(),
         subject: subject.into(),

@@ -2,7 +2,7 @@
 //! holds is the checker's business, in a sandbox.
 
 /// Why the file is not sound; `None` when it is, or when its type has no frame to look at.
-pub fn defect(path: &str, bytes: &[u8]) -> Option<String> {
+pub(super) fn defect(path: &str, bytes: &[u8]) -> Option<String> {
     if bytes.is_empty() {
         return Some("it is empty".into());
     }
