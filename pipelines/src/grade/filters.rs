@@ -1,16 +1,14 @@
-//! The filters, one function each. None stops at the first failure: a verdict carries every reason.
+//! The filters that need nothing but the trajectory, one function each. None stops at the first
+//! failure: a verdict carries every reason.
 
 use pybench::agent::{Format, Parsed};
-use pybench::run::ContentStore;
 use pybench::task::Task;
 use pybench::trajectory::{End, Finding, Outcome, Role, Trajectory};
 
-use super::{consistent, sound};
+use super::consistent;
 
 /// Findings named in one detail.
 const NAMED: usize = 5;
-/// Largest output that is looked at, bytes; the interpreter collects no more.
-const LARGEST_OUTPUT: u64 = 1 << 30;
 
 /// One trajectory to look at.
 #[derive(Clone, Copy)]
@@ -21,8 +19,6 @@ pub struct Case<'a> {
     pub trajectory: &'a Trajectory,
     /// The message format it was made in.
     pub format: &'a dyn Format,
-    /// Holds the outputs' bytes.
-    pub store: &'a ContentStore,
 }
 
 /// `format`: every reply follows the message format, and its cell is the one that was run.
@@ -48,24 +44,6 @@ pub(super) fn finished(case: &Case<'_>) -> Vec<Finding> {
         End::MaxTurns => "the limit of turns was reached",
     };
     vec![failed("finished", "end", why)]
-}
-
-/// `outputs`: every file asked for exists, is not empty and is what its name says.
-pub(super) fn outputs(case: &Case<'_>) -> Result<Vec<Finding>, pybench::run::RunError> {
-    let mut findings = Vec::new();
-    for path in &case.task.outputs {
-        let output = case.trajectory.outputs.iter().find(|o| o.path == *path);
-        let defect = match output {
-            None => Some("it was not written".to_owned()),
-            Some(output) if output.size > LARGEST_OUTPUT => Some("it is too large".to_owned()),
-            Some(output) => sound::defect(path, &case.store.get(&output.id)?),
-        };
-        findings.push(match defect {
-            None => passed("outputs", path),
-            Some(why) => failed("outputs", path, &why),
-        });
-    }
-    Ok(or_passed(findings, "outputs", "none asked for"))
 }
 
 /// `consistent`: numbers and paths that the answer states were seen; see [`consistent`](mod@consistent).
