@@ -5,9 +5,9 @@
 //! the outcome does not depend on which unit ended first.
 
 mod consistent;
+mod examiner;
 mod faults;
 mod filters;
-mod examiner;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -147,7 +147,9 @@ fn report_failures(
             "none of {failed} trajectories could be graded: {why}"
         )));
     }
-    tracing::warn!("{failed} trajectories could not be graded (first: {why}); the same command tries them again");
+    tracing::warn!(
+        "{failed} trajectories could not be graded (first: {why}); the same command tries them again"
+    );
     Ok(())
 }
 
@@ -231,7 +233,13 @@ impl GradeStage {
             true => self.examiner.examine(case.task, case.trajectory).await?,
             false => Vec::new(),
         };
-        let of = |name: &str| examined.iter().filter(|f| f.filter == name).cloned().collect();
+        let of = |name: &str| {
+            examined
+                .iter()
+                .filter(|f| f.filter == name)
+                .cloned()
+                .collect()
+        };
         let findings = self.filters.iter().flat_map(|filter| match filter {
             Filter::Format => filters::format(case),
             Filter::Finished => filters::finished(case),

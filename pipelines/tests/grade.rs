@@ -47,7 +47,10 @@ impl grade::Examiner for WordExaminer {
         let there = finding("outputs", Outcome::Pass, "");
         match self.0.get(&output.id).unwrap().as_slice() {
             b"right" => Ok(vec![there, finding("check", Outcome::Pass, "")]),
-            b"crash" => Err(Failure::new(FailureKind::Interpreter, "the sandbox is gone")),
+            b"crash" => Err(Failure::new(
+                FailureKind::Interpreter,
+                "the sandbox is gone",
+            )),
             _ => Ok(vec![there, finding("check", Outcome::Fail, "another word")]),
         }
     }
