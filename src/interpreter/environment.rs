@@ -32,6 +32,10 @@ const RUNNER: &[(&str, &str)] = &[
         "lib/pybench_runner/hooks.py",
         include_str!("python/hooks.py"),
     ),
+    (
+        "lib/pybench_runner/charts.py",
+        include_str!("python/charts.py"),
+    ),
     ("lib/pybench_runner/wire.py", include_str!("python/wire.py")),
     (
         "pip/pip/__init__.py",

@@ -58,10 +58,8 @@ def charts(wire):
         wire.send("chart", path=path, figure=record)
 
     def install(_module):
-        try:
-            from . import charts as recorder
-        except ImportError:
-            return
+        from . import charts as recorder
+
         recorder.install(emit)
 
     return {"matplotlib.figure": install}
