@@ -3,13 +3,31 @@
 //! [`Interpreter`] starts [`Session`]s; every tier of isolation implements the pair. Rollout, grading
 //! and the code execution service use one and the same trait.
 
+mod bwrap;
+mod cgroup;
+mod collect;
+mod environment;
+mod jail;
+mod normalise;
+mod observe;
+mod protocol;
+mod seccomp;
+mod session;
+mod worker;
+mod workspace;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use bwrap::BwrapInterpreter;
+
+use crate::run::{InterpreterChoice, Tier};
 
 /// Bounds of a session. Memory and process counts hold where the machine lets them be enforced;
 /// [`Interpreter::warnings`] says what is not bounded.
@@ -17,18 +35,25 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Seconds that one cell may run before it is interrupted.
+    #[schemars(range(min = 1, max = 86_400))]
     pub cell_seconds: u64,
     /// Memory of all processes of the session together, MiB.
+    #[schemars(range(min = 1, max = 4_194_304))]
     pub memory_mib: u64,
     /// Processes and threads.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub processes: u64,
     /// Largest single file, MiB.
+    #[schemars(range(min = 1, max = 4_194_304))]
     pub file_mib: u64,
     /// Characters of text output kept per cell, head and tail.
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub output_chars: usize,
     /// Files collected from `./output`.
+    #[schemars(range(min = 1, max = 100_000))]
     pub output_files: usize,
     /// Bytes collected from `./output`, MiB.
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub output_mib: u64,
 }
 
@@ -216,3 +241,13 @@ impl InterruptHandle {
 
 /// Grace between an interrupt and the kill that follows when it is ignored.
 pub const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
+
+/// The interpreter that a recipe asks for.
+///
+/// # Errors
+/// [`InterpreterError::Unavailable`] when that tier cannot run here; its text says what to do.
+pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, InterpreterError> {
+    match choice.tier {
+        Tier::Bwrap => Ok(Arc::new(BwrapInterpreter::new()?)),
+    }
+}

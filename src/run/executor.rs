@@ -1,10 +1,13 @@
 //! Units of work: (stage, item), idempotent, delivered at least once, committed by id.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::RunError;
 
 /// One stage's way to do one item. The output is the item's artefact as JSON; an executor commits
 /// it to the journal. Equal items give equal outputs.
@@ -29,6 +32,35 @@ pub struct Failure {
     pub retryable: bool,
     /// Do not come again before this has passed.
     pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that another attempt would meet again.
+    pub fn new(kind: FailureKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            retryable: false,
+            retry_after: None,
+        }
+    }
+
+    /// The same, but another attempt may succeed.
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let kind = match error {
+            RunError::Budget(_) => FailureKind::Budget,
+            RunError::Endpoint(_) => FailureKind::Endpoint,
+            _ => FailureKind::Internal,
+        };
+        Self::new(kind, error.to_string())
+    }
 }
 
 /// Kinds of failure, each counted apart.
@@ -87,4 +119,16 @@ pub struct StageSummary {
     pub failed: u64,
     /// Units not tried or to be tried again.
     pub pending: u64,
+}
+
+/// Does the units of a stage. Every implementation passes the conformance tests in
+/// `run::conformance`: delivered at least once, committed by id, retried, resumed.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Do every item that is not done yet, and return once none is left to try.
+    ///
+    /// Units that failed for good are counted, not errors: the caller decides. Errors:
+    /// [`RunError::Budget`] when a budget ran out, [`RunError::Interrupted`] on Ctrl-C,
+    /// [`RunError::Endpoint`] when the key is refused, and failures of the journal.
+    async fn run(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<StageSummary, RunError>;
 }
