@@ -23,7 +23,10 @@ pub(super) fn describe(mut table: RawTable) -> TableProfile {
         })
         .collect();
     let mut seen = HashSet::with_capacity(rows);
-    let repeated = table.cells.chunks(width).filter(|row| !seen.insert(hash(row)));
+    let repeated = table
+        .cells
+        .chunks(width)
+        .filter(|row| !seen.insert(hash(row)));
     TableProfile {
         rows: rows as u64,
         columns,
@@ -55,12 +58,11 @@ fn show(cell: &Cell) -> Option<String> {
 /// Tell a column's kind and make all its values of that kind, so that equal values are equal.
 fn settle_column(table: &mut RawTable, index: usize) -> ColumnKind {
     let width = table.names.len();
-    let untyped = table.untyped;
-    let mut column = || table.cells.iter_mut().skip(index).step_by(width);
-    if untyped {
+    let mut column: Vec<&mut Cell> = table.cells.iter_mut().skip(index).step_by(width).collect();
+    if table.untyped {
         type_texts(&mut column);
     }
-    let mut any = |test: fn(&Cell) -> bool| column().any(|cell| test(cell));
+    let any = |test: fn(&Cell) -> bool| column.iter().any(|cell| test(cell));
     let int = any(|c| matches!(c, Cell::Int(_)));
     let float = any(|c| matches!(c, Cell::Float(_)));
     let boolean = any(|c| matches!(c, Cell::Bool(_)));
@@ -70,7 +72,7 @@ fn settle_column(table: &mut RawTable, index: usize) -> ColumnKind {
     match (int || float, boolean, date, text, other) {
         (true, false, false, false, false) if !float => ColumnKind::Integer,
         (true, false, false, false, false) => {
-            for cell in column() {
+            for cell in column {
                 if let Cell::Int(n) = cell {
                     *cell = Cell::Float(*n as f64);
                 }
@@ -79,26 +81,23 @@ fn settle_column(table: &mut RawTable, index: usize) -> ColumnKind {
         }
         (false, true, false, false, false) => ColumnKind::Boolean,
         (false, false, true, false, false) => ColumnKind::Date,
-        (false, false, false, true, false) => settle_texts(&mut column, untyped),
+        (false, false, false, true, false) => text_kind(&column, table.untyped),
         _ => ColumnKind::Other,
     }
 }
 
-/// Text of a typed source (json, xlsx, …): dates, or text; text that is all numbers is neither,
-/// because pandas may take it for numbers.
-fn settle_texts<'a, I: Iterator<Item = &'a mut Cell>>(
-    column: &mut impl FnMut() -> I,
-    untyped: bool,
-) -> ColumnKind {
-    let all = |cells: I, test: fn(&str) -> bool| {
-        cells.into_iter().all(|cell| match cell {
+/// Dates, or text. In a typed source (json, xlsx, …) text that is all numbers is neither, because
+/// pandas may take it for numbers.
+fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
+    let all = |test: fn(&str) -> bool| {
+        column.iter().all(|cell| match &**cell {
             Cell::Text(text) => test(text),
             _ => true,
         })
     };
-    if all(column(), is_iso_date) {
+    if all(is_iso_date) {
         ColumnKind::Date
-    } else if !untyped && all(column(), |text| text.trim().parse::<f64>().is_ok()) {
+    } else if !untyped && all(|text| text.trim().parse::<f64>().is_ok()) {
         ColumnKind::Other
     } else {
         ColumnKind::Text
@@ -106,18 +105,18 @@ fn settle_texts<'a, I: Iterator<Item = &'a mut Cell>>(
 }
 
 /// Give the texts of a csv column their type, when all of them agree on one.
-fn type_texts<'a, I: Iterator<Item = &'a mut Cell>>(column: &mut impl FnMut() -> I) {
+fn type_texts(column: &mut [&mut Cell]) {
     for parse in [parse_int, parse_float, parse_bool] {
-        let fits = |cell: &mut Cell| match cell {
+        let fits = |cell: &&mut Cell| match &**cell {
             Cell::Text(text) => parse(text).is_some(),
             _ => true,
         };
-        if !column().all(fits) {
+        if !column.iter().all(fits) {
             continue;
         }
-        for cell in column() {
-            if let Cell::Text(text) = cell {
-                *cell = parse(text).unwrap_or(Cell::Null);
+        for cell in column {
+            if let Cell::Text(text) = &**cell {
+                **cell = parse(text).unwrap_or(Cell::Null);
             }
         }
         return;
@@ -130,7 +129,11 @@ fn parse_int(text: &str) -> Option<Cell> {
 
 fn parse_float(text: &str) -> Option<Cell> {
     let number: f64 = text.trim_matches(' ').parse().ok()?;
-    Some(if number.is_nan() { Cell::Null } else { Cell::Float(number) })
+    Some(if number.is_nan() {
+        Cell::Null
+    } else {
+        Cell::Float(number)
+    })
 }
 
 fn parse_bool(text: &str) -> Option<Cell> {
@@ -147,8 +150,15 @@ pub(super) fn is_iso_date(text: &str) -> bool {
         let time = r"[T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?";
         Regex::new(&format!(r"^(\d{{4}})-(\d\d)-(\d\d)({time})?$")).ok()
     });
-    let Some(found) = FORM.as_ref().and_then(|form| form.captures(text)) else { return false };
-    let part = |n: usize| found.get(n).and_then(|m| m.as_str().parse::<u32>().ok()).unwrap_or(0);
+    let Some(found) = FORM.as_ref().and_then(|form| form.captures(text)) else {
+        return false;
+    };
+    let part = |n: usize| {
+        found
+            .get(n)
+            .and_then(|m| m.as_str().parse::<u32>().ok())
+            .unwrap_or(0)
+    };
     let (year, month, day) = (part(1), part(2), part(3));
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {
@@ -163,7 +173,9 @@ pub(super) fn is_iso_date(text: &str) -> bool {
 fn describe_column(table: &RawTable, index: usize, kind: ColumnKind) -> ColumnProfile {
     let column = || table.cells.iter().skip(index).step_by(table.names.len());
     let values = || column().filter(|cell| **cell != Cell::Null);
-    let distinct: HashSet<u64> = values().map(|cell| hash(std::slice::from_ref(cell))).collect();
+    let distinct: HashSet<u64> = values()
+        .map(|cell| hash(std::slice::from_ref(cell)))
+        .collect();
     let smallest = values().min_by(|a, b| compare(a, b));
     let largest = values().max_by(|a, b| compare(a, b));
     let ordered = kind != ColumnKind::Other;
