@@ -1,8 +1,26 @@
 //! The ReAct loop between a teacher and an interpreter, and the message formats it speaks.
 
+mod log;
+mod pybench;
+mod react;
+mod text;
+
+pub use log::JournalLog;
+pub use pybench::{END, PybenchFormat, START};
+pub use react::{Job, Solved, Step, TurnLog, interpreter_failure, solve};
+pub use text::observation_text;
+
 use crate::interpreter::Observation;
+use crate::run::FormatChoice;
 use crate::task::Task;
 use crate::trajectory::Message;
+
+/// The format that a recipe names.
+pub fn format(choice: FormatChoice) -> &'static dyn Format {
+    match choice {
+        FormatChoice::Pybench => &PybenchFormat,
+    }
+}
 
 /// How tasks, code, observations and answers are framed as messages.
 pub trait Format: Send + Sync {
@@ -17,6 +35,11 @@ pub trait Format: Send + Sync {
 
     /// What a reply asks for.
     fn parse<'a>(&self, reply: &'a str) -> Parsed<'a>;
+
+    /// The reply as it enters the conversation: cut after its first cell (what follows was written
+    /// without having seen the result), with the end token that a stop sequence took put back
+    /// unless the reply was cut at its token limit.
+    fn tidy(&self, reply: &str, truncated: bool) -> String;
 
     /// The message that carries an observation back.
     fn observe(&self, observation: &Observation) -> Message;

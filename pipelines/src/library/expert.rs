@@ -1,0 +1,117 @@
+//! The expert as a teacher: deterministic, no network, no key.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pybench::agent::Format;
+use pybench::id::Digest;
+use pybench::llm::{ChatRequest, Price, Reply, Teacher, TeacherError};
+use pybench::task::Task;
+use pybench::trajectory::{Message, Role, Usage};
+
+use super::Library;
+use super::script::{Deviation, Move, Script, ScriptError};
+
+/// Name that enters ids and rows.
+pub const EXPERT: &str = "expert";
+
+/// Solves the tasks of a library by its own solutions.
+pub struct Expert {
+    library: Arc<Library>,
+    format: &'static dyn Format,
+    fault_share: f64,
+    fault_seed: u64,
+}
+
+impl Expert {
+    /// An expert that makes no faults.
+    pub fn new(library: Arc<Library>, format: &'static dyn Format) -> Self {
+        Self {
+            library,
+            format,
+            fault_share: 0.0,
+            fault_seed: 0,
+        }
+    }
+
+    /// Lets a share (0 to 1) of the samples go wrong on purpose. Which ones, and how, follows from
+    /// task, sample number and seed alone.
+    pub fn with_faults(mut self, share: f64, seed: u64) -> Self {
+        self.fault_share = share;
+        self.fault_seed = seed;
+        self
+    }
+
+    /// The reply to a conversation on a task of this library.
+    fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<Reply, ScriptError> {
+        let script = Script::new(&self.library, task)?;
+        let fault = self.fault(&script, task, sample);
+        let deviation = fault.as_ref().map_or(Deviation::Honest, |(_, deviation)| *deviation);
+        let content = match script.deviating(deviation).next(&observations(messages))? {
+            Move::Step { thought, cell } => self.format.write_step(&thought, &cell),
+            Move::Answer(answer) => self.format.write_answer(&answer),
+        };
+        Ok(Reply {
+            content,
+            usage: Usage::default(),
+            truncated: false,
+            fault: fault.map(|(name, _)| name),
+        })
+    }
+
+    /// The fault of this sample, if it is one that goes wrong.
+    fn fault(&self, script: &Script<'_>, task: &Task, sample: u32) -> Option<(String, Deviation)> {
+        let drawn = Digest::of_json(&(&task.id, sample, self.fault_seed, "fault"));
+        // 53 bits make a double in [0, 1).
+        let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
+        if share >= self.fault_share {
+            return None;
+        }
+        let mut faults = faults(script);
+        let which = Digest::of_json(&(&task.id, sample, self.fault_seed, "which")).seed();
+        let count = faults.len() as u64;
+        (count > 0).then(|| faults.swap_remove((which % count) as usize))
+    }
+}
+
+/// The faults that surely make the checks of a task fail, with their names.
+pub fn faults(script: &Script<'_>) -> Vec<(String, Deviation)> {
+    let named = [
+        ("forgotten_save", Deviation::ForgottenSave),
+        ("gave_up", Deviation::GaveUp),
+        ("claimed", Deviation::Claimed),
+    ];
+    let named = named.into_iter().map(|(name, deviation)| (name.to_owned(), deviation));
+    let mutants = script.template().mutants.iter().enumerate().map(|(index, mutant)| {
+        let name = format!("mutant: {}", mutant.name.get_ref());
+        (name, Deviation::Mutant(index))
+    });
+    named.chain(mutants).filter(|(_, deviation)| script.surely_fails(*deviation)).collect()
+}
+
+/// How an observation begins as a message.
+const FRAME: &str = "[INFO]This is a Code Interpreter Message:\n";
+
+/// The texts that came back after each assistant message.
+fn observations(messages: &[Message]) -> Vec<&str> {
+    let pairs = messages.iter().zip(messages.iter().skip(1));
+    let answered = pairs.filter(|(before, _)| before.role == Role::Assistant);
+    let texts = answered.map(|(_, after)| after.content.as_str());
+    texts.map(|text| text.strip_prefix(FRAME).unwrap_or(text)).collect()
+}
+
+#[async_trait]
+impl Teacher for Expert {
+    fn name(&self) -> &str {
+        EXPERT
+    }
+
+    fn price(&self) -> Option<Price> {
+        None
+    }
+
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
+        self.write(request.task, request.sample, request.messages)
+            .map_err(|error| TeacherError::NoScript(error.to_string()))
+    }
+}

@@ -1,0 +1,107 @@
+//! The keyword dictionary of the paper as data: category → subcategory → keyword.
+
+use std::collections::BTreeMap;
+
+use pybench::task::{Category, FileKind};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::problem::{Problem, Source, closest};
+
+/// A keyword: what tasks may be about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyword {
+    /// The keyword, unique in the dictionary.
+    pub name: String,
+    /// Category of the paper.
+    pub category: Category,
+    /// Group within the category.
+    pub subcategory: String,
+    /// File types it applies to; empty where it needs no file.
+    pub files: Vec<FileKind>,
+    /// Python packages it exercises.
+    pub packages: Vec<String>,
+}
+
+/// The dictionary.
+#[derive(Clone, Debug, Default)]
+pub struct Keywords(BTreeMap<String, Keyword>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    files: Vec<FileKind>,
+    packages: Vec<String>,
+}
+
+type Subcategories = BTreeMap<String, BTreeMap<Spanned<String>, Entry>>;
+
+impl Keywords {
+    /// Reads the dictionary; `file` is its name in messages.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
+        let source = Source { file, text };
+        let raw: BTreeMap<Category, Subcategories> =
+            toml::from_str(text).map_err(|error| vec![source.toml(&error)])?;
+        let mut keywords = BTreeMap::new();
+        let mut problems = Vec::new();
+        for (category, subcategories) in raw {
+            for (subcategory, entries) in subcategories {
+                for (name, entry) in entries {
+                    let span = name.span();
+                    let keyword = Keyword {
+                        name: name.into_inner(),
+                        category,
+                        subcategory: subcategory.clone(),
+                        files: entry.files,
+                        packages: entry.packages,
+                    };
+                    if let Some(earlier) = keywords.insert(keyword.name.clone(), keyword) {
+                        let Keyword { name, subcategory, .. } = earlier;
+                        problems.push(source.at(
+                            &span,
+                            format!("keyword `{name}` stands under `{subcategory}` already"),
+                        ));
+                    }
+                }
+            }
+        }
+        if problems.is_empty() {
+            Ok(Self(keywords))
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The keyword of that name.
+    pub fn get(&self, name: &str) -> Option<&Keyword> {
+        self.0.get(name)
+    }
+
+    /// Every keyword, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Keyword> {
+        self.0.values()
+    }
+
+    /// The keyword most like a name that is none.
+    pub fn suggest(&self, wrong: &str) -> Option<&str> {
+        closest(wrong, self.0.keys().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        let problems = Keywords::parse("keywords.toml", text).unwrap_err();
+        problems[0].to_string()
+    }
+
+    #[test]
+    fn errors_name_file_line_and_suggestion() {
+        insta::assert_snapshot!(problem("[chart.x.\"a\"]\nfile = []\npackages = []\n"), @"");
+        insta::assert_snapshot!(problem("\n[charts.x.\"a\"]\nfiles = []\npackages = []\n"), @"");
+        insta::assert_snapshot!(problem("[text.x.\"a\"]\nfiles = [\"cvs\"]\npackages = []\n"), @"");
+        insta::assert_snapshot!(problem("[text.x.a]\nfiles = []\npackages = []\n[text.y.a]\nfiles = []\npackages = []\n"), @"");
+    }
+}

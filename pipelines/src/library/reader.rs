@@ -1,0 +1,59 @@
+//! The pandas expression that reads a file as its profile says.
+
+use pybench::task::{FileKind, Profile, SourceFile, TableProfile};
+
+use super::render::py_str;
+
+/// The expression, or `None` for a file that is no table.
+pub(crate) fn pandas(file: &SourceFile) -> Option<String> {
+    let Profile::Table(table) = &file.profile else {
+        return None;
+    };
+    let path = py_str(&format!("./data/{}", file.name));
+    Some(match file.kind {
+        FileKind::Csv | FileKind::Tsv => format!("pd.read_csv({path}{})", text_options(table)),
+        FileKind::Xlsx => format!("pd.read_excel({path}{})", sheet_option(table)),
+        // Without these options pandas turns digits in text into numbers and guesses dates by
+        // column name.
+        FileKind::Json => format!("pd.read_json({path}, dtype=False, convert_dates=False)"),
+        FileKind::Jsonl => {
+            format!("pd.read_json({path}, lines=True, dtype=False, convert_dates=False)")
+        }
+        FileKind::Parquet => format!("pd.read_parquet({path})"),
+        FileKind::Sqlite => {
+            let table = table.tables.first()?.replace('"', "\"\"");
+            let query = py_str(&format!("SELECT * FROM \"{table}\""));
+            format!("pd.read_sql({query}, sqlite3.connect({path}))")
+        }
+        _ => return None,
+    })
+}
+
+fn text_options(table: &TableProfile) -> String {
+    let mut options = String::new();
+    if let Some(delimiter) = table.delimiter.filter(|d| *d != ',') {
+        options += &format!(", sep={}", py_str(&delimiter.to_string()));
+    }
+    let plain = |e: &&String| !matches!(e.as_str(), "utf-8" | "ascii" | "utf8");
+    if let Some(encoding) = table.encoding.as_ref().filter(plain) {
+        options += &format!(", encoding={}", py_str(encoding));
+    }
+    options
+}
+
+fn sheet_option(table: &TableProfile) -> String {
+    match table.tables.as_slice() {
+        [first, _, ..] => format!(", sheet_name={}", py_str(first)),
+        _ => String::new(),
+    }
+}
+
+/// A cell with the import that a sqlite expression needs.
+pub(crate) fn with_imports(cell: String) -> String {
+    let missing = cell.contains("sqlite3.") && !cell.contains("import sqlite3");
+    if missing {
+        format!("import sqlite3\n{cell}")
+    } else {
+        cell
+    }
+}

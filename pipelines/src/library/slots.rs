@@ -1,0 +1,179 @@
+//! Choosing values for the slots of a template, by a seed and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pybench::run::{ContentStore, RunError};
+use pybench::task::SourceFile;
+use rand::RngExt;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use super::draft::split_file;
+use super::fit;
+use super::template::{Slot, Template};
+
+/// The slot that two-file templates share.
+const COMMON: &str = "common";
+
+/// Values by slot name.
+pub(crate) type Slots = BTreeMap<String, Value>;
+
+/// Values for every slot, or `None` where the files offer none. The files fit their inputs.
+fn draw(template: &Template, files: &[&SourceFile], rng: &mut ChaCha8Rng) -> Option<Slots> {
+    let mut candidates = column_candidates(template, files)?;
+    for (_, names) in &mut candidates {
+        names.shuffle(rng);
+    }
+    let mut chosen = BTreeMap::new();
+    // The slot with the fewest candidates first keeps the search short.
+    candidates.sort_by_key(|(_, names)| names.len());
+    if !assign(&candidates, &mut chosen) {
+        return None;
+    }
+    let mut slots: Slots = chosen.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+    for (name, slot) in &template.slots {
+        if let Some(value) = draw_value(slot.get_ref(), rng) {
+            slots.insert(name.clone(), value);
+        }
+    }
+    Some(slots)
+}
+
+type Candidates<'a> = Vec<(&'a str, Vec<&'a str>)>;
+
+/// For every column slot the columns that fit it; `None` where a slot has none.
+fn column_candidates<'a>(template: &'a Template, files: &[&'a SourceFile]) -> Option<Candidates<'a>> {
+    let mut candidates = Candidates::new();
+    for (name, slot) in &template.slots {
+        let slot = slot.get_ref();
+        if slot.column.is_some() && name != COMMON {
+            candidates.push((name, fitting(files.get(slot.input)?, slot)?));
+        }
+    }
+    let second = template.inputs.iter().position(|i| i.same_columns_as.is_some());
+    if let Some(second) = second {
+        let free = Slot::default();
+        let slot = template.slots.get(COMMON).map_or(&free, |s| s.get_ref());
+        let other: BTreeSet<_> = fitting(files.get(second)?, &free)?.into_iter().collect();
+        let mut shared = fitting(files.first()?, slot)?;
+        shared.retain(|name| other.contains(name));
+        candidates.push((COMMON, shared));
+    }
+    candidates.iter().all(|(_, names)| !names.is_empty()).then_some(candidates)
+}
+
+fn fitting<'a>(file: &'a SourceFile, slot: &Slot) -> Option<Vec<&'a str>> {
+    let columns = fit::usable_columns(fit::table(file)?);
+    let fitting = columns.into_iter().filter(|column| fit::column_fits(column, slot));
+    Some(fitting.map(|column| column.name.as_str()).collect())
+}
+
+/// Gives every slot a column of its own, trying candidates in their order.
+fn assign<'a>(candidates: &[(&'a str, Vec<&'a str>)], chosen: &mut BTreeMap<&'a str, &'a str>) -> bool {
+    let Some(((slot, names), rest)) = candidates.split_first() else {
+        return true;
+    };
+    for name in names {
+        if chosen.values().any(|taken| taken == name) {
+            continue;
+        }
+        chosen.insert(slot, name);
+        if assign(rest, chosen) {
+            return true;
+        }
+        chosen.remove(slot);
+    }
+    false
+}
+
+/// The value of a slot that is no column.
+fn draw_value(slot: &Slot, rng: &mut ChaCha8Rng) -> Option<Value> {
+    if let Some([low, high]) = slot.integer {
+        return Some(rng.random_range(low..=high).into());
+    }
+    if let Some(choices) = &slot.choice {
+        return serde_json::to_value(choices.choose(rng)?).ok();
+    }
+    let letters = slot.words?;
+    let word: String = (0..letters).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect();
+    Some(word.into())
+}
+
+impl Template {
+    /// Values for every slot on these files, or `None` where they offer none.
+    pub fn draw(
+        &self,
+        files: &[&SourceFile],
+        rng: &mut ChaCha8Rng,
+    ) -> Option<BTreeMap<String, Value>> {
+        draw(self, files, rng)
+    }
+
+    /// Indices of files, one per input, on which this template can be used: at most `most`
+    /// combinations in a seeded order. A template without inputs has one, the empty one. The store
+    /// is read only where rows are to be split.
+    pub fn combinations(
+        &self,
+        files: &[SourceFile],
+        most: usize,
+        store: &ContentStore,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<Vec<usize>>, RunError> {
+        let mut partial = vec![Vec::new()];
+        for index in 0..self.inputs.len() {
+            let fits = |i: &usize| fit::file_fits(&files[*i], self, index);
+            let mut fitting: Vec<usize> = (0..files.len()).filter(fits).collect();
+            fitting.shuffle(rng);
+            partial = extend(&partial, &fitting, files, most);
+        }
+        partial.shuffle(rng);
+        let mut usable = Vec::new();
+        for combination in partial {
+            let chosen: Vec<_> = combination.iter().map(|i| &files[*i]).collect();
+            if draw(self, &chosen, rng).is_some() && self.splits(&chosen, store)? {
+                usable.push(combination);
+            }
+        }
+        Ok(usable)
+    }
+
+    /// Whether the rows of every input that asks for it can be split.
+    fn splits(&self, files: &[&SourceFile], store: &ContentStore) -> Result<bool, RunError> {
+        for (input, file) in self.inputs.iter().zip(files) {
+            if let Some(rule) = &input.split
+                && split_file(file, rule, 0, store)?.is_none()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Every combination with every further file that is another one by content and by name, taken
+/// turn about, so that a bound cuts all of them alike.
+fn extend(
+    partial: &[Vec<usize>],
+    fitting: &[usize],
+    files: &[SourceFile],
+    most: usize,
+) -> Vec<Vec<usize>> {
+    let mut extended = Vec::new();
+    for offset in 0..fitting.len() {
+        for (i, combination) in partial.iter().enumerate() {
+            let next = fitting[(offset + i) % fitting.len()];
+            let other = |i: &usize| {
+                files[*i].id != files[next].id
+                    && files[*i].name.to_lowercase() != files[next].name.to_lowercase()
+            };
+            if combination.iter().all(other) {
+                extended.push([combination.as_slice(), &[next]].concat());
+            }
+            if extended.len() >= most {
+                return extended;
+            }
+        }
+    }
+    extended
+}

@@ -1,1 +1,0 @@
-//! Query: writes tasks for crawled files.

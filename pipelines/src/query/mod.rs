@@ -1,0 +1,164 @@
+//! Query: writes tasks for crawled files, from the templates of the task library.
+//!
+//! Which tasks are written follows from the recipe, the files and the library alone: a plan is
+//! made first ([`plan`]), then every planned task is a unit of work.
+
+pub mod plan;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pybench::run::{
+    ContentStore, Executor, Failure, FailureKind, RunContext, RunError, Stage, UnitState,
+};
+use pybench::task::{SourceFile, Task};
+use serde_json::Value;
+
+use crate::library::{Draft, DraftError, Library};
+use plan::Planned;
+
+/// Name of the stage in the journal.
+pub const STAGE: &str = "query";
+/// What crawl wrote.
+const FILES: &str = "files.jsonl";
+/// What this stage writes.
+const TASKS: &str = "tasks.jsonl";
+
+/// Writes the tasks the recipe asks for into `tasks.jsonl`, from the embedded library. Where fewer
+/// are possible it writes those and says so; none at all is an error.
+pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
+    run_with(context, Arc::new(library)).await
+}
+
+/// The same, from another library.
+pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
+    let folder = &context.folder;
+    let files: Vec<SourceFile> = read_lines(&folder.root().join(FILES))?;
+    let recipe = &context.recipe;
+    let plan = plan::plan(&library, &files, &recipe.query, recipe.seed, folder.store())?;
+    let items: Vec<String> = plan.iter().map(|planned| planned.item.clone()).collect();
+    let stage = Arc::new(QueryStage {
+        plan: plan.into_iter().map(|p| (p.item.clone(), p)).collect(),
+        library,
+        files,
+        store: folder.store().clone(),
+    });
+    context.executor().run(stage, &items).await?;
+    let tasks = finish(context, &items)?;
+    report_shortfall(recipe.query.tasks, tasks)
+}
+
+/// Writes the artefact: the planned tasks in plan order, each id once.
+fn finish(context: &RunContext, items: &[String]) -> Result<usize, RunError> {
+    let journal = context.folder.journal();
+    let units = journal.units(STAGE)?.into_iter();
+    let done = units.filter(|unit| unit.state == UnitState::Done);
+    let outputs: HashMap<_, _> = done.map(|unit| (unit.item, unit.output)).collect();
+    let mut lines = String::new();
+    let mut seen = std::collections::HashSet::new();
+    for output in items.iter().filter_map(|item| outputs.get(item)?.as_ref()) {
+        let task: Task = serde_json::from_value(output.clone())?;
+        if seen.insert(task.id.clone()) {
+            // Serialised from the type, so that the order of keys is the type's.
+            lines += &serde_json::to_string(&task)?;
+            lines.push('\n');
+        }
+    }
+    context.folder.write(TASKS, lines.as_bytes())?;
+    journal.set_fact("tasks", &seen.len().into())?;
+    Ok(seen.len())
+}
+
+fn report_shortfall(asked: usize, written: usize) -> Result<(), RunError> {
+    if written == 0 && asked > 0 {
+        return Err(RunError::Incomplete(
+            "no task could be written: no template fits the crawled files; crawl more files or \
+             widen `query.categories` and `query.keywords`"
+                .into(),
+        ));
+    }
+    if written < asked {
+        tracing::warn!(
+            "{written} of {asked} tasks could be written: more files, more templates or a higher \
+             `query.template_share` would allow more"
+        );
+    }
+    Ok(())
+}
+
+/// Reads a file of JSON lines.
+fn read_lines<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunError> {
+    let text = std::fs::read_to_string(path).map_err(RunError::io(path.display().to_string()))?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    Ok(lines.map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Writes one planned task per unit.
+struct QueryStage {
+    library: Arc<Library>,
+    files: Vec<SourceFile>,
+    plan: BTreeMap<String, Planned>,
+    store: ContentStore,
+}
+
+#[async_trait]
+impl Stage for QueryStage {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        let missing = || Failure::new(FailureKind::Internal, format!("`{item}` is not planned"));
+        let planned = self.plan.get(item).ok_or_else(missing)?;
+        let draft = self.draft(planned).ok_or_else(missing)?;
+        let task = draft.write(&self.library, &self.store).map_err(failure)?;
+        serde_json::to_value(task).map_err(|e| Failure::new(FailureKind::Internal, e.to_string()))
+    }
+}
+
+impl QueryStage {
+    fn draft(&self, planned: &Planned) -> Option<Draft<'_>> {
+        let files = planned.files.iter().map(|index| self.files.get(*index));
+        Some(Draft {
+            template: self.library.template(&planned.template)?,
+            files: files.collect::<Option<_>>()?,
+            slots: planned.slots.clone(),
+            language: planned.language,
+            phrasing: planned.phrasing,
+            seed: planned.seed,
+        })
+    }
+}
+
+fn failure(error: DraftError) -> Failure {
+    match error {
+        DraftError::Run(error) => error.into(),
+        other => Failure::new(FailureKind::Item, other.to_string()),
+    }
+}
+
+/// The first tasks of a run, as a person reads them.
+pub fn preview(root: &Path, count: usize) -> Result<String, RunError> {
+    let tasks: Vec<Task> = read_lines(&root.join(TASKS))?;
+    let mut text = String::new();
+    for task in tasks.iter().take(count) {
+        let names: Vec<_> = task.files.iter().map(|file| file.name.as_str()).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "── {} · {:?} · {} · {:?}\n   files: {}\n   outputs: {}\n{}\n",
+            task.id.short(),
+            task.category,
+            task.keyword,
+            task.language,
+            names.join(", "),
+            task.outputs.join(", "),
+            task.query
+        );
+    }
+    Ok(text)
+}
