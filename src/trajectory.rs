@@ -38,13 +38,16 @@ impl Message {
 
 /// How replies are sampled; upstream's defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Sampling {
     /// Softmax temperature, 0 to 2.
+    #[schemars(range(min = 0, max = 2))]
     pub temperature: f64,
     /// Nucleus mass, above 0 to 1.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub top_p: f64,
     /// Most tokens of one reply.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_tokens: u32,
 }
 
@@ -74,9 +77,10 @@ pub struct Usage {
 pub struct Turn {
     /// The reply in full.
     pub reply: String,
-    /// The cell found in it; `None` ends the run.
+    /// The cell found in it.
     pub cell: Option<String>,
-    /// What the interpreter answered.
+    /// What the interpreter answered; without a cell, what the model was told of its broken reply.
+    /// `None` ends the run.
     pub observation: Option<Observation>,
     /// Tokens of the call.
     pub usage: Usage,

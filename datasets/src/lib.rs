@@ -1,1 +1,57 @@
-//! d
+//! Datasets of pybench: accepted trajectories as Parquet shards that `datasets.load_dataset` opens.
+//!
+//! [`Row`] is one sample with its provenance, [`split`](mod@split) decides what is train and what
+//! is test, [`shards`] writes the files, [`card`] describes them, and [`dataset::write`] does all
+//! of it in one step. Nothing here knows of runs.
+
+pub mod card;
+pub mod dataset;
+pub mod row;
+mod schema;
+pub mod shards;
+pub mod split;
+pub mod stats;
+
+pub use row::{CheckOutcome, Counted, Row, RowFile, RowOutput, RowTokens};
+pub use schema::schema;
+
+/// Errors of datasets.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// Reading or writing failed.
+    #[error("{context}: {source}")]
+    Io {
+        /// What was tried, with the path.
+        context: String,
+        /// The system's word.
+        source: std::io::Error,
+    },
+    /// Parquet refused something.
+    #[error("{context}: {source}")]
+    Parquet {
+        /// The file.
+        context: String,
+        /// Parquet's word.
+        source: parquet::errors::ParquetError,
+    },
+    /// Arrow refused the columns: a bug of ours.
+    #[error("the columns do not fit the schema: {0}")]
+    Arrow(#[from] arrow::error::ArrowError),
+    /// A setting cannot be used.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl DatasetError {
+    pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let context = path.display().to_string();
+        move |source| Self::Io { context, source }
+    }
+
+    pub(crate) fn parquet(
+        path: &std::path::Path,
+    ) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
+        let context = path.display().to_string();
+        move |source| Self::Parquet { context, source }
+    }
+}

@@ -1,1 +1,144 @@
-//! Shard: writes the dataset of a run.
+//! Shard: writes the accepted trajectories of a run as a dataset.
+
+mod publishable;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use pybench::id::Digest;
+use pybench::run::local::StageClock;
+use pybench::run::{Recipe, RunContext, RunError, RunFolder, TeacherChoice};
+use pybench::task::{SourceFile, Task};
+use pybench::trajectory::{Trajectory, Verdict};
+use pybench_datasets::card::About;
+use pybench_datasets::dataset::{self, Written};
+use pybench_datasets::row::{EXPERT_LABEL, teacher_label};
+use pybench_datasets::shards::ShardSettings;
+use pybench_datasets::split::{Place, SplitSettings};
+use pybench_datasets::{DatasetError, Row};
+
+use crate::grade::{self, VERDICTS, read_lines, read_tasks};
+
+/// Name of the stage in the journal.
+pub const STAGE: &str = "shard";
+/// The folder of the dataset, below the run folder.
+pub const DATASET: &str = "dataset";
+
+/// Writes `dataset/` below the run folder, and the facts `train_rows`, `test_rows` and
+/// `dropped_rows`. The same verdicts give the same bytes. Fewer accepted trajectories than the
+/// recipe asks for are [`RunError::Incomplete`], after everything is written.
+pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    let clock = StageClock::start(context.folder.clone(), STAGE)?;
+    let (folder, recipe) = (context.folder.clone(), context.recipe.clone());
+    let written = tokio::task::spawn_blocking(move || write(&folder, &recipe)).await;
+    let written =
+        written.map_err(|error| RunError::io("shard")(std::io::Error::other(error)))??;
+    let journal = context.folder.journal();
+    journal.set_fact("train_rows", &written.train.rows.into())?;
+    journal.set_fact("test_rows", &written.test.rows.into())?;
+    let dropped = written.split.count(Place::Dropped);
+    journal.set_fact("dropped_rows", &dropped.into())?;
+    clock.save()?;
+    enough(context.recipe.grade.at_least, written.split.places.len())
+}
+
+fn enough(asked: usize, accepted: usize) -> Result<(), RunError> {
+    if accepted < asked {
+        return Err(RunError::Incomplete(format!(
+            "{accepted} trajectories were accepted, the recipe asks for {asked}; `pybench status` \
+             says why the others were rejected; write more tasks with `--set query.tasks=N` and a \
+             folder of its own with `--run NAME`"
+        )));
+    }
+    Ok(())
+}
+
+fn write(folder: &RunFolder, recipe: &Recipe) -> Result<Written, RunError> {
+    let tasks = read_tasks(folder)?;
+    let trajectories: Vec<Trajectory> = folder.journal().outputs("rollout")?;
+    let verdicts: Vec<Verdict> = read_lines(folder, VERDICTS)?;
+    let about = about(folder, recipe, &tasks, &trajectories, &verdicts)?;
+    let rows = rows(&tasks, &trajectories, &verdicts);
+    let split = SplitSettings {
+        test_fraction: recipe.shard.test_fraction,
+        held_out_templates: recipe.shard.held_out_templates,
+        seed: recipe.seed,
+    };
+    let shards = ShardSettings {
+        shard_rows: recipe.shard.shard_rows,
+        row_group_rows: recipe.shard.row_group_rows,
+        zstd_level: recipe.shard.zstd_level,
+        ..ShardSettings::default()
+    };
+    dataset::write(&folder.root().join(DATASET), rows, &split, &shards, &about).map_err(run_error)
+}
+
+/// Accepted trajectories as rows, in item order.
+fn rows(tasks: &[Task], trajectories: &[Trajectory], verdicts: &[Verdict]) -> Vec<Row> {
+    let tasks: HashMap<&Digest, &Task> = tasks.iter().map(|t| (&t.id, t)).collect();
+    let by_id: HashMap<&Digest, &Trajectory> = trajectories.iter().map(|t| (&t.id, t)).collect();
+    let accepted = verdicts.iter().filter(|verdict| verdict.accepted);
+    let row = |verdict: &Verdict| {
+        let trajectory = by_id.get(&verdict.trajectory)?;
+        Some(Row::new(tasks.get(&trajectory.task)?, trajectory, verdict))
+    };
+    accepted.filter_map(row).collect()
+}
+
+fn about(
+    folder: &RunFolder,
+    recipe: &Recipe,
+    tasks: &[Task],
+    trajectories: &[Trajectory],
+    verdicts: &[Verdict],
+) -> Result<About, RunError> {
+    let files: Vec<SourceFile> = read_lines(folder, "files.jsonl")?;
+    let accepted = verdicts.iter().filter(|verdict| verdict.accepted).count();
+    let step = |name: &str, count: usize| (name.to_owned(), count as u64);
+    let faults = grade::fault_report(trajectories, verdicts);
+    Ok(About {
+        title: format!("pybench {}", recipe.name),
+        teacher: teacher_name(recipe),
+        endpoint_command: endpoint_command(&recipe.name),
+        recipe: publishable::recipe(recipe)?,
+        funnel: vec![
+            step("files", files.len()),
+            step("tasks", tasks.len()),
+            step("trajectories", trajectories.len()),
+            step("graded", verdicts.len()),
+            step("accepted", accepted),
+        ],
+        rejected: grade::rejections(verdicts).into_iter().collect(),
+        faults: match faults.planted {
+            0 => String::new(),
+            _ => faults.to_string(),
+        },
+    })
+}
+
+/// The teacher as rows and cards name it.
+pub fn teacher_name(recipe: &Recipe) -> String {
+    match &recipe.teacher {
+        TeacherChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
+        TeacherChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
+    }
+}
+
+/// The command that makes such a dataset with a model behind an endpoint.
+pub fn endpoint_command(recipe: &str) -> String {
+    format!(
+        "./justw synthesize {recipe} --run {recipe}-model \\\n  --set 'teacher={{ kind = \"openai\", \
+         model = \"MODEL\", base_url = \"https://HOST/v1\", key_env = \"OPENAI_API_KEY\" }}' \\\n  \
+         --set budget.usd=5"
+    )
+}
+
+fn run_error(error: DatasetError) -> RunError {
+    match error {
+        DatasetError::Io { context, source } => RunError::Io { context, source },
+        DatasetError::Setting(text) => RunError::BadInput(text),
+        other => {
+            RunError::io(Path::new(DATASET).display().to_string())(std::io::Error::other(other))
+        }
+    }
+}

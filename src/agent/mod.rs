@@ -1,9 +1,13 @@
 //! The ReAct loop between a teacher and an interpreter, and the message formats it speaks.
 
+mod log;
 mod pybench;
+mod react;
 mod text;
 
+pub use log::JournalLog;
 pub use pybench::{END, PybenchFormat, START};
+pub use react::{Job, Solved, Step, TurnLog, interpreter_failure, solve};
 pub use text::observation_text;
 
 use crate::interpreter::Observation;

@@ -17,18 +17,25 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Seconds that one cell may run before it is interrupted.
+    #[schemars(range(min = 1, max = 86_400))]
     pub cell_seconds: u64,
     /// Memory of all processes of the session together, MiB.
+    #[schemars(range(min = 1, max = 4_194_304))]
     pub memory_mib: u64,
     /// Processes and threads.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub processes: u64,
     /// Largest single file, MiB.
+    #[schemars(range(min = 1, max = 4_194_304))]
     pub file_mib: u64,
     /// Characters of text output kept per cell, head and tail.
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub output_chars: usize,
     /// Files collected from `./output`.
+    #[schemars(range(min = 1, max = 100_000))]
     pub output_files: usize,
     /// Bytes collected from `./output`, MiB.
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub output_mib: u64,
 }
 

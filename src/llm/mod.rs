@@ -1,6 +1,15 @@
 //! Teachers: one trait for chat completion, with prices and classified errors.
 
+mod budget;
+mod http;
+mod openai;
+mod price;
+
 use std::time::Duration;
+
+pub use budget::Metered;
+pub use openai::{OpenAi, OpenAiOptions};
+pub use price::{known_price, token_bound};
 
 use async_trait::async_trait;
 
@@ -51,9 +60,12 @@ pub enum TeacherError {
     /// No answer in time.
     #[error("the endpoint did not answer in time")]
     Timeout,
-    /// The connection failed.
+    /// No connection came about; the request was not sent.
     #[error("the endpoint could not be reached: {0}")]
     Connection(String),
+    /// The connection broke before the answer was complete.
+    #[error("the connection broke before the answer was complete: {0}")]
+    Broken(String),
     /// The answer was not what the protocol promises (broken JSON, no choices, not UTF-8).
     #[error("the endpoint's answer could not be read: {0}")]
     Malformed(String),
@@ -66,6 +78,12 @@ pub enum TeacherError {
     /// 400, 404, 422 and the like. Never retried.
     #[error("the endpoint refused the request: {0}")]
     Rejected(String),
+    /// The budget does not allow the call; nothing was sent.
+    #[error("the budget is used up: {0}")]
+    Budget(String),
+    /// Our own book-keeping failed.
+    #[error("{0}")]
+    Internal(String),
     /// No such script (expert only): a bug of ours.
     #[error("the expert has no reply: {0}")]
     NoScript(String),
@@ -76,7 +94,23 @@ impl TeacherError {
     pub fn retryable(&self) -> bool {
         !matches!(
             self,
-            Self::Unauthorized(_) | Self::Rejected(_) | Self::NoScript(_)
+            Self::Unauthorized(_)
+                | Self::Rejected(_)
+                | Self::Budget(_)
+                | Self::Internal(_)
+                | Self::NoScript(_)
+        )
+    }
+
+    /// Whether the endpoint may charge for the failed call. Only a refusal is surely free.
+    pub fn may_be_charged(&self) -> bool {
+        matches!(
+            self,
+            Self::Server(_)
+                | Self::Timeout
+                | Self::Broken(_)
+                | Self::Malformed(_)
+                | Self::TooLarge(_)
         )
     }
 
@@ -87,10 +121,13 @@ impl TeacherError {
             Self::Server(_) => "server",
             Self::Timeout => "timeout",
             Self::Connection(_) => "connection",
+            Self::Broken(_) => "broken",
             Self::Malformed(_) => "malformed",
             Self::TooLarge(_) => "too_large",
             Self::Unauthorized(_) => "unauthorized",
             Self::Rejected(_) => "rejected",
+            Self::Budget(_) => "budget",
+            Self::Internal(_) => "internal",
             Self::NoScript(_) => "no_script",
         }
     }
@@ -110,8 +147,10 @@ impl TeacherError {
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// US dollars per million prompt tokens.
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub prompt: f64,
     /// US dollars per million completion tokens.
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub completion: f64,
 }
 

@@ -26,6 +26,28 @@ pub enum ExitCode {
     Interrupted = 130,
 }
 
+impl ExitCode {
+    /// Every code.
+    pub const ALL: [Self; 10] = [
+        Self::Success,
+        Self::Internal,
+        Self::Usage,
+        Self::BadInput,
+        Self::Environment,
+        Self::Endpoint,
+        Self::Budget,
+        Self::Incomplete,
+        Self::Conflict,
+        Self::Interrupted,
+    ];
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code as u8)
+    }
+}
+
 /// Errors of runs. [`RunError::exit_code`] says which exit code each has.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -62,7 +84,7 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// The journal failed.
-    #[error("the journal failed: {0}")]
+    #[error("the journal failed: {}{}", .0, way_out(.0))]
     Journal(#[from] rusqlite::Error),
     /// A record of the journal or an artefact does not parse.
     #[error("a record of the run does not parse: {0}")]
@@ -89,9 +111,29 @@ impl RunError {
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 ExitCode::Environment
             }
+            Self::Journal(error) if lacks_machine(error) => ExitCode::Environment,
             Self::Internal(_) | Self::Io { .. } | Self::Journal(_) | Self::Record(_) => {
                 ExitCode::Internal
             }
         }
+    }
+}
+
+/// Whether SQLite met a full, unwritable or failing disk rather than a bug of ours.
+fn lacks_machine(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::*;
+    matches!(
+        error.sqlite_error_code(),
+        Some(DiskFull | ReadOnly | PermissionDenied | CannotOpen | SystemIoFailure)
+    )
+}
+
+fn way_out(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => {
+            "; free some space on the disk of the run folder, the same command then goes on"
+        }
+        _ if lacks_machine(error) => "; is the run folder on a writable disk?",
+        _ => "",
     }
 }

@@ -3,14 +3,24 @@
 //! It is written before the next step starts, so that a `kill -9` loses nothing but what was in
 //! flight, and a call in flight is charged as uncertain.
 
+mod calls;
+#[cfg(test)]
+mod tests;
+mod units;
+
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
-use serde::{Deserialize, Serialize};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde_json::Value;
 
-use super::{Failure, RunError, StageSummary, Unit, UnitState};
+pub use self::calls::{BudgetCap, Call, CallState, Reservation, ReserveError, Spent};
+pub use self::units::{RetryFailed, UnitFailure};
+use super::RunError;
+
+/// How long a statement waits for another process that writes.
+const BUSY: Duration = Duration::from_secs(10);
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS unit (
@@ -21,6 +31,7 @@ CREATE TABLE IF NOT EXISTS unit (
 CREATE TABLE IF NOT EXISTS call (
     id TEXT PRIMARY KEY, state TEXT NOT NULL,
     micro_usd INTEGER NOT NULL, tokens INTEGER NOT NULL, reply TEXT) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS call_cost ON call (state, micro_usd, tokens);
 CREATE TABLE IF NOT EXISTS event (
     trajectory TEXT NOT NULL, position INTEGER NOT NULL, payload TEXT NOT NULL,
     PRIMARY KEY (trajectory, position)) WITHOUT ROWID;
@@ -31,81 +42,6 @@ CREATE TABLE IF NOT EXISTS fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITH
 #[derive(Debug)]
 pub struct Journal {
     connection: Mutex<Connection>,
-}
-
-/// Where a paid call stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallState {
-    /// Reserved; the answer is awaited.
-    InFlight,
-    /// Answered; charged as used.
-    Settled,
-    /// In flight when the process died; charged as reserved.
-    Uncertain,
-}
-
-/// A call as the journal holds it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Call {
-    /// Where it stands.
-    pub state: CallState,
-    /// The reply, once settled.
-    pub reply: Option<Value>,
-}
-
-/// What a call may cost at most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reservation {
-    /// Millionths of a US dollar.
-    pub micro_usd: u64,
-    /// Tokens, prompt and completion.
-    pub tokens: u64,
-}
-
-/// Hard limits; `None` is unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BudgetCap {
-    /// Millionths of a US dollar.
-    pub micro_usd: Option<u64>,
-    /// Tokens, prompt and completion.
-    pub tokens: Option<u64>,
-}
-
-/// What was spent, calls in flight and uncertain ones included as reserved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Spent {
-    /// Calls.
-    pub calls: u64,
-    /// Of these, uncertain ones.
-    pub uncertain: u64,
-    /// Millionths of a US dollar.
-    pub micro_usd: u64,
-    /// Tokens, prompt and completion.
-    pub tokens: u64,
-}
-
-/// Which units that failed for good are tried anew by the same command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RetryFailed {
-    /// None.
-    None,
-    /// Failures of ours, of the machine or of an endpoint; a bad item stays failed.
-    #[default]
-    Ours,
-    /// All.
-    All,
-}
-
-/// A reservation was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ReserveError {
-    /// It would exceed the budget.
-    #[error("the budget is used up: {0}")]
-    OverBudget(String),
-    /// The journal failed.
-    #[error(transparent)]
-    Run(#[from] RunError),
 }
 
 /// One step of a trajectory, as journaled.
@@ -123,7 +59,7 @@ impl Journal {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
-        connection.busy_timeout(std::time::Duration::from_secs(10))?;
+        connection.busy_timeout(BUSY)?;
         connection.execute_batch(SCHEMA)?;
         // Who opens the journal for writing holds the run folder's lock: every other holder of a
         // lease and every awaited call is dead.
@@ -138,9 +74,16 @@ impl Journal {
 
     /// Open an existing journal to look at it, while another process may be writing.
     pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
-        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(std::time::Duration::from_secs(10))?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        if readable(&connection).is_err() {
+            // In a folder that cannot be written SQLite cannot share memory with a writer; there
+            // is none, so the file can be read as it lies.
+            let uri = immutable_uri(path);
+            connection = Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?;
+            readable(&connection)?;
+        }
         Ok(Self {
             connection: Mutex::new(connection),
         })
@@ -153,285 +96,21 @@ impl Journal {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    // --- units -------------------------------------------------------------------------------
-
-    /// Add units in this order; those already there keep their place and state.
-    pub fn enqueue(&self, stage: &str, items: &[String]) -> Result<(), RunError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction()?;
-        let first: u64 = transaction.query_row(
-            "SELECT COALESCE(MAX(position) + 1, 0) FROM unit WHERE stage = ?1",
-            [stage],
-            |row| row.get(0),
-        )?;
-        for (offset, item) in items.iter().enumerate() {
-            transaction.execute(
-                "INSERT OR IGNORE INTO unit (stage, item, position) VALUES (?1, ?2, ?3)",
-                params![stage, item, first + offset as u64],
-            )?;
-        }
-        transaction.commit()?;
-        Ok(())
-    }
-
-    /// Every unit of a stage, in item order.
-    pub fn units(&self, stage: &str) -> Result<Vec<Unit>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare(
-            "SELECT item, position, state, attempts, output, failure FROM unit
-             WHERE stage = ?1 ORDER BY position",
-        )?;
-        let rows = statement.query_map([stage], |row| {
-            Ok((
-                row.get::<_, String>(0)?,
-                row.get::<_, u64>(1)?,
-                row.get::<_, String>(2)?,
-                row.get::<_, u32>(3)?,
-                row.get::<_, Option<String>>(4)?,
-                row.get::<_, Option<String>>(5)?,
-            ))
-        })?;
-        rows.map(|row| {
-            let (item, position, state, attempts, output, failure) = row?;
-            Ok(Unit {
-                stage: stage.to_owned(),
-                item,
-                position,
-                state: serde_json::from_value(Value::String(state))?,
-                attempts,
-                output: output.as_deref().map(serde_json::from_str).transpose()?,
-                failure: failure.as_deref().map(serde_json::from_str).transpose()?,
-            })
-        })
-        .collect()
-    }
-
-    /// The outputs of a stage's done units, in item order.
-    pub fn outputs<T: serde::de::DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, RunError> {
-        let units = self.units(stage)?;
-        let outputs = units.into_iter().filter_map(|unit| unit.output);
-        Ok(outputs
-            .map(serde_json::from_value)
-            .collect::<Result<_, _>>()?)
-    }
-
-    /// Take a pending unit for `seconds`; `false` when it is done, failed, or leased to another.
-    pub fn lease(&self, stage: &str, item: &str, now: i64, seconds: i64) -> Result<bool, RunError> {
-        let changed = self.lock().execute(
-            "UPDATE unit SET attempts = attempts + 1, lease_until = ?4
-             WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until <= ?3",
-            params![stage, item, now, now + seconds],
-        )?;
-        Ok(changed == 1)
-    }
-
-    /// Until when a pending unit is leased (seconds since 1970); `None` when it is not pending.
-    pub fn leased_until(&self, stage: &str, item: &str) -> Result<Option<i64>, RunError> {
-        Ok(self
-            .lock()
-            .query_row(
-                "SELECT lease_until FROM unit WHERE stage = ?1 AND item = ?2 AND state = 'pending'",
-                [stage, item],
-                |row| row.get(0),
-            )
-            .optional()?)
-    }
-
-    /// Move the end of a lease that ends at `from`; `false` when it is held no more. 0 gives the
-    /// unit back.
-    pub fn move_lease(
-        &self,
-        stage: &str,
-        item: &str,
-        from: i64,
-        to: i64,
-    ) -> Result<bool, RunError> {
-        let changed = self.lock().execute(
-            "UPDATE unit SET lease_until = ?4
-             WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until = ?3",
-            params![stage, item, from, to],
-        )?;
-        Ok(changed == 1)
-    }
-
-    /// Commit a unit's output. Committing again changes nothing.
-    pub fn complete(&self, stage: &str, item: &str, output: &Value) -> Result<(), RunError> {
-        self.lock().execute(
-            "UPDATE unit SET state = 'done', output = ?3, failure = NULL, lease_until = 0
-             WHERE stage = ?1 AND item = ?2 AND state <> 'done'",
-            params![stage, item, output.to_string()],
-        )?;
-        Ok(())
-    }
-
-    /// Record a failure; `last` makes it final, otherwise the unit goes back to pending.
-    pub fn fail(
-        &self,
-        stage: &str,
-        item: &str,
-        failure: &Failure,
-        last: bool,
-    ) -> Result<(), RunError> {
-        let state = if last { "failed" } else { "pending" };
-        self.lock().execute(
-            "UPDATE unit SET state = ?3, failure = ?4, lease_until = 0
-             WHERE stage = ?1 AND item = ?2 AND state <> 'done'",
-            params![stage, item, state, serde_json::to_string(failure)?],
-        )?;
-        Ok(())
-    }
-
-    /// Make failed units pending again, so that the same command tries them anew.
-    pub fn retry_failed(&self, stage: &str, which: RetryFailed) -> Result<(), RunError> {
-        let which = match which {
-            RetryFailed::None => return Ok(()),
-            RetryFailed::Ours => "AND json_extract(failure, '$.kind') <> 'item'",
-            RetryFailed::All => "",
-        };
-        self.lock().execute(
-            &format!(
-                "UPDATE unit SET state = 'pending' WHERE stage = ?1 AND state = 'failed' {which}"
-            ),
-            [stage],
-        )?;
-        Ok(())
-    }
-
-    /// Counts of a stage's units.
-    pub fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
-        Ok(self.lock().query_row(
-            "SELECT COALESCE(SUM(state = 'done'), 0), COALESCE(SUM(state = 'failed'), 0),
-                    COALESCE(SUM(state = 'pending'), 0) FROM unit WHERE stage = ?1",
-            [stage],
-            |row| {
-                Ok(StageSummary {
-                    done: row.get(0)?,
-                    failed: row.get(1)?,
-                    pending: row.get(2)?,
-                })
-            },
-        )?)
-    }
-
-    /// Where a unit stands; `None` when it was never enqueued.
-    pub fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {
-        let state: Option<String> = self
-            .lock()
-            .query_row(
-                "SELECT state FROM unit WHERE stage = ?1 AND item = ?2",
-                [stage, item],
-                |row| row.get(0),
-            )
-            .optional()?;
-        Ok(state
-            .map(|s| serde_json::from_value(s.into()))
-            .transpose()?)
-    }
-
-    /// Every unit of a stage and where it stands, in item order.
-    pub fn states(&self, stage: &str) -> Result<Vec<(String, UnitState)>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT item, state FROM unit WHERE stage = ?1 ORDER BY position")?;
-        let rows = statement.query_map([stage], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-        })?;
-        rows.map(|row| {
-            let (item, state) = row?;
-            Ok((item, serde_json::from_value(Value::String(state))?))
-        })
-        .collect()
-    }
-
-    // --- calls -------------------------------------------------------------------------------
-
-    /// The call of that id, if it was ever reserved.
-    pub fn call(&self, id: &str) -> Result<Option<Call>, RunError> {
-        let row = self
-            .lock()
-            .query_row("SELECT state, reply FROM call WHERE id = ?1", [id], |row| {
-                Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?))
-            })
-            .optional()?;
-        let Some((state, reply)) = row else {
-            return Ok(None);
-        };
-        Ok(Some(Call {
-            state: serde_json::from_value(Value::String(state))?,
-            reply: reply.as_deref().map(serde_json::from_str).transpose()?,
-        }))
-    }
-
-    /// Reserve a call's highest cost, in one step with the test against the caps. `id` names one
-    /// attempt (`<request id>/<attempt>`): an attempt is reserved once.
-    pub fn reserve(&self, id: &str, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction().map_err(RunError::from)?;
-        let spent = spent(&transaction)?;
-        let over = |name: &str, have: u64, want: u64, cap: Option<u64>| match cap {
-            Some(cap) if have + want > cap => Err(ReserveError::OverBudget(format!(
-                "{name}: {have} spent or reserved, {want} more asked for, {cap} allowed"
-            ))),
-            _ => Ok(()),
-        };
-        over(
-            "millionths of a dollar",
-            spent.micro_usd,
-            most.micro_usd,
-            cap.micro_usd,
-        )?;
-        over("tokens", spent.tokens, most.tokens, cap.tokens)?;
-        transaction
-            .execute(
-                "INSERT INTO call (id, state, micro_usd, tokens) VALUES (?1, 'in_flight', ?2, ?3)",
-                params![id, most.micro_usd, most.tokens],
-            )
-            .map_err(RunError::from)?;
-        transaction.commit().map_err(RunError::from)?;
-        Ok(())
-    }
-
-    /// The answer came: charge what was used and keep the reply.
-    pub fn settle(&self, id: &str, used: Reservation, reply: &Value) -> Result<(), RunError> {
-        self.lock().execute(
-            "UPDATE call SET state = 'settled', micro_usd = ?2, tokens = ?3, reply = ?4 WHERE id = ?1",
-            params![id, used.micro_usd, used.tokens, reply.to_string()],
-        )?;
-        Ok(())
-    }
-
-    /// The call failed in a way that is surely not charged (refused connection, 4xx, 429): forget it.
-    pub fn release(&self, id: &str) -> Result<(), RunError> {
-        self.lock().execute(
-            "DELETE FROM call WHERE id = ?1 AND state = 'in_flight'",
-            [id],
-        )?;
-        Ok(())
-    }
-
-    /// The call failed in a way that may have been charged (time-out, broken answer): charge it as reserved.
-    pub fn mark_uncertain(&self, id: &str) -> Result<(), RunError> {
-        self.lock().execute(
-            "UPDATE call SET state = 'uncertain' WHERE id = ?1 AND state = 'in_flight'",
-            [id],
-        )?;
-        Ok(())
-    }
-
-    /// What the run spent so far.
-    pub fn spent(&self) -> Result<Spent, RunError> {
-        spent(&self.lock())
-    }
-
     // --- events of trajectories ---------------------------------------------------------------
 
     /// Append a step of a trajectory; its position must be the next one.
     pub fn append(&self, trajectory: &str, position: u64, payload: &Value) -> Result<(), RunError> {
-        self.lock().execute(
-            "INSERT INTO event (trajectory, position, payload) VALUES (?1, ?2, ?3)",
+        let added = self.lock().execute(
+            "INSERT INTO event (trajectory, position, payload) SELECT ?1, ?2, ?3 WHERE ?2 =
+             (SELECT COALESCE(MAX(position) + 1, 0) FROM event WHERE trajectory = ?1)",
             params![trajectory, position, payload.to_string()],
         )?;
-        Ok(())
+        if added == 1 {
+            return Ok(());
+        }
+        Err(RunError::Internal(format!(
+            "step {position} of trajectory {trajectory} is not the next one"
+        )))
     }
 
     /// The steps of a trajectory, in order.
@@ -501,18 +180,21 @@ impl Journal {
     }
 }
 
-fn spent(connection: &Connection) -> Result<Spent, RunError> {
-    Ok(connection.query_row(
-        "SELECT COUNT(*), COALESCE(SUM(state = 'uncertain'), 0),
-                COALESCE(SUM(micro_usd), 0), COALESCE(SUM(tokens), 0) FROM call",
-        [],
-        |row| {
-            Ok(Spent {
-                calls: row.get(0)?,
-                uncertain: row.get(1)?,
-                micro_usd: row.get(2)?,
-                tokens: row.get(3)?,
-            })
-        },
-    )?)
+/// Reading the schema is the least that must work.
+fn readable(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+fn immutable_uri(path: &Path) -> String {
+    let encoded: String = path
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .map(|byte| match byte {
+            b'/' | b'-' | b'_' | b'.' => char::from(*byte).to_string(),
+            letter if letter.is_ascii_alphanumeric() => char::from(*letter).to_string(),
+            other => format!("%{other:02x}"),
+        })
+        .collect();
+    format!("file:{encoded}?immutable=1")
 }

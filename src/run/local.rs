@@ -193,6 +193,9 @@ impl<'a> Drive<'a> {
     async fn work(&mut self) -> Result<(), RunError> {
         let interrupt = self.executor.interrupt.clone();
         let left = self.time_left()?;
+        if left == Some(Duration::ZERO) {
+            self.stop(out_of_time(self.executor));
+        }
         let deadline = sleep_or_never(left);
         let dropped_at = sleep_or_never(left.map(|left| left + self.executor.options.grace));
         tokio::pin!(deadline, dropped_at);
@@ -280,5 +283,36 @@ async fn sleep_or_never(duration: Option<Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::conformance::{self, Factory};
+
+    struct Local;
+
+    impl Factory for Local {
+        type Executor = LocalExecutor;
+
+        fn make(
+            &self,
+            folder: &Arc<RunFolder>,
+            options: ExecutorOptions,
+            interrupt: &Interrupt,
+        ) -> LocalExecutor {
+            LocalExecutor::new(
+                folder.clone(),
+                options,
+                Progress::hidden(),
+                interrupt.clone(),
+            )
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn conforms() {
+        conformance::all(&Local).await;
     }
 }

@@ -1,10 +1,22 @@
 //! Recipes: one TOML file describes a run.
+//!
+//! Bounds stand beside the fields as `schemars` attributes, so that the JSON Schema, editors and the
+//! messages of [`Recipe::parse`] agree.
+
+mod conform;
+mod document;
+mod load;
+#[cfg(test)]
+mod tests;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use load::RecipeError;
 
 use crate::interpreter::Limits;
 use crate::llm::Price;
@@ -16,6 +28,8 @@ use crate::trajectory::Sampling;
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// Name of the run folder unless `--run` gives another; letters, digits, `-` and `_`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"))]
+    #[schemars(extend("x-expected" = "1 to 64 letters, digits, `-` or `_`"))]
     pub name: String,
     /// Seed of every choice.
     #[serde(default)]
@@ -54,9 +68,11 @@ pub struct Crawl {
     pub fallback: Vec<SourceChoice>,
     /// Largest single file, MiB.
     #[serde(default = "Crawl::default_file_mib")]
+    #[schemars(range(min = 1, max = 65_536))]
     pub file_mib: u64,
     /// All files together, MiB.
     #[serde(default = "Crawl::default_total_mib")]
+    #[schemars(range(min = 1, max = 16_777_216))]
     pub total_mib: u64,
     /// Files kept per type; types not named have `default_quota`.
     #[serde(default)]
@@ -96,6 +112,7 @@ pub enum SourceChoice {
     /// A list of URLs.
     Http {
         /// What to get.
+        #[schemars(inner(regex(pattern = r"^https?://[^/]+")))]
         urls: Vec<String>,
         /// Licence of these files, where known.
         #[serde(default)]
@@ -113,11 +130,15 @@ pub enum SourceChoice {
 #[serde(deny_unknown_fields)]
 pub struct PypiPackage {
     /// `name==version`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"))]
+    #[schemars(extend("x-expected" = "`name==version`, such as `mutagen==1.47.0`"))]
     pub requirement: String,
     /// Wheel or source distribution.
     #[serde(default)]
     pub archive: PypiArchive,
     /// SHA-256 of that archive, 64 hexadecimal digits.
+    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+    #[schemars(extend("x-expected" = "64 lower-case hexadecimal digits"))]
     pub sha256: String,
     /// Globs of members to take; empty takes every member of a known type.
     #[serde(default)]
@@ -139,9 +160,11 @@ pub enum PypiArchive {
 #[serde(deny_unknown_fields)]
 pub struct Query {
     /// Tasks to write.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub tasks: usize,
     /// Largest share of the tasks that one template may have, above 0 to 1.
     #[serde(default = "Query::default_share")]
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub template_share: f64,
     /// Share of each language; they add up to 1.
     #[serde(default = "Query::default_languages")]
@@ -171,6 +194,7 @@ pub enum TeacherChoice {
     Expert {
         /// Share of samples that go wrong on purpose, 0 to 1.
         #[serde(default)]
+        #[schemars(range(min = 0, max = 1))]
         faults: f64,
     },
     /// Any endpoint that speaks OpenAI's chat completions.
@@ -178,9 +202,13 @@ pub enum TeacherChoice {
         /// Model name as the endpoint knows it.
         model: String,
         /// For instance `https://api.openai.com/v1`.
+        #[schemars(regex(pattern = r"^https?://[^/]+"))]
+        #[schemars(extend("x-expected" = "a URL that begins with http:// or https://"))]
         base_url: String,
         /// Name of the environment variable that holds the key; without it no key is sent.
         #[serde(default)]
+        #[schemars(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+        #[schemars(extend("x-expected" = "the name of an environment variable, never the key itself"))]
         key_env: Option<String>,
         /// Extra headers; a value `$NAME` is read from the environment.
         #[serde(default)]
@@ -190,6 +218,7 @@ pub enum TeacherChoice {
         price: Option<Price>,
         /// Seconds to wait for an answer.
         #[serde(default = "default_endpoint_timeout")]
+        #[schemars(range(min = 1, max = 3600))]
         timeout_seconds: u64,
     },
 }
@@ -203,16 +232,20 @@ fn default_endpoint_timeout() -> u64 {
 #[serde(deny_unknown_fields, default)]
 pub struct Rollout {
     /// Samples per task.
+    #[schemars(range(min = 1, max = 1000))]
     pub samples: u32,
     /// Message format.
     pub format: FormatChoice,
     /// Most turns of one trajectory.
+    #[schemars(range(min = 1, max = 100))]
     pub max_turns: u32,
     /// Sampling parameters.
     pub sampling: Sampling,
     /// Trajectories at a time; 0 is one per core.
+    #[schemars(range(max = 1024))]
     pub concurrency: usize,
     /// Attempts at a unit before it counts as failed.
+    #[schemars(range(min = 1, max = 100))]
     pub attempts: u32,
 }
 
@@ -242,10 +275,13 @@ pub enum FormatChoice {
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {
     /// US dollars.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
     pub usd: Option<f64>,
     /// Tokens, prompt and completion.
+    #[schemars(range(min = 0))]
     pub tokens: Option<u64>,
     /// Minutes of the whole run, over all restarts.
+    #[schemars(range(max = 525_600), extend("exclusiveMinimum" = 0))]
     pub minutes: Option<f64>,
 }
 
@@ -322,14 +358,18 @@ pub enum Filter {
 #[serde(deny_unknown_fields, default)]
 pub struct Shard {
     /// Share of rows in the test split, 0 to below 1.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub test_fraction: f64,
     /// Templates held out of training altogether.
     pub held_out_templates: usize,
     /// Most rows of one shard.
+    #[schemars(range(min = 1, max = 10_000_000))]
     pub shard_rows: usize,
     /// Most rows of one row group.
+    #[schemars(range(min = 1, max = 10_000_000))]
     pub row_group_rows: usize,
     /// zstd level.
+    #[schemars(range(min = 1, max = 22))]
     pub zstd_level: i32,
 }
 

@@ -66,7 +66,7 @@ impl Worker {
                 Err(failure) => failure,
             };
             tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
-            let wait = self.wait_after(attempt, &failure);
+            let wait = wait_after(&self.options, &item, attempt, &failure);
             let stops = reason_to_stop(&failure);
             let last = wait.is_none() && failure.kind != FailureKind::Budget;
             journal.fail(stage, &item, &failure, last)?;
@@ -132,23 +132,6 @@ impl Worker {
         }
     }
 
-    /// How long to wait before the next attempt; `None` when there is none.
-    fn wait_after(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
-        if !failure.retryable || attempt >= self.options.attempts {
-            return None;
-        }
-        let doubled = self
-            .options
-            .backoff
-            .saturating_mul(1 << (attempt - 1).min(16));
-        let seed = Digest::of_json(&(self.options.seed, &self.item, attempt)).seed();
-        // Between half and all of it, so that units that failed together come back apart.
-        let jitter = 0.5 + (seed as f64 / u64::MAX as f64) / 2.0;
-        let wait = doubled.min(self.options.longest_wait).mul_f64(jitter);
-        let asked = failure.retry_after.unwrap_or_default();
-        (asked <= self.options.longest_wait).then(|| wait.max(asked))
-    }
-
     /// Waits; `true` when the stage stopped meanwhile.
     async fn stopped_during(&mut self, wait: Duration) -> bool {
         tokio::select! {
@@ -157,6 +140,25 @@ impl Worker {
             () = tokio::time::sleep(wait) => false,
         }
     }
+}
+
+/// How long to wait before the next attempt; `None` when there is none.
+fn wait_after(
+    options: &ExecutorOptions,
+    item: &str,
+    attempt: u32,
+    failure: &Failure,
+) -> Option<Duration> {
+    if !failure.retryable || attempt >= options.attempts {
+        return None;
+    }
+    let doubled = options.backoff.saturating_mul(1 << (attempt - 1).min(16));
+    let seed = Digest::of_json(&(options.seed, item, attempt)).seed();
+    // Between half and all of it, so that units that failed together come back apart.
+    let jitter = 0.5 + (seed as f64 / u64::MAX as f64) / 2.0;
+    let wait = doubled.min(options.longest_wait).mul_f64(jitter);
+    let asked = failure.retry_after.unwrap_or_default();
+    (asked <= options.longest_wait).then(|| wait.max(asked))
 }
 
 /// Failures after which nothing new may start.
@@ -225,5 +227,38 @@ impl Drop for Lease {
         if let Err(error) = journal.move_lease(self.stage, &self.item, self.until, 0) {
             tracing::warn!("a lease could not be given back: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_differ_and_honour_the_endpoint() {
+        let options = ExecutorOptions {
+            attempts: 100,
+            backoff: Duration::from_secs(1),
+            longest_wait: Duration::from_secs(60),
+            ..ExecutorOptions::default()
+        };
+        let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+        let wait = |item: &str, attempt, failure: &Failure| {
+            wait_after(&options, item, attempt, failure).map(|wait| wait.as_secs_f64())
+        };
+        for (attempt, full) in [(1, 1.0), (2, 2.0), (5, 16.0), (20, 60.0), (99, 60.0)] {
+            let wait = wait("a", attempt, &failure).unwrap();
+            assert!((full / 2.0..=full).contains(&wait), "{attempt}: {wait}");
+        }
+        assert_eq!(wait("a", 3, &failure), wait("a", 3, &failure));
+        assert_ne!(wait("a", 3, &failure), wait("b", 3, &failure));
+        assert_eq!(wait("a", 100, &failure), None);
+        let after = |seconds| Failure {
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..failure.clone()
+        };
+        assert_eq!(wait("a", 1, &after(30)), Some(30.0));
+        assert_eq!(wait("a", 1, &after(61)), None);
+        assert_eq!(wait("a", 1, &Failure::new(FailureKind::Item, "bad")), None);
     }
 }

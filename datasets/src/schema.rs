@@ -1,0 +1,221 @@
+//! The columns as Arrow has them.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
+    UInt32Array, UInt64Array,
+};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, Fields, Schema};
+use arrow::error::ArrowError;
+
+use crate::row::{Row, category_name, language_code, role_name};
+
+/// What PyInstruct has in `tool_choices`.
+const TOOL_CHOICES: &str = "auto";
+
+/// The schema of every shard. `tools` is a nullable string (JSON where a format has tools), which
+/// concatenates with PyInstruct's all-null column.
+pub fn schema() -> Schema {
+    Schema::new(vec![
+        list("messages", messages()),
+        Field::new("tools", DataType::Utf8, true),
+        text("tool_choices"),
+        text("task_id"),
+        text("trajectory_id"),
+        text("category"),
+        text("subcategory"),
+        text("keyword"),
+        text("template"),
+        Field::new("held_out_template", DataType::Boolean, false),
+        text("language"),
+        list("files", files()),
+        text("teacher"),
+        Field::new("sampling", DataType::Struct(sampling()), false),
+        Field::new("seed", DataType::UInt64, false),
+        text("environment"),
+        text("format"),
+        Field::new("turns", DataType::UInt32, false),
+        Field::new("tokens", DataType::Struct(tokens()), false),
+        list("outputs", outputs()),
+        list("checks", checks()),
+        text("checker"),
+    ])
+}
+
+/// The rows as one batch of [`schema`].
+pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
+    let columns = vec![
+        lists(messages(), rows, |row| &row.messages, message_columns)?,
+        Arc::new(StringArray::new_null(rows.len())) as ArrayRef,
+        strings(rows, |_| TOOL_CHOICES),
+        strings(rows, |row| row.task_id.as_str()),
+        strings(rows, |row| row.trajectory_id.as_str()),
+        strings(rows, |row| category_name(row.category)),
+        strings(rows, |row| &row.subcategory),
+        strings(rows, |row| &row.keyword),
+        strings(rows, |row| &row.template),
+        Arc::new(BooleanArray::from_iter(
+            rows.iter().map(|row| Some(row.held_out_template)),
+        )),
+        strings(rows, |row| language_code(row.language)),
+        lists(files(), rows, |row| &row.files, file_columns)?,
+        strings(rows, |row| &row.teacher),
+        structs(sampling(), sampling_columns(rows))?,
+        numbers(rows, |row| row.seed),
+        strings(rows, |row| &row.environment),
+        strings(rows, |row| &row.format),
+        small_numbers(rows, |row| row.turns),
+        structs(tokens(), token_columns(rows))?,
+        lists(outputs(), rows, |row| &row.outputs, output_columns)?,
+        lists(checks(), rows, |row| &row.checks, check_columns)?,
+        strings(rows, |row| &row.checker),
+    ];
+    RecordBatch::try_new(Arc::new(schema()), columns)
+}
+
+// --- nested types ------------------------------------------------------------------------------
+
+fn messages() -> Fields {
+    [text("role"), text("content")].into_iter().collect()
+}
+
+fn files() -> Fields {
+    Fields::from(vec![
+        text("name"),
+        text("blake3"),
+        Field::new("licence", DataType::Utf8, true),
+        text("origin"),
+        text("kind"),
+    ])
+}
+
+fn sampling() -> Fields {
+    Fields::from(vec![
+        Field::new("temperature", DataType::Float64, false),
+        Field::new("top_p", DataType::Float64, false),
+        Field::new("max_tokens", DataType::UInt32, false),
+        Field::new("sample", DataType::UInt32, false),
+    ])
+}
+
+fn tokens() -> Fields {
+    Fields::from(vec![
+        Field::new("prompt", DataType::UInt64, false),
+        Field::new("completion", DataType::UInt64, false),
+        text("counted_by"),
+    ])
+}
+
+fn outputs() -> Fields {
+    Fields::from(vec![
+        text("path"),
+        text("blake3"),
+        Field::new("size", DataType::UInt64, false),
+    ])
+}
+
+fn checks() -> Fields {
+    [text("subject"), text("outcome")].into_iter().collect()
+}
+
+fn message_columns(messages: &[&pybench::trajectory::Message]) -> Vec<ArrayRef> {
+    vec![
+        strings(messages, |m| role_name(m.role)),
+        strings(messages, |m| &m.content),
+    ]
+}
+
+fn file_columns(files: &[&crate::RowFile]) -> Vec<ArrayRef> {
+    let licences = files.iter().map(|f| f.licence.as_deref());
+    vec![
+        strings(files, |f| &f.name),
+        strings(files, |f| f.blake3.as_str()),
+        Arc::new(StringArray::from_iter(licences)),
+        strings(files, |f| &f.origin),
+        strings(files, |f| f.kind),
+    ]
+}
+
+fn sampling_columns(rows: &[Row]) -> Vec<ArrayRef> {
+    let floats = |get: fn(&Row) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(rows.iter().map(get)))
+    };
+    vec![
+        floats(|row| row.sampling.temperature),
+        floats(|row| row.sampling.top_p),
+        small_numbers(rows, |row| row.sampling.max_tokens),
+        small_numbers(rows, |row| row.sample),
+    ]
+}
+
+fn token_columns(rows: &[Row]) -> Vec<ArrayRef> {
+    vec![
+        numbers(rows, |row| row.tokens.prompt),
+        numbers(rows, |row| row.tokens.completion),
+        strings(rows, |row| row.tokens.counted_by.name()),
+    ]
+}
+
+fn output_columns(outputs: &[&crate::RowOutput]) -> Vec<ArrayRef> {
+    vec![
+        strings(outputs, |o| &o.path),
+        strings(outputs, |o| o.blake3.as_str()),
+        numbers(outputs, |o| o.size),
+    ]
+}
+
+fn check_columns(checks: &[&crate::CheckOutcome]) -> Vec<ArrayRef> {
+    vec![
+        strings(checks, |c| &c.subject),
+        strings(checks, |c| c.outcome),
+    ]
+}
+
+// --- builders ----------------------------------------------------------------------------------
+
+fn text(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, false)
+}
+
+/// A list whose element is called `element`, as the Parquet format asks.
+fn list(name: &str, fields: Fields) -> Field {
+    Field::new(name, DataType::List(element(fields)), false)
+}
+
+fn element(fields: Fields) -> Arc<Field> {
+    Arc::new(Field::new("element", DataType::Struct(fields), false))
+}
+
+fn strings<'a, T>(items: &'a [T], get: impl Fn(&'a T) -> &'a str) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(items.iter().map(get)))
+}
+
+fn numbers<T>(items: &[T], get: impl Fn(&T) -> u64) -> ArrayRef {
+    Arc::new(UInt64Array::from_iter_values(items.iter().map(get)))
+}
+
+fn small_numbers<T>(items: &[T], get: impl Fn(&T) -> u32) -> ArrayRef {
+    Arc::new(UInt32Array::from_iter_values(items.iter().map(get)))
+}
+
+fn structs(fields: Fields, columns: Vec<ArrayRef>) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(StructArray::try_new(fields, columns, None)?))
+}
+
+/// A list column: the items of every row, one after another, and the lengths.
+fn lists<'a, T: 'a>(
+    fields: Fields,
+    rows: &'a [Row],
+    items: impl Fn(&'a Row) -> &'a [T],
+    columns: impl Fn(&[&'a T]) -> Vec<ArrayRef>,
+) -> Result<ArrayRef, ArrowError> {
+    let lengths = rows.iter().map(|row| items(row).len());
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let flat: Vec<&T> = rows.iter().flat_map(&items).collect();
+    let values =
+        StructArray::try_new_with_length(fields.clone(), columns(&flat), None, flat.len())?;
+    let list = ListArray::try_new(element(fields), offsets, Arc::new(values), None)?;
+    Ok(Arc::new(list))
+}

@@ -1,0 +1,137 @@
+//! What a dataset holds, in numbers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::Row;
+use crate::row::{category_name, language_code};
+
+/// Statistics of rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// Rows.
+    pub rows: usize,
+    /// Rows by replies: up to 3, 4 to 6, 7 to 9, 10 and more; as the paper's table has them.
+    pub turns: [usize; 4],
+    /// Replies of all rows.
+    pub replies: u64,
+    /// Tokens read in all calls.
+    pub prompt_tokens: u64,
+    /// Tokens written in all calls.
+    pub completion_tokens: u64,
+    /// Rows by who counted their tokens.
+    pub counted_by: BTreeMap<&'static str, usize>,
+    /// UTF-8 bytes of all messages.
+    pub bytes: u64,
+    /// Rows by category.
+    pub categories: BTreeMap<&'static str, usize>,
+    /// Rows by language.
+    pub languages: BTreeMap<&'static str, usize>,
+    /// Rows by type of an input file; `none` for tasks without.
+    pub kinds: BTreeMap<&'static str, usize>,
+    /// Rows by template.
+    pub templates: BTreeMap<String, usize>,
+    /// Rows by teacher.
+    pub teachers: BTreeMap<String, usize>,
+    /// Distinct input files by licence as found; `not stated` where none was.
+    pub licences: BTreeMap<String, usize>,
+}
+
+/// Names of the four classes of [`Stats::turns`].
+pub const TURN_CLASSES: [&str; 4] = ["≤3", "4–6", "7–9", "≥10"];
+
+impl Stats {
+    /// Count rows.
+    pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Self {
+        let mut stats = Self::default();
+        let mut seen = std::collections::HashSet::new();
+        for row in rows {
+            stats.add(row);
+            for file in row.files.iter().filter(|file| seen.insert(&file.blake3)) {
+                let licence = file.licence.clone();
+                let licence = licence.unwrap_or_else(|| "not stated".into());
+                *stats.licences.entry(licence).or_default() += 1;
+            }
+        }
+        stats
+    }
+
+    /// Add the counts of another split. Files are counted in both where both have them, which a
+    /// split by files rules out.
+    pub fn merge(&mut self, other: &Self) {
+        self.rows += other.rows;
+        for (mine, theirs) in self.turns.iter_mut().zip(other.turns) {
+            *mine += theirs;
+        }
+        self.replies += other.replies;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+        self.bytes += other.bytes;
+        merge(&mut self.counted_by, &other.counted_by);
+        merge(&mut self.categories, &other.categories);
+        merge(&mut self.languages, &other.languages);
+        merge(&mut self.kinds, &other.kinds);
+        merge(&mut self.templates, &other.templates);
+        merge(&mut self.teachers, &other.teachers);
+        merge(&mut self.licences, &other.licences);
+    }
+
+    fn add(&mut self, row: &Row) {
+        self.rows += 1;
+        self.turns[turn_class(row.turns)] += 1;
+        self.replies += u64::from(row.turns);
+        self.prompt_tokens += row.tokens.prompt;
+        self.completion_tokens += row.tokens.completion;
+        self.bytes += row.bytes() as u64;
+        *self
+            .counted_by
+            .entry(row.tokens.counted_by.name())
+            .or_default() += 1;
+        *self
+            .categories
+            .entry(category_name(row.category))
+            .or_default() += 1;
+        *self
+            .languages
+            .entry(language_code(row.language))
+            .or_default() += 1;
+        *self.templates.entry(row.template.clone()).or_default() += 1;
+        *self.teachers.entry(row.teacher.clone()).or_default() += 1;
+        let mut kinds: Vec<_> = row.files.iter().map(|file| file.kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        if kinds.is_empty() {
+            kinds.push("none");
+        }
+        for kind in kinds {
+            *self.kinds.entry(kind).or_default() += 1;
+        }
+    }
+}
+
+fn merge<K: Ord + Clone>(mine: &mut BTreeMap<K, usize>, theirs: &BTreeMap<K, usize>) {
+    for (key, count) in theirs {
+        *mine.entry(key.clone()).or_default() += count;
+    }
+}
+
+fn turn_class(turns: u32) -> usize {
+    match turns {
+        0..=3 => 0,
+        4..=6 => 1,
+        7..=9 => 2,
+        _ => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_turns_are_the_papers() {
+        let classes: Vec<_> = [1, 3, 4, 6, 7, 9, 10, 26].map(turn_class).to_vec();
+        assert_eq!(classes, [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+}

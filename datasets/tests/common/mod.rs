@@ -1,0 +1,143 @@
+//! Rows to write: two languages, files with and without a licence, tasks without files.
+
+use std::collections::BTreeMap;
+
+use pybench::id::Digest;
+use pybench::interpreter::Observation;
+use pybench::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench::trajectory::{
+    End, Finding, Message, Outcome, OutputFile, Role, Sampling, Trajectory, Turn, Usage, Verdict,
+};
+use pybench_datasets::Row;
+use pybench_datasets::card::About;
+
+/// That many different rows.
+pub(crate) fn rows(count: usize) -> Vec<Row> {
+    (0..count).map(row).collect()
+}
+
+/// One row; its number decides on everything.
+pub(crate) fn row(number: usize) -> Row {
+    let task = task(number);
+    let trajectory = trajectory(&task, number);
+    let verdict = verdict(&trajectory, &task);
+    Row::new(&task, &trajectory, &verdict)
+}
+
+pub(crate) fn about() -> About {
+    About {
+        title: "A \"test\": recipe".into(),
+        teacher: pybench_datasets::row::EXPERT_LABEL.into(),
+        endpoint_command: "./justw synthesize".into(),
+        recipe: "name = \"test\" # ``` no fence\n".into(),
+        funnel: vec![("files".into(), 9), ("accepted".into(), 60)],
+        rejected: vec![("check".into(), 4)],
+        faults: "Faults put in on purpose: 4 of 4 rejected; without one: 60 of 60 accepted.".into(),
+    }
+}
+
+fn task(number: usize) -> Task {
+    let language = if number % 3 == 0 {
+        Language::Zh
+    } else {
+        Language::En
+    };
+    let category = [Category::Chart, Category::Math, Category::ImageAudio][number % 3];
+    let template = format!("template-{}", number % 12);
+    let fileless = number % 12 < 2;
+    let mut task = Task {
+        id: Digest::of_bytes(b""),
+        category,
+        subcategory: "sub".into(),
+        keyword: "group by".into(),
+        language,
+        query: format!("请把第 {number} 行保存到 ./output/a.csv — “quoted”, 😀"),
+        files: if fileless { vec![] } else { vec![file(number)] },
+        held_out: vec![],
+        outputs: vec!["output/a.csv".into()],
+        reference: "expected = 1".into(),
+        checks: vec![],
+        origin: TaskOrigin::Library {
+            template,
+            slots: BTreeMap::new(),
+            phrasing: 0,
+        },
+    };
+    task.id = task.compute_id();
+    task
+}
+
+fn file(number: usize) -> TaskFile {
+    let which = number % 17;
+    TaskFile {
+        name: format!("f{which}.csv"),
+        id: Digest::of_bytes(which.to_string().as_bytes()),
+        kind: FileKind::Csv,
+        origin: format!("pkg:pypi/demo@1#f{which}.csv"),
+        licence: (which % 2 == 0).then(|| "BSD-3-Clause".into()),
+    }
+}
+
+fn trajectory(task: &Task, number: usize) -> Trajectory {
+    let sampling = Sampling::default();
+    let id = Trajectory::compute_id(&task.id, "expert", &sampling, "pybench", 0);
+    let turns = 1 + number % 11;
+    let mut messages = vec![
+        Message::new(Role::System, "Be exact."),
+        Message::new(Role::User, task.query.clone()),
+    ];
+    for turn in 0..turns {
+        messages.push(Message::new(
+            Role::Assistant,
+            format!("step {turn}\n```python\n1\n```"),
+        ));
+        messages.push(Message::new(
+            Role::User,
+            format!("[INFO] {}", "x".repeat(number % 50)),
+        ));
+    }
+    messages.pop();
+    let turn = Turn {
+        reply: "r".into(),
+        cell: None,
+        observation: Some(Observation::default()),
+        usage: Usage::default(),
+    };
+    Trajectory {
+        seed: id.seed(),
+        id,
+        task: task.id.clone(),
+        teacher: "expert".into(),
+        sampling,
+        sample: 0,
+        environment: "env".into(),
+        format: "pybench".into(),
+        messages,
+        turns: vec![turn; turns],
+        outputs: vec![OutputFile {
+            path: "output/a.csv".into(),
+            id: Digest::of_bytes(b"a"),
+            size: 1,
+        }],
+        end: End::Finished,
+        fault: None,
+    }
+}
+
+fn verdict(trajectory: &Trajectory, task: &Task) -> Verdict {
+    let finding = |filter: &str, subject: &str| Finding {
+        filter: filter.into(),
+        subject: subject.into(),
+        outcome: Outcome::Pass,
+        detail: String::new(),
+    };
+    Verdict {
+        trajectory: trajectory.id.clone(),
+        findings: vec![
+            finding("format", "replies"),
+            finding("check", &format!("table {}", task.outputs[0])),
+        ],
+        accepted: true,
+        checker: "checker".into(),
+    }
+}

@@ -1,0 +1,131 @@
+//! Python's `datasets.load_dataset` opens what we write, and gives the rows back.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pybench_datasets::dataset;
+use pybench_datasets::shards::ShardSettings;
+use pybench_datasets::split::SplitSettings;
+use pybench_datasets::{Row, schema};
+use serde_json::{Value, json};
+
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+
+/// The interpreter of the small environment with `datasets`; `None`, and why, where it cannot be had.
+fn python() -> Option<PathBuf> {
+    let output = Command::new(format!("{TESTS}/setup"))
+        .output()
+        .expect("sh runs");
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        eprintln!("SKIPPED: the Python package `datasets` cannot be installed here: {why}");
+        return None;
+    }
+    let path = String::from_utf8(output.stdout).expect("a path");
+    Some(path.trim().into())
+}
+
+fn load(python: &Path, folder: &Path, scratch: &Path) -> Value {
+    let output = Command::new(python)
+        .arg(format!("{TESTS}/open.py"))
+        .arg(folder)
+        .env("HF_HOME", scratch)
+        .env("HF_DATASETS_CACHE", scratch.join("datasets"))
+        .env("HF_HUB_OFFLINE", "1")
+        .env("HF_DATASETS_OFFLINE", "1")
+        .env("HF_HUB_DISABLE_TELEMETRY", "1")
+        .output()
+        .expect("python runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The row as a user of `datasets` sees it; `held_out_template` apart, which the split sets.
+fn expected(row: &Row, held_out: bool) -> Value {
+    let messages = row.messages.iter();
+    let messages: Vec<_> = messages
+        .map(|m| json!({"role": m.role, "content": m.content}))
+        .collect();
+    let files = row.files.iter().map(|f| {
+        json!({"name": f.name, "blake3": f.blake3, "licence": f.licence, "origin": f.origin, "kind": f.kind})
+    });
+    let outputs = row.outputs.iter();
+    let outputs = outputs.map(|o| json!({"path": o.path, "blake3": o.blake3, "size": o.size}));
+    let checks = row
+        .checks
+        .iter()
+        .map(|c| json!({"subject": c.subject, "outcome": c.outcome}));
+    let (sampling, tokens) = (&row.sampling, &row.tokens);
+    json!({
+        "messages": messages,
+        "tools": null,
+        "tool_choices": "auto",
+        "task_id": row.task_id,
+        "trajectory_id": row.trajectory_id,
+        "category": row.category,
+        "subcategory": row.subcategory,
+        "keyword": row.keyword,
+        "template": row.template,
+        "held_out_template": held_out,
+        "language": row.language,
+        "files": files.collect::<Vec<_>>(),
+        "teacher": row.teacher,
+        "sampling": {
+            "temperature": sampling.temperature, "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens, "sample": row.sample,
+        },
+        "seed": row.seed,
+        "environment": row.environment,
+        "format": row.format,
+        "turns": row.turns,
+        "tokens": {
+            "prompt": tokens.prompt, "completion": tokens.completion,
+            "counted_by": tokens.counted_by.name(),
+        },
+        "outputs": outputs.collect::<Vec<_>>(),
+        "checks": checks.collect::<Vec<_>>(),
+        "checker": row.checker,
+    })
+}
+
+#[test]
+fn load_dataset_gives_the_rows_back() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dataset");
+    let rows = common::rows(120);
+    let split = SplitSettings {
+        test_fraction: 0.2,
+        held_out_templates: 2,
+        seed: 7,
+    };
+    let shards = ShardSettings {
+        shard_rows: 50,
+        row_group_rows: 10,
+        ..ShardSettings::default()
+    };
+    let written = dataset::write(&path, rows.clone(), &split, &shards, &common::about()).unwrap();
+
+    let loaded = load(&python, &path, folder.path());
+    use pybench_datasets::split::Place;
+    for (name, place) in [("train", Place::Train), ("test", Place::Test)] {
+        let here = rows
+            .iter()
+            .zip(&written.split.places)
+            .filter(|(_, p)| **p == place);
+        let expected: Vec<Value> = here
+            .map(|(row, _)| expected(row, written.split.held_out.contains(&row.template)))
+            .collect();
+        assert!(!expected.is_empty(), "{name} is empty");
+        assert_eq!(loaded[name]["rows"], Value::from(expected), "{name}");
+        let columns: Vec<Value> = schema()
+            .fields()
+            .iter()
+            .map(|f| f.name().as_str().into())
+            .collect();
+        assert_eq!(loaded[name]["columns"], Value::from(columns));
+    }
+}

@@ -1,0 +1,337 @@
+//! Data files inside sdists and wheels of named packages.
+//!
+//! uv resolves each through the machine's own index, so no address stands here. Archives are
+//! checked by SHA-256, kept in the cache by it, and opened; nothing of them is ever built or run.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use pybench::run::{Failure, FailureKind, PypiArchive, PypiPackage};
+use serde::Deserialize;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::http::{self, Trouble};
+use super::{Event, Limits, Outlet, Source, blocking, disk, known_extension};
+use crate::crawl::archive::{self, Bounds, Visitor};
+use crate::crawl::sniff::ArchiveKind;
+
+/// One item per package.
+pub(super) struct Pypi {
+    packages: Vec<PypiPackage>,
+    downloads: PathBuf,
+}
+
+impl Pypi {
+    pub(super) fn new(packages: Vec<PypiPackage>, cache: PathBuf) -> Self {
+        Self { packages, downloads: cache.join("downloads") }
+    }
+
+    /// The archive, from the cache or from the index.
+    async fn fetch(&self, package: &PypiPackage, limits: Limits) -> Result<File, Failure> {
+        let path = self.downloads.join(package.sha256.to_ascii_lowercase());
+        if let Ok(file) = File::open(&path) {
+            return Ok(file);
+        }
+        let place = resolve(package).await?;
+        let got = match http::get(&place, Limits { file: limits.total, ..limits }).await {
+            Ok(got) => got,
+            Err(Trouble::Failed(failure)) => return Err(failure),
+            Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
+        };
+        if !got.sha256.eq_ignore_ascii_case(&package.sha256) {
+            return Err(item_failure(package, format!("the download has SHA-256 {}", got.sha256)));
+        }
+        blocking(move || keep(got.file, &path)).await
+    }
+}
+
+#[async_trait]
+impl Source for Pypi {
+    fn items(&self) -> Vec<String> {
+        self.packages.iter().map(item_name).collect()
+    }
+
+    async fn collect(&self, item: &str, outlet: Outlet) -> Result<(), Failure> {
+        let package = self.packages.iter().find(|package| item_name(package) == item);
+        let package = package.ok_or_else(|| {
+            Failure::new(FailureKind::Internal, format!("the recipe has no package `{item}`"))
+        })?;
+        let file = self.fetch(package, outlet.limits()).await?;
+        let package = package.clone();
+        blocking(move || open(&package, file, &outlet)).await
+    }
+}
+
+/// The requirement, with the archive where it is not the usual one; globs make items differ too.
+fn item_name(package: &PypiPackage) -> String {
+    let archive = match package.archive {
+        PypiArchive::Wheel => "",
+        PypiArchive::Sdist => "[sdist]",
+    };
+    format!("{}{archive}", package.requirement)
+}
+
+fn item_failure(package: &PypiPackage, reason: impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Item, format!("{}: {reason}", item_name(package)))
+}
+
+// --- resolving -----------------------------------------------------------------------------------
+
+/// What of a `pylock.toml` matters here.
+#[derive(Deserialize)]
+struct Lock {
+    packages: Vec<Locked>,
+}
+
+#[derive(Deserialize)]
+struct Locked {
+    sdist: Option<Artefact>,
+    #[serde(default)]
+    wheels: Vec<Artefact>,
+}
+
+#[derive(Deserialize)]
+struct Artefact {
+    url: Option<String>,
+    #[serde(default)]
+    hashes: std::collections::BTreeMap<String, String>,
+}
+
+/// Ask uv where the archive with that checksum lies.
+async fn resolve(package: &PypiPackage) -> Result<String, Failure> {
+    let (name, version) = split_requirement(package)?;
+    let text = lock(package, name, version).await?;
+    let lock: Lock = toml::from_str(&text)
+        .map_err(|e| item_failure(package, format!("uv's answer does not parse: {e}")))?;
+    let mut artefacts = lock.packages.into_iter().flat_map(|locked| match package.archive {
+        PypiArchive::Wheel => locked.wheels,
+        PypiArchive::Sdist => locked.sdist.into_iter().collect(),
+    });
+    let matching = |artefact: &Artefact| {
+        let hash = artefact.hashes.get("sha256");
+        hash.is_some_and(|hash| hash.eq_ignore_ascii_case(&package.sha256))
+    };
+    let found = artefacts.find(matching).and_then(|artefact| artefact.url);
+    found.ok_or_else(|| {
+        item_failure(package, format!("the index has no such archive with SHA-256 {}", package.sha256))
+    })
+}
+
+fn split_requirement(package: &PypiPackage) -> Result<(&str, &str), Failure> {
+    let plain = |text: &str, more: &[char]| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c) || more.contains(&c);
+        !text.is_empty() && text.chars().all(fits)
+    };
+    match package.requirement.split_once("==") {
+        Some((name, version)) if plain(name, &[]) && plain(version, &['!', '+']) => {
+            Ok((name, version))
+        }
+        _ => Err(item_failure(package, "not of the form `name==version`")),
+    }
+}
+
+/// `uv pip compile` in a folder whose `uv.toml` gives the package's metadata beforehand: uv then has
+/// no reason to build anything, and only lists the archives that the index offers.
+async fn lock(package: &PypiPackage, name: &str, version: &str) -> Result<String, Failure> {
+    let folder = tempfile::tempdir().map_err(disk(Path::new("temporary folder")))?;
+    let metadata = format!(
+        "[[dependency-metadata]]\nname = \"{name}\"\nversion = \"{version}\"\nrequires-dist = []\n"
+    );
+    let config = folder.path().join("uv.toml");
+    std::fs::write(&config, metadata).map_err(disk(&config))?;
+    let mut child = Command::new(std::env::var_os("UV").unwrap_or("uv".into()))
+        .args(["pip", "compile", "-", "--no-deps", "--universal", "--format", "pylock.toml"])
+        .args(["--no-header", "--quiet", "--no-python-downloads", "--color", "never"])
+        .current_dir(folder.path())
+        .env("UV_HTTP_TIMEOUT", "30")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| {
+            let detail = format!("uv cannot be started ({e}); install it or set UV to its path");
+            Failure::new(FailureKind::Internal, detail)
+        })?;
+    let talk = async {
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(package.requirement.as_bytes()).await?;
+        }
+        child.wait_with_output().await
+    };
+    let answer = match tokio::time::timeout(Duration::from_secs(120), talk).await {
+        Ok(answer) => answer.map_err(disk(Path::new("uv")))?,
+        Err(_) => return Err(item_failure(package, "uv took longer than two minutes").retryable()),
+    };
+    if answer.status.success() {
+        return Ok(String::from_utf8_lossy(&answer.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&answer.stderr);
+    let said: String = said.trim().chars().take(400).collect();
+    let failure = item_failure(package, format!("uv could not resolve it: {said}"));
+    let unsatisfiable = said.contains("No solution found") || said.contains("unsatisfiable");
+    Err(if unsatisfiable { failure } else { failure.retryable() })
+}
+
+/// Move a checked download into the cache.
+fn keep(mut file: File, path: &Path) -> Result<File, Failure> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(disk(folder))?;
+    let mut kept = tempfile::NamedTempFile::new_in(folder).map_err(disk(folder))?;
+    std::io::copy(&mut file, &mut kept).map_err(disk(path))?;
+    kept.as_file().sync_all().map_err(disk(path))?;
+    kept.persist(path).map_err(|e| disk(path)(e.error))?;
+    File::open(path).map_err(disk(path))
+}
+
+// --- opening -------------------------------------------------------------------------------------
+
+fn open(package: &PypiPackage, file: File, outlet: &Outlet) -> Result<(), Failure> {
+    let purl = format!("pkg:pypi/{}", package.requirement.replacen("==", "@", 1));
+    let include = globs(package)?;
+    let limits = outlet.limits();
+    let mut members = Members { outlet, purl, include, licence: Mutex::new(None) };
+    let size = file.metadata().map_err(disk(Path::new("download")))?.len();
+    let kind = archive_kind(&file).map_err(disk(Path::new("download")))?;
+    let kind = kind.ok_or_else(|| item_failure(package, "neither zip nor tar.gz"))?;
+    let bounds = Bounds::new(limits.file, limits.total);
+    archive::open(kind, "", file, size, bounds, &mut members);
+    let licence = members.licence.into_inner().unwrap_or_default();
+    if let Some(licence) = licence {
+        outlet.licence(licence);
+    }
+    Ok(())
+}
+
+fn archive_kind(mut file: &File) -> std::io::Result<Option<ArchiveKind>> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut head = Vec::new();
+    file.take(super::HEAD as u64).read_to_end(&mut head)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(super::archive_head(&head))
+}
+
+fn globs(package: &PypiPackage) -> Result<GlobSet, Failure> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in &package.include {
+        let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+        set.add(glob.map_err(|e| item_failure(package, format!("include: {e}")))?);
+    }
+    set.build().map_err(|e| item_failure(package, format!("include: {e}")))
+}
+
+struct Members<'a> {
+    outlet: &'a Outlet,
+    purl: String,
+    include: GlobSet,
+    licence: Mutex<Option<String>>,
+}
+
+impl Members<'_> {
+    /// Globs are written against the path inside the sdist's single top folder.
+    fn included(&self, path: &str) -> bool {
+        let inside = path.split_once('/').map_or(path, |(_, rest)| rest);
+        let outer = path.split('!').next().unwrap_or(path);
+        self.include.is_match(path) || self.include.is_match(inside) || {
+            // Members of an archive that is itself included.
+            outer != path && (self.included(outer) && known_extension(path))
+        }
+    }
+}
+
+/// The package's own metadata: in the wheel's dist-info, or at the top of the sdist.
+fn is_metadata(path: &str) -> bool {
+    let mut parts = path.split('/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(folder), Some("METADATA"), None) => folder.ends_with(".dist-info"),
+        (Some(_), Some("PKG-INFO"), None) => true,
+        _ => false,
+    }
+}
+
+impl Visitor for Members<'_> {
+    fn wants(&self, path: &str) -> bool {
+        let any = self.include.is_empty() && known_extension(path);
+        is_metadata(path) || any || self.included(path)
+    }
+
+    fn file(&mut self, path: &str, bytes: Vec<u8>) {
+        if is_metadata(path) {
+            let found = licence(&String::from_utf8_lossy(&bytes));
+            if let Ok(mut licence) = self.licence.lock() {
+                *licence = licence.take().or(found);
+            }
+            return;
+        }
+        let origin = super::printable(&format!("{}#{path}", self.purl));
+        self.outlet.send(Event::File { origin, path: path.to_owned(), bytes });
+    }
+
+    fn refused(&mut self, path: &str, reason: String) {
+        self.outlet.left_out(&format!("{}#{path}", self.purl), reason);
+    }
+}
+
+/// The licence that a package's metadata names, as SPDX where that is plain.
+fn licence(metadata: &str) -> Option<String> {
+    let headers = metadata.split("\n\n").next().unwrap_or_default();
+    let field = |name: &str| {
+        let values = headers.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        values.map(str::trim).filter(|value| !value.is_empty() && *value != "UNKNOWN")
+    };
+    let expression = field("License-Expression").next().map(str::to_owned);
+    let classified = field("Classifier").filter_map(|c| c.strip_prefix("License :: ")).next_back();
+    let classified = classified.map(|c| spdx(c.rsplit(" :: ").next().unwrap_or(c)).to_owned());
+    let free = field("License").next().filter(|text| text.len() <= 60).map(|t| spdx(t).to_owned());
+    expression.or(free).or(classified)
+}
+
+fn spdx(text: &str) -> &str {
+    match text {
+        "MIT License" | "The MIT License" | "MIT license" => "MIT",
+        "Apache Software License" | "Apache License 2.0" | "Apache 2.0" => "Apache-2.0",
+        "BSD 3-Clause" | "BSD-3-clause" | "New BSD" | "new BSD" | "BSD 3-Clause License" => "BSD-3-Clause",
+        "GNU General Public License v2 or later (GPLv2+)" => "GPL-2.0-or-later",
+        "Historical Permission Notice and Disclaimer (HPND)" => "HPND",
+        "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication" => "CC0-1.0",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn licences_are_read_from_metadata() {
+        let metadata = |fields: &str| licence(&format!("Name: x\n{fields}\n\nLicense: not me"));
+        assert_eq!(metadata("License-Expression: MIT").as_deref(), Some("MIT"));
+        assert_eq!(metadata("License: new BSD").as_deref(), Some("BSD-3-Clause"));
+        let classifier = "License: UNKNOWN\nClassifier: License :: OSI Approved :: MIT License";
+        assert_eq!(metadata(classifier).as_deref(), Some("MIT"));
+        assert_eq!(metadata(""), None);
+    }
+
+    #[test]
+    fn requirements_are_pinned_and_plain() {
+        let split = |requirement: &str| {
+            let package = PypiPackage {
+                requirement: requirement.into(),
+                archive: PypiArchive::Wheel,
+                sha256: String::new(),
+                include: vec![],
+            };
+            split_requirement(&package).map(|(n, v)| (n.to_owned(), v.to_owned())).ok()
+        };
+        assert_eq!(split("a-b==1.0"), Some(("a-b".into(), "1.0".into())));
+        for bad in ["a", "a>=1", "==1", "a==", "a==1\n-r x", "a==1\" x", "a @ file:///x==1"] {
+            assert_eq!(split(bad), None, "{bad}");
+        }
+    }
+}

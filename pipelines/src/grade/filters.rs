@@ -1,0 +1,132 @@
+//! The filters, one function each. None stops at the first failure: a verdict carries every reason.
+
+use pybench::agent::{Format, Parsed};
+use pybench::run::ContentStore;
+use pybench::task::Task;
+use pybench::trajectory::{End, Finding, Outcome, Role, Trajectory};
+
+use super::{consistent, sound};
+
+/// Findings named in one detail.
+const NAMED: usize = 5;
+/// Largest output that is looked at, bytes; the interpreter collects no more.
+const LARGEST_OUTPUT: u64 = 1 << 30;
+
+/// One trajectory to look at.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    /// What was asked.
+    pub task: &'a Task,
+    /// The try.
+    pub trajectory: &'a Trajectory,
+    /// The message format it was made in.
+    pub format: &'a dyn Format,
+    /// Holds the outputs' bytes.
+    pub store: &'a ContentStore,
+}
+
+/// `format`: every reply follows the message format, and its cell is the one that was run.
+pub fn format(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, turn) in case.trajectory.turns.iter().enumerate() {
+        let why = match (case.format.parse(&turn.reply), &turn.cell) {
+            (Parsed::Malformed(why), _) => why,
+            (Parsed::Cell(cell), Some(run)) if cell == run => continue,
+            (Parsed::Answer(_) | Parsed::Unfinished(_), None) => continue,
+            _ => "the cell that was run is not the reply's",
+        };
+        findings.push(failed("format", format!("reply {}", index + 1), why));
+    }
+    or_passed(findings, "format", "replies")
+}
+
+/// `finished`: the model said that it is finished.
+pub fn finished(case: &Case<'_>) -> Vec<Finding> {
+    let why = match case.trajectory.end {
+        End::Finished => return vec![passed("finished", "end")],
+        End::NoAnswer => "the last reply has neither code nor the words that end a run",
+        End::MaxTurns => "the limit of turns was reached",
+    };
+    vec![failed("finished", "end", why)]
+}
+
+/// `outputs`: every file asked for exists, is not empty and is what its name says.
+pub fn outputs(case: &Case<'_>) -> Result<Vec<Finding>, pybench::run::RunError> {
+    let mut findings = Vec::new();
+    for path in &case.task.outputs {
+        let output = case.trajectory.outputs.iter().find(|o| o.path == *path);
+        let defect = match output {
+            None => Some("it was not written".to_owned()),
+            Some(output) if output.size > LARGEST_OUTPUT => Some("it is too large".to_owned()),
+            Some(output) => sound::defect(path, &case.store.get(&output.id)?),
+        };
+        findings.push(match defect {
+            None => passed("outputs", path),
+            Some(why) => failed("outputs", path, &why),
+        });
+    }
+    Ok(or_passed(findings, "outputs", "none asked for"))
+}
+
+/// `consistent`: numbers and paths that the answer states were seen; see [`consistent`](mod@consistent).
+/// Without an answer there is nothing to look at, and `finished` has said so.
+pub fn consistent(case: &Case<'_>) -> Vec<Finding> {
+    let Some(last) = case.trajectory.turns.last() else {
+        return Vec::new();
+    };
+    let (Parsed::Answer(answer) | Parsed::Unfinished(answer)) = case.format.parse(&last.reply)
+    else {
+        return Vec::new();
+    };
+    let messages = case.trajectory.messages.iter();
+    let seen: Vec<&str> = messages
+        .filter(|message| message.role == Role::User)
+        .map(|message| message.content.as_str())
+        .collect();
+    let unsupported = consistent::unsupported(answer, &seen, &paths(case));
+    if unsupported.is_empty() {
+        return vec![passed("consistent", "answer")];
+    }
+    let mut named = unsupported[..unsupported.len().min(NAMED)].join(", ");
+    if unsupported.len() > NAMED {
+        named += &format!(" and {} more", unsupported.len() - NAMED);
+    }
+    let why = format!("stated but seen nowhere: {named}");
+    vec![failed("consistent", "answer", &why)]
+}
+
+/// What a path in an answer may name: inputs, files asked for, files written.
+fn paths(case: &Case<'_>) -> Vec<String> {
+    let inputs = case.task.files.iter().map(|f| format!("data/{}", f.name));
+    let written = case.trajectory.outputs.iter().map(|o| o.path.clone());
+    let asked = case.task.outputs.iter().cloned();
+    inputs.chain(asked).chain(written).collect()
+}
+
+/// A finding that holds.
+pub fn passed(filter: &str, subject: impl Into<String>) -> Finding {
+    Finding {
+        filter: filter.to_owned(),
+        subject: subject.into(),
+        outcome: Outcome::Pass,
+        detail: String::new(),
+    }
+}
+
+/// A finding that does not hold.
+pub fn failed(filter: &str, subject: impl Into<String>, why: &str) -> Finding {
+    Finding {
+        filter: filter.to_owned(),
+        subject: subject.into(),
+        outcome: Outcome::Fail,
+        detail: why.to_owned(),
+    }
+}
+
+fn or_passed(findings: Vec<Finding>, filter: &str, subject: &str) -> Vec<Finding> {
+    if findings.is_empty() {
+        vec![passed(filter, subject)]
+    } else {
+        findings
+    }
+}

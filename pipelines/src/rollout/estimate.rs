@@ -1,0 +1,255 @@
+//! What a run will cost, as bounds, before a call is made.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use pybench::agent;
+use pybench::llm::{Price, token_bound};
+use pybench::run::{Recipe, RunContext, RunError, TeacherChoice, UnitState};
+use pybench::task::Task;
+use pybench::trajectory::{Trajectory, Usage};
+
+use super::{STAGE, money};
+
+/// Bytes per token, taken for the lower bound; the upper one takes a token per byte.
+const BYTES_PER_TOKEN: u64 = 6;
+
+/// From, to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// At least, where every task is solved in one short reply.
+    pub from: u64,
+    /// At most, where every try takes all its turns and every message is as long as it may be.
+    pub to: u64,
+}
+
+/// What is left of a run to pay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Who would be asked.
+    pub teacher: String,
+    /// Tries that are left.
+    pub tries: u64,
+    /// Tries that came to an end before.
+    pub done: u64,
+    /// Calls, without those that are made again after a failure.
+    pub calls: Range,
+    /// Tokens read.
+    pub prompt_tokens: Range,
+    /// Tokens written.
+    pub completion_tokens: Range,
+    /// Millionths of a US dollar; `None` when the price is not known.
+    pub micro_usd: Option<Range>,
+    /// What the recipe allows.
+    pub budget: String,
+}
+
+/// Bounds on what is left of that run.
+pub(super) fn of(context: &RunContext, tasks: &[Task]) -> Result<Estimate, RunError> {
+    let recipe = &context.recipe;
+    let states = context.folder.journal().states(STAGE)?.into_iter();
+    let ended: HashSet<String> = states
+        .filter(|(_, state)| *state == UnitState::Done)
+        .map(|(item, _)| item)
+        .collect();
+    Ok(sum(recipe, tasks, |item| ended.contains(item)))
+}
+
+fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimate {
+    let free = matches!(recipe.teacher, TeacherChoice::Expert { .. });
+    let mut estimate = Estimate {
+        teacher: teacher_name(&recipe.teacher),
+        tries: 0,
+        done: 0,
+        calls: Range::default(),
+        prompt_tokens: Range::default(),
+        completion_tokens: Range::default(),
+        micro_usd: None,
+        budget: budget(recipe),
+    };
+    for task in tasks {
+        let (low, high) = bounds(recipe, task);
+        for sample in 0..recipe.rollout.samples {
+            if ended(try_id(recipe, task, sample).as_str()) {
+                estimate.done += 1;
+                continue;
+            }
+            estimate.tries += 1;
+            estimate.calls.add(1, recipe.rollout.max_turns.into());
+            if !free {
+                estimate
+                    .prompt_tokens
+                    .add(low.prompt_tokens, high.prompt_tokens);
+                estimate
+                    .completion_tokens
+                    .add(low.completion_tokens, high.completion_tokens);
+            }
+        }
+    }
+    estimate.micro_usd = money::price(&recipe.teacher).map(|price| estimate.money(price));
+    estimate
+}
+
+/// The name that the teacher will have in ids.
+fn teacher_name(choice: &TeacherChoice) -> String {
+    match choice {
+        TeacherChoice::Expert { .. } => "expert".to_owned(),
+        TeacherChoice::Openai { model, .. } => format!("openai:{model}"),
+    }
+}
+
+fn try_id(recipe: &Recipe, task: &Task, sample: u32) -> pybench::id::Digest {
+    let how = &recipe.rollout;
+    let format = agent::format(how.format).name();
+    let teacher = teacher_name(&recipe.teacher);
+    Trajectory::compute_id(&task.id, &teacher, &how.sampling, format, sample)
+}
+
+/// Tokens of one try, at least and at most.
+fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
+    let how = &recipe.rollout;
+    let opening = token_bound(&agent::format(how.format).opening(task));
+    let (turns, reply) = (u64::from(how.max_turns), u64::from(how.sampling.max_tokens));
+    // Output is capped in characters, each at most four bytes; notices and template come on top.
+    let observation = 4 * recipe.interpreter.limits.output_chars as u64 + 1024;
+    let low = Usage {
+        prompt_tokens: opening / BYTES_PER_TOKEN,
+        completion_tokens: 1,
+    };
+    let grown = turns * turns.saturating_sub(1) / 2;
+    let high = Usage {
+        prompt_tokens: turns * opening + grown * (reply + observation),
+        completion_tokens: turns * reply,
+    };
+    (low, high)
+}
+
+fn budget(recipe: &Recipe) -> String {
+    let budget = &recipe.budget;
+    let parts = [
+        budget.usd.map(|usd| format!("{usd} US dollars")),
+        budget.tokens.map(|tokens| format!("{tokens} tokens")),
+        budget.minutes.map(|minutes| format!("{minutes} minutes")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => "none".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
+impl Range {
+    fn add(&mut self, from: u64, to: u64) {
+        self.from = self.from.saturating_add(from);
+        self.to = self.to.saturating_add(to);
+    }
+}
+
+impl Estimate {
+    fn money(&self, price: Price) -> Range {
+        let of = |prompt_tokens, completion_tokens| {
+            price.micro_usd(Usage {
+                prompt_tokens,
+                completion_tokens,
+            })
+        };
+        Range {
+            from: of(self.prompt_tokens.from, self.completion_tokens.from),
+            to: of(self.prompt_tokens.to, self.completion_tokens.to),
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.from, self.to)
+    }
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "teacher            {}", self.teacher)?;
+        writeln!(f, "tries left         {} ({} done)", self.tries, self.done)?;
+        writeln!(f, "calls              {}", self.calls)?;
+        writeln!(f, "prompt tokens      {}", self.prompt_tokens)?;
+        writeln!(f, "completion tokens  {}", self.completion_tokens)?;
+        match self.micro_usd {
+            Some(Range { from, to }) => {
+                let (from, to) = (from as f64 / 1e6, to as f64 / 1e6);
+                writeln!(f, "US dollars         {from:.2} to {to:.2}")?;
+            }
+            None => writeln!(f, "US dollars         unknown: set `teacher.price`")?,
+        }
+        writeln!(f, "budget             {}", self.budget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pybench::id::Digest;
+    use pybench::task::{Category, Language, TaskOrigin};
+
+    fn task(query: &str) -> Task {
+        Task {
+            id: Digest::of_bytes(query.as_bytes()),
+            category: Category::Math,
+            subcategory: String::new(),
+            keyword: String::new(),
+            language: Language::En,
+            query: query.to_owned(),
+            files: vec![],
+            held_out: vec![],
+            outputs: vec![],
+            reference: String::new(),
+            checks: vec![],
+            origin: TaskOrigin::Library {
+                template: String::new(),
+                slots: Default::default(),
+                phrasing: 0,
+            },
+        }
+    }
+
+    fn recipe(teacher: &str) -> Recipe {
+        let text = format!(
+            "name = \"t\"\ncrawl = {{ sources = [] }}\nquery = {{ tasks = 1 }}\nteacher = {teacher}\n\
+             rollout = {{ samples = 2, max_turns = 3, sampling = {{ temperature = 0.0, top_p = 1.0, max_tokens = 100 }} }}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    const PAID: &str = "{ kind = \"openai\", model = \"m\", base_url = \"http://h\", price = { prompt = 1.0, completion = 2.0 } }";
+
+    #[test]
+    fn bounds_enclose_what_a_try_can_cost() {
+        let (recipe, tasks) = (recipe(PAID), [task("q"), task("longer query")]);
+        let all = sum(&recipe, &tasks, |_| false);
+        assert_eq!((all.tries, all.calls), (4, Range { from: 4, to: 12 }));
+        assert_eq!(all.completion_tokens, Range { from: 4, to: 1200 });
+        let opening: u64 = tasks
+            .iter()
+            .map(|t| token_bound(&agent::format(recipe.rollout.format).opening(t)))
+            .sum();
+        let grown = 4 * 3 * (100 + 4 * 8000 + 1024);
+        assert_eq!(all.prompt_tokens.to, 2 * 3 * opening + grown);
+        let money = all.micro_usd.unwrap();
+        assert_eq!(money.to, all.prompt_tokens.to + 2400);
+        assert!(money.from > 0 && money.from < money.to);
+    }
+
+    #[test]
+    fn what_is_done_is_not_counted_again() {
+        let (recipe, tasks) = (recipe(PAID), [task("q")]);
+        let first = try_id(&recipe, &tasks[0], 0);
+        let rest = sum(&recipe, &tasks, |item| item == first.as_str());
+        assert_eq!((rest.done, rest.tries, rest.calls.to), (1, 1, 3));
+    }
+
+    #[test]
+    fn the_expert_costs_nothing() {
+        let estimate = sum(&recipe("{ kind = \"expert\" }"), &[task("q")], |_| false);
+        assert_eq!(estimate.micro_usd, Some(Range::default()));
+        assert!(estimate.to_string().contains("US dollars         0.00 to 0.00"));
+    }
+}

@@ -1,0 +1,187 @@
+//! One try at one task: a session, the ReAct loop, the files it left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pybench::agent::{self, Format, Job, JournalLog, Solved, interpreter_failure};
+use pybench::id::Digest;
+use pybench::interpreter::{Interpreter, Session, SessionSpec};
+use pybench::llm::Teacher;
+use pybench::run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
+use pybench::task::Task;
+use pybench::trajectory::{OutputFile, Trajectory};
+use serde_json::Value;
+
+use super::STAGE;
+
+/// A task and the number of a sample of it.
+#[derive(Clone, Debug)]
+pub struct Try {
+    /// Content id of the trajectory.
+    pub id: Digest,
+    /// What is asked.
+    pub task: Arc<Task>,
+    /// Sample number, from 0.
+    pub sample: u32,
+}
+
+/// The stage: its items are ids of trajectories, its outputs trajectories.
+pub struct RolloutStage {
+    folder: Arc<RunFolder>,
+    how: Rollout,
+    session: SessionSpec,
+    format: &'static dyn Format,
+    teacher: Arc<dyn Teacher>,
+    interpreter: Arc<dyn Interpreter>,
+    order: Vec<Try>,
+    /// Item → place in `order`.
+    places: HashMap<String, usize>,
+}
+
+impl RolloutStage {
+    /// Every sample of every task.
+    pub fn new(
+        context: &RunContext,
+        tasks: Vec<Task>,
+        teacher: Arc<dyn Teacher>,
+        interpreter: Arc<dyn Interpreter>,
+    ) -> Self {
+        let recipe = &context.recipe;
+        let order = tries(&recipe.rollout, tasks, teacher.name());
+        let places = order.iter().enumerate();
+        let wheelhouse = recipe.interpreter.wheelhouse.as_ref();
+        Self {
+            folder: context.folder.clone(),
+            how: recipe.rollout.clone(),
+            session: SessionSpec {
+                limits: recipe.interpreter.limits.clone(),
+                wheelhouse: wheelhouse.map(|path| context.resolve(path)),
+                ..SessionSpec::default()
+            },
+            format: agent::format(recipe.rollout.format),
+            teacher,
+            interpreter,
+            places: places.map(|(at, t)| (t.id.to_string(), at)).collect(),
+            order,
+        }
+    }
+
+    /// Every item, in order.
+    pub fn items(&self) -> Vec<String> {
+        self.order.iter().map(|t| t.id.to_string()).collect()
+    }
+
+    /// The items of the first sample of the first tasks.
+    pub fn first_tries(&self, tasks: usize) -> Vec<String> {
+        let first = self.order.iter().filter(|t| t.sample == 0);
+        first.take(tasks).map(|t| t.id.to_string()).collect()
+    }
+
+    /// The try behind an item.
+    pub fn get(&self, item: &str) -> Option<&Try> {
+        self.order.get(*self.places.get(item)?)
+    }
+
+    fn spec(&self, asked: &Try) -> SessionSpec {
+        let store = self.folder.store();
+        let files = asked.task.files.iter();
+        SessionSpec {
+            inputs: files
+                .map(|file| (format!("data/{}", file.name), store.path(&file.id)))
+                .collect(),
+            seed: asked.id.seed(),
+            ..self.session.clone()
+        }
+    }
+
+    async fn solve(
+        &self,
+        asked: &Try,
+        session: &mut dyn Session,
+    ) -> Result<(Solved, Vec<OutputFile>), Failure> {
+        let job = Job {
+            task: &asked.task,
+            sample: asked.sample,
+            teacher: self.teacher.as_ref(),
+            format: self.format,
+            sampling: &self.how.sampling,
+            max_turns: self.how.max_turns,
+        };
+        let log = JournalLog::new(self.folder.clone(), asked.id.clone());
+        let solved = agent::solve(&job, session, &log).await?;
+        Ok((solved, self.keep_outputs(asked, session).await?))
+    }
+
+    async fn keep_outputs(
+        &self,
+        asked: &Try,
+        session: &mut dyn Session,
+    ) -> Result<Vec<OutputFile>, Failure> {
+        let collected = session.read_outputs().await.map_err(interpreter_failure)?;
+        for refused in &collected.refused {
+            tracing::debug!(trajectory = asked.id.short(), "left behind: {refused}");
+        }
+        let keep = |file: pybench::interpreter::CollectedFile| {
+            Ok(OutputFile {
+                id: self.folder.store().put(&file.bytes)?,
+                size: file.bytes.len() as u64,
+                path: file.path,
+            })
+        };
+        collected.files.into_iter().map(keep).collect()
+    }
+
+    fn trajectory(&self, asked: &Try, solved: Solved, outputs: Vec<OutputFile>) -> Trajectory {
+        Trajectory {
+            id: asked.id.clone(),
+            task: asked.task.id.clone(),
+            teacher: self.teacher.name().to_owned(),
+            sampling: self.how.sampling.clone(),
+            sample: asked.sample,
+            seed: asked.id.seed(),
+            environment: self.interpreter.environment().to_owned(),
+            format: self.format.name().to_owned(),
+            messages: solved.messages,
+            turns: solved.turns,
+            outputs,
+            end: solved.end,
+            fault: solved.fault,
+        }
+    }
+}
+
+/// Tasks in their order, samples within a task.
+fn tries(how: &Rollout, tasks: Vec<Task>, teacher: &str) -> Vec<Try> {
+    let format = agent::format(how.format).name();
+    let of = |task: Arc<Task>| {
+        (0..how.samples).map(move |sample| Try {
+            id: Trajectory::compute_id(&task.id, teacher, &how.sampling, format, sample),
+            task: task.clone(),
+            sample,
+        })
+    };
+    tasks.into_iter().map(Arc::new).flat_map(of).collect()
+}
+
+#[async_trait]
+impl Stage for RolloutStage {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        let asked = self.get(item).ok_or_else(|| {
+            Failure::new(FailureKind::Internal, format!("no task has the try {item}"))
+        })?;
+        let session = self.interpreter.start(self.spec(asked)).await;
+        let mut session = session.map_err(interpreter_failure)?;
+        let solved = self.solve(asked, session.as_mut()).await;
+        if let Err(error) = session.close().await {
+            tracing::warn!(trajectory = asked.id.short(), "closing a session: {error}");
+        }
+        let (solved, outputs) = solved?;
+        let trajectory = self.trajectory(asked, solved, outputs);
+        Ok(serde_json::to_value(trajectory).map_err(RunError::from)?)
+    }
+}

@@ -1,0 +1,102 @@
+//! The funnel as people read it.
+
+use std::fmt;
+
+use super::{Count, Funnel};
+
+/// Longest line of an example, in characters.
+const WIDTH: usize = 160;
+
+impl fmt::Display for Funnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |value: Option<u64>| value.map_or("–".to_owned(), |value| value.to_string());
+        writeln!(
+            f,
+            "{} files → {} tasks → {} trajectories → {} accepted",
+            number(self.files),
+            number(self.tasks),
+            self.trajectories,
+            self.accepted,
+        )?;
+        self.stages(f)?;
+        self.cost(f)?;
+        counts(f, "rejected by", &self.rejected)?;
+        counts(f, "failures (ours, never the model's)", &self.failures)
+    }
+}
+
+impl Funnel {
+    fn stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stages.is_empty() {
+            return Ok(());
+        }
+        let head = ["stage", "done", "failed", "pending", "time"];
+        writeln!(
+            f,
+            "\n{:<9} {:>7} {:>7} {:>7} {:>9}",
+            head[0], head[1], head[2], head[3], head[4]
+        )?;
+        for stage in &self.stages {
+            writeln!(
+                f,
+                "{:<9} {:>7} {:>7} {:>7} {:>9}",
+                stage.stage,
+                stage.done,
+                stage.failed,
+                stage.pending,
+                duration(stage.seconds),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spent = &self.spent;
+        let dollars = spent.micro_usd as f64 / 1e6;
+        write!(
+            f,
+            "\ncalls {} · tokens {} · ${dollars:.4}",
+            spent.calls, spent.tokens
+        )?;
+        match spent.uncertain {
+            0 => writeln!(f),
+            uncertain => writeln!(
+                f,
+                " · {uncertain} calls uncertain (cut off; charged as reserved)"
+            ),
+        }
+    }
+}
+
+fn counts(f: &mut fmt::Formatter<'_>, title: &str, counts: &[Count]) -> fmt::Result {
+    if counts.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\n{title}")?;
+    for count in counts {
+        writeln!(f, "{:>7}  {}", count.count, count.what)?;
+        for example in &count.examples {
+            writeln!(f, "         {}", one_line(example))?;
+        }
+    }
+    Ok(())
+}
+
+/// Details quote models and servers: one line, bounded, nothing that steers a terminal.
+fn one_line(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut line: String = text.chars().take(WIDTH).map(shown).collect();
+    if text.chars().nth(WIDTH).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{}:{:02} min", whole / 60, whole % 60),
+        _ => format!("{}:{:02} h", whole / 3600, whole % 3600 / 60),
+    }
+}

@@ -1,0 +1,299 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::agent::{PybenchFormat, observation_text};
+use crate::id::Digest;
+use crate::interpreter::{Collected, InterruptHandle};
+use crate::llm::Price;
+use crate::task::{Category, Language, TaskOrigin};
+
+const FORMAT: PybenchFormat = PybenchFormat;
+
+/// Says its lines in order, or fails.
+#[derive(Default)]
+struct Scripted {
+    lines: Mutex<VecDeque<Result<Reply, TeacherError>>>,
+    seen: Mutex<Vec<usize>>,
+}
+
+impl Scripted {
+    fn new(lines: impl IntoIterator<Item = Result<String, TeacherError>>) -> Self {
+        let reply = |content| Reply {
+            content,
+            usage: Default::default(),
+            truncated: false,
+            fault: None,
+        };
+        let lines = lines.into_iter().map(|line| line.map(reply)).collect();
+        Self {
+            lines: Mutex::new(lines),
+            ..Self::default()
+        }
+    }
+}
+
+#[async_trait]
+impl Teacher for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+    fn price(&self) -> Option<Price> {
+        None
+    }
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
+        self.seen.lock().unwrap().push(request.messages.len());
+        let line = self.lines.lock().unwrap().pop_front();
+        line.unwrap_or(Err(TeacherError::NoScript("no line left".into())))
+    }
+}
+
+/// Echoes each cell, with a number that a cell `random` changes; fails on `crash`.
+struct Echo {
+    cells: Vec<String>,
+    noise: u32,
+}
+
+#[async_trait]
+impl Session for Echo {
+    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
+        if code == "crash" {
+            return Err(InterpreterError::Protocol("gone".into()));
+        }
+        self.cells.push(code.to_owned());
+        let noise = if code == "random" { self.noise } else { 0 };
+        let text = format!("{code} {noise} {}\n", self.cells.len());
+        Ok(Observation {
+            outputs: vec![Output::Stream {
+                name: "stdout".into(),
+                text,
+            }],
+            ..Observation::default()
+        })
+    }
+    fn interrupt_handle(&self) -> InterruptHandle {
+        InterruptHandle::new().0
+    }
+    async fn read_outputs(&mut self) -> Result<Collected, InterpreterError> {
+        Ok(Collected::default())
+    }
+    async fn close(self: Box<Self>) -> Result<(), InterpreterError> {
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Memo(Mutex<Vec<Step>>);
+
+impl TurnLog for Memo {
+    fn steps(&self) -> Result<Vec<Step>, Failure> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+    fn append(&self, position: u64, step: &Step) -> Result<(), Failure> {
+        let mut steps = self.0.lock().unwrap();
+        assert_eq!(steps.len() as u64, position);
+        steps.push(step.clone());
+        Ok(())
+    }
+    fn clear(&self) -> Result<(), Failure> {
+        self.0.lock().unwrap().clear();
+        Ok(())
+    }
+}
+
+fn task() -> Task {
+    Task {
+        id: Digest::of_bytes(b"task"),
+        category: Category::Math,
+        subcategory: "s".into(),
+        keyword: "k".into(),
+        language: Language::En,
+        query: "What is 1 + 1?".into(),
+        files: vec![],
+        held_out: vec![],
+        outputs: vec![],
+        reference: String::new(),
+        checks: vec![],
+        origin: TaskOrigin::Library {
+            template: "t".into(),
+            slots: BTreeMap::new(),
+            phrasing: 0,
+        },
+    }
+}
+
+fn step(cell: &str) -> Result<String, TeacherError> {
+    Ok(FORMAT.write_step("Analyse: a", cell))
+}
+
+fn answer(text: &str) -> Result<String, TeacherError> {
+    Ok(FORMAT.write_answer(text))
+}
+
+async fn run(teacher: &Scripted, log: &Memo, noise: u32) -> (Result<Solved, Failure>, Vec<String>) {
+    let (task, sampling) = (task(), Sampling::default());
+    let job = Job {
+        task: &task,
+        sample: 0,
+        teacher,
+        format: &FORMAT,
+        sampling: &sampling,
+        max_turns: 4,
+    };
+    let mut session = Echo {
+        cells: vec![],
+        noise,
+    };
+    (solve(&job, &mut session, log).await, session.cells)
+}
+
+#[tokio::test]
+async fn cells_and_answers_become_turns() {
+    let log = Memo::default();
+    let teacher = Scripted::new([step("x = 1"), step("x"), answer("2")]);
+    let (solved, cells) = run(&teacher, &log, 0).await;
+    let solved = solved.unwrap();
+    assert_eq!(solved.end, End::Finished);
+    assert_eq!(cells, ["x = 1", "x"]);
+    let roles: Vec<_> = solved.messages.iter().map(|m| m.role).collect();
+    use Role::*;
+    assert_eq!(
+        roles,
+        [System, User, Assistant, User, Assistant, User, Assistant]
+    );
+    let observed = &solved.messages[3].content;
+    assert_eq!(
+        observed,
+        "[INFO]This is a Code Interpreter Message:\nx = 1 0 1\n"
+    );
+    assert_eq!(log.0.lock().unwrap().len(), 5, "every step is remembered");
+}
+
+#[tokio::test]
+async fn the_ends_are_told_apart() {
+    let just_talk = Scripted::new([Ok("I think it is 2.".to_owned())]);
+    let (solved, _) = run(&just_talk, &Memo::default(), 0).await;
+    assert_eq!(solved.unwrap().end, End::NoAnswer);
+
+    let tireless = Scripted::new((0..9).map(|n| step(&n.to_string())));
+    let (solved, cells) = run(&tireless, &Memo::default(), 0).await;
+    let solved = solved.unwrap();
+    assert_eq!((solved.end, cells.len()), (End::MaxTurns, 4));
+    assert!(solved.turns[3].observation.is_some(), "the last cell runs");
+}
+
+#[tokio::test]
+async fn a_broken_reply_is_explained_and_the_run_goes_on() {
+    let broken = Ok("<|execute_start|>\n```python\nx".to_owned());
+    let mut lines = vec![broken, Ok(String::new()), answer("2")];
+    // The first reply was cut at the token limit; otherwise the stop sequence closed it.
+    let teacher = Scripted::new(lines.drain(..));
+    if let Some(Ok(first)) = teacher.lines.lock().unwrap().front_mut() {
+        first.truncated = true;
+    }
+    let (solved, cells) = run(&teacher, &Memo::default(), 0).await;
+    let solved = solved.unwrap();
+    assert_eq!(solved.end, End::Finished);
+    assert!(cells.is_empty());
+    for (turn, word) in [(0, "never closes"), (1, "empty")] {
+        let told = solved.turns[turn].observation.as_ref().unwrap();
+        assert!(observation_text(told).contains(word), "{told:?}");
+        assert_eq!(solved.turns[turn].cell, None);
+    }
+}
+
+#[tokio::test]
+async fn failures_are_ours_and_keep_their_kind() {
+    let wait = Some(std::time::Duration::from_secs(7));
+    let cases = [
+        (Err(TeacherError::Timeout), FailureKind::Endpoint, true),
+        (
+            Err(TeacherError::RateLimited { retry_after: wait }),
+            FailureKind::Endpoint,
+            true,
+        ),
+        (
+            Err(TeacherError::Unauthorized("no".into())),
+            FailureKind::Endpoint,
+            false,
+        ),
+        (
+            Err(TeacherError::Budget("gone".into())),
+            FailureKind::Budget,
+            false,
+        ),
+        (
+            Err(TeacherError::NoScript("x".into())),
+            FailureKind::Internal,
+            false,
+        ),
+        (step("crash"), FailureKind::Interpreter, true),
+    ];
+    for (line, kind, retryable) in cases {
+        let (solved, _) = run(&Scripted::new([line.clone()]), &Memo::default(), 0).await;
+        let failure = solved.unwrap_err();
+        assert_eq!((failure.kind, failure.retryable), (kind, retryable));
+        if let Err(error @ TeacherError::RateLimited { .. }) = line {
+            assert_eq!(failure.retry_after, wait);
+            assert!(failure.detail.starts_with(error.kind()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_goes_on_in_the_middle_wherever_it_stopped() {
+    let script = || [step("a"), step("b"), answer("c")];
+    let whole = run(&Scripted::new(script()), &Memo::default(), 0).await;
+    let whole = whole.0.unwrap();
+    let full = Memo::default();
+    run(&Scripted::new(script()), &full, 0).await.0.unwrap();
+    let steps = full.steps().unwrap();
+    for kept in 0..=steps.len() {
+        let log = Memo(Mutex::new(steps[..kept].to_vec()));
+        let replied = kept.div_ceil(2);
+        let rest = Scripted::new(script().into_iter().skip(replied));
+        let (solved, cells) = run(&rest, &log, 0).await;
+        assert_eq!(solved.unwrap(), whole, "{kept} steps kept");
+        assert_eq!(cells, ["a", "b"], "a fresh session runs every cell");
+        assert_eq!(log.steps().unwrap(), steps);
+        assert_eq!(rest.seen.lock().unwrap().len(), 3 - replied);
+    }
+}
+
+#[tokio::test]
+async fn a_replay_that_differs_starts_anew() {
+    let log = Memo::default();
+    let first = Scripted::new([step("random"), Err(TeacherError::Timeout)]);
+    run(&first, &log, 1).await.0.unwrap_err();
+    assert_eq!(log.steps().unwrap().len(), 2);
+
+    let second = Scripted::new([]);
+    let failure = run(&second, &log, 2).await.0.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Replay);
+    assert!(failure.retryable);
+    assert!(log.steps().unwrap().is_empty(), "nothing is mixed");
+    assert!(second.seen.lock().unwrap().is_empty(), "nothing was asked");
+
+    let third = Scripted::new([step("random"), answer("2")]);
+    let (solved, _) = run(&third, &log, 2).await;
+    assert!(solved.unwrap().messages[3].content.contains("random 2"));
+}
+
+#[tokio::test]
+async fn foreign_steps_start_anew() {
+    let observation = Step::Observation {
+        observation: Observation::default(),
+    };
+    let log = Memo(Mutex::new(vec![observation.clone()]));
+    let failure = run(&Scripted::new([]), &log, 0).await.0.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Replay);
+
+    let log = Memo::default();
+    run(&Scripted::new([answer("2")]), &log, 0).await.0.unwrap();
+    log.0.lock().unwrap().push(observation);
+    let failure = run(&Scripted::new([]), &log, 0).await.0.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Replay);
+    assert!(log.steps().unwrap().is_empty());
+}

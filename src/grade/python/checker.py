@@ -1,0 +1,88 @@
+"""The checker's main: runs in a fresh session whose workspace holds the task and the candidate.
+
+    data/, held_out/            the task's files
+    task.json                   {"mode", "checks", "reference", "query", "outputs"}
+    candidate/output/…          what the agent left
+    candidate/answer.txt        its final message
+    candidate/claims.json       its chart records: [{"path", "figure"}]
+    candidate/predictions.json  bounded results of models, by path (only for `model`)
+    candidate/runs.json         bounded results of programs, by path (only for `program`)
+
+Writes output/result.json: {"findings": […]} (mode `check`), {"mutants": [[name, […]]]} (mode `audit`),
+{"programs": …, "models": …} (mode `prepare`: what the other sandbox needs), {"made": …} (mode `mutate`),
+or {"error": "…"} for an error of ours.
+"""
+
+import json
+import os
+
+from common import Candidate, OursError
+
+MAX_ANSWER = 200_000
+
+
+def main(root="."):
+    """Evaluate and write the result."""
+    os.chdir(root)
+    try:
+        with open("task.json", encoding="utf-8") as file:
+            task = json.load(file)
+        result = MODES[task.get("mode", "check")](task)
+    except OursError as error:
+        result = {"error": str(error)[:2000]}
+    os.makedirs("output", exist_ok=True)
+    with open("output/result.json", "w", encoding="utf-8") as file:
+        json.dump(result, file)
+
+
+def load(root="candidate"):
+    """The candidate as its files say."""
+    with open(os.path.join(root, "answer.txt"), encoding="utf-8", errors="replace", newline="") as file:
+        answer = file.read(MAX_ANSWER)
+    return Candidate(root, answer, _json(root, "claims") or [], _json(root, "predictions"), _json(root, "runs"))
+
+
+def _json(root, name):
+    """A JSON file of bounded data from another sandbox; what does not parse is absent."""
+    try:
+        with open(os.path.join(root, name + ".json"), encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def check(task):
+    """Findings for one candidate."""
+    import evaluate
+
+    return {"findings": evaluate.findings(task, evaluate.run_reference(task["reference"]), load())}
+
+
+def prepare(task):
+    """What models and programs are to be run on: nothing of the reference's answers."""
+    import evaluate
+    import foreign_inputs
+
+    return foreign_inputs.collect(task, evaluate.run_reference(task["reference"]))
+
+
+def mutate(task):
+    """Writes wrong candidates to output/mutants/<n>/; for checks that need another sandbox."""
+    import evaluate
+    from mutate import audit
+
+    return audit.write(task, evaluate.run_reference(task["reference"]), load())
+
+
+def audit(task):
+    """Findings for every mutant of one candidate; the reference runs once."""
+    import evaluate
+    from mutate import audit
+
+    return audit.evaluate(task, evaluate.run_reference(task["reference"]), load())
+
+
+MODES = {"check": check, "prepare": prepare, "mutate": mutate, "audit": audit}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""program: a program, run in a sandbox without reference or checker, reacts as the reference says."""
+
+from common import Fail, OursError, reference, short
+
+from checks.text import lines
+
+
+def check(spec, names, candidate):
+    expected = reference(names, spec["expected"])
+    if not isinstance(expected, list) or not expected:
+        raise OursError(f"the reference's `{spec['expected']}` is no list of runs")
+    candidate.file(spec["path"])
+    runs = (candidate.runs or {}).get(spec["path"])
+    if not isinstance(runs, list) or len(runs) != len(expected):
+        raise Fail(f"{spec['path']}: no outputs came back")
+    for i, (run, want) in enumerate(zip(runs, expected)):
+        _run(spec, i, run, want)
+
+
+def _run(spec, i, run, want):
+    what = f"{spec['path']}, run {i + 1} (stdin {short(want.get('stdin', ''), 40)}, args {short(want.get('args', []), 40)})"
+    if run.get("timed_out"):
+        raise Fail(f"{what}: did not end in time")
+    if run.get("exit", 0) != want.get("exit", 0):
+        raise Fail(f"{what}: exit code {run.get('exit')}, {short(run.get('stderr', ''))}")
+    found, wanted = lines(str(run.get("stdout", ""))), lines(want["stdout"])
+    if spec.get("contains"):
+        holds = "\n".join(wanted).strip() in "\n".join(found)
+    else:
+        holds = found == wanted
+    if not holds:
+        raise Fail(f"{what}: expected {short(want['stdout'])}, found {short(run.get('stdout', ''))}")

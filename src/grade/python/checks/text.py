@@ -1,0 +1,23 @@
+"""text: a text file equals the reference string, line ends and trailing white space aside."""
+
+import unicodedata
+
+from common import Fail, OursError, reference, short
+
+
+def check(spec, names, candidate):
+    expected = reference(names, spec["expected"])
+    if not isinstance(expected, str):
+        raise OursError(f"the reference's `{spec['expected']}` is no string")
+    found, wanted = lines(candidate.text(spec["path"])), lines(expected)
+    for i, (line, want) in enumerate(zip(found, wanted)):
+        if line != want:
+            raise Fail(f"{spec['path']}: line {i + 1} should be {short(want)}, found {short(line)}")
+    if len(found) != len(wanted):
+        raise Fail(f"{spec['path']}: {len(wanted)} lines expected, found {len(found)}")
+
+
+def lines(text):
+    """Lines without trailing white space; empty lines at the end do not count."""
+    text = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    return [line.rstrip() for line in text.split("\n")]

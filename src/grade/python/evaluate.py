@@ -1,0 +1,183 @@
+"""Runs the reference and evaluates checks, each in a child of its own.
+
+A candidate that crashes a reader, or makes it run without end, fails; it never stops the checker.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+from common import Fail, OursError, Unproven
+
+CPU_SECONDS = 60
+WALL_SECONDS = 240
+MEMORY = 3 * 1024**3  # of address space beyond what the parent has
+MAX_DETAIL = 500
+KINDS = ("table", "number", "values", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program")  # fmt: skip
+
+HEAVY = {
+    ".xlsx": ("openpyxl",), ".parquet": ("pyarrow.parquet",), ".docx": ("docx",), ".pdf": ("pymupdf", "pypdf"),
+    ".html": ("bs4", "lxml"), ".png": ("PIL.Image",), ".wav": ("soundfile", "scipy.fft"), ".mp3": ("soundfile", "scipy.fft"),
+    ".flac": ("soundfile", "scipy.fft"), ".ogg": ("soundfile", "scipy.fft"),
+}  # fmt: skip
+
+
+def run_reference(source):
+    """The names that the reference defines. Anything it raises is an error of ours."""
+    import ref
+
+    names = {"ref": ref, "__name__": "reference"}
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            exec(compile(source, "reference.py", "exec"), names)
+    except BaseException as error:
+        line = _line(error)
+        raise OursError(f"the reference raised {type(error).__name__}: {error}{line}") from error
+    return names
+
+
+def _line(error):
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "reference.py":
+            line = f" (line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return line
+
+
+def findings(task, names, candidate):
+    """Findings of all outputs and checks."""
+    preload(task)
+    jobs = [("outputs", path, lambda path=path: sound(path, candidate)) for path in task["outputs"]]
+    jobs += [("check", subject(spec), lambda spec=spec: run_check(spec, names, candidate)) for spec in task["checks"]]
+    results = isolated([job for _, _, job in jobs])
+    out = []
+    for (kind, what, _), (outcome, detail) in zip(jobs, results):
+        if outcome == "ours":
+            raise OursError(f"{what}: {detail}")
+        out.append({"filter": kind, "subject": what[:200], "outcome": outcome, "detail": detail[:MAX_DETAIL]})
+    return out
+
+
+def preload(task):
+    """Import what the children will need, once."""
+    modules = ["checks." + spec["check"] for spec in task["checks"] if spec["check"] in KINDS]
+    paths = [*task["outputs"], *(spec.get("path") or "" for spec in task["checks"])]
+    modules += [m for path in paths for m in HEAVY.get(os.path.splitext(path)[1].lower(), ())]
+    for module in dict.fromkeys(modules):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+
+
+def subject(spec):
+    """What a check looks at, in words."""
+    return f"{spec['check']} {spec.get('path') or spec.get('marker')}"
+
+
+def run_check(spec, names, candidate):
+    """Evaluate one check here. Raises Fail, Unproven or OursError."""
+    if spec["check"] not in KINDS:
+        raise OursError(f"unknown check `{spec['check']}`")
+    importlib.import_module("checks." + spec["check"]).check(spec, names, candidate)
+
+
+def sound(path, candidate):
+    """The output exists, is not empty, and opens as what its name says."""
+    import soundness
+
+    soundness.check(path, candidate)
+
+
+def isolated(jobs):
+    """(outcome, detail) of each job. They run in a child with bounded time and memory; one that kills
+    the child fails, and the next ones get a new child."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    results = []
+    while len(results) < len(jobs):
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            _child(jobs[len(results) :], write)
+        os.close(write)
+        data = _collect(read, pid)
+        _, status = os.waitpid(pid, 0)
+        lines = data.split(b"\n")[:-1]
+        results += [tuple(json.loads(line)) for line in lines]
+        if len(results) < len(jobs):
+            results.append(("fail", f"reading it stopped the reader ({_death(status)})"))
+    return results
+
+
+def _child(jobs, write):
+    try:
+        _limit()
+        for job in jobs:
+            outcome, detail = _judged(job)
+            os.write(write, json.dumps([outcome, detail[:2000]]).encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _judged(job):
+    try:
+        job()
+    except Unproven as error:
+        return "unproven", str(error)
+    except Fail as error:
+        return "fail", str(error)
+    except OursError as error:
+        return "ours", str(error)
+    except MemoryError:
+        return "fail", "reading it takes too much memory"
+    except RecursionError:
+        return "fail", "it is nested too deeply"
+    except Exception as error:
+        return "fail", f"reading it raised {type(error).__name__}: {error}"
+    return "pass", "holds"
+
+
+def _limit():
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_CPU, CPU_SECONDS + int(time.process_time()))
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    _lower(resource.RLIMIT_AS, now + MEMORY)
+
+
+def _lower(which, limit):
+    hard = resource.getrlimit(which)[1]
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(which, (limit, limit))
+
+
+def _collect(read, pid):
+    """What the child writes, until it ends or its time is over."""
+    data, deadline = b"", time.monotonic() + WALL_SECONDS
+    with os.fdopen(read, "rb", buffering=0) as pipe:
+        while True:
+            ready, _, _ = select.select([pipe], [], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                os.kill(pid, signal.SIGKILL)
+                raise OursError(f"a check took more than {WALL_SECONDS} s")
+            piece = pipe.read(65536)
+            if not piece:
+                return data
+            data += piece
+
+
+def _death(status):
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return "too much time" if number == signal.SIGXCPU else signal.Signals(number).name
+    return "no result"

@@ -1,0 +1,34 @@
+"""What the sandbox that runs models and programs is given: inputs, never answers."""
+
+import csv
+import io
+import os
+
+from common import OursError, reference
+
+
+def collect(task, names):
+    """{"programs": {path: [{"args", "stdin"}]}, "models": {path: csv text without the target}}."""
+    programs, models = {}, {}
+    for spec in task["checks"]:
+        if spec["check"] == "program":
+            runs = reference(names, spec["expected"])
+            programs[spec["path"]] = [{"args": [str(a) for a in r.get("args", [])], "stdin": str(r.get("stdin", ""))} for r in runs]
+        if spec["check"] == "model":
+            models[spec["path"]] = without_target(os.path.join("held_out", spec["held_out"]), spec["target"])
+    return {"programs": programs, "models": models}
+
+
+def without_target(path, target):
+    """The held-out table as text, without the column to predict."""
+    from tables import read_table
+
+    table = read_table(path, path)
+    if target not in table.columns:
+        raise OursError(f"{path} has no column `{target}`")
+    at = table.columns.index(target)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in [table.columns, *table.rows]:
+        writer.writerow(["" if cell is None else cell for i, cell in enumerate(row) if i != at])
+    return out.getvalue()

@@ -1,0 +1,222 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::task::{Category, Language, Task, TaskOrigin};
+use crate::trajectory::{Message, Sampling};
+
+/// Answers with 100 + 10 tokens at one dollar per million, after a moment; or fails.
+#[derive(Default)]
+struct Paid {
+    calls: AtomicU32,
+    fails: Option<TeacherError>,
+    hangs: bool,
+    uncounted: bool,
+}
+
+#[async_trait]
+impl Teacher for &Paid {
+    fn name(&self) -> &str {
+        "paid"
+    }
+    fn price(&self) -> Option<Price> {
+        Some(Price {
+            prompt: 1.0,
+            completion: 1.0,
+        })
+    }
+    async fn reply(&self, _: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if let Some(error) = &self.fails {
+            return Err(error.clone());
+        }
+        let usage = Usage {
+            prompt_tokens: 100,
+            completion_tokens: 10,
+        };
+        Ok(Reply {
+            content: format!("reply {number}"),
+            usage: if self.uncounted {
+                Usage::default()
+            } else {
+                usage
+            },
+            truncated: false,
+            fault: None,
+        })
+    }
+}
+
+fn task() -> Task {
+    Task {
+        id: Digest::of_bytes(b"task"),
+        category: Category::Math,
+        subcategory: String::new(),
+        keyword: String::new(),
+        language: Language::En,
+        query: String::new(),
+        files: vec![],
+        held_out: vec![],
+        outputs: vec![],
+        reference: String::new(),
+        checks: vec![],
+        origin: TaskOrigin::Library {
+            template: String::new(),
+            slots: BTreeMap::new(),
+            phrasing: 0,
+        },
+    }
+}
+
+const FREE: BudgetCap = BudgetCap {
+    micro_usd: None,
+    tokens: None,
+};
+/// Bound of a request of one message of 168 bytes with `max_tokens` 800.
+const MOST: u64 = 168 + 2 * 16 + 800;
+
+async fn ask(metered: &Metered<&Paid>, sample: u32, words: char) -> Result<Reply, TeacherError> {
+    let sampling = Sampling {
+        max_tokens: 800,
+        ..Sampling::default()
+    };
+    let messages = [Message::new(Role::User, words.to_string().repeat(168))];
+    let task = task();
+    let request = ChatRequest {
+        task: &task,
+        sample,
+        messages: &messages,
+        sampling: &sampling,
+        stop: &[],
+    };
+    metered.reply(&request).await
+}
+
+fn folder(at: &tempfile::TempDir) -> Arc<RunFolder> {
+    Arc::new(RunFolder::open(at.path(), "").unwrap())
+}
+
+#[tokio::test]
+async fn an_answered_call_is_not_paid_again_unless_the_conversation_differs() {
+    let (at, paid) = (tempfile::tempdir().unwrap(), Paid::default());
+    let metered = Metered::new(&paid, folder(&at), FREE, "f");
+    let first = ask(&metered, 0, 'a').await.unwrap();
+    assert_eq!(ask(&metered, 0, 'a').await.unwrap(), first);
+    assert_eq!(paid.calls.load(Ordering::SeqCst), 1);
+    let other = ask(&metered, 0, 'b').await.unwrap();
+    assert_ne!(other, first, "another conversation");
+    assert_eq!(ask(&metered, 0, 'a').await.unwrap(), first);
+    assert_eq!(ask(&metered, 0, 'b').await.unwrap(), other);
+    let spent = metered.folder.journal().spent().unwrap();
+    assert_eq!((spent.calls, spent.tokens, spent.micro_usd), (2, 220, 220));
+}
+
+#[tokio::test]
+async fn failures_are_charged_when_they_may_have_been() {
+    let journal_after = |error: TeacherError| async move {
+        let at = tempfile::tempdir().unwrap();
+        let paid = Paid {
+            fails: Some(error),
+            ..Paid::default()
+        };
+        let metered = Metered::new(&paid, folder(&at), FREE, "f");
+        ask(&metered, 0, 'a').await.unwrap_err();
+        metered.folder.journal().spent().unwrap()
+    };
+    let free = [
+        TeacherError::RateLimited { retry_after: None },
+        TeacherError::Connection(String::new()),
+        TeacherError::Rejected(String::new()),
+    ];
+    for error in free {
+        assert_eq!(journal_after(error).await.calls, 0);
+    }
+    let charged = [
+        TeacherError::Timeout,
+        TeacherError::Malformed(String::new()),
+        TeacherError::Broken(String::new()),
+        TeacherError::TooLarge(1),
+        TeacherError::Server(502),
+    ];
+    for error in charged {
+        let spent = journal_after(error).await;
+        assert_eq!((spent.uncertain, spent.tokens), (1, MOST));
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_counts_nothing_is_charged_in_full() {
+    let at = tempfile::tempdir().unwrap();
+    let paid = Paid {
+        uncounted: true,
+        ..Paid::default()
+    };
+    let metered = Metered::new(&paid, folder(&at), FREE, "f");
+    ask(&metered, 0, 'a').await.unwrap();
+    assert_eq!(metered.folder.journal().spent().unwrap().tokens, MOST);
+}
+
+#[tokio::test]
+async fn a_call_in_flight_at_the_end_of_a_process_stays_charged() {
+    let at = tempfile::tempdir().unwrap();
+    let hanging = Paid {
+        hangs: true,
+        ..Paid::default()
+    };
+    let metered = Metered::new(&hanging, folder(&at), FREE, "f");
+    let cut = tokio::time::timeout(Duration::from_millis(50), ask(&metered, 0, 'a')).await;
+    assert!(cut.is_err());
+    assert_eq!(*metered.in_flight(), 0);
+    drop(metered);
+
+    let paid = Paid::default();
+    let metered = Metered::new(&paid, folder(&at), FREE, "f");
+    ask(&metered, 0, 'a').await.unwrap();
+    let spent = metered.folder.journal().spent().unwrap();
+    assert_eq!((spent.calls, spent.uncertain), (2, 1));
+    assert_eq!(spent.tokens, MOST + 110);
+}
+
+#[tokio::test]
+async fn the_cap_holds_to_the_token_over_restarts() {
+    let (at, paid) = (tempfile::tempdir().unwrap(), Paid::default());
+    // Four settled calls and the reservation of a fifth fit; that of a sixth does not.
+    let cap = BudgetCap {
+        micro_usd: Some(4 * 110 + MOST),
+        tokens: None,
+    };
+    for sample in 0..8 {
+        // A new process each time.
+        let metered = Metered::new(&paid, folder(&at), cap, "f");
+        let end = ask(&metered, sample, 'a').await;
+        if sample < 5 {
+            end.unwrap();
+        } else {
+            assert_eq!(end.unwrap_err().kind(), "budget");
+        }
+    }
+    assert_eq!(paid.calls.load(Ordering::SeqCst), 5);
+    let metered = Metered::new(&paid, folder(&at), cap, "f");
+    assert_eq!(ask(&metered, 0, 'a').await.unwrap().content, "reply 0");
+    assert_eq!(metered.folder.journal().spent().unwrap().micro_usd, 550);
+}
+
+#[tokio::test]
+async fn a_reservation_waits_for_calls_in_flight_before_it_gives_up() {
+    let (at, paid) = (tempfile::tempdir().unwrap(), Paid::default());
+    // One reservation at a time fits, and five settled calls.
+    let cap = BudgetCap {
+        micro_usd: None,
+        tokens: Some(4 * 110 + MOST),
+    };
+    let metered = Metered::new(&paid, folder(&at), cap, "f");
+    let all = futures::future::join_all((0..8).map(|sample| ask(&metered, sample, 'a'))).await;
+    let answered = all.iter().filter(|end| end.is_ok()).count();
+    assert_eq!(answered, 5, "{all:?}");
+    assert!(metered.folder.journal().spent().unwrap().tokens <= cap.tokens.unwrap());
+}

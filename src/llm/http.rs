@@ -1,0 +1,224 @@
+//! One HTTP exchange with a chat endpoint: sent once, read within bounds, failures classified.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use async_openai::error::OpenAIError;
+use async_openai::middleware::HttpRequestFactory;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+use serde::Deserialize;
+
+use super::TeacherError;
+
+/// Largest answer that is read, bytes.
+pub(super) const MAX_BODY: u64 = 4 << 20;
+/// Characters of an endpoint's error message that are kept.
+const MAX_MESSAGE: usize = 300;
+
+/// The transport given to async-openai. Its own would retry without saying so and read bodies
+/// whole; this one sends a request once, and everything that goes wrong is a [`TeacherError`].
+#[derive(Clone, Debug)]
+pub(super) struct Transport(Client);
+
+impl Transport {
+    /// `timeout` bounds the whole exchange, the body included.
+    pub(super) fn new(timeout: Duration) -> Result<Self, TeacherError> {
+        let client = Client::builder()
+            .connect_timeout(timeout.min(Duration::from_secs(20)))
+            .timeout(timeout)
+            // A redirect would carry the key elsewhere.
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
+        client
+            .map(Self)
+            .map_err(|error| TeacherError::Internal(format!("no HTTP client: {error}")))
+    }
+}
+
+impl tower::Service<HttpRequestFactory> for Transport {
+    type Response = Response;
+    type Error = OpenAIError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, OpenAIError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), OpenAIError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, factory: HttpRequestFactory) -> Self::Future {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let request = factory.build().await?;
+            let answer = exchange(&client, request).await;
+            answer
+                .map(|body| http::Response::new(body).into())
+                .map_err(|error| OpenAIError::Boxed(Box::new(error)))
+        })
+    }
+}
+
+async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, TeacherError> {
+    let response = client.execute(request).await.map_err(transport_error)?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = read_bounded(response, MAX_BODY).await;
+    if !status.is_success() {
+        // The status tells more than a body that cannot be read.
+        let body = body.unwrap_or_default();
+        return Err(status_error(status, &headers, &body, SystemTime::now()));
+    }
+    let body = String::from_utf8(body?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        TeacherError::Malformed(format!("not UTF-8 from byte {at} on"))
+    })?;
+    // async-openai would log a body that does not parse, whole.
+    serde_json::from_str::<serde_json::Value>(&body)
+        .map_err(|error| TeacherError::Malformed(format!("not JSON: {error}")))?;
+    Ok(body)
+}
+
+async fn read_bounded(mut response: Response, most: u64) -> Result<Vec<u8>, TeacherError> {
+    let too_large = |length: u64| length > most;
+    if response.content_length().is_some_and(too_large) {
+        return Err(TeacherError::TooLarge(most));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(transport_error)? {
+        if too_large((body.len() + chunk.len()) as u64) {
+            return Err(TeacherError::TooLarge(most));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// The address is left out: it may hold a key.
+fn transport_error(error: reqwest::Error) -> TeacherError {
+    let (connect, timeout) = (error.is_connect(), error.is_timeout());
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    match (connect, timeout) {
+        (true, _) => TeacherError::Connection(text),
+        (false, true) => TeacherError::Timeout,
+        (false, false) => TeacherError::Broken(text),
+    }
+}
+
+fn status_error(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: SystemTime,
+) -> TeacherError {
+    let (message, code) = error_message(body);
+    let text = format!("{}: {message}", status.as_u16());
+    match status.as_u16() {
+        // No credit: coming again does not help, and every other call would fail too.
+        429 if code == "insufficient_quota" => TeacherError::Unauthorized(text),
+        429 => TeacherError::RateLimited {
+            retry_after: headers
+                .get(RETRY_AFTER)
+                .and_then(|value| retry_after(value.to_str().ok()?, now)),
+        },
+        401..=403 => TeacherError::Unauthorized(text),
+        408 | 504 => TeacherError::Timeout,
+        500..=599 => TeacherError::Server(status.as_u16()),
+        _ => TeacherError::Rejected(text),
+    }
+}
+
+/// Message and code of an error body, or the beginning of whatever it holds.
+fn error_message(body: &[u8]) -> (String, String) {
+    #[derive(Deserialize)]
+    struct Wrapped {
+        error: Inner,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        code: serde_json::Value,
+    }
+    let (message, code) = match serde_json::from_slice::<Wrapped>(body) {
+        Ok(Wrapped { error }) => (
+            error.message,
+            error.code.as_str().unwrap_or_default().to_owned(),
+        ),
+        Err(_) => {
+            let head = &body[..body.len().min(4 * MAX_MESSAGE)];
+            (String::from_utf8_lossy(head).into_owned(), String::new())
+        }
+    };
+    let plain: String = message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_MESSAGE)
+        .collect();
+    (plain, code)
+}
+
+/// `Retry-After`: seconds or an HTTP date; a date that has passed is now.
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(value.trim()).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777 - 30);
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert_eq!(retry_after("7", now), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("0.5", now), Some(Duration::from_millis(500)));
+        assert_eq!(retry_after(date, now), Some(Duration::from_secs(30)));
+        let later = now + Duration::from_secs(3600);
+        assert_eq!(retry_after(date, later), Some(Duration::ZERO));
+        for bad in ["soon", "-1", "nan", "1e300", ""] {
+            assert_eq!(retry_after(bad, now), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_status_has_its_kind() {
+        let kind = |status: u16, body: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let error = status_error(
+                status,
+                &HeaderMap::new(),
+                body.as_bytes(),
+                SystemTime::now(),
+            );
+            error.kind()
+        };
+        assert_eq!(kind(429, ""), "rate_limited");
+        let quota = r#"{"error": {"message": "no", "code": "insufficient_quota"}}"#;
+        assert_eq!(kind(429, quota), "unauthorized");
+        assert_eq!(kind(401, ""), "unauthorized");
+        assert_eq!(kind(404, "nothing here"), "rejected");
+        assert_eq!(kind(307, ""), "rejected");
+        assert_eq!(kind(500, "<html>"), "server");
+        assert_eq!(kind(504, ""), "timeout");
+    }
+
+    #[test]
+    fn fuzz_error_bodies_stay_short_and_plain() {
+        bolero::check!().for_each(|body: &[u8]| {
+            let (message, _) = error_message(body);
+            assert!(message.chars().count() <= MAX_MESSAGE);
+            assert!(!message.chars().any(char::is_control));
+        });
+    }
+}

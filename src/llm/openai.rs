@@ -1,0 +1,413 @@
+//! Any endpoint that speaks OpenAI's chat completions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use async_openai::Client;
+use async_openai::config::Config;
+use async_openai::error::OpenAIError;
+use async_trait::async_trait;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+
+use super::http::Transport;
+use super::{ChatRequest, Price, Reply, Teacher, TeacherError, known_price};
+use crate::run::TeacherChoice;
+use crate::trajectory::{Message, Usage};
+
+/// What an endpoint is reached by.
+#[derive(Clone, Debug)]
+pub struct OpenAiOptions {
+    /// Model name as the endpoint knows it.
+    pub model: String,
+    /// For instance `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// The key; without it none is sent.
+    pub key: Option<SecretString>,
+    /// Extra headers, values resolved.
+    pub headers: BTreeMap<String, SecretString>,
+    /// What tokens cost; `None` when unknown.
+    pub price: Option<Price>,
+    /// Bound of one exchange, from the connection to the last byte.
+    pub timeout: Duration,
+}
+
+impl OpenAiOptions {
+    /// As the recipe says; `variable` reads the environment. `None` for another kind of teacher.
+    /// Fails with [`TeacherError::Unauthorized`] when a variable that the recipe names is not set.
+    pub fn from_recipe(
+        choice: &TeacherChoice,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, TeacherError> {
+        let TeacherChoice::Openai {
+            model,
+            base_url,
+            key_env,
+            headers,
+            price,
+            timeout_seconds,
+        } = choice
+        else {
+            return Ok(None);
+        };
+        let secret = |name: &str| match variable(name).filter(|value| !value.is_empty()) {
+            Some(value) => Ok(SecretString::from(value)),
+            None => Err(TeacherError::Unauthorized(format!(
+                "the environment variable {name}, which the recipe names, is not set"
+            ))),
+        };
+        let resolve = |(name, value): (&String, &String)| {
+            let value = match value.strip_prefix('$') {
+                Some(variable) => secret(variable)?,
+                None => SecretString::from(value.clone()),
+            };
+            Ok((name.clone(), value))
+        };
+        Ok(Some(Self {
+            model: model.clone(),
+            base_url: base_url.trim_end_matches('/').to_owned(),
+            key: key_env.as_deref().map(secret).transpose()?,
+            headers: headers.iter().map(resolve).collect::<Result<_, _>>()?,
+            price: price.or_else(|| known_price(model)),
+            timeout: Duration::from_secs((*timeout_seconds).max(1)),
+        }))
+    }
+}
+
+/// A teacher behind an endpoint.
+pub struct OpenAi {
+    name: String,
+    options: OpenAiOptions,
+    client: Client<Endpoint>,
+}
+
+impl fmt::Debug for OpenAi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `SecretString` prints itself redacted.
+        f.debug_struct("OpenAi")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl OpenAi {
+    /// A teacher at that endpoint. Nothing is sent yet. Fails with [`TeacherError::Rejected`] on a
+    /// base URL or header that HTTP cannot carry.
+    pub fn new(options: OpenAiOptions) -> Result<Self, TeacherError> {
+        let endpoint = Endpoint::new(&options)?;
+        Ok(Self {
+            name: format!("openai:{}", options.model),
+            client: Client::with_config(endpoint)
+                .with_http_service(Transport::new(options.timeout)?),
+            options,
+        })
+    }
+
+    /// Servers sometimes repeat a refused key in their message.
+    fn redact(&self, error: TeacherError) -> TeacherError {
+        let secrets = self.options.key.iter().chain(self.options.headers.values());
+        let clean = |text: String| {
+            secrets
+                .map(ExposeSecret::expose_secret)
+                .filter(|secret| secret.len() >= 4)
+                .fold(text, |text, secret| text.replace(secret, "[redacted]"))
+        };
+        match error {
+            TeacherError::Unauthorized(text) => TeacherError::Unauthorized(clean(text)),
+            TeacherError::Rejected(text) => TeacherError::Rejected(clean(text)),
+            other => other,
+        }
+    }
+}
+
+#[async_trait]
+impl Teacher for OpenAi {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn price(&self) -> Option<Price> {
+        self.options.price
+    }
+
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
+        let body = Body::new(&self.options.model, request);
+        let answer: Result<serde_json::Value, OpenAIError> =
+            self.client.chat().create_byot(body).await;
+        match answer {
+            Ok(answer) => read_answer(answer),
+            Err(error) => Err(self.redact(teacher_error(error))),
+        }
+    }
+}
+
+/// What our transport said, or what async-openai made of its answer.
+fn teacher_error(error: OpenAIError) -> TeacherError {
+    match error {
+        OpenAIError::Boxed(inner) => match inner.downcast::<TeacherError>() {
+            Ok(error) => *error,
+            Err(other) => TeacherError::Internal(other.to_string()),
+        },
+        OpenAIError::JSONDeserialize(error, _) => {
+            TeacherError::Malformed(format!("not JSON: {error}"))
+        }
+        other => TeacherError::Internal(other.to_string()),
+    }
+}
+
+/// The body of a request.
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: &'a [Message],
+    temperature: f64,
+    top_p: f64,
+    max_tokens: u32,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
+    stream: bool,
+}
+
+impl<'a> Body<'a> {
+    fn new(model: &'a str, request: &ChatRequest<'a>) -> Self {
+        Self {
+            model,
+            messages: request.messages,
+            temperature: request.sampling.temperature,
+            top_p: request.sampling.top_p,
+            max_tokens: request.sampling.max_tokens,
+            stop: request.stop,
+            stream: false,
+        }
+    }
+}
+
+/// What counts of an answer.
+#[derive(Deserialize)]
+struct Answer {
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<TokenCounts>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Content,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    content: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct TokenCounts {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+fn read_answer(answer: serde_json::Value) -> Result<Reply, TeacherError> {
+    let malformed = |what: &str| TeacherError::Malformed(what.to_owned());
+    let answer: Answer = serde_json::from_value(answer)
+        .map_err(|error| TeacherError::Malformed(format!("not a chat completion: {error}")))?;
+    let choice = answer.choices.into_iter().next();
+    let choice = choice.ok_or_else(|| malformed("no choices"))?;
+    let content = choice.message.content;
+    let content = content.ok_or_else(|| malformed("the message has no content"))?;
+    let usage = answer.usage.map_or(Usage::default(), |counts| Usage {
+        prompt_tokens: counts.prompt_tokens,
+        completion_tokens: counts.completion_tokens,
+    });
+    Ok(Reply {
+        content,
+        usage,
+        truncated: choice.finish_reason.as_deref() == Some("length"),
+        fault: None,
+    })
+}
+
+/// Where requests go. async-openai's own configuration would read keys from the environment unasked.
+#[derive(Clone, Debug)]
+struct Endpoint {
+    base_url: String,
+    key: SecretString,
+    headers: HeaderMap,
+}
+
+impl Endpoint {
+    fn new(options: &OpenAiOptions) -> Result<Self, TeacherError> {
+        let url = reqwest::Url::parse(&options.base_url);
+        if !url.is_ok_and(|url| ["http", "https"].contains(&url.scheme())) {
+            return Err(TeacherError::Rejected(format!(
+                "`teacher.base_url` is no http or https address: {}",
+                options.base_url
+            )));
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &options.headers {
+            headers.insert(header_name(name)?, header_value(name, value)?);
+        }
+        if let Some(key) = &options.key {
+            let bearer = SecretString::from(format!("Bearer {}", key.expose_secret()));
+            headers.insert(AUTHORIZATION, header_value("authorization", &bearer)?);
+        }
+        Ok(Self {
+            base_url: options.base_url.clone(),
+            key: options.key.clone().unwrap_or_default(),
+            headers,
+        })
+    }
+}
+
+fn header_name(name: &str) -> Result<HeaderName, TeacherError> {
+    HeaderName::try_from(name)
+        .map_err(|_| TeacherError::Rejected(format!("`{name}` is no name of an HTTP header")))
+}
+
+fn header_value(name: &str, value: &SecretString) -> Result<HeaderValue, TeacherError> {
+    let value = HeaderValue::try_from(value.expose_secret().trim());
+    let mut value = value.map_err(|_| {
+        TeacherError::Rejected(format!(
+            "the value of the HTTP header `{name}` holds characters that it cannot carry"
+        ))
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+impl Config for Endpoint {
+    fn headers(&self) -> HeaderMap {
+        self.headers.clone()
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+
+    fn query(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+
+    fn api_base(&self) -> &str {
+        &self.base_url
+    }
+
+    fn api_key(&self) -> &SecretString {
+        &self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn choice(headers: &[(&str, &str)], key_env: Option<&str>) -> TeacherChoice {
+        TeacherChoice::Openai {
+            model: "m".into(),
+            base_url: "http://localhost:1/v1/".into(),
+            key_env: key_env.map(str::to_owned),
+            headers: headers
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect(),
+            price: None,
+            timeout_seconds: 1,
+        }
+    }
+
+    fn environment(name: &str) -> Option<String> {
+        (name == "MY_KEY").then(|| "sk-very-secret".to_owned())
+    }
+
+    #[test]
+    fn secrets_come_from_the_environment_and_are_never_printed() {
+        let choice = choice(&[("x-token", "$MY_KEY"), ("x-plain", "a")], Some("MY_KEY"));
+        let options = OpenAiOptions::from_recipe(&choice, environment)
+            .unwrap()
+            .unwrap();
+        let teacher = OpenAi::new(options).unwrap();
+        let headers = teacher.client.config().headers();
+        assert_eq!(headers[AUTHORIZATION], "Bearer sk-very-secret");
+        assert_eq!(headers["x-token"], "sk-very-secret");
+        assert_eq!(
+            teacher.client.config().url("/chat"),
+            "http://localhost:1/v1/chat"
+        );
+        for printed in [
+            format!("{teacher:?}"),
+            format!("{:?}", teacher.client.config()),
+        ] {
+            assert!(!printed.contains("very-secret"), "{printed}");
+        }
+        let echoed = TeacherError::Unauthorized("bad key sk-very-secret".into());
+        assert_eq!(
+            teacher.redact(echoed),
+            TeacherError::Unauthorized("bad key [redacted]".into())
+        );
+    }
+
+    #[test]
+    fn what_the_recipe_names_must_be_there() {
+        for choice in [choice(&[], Some("OTHER")), choice(&[("a", "$OTHER")], None)] {
+            let error = OpenAiOptions::from_recipe(&choice, environment).unwrap_err();
+            assert_eq!(error.kind(), "unauthorized");
+            assert!(error.to_string().contains("OTHER"), "{error}");
+        }
+        let without = choice(&[], None);
+        let options = OpenAiOptions::from_recipe(&without, environment).unwrap();
+        let teacher = OpenAi::new(options.unwrap()).unwrap();
+        assert!(teacher.client.config().headers().is_empty(), "no key asked");
+    }
+
+    #[test]
+    fn addresses_and_headers_are_checked() {
+        let options = |url: &str, header: &str| OpenAiOptions {
+            model: "m".into(),
+            base_url: url.into(),
+            key: None,
+            headers: BTreeMap::from([(header.to_owned(), "v".to_owned().into())]),
+            price: None,
+            timeout: Duration::from_secs(1),
+        };
+        for (url, header) in [("localhost:80", "a"), ("", "a"), ("http://h", "a b")] {
+            assert_eq!(
+                OpenAi::new(options(url, header)).unwrap_err().kind(),
+                "rejected"
+            );
+        }
+    }
+
+    #[test]
+    fn answers_without_content_are_malformed() {
+        for answer in [
+            json!({}),
+            json!([]),
+            json!({"choices": []}),
+            json!({"choices": [{"message": {"content": null}}]}),
+            json!({"choices": [{"message": {"content": 5}}]}),
+            json!({"choices": [{}]}),
+        ] {
+            let error = read_answer(answer.clone()).unwrap_err();
+            assert_eq!(error.kind(), "malformed", "{answer}");
+        }
+        let cut = json!({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": null});
+        let reply = read_answer(cut).unwrap();
+        assert!(reply.truncated && reply.content.is_empty());
+    }
+
+    #[test]
+    fn fuzz_answers_never_panic() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            if let Ok(value) = serde_json::from_slice(bytes) {
+                let _ = read_answer(value);
+            }
+        });
+    }
+}

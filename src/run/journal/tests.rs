@@ -1,0 +1,261 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::run::{ExitCode, Failure, FailureKind, UnitState};
+
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.sqlite");
+    (folder, path)
+}
+
+fn items(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+const TEN: Reservation = Reservation {
+    micro_usd: 10,
+    tokens: 10,
+};
+
+fn cap(micro_usd: u64) -> BudgetCap {
+    BudgetCap {
+        micro_usd: Some(micro_usd),
+        tokens: None,
+    }
+}
+
+#[test]
+fn outputs_come_in_item_order_whatever_was_done_first() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.enqueue("s", &items(&["b", "a", "c"])).unwrap();
+    for item in ["c", "a", "b"] {
+        journal.complete("s", item, &json!(item)).unwrap();
+    }
+    assert_eq!(journal.outputs::<String>("s").unwrap(), ["b", "a", "c"]);
+    journal.enqueue("s", &items(&["a", "d"])).unwrap();
+    let states = journal.states("s").unwrap();
+    let names: Vec<&str> = states.iter().map(|(item, _)| item.as_str()).collect();
+    assert_eq!(names, ["b", "a", "c", "d"]);
+}
+
+#[test]
+fn the_first_commit_stays() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.enqueue("s", &items(&["a"])).unwrap();
+    journal.complete("s", "a", &json!(1)).unwrap();
+    journal.complete("s", "a", &json!(2)).unwrap();
+    let failure = Failure::new(FailureKind::Internal, "late");
+    journal.fail("s", "a", &failure, true).unwrap();
+    assert_eq!(journal.outputs::<u32>("s").unwrap(), [1]);
+    assert_eq!(journal.state("s", "a").unwrap(), Some(UnitState::Done));
+    assert!(!journal.lease("s", "a", 0, 10).unwrap());
+}
+
+#[test]
+fn a_lease_excludes_others_until_it_ends() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.enqueue("s", &items(&["a"])).unwrap();
+    assert!(journal.lease("s", "a", 100, 10).unwrap());
+    assert!(!journal.lease("s", "a", 109, 10).unwrap());
+    assert!(journal.lease("s", "a", 110, 10).unwrap());
+    assert!(
+        !journal.move_lease("s", "a", 110, 200).unwrap(),
+        "not the holder"
+    );
+    assert!(journal.move_lease("s", "a", 120, 0).unwrap());
+    assert!(journal.lease("s", "a", 111, 10).unwrap());
+    drop(journal);
+    let journal = Journal::open(&path).unwrap();
+    assert!(
+        journal.lease("s", "a", 111, 10).unwrap(),
+        "the holder is dead"
+    );
+    assert_eq!(journal.units("s").unwrap()[0].attempts, 4);
+}
+
+#[test]
+fn what_is_retried_depends_on_what_failed() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.enqueue("s", &items(&["item", "endpoint"])).unwrap();
+    let fail = |item: &str, kind| {
+        let failure = Failure::new(kind, "no");
+        journal.fail("s", item, &failure, true).unwrap();
+    };
+    fail("item", FailureKind::Item);
+    fail("endpoint", FailureKind::Endpoint);
+    journal.retry_failed("s", RetryFailed::None).unwrap();
+    assert_eq!(journal.summary("s").unwrap().failed, 2);
+    journal.retry_failed("s", RetryFailed::Ours).unwrap();
+    assert_eq!(journal.state("s", "item").unwrap(), Some(UnitState::Failed));
+    assert_eq!(
+        journal.state("s", "endpoint").unwrap(),
+        Some(UnitState::Pending)
+    );
+    journal.retry_failed("s", RetryFailed::All).unwrap();
+    assert_eq!(journal.summary("s").unwrap().pending, 2);
+    let failures = journal.failures().unwrap();
+    assert_eq!(failures.len(), 2, "the reason stays visible");
+    assert!(failures.iter().all(|failure| !failure.last));
+}
+
+#[test]
+fn a_call_in_flight_at_the_kill_is_uncertain_and_charged() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    for id in ["in flight", "answered", "refused"] {
+        journal.reserve(id, TEN, cap(100)).unwrap();
+    }
+    let used = Reservation {
+        micro_usd: 3,
+        tokens: 4,
+    };
+    journal.settle("answered", used, &json!("hello")).unwrap();
+    journal.release("refused").unwrap();
+    drop(journal);
+
+    let journal = Journal::open(&path).unwrap();
+    let state = |id: &str| journal.call(id).unwrap().map(|call| call.state);
+    assert_eq!(state("in flight"), Some(CallState::Uncertain));
+    assert_eq!(state("answered"), Some(CallState::Settled));
+    assert_eq!(state("refused"), None);
+    assert_eq!(
+        journal.call("answered").unwrap().unwrap().reply,
+        Some(json!("hello"))
+    );
+    let spent = journal.spent().unwrap();
+    assert_eq!((spent.calls, spent.uncertain), (2, 1));
+    assert_eq!((spent.micro_usd, spent.tokens), (13, 14));
+    assert!(journal.settle("never", used, &json!(null)).is_err());
+}
+
+#[test]
+fn the_budget_holds_across_restarts() {
+    let (_folder, path) = scratch();
+    for round in 0..5 {
+        let journal = Journal::open(&path).unwrap();
+        let reserved = journal.reserve(&format!("{round}"), TEN, cap(35));
+        match (round, reserved) {
+            (0..3, Ok(())) => {}
+            (3.., Err(ReserveError::OverBudget(text))) => {
+                assert!(text.contains("35 allowed"), "{text}");
+            }
+            (_, other) => panic!("round {round}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn threads_together_never_exceed_the_budget() {
+    let (_folder, path) = scratch();
+    let journal = Arc::new(Journal::open(&path).unwrap());
+    let threads: Vec<_> = (0..8)
+        .map(|thread| {
+            let journal = journal.clone();
+            std::thread::spawn(move || {
+                let reserve =
+                    |call: &u32| journal.reserve(&format!("{thread}/{call}"), TEN, cap(250));
+                (0..10).filter(|call| reserve(call).is_ok()).count()
+            })
+        })
+        .collect();
+    let granted: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+    assert_eq!(granted, 25);
+    assert_eq!(journal.spent().unwrap().micro_usd, 250);
+}
+
+#[test]
+fn huge_reservations_do_not_wrap_around() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.reserve("a", TEN, cap(100)).unwrap();
+    let huge = Reservation {
+        micro_usd: u64::MAX,
+        tokens: 0,
+    };
+    assert!(matches!(
+        journal.reserve("b", huge, cap(100)),
+        Err(ReserveError::OverBudget(_))
+    ));
+}
+
+#[test]
+fn steps_have_no_gaps_and_no_second_version() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.append("t", 0, &json!("a")).unwrap();
+    assert!(journal.append("t", 2, &json!("c")).is_err());
+    assert!(journal.append("t", 0, &json!("b")).is_err());
+    journal.append("t", 1, &json!("b")).unwrap();
+    journal.append("u", 0, &json!("x")).unwrap();
+    drop(journal);
+    let journal = Journal::open(&path).unwrap();
+    let payloads: Vec<_> = journal
+        .events("t")
+        .unwrap()
+        .into_iter()
+        .map(|e| e.payload)
+        .collect();
+    assert_eq!(payloads, [json!("a"), json!("b")]);
+    journal.clear_events("t").unwrap();
+    assert!(journal.events("t").unwrap().is_empty());
+    assert_eq!(journal.events("u").unwrap().len(), 1);
+}
+
+#[test]
+fn a_reader_sees_a_journal_in_use() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.set_fact("seconds/crawl", &json!(1.5)).unwrap();
+    journal.reserve("a", TEN, BudgetCap::default()).unwrap();
+    let reader = Journal::open_read_only(&path).unwrap();
+    assert_eq!(
+        reader.facts("seconds/").unwrap(),
+        [("crawl".to_owned(), json!(1.5))]
+    );
+    assert_eq!(
+        reader.spent().unwrap().uncertain,
+        0,
+        "looking changes nothing"
+    );
+    assert!(reader.set_fact("x", &json!(1)).is_err());
+    drop(journal);
+    let reader = Journal::open_read_only(&path).unwrap();
+    assert_eq!(reader.spent().unwrap().calls, 1);
+}
+
+#[test]
+fn a_copy_without_its_shared_memory_can_be_read_as_it_lies() {
+    let (folder, path) = scratch();
+    drop(Journal::open(&path).unwrap());
+    let odd = folder.path().join("odd ?#%é.sqlite");
+    std::fs::copy(&path, &odd).unwrap();
+    let connection = Connection::open_with_flags(
+        immutable_uri(&odd),
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+    )
+    .unwrap();
+    readable(&connection).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_the_machines_failure() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    // SQLite answers as for a full disk once the file may not grow.
+    journal
+        .lock()
+        .pragma_update(None, "max_page_count", 1)
+        .unwrap();
+    let big = json!("x".repeat(1 << 20));
+    let error = journal.set_fact("big", &big).unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::Environment);
+    assert!(error.to_string().contains("free some space"), "{error}");
+}

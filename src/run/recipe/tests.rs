@@ -1,0 +1,350 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const GOOD: &str = r#"name = "good"
+seed = 7
+
+[[crawl.sources]]
+source = "local"
+path = "data"
+
+[crawl.quota]
+csv = 5
+
+[query]
+tasks = 10
+
+[teacher]
+kind = "expert"
+faults = 0.1
+"#;
+
+fn parse(text: &str) -> Result<Recipe, RecipeError> {
+    Recipe::parse("r.toml", text, &[])
+}
+
+fn with_sets(sets: &[&str]) -> Result<Recipe, RecipeError> {
+    let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+    Recipe::parse("r.toml", GOOD, &sets)
+}
+
+/// The message about GOOD with `from` replaced by `to`.
+fn refused(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    parse(&GOOD.replacen(from, to, 1))
+        .expect_err(to)
+        .to_string()
+}
+
+#[test]
+fn a_good_recipe_survives_its_own_text() {
+    let recipe = parse(GOOD).unwrap();
+    assert_eq!((recipe.seed, recipe.query.tasks), (7, 10));
+    assert_eq!(recipe.rollout, Rollout::default());
+    let text = recipe.to_toml().unwrap();
+    let again = parse(&text).unwrap();
+    assert_eq!(again, recipe);
+    assert_eq!(again.to_toml().unwrap(), text);
+    // The order of keys in the file does not matter.
+    let moved = GOOD.replace("name = \"good\"\nseed = 7\n", "seed = 7\nname = \"good\"\n");
+    assert_eq!(parse(&moved).unwrap().to_toml().unwrap(), text);
+}
+
+#[test]
+fn every_kind_of_source_and_teacher_survives_its_own_text() {
+    let text = format!(
+        "{}\n[[crawl.fallback]]\nsource = 'http'\nurls = ['https://e.org/a.csv']\n\
+         [[crawl.fallback]]\nsource = 'pypi'\n[[crawl.fallback.packages]]\n\
+         requirement = 'mutagen==1.47.0'\narchive = 'sdist'\nsha256 = '{}'\ninclude = ['*.mp3']\n",
+        GOOD.replace(
+            "kind = \"expert\"\nfaults = 0.1",
+            "kind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\nkey_env = 'KEY'\n\
+             headers = { X-Api-Key = '$KEY', 'a.b' = 'c' }\nprice = { prompt = 1, completion = 2.5 }"
+        ),
+        "0".repeat(64)
+    );
+    let recipe = parse(&text).unwrap();
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+}
+
+#[test]
+fn mistakes_are_shown_where_they_are() {
+    let shown = [
+        refused("seed = 7", "sed = 7"),
+        refused("seed = 7", "seed = \"7\""),
+        refused("seed = 7", "seed = -1"),
+        refused("seed = 7", "seed = 99999999999999999999"),
+        refused("seed = 7", "seed = "),
+        refused("\"good\"", "\"a/b\""),
+        refused("tasks = 10", "taks = 10"),
+        refused("tasks = 10", "tasks = 0"),
+        refused("tasks = 10", "tasks = 10\ntemplate_share = 0"),
+        refused("tasks = 10", "tasks = 10\ntemplate_share = 1.5"),
+        refused("tasks = 10", "tasks = 10\nlanguages = { en = 0.5 }"),
+        refused("tasks = 10", "tasks = 10\nlanguages = { english = 1.0 }"),
+        refused(
+            "tasks = 10",
+            "tasks = 10\ncategories = [\"chart\", \"charts\"]",
+        ),
+        refused("csv = 5", "cvs = 5"),
+        refused("path = \"data\"", "paht = \"data\""),
+        refused("path = \"data\"", "path = \"\""),
+        refused("source = \"local\"", "source = \"locale\""),
+        refused("source = \"local\"\n", ""),
+        refused("faults = 0.1", "faults = 1.1"),
+        refused("faults = 0.1", "fault = 0.1"),
+        refused("kind = \"expert\"", "kind = 3"),
+        refused(
+            "[teacher]",
+            "[rollout.sampling]\ntemperature = nan\n[teacher]",
+        ),
+        refused("[teacher]", "[budget]\nusd = -1\n[teacher]"),
+        refused("[teacher]", "[rollout]\nconcurrency = 100000\n[teacher]"),
+        refused("[teacher]", "[shard]\ntest_fraction = 1\n[teacher]"),
+        refused("[teacher]", "[grade]\nat_least = 11\n[teacher]"),
+        refused(
+            "[teacher]",
+            "[grade]\nfilters = ['check', 'check']\n[teacher]",
+        ),
+    ];
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    r.toml:2:1: unknown key `sed` in the recipe: did you mean `seed`?; known are `name`, `seed`, `crawl`, `query`, `teacher`, `rollout`, `budget`, `interpreter`, `grade`, `shard`
+    r.toml:2:8: seed: expected a whole number, found a string
+    r.toml:2:8: seed: -1 must be at least 0
+    r.toml:2:8: the number does not fit into 64 bits
+    r.toml:2:8: string values must be quoted, expected literal string
+    r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
+    r.toml:12:1: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`
+    r.toml:11:1: query: the key `tasks` is missing: Tasks to write.
+    r.toml:12:9: tasks: 0 must be at least 1
+    r.toml:13:18: template_share: 0 must be above 0
+    r.toml:13:18: template_share: 1.5 must be at most 1
+    r.toml:13:13: languages: the shares add up to 0.5; they must add up to 1
+    r.toml:13:15: unknown key `english` in languages; known are `en`, `zh`
+    r.toml:13:24: categories.1: unknown value `charts`: did you mean `chart`?; one of `chart`, `text`, `image_audio`, `math`, `software`
+    r.toml:9:1: unknown key `cvs` in quota: did you mean `csv`?; known are `bmp`, `csv`, `docx`, `flac`, `gif`, `html`, `ipynb`, `jpeg`, `json`, `jsonl`, `md`, `mp3`, `mp4`, `ogg`, `parquet`, `pdf`, `png`, `sqlite`, `svg`, `tsv`, `txt`, `wav`, `webp`, `xlsx`
+    r.toml:6:1: unknown key `paht` in sources.0 with source `local`: did you mean `path`?; known are `source`, `path`, `ignore`, `licence`
+    r.toml:4:1: sources.0 with source `local`: the key `path` is missing: The folder; relative to the recipe's project root.
+    r.toml:6:8: path: the path is empty
+    r.toml:5:10: source: unknown value `locale`: did you mean `local`?; one of `local`, `http`, `pypi`
+    r.toml:4:1: sources.0: the key `source` is missing: one of `local`, `http`, `pypi`
+    r.toml:16:10: faults: 1.1 must be at most 1
+    r.toml:16:1: unknown key `fault` in teacher with kind `expert`: did you mean `faults`?; known are `kind`, `faults`
+    r.toml:15:8: kind: expected one of `expert`, `openai`, found a whole number
+    r.toml:15:15: temperature: NaN must be a finite number
+    r.toml:15:7: usd: -1 must be at least 0
+    r.toml:15:15: concurrency: 100000 must be at most 1024
+    r.toml:15:17: test_fraction: 1 must be below 1
+    r.toml:15:12: at_least: 10 rows are asked for, fewer than must be accepted
+    r.toml:15:11: filters: a filter is named twice
+    "#);
+}
+
+#[test]
+fn packages_are_pinned_and_hashed() {
+    let package = |requirement: &str, sha256: &str| {
+        let source = format!(
+            "source = \"pypi\"\n[[crawl.sources.packages]]\nrequirement = \"{requirement}\"\nsha256 = \"{sha256}\""
+        );
+        parse(&GOOD.replace("source = \"local\"\npath = \"data\"", &source))
+    };
+    let sha256 = "a".repeat(64);
+    package("mutagen==1.47.0", &sha256).unwrap();
+    for (requirement, sha256) in [
+        ("mutagen", sha256.as_str()),
+        ("mutagen>=1", &sha256),
+        ("-e==1", &sha256),
+        ("mutagen==1.47.0", "abc"),
+        ("mutagen==1.47.0", &"A".repeat(64)),
+    ] {
+        let error = package(requirement, sha256).unwrap_err().to_string();
+        assert!(
+            error.starts_with("r.toml:7:") || error.starts_with("r.toml:8:"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn every_mistake_is_shown_at_once_but_not_without_bound() {
+    let text = GOOD
+        .replace("seed = 7", "sed = 7")
+        .replace("tasks = 10", "tasks = 'ten'");
+    assert_eq!(parse(&text).unwrap_err().to_string().lines().count(), 2);
+    let unknown: String = (0..100).map(|i| format!("unknown_{i} = 1\n")).collect();
+    let shown = parse(&format!("{unknown}{GOOD}")).unwrap_err().to_string();
+    assert_eq!(shown.lines().count(), 21);
+    assert!(shown.ends_with("… and 80 more"), "{shown}");
+}
+
+#[test]
+fn any_key_can_be_set() {
+    let recipe = with_sets(&[
+        "rollout.samples=4",
+        "rollout.sampling.temperature=0.9",
+        "crawl.sources.0.path=other folder",
+        "crawl.sources.1={source='local', path='third'}",
+        "crawl.quota.png=3",
+        "budget.usd=2",
+        "name=b",
+        "rollout.samples=5",
+    ])
+    .unwrap();
+    assert_eq!(recipe.rollout.samples, 5);
+    assert_eq!(recipe.rollout.sampling.temperature, 0.9);
+    assert_eq!(recipe.rollout.sampling.max_tokens, 1000);
+    assert_eq!(recipe.crawl.sources.len(), 2);
+    assert_eq!(recipe.crawl.quota.len(), 2);
+    assert_eq!((recipe.budget.usd, recipe.name.as_str()), (Some(2.0), "b"));
+    let whole = with_sets(&["teacher={kind='openai', model='m', base_url='http://h/v1'}"]);
+    assert!(matches!(
+        whole.unwrap().teacher,
+        TeacherChoice::Openai { .. }
+    ));
+}
+
+#[test]
+fn wrong_sets_are_named() {
+    let shown = [
+        with_sets(&["rollout.sample=4"]),
+        with_sets(&["rollout.samples=four"]),
+        with_sets(&["rollout.samples"]),
+        with_sets(&["rollout..samples=1"]),
+        with_sets(&["seed.x=1"]),
+        with_sets(&["crawl.sources.7.path=x"]),
+        with_sets(&["query.languages.en=0.9"]),
+        with_sets(&["teacher.kind=openai"]),
+    ]
+    .map(|result| result.unwrap_err().to_string());
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    --set rollout.sample: unknown key `sample` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`
+    --set rollout.samples: samples: expected a whole number, found a string
+    --set rollout.samples: expected `key.path=value`
+    --set rollout..samples: the key path is empty or has an empty part
+    --set seed.x: `x` cannot be set: what stands before it is a single value
+    --set crawl.sources.7.path: `7` is no index of a list of 1: 0 to 1, where 1 appends
+    --set query.languages.en: languages: the shares add up to 0.9; they must add up to 1
+    r.toml:16:1: unknown key `faults` in teacher with kind `openai`; known are `kind`, `model`, `base_url`, `key_env`, `headers`, `price`, `timeout_seconds`
+    r.toml:14:1: teacher with kind `openai`: the key `model` is missing: Model name as the endpoint knows it.
+    r.toml:14:1: teacher with kind `openai`: the key `base_url` is missing: For instance `https://api.openai.com/v1`.
+    "#);
+}
+
+#[test]
+fn keys_of_endpoints_stay_out_of_recipes_and_messages() {
+    let openai = "teacher={kind='openai', model='m', base_url='http://h/v1'";
+    for rest in [
+        ", key_env='sk-secret-123'}",
+        ", headers={Authorization='Bearer sk-secret-123'}}",
+        ", headers={X-API-Key='sk-secret-123'}}",
+    ] {
+        let error = with_sets(&[&format!("{openai}{rest}")])
+            .unwrap_err()
+            .to_string();
+        assert!(!error.contains("sk-secret"), "{error}");
+    }
+    with_sets(&[&format!("{openai}, headers={{Authorization='$TOKEN'}}}}")]).unwrap();
+}
+
+#[test]
+fn a_recipe_that_is_no_recipe_is_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.toml");
+    let refused = |path: &Path| Recipe::load(path, &[]).unwrap_err().to_string();
+    assert!(refused(&path).contains("cannot be read"));
+    std::fs::write(&path, vec![b'#'; 2 << 20]).unwrap();
+    assert!(refused(&path).contains("larger than"));
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert!(refused(&path).contains("UTF-8"));
+    assert!(
+        parse(&format!("a = {}", "[".repeat(100_000))).is_err(),
+        "depth is bounded"
+    );
+}
+
+#[test]
+fn patterns_of_the_schema_compile() {
+    fn walk(value: &serde_json::Value, seen: &mut usize) {
+        if let Some(pattern) = value["pattern"].as_str() {
+            regex::Regex::new(pattern).unwrap();
+            *seen += 1;
+        }
+        match value {
+            serde_json::Value::Object(map) => map.values().for_each(|value| walk(value, seen)),
+            serde_json::Value::Array(items) => items.iter().for_each(|value| walk(value, seen)),
+            _ => {}
+        }
+    }
+    let mut seen = 0;
+    walk(&Recipe::json_schema(), &mut seen);
+    assert!(seen >= 6, "{seen}");
+}
+
+/// `UPDATE_SCHEMA=1 cargo test` writes it anew.
+#[test]
+fn the_committed_schema_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines/recipes/recipe.schema.json");
+    let schema = serde_json::to_string_pretty(&Recipe::json_schema()).unwrap() + "\n";
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &schema).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == schema,
+        "{} is not current; UPDATE_SCHEMA=1 cargo test -p pybench --lib schema writes it",
+        path.display()
+    );
+}
+
+/// Lines of a good recipe, and lines that are wrong in some way.
+fn line() -> impl Strategy<Value = String> {
+    let good: Vec<String> = GOOD.lines().map(str::to_owned).collect();
+    let key = prop::sample::select(vec![
+        "name",
+        "seed",
+        "[query]",
+        "tasks",
+        "[[crawl.sources]]",
+        "source",
+        "[teacher]",
+        "kind",
+        "rollout.samples",
+        "teacher.headers.\"a.b\"",
+        "query.languages",
+    ]);
+    prop_oneof![
+        3 => prop::sample::select(good),
+        1 => (key, "\\PC{0,12}").prop_map(|(key, value)| format!("{key} = {value}")),
+        1 => "\\PC{0,30}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(lines in prop::collection::vec(line(), 0..25), set in "\\PC{0,30}") {
+        let text = lines.join("\n");
+        let problems = match Recipe::parse("r.toml", &text, std::slice::from_ref(&set)) {
+            Ok(recipe) => {
+                let again = parse(&recipe.to_toml().unwrap());
+                prop_assert_eq!(again.as_ref(), Ok(&recipe));
+                return Ok(());
+            }
+            Err(error) => error.to_string(),
+        };
+        prop_assert!(!problems.is_empty());
+    }
+}
+
+#[test]
+fn fuzz_parsing() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let (text, set) = text.split_once('\0').unwrap_or((&text, "seed=1"));
+        let _ = Recipe::parse("r.toml", text, &[set.to_owned()]);
+        let _ = Recipe::parse("r.toml", GOOD, &[text.to_owned()]);
+    });
+}

@@ -1,0 +1,172 @@
+"""Right answers pass, every mutant and null candidate fails, hostile files never become our failure.
+
+    python tests/grade/checks_test.py [kind …] [hostile] [fuzz]
+"""
+
+import logging
+import os
+import random
+import sys
+import tempfile
+import warnings
+import zipfile
+import zlib
+
+import right  # sets the paths; must come first
+
+warnings.simplefilter("ignore")
+logging.disable(logging.WARNING)
+import evaluate  # noqa: E402
+from mutate import audit  # noqa: E402
+
+FAILURES = []
+
+
+def expect(holds, what):
+    if not holds:
+        FAILURES.append(what)
+        print("WRONG", what, flush=True)
+
+
+def outcomes(findings):
+    return {f["outcome"] for f in findings}
+
+
+def kind(name):
+    """Every right answer of a kind passes; each of its mutants does not."""
+    shapes = mutants = 0
+    for shape, task, files, *rest in right.KINDS[name]():
+        shapes += 1
+        with tempfile.TemporaryDirectory() as folder:
+            candidate = right.candidate(folder, files, *rest)
+            names = evaluate.run_reference(task["reference"])
+            rows = audit.evaluate(task, names, candidate)["mutants"]
+        original = rows[0][1]
+        expect(outcomes(original) == {"pass"}, f"{name}, {shape}: {[f for f in original if f['outcome'] != 'pass']}")
+        own = [row for row in rows[1:] if not row[0].startswith("null")]
+        expect(len(own) >= 8, f"{name}, {shape}: only {len(own)} mutants")
+        for mutant, findings in rows[1:]:
+            checks = [f for f in findings if f["filter"] == "check"]
+            expect(outcomes(checks) != {"pass"}, f"{name}, {shape}: survived: {mutant}")
+        mutants += len(rows) - 1
+    print(f"{name}: {shapes} right shapes, {mutants} mutants", flush=True)
+
+
+def hostile():
+    """Files made to break readers fail their check, and only that."""
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", (50000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0") + chunk(b"IDAT", zlib.compress(b"\0" * 10_000_000)) + chunk(b"IEND", b"")
+    laughs = '<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha">' + "".join(f'<!ENTITY {chr(98 + i)} "{f"&{chr(97 + i)};" * 10}">' for i in range(9)) + "]><workbook>&j;</workbook>"
+    cases = {
+        "image": {"bomb": bomb, "pickle": b"\x80\x04cos\nsystem\n(S'touch /tmp/pwned'\ntR.", "empty": b"", "svg": b"<svg/>"},
+        "table": {"xlsx": workbook(laughs), "zip": b"PK\x03\x04" + b"\0" * 50, "nul": b"\0" * 1000, "wide": b"," * 200_000, "pickle": b"\x80\x04."},
+        "json": {"deep": b"[" * 200_000, "number": b"1" * 100_000, "nan": b"NaN"},
+        "audio": {"riff": b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\x01\0\xff\xff\xff\xff\xff\xff"},
+        "pdf": {"cut": b"%PDF-1.7\n1 0 obj\n<<"}, "docx": {"zip": workbook("x")}, "html": {"deep": b"<div>" * 100_000},
+        "qr": {"bomb": bomb}, "frames": {"bomb": bomb}, "text": {"huge": b"a" * 9_000_000, "binary": bytes(range(128, 256)) * 10},
+    }  # fmt: skip
+    count = 0
+    for name, files in cases.items():
+        task = next(iter(right.KINDS[name]()))[1]
+        names = evaluate.run_reference(task["reference"])
+        for label, data in files.items():
+            path = task["checks"][0]["path"]
+            fails(task, names, {path: data}, f"hostile {name}: {label}")
+            count += 1
+    with tempfile.TemporaryDirectory() as folder:
+        task = next(iter(right.KINDS["table"]()))[1]
+        os.makedirs(f"{folder}/output")
+        for make in (lambda p: os.mkfifo(p), lambda p: os.symlink("/etc/passwd", p), lambda p: os.mkdir(p)):
+            path = os.path.join(folder, task["checks"][0]["path"])
+            make(path)
+            findings = evaluate.findings(task, evaluate.run_reference(task["reference"]), right.candidate(folder, {}))
+            expect(outcomes(findings) == {"fail"}, f"hostile: no regular file: {findings}")
+            os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+            count += 1
+    expect(not os.path.exists("/tmp/pwned"), "a pickle was loaded")
+    print(f"hostile: {count} files", flush=True)
+
+
+def chunk(kind, data):
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+def workbook(xml):
+    import io
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("[Content_Types].xml", xml)
+        archive.writestr("xl/workbook.xml", xml)
+    return out.getvalue()
+
+
+def fails(task, names, files, what, claims=()):
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            findings = evaluate.findings(task, names, right.candidate(folder, files, "", claims))
+        except Exception as error:
+            return expect(False, f"{what}: became our failure: {type(error).__name__}: {error}")
+        expect("pass" not in outcomes(f for f in findings if f["filter"] == "check"), f"{what}: passed")
+
+
+def fuzz(rounds=6):
+    """Random bytes and damaged right answers never pass by chance and never become our failure."""
+    noise, count = random.Random(7), 0
+    for name, shapes in right.KINDS.items():
+        if name in ("number", "values"):
+            continue
+        shape, task, files, *rest = next(iter(shapes(60) if name == "plot" else shapes()))
+        names = evaluate.run_reference(task["reference"])
+        for i in range(rounds):
+            damaged = {path: damage(noise, data, i) for path, data in files.items()}
+            claims = [scrambled(noise, claim) for claim in rest[1]] if len(rest) > 1 else []
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    evaluate.findings(task, names, right.candidate(folder, damaged, "", claims))
+                except Exception as error:
+                    expect(False, f"fuzz {name}: became our failure: {error}")
+            fails(task, names, {path: noise.randbytes(noise.randint(1, 3000)) for path in files}, f"fuzz {name}: random bytes", claims)
+            count += 2
+    answers(noise)
+    print(f"fuzz: {count} files", flush=True)
+
+
+def answers(noise):
+    """Any text is read without an exception other than Fail."""
+    from answers import listed, one_number
+    from common import Fail
+
+    for _ in range(3000):
+        answer = "".join(noise.choice("Mean:： \n*`-−–0123456789.,%e+()中\u202f") for _ in range(noise.randint(0, 60)))
+        for read in (one_number, listed):
+            try:
+                read("Mean: " + answer, "Mean")
+            except Fail:
+                pass
+
+
+def damage(noise, data, i):
+    data = bytearray(data)
+    for _ in range(1 + len(data) // 200):
+        data[noise.randrange(len(data))] = noise.randrange(256)
+    return bytes(data[: noise.randint(1, len(data))] if i % 2 else data)
+
+
+def scrambled(noise, value):
+    """A record with some of its values replaced."""
+    if noise.random() < 0.02:
+        return noise.choice([None, -1, 1e300, "x", [], {}, float("nan"), True])
+    if isinstance(value, dict):
+        return {k: scrambled(noise, v) for k, v in value.items()}
+    return [scrambled(noise, v) for v in value] if isinstance(value, list) else value
+
+
+def main(wanted):
+    for name in wanted or [*right.KINDS, "hostile", "fuzz"]:
+        {"hostile": hostile, "fuzz": fuzz}.get(name, lambda name=name: kind(name))()
+    print(f"{len(FAILURES)} wrong")
+    return 1 if FAILURES else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
