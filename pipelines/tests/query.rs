@@ -43,8 +43,12 @@ fn picture(index: u32) -> SourceFile {
 
 fn context(root: &Path, files: u32) -> RunContext {
     let folder = RunFolder::open(root, RECIPE).unwrap();
-    let lines: Vec<_> = (0..files).map(|i| serde_json::to_string(&picture(i)).unwrap()).collect();
-    folder.write("files.jsonl", lines.join("\n").as_bytes()).unwrap();
+    let lines: Vec<_> = (0..files)
+        .map(|i| serde_json::to_string(&picture(i)).unwrap())
+        .collect();
+    folder
+        .write("files.jsonl", lines.join("\n").as_bytes())
+        .unwrap();
     let recipe: Recipe = toml::from_str(RECIPE).unwrap();
     RunContext::new(Arc::new(folder), recipe)
 }
@@ -60,11 +64,18 @@ async fn writes_exactly_as_many_and_the_same_bytes_again() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bytes = tasks(a.path(), 8).await;
     let text = String::from_utf8(bytes.clone()).unwrap();
-    let parsed: Vec<Task> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let parsed: Vec<Task> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
     assert_eq!(parsed.len(), 12);
     assert!(parsed.iter().all(|task| task.id == task.compute_id()));
     assert_eq!(bytes, tasks(b.path(), 8).await);
-    assert_eq!(bytes, tasks(a.path(), 8).await, "a second run in the same folder");
+    assert_eq!(
+        bytes,
+        tasks(a.path(), 8).await,
+        "a second run in the same folder"
+    );
     let preview = query::preview(a.path(), 2).unwrap();
     assert_eq!(preview.matches("── ").count(), 2, "{preview}");
     assert!(!text.contains("2026-01-01"), "times never enter a task");

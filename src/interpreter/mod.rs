@@ -3,13 +3,31 @@
 //! [`Interpreter`] starts [`Session`]s; every tier of isolation implements the pair. Rollout, grading
 //! and the code execution service use one and the same trait.
 
+mod bwrap;
+mod cgroup;
+mod collect;
+mod environment;
+mod jail;
+mod normalise;
+mod observe;
+mod protocol;
+mod seccomp;
+mod session;
+mod worker;
+mod workspace;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use bwrap::BwrapInterpreter;
+
+use crate::run::{InterpreterChoice, Tier};
 
 /// Bounds of a session. Memory and process counts hold where the machine lets them be enforced;
 /// [`Interpreter::warnings`] says what is not bounded.
@@ -223,3 +241,13 @@ impl InterruptHandle {
 
 /// Grace between an interrupt and the kill that follows when it is ignored.
 pub const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
+
+/// The interpreter that a recipe asks for.
+///
+/// # Errors
+/// [`InterpreterError::Unavailable`] when that tier cannot run here; its text says what to do.
+pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, InterpreterError> {
+    match choice.tier {
+        Tier::Bwrap => Ok(Arc::new(BwrapInterpreter::new()?)),
+    }
+}

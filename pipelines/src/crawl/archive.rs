@@ -23,7 +23,13 @@ pub struct Bounds {
 impl Bounds {
     /// Bounds for members of at most `member` bytes and `total` bytes together.
     pub fn new(member: u64, total: u64) -> Self {
-        Self { member, total, ratio: 200, depth: 3, count: 50_000 }
+        Self {
+            member,
+            total,
+            ratio: 200,
+            depth: 3,
+            count: 50_000,
+        }
     }
 }
 
@@ -51,7 +57,12 @@ pub fn open<R: Read + Seek>(
     bounds: Bounds,
     visitor: &mut dyn Visitor,
 ) {
-    let mut walk = Walk { bounds, total: 0, count: 0, visitor };
+    let mut walk = Walk {
+        bounds,
+        total: 0,
+        count: 0,
+        visitor,
+    };
     if let Err(reason) = walk.archive(kind, reader, packed, "", path, 1) {
         walk.visitor.refused(path, reason);
     }
@@ -93,7 +104,8 @@ impl Walk<'_> {
                 Ok(member) => member,
                 Err(error) => {
                     let path = format!("{prefix}member {index}");
-                    self.visitor.refused(&path, format!("cannot be read: {error}"));
+                    self.visitor
+                        .refused(&path, format!("cannot be read: {error}"));
                     continue;
                 }
             };
@@ -106,7 +118,8 @@ impl Walk<'_> {
             if let Err(reason) = check_path(&raw) {
                 self.visitor.refused(&path, reason);
             } else if !matches!(mode, 0 | 0o100_000) {
-                self.visitor.refused(&path, "a link or a device, not a file".into());
+                self.visitor
+                    .refused(&path, "a link or a device, not a file".into());
             } else if member.encrypted() {
                 self.visitor.refused(&path, "encrypted".into());
             } else if self.visitor.wants(&path) {
@@ -142,7 +155,8 @@ impl Walk<'_> {
             if let Err(reason) = check_path(&raw) {
                 self.visitor.refused(&path, reason);
             } else if !kind.is_file() {
-                self.visitor.refused(&path, "a link or a device, not a file".into());
+                self.visitor
+                    .refused(&path, "a link or a device, not a file".into());
             } else if self.visitor.wants(&path) {
                 let packed = entry.size();
                 self.member(entry, packed, &path, depth)?;
@@ -176,7 +190,11 @@ impl Walk<'_> {
         let inner = name.rsplit('/').next().unwrap_or(name);
         let inner = inner.strip_suffix(".gz").unwrap_or(inner).to_owned();
         let path = format!("{prefix}{inner}");
-        if self.visitor.wants(&path) { self.member(whole, packed, &path, depth) } else { Ok(()) }
+        if self.visitor.wants(&path) {
+            self.member(whole, packed, &path, depth)
+        } else {
+            Ok(())
+        }
     }
 
     /// Read one member and show it, or open it when it is an archive itself.
@@ -195,10 +213,13 @@ impl Walk<'_> {
         self.total += bytes.len() as u64;
         if bytes.len() as u64 > left {
             let mib = self.bounds.total >> 20;
-            return Err(format!("unpacks to more than {mib} MiB: the rest is left out"));
+            return Err(format!(
+                "unpacks to more than {mib} MiB: the rest is left out"
+            ));
         }
         if let Err(error) = result {
-            self.visitor.refused(path, format!("cannot be unpacked: {error}"));
+            self.visitor
+                .refused(path, format!("cannot be unpacked: {error}"));
         } else if bytes.len() as u64 > self.bounds.member {
             let mib = self.bounds.member >> 20;
             self.visitor.refused(path, format!("larger than {mib} MiB"));
@@ -214,7 +235,14 @@ impl Walk<'_> {
             _ => return self.visitor.file(path, bytes),
         };
         let (packed, prefix) = (bytes.len() as u64, format!("{path}!"));
-        let result = self.archive(archive, Cursor::new(bytes), packed, &prefix, path, depth + 1);
+        let result = self.archive(
+            archive,
+            Cursor::new(bytes),
+            packed,
+            &prefix,
+            path,
+            depth + 1,
+        );
         if let Err(reason) = result {
             self.visitor.refused(path, reason);
         }
@@ -223,7 +251,10 @@ impl Walk<'_> {
     fn counted(&mut self) -> Result<(), String> {
         self.count += 1;
         if self.count > self.bounds.count {
-            return Err(format!("more than {} members: the rest is left out", self.bounds.count));
+            return Err(format!(
+                "more than {} members: the rest is left out",
+                self.bounds.count
+            ));
         }
         Ok(())
     }
@@ -274,7 +305,13 @@ struct Limited<R> {
 
 impl<R> Limited<R> {
     fn new(inner: R, packed: u64, ratio: u64, limit: u64) -> Self {
-        Self { inner, read: 0, packed, ratio, limit }
+        Self {
+            inner,
+            read: 0,
+            packed,
+            ratio,
+            limit,
+        }
     }
 }
 
@@ -287,7 +324,10 @@ impl<R: Read> Read for Limited<R> {
             return Err(io::Error::other(reason));
         }
         if self.read > self.limit {
-            return Err(io::Error::other(format!("unpacks to more than {} bytes", self.limit)));
+            return Err(io::Error::other(format!(
+                "unpacks to more than {} bytes",
+                self.limit
+            )));
         }
         Ok(n)
     }

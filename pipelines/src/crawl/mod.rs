@@ -32,7 +32,9 @@ pub const REPORT: &str = "crawl-report.jsonl";
 ///
 /// When no source gave a file (no network) it says so and uses the recipe's `fallback`.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
-    if context.folder.journal().fact("files")?.is_some() && context.folder.root().join(FILES).exists() {
+    if context.folder.journal().fact("files")?.is_some()
+        && context.folder.root().join(FILES).exists()
+    {
         return Ok(());
     }
     let crawl = &context.recipe.crawl;
@@ -40,12 +42,23 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     check(context, "fallback", &crawl.fallback)?;
     let mut gathered = gather(context, "sources", &crawl.sources).await?;
     if gathered.iter().all(|manifest| manifest.files.is_empty()) && !crawl.fallback.is_empty() {
-        tracing::warn!("no source gave a file (is there a network?): using the recipe's fallback files");
-        let reports = gathered.into_iter().flat_map(|manifest| manifest.remarks).collect();
-        let report = Manifest { files: vec![], remarks: reports };
+        tracing::warn!(
+            "no source gave a file (is there a network?): using the recipe's fallback files"
+        );
+        let reports = gathered
+            .into_iter()
+            .flat_map(|manifest| manifest.remarks)
+            .collect();
+        let report = Manifest {
+            files: vec![],
+            remarks: reports,
+        };
         gathered = gather(context, "fallback", &crawl.fallback).await?;
         gathered.push(report);
-        context.folder.journal().set_fact("crawl_fallback", &true.into())?;
+        context
+            .folder
+            .journal()
+            .set_fact("crawl_fallback", &true.into())?;
     }
     let chosen = select::select(gathered, crawl, context.recipe.seed);
     if chosen.files.is_empty() {
@@ -57,7 +70,10 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     }
     context.folder.write(REPORT, &lines(&chosen.remarks)?)?;
     context.folder.write(FILES, &lines(&chosen.files)?)?;
-    context.folder.journal().set_fact("files", &chosen.files.len().into())?;
+    context
+        .folder
+        .journal()
+        .set_fact("files", &chosen.files.len().into())?;
     Ok(())
 }
 
@@ -69,13 +85,17 @@ fn check(context: &RunContext, list: &str, choices: &[SourceChoice]) -> Result<(
             let folder = context.resolve(path);
             if !folder.is_dir() {
                 let folder = folder.display();
-                return Err(RunError::BadInput(format!("{at}.path: there is no folder {folder}")));
+                return Err(RunError::BadInput(format!(
+                    "{at}.path: there is no folder {folder}"
+                )));
             }
         }
         let mut seen = HashSet::new();
         for item in source::open(choice, context).items() {
             if !seen.insert(item.clone()) {
-                return Err(RunError::BadInput(format!("{at}: `{item}` is named twice; name it once")));
+                return Err(RunError::BadInput(format!(
+                    "{at}: `{item}` is named twice; name it once"
+                )));
             }
         }
     }
@@ -90,7 +110,9 @@ async fn gather(
     choices: &[SourceChoice],
 ) -> Result<Vec<Manifest>, RunError> {
     let prefixes: Vec<String> = (0..choices.len()).map(|n| format!("{list}/{n}/")).collect();
-    let opened = choices.iter().map(|choice| Arc::from(source::open(choice, context)));
+    let opened = choices
+        .iter()
+        .map(|choice| Arc::from(source::open(choice, context)));
     let sources: BTreeMap<_, _> = prefixes.iter().cloned().zip(opened).collect();
     let limits = source::Limits::of(&context.recipe.crawl);
     let stage = Arc::new(CrawlStage::new(context.folder.clone(), limits, sources));
@@ -99,18 +121,28 @@ async fn gather(
     let units = context.folder.journal().units("crawl")?;
     let mut manifests = Vec::new();
     for item in &items {
-        let Some(unit) = units.iter().find(|unit| unit.item == *item) else { continue };
+        let Some(unit) = units.iter().find(|unit| unit.item == *item) else {
+            continue;
+        };
         match (&unit.output, unit.state) {
-            (Some(output), UnitState::Done) => manifests.push(serde_json::from_value(output.clone())?),
+            (Some(output), UnitState::Done) => {
+                manifests.push(serde_json::from_value(output.clone())?)
+            }
             _ => {
-                let failure = unit.failure.as_ref().map_or("not tried", |f| f.detail.as_str());
+                let failure = unit
+                    .failure
+                    .as_ref()
+                    .map_or("not tried", |f| f.detail.as_str());
                 tracing::warn!("crawl: {item}: {failure}");
                 let remark = Remark {
                     what: What::LeftOut,
                     origin: name::printable(item),
                     reason: name::printable(failure),
                 };
-                manifests.push(Manifest { files: vec![], remarks: vec![remark] });
+                manifests.push(Manifest {
+                    files: vec![],
+                    remarks: vec![remark],
+                });
             }
         }
     }

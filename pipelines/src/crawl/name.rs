@@ -33,7 +33,10 @@ pub fn safe_name(path: &str, kind: FileKind) -> String {
 
 fn replace_unsafe(stem: &str) -> String {
     let safe = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let replaced: String = stem.chars().map(|c| if safe(c) { c } else { '_' }).collect();
+    let replaced: String = stem
+        .chars()
+        .map(|c| if safe(c) { c } else { '_' })
+        .collect();
     replaced.trim_start_matches(['.', '-']).to_owned()
 }
 

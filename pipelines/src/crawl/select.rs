@@ -35,7 +35,11 @@ pub fn select(manifests: Vec<Manifest>, crawl: &Crawl, seed: u64) -> Manifest {
         }
     }
     for (kind, groups) in by_kind {
-        let quota = crawl.quota.get(&kind).copied().unwrap_or(crawl.default_quota);
+        let quota = crawl
+            .quota
+            .get(&kind)
+            .copied()
+            .unwrap_or(crawl.default_quota);
         let mut ranked = round_robin(groups, seed);
         for file in ranked.split_off(quota.min(ranked.len())) {
             let reason = format!("more than {quota} {} files", kind.name());
@@ -45,14 +49,20 @@ pub fn select(manifests: Vec<Manifest>, crawl: &Crawl, seed: u64) -> Manifest {
     }
     bound_total(&mut merged, crawl.total_mib);
     name_apart(&mut merged.files);
-    merged.files.sort_by(|a, b| (a.kind, &a.origin, &a.id).cmp(&(b.kind, &b.origin, &b.id)));
+    merged
+        .files
+        .sort_by(|a, b| (a.kind, &a.origin, &a.id).cmp(&(b.kind, &b.origin, &b.id)));
     merged.remarks.sort();
     merged.remarks.dedup();
     merged
 }
 
 fn left_out(file: &SourceFile, reason: String) -> Remark {
-    Remark { what: What::LeftOut, origin: file.origin.clone(), reason }
+    Remark {
+        what: What::LeftOut,
+        origin: file.origin.clone(),
+        reason,
+    }
 }
 
 /// One file of each group in turn; within a group the best first. Broken files come last of all.
@@ -84,7 +94,9 @@ fn rank(file: &SourceFile, seed: u64) -> (bool, u8, Digest) {
 
 /// Drop the largest files until all together fit.
 fn bound_total(merged: &mut Manifest, total_mib: u64) {
-    merged.files.sort_by(|a, b| (a.size, &a.id).cmp(&(b.size, &b.id)));
+    merged
+        .files
+        .sort_by(|a, b| (a.size, &a.id).cmp(&(b.size, &b.id)));
     let limit = total_mib.saturating_mul(1 << 20);
     let mut sum = 0u64;
     let fits = merged.files.iter().take_while(|file| {
@@ -149,17 +161,28 @@ mod tests {
     }
 
     fn manifest(files: Vec<SourceFile>) -> Manifest {
-        Manifest { files, remarks: vec![] }
+        Manifest {
+            files,
+            remarks: vec![],
+        }
     }
 
     #[test]
     fn quotas_are_spread_over_sources_and_prefer_whole_small_files() {
-        let a = (0..10).map(|i| file(&format!("a/{i}.csv"), 1000, i == 3)).collect();
-        let b = vec![file("b/x.csv", 1000, false), file("b/big.csv", 9 << 20, false)];
+        let a = (0..10)
+            .map(|i| file(&format!("a/{i}.csv"), 1000, i == 3))
+            .collect();
+        let b = vec![
+            file("b/x.csv", 1000, false),
+            file("b/big.csv", 9 << 20, false),
+        ];
         let chosen = select(vec![manifest(a), manifest(b)], &crawl(3), 7);
         let origins: Vec<_> = chosen.files.iter().map(|f| f.origin.as_str()).collect();
         assert_eq!(origins.len(), 3);
-        assert!(origins.contains(&"b/x.csv") && !origins.contains(&"a/3.csv"), "{origins:?}");
+        assert!(
+            origins.contains(&"b/x.csv") && !origins.contains(&"a/3.csv"),
+            "{origins:?}"
+        );
         assert_eq!(chosen.remarks.len(), 9);
     }
 
@@ -179,7 +202,9 @@ mod tests {
 
     #[test]
     fn all_together_fit() {
-        let files = (0..4).map(|i| file(&format!("{i}.csv"), 400_000, false)).collect();
+        let files = (0..4)
+            .map(|i| file(&format!("{i}.csv"), 400_000, false))
+            .collect();
         let chosen = select(vec![manifest(files)], &crawl(9), 0);
         assert_eq!(chosen.files.len(), 2);
         assert!(chosen.remarks[0].reason.contains("exceed 1 MiB"));

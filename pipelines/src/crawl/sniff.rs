@@ -121,7 +121,10 @@ fn by_signature(bytes: &[u8]) -> Option<Sniffed> {
         Parquet
     } else if at(0, b"SQLite format 3\0") {
         Sqlite
-    } else if bytes[..bytes.len().min(HEAD)].windows(5).any(|w| w == b"%PDF-") {
+    } else if bytes[..bytes.len().min(HEAD)]
+        .windows(5)
+        .any(|w| w == b"%PDF-")
+    {
         Pdf
     } else {
         return other_signature(bytes);
@@ -135,8 +138,14 @@ fn other_signature(bytes: &[u8]) -> Option<Sniffed> {
         Some(other) => return Some(Sniffed::Archive(other)),
         None => {}
     }
-    let unopened: [&[u8]; 6] =
-        [b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"Rar!", b"\x7fELF"];
+    let unopened: [&[u8]; 6] = [
+        b"BZh",
+        b"\xfd7zXZ\0",
+        b"\x28\xb5\x2f\xfd",
+        b"7z\xbc\xaf\x27\x1c",
+        b"Rar!",
+        b"\x7fELF",
+    ];
     let hit = unopened.iter().any(|magic| bytes.starts_with(magic));
     hit.then(|| Sniffed::Unknown("an archive or program of a kind that is not opened".into()))
 }
@@ -144,7 +153,9 @@ fn other_signature(bytes: &[u8]) -> Option<Sniffed> {
 /// ID3 tags stand before mp3 as a rule, before flac by mistake.
 fn after_id3(bytes: &[u8]) -> Sniffed {
     let size = bytes.get(6..10).unwrap_or_default();
-    let size = size.iter().fold(0usize, |n, b| n << 7 | usize::from(b & 0x7f));
+    let size = size
+        .iter()
+        .fold(0usize, |n, b| n << 7 | usize::from(b & 0x7f));
     match bytes.get(10 + size..) {
         Some(rest) if rest.starts_with(b"fLaC") => Sniffed::File(FileKind::Flac),
         _ => Sniffed::File(FileKind::Mp3),
@@ -153,8 +164,9 @@ fn after_id3(bytes: &[u8]) -> Sniffed {
 
 fn iso_media(bytes: &[u8]) -> Sniffed {
     let brand = bytes.get(8..12).unwrap_or_default();
-    let known: [&[u8]; 9] =
-        [b"isom", b"iso2", b"iso4", b"iso5", b"iso6", b"mp41", b"mp42", b"avc1", b"dash"];
+    let known: [&[u8]; 9] = [
+        b"isom", b"iso2", b"iso4", b"iso5", b"iso6", b"mp41", b"mp42", b"avc1", b"dash",
+    ];
     if known.contains(&brand) || brand.starts_with(b"M4") || brand.starts_with(b"3g") {
         Sniffed::File(FileKind::Mp4)
     } else {
@@ -217,12 +229,17 @@ fn by_text(extension: Option<FileKind>, bytes: &[u8]) -> Sniffed {
 
 fn is_svg(start: &str) -> bool {
     let head: String = start.chars().take(2_000).collect();
-    let xml = head.starts_with("<?xml") || head.starts_with("<!--") || head.starts_with("<!DOCTYPE svg");
+    let xml =
+        head.starts_with("<?xml") || head.starts_with("<!--") || head.starts_with("<!DOCTYPE svg");
     head.starts_with("<svg") || (xml && head.contains("<svg"))
 }
 
 fn is_html(start: &str) -> bool {
-    let head: String = start.chars().take(200).collect::<String>().to_ascii_lowercase();
+    let head: String = start
+        .chars()
+        .take(200)
+        .collect::<String>()
+        .to_ascii_lowercase();
     head.starts_with("<!doctype html") || head.starts_with("<html")
 }
 
@@ -256,15 +273,35 @@ mod tests {
     fn content_decides_over_the_extension() {
         let cases: &[(&str, &[u8], Sniffed)] = &[
             ("a.csv", b"\x89PNG\r\n\x1a\n", Sniffed::File(FileKind::Png)),
-            ("a.csv", b"<!DOCTYPE html><p>404", Sniffed::File(FileKind::Html)),
+            (
+                "a.csv",
+                b"<!DOCTYPE html><p>404",
+                Sniffed::File(FileKind::Html),
+            ),
             ("a.csv", b"x,y\n1,2\n", Sniffed::File(FileKind::Csv)),
-            ("a.json", b"{\"a\":1}\n{\"a\":2}\n", Sniffed::File(FileKind::Jsonl)),
-            ("a.json", b"{\"nbformat\":4,\"cells\":[]}", Sniffed::File(FileKind::Ipynb)),
+            (
+                "a.json",
+                b"{\"a\":1}\n{\"a\":2}\n",
+                Sniffed::File(FileKind::Jsonl),
+            ),
+            (
+                "a.json",
+                b"{\"nbformat\":4,\"cells\":[]}",
+                Sniffed::File(FileKind::Ipynb),
+            ),
             ("a.png", b"just words", Sniffed::File(FileKind::Txt)),
-            ("a.svg", b"<?xml version='1.0'?><svg/>", Sniffed::File(FileKind::Svg)),
+            (
+                "a.svg",
+                b"<?xml version='1.0'?><svg/>",
+                Sniffed::File(FileKind::Svg),
+            ),
             ("a.mp3", b"\xff\xfb\x90\x00", Sniffed::File(FileKind::Mp3)),
             ("a.gz", b"\x1f\x8b\x08", Sniffed::Archive(ArchiveKind::Gz)),
-            ("a.zip", b"PK\x03\x04broken", Sniffed::Archive(ArchiveKind::Zip)),
+            (
+                "a.zip",
+                b"PK\x03\x04broken",
+                Sniffed::Archive(ArchiveKind::Zip),
+            ),
         ];
         for (name, bytes, expected) in cases {
             assert_eq!(&sniff(name, bytes), expected, "{name}");
@@ -275,9 +312,18 @@ mod tests {
     fn what_is_nothing_says_why() {
         assert!(matches!(sniff("a.csv", b""), Sniffed::Unknown(_)));
         assert!(matches!(sniff("a.exe", b"MZ\0\0"), Sniffed::Unknown(_)));
-        assert!(matches!(sniff("a.png", b"\0\x01\x02\x03"), Sniffed::Broken(FileKind::Png, _)));
-        assert!(matches!(sniff("a.csv", &[0; 64]), Sniffed::Broken(FileKind::Csv, _)));
-        assert!(matches!(sniff("x", b"\0\0\0\x20ftypheic"), Sniffed::Unknown(_)));
+        assert!(matches!(
+            sniff("a.png", b"\0\x01\x02\x03"),
+            Sniffed::Broken(FileKind::Png, _)
+        ));
+        assert!(matches!(
+            sniff("a.csv", &[0; 64]),
+            Sniffed::Broken(FileKind::Csv, _)
+        ));
+        assert!(matches!(
+            sniff("x", b"\0\0\0\x20ftypheic"),
+            Sniffed::Unknown(_)
+        ));
     }
 
     #[test]

@@ -63,7 +63,12 @@ impl CrawlStage {
         limits: Limits,
         sources: BTreeMap<String, Arc<dyn Source>>,
     ) -> Self {
-        Self { folder, limits, sources, profiling: tokio::sync::Mutex::new(()) }
+        Self {
+            folder,
+            limits,
+            sources,
+            profiling: tokio::sync::Mutex::new(()),
+        }
     }
 
     /// Every item, in the order of the sources.
@@ -85,10 +90,14 @@ impl Stage for CrawlStage {
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let found = self.sources.iter().find_map(|(prefix, source)| {
-            item.strip_prefix(prefix.as_str()).map(|name| (source.clone(), name.to_owned()))
+            item.strip_prefix(prefix.as_str())
+                .map(|name| (source.clone(), name.to_owned()))
         });
         let (source, name) = found.ok_or_else(|| {
-            Failure::new(FailureKind::Internal, format!("no source for the item `{item}`"))
+            Failure::new(
+                FailureKind::Internal,
+                format!("no source for the item `{item}`"),
+            )
         })?;
         let (outlet, mut events) = Outlet::new(self.limits);
         let collecting = tokio::spawn(async move { source.collect(&name, outlet).await });
@@ -124,7 +133,11 @@ impl<'a> Intake<'a> {
 
     async fn take(&mut self, event: Event) -> Result<(), Failure> {
         match event {
-            Event::File { origin, path, bytes } => self.file(origin, &path, bytes).await?,
+            Event::File {
+                origin,
+                path,
+                bytes,
+            } => self.file(origin, &path, bytes).await?,
             Event::LeftOut { origin, reason } => self.remark(What::LeftOut, &origin, reason),
             Event::Licence(licence) => self.licence = Some(licence),
         }
@@ -136,7 +149,11 @@ impl<'a> Intake<'a> {
             Sniffed::File(kind) => (kind, None),
             Sniffed::Broken(kind, reason) => (kind, Some(reason)),
             Sniffed::Archive(_) => {
-                self.remark(What::LeftOut, &origin, "an archive that could not be opened".into());
+                self.remark(
+                    What::LeftOut,
+                    &origin,
+                    "an archive that could not be opened".into(),
+                );
                 return Ok(());
             }
             Sniffed::Unknown(reason) => {
@@ -146,13 +163,21 @@ impl<'a> Intake<'a> {
         };
         if self.bytes + bytes.len() as u64 > self.stage.limits.total {
             let mib = self.stage.limits.total >> 20;
-            self.remark(What::LeftOut, &origin, format!("its source holds more than {mib} MiB"));
+            self.remark(
+                What::LeftOut,
+                &origin,
+                format!("its source holds more than {mib} MiB"),
+            );
             return Ok(());
         }
         let size = bytes.len() as u64;
         let id = self.stage.folder.store().put(&bytes)?;
         if !self.seen.insert(id.clone()) {
-            self.remark(What::LeftOut, &origin, "the same bytes as another file".into());
+            self.remark(
+                What::LeftOut,
+                &origin,
+                "the same bytes as another file".into(),
+            );
             return Ok(());
         }
         self.bytes += size;
@@ -198,7 +223,11 @@ impl<'a> Intake<'a> {
 
     fn remark(&mut self, what: What, origin: &str, reason: String) {
         let (origin, reason) = (printable(origin), printable(&reason));
-        self.manifest.remarks.push(Remark { what, origin, reason });
+        self.manifest.remarks.push(Remark {
+            what,
+            origin,
+            reason,
+        });
     }
 
     fn finish(mut self) -> Manifest {

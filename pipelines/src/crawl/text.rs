@@ -18,14 +18,23 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, String> {
     let decoded = if let Some(rest) = bytes.strip_prefix(b"\xef\xbb\xbf") {
         let text = std::str::from_utf8(rest)
             .map_err(|e| format!("marked as UTF-8, but byte {} is not", e.valid_up_to()))?;
-        Decoded { text: text.into(), encoding: "utf-8-sig" }
+        Decoded {
+            text: text.into(),
+            encoding: "utf-8-sig",
+        }
     } else if let Some((encoding, 2)) = Encoding::for_bom(bytes) {
         let text = encoding
             .decode_without_bom_handling_and_without_replacement(&bytes[2..])
             .ok_or("marked as UTF-16, but is not")?;
-        Decoded { text, encoding: "utf-16" }
+        Decoded {
+            text,
+            encoding: "utf-16",
+        }
     } else if let Ok(text) = std::str::from_utf8(bytes) {
-        Decoded { text: text.into(), encoding: "utf-8" }
+        Decoded {
+            text: text.into(),
+            encoding: "utf-8",
+        }
     } else {
         decode_legacy(bytes)?
     };
@@ -47,9 +56,8 @@ fn decode_legacy(bytes: &[u8]) -> Result<Decoded<'_>, String> {
     let text = encoding
         .decode_without_bom_handling_and_without_replacement(bytes)
         .ok_or("text of an encoding that could not be told")?;
-    let encoding = python_name(encoding, bytes).ok_or_else(|| {
-        format!("text in {}, which Python's codecs lack", encoding.name())
-    })?;
+    let encoding = python_name(encoding, bytes)
+        .ok_or_else(|| format!("text in {}, which Python's codecs lack", encoding.name()))?;
     Ok(Decoded { text, encoding })
 }
 
@@ -106,8 +114,12 @@ pub fn language(text: &str) -> Option<&'static str> {
         return Some("zh");
     }
     let words = || text.split_whitespace().take(5_000);
-    let common = ["the", "of", "and", "to", "in", "is", "a", "for", "that", "with"];
-    let hits = words().filter(|w| common.contains(&w.to_ascii_lowercase().as_str())).count();
+    let common = [
+        "the", "of", "and", "to", "in", "is", "a", "for", "that", "with",
+    ];
+    let hits = words()
+        .filter(|w| common.contains(&w.to_ascii_lowercase().as_str()))
+        .count();
     (ascii * 10 > letters * 9 && hits >= 3 && hits * 20 >= words().count()).then_some("en")
 }
 
@@ -124,7 +136,8 @@ mod tests {
         assert_eq!(decode("a,b\n".as_bytes()).unwrap().encoding, "utf-8");
         assert_eq!(decode(b"\xef\xbb\xbfa,b\n").unwrap().encoding, "utf-8-sig");
         assert_eq!(decode(b"\xff\xfea\0b\0").unwrap().encoding, "utf-16");
-        let latin = decode(b"Le caf\xe9 est tr\xe8s bon, n'est-ce pas? Voil\xe0 l'\xe9t\xe9.").unwrap();
+        let latin =
+            decode(b"Le caf\xe9 est tr\xe8s bon, n'est-ce pas? Voil\xe0 l'\xe9t\xe9.").unwrap();
         assert_eq!(latin.encoding, "latin-1");
     }
 
@@ -137,8 +150,14 @@ mod tests {
 
     #[test]
     fn languages() {
-        assert_eq!(language("The cat is on the mat and the dog is in the house."), Some("en"));
-        assert_eq!(language("这是一个中文的句子，用来测试语言的判断。"), Some("zh"));
+        assert_eq!(
+            language("The cat is on the mat and the dog is in the house."),
+            Some("en")
+        );
+        assert_eq!(
+            language("这是一个中文的句子，用来测试语言的判断。"),
+            Some("zh")
+        );
         assert_eq!(language("これはにほんごのぶんです。"), Some("ja"));
         assert_eq!(language("1 2 3"), None);
     }

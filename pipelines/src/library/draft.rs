@@ -65,7 +65,10 @@ pub enum DraftError {
 impl Draft<'_> {
     /// What the user asks. Cheap: reads no file.
     pub fn query(&self) -> Result<String, DraftError> {
-        let files = self.files.iter().map(|file| render::profile_variables(file));
+        let files = self
+            .files
+            .iter()
+            .map(|file| render::profile_variables(file));
         let context = render::context(&self.slots, files.collect(), self.language);
         self.render_query(&context)
     }
@@ -77,8 +80,14 @@ impl Draft<'_> {
         let context = render::context(&self.slots, variables, self.language);
         let template = self.template;
         let keyword = library.keywords().get(template.keyword.get_ref());
-        let outputs = template.outputs.iter().map(|o| self.text(o, &context, "outputs"));
-        let checks = template.checks.iter().map(|c| self.check(c.get_ref(), &context));
+        let outputs = template
+            .outputs
+            .iter()
+            .map(|o| self.text(o, &context, "outputs"));
+        let checks = template
+            .checks
+            .iter()
+            .map(|c| self.check(c.get_ref(), &context));
         let mut task = Task {
             id: Digest::of_bytes(b""),
             category: template.category,
@@ -118,13 +127,22 @@ impl Draft<'_> {
         }
     }
 
-    fn text(&self, text: &Text, context: &Context, part: &'static str) -> Result<String, DraftError> {
+    fn text(
+        &self,
+        text: &Text,
+        context: &Context,
+        part: &'static str,
+    ) -> Result<String, DraftError> {
         render(text.get_ref(), context).map_err(|error| self.error(part, error.to_string()))
     }
 
     fn error(&self, part: &'static str, reason: String) -> DraftError {
         let template = self.template.name().to_owned();
-        DraftError::Render { template, part, reason }
+        DraftError::Render {
+            template,
+            part,
+            reason,
+        }
     }
 
     /// A check with its strings rendered.
@@ -163,9 +181,20 @@ impl Draft<'_> {
         &self,
         split: Option<(usize, Parts)>,
         store: &ContentStore,
-    ) -> Result<(Vec<TaskFile>, Vec<TaskFile>, Vec<BTreeMap<&'static str, Value>>), DraftError> {
+    ) -> Result<
+        (
+            Vec<TaskFile>,
+            Vec<TaskFile>,
+            Vec<BTreeMap<&'static str, Value>>,
+        ),
+        DraftError,
+    > {
         let mut files: Vec<_> = self.files.iter().map(|file| task_file(file)).collect();
-        let mut variables: Vec<_> = self.files.iter().map(|f| render::profile_variables(f)).collect();
+        let mut variables: Vec<_> = self
+            .files
+            .iter()
+            .map(|f| render::profile_variables(f))
+            .collect();
         let mut held_out = Vec::new();
         if let Some((index, parts)) = split {
             let derived = |bytes: &[u8]| -> Result<TaskFile, RunError> {

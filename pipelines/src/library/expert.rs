@@ -46,7 +46,9 @@ impl Expert {
     fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<Reply, ScriptError> {
         let script = Script::new(&self.library, task)?;
         let fault = self.fault(&script, task, sample);
-        let deviation = fault.as_ref().map_or(Deviation::Honest, |(_, deviation)| *deviation);
+        let deviation = fault
+            .as_ref()
+            .map_or(Deviation::Honest, |(_, deviation)| *deviation);
         let content = match script.deviating(deviation).next(&observations(messages))? {
             Move::Step { thought, cell } => self.format.write_step(&thought, &cell),
             Move::Answer(answer) => self.format.write_answer(&answer),
@@ -81,12 +83,22 @@ pub fn faults(script: &Script<'_>) -> Vec<(String, Deviation)> {
         ("gave_up", Deviation::GaveUp),
         ("claimed", Deviation::Claimed),
     ];
-    let named = named.into_iter().map(|(name, deviation)| (name.to_owned(), deviation));
-    let mutants = script.template().mutants.iter().enumerate().map(|(index, mutant)| {
-        let name = format!("mutant: {}", mutant.name.get_ref());
-        (name, Deviation::Mutant(index))
-    });
-    named.chain(mutants).filter(|(_, deviation)| script.surely_fails(*deviation)).collect()
+    let named = named
+        .into_iter()
+        .map(|(name, deviation)| (name.to_owned(), deviation));
+    let mutants = script
+        .template()
+        .mutants
+        .iter()
+        .enumerate()
+        .map(|(index, mutant)| {
+            let name = format!("mutant: {}", mutant.name.get_ref());
+            (name, Deviation::Mutant(index))
+        });
+    named
+        .chain(mutants)
+        .filter(|(_, deviation)| script.surely_fails(*deviation))
+        .collect()
 }
 
 /// How an observation begins as a message.
@@ -97,7 +109,9 @@ fn observations(messages: &[Message]) -> Vec<&str> {
     let pairs = messages.iter().zip(messages.iter().skip(1));
     let answered = pairs.filter(|(before, _)| before.role == Role::Assistant);
     let texts = answered.map(|(_, after)| after.content.as_str());
-    texts.map(|text| text.strip_prefix(FRAME).unwrap_or(text)).collect()
+    texts
+        .map(|text| text.strip_prefix(FRAME).unwrap_or(text))
+        .collect()
 }
 
 #[async_trait]

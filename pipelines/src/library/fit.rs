@@ -111,7 +111,9 @@ impl Input {
         let single = table.tables.len() <= 1;
         within(table.rows, self.min_rows, self.max_rows)
             && within(table.columns.len(), self.min_columns, self.max_columns)
-            && self.duplicates.is_none_or(|wanted| wanted == (table.duplicate_rows > 0))
+            && self
+                .duplicates
+                .is_none_or(|wanted| wanted == (table.duplicate_rows > 0))
             && self.single_table.is_none_or(|wanted| wanted == single)
     }
 
@@ -140,7 +142,9 @@ impl Input {
             && within(image.height, self.min_height, None)
             && within(pixels, None, self.max_pixels)
             && within(image.frames, self.min_frames, self.max_frames)
-            && self.asymmetric.is_none_or(|wanted| wanted != image.symmetric)
+            && self
+                .asymmetric
+                .is_none_or(|wanted| wanted != image.symmetric)
             && self.varied.is_none_or(|wanted| wanted != image.uniform)
     }
 
@@ -160,13 +164,19 @@ pub(crate) fn usable_columns(table: &TableProfile) -> Vec<&ColumnProfile> {
         *counts.entry(column.name.to_lowercase()).or_default() += 1;
     }
     let unique = |c: &&ColumnProfile| counts.get(&c.name.to_lowercase()) == Some(&1);
-    table.columns.iter().filter(unique).filter(|c| column_name_is_plain(&c.name)).collect()
+    table
+        .columns
+        .iter()
+        .filter(unique)
+        .filter(|c| column_name_is_plain(&c.name))
+        .collect()
 }
 
 fn column_name_is_plain(name: &str) -> bool {
     let odd = |c: char| c.is_control() || "'\"`\\{}".contains(c);
     // A number or a truth value in the header of a workbook is not text to pandas.
-    let literal = name.parse::<f64>().is_ok() || matches!(name, "True" | "False" | "TRUE" | "FALSE");
+    let literal =
+        name.parse::<f64>().is_ok() || matches!(name, "True" | "False" | "TRUE" | "FALSE");
     // What pandas calls columns without a name.
     let unnamed = name.starts_with("Unnamed:");
     !name.is_empty()
@@ -179,7 +189,10 @@ fn column_name_is_plain(name: &str) -> bool {
 
 /// Whether a column fits a slot.
 pub(crate) fn column_fits(column: &ColumnProfile, slot: &Slot) -> bool {
-    let kind_fits = slot.column.as_ref().is_none_or(|kinds| kinds.contains(&column.kind));
+    let kind_fits = slot
+        .column
+        .as_ref()
+        .is_none_or(|kinds| kinds.contains(&column.kind));
     let nulls_fit = match slot.nulls {
         Nulls::None => column.nulls == 0,
         Nulls::Some => column.nulls > 0,

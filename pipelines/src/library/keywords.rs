@@ -56,7 +56,9 @@ impl Keywords {
                         packages: entry.packages,
                     };
                     if let Some(earlier) = keywords.insert(keyword.name.clone(), keyword) {
-                        let Keyword { name, subcategory, .. } = earlier;
+                        let Keyword {
+                            name, subcategory, ..
+                        } = earlier;
                         problems.push(source.at(
                             &span,
                             format!("keyword `{name}` stands under `{subcategory}` already"),

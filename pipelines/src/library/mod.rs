@@ -63,7 +63,11 @@ impl Library {
         let embedded = EMBEDDED.iter().find(|(name, _)| !own && *name == KEYWORDS);
         let embedded = embedded.map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
         files.extend(embedded);
-        Self::parse(files.iter().map(|(name, text)| (name.clone(), text.as_str())))
+        Self::parse(
+            files
+                .iter()
+                .map(|(name, text)| (name.clone(), text.as_str())),
+        )
     }
 
     fn parse<'a>(files: impl Iterator<Item = (String, &'a str)>) -> Result<Self, LibraryError> {
@@ -77,7 +81,10 @@ impl Library {
             library.keywords = Keywords::parse(&file, text).map_err(LibraryError)?;
         }
         let mut problems = Vec::new();
-        for (file, text) in templates.iter().filter(|(name, _)| name.contains(TEMPLATES)) {
+        for (file, text) in templates
+            .iter()
+            .filter(|(name, _)| name.contains(TEMPLATES))
+        {
             match parse_template(file, text, &library.keywords) {
                 Ok(template) => {
                     let id = template.name().to_owned();

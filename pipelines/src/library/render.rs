@@ -71,7 +71,11 @@ fn write_float(value: f64, out: &mut String) {
     if value.is_nan() {
         out.push_str("float('nan')");
     } else if value.is_infinite() {
-        out.push_str(if value > 0.0 { "float('inf')" } else { "float('-inf')" });
+        out.push_str(if value > 0.0 {
+            "float('inf')"
+        } else {
+            "float('-inf')"
+        });
     } else {
         // Rust's `{:?}` is the shortest text that reads back as the same number; so is Python's.
         out.push_str(&format!("{value:?}"));

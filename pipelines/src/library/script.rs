@@ -62,7 +62,9 @@ pub enum ScriptError {
         reason: String,
     },
     /// An observation lacks a value.
-    #[error("template `{template}`: no value `{name}` in the observation of turn {turn}: the regex `{regex}` finds nothing")]
+    #[error(
+        "template `{template}`: no value `{name}` in the observation of turn {turn}: the regex `{regex}` finds nothing"
+    )]
     NoValue {
         /// Template id.
         template: String,
@@ -74,7 +76,9 @@ pub enum ScriptError {
         regex: String,
     },
     /// A mutant does not apply.
-    #[error("template `{template}`, mutant `{mutant}`: `find` occurs {count} times in the rendered cell, not once")]
+    #[error(
+        "template `{template}`, mutant `{mutant}`: `find` occurs {count} times in the rendered cell, not once"
+    )]
     Mutant {
         /// Template id.
         template: String,
@@ -98,7 +102,9 @@ pub struct Script<'a> {
 impl<'a> Script<'a> {
     /// The honest script of a task of this library.
     pub fn new(library: &'a Library, task: &'a Task) -> Result<Self, ScriptError> {
-        let TaskOrigin::Library { template, slots, .. } = &task.origin;
+        let TaskOrigin::Library {
+            template, slots, ..
+        } = &task.origin;
         let found = library.template(template);
         let template = found.ok_or_else(|| ScriptError::NoTemplate(template.clone()))?;
         let context = |view| {
@@ -274,7 +280,9 @@ impl<'a> Script<'a> {
 
     fn resignation(&self) -> String {
         match self.task.language {
-            pybench::task::Language::En => "I could not get any further with this task, so I stop here.",
+            pybench::task::Language::En => {
+                "I could not get any further with this task, so I stop here."
+            }
             pybench::task::Language::Zh => "这个任务我做不下去了，先到这里。",
         }
         .to_owned()
@@ -283,7 +291,9 @@ impl<'a> Script<'a> {
     /// The final text with every value made up.
     fn claim(&self) -> Result<String, ScriptError> {
         let reads = self.template.reads_before(self.template.turns.len());
-        let values = reads.map(|(name, _)| (name.clone(), MADE_UP.to_owned())).collect();
+        let values = reads
+            .map(|(name, _)| (name.clone(), MADE_UP.to_owned()))
+            .collect();
         let answer = self.template.answer.get(self.task.language);
         self.thought(answer, &values, "final")
     }
@@ -321,10 +331,15 @@ impl<'a> Script<'a> {
 
     /// Whether every label a check reads is followed by a made-up value in the claim.
     fn claim_is_made_up(&self) -> bool {
-        let Ok(claim) = self.claim() else { return false };
+        let Ok(claim) = self.claim() else {
+            return false;
+        };
         let markers: Vec<_> = self.task.checks.iter().filter_map(marker).collect();
         let made_up = |marker: &&str| {
-            let line = claim.lines().rev().find(|line| line.trim_start().starts_with(marker));
+            let line = claim
+                .lines()
+                .rev()
+                .find(|line| line.trim_start().starts_with(marker));
             line.is_some_and(|line| line.contains(MADE_UP))
         };
         !markers.is_empty() && markers.iter().all(made_up)
@@ -352,7 +367,8 @@ impl<'a> Script<'a> {
         for (name, regex) in regexes {
             // Validated when the library was loaded.
             let compiled = Regex::new(regex.get_ref()).ok();
-            let found = compiled.and_then(|r| Some(r.captures(observation)?.get(1)?.as_str().to_owned()));
+            let found =
+                compiled.and_then(|r| Some(r.captures(observation)?.get(1)?.as_str().to_owned()));
             let value = found.ok_or_else(|| ScriptError::NoValue {
                 template: self.template.name().to_owned(),
                 turn,

@@ -31,7 +31,10 @@ fn draw(template: &Template, files: &[&SourceFile], rng: &mut ChaCha8Rng) -> Opt
     if !assign(&candidates, &mut chosen) {
         return None;
     }
-    let mut slots: Slots = chosen.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+    let mut slots: Slots = chosen
+        .into_iter()
+        .map(|(k, v)| (k.into(), v.into()))
+        .collect();
     for (name, slot) in &template.slots {
         if let Some(value) = draw_value(slot.get_ref(), rng) {
             slots.insert(name.clone(), value);
@@ -43,7 +46,10 @@ fn draw(template: &Template, files: &[&SourceFile], rng: &mut ChaCha8Rng) -> Opt
 type Candidates<'a> = Vec<(&'a str, Vec<&'a str>)>;
 
 /// For every column slot the columns that fit it; `None` where a slot has none.
-fn column_candidates<'a>(template: &'a Template, files: &[&'a SourceFile]) -> Option<Candidates<'a>> {
+fn column_candidates<'a>(
+    template: &'a Template,
+    files: &[&'a SourceFile],
+) -> Option<Candidates<'a>> {
     let mut candidates = Candidates::new();
     for (name, slot) in &template.slots {
         let slot = slot.get_ref();
@@ -51,7 +57,10 @@ fn column_candidates<'a>(template: &'a Template, files: &[&'a SourceFile]) -> Op
             candidates.push((name, fitting(files.get(slot.input)?, slot)?));
         }
     }
-    let second = template.inputs.iter().position(|i| i.same_columns_as.is_some());
+    let second = template
+        .inputs
+        .iter()
+        .position(|i| i.same_columns_as.is_some());
     if let Some(second) = second {
         let free = Slot::default();
         let slot = template.slots.get(COMMON).map_or(&free, |s| s.get_ref());
@@ -60,17 +69,25 @@ fn column_candidates<'a>(template: &'a Template, files: &[&'a SourceFile]) -> Op
         shared.retain(|name| other.contains(name));
         candidates.push((COMMON, shared));
     }
-    candidates.iter().all(|(_, names)| !names.is_empty()).then_some(candidates)
+    candidates
+        .iter()
+        .all(|(_, names)| !names.is_empty())
+        .then_some(candidates)
 }
 
 fn fitting<'a>(file: &'a SourceFile, slot: &Slot) -> Option<Vec<&'a str>> {
     let columns = fit::usable_columns(fit::table(file)?);
-    let fitting = columns.into_iter().filter(|column| fit::column_fits(column, slot));
+    let fitting = columns
+        .into_iter()
+        .filter(|column| fit::column_fits(column, slot));
     Some(fitting.map(|column| column.name.as_str()).collect())
 }
 
 /// Gives every slot a column of its own, trying candidates in their order.
-fn assign<'a>(candidates: &[(&'a str, Vec<&'a str>)], chosen: &mut BTreeMap<&'a str, &'a str>) -> bool {
+fn assign<'a>(
+    candidates: &[(&'a str, Vec<&'a str>)],
+    chosen: &mut BTreeMap<&'a str, &'a str>,
+) -> bool {
     let Some(((slot, names), rest)) = candidates.split_first() else {
         return true;
     };
@@ -96,7 +113,9 @@ fn draw_value(slot: &Slot, rng: &mut ChaCha8Rng) -> Option<Value> {
         return serde_json::to_value(choices.choose(rng)?).ok();
     }
     let letters = slot.words?;
-    let word: String = (0..letters).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect();
+    let word: String = (0..letters)
+        .map(|_| char::from(rng.random_range(b'a'..=b'z')))
+        .collect();
     Some(word.into())
 }
 

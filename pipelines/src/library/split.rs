@@ -23,7 +23,9 @@ pub(crate) fn split(bytes: &[u8], rows: u64, split: &Split, rng: &mut ChaCha8Rng
     if bytes.contains(&0) {
         return None;
     }
-    let mut lines = bytes.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut lines = bytes
+        .split(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let header = lines.next()?;
     let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
     let quotes_pair_up = |line: &&[u8]| line.iter().filter(|b| **b == b'"').count() % 2 == 0;
@@ -41,7 +43,10 @@ pub(crate) fn split(bytes: &[u8], rows: u64, split: &Split, rng: &mut ChaCha8Rng
         is_held_out[index] = true;
     }
     let part = |wanted: bool| {
-        let rows = lines.iter().zip(&is_held_out).filter(|(_, held)| **held == wanted);
+        let rows = lines
+            .iter()
+            .zip(&is_held_out)
+            .filter(|(_, held)| **held == wanted);
         let mut part = header.to_vec();
         for (line, _) in rows {
             part.push(b'\n');
@@ -63,7 +68,10 @@ mod tests {
     use rand::SeedableRng;
 
     fn rule() -> Split {
-        Split { fraction: 0.3, target: "y".into() }
+        Split {
+            fraction: 0.3,
+            target: "y".into(),
+        }
     }
 
     fn rng(seed: u64) -> ChaCha8Rng {
@@ -81,7 +89,10 @@ mod tests {
             text.lines().skip(1).map(str::to_owned).collect()
         };
         let (train, held_out) = (rows(&parts.train), rows(&parts.held_out));
-        assert_eq!((train.len(), held_out.len(), parts.train_rows), (35, 15, 35));
+        assert_eq!(
+            (train.len(), held_out.len(), parts.train_rows),
+            (35, 15, 35)
+        );
         let mut all: Vec<_> = train.into_iter().chain(held_out).collect();
         all.sort_by_key(|row| row.split(',').next().unwrap().parse::<u32>().unwrap());
         let expected: Vec<_> = text.lines().map(str::to_owned).collect();

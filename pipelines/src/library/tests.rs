@@ -136,8 +136,14 @@ fn problems_name_file_line_and_way_out() {
         ("keyword = \"derivative\"", "keyword = \"derivatives\""),
         ("keyword = \"derivative\"", "keyword = \"bar chart\""),
         ("[slots.a]\ninteger = [2, 9]", "[slots.a]\ninteger = [9, 2]"),
-        ("[slots.a]\ninteger = [2, 9]", "[slots.file]\ninteger = [2, 9]"),
-        ("f(x) = {{ a }}·x^{{ n }} − {{ b }}·x². Find", "f(x) = {{ a x. Find"),
+        (
+            "[slots.a]\ninteger = [2, 9]",
+            "[slots.file]\ninteger = [2, 9]",
+        ),
+        (
+            "f(x) = {{ a }}·x^{{ n }} − {{ b }}·x². Find",
+            "f(x) = {{ a x. Find",
+        ),
         ("So f'(x) = {{ formula }}.", "So f'(x) = {{ value }}."),
         ("(-?\\d+)' }\n\n[final]", "-?\\d+' }\n\n[final]"),
         ("(-?\\d+)' }\n\n[final]", "(-?\\d+' }\n\n[final]"),
@@ -147,11 +153,20 @@ fn problems_name_file_line_and_way_out() {
         ("expected = \"expected\"", "expected = \"wanted\""),
         ("find = \"value = derivative\"", "find = \"derivate\""),
         ("turn = 1\n", "turn = 9\n"),
-        ("name = \"wrong sign\"\nanswer =", "name = \"wrong sign\"\nfind ="),
+        (
+            "name = \"wrong sign\"\nanswer =",
+            "name = \"wrong sign\"\nfind =",
+        ),
     ];
     let all: String = cases
         .iter()
-        .map(|(from, to)| format!("# {}\n{}", to.lines().last().unwrap_or(to), problems(from, to)))
+        .map(|(from, to)| {
+            format!(
+                "# {}\n{}",
+                to.lines().last().unwrap_or(to),
+                problems(from, to)
+            )
+        })
         .collect();
     insta::assert_snapshot!(all);
 }
@@ -178,7 +193,11 @@ fn slots_follow_from_the_seed_and_fit_the_file() {
     let library = library();
     let template = library.template("csv-group-mean").unwrap();
     let file = cars("cars.csv");
-    let draw = |seed| template.draw(&[&file], &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+    let draw = |seed| {
+        template
+            .draw(&[&file], &mut ChaCha8Rng::seed_from_u64(seed))
+            .unwrap()
+    };
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..50 {
         let slots = draw(seed);
@@ -195,15 +214,30 @@ fn slots_follow_from_the_seed_and_fit_the_file() {
 fn a_file_without_fitting_columns_is_no_candidate() {
     let library = library();
     let template = library.template("csv-group-mean").unwrap();
-    let narrow = table("narrow.csv", FileKind::Csv, vec![column("a", ColumnKind::Text, 5)]);
+    let narrow = table(
+        "narrow.csv",
+        FileKind::Csv,
+        vec![column("a", ColumnKind::Text, 5)],
+    );
     let mut wide = cars("it's.csv");
     let files = [narrow, cars("cars.csv"), picture("p.png"), wide.clone()];
     let (_folder, store) = store();
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let found = template.combinations(&files, 10, &store, &mut rng).unwrap();
-    assert_eq!(found, [[1]], "too narrow, no table, a name that needs quoting");
-    wide.profile = Profile::Broken { reason: String::new() };
-    assert!(template.combinations(&[wide], 10, &store, &mut rng).unwrap().is_empty());
+    assert_eq!(
+        found,
+        [[1]],
+        "too narrow, no table, a name that needs quoting"
+    );
+    wide.profile = Profile::Broken {
+        reason: String::new(),
+    };
+    assert!(
+        template
+            .combinations(&[wide], 10, &store, &mut rng)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 // --- rendering -------------------------------------------------------------------------------------
@@ -240,8 +274,14 @@ fn thoughts_and_cells_cannot_see_the_profile() {
         draft::render(text, &context)
     };
     use render::View::{Cell, Thought};
-    assert_eq!(rendered("{{ file.path }} {{ files[0].stem }}", Thought).unwrap(), "./data/a.csv a");
-    assert_eq!(rendered("{{ file.pandas }}", Cell).unwrap(), "pd.read_csv('./data/a.csv')");
+    assert_eq!(
+        rendered("{{ file.path }} {{ files[0].stem }}", Thought).unwrap(),
+        "./data/a.csv a"
+    );
+    assert_eq!(
+        rendered("{{ file.pandas }}", Cell).unwrap(),
+        "pd.read_csv('./data/a.csv')"
+    );
     assert!(rendered("{{ file.pandas }}", Thought).is_err());
     assert!(rendered("{{ file.rows }}", Cell).is_err());
     assert!(rendered("{{ rows }}", Cell).is_err());
@@ -251,7 +291,9 @@ fn thoughts_and_cells_cannot_see_the_profile() {
 #[test]
 fn readers_name_separator_encoding_and_sheet() {
     let mut file = cars("cars.csv");
-    let Profile::Table(profile) = &mut file.profile else { panic!() };
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
     profile.delimiter = Some(';');
     profile.encoding = Some("gb18030".into());
     profile.tables = vec!["My \"T\"".into(), "Other".into()];
@@ -274,7 +316,9 @@ fn json_value() -> impl Strategy<Value = serde_json::Value> {
         Just(serde_json::Value::Null),
         any::<bool>().prop_map(Into::into),
         any::<i64>().prop_map(Into::into),
-        any::<f64>().prop_filter("finite", |x| x.is_finite()).prop_map(Into::into),
+        any::<f64>()
+            .prop_filter("finite", |x| x.is_finite())
+            .prop_map(Into::into),
         any::<String>().prop_map(Into::into),
         "[ '\"\\\\{}\n\r\t\u{0}\u{7f}\u{85}\u{2028}é中😀]{0,8}".prop_map(Into::into),
     ];
@@ -328,7 +372,12 @@ proptest! {
 
 static FORMAT: PybenchFormat = PybenchFormat;
 
-async fn reply(expert: &Expert, task: &Task, sample: u32, messages: &[Message]) -> pybench::llm::Reply {
+async fn reply(
+    expert: &Expert,
+    task: &Task,
+    sample: u32,
+    messages: &[Message],
+) -> pybench::llm::Reply {
     use pybench::llm::{ChatRequest, Teacher};
     let request = ChatRequest {
         task,
@@ -341,7 +390,10 @@ async fn reply(expert: &Expert, task: &Task, sample: u32, messages: &[Message]) 
 }
 
 fn observed(text: &str) -> Message {
-    Message::new(Role::User, format!("[INFO]This is a Code Interpreter Message:\n{text}"))
+    Message::new(
+        Role::User,
+        format!("[INFO]This is a Code Interpreter Message:\n{text}"),
+    )
 }
 
 #[tokio::test]
@@ -353,7 +405,11 @@ async fn the_expert_reads_its_values_from_observations() {
     let observations = ["Error: NameError\n", "f'(x) = 3*x**2\n", "value: 12\n"];
     for text in observations {
         let reply = reply(&expert, &task, 0, &messages).await;
-        assert!(matches!(FORMAT.parse(&reply.content), Parsed::Cell(_)), "{}", reply.content);
+        assert!(
+            matches!(FORMAT.parse(&reply.content), Parsed::Cell(_)),
+            "{}",
+            reply.content
+        );
         messages.push(Message::new(Role::Assistant, reply.content));
         messages.push(observed(text));
     }
@@ -361,7 +417,10 @@ async fn the_expert_reads_its_values_from_observations() {
     let Parsed::Answer(answer) = FORMAT.parse(&last.content) else {
         panic!("{}", last.content)
     };
-    assert!(answer.contains("f'(x) = 3*x**2.\nDerivative: 12"), "{answer}");
+    assert!(
+        answer.contains("f'(x) = 3*x**2.\nDerivative: 12"),
+        "{answer}"
+    );
     assert_eq!(last.fault, None);
 }
 
@@ -381,14 +440,24 @@ async fn an_observation_without_the_value_is_an_error_of_ours() {
         stop: &[],
     };
     let error = expert.reply(&request).await.unwrap_err();
-    let TeacherError::NoScript(text) = &error else { panic!("{error}") };
-    assert!(text.contains("math-derivative") && text.contains("f'\\(x\\) = (.+)"), "{text}");
+    let TeacherError::NoScript(text) = &error else {
+        panic!("{error}")
+    };
+    assert!(
+        text.contains("math-derivative") && text.contains("f'\\(x\\) = (.+)"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
 async fn faults_follow_from_task_sample_and_seed() {
     let library = Arc::new(library());
-    let task = task(&library, "csv-group-mean", &[&cars("cars.csv")], Language::En);
+    let task = task(
+        &library,
+        "csv-group-mean",
+        &[&cars("cars.csv")],
+        Language::En,
+    );
     let faults = |share, seed| {
         let expert = Expert::new(library.clone(), &FORMAT).with_faults(share, seed);
         let task = task.clone();
@@ -408,7 +477,12 @@ async fn faults_follow_from_task_sample_and_seed() {
     assert_eq!(faults(0.0, 1).await.iter().flatten().count(), 0);
     let all = faults(1.0, 1).await;
     assert_eq!(all.iter().flatten().count(), 400);
-    for kind in ["forgotten_save", "gave_up", "claimed", "mutant: one group left out"] {
+    for kind in [
+        "forgotten_save",
+        "gave_up",
+        "claimed",
+        "mutant: one group left out",
+    ] {
         assert!(all.iter().flatten().any(|fault| fault == kind), "{kind}");
     }
     let unsure = "mutant: sum instead of mean";
@@ -418,7 +492,12 @@ async fn faults_follow_from_task_sample_and_seed() {
 #[test]
 fn deviations_do_what_they_say() {
     let library = library();
-    let task = task(&library, "csv-group-mean", &[&cars("cars.csv")], Language::En);
+    let task = task(
+        &library,
+        "csv-group-mean",
+        &[&cars("cars.csv")],
+        Language::En,
+    );
     let script = |deviation| Script::new(&library, &task).unwrap().deviating(deviation);
     let answer = |deviation, observations: &[&str]| match script(deviation).next(observations) {
         Ok(Move::Answer(answer)) => answer,
@@ -435,6 +514,9 @@ fn deviations_do_what_they_say() {
         other => panic!("{other:?}"),
     };
     assert!(cell(Deviation::Honest).contains("./output/group_means.csv"));
-    assert!(cell(Deviation::ForgottenSave).contains("'./group_means.csv'") || cell(Deviation::ForgottenSave).contains("\"./group_means.csv\""));
+    assert!(
+        cell(Deviation::ForgottenSave).contains("'./group_means.csv'")
+            || cell(Deviation::ForgottenSave).contains("\"./group_means.csv\"")
+    );
     assert!(cell(Deviation::Mutant(0)).contains("grouped.sum()"));
 }

@@ -20,7 +20,11 @@ const LEAST_PHRASINGS: usize = 2;
 const RESERVED: [&str; 4] = ["file", "files", "lang", "readers"];
 
 /// Everything wrong with a template; empty is good.
-pub(super) fn validate(source: Source<'_>, template: &Template, keywords: &Keywords) -> Vec<Problem> {
+pub(super) fn validate(
+    source: Source<'_>,
+    template: &Template,
+    keywords: &Keywords,
+) -> Vec<Problem> {
     let mut inspection = Inspection {
         source,
         template,
@@ -71,22 +75,33 @@ impl Inspection<'_> {
         let template = self.template;
         let path = format!("{}/{}.toml", folder(template.category), template.name());
         if !self.source.file.ends_with(&path) {
-            self.report(&template.id, format!("a template of this id and category lies in {path}"));
+            self.report(
+                &template.id,
+                format!("a template of this id and category lies in {path}"),
+            );
         }
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if template.name().is_empty() || !template.name().chars().all(plain) {
-            self.report(&template.id, "an id has lower-case letters, digits and hyphens");
+            self.report(
+                &template.id,
+                "an id has lower-case letters, digits and hyphens",
+            );
         }
         let name = template.keyword.get_ref();
         match keywords.get(name) {
             None => {
-                let hint = keywords.suggest(name).map(|k| format!("; did you mean `{k}`?"));
+                let hint = keywords
+                    .suggest(name)
+                    .map(|k| format!("; did you mean `{k}`?"));
                 let hint = hint.unwrap_or_else(|| "; add it to keywords.toml".into());
                 self.report(&template.keyword, format!("unknown keyword `{name}`{hint}"));
             }
             Some(keyword) if keyword.category != template.category => {
                 let right = folder(keyword.category);
-                self.report(&template.keyword, format!("keyword `{name}` is of category {right}"));
+                self.report(
+                    &template.keyword,
+                    format!("keyword `{name}` is of category {right}"),
+                );
             }
             Some(_) => {}
         }
@@ -101,7 +116,10 @@ impl Inspection<'_> {
             if input.kinds.is_empty() {
                 self.whole(format!("input {i}: `kinds` names no file type"));
             }
-            if input.same_columns_as.is_some_and(|other| other != 0 || i != 1) {
+            if input
+                .same_columns_as
+                .is_some_and(|other| other != 0 || i != 1)
+            {
                 self.whole("`same_columns_as = 0` belongs to the second input");
             }
             let Some(split) = &input.split else { continue };
@@ -109,7 +127,10 @@ impl Inspection<'_> {
                 self.whole("`split.fraction` lies between 0 and 1");
             }
             if !template.slots.contains_key(&split.target) {
-                self.whole(format!("`split.target`: no slot is named `{}`", split.target));
+                self.whole(format!(
+                    "`split.target`: no slot is named `{}`",
+                    split.target
+                ));
             }
         }
     }
@@ -125,7 +146,11 @@ impl Inspection<'_> {
     /// Every name bound by slots, files and language.
     fn bound(&self) -> Names {
         let slots = self.template.slots.keys().cloned();
-        let shared = self.template.inputs.iter().any(|i| i.same_columns_as.is_some());
+        let shared = self
+            .template
+            .inputs
+            .iter()
+            .any(|i| i.same_columns_as.is_some());
         let common = shared.then(|| "common".to_owned());
         let files = !self.template.inputs.is_empty();
         let files = files.then(|| "file".to_owned());
@@ -141,15 +166,21 @@ impl Inspection<'_> {
             Err(error) => {
                 let line = error.line().unwrap_or(1);
                 let message = format!("{what}: {error}");
-                self.problems.push(self.source.within(&text.span(), line, message));
+                self.problems
+                    .push(self.source.within(&text.span(), line, message));
                 return;
             }
         };
-        let mut unknown: Vec<_> = used.difference(&known.iter().cloned().collect()).cloned().collect();
+        let mut unknown: Vec<_> = used
+            .difference(&known.iter().cloned().collect())
+            .cloned()
+            .collect();
         unknown.sort();
         for name in unknown {
             let hint = closest(&name, known.iter().map(String::as_str));
-            let hint = hint.map(|h| format!("; did you mean `{h}`?")).unwrap_or_default();
+            let hint = hint
+                .map(|h| format!("; did you mean `{h}`?"))
+                .unwrap_or_default();
             self.report(
                 text,
                 format!("{what} uses `{name}`, which is no slot and was not read by an earlier turn{hint}"),
@@ -163,13 +194,16 @@ impl Inspection<'_> {
             let phrasings = self.template.query.get(language);
             if phrasings.len() < LEAST_PHRASINGS {
                 let name = format!("{language:?}").to_lowercase();
-                self.whole(format!("query.{name} has fewer than {LEAST_PHRASINGS} phrasings"));
+                self.whole(format!(
+                    "query.{name} has fewer than {LEAST_PHRASINGS} phrasings"
+                ));
             }
             for phrasing in phrasings {
                 self.text(phrasing, &known, "the query");
                 for output in &self.template.outputs {
                     if !phrasing.get_ref().contains(output.get_ref().as_str()) {
-                        let message = format!("the query does not spell out `{}`", output.get_ref());
+                        let message =
+                            format!("the query does not spell out `{}`", output.get_ref());
                         self.report(phrasing, message);
                     }
                 }
@@ -199,7 +233,10 @@ impl Inspection<'_> {
                 known.insert(name.clone());
             }
             if turn.mistake && i + 1 == template.turns.len() {
-                self.report(&turn.cell, "a mistake is followed by the turn that repairs it");
+                self.report(
+                    &turn.cell,
+                    "a mistake is followed by the turn that repairs it",
+                );
             }
         }
     }
@@ -208,23 +245,30 @@ impl Inspection<'_> {
         match Regex::new(regex.get_ref()) {
             Err(error) => self.report(regex, format!("the regex of `{name}`: {error}")),
             Ok(compiled) if compiled.captures_len() != 2 => {
-                let message = format!("the regex of `{name}` needs exactly one group; write others as (?:…)");
+                let message =
+                    format!("the regex of `{name}` needs exactly one group; write others as (?:…)");
                 self.report(regex, message);
             }
             Ok(_) => {}
         }
         if self.bound().contains(name) {
-            self.report(regex, format!("`{name}` is a slot or a variable of the format already"));
+            self.report(
+                regex,
+                format!("`{name}` is a slot or a variable of the format already"),
+            );
         }
     }
 
     fn answers(&mut self) {
         let template = self.template;
         let bound = self.bound();
-        let with = |names: Vec<&String>| -> Names {
-            bound.iter().chain(names).cloned().collect()
-        };
-        let by_turns = with(template.reads_before(template.turns.len()).map(|r| r.0).collect());
+        let with = |names: Vec<&String>| -> Names { bound.iter().chain(names).cloned().collect() };
+        let by_turns = with(
+            template
+                .reads_before(template.turns.len())
+                .map(|r| r.0)
+                .collect(),
+        );
         let by_alternative = with(template.alternative.read.keys().collect());
         self.text(&template.alternative.cell, &bound, "the alternative");
         for (name, regex) in &template.alternative.read {
@@ -266,7 +310,10 @@ impl Inspection<'_> {
         let mut problems = Vec::new();
         let text = |key: &str| check.get(key).and_then(|v| v.as_str());
         if let Some(path) = text("path")
-            && !template.outputs.iter().any(|output| output.get_ref() == path)
+            && !template
+                .outputs
+                .iter()
+                .any(|output| output.get_ref() == path)
         {
             problems.push(format!("`{path}` is not among `outputs`"));
         }
@@ -281,7 +328,9 @@ impl Inspection<'_> {
             let queries = template.query.en.iter().chain(&template.query.zh);
             let texts = queries.chain([&template.answer.en, &template.answer.zh]);
             if !texts.clone().all(|text| text.get_ref().contains(marker)) {
-                problems.push(format!("a query or a final does not use the label `{marker}`"));
+                problems.push(format!(
+                    "a query or a final does not use the label `{marker}`"
+                ));
             }
         }
         problems
@@ -290,7 +339,9 @@ impl Inspection<'_> {
     fn mutants(&mut self) {
         let template = self.template;
         if template.mutants.len() < LEAST_MUTANTS {
-            self.whole(format!("a template has at least {LEAST_MUTANTS} mutants of its own"));
+            self.whole(format!(
+                "a template has at least {LEAST_MUTANTS} mutants of its own"
+            ));
         }
         let mut names = BTreeSet::new();
         for mutant in &template.mutants {
@@ -303,10 +354,17 @@ impl Inspection<'_> {
                 }
                 (None, None, None, Some(answer)) => {
                     let mut known = self.bound();
-                    known.extend(template.reads_before(template.turns.len()).map(|r| r.0.clone()));
+                    known.extend(
+                        template
+                            .reads_before(template.turns.len())
+                            .map(|r| r.0.clone()),
+                    );
                     self.text(answer, &known, "the answer");
                 }
-                _ => self.report(&mutant.name, "a mutant has `turn`, `find` and `replace`, or `answer`"),
+                _ => self.report(
+                    &mutant.name,
+                    "a mutant has `turn`, `find` and `replace`, or `answer`",
+                ),
             }
         }
     }
@@ -326,7 +384,8 @@ impl Inspection<'_> {
         let cell = &cell.cell;
         let count = cell.get_ref().matches(find.get_ref().as_str()).count();
         if literal(find) && (literal(cell) || count == 0) && count != 1 {
-            let message = format!("`find` occurs {count} times in the cell of turn {turn}, not once");
+            let message =
+                format!("`find` occurs {count} times in the cell of turn {turn}, not once");
             self.report(find, message);
         }
     }

@@ -115,8 +115,10 @@ impl<'a> Planner<'a> {
     ) -> Result<Self, RunError> {
         known_keywords(library, query)?;
         let wanted = |template: &&Template| {
-            let category = query.categories.is_empty() || query.categories.contains(&template.category);
-            let keyword = query.keywords.is_empty() || query.keywords.contains(template.keyword.get_ref());
+            let category =
+                query.categories.is_empty() || query.categories.contains(&template.category);
+            let keyword =
+                query.keywords.is_empty() || query.keywords.contains(template.keyword.get_ref());
             category && keyword
         };
         let mut states = Vec::new();
@@ -156,11 +158,19 @@ impl<'a> Planner<'a> {
         for state in &self.states {
             *by_category.entry(state.template.category).or_default() += state.taken;
         }
-        let live = self.states.iter().enumerate().filter(|(_, state)| {
-            state.taken < self.cap && !state.combinations.is_empty()
-        });
-        let key = |state: &State<'_>| (by_category.get(&state.template.category).copied(), state.taken);
-        live.min_by_key(|(_, state)| key(state)).map(|(index, _)| index)
+        let live = self
+            .states
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| state.taken < self.cap && !state.combinations.is_empty());
+        let key = |state: &State<'_>| {
+            (
+                by_category.get(&state.template.category).copied(),
+                state.taken,
+            )
+        };
+        live.min_by_key(|(_, state)| key(state))
+            .map(|(index, _)| index)
     }
 
     /// A new task of a template on its least used files; `None` when these are used up for it.
@@ -196,7 +206,9 @@ fn known_keywords(library: &Library, query: &Query) -> Result<(), RunError> {
     for name in &query.keywords {
         if library.keywords().get(name).is_none() {
             let hint = library.keywords().suggest(name);
-            let hint = hint.map(|k| format!("; did you mean `{k}`?")).unwrap_or_default();
+            let hint = hint
+                .map(|k| format!("; did you mean `{k}`?"))
+                .unwrap_or_default();
             let message = format!("recipe, query.keywords: unknown keyword `{name}`{hint}");
             return Err(RunError::BadInput(message));
         }
@@ -241,7 +253,10 @@ fn likeness(planned: &Planned, template: &Template, files: &[SourceFile]) -> Opt
         phrasing: planned.phrasing,
         seed: planned.seed,
     };
-    let query = draft.query().inspect_err(|error| tracing::warn!("{error}")).ok()?;
+    let query = draft
+        .query()
+        .inspect_err(|error| tracing::warn!("{error}"))
+        .ok()?;
     Some([
         Digest::of_json(&("query", query, &ids)),
         Digest::of_json(&("values", &planned.template, &planned.slots, &ids)),

@@ -250,6 +250,10 @@ mod tests {
     fn the_expert_costs_nothing() {
         let estimate = sum(&recipe("{ kind = \"expert\" }"), &[task("q")], |_| false);
         assert_eq!(estimate.micro_usd, Some(Range::default()));
-        assert!(estimate.to_string().contains("US dollars         0.00 to 0.00"));
+        assert!(
+            estimate
+                .to_string()
+                .contains("US dollars         0.00 to 0.00")
+        );
     }
 }

@@ -89,6 +89,9 @@ mod tests {
     fn the_recipes_price_wins() {
         let own = recipe("gpt-4o", ", price = { prompt = 9.0, completion = 9.0 }", "");
         assert_eq!(price(&own.teacher).unwrap().prompt, 9.0);
-        assert_eq!(cap(&recipe("m", "", "usd = 0.0000019").budget).micro_usd, Some(1));
+        assert_eq!(
+            cap(&recipe("m", "", "usd = 0.0000019").budget).micro_usd,
+            Some(1)
+        );
     }
 }

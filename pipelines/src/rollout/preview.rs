@@ -11,7 +11,9 @@ const SHOWN: usize = 1500;
 
 /// Each try: its task, what was said, how it ended.
 pub(super) fn render(stage: &RolloutStage, done: &[Trajectory]) -> String {
-    done.iter().map(|trajectory| one(stage, trajectory)).collect()
+    done.iter()
+        .map(|trajectory| one(stage, trajectory))
+        .collect()
 }
 
 fn one(stage: &RolloutStage, trajectory: &Trajectory) -> String {
@@ -20,10 +22,17 @@ fn one(stage: &RolloutStage, trajectory: &Trajectory) -> String {
         let task = &asked.task;
         let (category, keyword) = (task.category, &task.keyword);
         // Writing to a String cannot fail, here and below.
-        let _ = write!(text, " · task {} · {category:?} · {keyword}", task.id.short());
+        let _ = write!(
+            text,
+            " · task {} · {category:?} · {keyword}",
+            task.id.short()
+        );
     }
     text.push('\n');
-    let spoken = trajectory.messages.iter().filter(|m| m.role != Role::System);
+    let spoken = trajectory
+        .messages
+        .iter()
+        .filter(|m| m.role != Role::System);
     for message in spoken {
         let who = match message.role {
             Role::Assistant => "assistant",

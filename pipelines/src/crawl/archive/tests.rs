@@ -24,7 +24,14 @@ impl Visitor for Collect {
 
 fn collect(kind: ArchiveKind, bytes: &[u8], bounds: Bounds) -> Collect {
     let mut seen = Collect::default();
-    open(kind, "outer", Cursor::new(bytes), bytes.len() as u64, bounds, &mut seen);
+    open(
+        kind,
+        "outer",
+        Cursor::new(bytes),
+        bytes.len() as u64,
+        bounds,
+        &mut seen,
+    );
     seen
 }
 
@@ -67,15 +74,23 @@ const FILE: tar::EntryType = tar::EntryType::Regular;
 #[test]
 fn members_of_every_kind_of_archive_are_seen() {
     let tar = tar_of(&[("a/x.csv", FILE, b"x"), ("a/y.csv", FILE, b"y")]);
-    let expected: Vec<(String, Vec<u8>)> =
-        vec![("a/x.csv".into(), b"x".into()), ("a/y.csv".into(), b"y".into())];
+    let expected: Vec<(String, Vec<u8>)> = vec![
+        ("a/x.csv".into(), b"x".into()),
+        ("a/y.csv".into(), b"y".into()),
+    ];
     let zip = zip_of(&[("a/x.csv", b"x"), ("a/y.csv", b"y")]);
     assert_eq!(collect(ArchiveKind::Tar, &tar, bounds()).files, expected);
-    assert_eq!(collect(ArchiveKind::Gz, &gz_of(&tar), bounds()).files, expected);
+    assert_eq!(
+        collect(ArchiveKind::Gz, &gz_of(&tar), bounds()).files,
+        expected
+    );
     assert_eq!(collect(ArchiveKind::Zip, &zip, bounds()).files, expected);
     let nested = zip_of(&[("in.zip", &zip)]);
-    let paths: Vec<_> =
-        collect(ArchiveKind::Zip, &nested, bounds()).files.into_iter().map(|f| f.0).collect();
+    let paths: Vec<_> = collect(ArchiveKind::Zip, &nested, bounds())
+        .files
+        .into_iter()
+        .map(|f| f.0)
+        .collect();
     assert_eq!(paths, ["in.zip!a/x.csv", "in.zip!a/y.csv"]);
 }
 
@@ -92,7 +107,12 @@ fn escaping_paths_links_and_devices_are_refused_and_the_rest_is_read() {
     let seen = collect(ArchiveKind::Tar, &tar, bounds());
     assert_eq!(seen.files.len(), 1);
     assert_eq!(seen.refused.len(), 5, "{:?}", seen.refused);
-    let zip = zip_of(&[("..\\up.txt", b"x"), ("C:\\up.txt", b"x"), ("a/../../up.txt", b"x"), ("ok.txt", b"x")]);
+    let zip = zip_of(&[
+        ("..\\up.txt", b"x"),
+        ("C:\\up.txt", b"x"),
+        ("a/../../up.txt", b"x"),
+        ("ok.txt", b"x"),
+    ]);
     let seen = collect(ArchiveKind::Zip, &zip, bounds());
     assert_eq!((seen.files.len(), seen.refused.len()), (1, 3));
 }
@@ -103,26 +123,51 @@ fn bombs_are_refused() {
     for (kind, bytes) in [
         (ArchiveKind::Zip, zip_of(&[("zeros.txt", &zeros)])),
         (ArchiveKind::Gz, gz_of(&zeros)),
-        (ArchiveKind::Gz, gz_of(&tar_of(&[("zeros.txt", FILE, &zeros)]))),
+        (
+            ArchiveKind::Gz,
+            gz_of(&tar_of(&[("zeros.txt", FILE, &zeros)])),
+        ),
     ] {
         let seen = collect(kind, &bytes, bounds());
         assert!(seen.files.is_empty());
-        assert!(seen.refused[0].1.contains("200 times"), "{:?}", seen.refused);
+        assert!(
+            seen.refused[0].1.contains("200 times"),
+            "{:?}",
+            seen.refused
+        );
     }
 }
 
 #[test]
 fn size_total_count_and_depth_are_bounded() {
-    let noise: Vec<u8> = (0..100_000u32).flat_map(|i| blake3::hash(&i.to_le_bytes()).as_bytes()[..4].to_vec()).collect();
-    let many: Vec<(String, &[u8])> = (0..20).map(|i| (format!("{i}.txt"), noise.as_slice())).collect();
+    let noise: Vec<u8> = (0..100_000u32)
+        .flat_map(|i| blake3::hash(&i.to_le_bytes()).as_bytes()[..4].to_vec())
+        .collect();
+    let many: Vec<(String, &[u8])> = (0..20)
+        .map(|i| (format!("{i}.txt"), noise.as_slice()))
+        .collect();
     let many: Vec<(&str, &[u8])> = many.iter().map(|(n, b)| (n.as_str(), *b)).collect();
     let zip = zip_of(&many);
     let total = collect(ArchiveKind::Zip, &zip, Bounds::new(1 << 20, 1 << 20));
     assert_eq!(total.files.len(), 2);
     assert!(total.refused[0].1.contains("more than 1 MiB"));
-    let member = collect(ArchiveKind::Zip, &zip, Bounds { member: 1000, ..bounds() });
+    let member = collect(
+        ArchiveKind::Zip,
+        &zip,
+        Bounds {
+            member: 1000,
+            ..bounds()
+        },
+    );
     assert_eq!((member.files.len(), member.refused.len()), (0, 20));
-    let count = collect(ArchiveKind::Zip, &zip, Bounds { count: 5, ..bounds() });
+    let count = collect(
+        ArchiveKind::Zip,
+        &zip,
+        Bounds {
+            count: 5,
+            ..bounds()
+        },
+    );
     assert_eq!((count.files.len(), count.refused.len()), (5, 1));
     let mut nested = zip_of(&[("deep.txt", b"x")]);
     for _ in 0..4 {
@@ -135,7 +180,10 @@ fn size_total_count_and_depth_are_bounded() {
 #[test]
 fn a_huge_long_name_is_refused() {
     let name = vec![b'a'; 1 << 20];
-    let tar = tar_of(&[("././@LongLink", tar::EntryType::GNULongName, &name), ("x.txt", FILE, b"x")]);
+    let tar = tar_of(&[
+        ("././@LongLink", tar::EntryType::GNULongName, &name),
+        ("x.txt", FILE, b"x"),
+    ]);
     let seen = collect(ArchiveKind::Tar, &tar, bounds());
     assert!(seen.files.is_empty() && seen.refused[0].1.contains("64 KiB"));
     let long = "d/".repeat(80) + "x.txt";

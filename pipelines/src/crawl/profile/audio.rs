@@ -24,10 +24,14 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<AudioProfile, Stri
     let mut format = symphonia::default::get_probe()
         .probe(&hint, source, Default::default(), Default::default())
         .map_err(unreadable)?;
-    let track = format.default_track(TrackType::Audio).ok_or("no sound track")?;
+    let track = format
+        .default_track(TrackType::Audio)
+        .ok_or("no sound track")?;
     let track_id = track.id;
     let parameters = track.codec_params.as_ref().and_then(|c| c.audio());
-    let parameters = parameters.ok_or("a sound track of an unknown codec")?.clone();
+    let parameters = parameters
+        .ok_or("a sound track of an unknown codec")?
+        .clone();
     let mut decoder = symphonia::default::get_codecs()
         .make_audio_decoder(&parameters, &Default::default())
         .map_err(unreadable)?;
@@ -53,7 +57,9 @@ fn check_wav_length(bytes: &[u8]) -> Result<(), String> {
         let left = bytes.len() - at - 8;
         // Writers that stream leave the size at its largest value.
         if &header[..4] == b"data" && size > left && size < 0x7fff_0000 {
-            return Err(format!("cut off: {size} bytes of sound are announced, {left} are there"));
+            return Err(format!(
+                "cut off: {size} bytes of sound are announced, {left} are there"
+            ));
         }
         at += 8 + size + (size & 1);
     }
@@ -100,7 +106,10 @@ fn decode(
             Err(error) => return Err(format!("not a readable sound: {error}")),
         }
         decoded.samples += buffer.len() as u64;
-        decoded.squares += buffer.iter().map(|&s| f64::from(s) * f64::from(s)).sum::<f64>();
+        decoded.squares += buffer
+            .iter()
+            .map(|&s| f64::from(s) * f64::from(s))
+            .sum::<f64>();
         if decoded.samples > MAX_SAMPLES {
             return Err("longer than an hour".into());
         }
@@ -127,16 +136,25 @@ mod tests {
 
     #[test]
     fn a_wav_is_measured() {
-        let samples: Vec<i16> = (0..8000).map(|i| if i % 2 == 0 { 16384 } else { -16384 }).collect();
+        let samples: Vec<i16> = (0..8000)
+            .map(|i| if i % 2 == 0 { 16384 } else { -16384 })
+            .collect();
         let found = profile(FileKind::Wav, &wav(&samples, 8000)).unwrap();
-        assert_eq!((found.rate, found.channels, found.codec.as_str()), (8000, 1, "pcm_s16le"));
+        assert_eq!(
+            (found.rate, found.channels, found.codec.as_str()),
+            (8000, 1, "pcm_s16le")
+        );
         assert!((found.duration - 1.0).abs() < 1e-9 && (found.rms - 0.5).abs() < 1e-4);
     }
 
     #[test]
     fn cut_off_and_empty_sounds_are_refused() {
         let whole = wav(&[1; 1000], 8000);
-        assert!(profile(FileKind::Wav, &whole[..600]).unwrap_err().contains("cut off"));
+        assert!(
+            profile(FileKind::Wav, &whole[..600])
+                .unwrap_err()
+                .contains("cut off")
+        );
         assert!(profile(FileKind::Wav, &wav(&[], 8000)).is_err());
         assert!(profile(FileKind::Mp3, b"ID3\x03\0\0\0\0\0\0").is_err());
     }

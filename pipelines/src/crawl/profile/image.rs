@@ -25,7 +25,14 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<ImageProfile, Stri
     });
     let first = pixels.get(..4).unwrap_or_default();
     let uniform = pixels.chunks_exact(4).all(|pixel| pixel == first);
-    Ok(ImageProfile { width, height, mode, frames, symmetric, uniform })
+    Ok(ImageProfile {
+        width,
+        height,
+        mode,
+        frames,
+        symmetric,
+        uniform,
+    })
 }
 
 fn decode(kind: FileKind, bytes: &[u8]) -> Result<DynamicImage, String> {
@@ -66,7 +73,12 @@ fn mode(kind: FileKind, bytes: &[u8]) -> Option<String> {
 }
 
 fn fallback_mode(picture: &DynamicImage) -> String {
-    if picture.color().has_alpha() { "RGBA" } else { "RGB" }.to_owned()
+    if picture.color().has_alpha() {
+        "RGBA"
+    } else {
+        "RGB"
+    }
+    .to_owned()
 }
 
 fn png_mode(depth: u8, colour: u8) -> Option<&'static str> {
@@ -93,7 +105,10 @@ fn jpeg_mode(bytes: &[u8]) -> Option<&'static str> {
             (0xff, 0xd0..=0xd8 | 0x01) => at += 2,
             (0xff, 0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf) => break,
             (0xff, _) => {
-                at += 2 + usize::from(u16::from_be_bytes([*bytes.get(at + 2)?, *bytes.get(at + 3)?]));
+                at += 2 + usize::from(u16::from_be_bytes([
+                    *bytes.get(at + 2)?,
+                    *bytes.get(at + 3)?,
+                ]));
             }
             _ => return None,
         }
@@ -114,7 +129,10 @@ fn gif_mode(bytes: &[u8]) -> Option<&'static str> {
     }
     let colours = 2usize << (flags & 7);
     let palette = bytes.get(13..13 + colours * 3)?;
-    let ramp = palette.chunks_exact(3).enumerate().all(|(i, c)| c.iter().all(|&v| usize::from(v) == i));
+    let ramp = palette
+        .chunks_exact(3)
+        .enumerate()
+        .all(|(i, c)| c.iter().all(|&v| usize::from(v) == i));
     Some(if ramp { "L" } else { "P" })
 }
 
@@ -151,7 +169,10 @@ fn frames(kind: FileKind, bytes: &[u8], pixels: u64) -> Result<u32, String> {
 fn gif_frames(bytes: &[u8], pixels: u64) -> Result<u32, String> {
     let unreadable = |e: ::image::ImageError| format!("not a readable picture: {e}");
     let mut count = 0u32;
-    for frame in GifDecoder::new(Cursor::new(bytes)).map_err(unreadable)?.into_frames() {
+    for frame in GifDecoder::new(Cursor::new(bytes))
+        .map_err(unreadable)?
+        .into_frames()
+    {
         frame.map_err(unreadable)?;
         count += 1;
         if count > MAX_FRAMES || u64::from(count) * pixels > 4 * MAX_PIXELS {
@@ -168,7 +189,9 @@ fn chunk_value(bytes: &[u8], name: &[u8; 4]) -> Option<u32> {
         let length = u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize;
         match bytes.get(at + 4..at + 8)? {
             chunk if chunk == name => {
-                return Some(u32::from_be_bytes(bytes.get(at + 8..at + 12)?.try_into().ok()?));
+                return Some(u32::from_be_bytes(
+                    bytes.get(at + 8..at + 12)?.try_into().ok()?,
+                ));
             }
             b"IDAT" | b"IEND" => return None,
             _ => at = at.checked_add(length.checked_add(12)?)?,
@@ -212,14 +235,26 @@ mod tests {
         ] {
             assert_eq!(profile(kind, &encoded(rgb(), format)).unwrap().mode, "RGB");
         }
-        assert_eq!(profile(FileKind::Gif, &encoded(rgb(), ImageFormat::Gif)).unwrap().mode, "P");
+        assert_eq!(
+            profile(FileKind::Gif, &encoded(rgb(), ImageFormat::Gif))
+                .unwrap()
+                .mode,
+            "P"
+        );
         let grey = DynamicImage::ImageLuma8(GrayImage::new(8, 8));
-        assert_eq!(profile(FileKind::Jpeg, &encoded(grey, ImageFormat::Jpeg)).unwrap().mode, "L");
+        assert_eq!(
+            profile(FileKind::Jpeg, &encoded(grey, ImageFormat::Jpeg))
+                .unwrap()
+                .mode,
+            "L"
+        );
     }
 
     #[test]
     fn truncated_and_huge_pictures_are_refused() {
-        let noise = RgbImage::from_fn(64, 64, |x, y| ::image::Rgb([(x * y) as u8, x as u8, y as u8]));
+        let noise = RgbImage::from_fn(64, 64, |x, y| {
+            ::image::Rgb([(x * y) as u8, x as u8, y as u8])
+        });
         let png = encoded(noise, ImageFormat::Png);
         assert!(profile(FileKind::Png, &png[..png.len() / 2]).is_err());
         let mut huge = png;

@@ -24,7 +24,9 @@ const STACK: usize = 64 << 20;
 pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
     use FileKind::*;
     let profiled = catch_unwind(AssertUnwindSafe(|| match kind {
-        Csv | Tsv | Xlsx | Jsonl | Parquet | Sqlite => table::profile(kind, bytes).map(Profile::Table),
+        Csv | Tsv | Xlsx | Jsonl | Parquet | Sqlite => {
+            table::profile(kind, bytes).map(Profile::Table)
+        }
         Json => json(bytes),
         Txt | Md | Html | Pdf | Docx | Ipynb | Svg => {
             document::profile(kind, bytes).map(Profile::Document)
@@ -35,7 +37,9 @@ pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
     match profiled {
         Ok(Ok(profile)) => profile,
         Ok(Err(reason)) => Profile::Broken { reason },
-        Err(_) => Profile::Broken { reason: "its parser gave up on it".into() },
+        Err(_) => Profile::Broken {
+            reason: "its parser gave up on it".into(),
+        },
     }
 }
 
@@ -55,16 +59,24 @@ pub async fn profile_bounded(kind: FileKind, bytes: Arc<Vec<u8>>) -> Profile {
         // Nobody listens any more once the time is over.
         let _ = sender.send(profile(kind, &bytes));
     };
-    let thread = std::thread::Builder::new().name("profile".into()).stack_size(STACK);
+    let thread = std::thread::Builder::new()
+        .name("profile".into())
+        .stack_size(STACK);
     if let Err(error) = thread.spawn(work) {
-        return Profile::Broken { reason: format!("no thread to profile it: {error}") };
+        return Profile::Broken {
+            reason: format!("no thread to profile it: {error}"),
+        };
     }
     match tokio::time::timeout(TIME_LIMIT, receiver).await {
         Ok(Ok(profile)) => profile,
-        Ok(Err(_)) => Profile::Broken { reason: "its parser gave up on it".into() },
+        Ok(Err(_)) => Profile::Broken {
+            reason: "its parser gave up on it".into(),
+        },
         Err(_) => {
             let seconds = TIME_LIMIT.as_secs();
-            Profile::Broken { reason: format!("took longer than {seconds} s to read") }
+            Profile::Broken {
+                reason: format!("took longer than {seconds} s to read"),
+            }
         }
     }
 }

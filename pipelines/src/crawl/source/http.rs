@@ -92,7 +92,12 @@ pub(super) async fn get(url: &str, limits: Limits) -> Result<Got, Trouble> {
     check_status(&shown, &response)?;
     let name = file_name(&parsed, response.headers());
     let (file, sha256) = save(response, limits, &shown).await?;
-    Ok(Got { file, sha256, origin: shown, name })
+    Ok(Got {
+        file,
+        sha256,
+        origin: shown,
+        name,
+    })
 }
 
 fn client() -> reqwest::Result<Client> {
@@ -111,13 +116,19 @@ fn check_status(shown: &str, response: &Response) -> Result<(), Trouble> {
         return Ok(());
     }
     let again = status.is_server_error()
-        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        || matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+        );
     if !again {
         return Err(Trouble::Refused(format!("the server answered {status}")));
     }
     let detail = format!("{shown}: the server answered {status}");
     let mut failure = Failure::new(FailureKind::Internal, detail).retryable();
-    let seconds = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+    let seconds = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|v| v.to_str().ok()?.parse().ok());
     failure.retry_after = seconds.map(|s: u64| Duration::from_secs(s.min(60)));
     Err(Trouble::Failed(failure))
 }
@@ -140,7 +151,11 @@ async fn save(response: Response, limits: Limits, shown: &str) -> Result<(File, 
             head.extend_from_slice(&chunk[..chunk.len().min(HEAD - head.len())]);
         }
         size += chunk.len() as u64;
-        let limit = if archive_head(&head).is_some() { limits.total } else { limits.file };
+        let limit = if archive_head(&head).is_some() {
+            limits.total
+        } else {
+            limits.file
+        };
         if size > limit {
             return Err(Trouble::Refused(format!("larger than {} MiB", limit >> 20)));
         }
@@ -149,17 +164,35 @@ async fn save(response: Response, limits: Limits, shown: &str) -> Result<(File, 
     }
     file.seek(SeekFrom::Start(0)).map_err(internal)?;
     let digest = hasher.finalize();
-    Ok((file, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok((
+        file,
+        digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+    ))
 }
 
 /// By `Content-Disposition`, else by the URL; with an extension by `Content-Type` where it has none.
 fn file_name(url: &Url, headers: &HeaderMap) -> String {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header = |name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
     let disposed = disposition_name(header(CONTENT_DISPOSITION));
     let last = || url.path_segments()?.next_back().map(percent_decode);
-    let name = disposed.or_else(last).filter(|name| !name.is_empty()).unwrap_or("file".into());
-    let known = name.rsplit_once('.').is_some_and(|(_, e)| extension_kind(e).is_some());
-    let extension = match header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim() {
+    let name = disposed
+        .or_else(last)
+        .filter(|name| !name.is_empty())
+        .unwrap_or("file".into());
+    let known = name
+        .rsplit_once('.')
+        .is_some_and(|(_, e)| extension_kind(e).is_some());
+    let extension = match header(CONTENT_TYPE)
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+    {
         "text/csv" => "csv",
         "text/tab-separated-values" => "tsv",
         "application/json" => "json",
@@ -169,7 +202,11 @@ fn file_name(url: &Url, headers: &HeaderMap) -> String {
         "image/svg+xml" => "svg",
         _ => return name,
     };
-    if known { name } else { format!("{name}.{extension}") }
+    if known {
+        name
+    } else {
+        format!("{name}.{extension}")
+    }
 }
 
 fn disposition_name(header: &str) -> Option<String> {
@@ -189,8 +226,13 @@ fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|h| std::str::from_utf8(h).ok());
-        match hex.filter(|_| bytes[at] == b'%').and_then(|h| u8::from_str_radix(h, 16).ok()) {
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .and_then(|h| std::str::from_utf8(h).ok());
+        match hex
+            .filter(|_| bytes[at] == b'%')
+            .and_then(|h| u8::from_str_radix(h, 16).ok())
+        {
             Some(byte) => (out.push(byte), at += 3).1,
             None => (out.push(bytes[at]), at += 1).1,
         }
@@ -200,7 +242,9 @@ fn percent_decode(text: &str) -> String {
 
 /// A URL without what may be a secret: user, password, query, fragment.
 fn display_url(url: &str) -> String {
-    let Ok(mut url) = Url::parse(url) else { return printable(url) };
+    let Ok(mut url) = Url::parse(url) else {
+        return printable(url);
+    };
     // Both fail only for URLs that have no host, which have no user either.
     let _ = url.set_username("");
     let _ = url.set_password(None);
@@ -211,7 +255,11 @@ fn display_url(url: &str) -> String {
 
 /// An error with its causes: reqwest's own text leaves out what matters. Never the URL.
 fn chain(error: &reqwest::Error) -> String {
-    let mut text = if error.is_timeout() { "timed out".to_owned() } else { "failed".to_owned() };
+    let mut text = if error.is_timeout() {
+        "timed out".to_owned()
+    } else {
+        "failed".to_owned()
+    };
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         text.push_str(": ");
@@ -228,17 +276,29 @@ mod tests {
     #[test]
     fn names_come_from_headers_then_from_the_url() {
         let name = |url: &str, headers: &[(reqwest::header::HeaderName, &str)]| {
-            let headers = headers.iter().map(|(n, v)| (n.clone(), v.parse().unwrap())).collect();
+            let headers = headers
+                .iter()
+                .map(|(n, v)| (n.clone(), v.parse().unwrap()))
+                .collect();
             file_name(&Url::parse(url).unwrap(), &headers)
         };
         assert_eq!(name("http://h/a/x%20y.csv?k=1", &[]), "x y.csv");
-        assert_eq!(name("http://h/", &[(CONTENT_TYPE, "text/csv; charset=utf-8")]), "file.csv");
-        let header = (CONTENT_DISPOSITION, "attachment; filename=\"r.json\"; filename*=UTF-8''%E6%95%B0.json");
+        assert_eq!(
+            name("http://h/", &[(CONTENT_TYPE, "text/csv; charset=utf-8")]),
+            "file.csv"
+        );
+        let header = (
+            CONTENT_DISPOSITION,
+            "attachment; filename=\"r.json\"; filename*=UTF-8''%E6%95%B0.json",
+        );
         assert_eq!(name("http://h/dl", &[header]), "数.json");
     }
 
     #[test]
     fn secrets_are_not_shown() {
-        assert_eq!(display_url("https://u:p@h/x.csv?token=1#f"), "https://h/x.csv");
+        assert_eq!(
+            display_url("https://u:p@h/x.csv?token=1#f"),
+            "https://h/x.csv"
+        );
     }
 }

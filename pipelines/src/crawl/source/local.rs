@@ -20,7 +20,11 @@ pub(super) struct Local {
 
 impl Local {
     pub(super) fn new(root: PathBuf, ignore: Vec<String>, licence: Option<String>) -> Self {
-        Self { root, ignore, licence }
+        Self {
+            root,
+            ignore,
+            licence,
+        }
     }
 }
 
@@ -31,7 +35,8 @@ impl Source for Local {
     }
 
     async fn collect(&self, _: &str, outlet: Outlet) -> Result<(), Failure> {
-        let (root, ignore, licence) = (self.root.clone(), self.ignore.clone(), self.licence.clone());
+        let (root, ignore, licence) =
+            (self.root.clone(), self.ignore.clone(), self.licence.clone());
         blocking(move || {
             if let Some(licence) = licence {
                 outlet.licence(licence);
@@ -44,11 +49,16 @@ impl Source for Local {
 
 fn walk(root: &Path, ignore: &[String], outlet: &Outlet) -> Result<(), Failure> {
     let wrong = |pattern: &str, e: ignore::Error| {
-        Failure::new(FailureKind::Item, format!("crawl: the ignore pattern `{pattern}`: {e}"))
+        Failure::new(
+            FailureKind::Item,
+            format!("crawl: the ignore pattern `{pattern}`: {e}"),
+        )
     };
     let mut overrides = OverrideBuilder::new(root);
     for pattern in ignore {
-        overrides.add(&format!("!{pattern}")).map_err(|e| wrong(pattern, e))?;
+        overrides
+            .add(&format!("!{pattern}"))
+            .map_err(|e| wrong(pattern, e))?;
     }
     let overrides = overrides.build().map_err(|e| wrong("", e))?;
     let walk = WalkBuilder::new(root)

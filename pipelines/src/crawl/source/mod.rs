@@ -31,9 +31,15 @@ pub trait Source: Send + Sync {
 /// The source that a recipe names.
 pub fn open(choice: &SourceChoice, context: &RunContext) -> Box<dyn Source> {
     match choice {
-        SourceChoice::Local { path, ignore, licence } => {
-            Box::new(local::Local::new(context.resolve(path), ignore.clone(), licence.clone()))
-        }
+        SourceChoice::Local {
+            path,
+            ignore,
+            licence,
+        } => Box::new(local::Local::new(
+            context.resolve(path),
+            ignore.clone(),
+            licence.clone(),
+        )),
         SourceChoice::Http { urls, licence } => {
             Box::new(http::Http::new(urls.clone(), licence.clone()))
         }
@@ -79,7 +85,10 @@ impl Limits {
     /// As the recipe asks.
     pub fn of(crawl: &Crawl) -> Self {
         let bytes = |mib: u64| mib.saturating_mul(1 << 20);
-        Self { file: bytes(crawl.file_mib), total: bytes(crawl.total_mib) }
+        Self {
+            file: bytes(crawl.file_mib),
+            total: bytes(crawl.total_mib),
+        }
     }
 }
 
@@ -111,7 +120,10 @@ impl Outlet {
     /// Say that something was left out.
     pub fn left_out(&self, origin: &str, reason: impl Into<String>) {
         let origin = printable(origin);
-        self.send(Event::LeftOut { origin, reason: reason.into() });
+        self.send(Event::LeftOut {
+            origin,
+            reason: reason.into(),
+        });
     }
 
     /// Say which licence everything in this item has.
@@ -121,7 +133,13 @@ impl Outlet {
 
     /// Put a file in, or the members of an archive that `wants` accepts. `origin` is the file's;
     /// members have `origin#path`.
-    pub fn offer(&self, origin: &str, path: &str, file: std::fs::File, wants: &dyn Fn(&str) -> bool) {
+    pub fn offer(
+        &self,
+        origin: &str,
+        path: &str,
+        file: std::fs::File,
+        wants: &dyn Fn(&str) -> bool,
+    ) {
         if let Err(error) = self.try_offer(origin, path, file, wants) {
             self.left_out(origin, format!("cannot be read: {error}"));
         }
@@ -140,20 +158,31 @@ impl Outlet {
         file.seek(SeekFrom::Start(0))?;
         let kind = archive_head(&head);
         if size > self.limits.file && kind.is_none() {
-            self.left_out(origin, format!("larger than {} MiB", self.limits.file >> 20));
+            self.left_out(
+                origin,
+                format!("larger than {} MiB", self.limits.file >> 20),
+            );
             return Ok(());
         }
         if let Some(kind) = kind
             && !is_office(path, size, self.limits.file, &mut file)?
         {
-            let mut members = Members { outlet: self, origin, wants };
+            let mut members = Members {
+                outlet: self,
+                origin,
+                wants,
+            };
             let bounds = Bounds::new(self.limits.file, self.limits.total);
             archive::open(kind, path, file, size, bounds, &mut members);
             return Ok(());
         }
         let mut bytes = Vec::new();
         file.take(self.limits.file).read_to_end(&mut bytes)?;
-        self.send(Event::File { origin: printable(origin), path: path.to_owned(), bytes });
+        self.send(Event::File {
+            origin: printable(origin),
+            path: path.to_owned(),
+            bytes,
+        });
         Ok(())
     }
 }
@@ -166,7 +195,10 @@ fn is_office(path: &str, size: u64, limit: u64, file: &mut std::fs::File) -> std
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     file.seek(SeekFrom::Start(0))?;
-    Ok(!matches!(super::sniff::sniff(path, &bytes), super::sniff::Sniffed::Archive(_)))
+    Ok(!matches!(
+        super::sniff::sniff(path, &bytes),
+        super::sniff::Sniffed::Archive(_)
+    ))
 }
 
 struct Members<'a> {
@@ -182,11 +214,16 @@ impl Visitor for Members<'_> {
 
     fn file(&mut self, path: &str, bytes: Vec<u8>) {
         let origin = printable(&format!("{}#{path}", self.origin));
-        self.outlet.send(Event::File { origin, path: path.to_owned(), bytes });
+        self.outlet.send(Event::File {
+            origin,
+            path: path.to_owned(),
+            bytes,
+        });
     }
 
     fn refused(&mut self, path: &str, reason: String) {
-        self.outlet.left_out(&format!("{}#{path}", self.origin), reason);
+        self.outlet
+            .left_out(&format!("{}#{path}", self.origin), reason);
     }
 }
 
@@ -196,19 +233,32 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Failure> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(error) => Err(Failure::new(FailureKind::Internal, format!("collecting: {error}"))),
+        Err(error) => Err(Failure::new(
+            FailureKind::Internal,
+            format!("collecting: {error}"),
+        )),
     }
 }
 
 /// Whether a member looks like a file of a known type or like an archive.
 fn known_extension(path: &str) -> bool {
-    let Some((_, extension)) = path.rsplit_once('.') else { return false };
-    let archive = matches!(extension.to_ascii_lowercase().as_str(), "zip" | "tar" | "gz" | "tgz");
+    let Some((_, extension)) = path.rsplit_once('.') else {
+        return false;
+    };
+    let archive = matches!(
+        extension.to_ascii_lowercase().as_str(),
+        "zip" | "tar" | "gz" | "tgz"
+    );
     archive || super::sniff::extension_kind(extension).is_some()
 }
 
 fn disk(path: &Path) -> impl Fn(std::io::Error) -> Failure {
-    move |error| Failure::new(FailureKind::Internal, format!("{}: {error}", path.display()))
+    move |error| {
+        Failure::new(
+            FailureKind::Internal,
+            format!("{}: {error}", path.display()),
+        )
+    }
 }
 
 #[cfg(test)]

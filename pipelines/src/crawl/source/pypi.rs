@@ -29,7 +29,10 @@ pub(super) struct Pypi {
 
 impl Pypi {
     pub(super) fn new(packages: Vec<PypiPackage>, cache: PathBuf) -> Self {
-        Self { packages, downloads: cache.join("downloads") }
+        Self {
+            packages,
+            downloads: cache.join("downloads"),
+        }
     }
 
     /// The archive, from the cache or from the index.
@@ -39,13 +42,24 @@ impl Pypi {
             return Ok(file);
         }
         let place = resolve(package).await?;
-        let got = match http::get(&place, Limits { file: limits.total, ..limits }).await {
+        let got = match http::get(
+            &place,
+            Limits {
+                file: limits.total,
+                ..limits
+            },
+        )
+        .await
+        {
             Ok(got) => got,
             Err(Trouble::Failed(failure)) => return Err(failure),
             Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
         };
         if !got.sha256.eq_ignore_ascii_case(&package.sha256) {
-            return Err(item_failure(package, format!("the download has SHA-256 {}", got.sha256)));
+            return Err(item_failure(
+                package,
+                format!("the download has SHA-256 {}", got.sha256),
+            ));
         }
         blocking(move || keep(got.file, &path)).await
     }
@@ -58,9 +72,15 @@ impl Source for Pypi {
     }
 
     async fn collect(&self, item: &str, outlet: Outlet) -> Result<(), Failure> {
-        let package = self.packages.iter().find(|package| item_name(package) == item);
+        let package = self
+            .packages
+            .iter()
+            .find(|package| item_name(package) == item);
         let package = package.ok_or_else(|| {
-            Failure::new(FailureKind::Internal, format!("the recipe has no package `{item}`"))
+            Failure::new(
+                FailureKind::Internal,
+                format!("the recipe has no package `{item}`"),
+            )
         })?;
         let file = self.fetch(package, outlet.limits()).await?;
         let package = package.clone();
@@ -78,7 +98,10 @@ fn item_name(package: &PypiPackage) -> String {
 }
 
 fn item_failure(package: &PypiPackage, reason: impl std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Item, format!("{}: {reason}", item_name(package)))
+    Failure::new(
+        FailureKind::Item,
+        format!("{}: {reason}", item_name(package)),
+    )
 }
 
 // --- resolving -----------------------------------------------------------------------------------
@@ -109,17 +132,26 @@ async fn resolve(package: &PypiPackage) -> Result<String, Failure> {
     let text = lock(package, name, version).await?;
     let lock: Lock = toml::from_str(&text)
         .map_err(|e| item_failure(package, format!("uv's answer does not parse: {e}")))?;
-    let mut artefacts = lock.packages.into_iter().flat_map(|locked| match package.archive {
-        PypiArchive::Wheel => locked.wheels,
-        PypiArchive::Sdist => locked.sdist.into_iter().collect(),
-    });
+    let mut artefacts = lock
+        .packages
+        .into_iter()
+        .flat_map(|locked| match package.archive {
+            PypiArchive::Wheel => locked.wheels,
+            PypiArchive::Sdist => locked.sdist.into_iter().collect(),
+        });
     let matching = |artefact: &Artefact| {
         let hash = artefact.hashes.get("sha256");
         hash.is_some_and(|hash| hash.eq_ignore_ascii_case(&package.sha256))
     };
     let found = artefacts.find(matching).and_then(|artefact| artefact.url);
     found.ok_or_else(|| {
-        item_failure(package, format!("the index has no such archive with SHA-256 {}", package.sha256))
+        item_failure(
+            package,
+            format!(
+                "the index has no such archive with SHA-256 {}",
+                package.sha256
+            ),
+        )
     })
 }
 
@@ -146,8 +178,22 @@ async fn lock(package: &PypiPackage, name: &str, version: &str) -> Result<String
     let config = folder.path().join("uv.toml");
     std::fs::write(&config, metadata).map_err(disk(&config))?;
     let mut child = Command::new(std::env::var_os("UV").unwrap_or("uv".into()))
-        .args(["pip", "compile", "-", "--no-deps", "--universal", "--format", "pylock.toml"])
-        .args(["--no-header", "--quiet", "--no-python-downloads", "--color", "never"])
+        .args([
+            "pip",
+            "compile",
+            "-",
+            "--no-deps",
+            "--universal",
+            "--format",
+            "pylock.toml",
+        ])
+        .args([
+            "--no-header",
+            "--quiet",
+            "--no-python-downloads",
+            "--color",
+            "never",
+        ])
         .current_dir(folder.path())
         .env("UV_HTTP_TIMEOUT", "30")
         .stdin(Stdio::piped())
@@ -176,7 +222,11 @@ async fn lock(package: &PypiPackage, name: &str, version: &str) -> Result<String
     let said: String = said.trim().chars().take(400).collect();
     let failure = item_failure(package, format!("uv could not resolve it: {said}"));
     let unsatisfiable = said.contains("No solution found") || said.contains("unsatisfiable");
-    Err(if unsatisfiable { failure } else { failure.retryable() })
+    Err(if unsatisfiable {
+        failure
+    } else {
+        failure.retryable()
+    })
 }
 
 /// Move a checked download into the cache.
@@ -196,7 +246,12 @@ fn open(package: &PypiPackage, file: File, outlet: &Outlet) -> Result<(), Failur
     let purl = format!("pkg:pypi/{}", package.requirement.replacen("==", "@", 1));
     let include = globs(package)?;
     let limits = outlet.limits();
-    let mut members = Members { outlet, purl, include, licence: Mutex::new(None) };
+    let mut members = Members {
+        outlet,
+        purl,
+        include,
+        licence: Mutex::new(None),
+    };
     let size = file.metadata().map_err(disk(Path::new("download")))?.len();
     let kind = archive_kind(&file).map_err(disk(Path::new("download")))?;
     let kind = kind.ok_or_else(|| item_failure(package, "neither zip nor tar.gz"))?;
@@ -223,7 +278,8 @@ fn globs(package: &PypiPackage) -> Result<GlobSet, Failure> {
         let glob = GlobBuilder::new(pattern).literal_separator(true).build();
         set.add(glob.map_err(|e| item_failure(package, format!("include: {e}")))?);
     }
-    set.build().map_err(|e| item_failure(package, format!("include: {e}")))
+    set.build()
+        .map_err(|e| item_failure(package, format!("include: {e}")))
 }
 
 struct Members<'a> {
@@ -270,11 +326,16 @@ impl Visitor for Members<'_> {
             return;
         }
         let origin = super::printable(&format!("{}#{path}", self.purl));
-        self.outlet.send(Event::File { origin, path: path.to_owned(), bytes });
+        self.outlet.send(Event::File {
+            origin,
+            path: path.to_owned(),
+            bytes,
+        });
     }
 
     fn refused(&mut self, path: &str, reason: String) {
-        self.outlet.left_out(&format!("{}#{path}", self.purl), reason);
+        self.outlet
+            .left_out(&format!("{}#{path}", self.purl), reason);
     }
 }
 
@@ -282,13 +343,22 @@ impl Visitor for Members<'_> {
 fn licence(metadata: &str) -> Option<String> {
     let headers = metadata.split("\n\n").next().unwrap_or_default();
     let field = |name: &str| {
-        let values = headers.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        values.map(str::trim).filter(|value| !value.is_empty() && *value != "UNKNOWN")
+        let values = headers
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        values
+            .map(str::trim)
+            .filter(|value| !value.is_empty() && *value != "UNKNOWN")
     };
     let expression = field("License-Expression").next().map(str::to_owned);
-    let classified = field("Classifier").filter_map(|c| c.strip_prefix("License :: ")).next_back();
+    let classified = field("Classifier")
+        .filter_map(|c| c.strip_prefix("License :: "))
+        .next_back();
     let classified = classified.map(|c| spdx(c.rsplit(" :: ").next().unwrap_or(c)).to_owned());
-    let free = field("License").next().filter(|text| text.len() <= 60).map(|t| spdx(t).to_owned());
+    let free = field("License")
+        .next()
+        .filter(|text| text.len() <= 60)
+        .map(|t| spdx(t).to_owned());
     expression.or(free).or(classified)
 }
 
@@ -296,7 +366,9 @@ fn spdx(text: &str) -> &str {
     match text {
         "MIT License" | "The MIT License" | "MIT license" => "MIT",
         "Apache Software License" | "Apache License 2.0" | "Apache 2.0" => "Apache-2.0",
-        "BSD 3-Clause" | "BSD-3-clause" | "New BSD" | "new BSD" | "BSD 3-Clause License" => "BSD-3-Clause",
+        "BSD 3-Clause" | "BSD-3-clause" | "New BSD" | "new BSD" | "BSD 3-Clause License" => {
+            "BSD-3-Clause"
+        }
         "GNU General Public License v2 or later (GPLv2+)" => "GPL-2.0-or-later",
         "Historical Permission Notice and Disclaimer (HPND)" => "HPND",
         "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication" => "CC0-1.0",
@@ -312,7 +384,10 @@ mod tests {
     fn licences_are_read_from_metadata() {
         let metadata = |fields: &str| licence(&format!("Name: x\n{fields}\n\nLicense: not me"));
         assert_eq!(metadata("License-Expression: MIT").as_deref(), Some("MIT"));
-        assert_eq!(metadata("License: new BSD").as_deref(), Some("BSD-3-Clause"));
+        assert_eq!(
+            metadata("License: new BSD").as_deref(),
+            Some("BSD-3-Clause")
+        );
         let classifier = "License: UNKNOWN\nClassifier: License :: OSI Approved :: MIT License";
         assert_eq!(metadata(classifier).as_deref(), Some("MIT"));
         assert_eq!(metadata(""), None);
@@ -327,10 +402,20 @@ mod tests {
                 sha256: String::new(),
                 include: vec![],
             };
-            split_requirement(&package).map(|(n, v)| (n.to_owned(), v.to_owned())).ok()
+            split_requirement(&package)
+                .map(|(n, v)| (n.to_owned(), v.to_owned()))
+                .ok()
         };
         assert_eq!(split("a-b==1.0"), Some(("a-b".into(), "1.0".into())));
-        for bad in ["a", "a>=1", "==1", "a==", "a==1\n-r x", "a==1\" x", "a @ file:///x==1"] {
+        for bad in [
+            "a",
+            "a>=1",
+            "==1",
+            "a==",
+            "a==1\n-r x",
+            "a==1\" x",
+            "a @ file:///x==1",
+        ] {
             assert_eq!(split(bad), None, "{bad}");
         }
     }

@@ -3,7 +3,10 @@ use std::io::Write;
 use super::*;
 
 async fn gather(source: &dyn Source, item: &str) -> (Vec<Event>, Result<(), Failure>) {
-    let (outlet, mut events) = Outlet::new(Limits { file: 1 << 20, total: 4 << 20 });
+    let (outlet, mut events) = Outlet::new(Limits {
+        file: 1 << 20,
+        total: 4 << 20,
+    });
     let mut seen = Vec::new();
     let (result, ()) = tokio::join!(source.collect(item, outlet), async {
         while let Some(event) = events.recv().await {
@@ -38,10 +41,15 @@ async fn a_folder_is_walked_in_order_without_links_hidden_or_ignored_files() {
     write("big.txt", &vec![b'x'; 2 << 20]);
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link.txt")).unwrap();
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    zip.start_file("in/side.csv", zip::write::SimpleFileOptions::default()).unwrap();
+    zip.start_file("in/side.csv", zip::write::SimpleFileOptions::default())
+        .unwrap();
     zip.write_all(b"x\n1\n").unwrap();
     write("c.zip", &zip.finish().unwrap().into_inner());
-    let local = local::Local::new(folder.path().into(), vec!["*.log.txt".into()], Some("CC0-1.0".into()));
+    let local = local::Local::new(
+        folder.path().into(),
+        vec!["*.log.txt".into()],
+        Some("CC0-1.0".into()),
+    );
     let (events, result) = gather(&local, "folder").await;
     result.unwrap();
     assert_eq!(

@@ -25,7 +25,11 @@ fn planned(query: &Query, seed: u64) -> Vec<Planned> {
 fn pilots() -> std::path::PathBuf {
     let folder = std::env::temp_dir().join(format!("pybench-pilots-{}", std::process::id()));
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("library/templates");
-    for name in ["chart/csv-group-mean", "image_audio/image-rotate", "math/math-derivative"] {
+    for name in [
+        "chart/csv-group-mean",
+        "image_audio/image-rotate",
+        "math/math-derivative",
+    ] {
         let to = folder.join("templates").join(format!("{name}.toml"));
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         let text = std::fs::read(root.join(format!("{name}.toml"))).unwrap();
@@ -45,7 +49,10 @@ fn exactly_as_many_as_asked_for_and_balanced() {
     let plan = planned(&recipe(30, 0.4), 3);
     assert_eq!(plan.len(), 30);
     let templates = counts(plan.iter().map(|p| p.template.clone()));
-    assert_eq!(templates.values().copied().collect::<Vec<_>>(), [10, 10, 10]);
+    assert_eq!(
+        templates.values().copied().collect::<Vec<_>>(),
+        [10, 10, 10]
+    );
     let languages = counts(plan.iter().map(|p| p.language));
     assert_eq!(languages[&Language::En], 18);
     let used = counts(plan.iter().flat_map(|p| p.files.clone()));

@@ -10,11 +10,21 @@ use crate::crawl::text::Decoded;
 /// The visible text, headings and tables of a page.
 pub(super) fn html(decoded: &Decoded<'_>) -> Found {
     let page = Html::parse_document(&decoded.text);
-    let mut found = Found { encoding: Some(decoded.encoding.to_owned()), ..Found::default() };
+    let mut found = Found {
+        encoding: Some(decoded.encoding.to_owned()),
+        ..Found::default()
+    };
     for node in page.tree.nodes() {
-        let Node::Text(text) = node.value() else { continue };
-        let parent = node.parent().and_then(|p| p.value().as_element().map(|e| e.name()));
-        if !matches!(parent, Some("script" | "style" | "noscript" | "template" | "head")) {
+        let Node::Text(text) = node.value() else {
+            continue;
+        };
+        let parent = node
+            .parent()
+            .and_then(|p| p.value().as_element().map(|e| e.name()));
+        if !matches!(
+            parent,
+            Some("script" | "style" | "noscript" | "template" | "head")
+        ) {
             found.text.push_str(text);
         }
     }
@@ -31,11 +41,17 @@ pub(super) fn html(decoded: &Decoded<'_>) -> Found {
 
 /// Checks that an svg is well-formed; its text elements are its text, its title a heading.
 pub(super) fn svg(decoded: &Decoded<'_>) -> Result<Found, String> {
-    let mut found = Found { encoding: Some(decoded.encoding.to_owned()), ..Found::default() };
+    let mut found = Found {
+        encoding: Some(decoded.encoding.to_owned()),
+        ..Found::default()
+    };
     let mut reader = Reader::from_str(&decoded.text);
     let (mut open, mut root) = (Vec::new(), false);
     loop {
-        match reader.read_event().map_err(|e| format!("not well-formed XML: {e}"))? {
+        match reader
+            .read_event()
+            .map_err(|e| format!("not well-formed XML: {e}"))?
+        {
             Event::Start(tag) => {
                 let name = tag.local_name().as_ref().to_owned();
                 root |= open.is_empty() && name == "svg";

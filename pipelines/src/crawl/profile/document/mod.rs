@@ -39,7 +39,8 @@ impl Found {
     fn heading(&mut self, text: &str) {
         let words: Vec<_> = text.split_whitespace().collect();
         if !words.is_empty() && self.headings.len() < HEADINGS {
-            self.headings.push(words.join(" ").chars().take(HEADING).collect());
+            self.headings
+                .push(words.join(" ").chars().take(HEADING).collect());
         }
     }
 }
@@ -95,10 +96,12 @@ fn notebook(bytes: &[u8]) -> Result<Found, String> {
     if bytes.len() > MAX_JSON {
         return Err(format!("larger than {} MiB", MAX_JSON >> 20));
     }
-    let book: Value =
-        serde_json::from_slice(bytes).map_err(|e| format!("not a notebook: {e}"))?;
+    let book: Value = serde_json::from_slice(bytes).map_err(|e| format!("not a notebook: {e}"))?;
     let cells = book["cells"].as_array().ok_or("a notebook without cells")?;
-    let mut found = Found { pages: Some(cells.len() as u64), ..Found::default() };
+    let mut found = Found {
+        pages: Some(cells.len() as u64),
+        ..Found::default()
+    };
     for cell in cells {
         let source = match &cell["source"] {
             Value::String(text) => text.clone(),
@@ -106,7 +109,11 @@ fn notebook(bytes: &[u8]) -> Result<Found, String> {
             _ => continue,
         };
         if cell["cell_type"] == "markdown" {
-            let headings = markdown(Found { text: source.clone(), ..Found::default() }).headings;
+            let headings = markdown(Found {
+                text: source.clone(),
+                ..Found::default()
+            })
+            .headings;
             headings.iter().for_each(|heading| found.heading(heading));
         }
         found.text.push_str(&source);

@@ -16,7 +16,9 @@ pub(in crate::crawl::profile) fn check_package(bytes: &[u8], limit: u64) -> Resu
     let mut archive = open(bytes)?;
     let mut left = limit;
     for index in 0..archive.len() {
-        let part = archive.by_index(index).map_err(|e| format!("part {index}: {e}"))?;
+        let part = archive
+            .by_index(index)
+            .map_err(|e| format!("part {index}: {e}"))?;
         let read = io::copy(&mut part.take(left + 1), &mut io::sink())
             .map_err(|e| format!("part {index}: {e}"))?;
         if read > left {
@@ -40,9 +42,13 @@ fn open(bytes: &[u8]) -> Result<ZipArchive<Cursor<&[u8]>>, String> {
 pub(super) fn docx(bytes: &[u8]) -> Result<Found, String> {
     check_package(bytes, MAX_UNPACKED)?;
     let mut archive = open(bytes)?;
-    let part = archive.by_name("word/document.xml").map_err(|_| "no word/document.xml")?;
+    let part = archive
+        .by_name("word/document.xml")
+        .map_err(|_| "no word/document.xml")?;
     let mut xml = Vec::new();
-    part.take(MAX_UNPACKED).read_to_end(&mut xml).map_err(|e| format!("its text: {e}"))?;
+    part.take(MAX_UNPACKED)
+        .read_to_end(&mut xml)
+        .map_err(|e| format!("its text: {e}"))?;
     let mut found = Found::default();
     let mut reader = Reader::from_reader(xml.as_slice());
     let mut paragraph = Paragraph::default();
@@ -98,7 +104,10 @@ impl Paragraph {
             "tbl" => found.tables += 1,
             "tab" | "br" => self.text.push(' '),
             "pStyle" => {
-                let values = tag.attributes().flatten().filter(|a| a.key.local_name().as_ref() == "val");
+                let values = tag
+                    .attributes()
+                    .flatten()
+                    .filter(|a| a.key.local_name().as_ref() == "val");
                 let styles = values.map(|a| a.value.to_ascii_lowercase());
                 for style in styles {
                     self.heading |= style.starts_with("heading") || style == "title";

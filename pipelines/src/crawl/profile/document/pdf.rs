@@ -10,8 +10,10 @@ const MAX_PAGES: usize = 500;
 const MAX_TEXT: usize = 4 << 20;
 
 pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
-    let options =
-        LoadOptions { max_decompressed_size: Some(MAX_STREAM), ..LoadOptions::default() };
+    let options = LoadOptions {
+        max_decompressed_size: Some(MAX_STREAM),
+        ..LoadOptions::default()
+    };
     let document = Document::load_mem_with_options(bytes, options)
         .map_err(|e| format!("not a readable PDF: {e}"))?;
     if document.is_encrypted() || document.was_encrypted() {
@@ -21,7 +23,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
     if pages.is_empty() {
         return Err("no pages".into());
     }
-    let mut found = Found { pages: Some(pages.len() as u64), ..Found::default() };
+    let mut found = Found {
+        pages: Some(pages.len() as u64),
+        ..Found::default()
+    };
     for &page in pages.iter().take(MAX_PAGES) {
         // A page whose text cannot be read (a font without a map) leaves the others' text.
         if let Ok(text) = document.extract_text_with_limit(&[page], MAX_STREAM) {
@@ -41,11 +46,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Found, String> {
 /// Numbered lines such as `1 Introduction` or `2.3 Results`: a guess.
 fn guess_headings(text: &str) -> Vec<String> {
     let heading = |line: &&str| {
-        let Some((number, title)) = line.trim().split_once(' ') else { return false };
+        let Some((number, title)) = line.trim().split_once(' ') else {
+            return false;
+        };
         let number = number.trim_end_matches('.');
         let numbered = !number.is_empty()
             && number.len() < 8
-            && number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+            && number
+                .split('.')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
         let title = title.trim();
         numbered
             && title.starts_with(char::is_uppercase)

@@ -22,7 +22,12 @@ fn html_shows_text_headings_and_tables() {
 #[test]
 fn svg_must_be_well_formed() {
     let svg = |text: &str| profile(FileKind::Svg, text.as_bytes());
-    assert_eq!(svg("<svg><title>T</title><text>hi</text></svg>").unwrap().headings, ["T"]);
+    assert_eq!(
+        svg("<svg><title>T</title><text>hi</text></svg>")
+            .unwrap()
+            .headings,
+        ["T"]
+    );
     for broken in ["<svg><g></svg>", "<svg>", "<a/>"] {
         assert!(svg(broken).is_err(), "{broken}");
     }
@@ -33,12 +38,20 @@ fn notebooks_count_cells() {
     let book = r##"{"nbformat":4,"cells":[{"cell_type":"markdown","source":["# H\n","t"]},
         {"cell_type":"code","source":"x = 1"}]}"##;
     let found = profile(FileKind::Ipynb, book.as_bytes()).unwrap();
-    assert_eq!((found.pages, found.headings), (Some(2), vec!["H".to_owned()]));
+    assert_eq!(
+        (found.pages, found.headings),
+        (Some(2), vec!["H".to_owned()])
+    );
 }
 
 fn docx_of(document: &str) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    writer.start_file("word/document.xml", zip::write::SimpleFileOptions::default()).unwrap();
+    writer
+        .start_file(
+            "word/document.xml",
+            zip::write::SimpleFileOptions::default(),
+        )
+        .unwrap();
     writer.write_all(document.as_bytes()).unwrap();
     writer.finish().unwrap().into_inner()
 }
@@ -49,7 +62,10 @@ fn docx_shows_paragraphs_headings_and_tables() {
         <w:r><w:t>Top &amp; up</w:t></w:r></w:p><w:tbl><w:tr><w:tc><w:p><w:r><w:t>cell</w:t></w:r></w:p>\
         </w:tc></w:tr></w:tbl></w:body></w:document>";
     let found = profile(FileKind::Docx, &docx_of(xml)).unwrap();
-    assert_eq!((found.headings, found.tables), (vec!["Top & up".to_owned()], 1));
+    assert_eq!(
+        (found.headings, found.tables),
+        (vec!["Top & up".to_owned()], 1)
+    );
     assert!(found.excerpt.contains("cell"));
     assert!(profile(FileKind::Docx, &docx_of("<w:document><w:p>")).is_err());
 }
@@ -57,5 +73,9 @@ fn docx_shows_paragraphs_headings_and_tables() {
 #[test]
 fn a_package_that_unpacks_too_far_is_refused() {
     let bytes = docx_of(&" ".repeat(2 << 20));
-    assert!(check_package(&bytes, 1 << 20).unwrap_err().contains("more than 1 MiB"));
+    assert!(
+        check_package(&bytes, 1 << 20)
+            .unwrap_err()
+            .contains("more than 1 MiB")
+    );
 }

@@ -36,7 +36,11 @@ pub(super) fn read(bytes: &[u8], separators: &[char]) -> Result<RawTable, String
 }
 
 fn cell(field: String) -> Cell {
-    if is_missing(&field) { Cell::Null } else { Cell::Text(field.into()) }
+    if is_missing(&field) {
+        Cell::Null
+    } else {
+        Cell::Text(field.into())
+    }
 }
 
 fn header(fields: &[String]) -> Result<RawTable, String> {
@@ -45,7 +49,9 @@ fn header(fields: &[String]) -> Result<RawTable, String> {
     }
     let value = |f: &String| is_missing(f) || f.trim().parse::<f64>().is_ok();
     if let Some(field) = fields.iter().find(|f| !f.is_empty() && value(f)) {
-        return Err(format!("no header: the first line holds the value `{field}`"));
+        return Err(format!(
+            "no header: the first line holds the value `{field}`"
+        ));
     }
     RawTable::new(fields.to_vec())
 }
@@ -61,7 +67,9 @@ fn check_second_header(table: &RawTable) -> Result<(), String> {
     let below = |column: usize| table.cells.iter().skip(column).step_by(width).skip(1);
     let suspicious = |column: usize| {
         let first = table.cells.get(column).is_some_and(|cell| !number(cell));
-        first && below(column).filter(|c| **c != Cell::Null).count() >= 5 && below(column).all(number)
+        first
+            && below(column).filter(|c| **c != Cell::Null).count() >= 5
+            && below(column).all(number)
     };
     match (0..width).find(|&column| suspicious(column)) {
         Some(column) => Err(format!(
@@ -106,7 +114,12 @@ struct Records<'a> {
 
 impl<'a> Records<'a> {
     fn new(text: &'a str, separator: char) -> Self {
-        Self { chars: text.chars().peekable(), separator, line: 1, next_line: 1 }
+        Self {
+            chars: text.chars().peekable(),
+            separator,
+            line: 1,
+            next_line: 1,
+        }
     }
 
     /// The next record that is not blank; `false` at the end. [`Records::line`] is where it began.
@@ -119,7 +132,8 @@ impl<'a> Records<'a> {
             }
             let quoted = self.record(record)?;
             // As pandas: a line of white space only is no record; a quoted empty field is one.
-            let blank = record.len() == 1 && !quoted && record[0].trim_matches([' ', '\t']).is_empty();
+            let blank =
+                record.len() == 1 && !quoted && record[0].trim_matches([' ', '\t']).is_empty();
             if !blank {
                 return Ok(true);
             }
@@ -149,7 +163,10 @@ impl<'a> Records<'a> {
                 c if c == self.separator => {
                     record.push(std::mem::take(&mut field));
                     if record.len() > MAX_COLUMNS {
-                        return Err(format!("line {} has more than {MAX_COLUMNS} fields", self.line));
+                        return Err(format!(
+                            "line {} has more than {MAX_COLUMNS} fields",
+                            self.line
+                        ));
                     }
                     fresh = true;
                     continue;
@@ -167,7 +184,10 @@ impl<'a> Records<'a> {
             fresh = false;
         }
         if in_quotes {
-            return Err(format!("a quote opened in line {} is never closed", self.line));
+            return Err(format!(
+                "a quote opened in line {} is never closed",
+                self.line
+            ));
         }
         record.push(field);
         Ok(quoted)
@@ -210,9 +230,12 @@ mod tests {
 
     #[test]
     fn separators_are_told() {
-        for (text, separator) in
-            [("a;b\n1,5;2,5\n", ';'), ("a\tb\n1\t2\n", '\t'), ("a|b\n1|2\n", '|'), ("a\n1\n", ',')]
-        {
+        for (text, separator) in [
+            ("a;b\n1,5;2,5\n", ';'),
+            ("a\tb\n1\t2\n", '\t'),
+            ("a|b\n1|2\n", '|'),
+            ("a\n1\n", ','),
+        ] {
             let table = read(text.as_bytes(), &[',', ';', '\t', '|']).unwrap();
             assert_eq!(table.delimiter, Some(separator), "{text:?}");
         }

@@ -23,7 +23,10 @@ pub(super) fn describe(mut table: RawTable) -> TableProfile {
         })
         .collect();
     let mut seen = HashSet::with_capacity(rows);
-    let repeated = table.cells.chunks(width).filter(|row| !seen.insert(hash(row)));
+    let repeated = table
+        .cells
+        .chunks(width)
+        .filter(|row| !seen.insert(hash(row)));
     TableProfile {
         rows: rows as u64,
         columns,
@@ -130,7 +133,11 @@ fn parse_int(text: &str) -> Option<Cell> {
 
 fn parse_float(text: &str) -> Option<Cell> {
     let number: f64 = text.trim_matches(' ').parse().ok()?;
-    Some(if number.is_nan() { Cell::Null } else { Cell::Float(number) })
+    Some(if number.is_nan() {
+        Cell::Null
+    } else {
+        Cell::Float(number)
+    })
 }
 
 fn parse_bool(text: &str) -> Option<Cell> {
@@ -147,8 +154,15 @@ pub(super) fn is_iso_date(text: &str) -> bool {
         let time = r"[T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?";
         Regex::new(&format!(r"^(\d{{4}})-(\d\d)-(\d\d)({time})?$")).ok()
     });
-    let Some(found) = FORM.as_ref().and_then(|form| form.captures(text)) else { return false };
-    let part = |n: usize| found.get(n).and_then(|m| m.as_str().parse::<u32>().ok()).unwrap_or(0);
+    let Some(found) = FORM.as_ref().and_then(|form| form.captures(text)) else {
+        return false;
+    };
+    let part = |n: usize| {
+        found
+            .get(n)
+            .and_then(|m| m.as_str().parse::<u32>().ok())
+            .unwrap_or(0)
+    };
     let (year, month, day) = (part(1), part(2), part(3));
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {
@@ -163,7 +177,9 @@ pub(super) fn is_iso_date(text: &str) -> bool {
 fn describe_column(table: &RawTable, index: usize, kind: ColumnKind) -> ColumnProfile {
     let column = || table.cells.iter().skip(index).step_by(table.names.len());
     let values = || column().filter(|cell| **cell != Cell::Null);
-    let distinct: HashSet<u64> = values().map(|cell| hash(std::slice::from_ref(cell))).collect();
+    let distinct: HashSet<u64> = values()
+        .map(|cell| hash(std::slice::from_ref(cell)))
+        .collect();
     let smallest = values().min_by(|a, b| compare(a, b));
     let largest = values().max_by(|a, b| compare(a, b));
     let ordered = kind != ColumnKind::Other;

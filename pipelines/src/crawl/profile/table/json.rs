@@ -13,7 +13,9 @@ use crate::crawl::text;
 pub(in crate::crawl::profile) fn records(bytes: &[u8]) -> Result<Option<TableProfile>, String> {
     let text = json_text(bytes)?;
     let value: Value = serde_json::from_str(&text).map_err(|e| format!("not JSON: {e}"))?;
-    let Value::Array(items) = value else { return Ok(None) };
+    let Value::Array(items) = value else {
+        return Ok(None);
+    };
     let flat = |item: &Value| match item {
         Value::Object(object) => !object.values().any(|v| v.is_array() || v.is_object()),
         _ => false,
@@ -31,7 +33,10 @@ pub(in crate::crawl::profile) fn records(bytes: &[u8]) -> Result<Option<TablePro
 /// One object per line.
 pub(super) fn read_lines(bytes: &[u8]) -> Result<RawTable, String> {
     let text = json_text(bytes)?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
     let objects: Result<Vec<Map<String, Value>>, String> = lines
         .map(|(n, line)| {
             serde_json::from_str(line).map_err(|e| format!("line {}: no JSON object: {e}", n + 1))
@@ -88,6 +93,13 @@ fn cell(value: Value) -> Cell {
             (None, None) => Cell::Other(n.to_string().into()),
         },
         Value::String(text) => Cell::Text(text.into()),
-        nested => Cell::Other(nested.to_string().chars().take(200).collect::<String>().into()),
+        nested => Cell::Other(
+            nested
+                .to_string()
+                .chars()
+                .take(200)
+                .collect::<String>()
+                .into(),
+        ),
     }
 }

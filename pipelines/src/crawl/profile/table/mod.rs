@@ -51,7 +51,10 @@ struct RawTable {
 impl RawTable {
     fn new(names: Vec<String>) -> Result<Self, String> {
         check_names(&names)?;
-        Ok(Self { names, ..Self::default() })
+        Ok(Self {
+            names,
+            ..Self::default()
+        })
     }
 
     fn rows(&self) -> usize {
@@ -86,7 +89,9 @@ fn check_names(names: &[String]) -> Result<(), String> {
             return Err(format!("column {number} has no name"));
         }
         if name.trim() != name || name.len() > 100 || name.contains(char::is_control) {
-            return Err(format!("the name of column {number} is longer than 100 bytes or has stray white space"));
+            return Err(format!(
+                "the name of column {number} is longer than 100 bytes or has stray white space"
+            ));
         }
         if !seen.insert(name) {
             return Err(format!("two columns are named `{name}`"));
@@ -116,8 +121,24 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<TableProfile, Stri
 fn is_missing(text: &str) -> bool {
     matches!(
         text,
-        "" | "#N/A" | "#N/A N/A" | "#NA" | "-1.#IND" | "-1.#QNAN" | "-NaN" | "-nan" | "1.#IND"
-            | "1.#QNAN" | "<NA>" | "N/A" | "NA" | "NULL" | "NaN" | "None" | "n/a" | "nan" | "null"
+        "" | "#N/A"
+            | "#N/A N/A"
+            | "#NA"
+            | "-1.#IND"
+            | "-1.#QNAN"
+            | "-NaN"
+            | "-nan"
+            | "1.#IND"
+            | "1.#QNAN"
+            | "<NA>"
+            | "N/A"
+            | "NA"
+            | "NULL"
+            | "NaN"
+            | "None"
+            | "n/a"
+            | "nan"
+            | "null"
     )
 }
 

@@ -14,8 +14,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
     let mut reader = ParquetReader::new(Cursor::new(bytes));
     let metadata = reader.get_metadata().map_err(unreadable)?.clone();
     let (rows, columns) = (metadata.num_rows, metadata.schema().columns().len());
-    let unpacked: u64 =
-        metadata.row_groups.iter().map(|group| group.total_byte_size() as u64).sum();
+    let unpacked: u64 = metadata
+        .row_groups
+        .iter()
+        .map(|group| group.total_byte_size() as u64)
+        .sum();
     if rows > MAX_ROWS || columns > MAX_COLUMNS || rows.saturating_mul(columns) > MAX_CELLS {
         return Err(format!("{rows} rows and {columns} columns are too many"));
     }
@@ -27,15 +30,21 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
 }
 
 fn table_of(frame: &DataFrame) -> Result<Result<RawTable, String>, polars::error::PolarsError> {
-    let names = frame.get_column_names_owned().iter().map(ToString::to_string).collect();
+    let names = frame
+        .get_column_names_owned()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let mut table = match RawTable::new(names) {
         Ok(table) => table,
         Err(reason) => return Ok(Err(reason)),
     };
     let columns = frame.columns();
     for row in 0..frame.height() {
-        let cells: Result<Vec<Cell>, _> =
-            columns.iter().map(|column| column.get(row).map(cell)).collect();
+        let cells: Result<Vec<Cell>, _> = columns
+            .iter()
+            .map(|column| column.get(row).map(cell))
+            .collect();
         if let Err(reason) = table.push(cells?) {
             return Ok(Err(reason));
         }
@@ -61,6 +70,13 @@ fn cell(value: AnyValue<'_>) -> Cell {
                 None => Cell::Other(value.to_string().into()),
             }
         }
-        other => Cell::Other(other.to_string().chars().take(200).collect::<std::string::String>().into()),
+        other => Cell::Other(
+            other
+                .to_string()
+                .chars()
+                .take(200)
+                .collect::<std::string::String>()
+                .into(),
+        ),
     }
 }

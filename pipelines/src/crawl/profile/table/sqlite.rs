@@ -10,7 +10,8 @@ use super::{Cell, MAX_ROWS, RawTable};
 /// Read the first table; views, virtual tables and generated columns would run code of the file.
 pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
     let mut file = tempfile::NamedTempFile::new().map_err(|e| format!("no temporary file: {e}"))?;
-    file.write_all(bytes).map_err(|e| format!("no temporary file: {e}"))?;
+    file.write_all(bytes)
+        .map_err(|e| format!("no temporary file: {e}"))?;
     read_path(file.path()).map_err(|e| format!("not a readable SQLite database: {e}"))?
 }
 
@@ -26,10 +27,17 @@ fn read_path(path: &std::path::Path) -> rusqlite::Result<Result<RawTable, String
     let mut statement = connection.prepare(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
     )?;
-    let tables: Vec<(String, String)> =
-        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    let Some((first, sql)) = tables.first() else { return Ok(Err("no table".into())) };
-    if sql.to_ascii_uppercase().trim_start().starts_with("CREATE VIRTUAL") {
+    let tables: Vec<(String, String)> = statement
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let Some((first, sql)) = tables.first() else {
+        return Ok(Err("no table".into()));
+    };
+    if sql
+        .to_ascii_uppercase()
+        .trim_start()
+        .starts_with("CREATE VIRTUAL")
+    {
         return Ok(Err("its first table is a virtual one".into()));
     }
     let quoted = format!("\"{}\"", first.replace('"', "\"\""));
@@ -67,8 +75,9 @@ fn fill(
     let width = table.names.len();
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let cells: Vec<Cell> =
-            (0..width).map(|i| row.get_ref(i).map(cell)).collect::<Result<_, _>>()?;
+        let cells: Vec<Cell> = (0..width)
+            .map(|i| row.get_ref(i).map(cell))
+            .collect::<Result<_, _>>()?;
         if let Err(reason) = table.push(cells) {
             return Ok(Err(reason));
         }

@@ -8,7 +8,9 @@ fn csv(text: &str) -> TableProfile {
 
 #[test]
 fn columns_are_typed_counted_and_ordered() {
-    let table = csv("i,f,b,d,t,n\n10,1.0,True,2024-01-31,x,\n9,1.00,False,2023-12-01,NA,NaN\n10,1.0,True,2024-01-31,x,\n");
+    let table = csv(
+        "i,f,b,d,t,n\n10,1.0,True,2024-01-31,x,\n9,1.00,False,2023-12-01,NA,NaN\n10,1.0,True,2024-01-31,x,\n",
+    );
     let kinds: Vec<_> = table.columns.iter().map(|c| c.kind).collect();
     use ColumnKind::*;
     assert_eq!(kinds, [Integer, Float, Boolean, Date, Text, Other]);
@@ -22,7 +24,11 @@ fn columns_are_typed_counted_and_ordered() {
     assert_eq!(of(3), (0, 2, Some("2023-12-01"), Some("2024-01-31")));
     assert_eq!(of(4), (1, 1, Some("x"), Some("x")));
     assert_eq!(of(5), (3, 0, None, None));
-    assert_eq!(table.sample[1][1].as_deref(), Some("1.00"), "samples are as in the file");
+    assert_eq!(
+        table.sample[1][1].as_deref(),
+        Some("1.00"),
+        "samples are as in the file"
+    );
 }
 
 #[test]
@@ -30,14 +36,22 @@ fn dates_must_exist() {
     for good in ["2024-02-29", "2024-01-01T23:59:59.5Z", "2024-01-01 00:00"] {
         assert!(describe::is_iso_date(good), "{good}");
     }
-    for bad in ["2023-02-29", "2024-13-01", "2024-01-01T25:00", "01/02/2024", "2024"] {
+    for bad in [
+        "2023-02-29",
+        "2024-13-01",
+        "2024-01-01T25:00",
+        "01/02/2024",
+        "2024",
+    ] {
         assert!(!describe::is_iso_date(bad), "{bad}");
     }
 }
 
 #[test]
 fn json_of_flat_objects_is_a_table_and_of_other_shapes_is_not() {
-    let table = json_records(br#"[{"a":1,"b":"x"},{"a":2.5,"c":null}]"#).unwrap().unwrap();
+    let table = json_records(br#"[{"a":1,"b":"x"},{"a":2.5,"c":null}]"#)
+        .unwrap()
+        .unwrap();
     let names: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
     assert_eq!(table.columns[0].kind, ColumnKind::Float);
@@ -53,12 +67,22 @@ fn sqlite_runs_nothing_of_the_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let make = |sql: &str| {
         std::fs::write(file.path(), b"").unwrap();
-        rusqlite::Connection::open(file.path()).unwrap().execute_batch(sql).unwrap();
+        rusqlite::Connection::open(file.path())
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap();
         profile(FileKind::Sqlite, &std::fs::read(file.path()).unwrap())
     };
     let good = make("CREATE TABLE \"a \"\"b\" (x INTEGER, y TEXT); INSERT INTO \"a \"\"b\" VALUES (1,'p'),(2,NULL); CREATE TABLE z (q);").unwrap();
-    assert_eq!((good.rows, good.columns[1].nulls, good.tables.len()), (2, 1, 2));
+    assert_eq!(
+        (good.rows, good.columns[1].nulls, good.tables.len()),
+        (2, 1, 2)
+    );
     let bomb = make("CREATE TABLE t (x, y AS (zeroblob(900000000))); INSERT INTO t VALUES (1);");
     assert!(bomb.unwrap_err().contains("generated"));
-    assert!(make("CREATE VIEW v AS SELECT 1;").unwrap_err().contains("no table"));
+    assert!(
+        make("CREATE VIEW v AS SELECT 1;")
+            .unwrap_err()
+            .contains("no table")
+    );
 }

@@ -13,7 +13,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
     crate::crawl::profile::document::check_package(bytes, MAX_UNPACKED)?;
     let unreadable = |e: calamine::XlsxError| format!("not a readable workbook: {e}");
     let mut book = Xlsx::new(Cursor::new(bytes)).map_err(unreadable)?;
-    let sheets = book.sheets_metadata().iter().filter(|sheet| sheet.typ == SheetType::WorkSheet);
+    let sheets = book
+        .sheets_metadata()
+        .iter()
+        .filter(|sheet| sheet.typ == SheetType::WorkSheet);
     let sheets: Vec<String> = sheets.map(|sheet| sheet.name.clone()).collect();
     let first = sheets.first().ok_or("no worksheet")?;
     let mut cells = Vec::new();
@@ -37,7 +40,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
 
 /// Sparse cells to a table whose header is the sheet's first row.
 fn arrange(cells: Vec<(usize, usize, Cell)>) -> Result<RawTable, String> {
-    let width = cells.iter().map(|(_, column, _)| column + 1).max().ok_or("its first sheet is empty")?;
+    let width = cells
+        .iter()
+        .map(|(_, column, _)| column + 1)
+        .max()
+        .ok_or("its first sheet is empty")?;
     let height = cells.iter().map(|(row, ..)| row + 1).max().unwrap_or(0);
     if width.saturating_mul(height) > MAX_CELLS {
         return Err("its first sheet is too large".into());
@@ -67,7 +74,13 @@ fn name(cell: Cell) -> Result<String, String> {
 
 /// As pandas reads it: whole numbers are integers, errors and texts such as `NA` are missing.
 fn convert(value: &DataRef<'_>) -> Cell {
-    let text = |text: &str| if is_missing(text) { Cell::Null } else { Cell::Text(text.into()) };
+    let text = |text: &str| {
+        if is_missing(text) {
+            Cell::Null
+        } else {
+            Cell::Text(text.into())
+        }
+    };
     match value {
         DataRef::Empty | DataRef::Error(_) => Cell::Null,
         DataRef::Int(n) => Cell::Int(*n),
@@ -78,7 +91,9 @@ fn convert(value: &DataRef<'_>) -> Cell {
         DataRef::SharedString(s) => text(s),
         DataRef::DateTimeIso(s) => Cell::Date(s.as_str().into()),
         DataRef::DurationIso(s) => Cell::Other(s.as_str().into()),
-        DataRef::DateTime(date) if date.is_duration() => Cell::Other(date.as_f64().to_string().into()),
+        DataRef::DateTime(date) if date.is_duration() => {
+            Cell::Other(date.as_f64().to_string().into())
+        }
         DataRef::DateTime(date) => {
             let (year, month, day, hour, minute, second, _) = date.to_ymd_hms_milli();
             let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
@@ -86,4 +101,3 @@ fn convert(value: &DataRef<'_>) -> Cell {
         }
     }
 }
-

@@ -1,0 +1,330 @@
+//! Bounds on memory and processes of a whole session by control groups, versions 1 and 2.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Limits;
+
+/// Where groups can be made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cgroups {
+    memory: Option<Hierarchy>,
+    processes: Option<Hierarchy>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Hierarchy {
+    /// The folder in which ours are made.
+    parent: PathBuf,
+    v2: bool,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl Cgroups {
+    /// Find what is writable here, and sweep what processes that are gone have left.
+    pub(super) fn detect() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let found = Self::among(&candidates(&mounts, &own));
+        found.sweep();
+        found
+    }
+
+    fn among(candidates: &[Candidate]) -> Self {
+        let find = |controller: &str, v1_file: &str, v2_file: &str| {
+            let usable = |c: &&Candidate| match c.controllers {
+                Some(ref names) => {
+                    names.iter().any(|name| name == controller) && can_make(&c.path, v1_file)
+                }
+                None => {
+                    // Refused where processes live in it (EBUSY) or where it already is so.
+                    let _ = fs::write(
+                        c.path.join("cgroup.subtree_control"),
+                        format!("+{controller}"),
+                    );
+                    can_make(&c.path, v2_file)
+                }
+            };
+            candidates.iter().find(usable).map(|c| Hierarchy {
+                parent: c.path.clone(),
+                v2: c.controllers.is_none(),
+            })
+        };
+        Self {
+            memory: find("memory", "memory.limit_in_bytes", "memory.max"),
+            processes: find("pids", "pids.max", "pids.max"),
+        }
+    }
+
+    fn sweep(&self) {
+        for hierarchy in [&self.memory, &self.processes].into_iter().flatten() {
+            for entry in fs::read_dir(&hierarchy.parent)
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let name = entry.file_name();
+                let owner = name
+                    .to_str()
+                    .and_then(|name| name.strip_prefix("pybench-")?.split('-').next());
+                if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                    let _ = fs::remove_dir(entry.path());
+                }
+            }
+        }
+    }
+
+    /// Whether memory of a whole session is bounded.
+    pub(super) fn bounds_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Whether the number of processes is bounded.
+    pub(super) fn bounds_processes(&self) -> bool {
+        self.processes.is_some()
+    }
+
+    /// Make the groups of one session.
+    pub(super) fn create(&self, limits: &Limits) -> io::Result<Group> {
+        let name = format!(
+            "pybench-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let mut group = Group::default();
+        if let Some(hierarchy) = &self.memory {
+            group.add(hierarchy.parent.join(&name))?;
+            limit_memory(
+                &hierarchy.parent.join(&name),
+                hierarchy.v2,
+                limits.memory_mib << 20,
+            )?;
+        }
+        if let Some(hierarchy) = &self.processes {
+            group.add(hierarchy.parent.join(&name))?;
+            fs::write(
+                hierarchy.parent.join(&name).join("pids.max"),
+                limits.processes.to_string(),
+            )?;
+        }
+        Ok(group)
+    }
+}
+
+/// A folder in which groups may be made; `controllers` is `None` in version 2.
+#[derive(Debug, PartialEq)]
+struct Candidate {
+    path: PathBuf,
+    controllers: Option<Vec<String>>,
+}
+
+/// Our own group, its parent and the root of each hierarchy, in this order.
+fn candidates(mountinfo: &str, own: &str) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for line in mountinfo.lines() {
+        // … root mount-point options … - type source super-options
+        let Some((left, right)) = line.split_once(" - ") else {
+            continue;
+        };
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let (Some(root), Some(point), Some(kind)) = (left.get(3), left.get(4), right.first())
+        else {
+            continue;
+        };
+        let controllers: Option<Vec<String>> = match *kind {
+            "cgroup2" => None,
+            "cgroup" => Some(
+                right
+                    .last()
+                    .unwrap_or(&"")
+                    .split(',')
+                    .map(str::to_owned)
+                    .collect(),
+            ),
+            _ => continue,
+        };
+        let point = PathBuf::from(point);
+        let inner = own_path(own, controllers.as_deref()).unwrap_or("/");
+        // A container may see only a part of the hierarchy.
+        let inner = inner
+            .strip_prefix(root)
+            .unwrap_or(inner)
+            .trim_start_matches('/');
+        let ours = if inner.is_empty() {
+            point.clone()
+        } else {
+            point.join(inner)
+        };
+        let mut paths = vec![ours.clone()];
+        paths.extend(
+            ours.parent()
+                .filter(|path| path.starts_with(&point))
+                .map(Path::to_path_buf),
+        );
+        paths.push(point);
+        paths.dedup();
+        found.extend(paths.into_iter().map(|path| Candidate {
+            path,
+            controllers: controllers.clone(),
+        }));
+    }
+    found
+}
+
+/// Our path in a hierarchy: lines are `id:controllers:path`.
+fn own_path<'a>(own: &'a str, controllers: Option<&[String]>) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (names, path) = (parts.next()?, parts.next()?);
+        let ours = match controllers {
+            None => names.is_empty(),
+            Some(wanted) => names
+                .split(',')
+                .any(|name| wanted.iter().any(|w| w == name)),
+        };
+        ours.then_some(path)
+    })
+}
+
+/// Whether a group made there would have that file.
+fn can_make(parent: &Path, file: &str) -> bool {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let probe = parent.join(format!("pybench-{}-probe{number}", std::process::id()));
+    if fs::create_dir(&probe).is_err() {
+        return false;
+    }
+    let usable = OpenOptions::new()
+        .write(true)
+        .open(probe.join(file))
+        .is_ok();
+    let _ = fs::remove_dir(&probe);
+    usable
+}
+
+fn limit_memory(group: &Path, v2: bool, bytes: u64) -> io::Result<()> {
+    if v2 {
+        fs::write(group.join("memory.max"), bytes.to_string())?;
+        // Absent where swap is not accounted.
+        let _ = fs::write(group.join("memory.swap.max"), "0");
+        return Ok(());
+    }
+    fs::write(group.join("memory.limit_in_bytes"), bytes.to_string())?;
+    let _ = fs::write(group.join("memory.memsw.limit_in_bytes"), bytes.to_string());
+    Ok(())
+}
+
+/// The groups of one session.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    folders: Vec<PathBuf>,
+}
+
+impl Group {
+    fn add(&mut self, folder: PathBuf) -> io::Result<()> {
+        fs::create_dir(&folder)?;
+        self.folders.push(folder);
+        Ok(())
+    }
+
+    /// Files into which a process writes `0` to join.
+    pub(super) fn joins(&self) -> io::Result<Vec<File>> {
+        let open = |folder: &PathBuf| {
+            OpenOptions::new()
+                .write(true)
+                .open(folder.join("cgroup.procs"))
+        };
+        self.folders.iter().map(open).collect()
+    }
+
+    /// Whether the kernel has killed a process of the group for its memory.
+    pub(super) fn out_of_memory(&self) -> bool {
+        let killed = |file: &Path| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.lines().any(|line| {
+                line.strip_prefix("oom_kill ")
+                    .is_some_and(|count| count.trim() != "0")
+            })
+        };
+        self.folders.iter().any(|folder| {
+            killed(&folder.join("memory.events")) || killed(&folder.join("memory.oom_control"))
+        })
+    }
+
+    /// Remove the groups, which are empty or about to be.
+    fn remove(&mut self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        self.folders.retain(|folder| {
+            loop {
+                match fs::remove_dir(folder) {
+                    Ok(()) => return false,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
+                    Err(_) if Instant::now() > until => return true,
+                    Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                }
+            }
+        });
+        for folder in &self.folders {
+            tracing::warn!(
+                "the control group {} could not be removed",
+                folder.display()
+            );
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_1_is_found_by_controller() {
+        let mounts = "34 24 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      35 24 0:30 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      36 24 0:31 / /proc rw - proc proc rw";
+        let found = candidates(mounts, "4:memory:/a/b\n8:pids:/\n0::/\n");
+        let paths: Vec<&str> = found.iter().map(|c| c.path.to_str().unwrap()).collect();
+        let expected = [
+            "/sys/fs/cgroup/memory/a/b",
+            "/sys/fs/cgroup/memory/a",
+            "/sys/fs/cgroup/memory",
+            "/sys/fs/cgroup/pids",
+        ];
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn version_2_in_a_container_sees_a_part() {
+        let mounts = "30 23 0:26 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup rw,nsdelegate";
+        let found = candidates(mounts, "0::/docker/x/inner\n");
+        assert_eq!(found[0].path, Path::new("/sys/fs/cgroup/inner"));
+        assert_eq!(found[1].path, Path::new("/sys/fs/cgroup"));
+        assert!(found.iter().all(|c| c.controllers.is_none()));
+    }
+
+    #[test]
+    fn nothing_writable_is_no_bound() {
+        let missing = Candidate {
+            path: "/nonexistent".into(),
+            controllers: None,
+        };
+        assert_eq!(Cgroups::among(&[missing]), Cgroups::default());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_mount_table_is_read(mounts in "\\PC{0,200}", own in "\\PC{0,100}") {
+            candidates(&mounts, &own);
+        }
+    }
+}

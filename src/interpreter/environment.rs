@@ -1,0 +1,290 @@
+//! Finds the Python environment that `pipelines/setup` made, and puts the runner beside it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::InterpreterError;
+
+/// The locked requirements; their digest names the environment.
+const LOCK: &str = include_str!("python/requirements.lock");
+
+/// The runner as sessions see it: path, text.
+const RUNNER: &[(&str, &str)] = &[
+    (
+        "lib/pybench_runner/__init__.py",
+        include_str!("python/__init__.py"),
+    ),
+    (
+        "lib/pybench_runner/runner.py",
+        include_str!("python/runner.py"),
+    ),
+    (
+        "lib/pybench_runner/shell.py",
+        include_str!("python/shell.py"),
+    ),
+    (
+        "lib/pybench_runner/hooks.py",
+        include_str!("python/hooks.py"),
+    ),
+    (
+        "lib/pybench_runner/charts.py",
+        include_str!("python/charts.py"),
+    ),
+    ("lib/pybench_runner/wire.py", include_str!("python/wire.py")),
+    (
+        "pip/pip/__init__.py",
+        include_str!("python/path/pip/__init__.py"),
+    ),
+    (
+        "pip/pip/__main__.py",
+        include_str!("python/path/pip/__main__.py"),
+    ),
+    ("bin/pip", include_str!("python/bin/pip")),
+    ("bin/pip3", include_str!("python/bin/pip")),
+    ("etc/passwd", "agent:x:1000:1000::/tmp:/bin/sh\n"),
+    ("etc/group", "agent:x:1000:\n"),
+    ("etc/hosts", "127.0.0.1 localhost sandbox\n"),
+];
+
+/// What `prepare.py` wrote when the environment was complete.
+#[derive(Debug, Deserialize)]
+struct Mark {
+    python: String,
+    base: PathBuf,
+    lock: String,
+}
+
+/// A ready environment.
+#[derive(Clone, Debug)]
+pub(super) struct Environment {
+    /// The virtual environment.
+    pub(super) root: PathBuf,
+    /// Where its interpreter comes from (`/usr` for the system's).
+    pub(super) base: PathBuf,
+    /// The runner's files.
+    pub(super) runner: PathBuf,
+    /// Where things are kept that many runs share.
+    pub(super) cache: PathBuf,
+    /// Interpreter version, locked requirements, runner.
+    pub(super) digest: String,
+}
+
+impl Environment {
+    /// Find it: `PYBENCH_ENV`, or the one in the cache that belongs to this program's lock.
+    pub(super) fn find() -> Result<Self, InterpreterError> {
+        let cache = cache_dir()?;
+        let root = match std::env::var_os("PYBENCH_ENV") {
+            Some(given) => PathBuf::from(given),
+            None => find_in(&cache.join("envs"), &lock_digest())?,
+        };
+        let mark = read_mark(&root)?;
+        let runner_digest = runner_digest();
+        let runner = materialise(&cache, &runner_digest, &root).map_err(|source| {
+            InterpreterError::Unavailable(format!(
+                "the runner cannot be written to {}: {source}. Set PYBENCH_CACHE to a folder that can be",
+                cache.display()
+            ))
+        })?;
+        Ok(Self {
+            digest: format!(
+                "python-{}+lock-{}+runner-{runner_digest}",
+                mark.python, mark.lock
+            ),
+            base: mark.base,
+            root,
+            runner,
+            cache,
+        })
+    }
+}
+
+/// Where `pipelines/setup` keeps what it makes.
+fn cache_dir() -> Result<PathBuf, InterpreterError> {
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(given) = variable("PYBENCH_CACHE") {
+        return std::path::absolute(given).map_err(|source| InterpreterError::Io {
+            context: "PYBENCH_CACHE".to_owned(),
+            source,
+        });
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/cache/pybench"));
+    }
+    let base = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    base.map(|base| base.join("pybench")).ok_or_else(|| {
+        InterpreterError::Unavailable("neither PYBENCH_CACHE nor HOME is set".to_owned())
+    })
+}
+
+fn lock_digest() -> String {
+    short(&Sha256::digest(LOCK))
+}
+
+fn short(bytes: &[u8]) -> String {
+    bytes[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The newest complete environment whose name begins with the lock's digest.
+fn find_in(envs: &Path, lock: &str) -> Result<PathBuf, InterpreterError> {
+    let mut found: Vec<PathBuf> = fs::read_dir(envs)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(lock))
+        })
+        .filter(|path| path.join("pybench.json").exists())
+        .collect();
+    found.sort();
+    found.pop().ok_or_else(|| {
+        InterpreterError::Unavailable(format!(
+            "there is no Python environment {lock} in {}. Make it with: ./justw setup",
+            envs.display()
+        ))
+    })
+}
+
+fn read_mark(root: &Path) -> Result<Mark, InterpreterError> {
+    let path = root.join("pybench.json");
+    let text = fs::read_to_string(&path).map_err(|error| {
+        InterpreterError::Unavailable(format!(
+            "{}: {error}. Prepare the environment with: ./justw setup",
+            path.display()
+        ))
+    })?;
+    serde_json::from_str(&text).map_err(|error| {
+        InterpreterError::Unavailable(format!(
+            "{}: {error}. Delete {} and run: ./justw setup",
+            path.display(),
+            root.display()
+        ))
+    })
+}
+
+fn runner_digest() -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (path, text) in RUNNER {
+        hasher
+            .update(&(path.len() as u64).to_le_bytes())
+            .update(path.as_bytes());
+        hasher
+            .update(&(text.len() as u64).to_le_bytes())
+            .update(text.as_bytes());
+    }
+    short(hasher.finalize().as_bytes())
+}
+
+/// Write the runner's files, compiled, where the sandbox's user can read them; once per version.
+fn materialise(cache: &Path, digest: &str, environment: &Path) -> io::Result<PathBuf> {
+    let folder = cache.join("runner").join(digest);
+    if folder.exists() {
+        return Ok(folder);
+    }
+    fs::create_dir_all(cache.join("runner"))?;
+    let building = tempfile::Builder::new()
+        .prefix(".building")
+        .tempdir_in(cache.join("runner"))?;
+    for (path, text) in RUNNER {
+        let path = building.path().join(path);
+        fs::create_dir_all(path.parent().unwrap_or(building.path()))?;
+        fs::write(&path, text)?;
+    }
+    // Compiled for a path of the sandbox, not of this folder. Without it sessions start a little later.
+    let _ = Command::new(environment.join("bin/python"))
+        .args(["-I", "-m", "compileall", "-q", "-s"])
+        .arg(building.path())
+        .args(["-p", "/opt/pybench"])
+        .arg(building.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    open_to_all(building.path())?;
+    match fs::rename(building.path(), &folder) {
+        // Another process was faster; both wrote the same.
+        Err(_) if folder.exists() => {}
+        result => result?,
+    }
+    Ok(folder)
+}
+
+/// Everything readable, folders enterable, `bin/` executable, whatever the umask.
+fn open_to_all(path: &Path) -> io::Result<()> {
+    let executable = path.is_dir() || path.parent().is_some_and(|parent| parent.ends_with("bin"));
+    fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(if executable { 0o755 } else { 0o644 }),
+    )?;
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            open_to_all(&entry?.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_environment_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("0011-3.11.2")).unwrap(); // not complete: no mark
+        let error = find_in(folder.path(), "0011").unwrap_err();
+        assert!(error.to_string().ends_with("./justw setup"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_mark_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("pybench.json"), "{").unwrap();
+        let error = read_mark(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("pybench.json") && error.ends_with("./justw setup"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_runner_is_readable_by_all_and_written_once() {
+        let cache = tempfile::tempdir().unwrap();
+        let no_python = cache.path().join("nothing");
+        let folder = materialise(cache.path(), "digest", &no_python).unwrap();
+        for (path, text) in RUNNER {
+            let path = folder.join(path);
+            assert_eq!(&fs::read_to_string(&path).unwrap(), text);
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(
+                mode,
+                if path.parent().unwrap().ends_with("bin") {
+                    0o755
+                } else {
+                    0o644
+                }
+            );
+        }
+        assert_eq!(
+            materialise(cache.path(), "digest", &no_python).unwrap(),
+            folder
+        );
+        assert_eq!(
+            fs::read_dir(cache.path().join("runner")).unwrap().count(),
+            1
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! The host's end of the protocol with a session's runner: frames of a 4-byte big-endian length and
+//! JSON. Everything that arrives is hostile: a header reserves nothing, and every size is bounded.
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, BytesMut};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Largest frame accepted, bytes.
+pub(super) const MAX_FRAME: usize = 32 << 20;
+
+/// Largest cell sent, bytes.
+pub(super) const MAX_CELL: usize = 4 << 20;
+
+const HEADER: usize = 4;
+
+/// How far the buffer grows ahead of the bytes that really came.
+const STEP: usize = 64 << 10;
+
+/// What the host asks.
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum Request<'a> {
+    /// Once, before any cell.
+    Init {
+        seed: u64,
+        /// `resource.RLIMIT_*` without the prefix → value.
+        limits: BTreeMap<&'static str, u64>,
+    },
+    /// Run a cell.
+    Execute { cell: u64, code: &'a str },
+}
+
+/// What the runner tells. All of it is a claim.
+#[derive(Debug, PartialEq, Deserialize)]
+pub(super) struct Event {
+    /// The number of the cell it belongs to.
+    pub(super) cell: u64,
+    /// Bytes that stood in the files behind stdout and stderr at that moment.
+    pub(super) at: [u64; 2],
+    #[serde(flatten)]
+    pub(super) what: What,
+}
+
+/// The kinds of event.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum What {
+    /// The shell stands.
+    Ready,
+    /// Output goes on in the other stream.
+    Mark,
+    Result {
+        data: BTreeMap<String, String>,
+    },
+    Display {
+        data: BTreeMap<String, String>,
+    },
+    Chart {
+        path: Option<String>,
+        figure: serde_json::Value,
+    },
+    Error {
+        ename: String,
+        evalue: String,
+        traceback: String,
+    },
+    /// The cell has ended.
+    Done,
+}
+
+/// Why reading stopped.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProtocolError {
+    #[error("the connection ended")]
+    Closed,
+    #[error("a frame of {0} bytes, above the limit of {MAX_FRAME}")]
+    TooLarge(usize),
+    #[error("not a message: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("reading: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Reads frames. [`FrameReader::next`] may be dropped at any await and called again.
+pub(super) struct FrameReader<R> {
+    inner: R,
+    buffer: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self {
+            inner,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// The next event and the size of its frame.
+    pub(super) async fn next(&mut self) -> Result<(Event, usize), ProtocolError> {
+        loop {
+            let missing = match self.frame_length()? {
+                Some(length) if self.buffer.len() >= HEADER + length => {
+                    self.buffer.advance(HEADER);
+                    let frame = self.buffer.split_to(length);
+                    return Ok((serde_json::from_slice(&frame)?, length));
+                }
+                Some(length) => HEADER + length - self.buffer.len(),
+                None => HEADER - self.buffer.len(),
+            };
+            self.buffer.reserve(missing.min(STEP));
+            if self.inner.read_buf(&mut self.buffer).await? == 0 {
+                return Err(ProtocolError::Closed);
+            }
+        }
+    }
+
+    fn frame_length(&self) -> Result<Option<usize>, ProtocolError> {
+        let Some(header) = self.buffer.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        match u32::from_be_bytes(*header) as usize {
+            length if length > MAX_FRAME => Err(ProtocolError::TooLarge(length)),
+            length => Ok(Some(length)),
+        }
+    }
+}
+
+/// Write one request.
+pub(super) async fn send<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    request: &Request<'_>,
+) -> std::io::Result<()> {
+    let body = serde_json::to_vec(request)?;
+    let length = u32::try_from(body.len()).map_err(std::io::Error::other)?;
+    writer.write_all(&length.to_be_bytes()).await?;
+    writer.write_all(&body).await?;
+    writer.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(body: &[u8]) -> Vec<u8> {
+        let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    fn read_all(bytes: &[u8]) -> (Vec<Event>, ProtocolError) {
+        let mut reader = FrameReader::new(bytes);
+        let mut events = Vec::new();
+        futures::executor::block_on(async {
+            loop {
+                match reader.next().await {
+                    Ok((event, _)) => events.push(event),
+                    Err(error) => return (events, error),
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn a_header_reserves_nothing() {
+        let mut reader = FrameReader::new(&[0x01, 0xff, 0xff, 0xff, b'x'][..]);
+        let error = futures::executor::block_on(reader.next()).unwrap_err();
+        assert!(matches!(error, ProtocolError::Closed), "{error}");
+        assert!(reader.buffer.capacity() <= 2 * STEP);
+    }
+
+    #[test]
+    fn oversized_frames_are_refused_before_they_are_read() {
+        let (_, error) = read_all(&[0xff, 0xff, 0xff, 0xff]);
+        assert!(matches!(error, ProtocolError::TooLarge(0xffff_ffff)));
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let deep = format!(
+            r#"{{"event":"chart","cell":1,"at":[0,0],"path":null,"figure":{}1{}}}"#,
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
+        let (events, error) = read_all(&frame(deep.as_bytes()));
+        assert!(events.is_empty() && matches!(error, ProtocolError::Malformed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_back_however_they_are_split(cells in proptest::collection::vec(any::<u64>(), 0..8), piece in 1usize..40) {
+            let mut bytes = Vec::new();
+            for cell in &cells {
+                bytes.extend(frame(format!(r#"{{"event":"mark","cell":{cell},"at":[1,2]}}"#).as_bytes()));
+            }
+            let (mut writer, reader) = tokio::io::duplex(piece);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let read = runtime.block_on(async {
+                let write = async { writer.write_all(&bytes).await.unwrap(); drop(writer) };
+                let mut reader = FrameReader::new(reader);
+                let read = async {
+                    let mut read = Vec::new();
+                    while let Ok((event, _)) = reader.next().await { read.push(event.cell) }
+                    read
+                };
+                tokio::join!(write, read).1
+            });
+            prop_assert_eq!(read, cells);
+        }
+    }
+
+    #[test]
+    fn fuzz_frames() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            read_all(bytes);
+            // The fuzzer seldom finds a length that fits: give it one.
+            read_all(&frame(bytes));
+        });
+    }
+}

@@ -1,0 +1,1 @@
+"""The runner: executes cells inside a session. See `runner.py`."""

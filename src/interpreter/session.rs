@@ -1,0 +1,366 @@
+//! A session: cells go in, observations come out, whatever the process inside does.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::bwrap::Shared;
+use super::jail::Jail;
+use super::observe::Recorder;
+use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request, What};
+use super::workspace::Workspace;
+use super::{
+    CellError, Collected, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Observation, Session,
+    SessionSpec, Stopped,
+};
+
+/// How long a session may take to stand, on a busy machine.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often a workspace that the kernel does not bound is measured.
+const MEASURE: Duration = Duration::from_millis(500);
+
+/// Text that a stream's file may keep from earlier cells, bytes.
+const STALE: u64 = 1 << 20;
+
+/// A live interpreter in bubblewrap.
+pub(super) struct BwrapSession {
+    shared: Arc<Shared>,
+    spec: SessionSpec,
+    user: Option<u32>,
+    workspace: Option<Arc<Workspace>>,
+    process: Option<Process>,
+    cell: u64,
+    handle: InterruptHandle,
+    interrupts: mpsc::Receiver<()>,
+}
+
+/// The running process of a session.
+struct Process {
+    jail: Jail,
+    reader: FrameReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    /// How much of stdout and stderr earlier cells have had.
+    seen: [u64; 2],
+}
+
+/// How a cell ended.
+enum Ended {
+    Done,
+    Interrupted,
+    /// It did not heed the interrupt.
+    Ignored,
+    Died(String),
+}
+
+impl BwrapSession {
+    /// Start a session and wait until its shell stands.
+    pub(super) async fn start(
+        shared: Arc<Shared>,
+        spec: SessionSpec,
+    ) -> Result<Self, InterpreterError> {
+        let user = shared.next_user();
+        let (storage, filled) = (shared.storage.clone(), spec.clone());
+        let workspace = shared
+            .starts
+            .run(move || storage.create(&filled, user))
+            .await??;
+        let (handle, interrupts) = InterruptHandle::new();
+        let mut session = Self {
+            shared,
+            spec,
+            user,
+            workspace: Some(Arc::new(workspace)),
+            process: None,
+            cell: 0,
+            handle,
+            interrupts,
+        };
+        session.process = Some(session.launch().await?);
+        Ok(session)
+    }
+
+    fn workspace(&self) -> Result<Arc<Workspace>, InterpreterError> {
+        let closed = || InterpreterError::Start("the session is closed".to_owned());
+        self.workspace.clone().ok_or_else(closed)
+    }
+
+    async fn launch(&self) -> Result<Process, InterpreterError> {
+        let (shared, spec, user) = (self.shared.clone(), self.spec.clone(), self.user);
+        let workspace = self.workspace()?;
+        let launch = move || shared.launch(&workspace, &spec, user);
+        let jail = self.shared.starts.run(launch).await??;
+        let mut process = Process::new(jail)?;
+        let init = Request::Init {
+            seed: self.spec.seed,
+            limits: self.shared.rlimits(&self.spec.limits),
+        };
+        let result = timeout(START_PATIENCE, process.greet(&init)).await;
+        let problem = match result {
+            Ok(Ok(())) => return Ok(process),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it did not stand within {} s", START_PATIENCE.as_secs()),
+        };
+        let words = process.jail.last_words();
+        self.bury(process).await?;
+        Err(InterpreterError::Start(format!("{problem}: {words}")))
+    }
+
+    /// Kill a process and wait for its end.
+    async fn bury(&self, process: Process) -> Result<super::jail::Remains, InterpreterError> {
+        self.shared.ends.run(move || process.jail.kill()).await
+    }
+
+    /// The process is beyond use: what it said is kept, the next cell gets a new one.
+    async fn lost(
+        &mut self,
+        process: Process,
+        recorder: Recorder,
+        why: &Ended,
+    ) -> Result<Observation, InterpreterError> {
+        let remains = self.bury(process).await?;
+        let limits = &self.spec.limits;
+        let (stopped, evalue) = match why {
+            Ended::Ignored => (
+                Stopped::Restarted,
+                format!(
+                    "the cell ran longer than {} s and did not heed the interrupt",
+                    limits.cell_seconds
+                ),
+            ),
+            Ended::Died(_) if remains.out_of_memory => (
+                Stopped::Died,
+                format!(
+                    "the session used more than {} MiB of memory",
+                    limits.memory_mib
+                ),
+            ),
+            Ended::Died(reason) => (Stopped::Died, reason.clone()),
+            Ended::Done | Ended::Interrupted => (Stopped::Interrupted, String::new()),
+        };
+        let end = sizes(&remains.streams);
+        let mut observation =
+            recorder.finish(&remains.streams, end, limits.output_chars, Some(stopped));
+        let evalue = format!(
+            "{evalue}; the interpreter was started anew: variables are gone, files are kept"
+        );
+        observation.error = Some(CellError {
+            ename: "SessionRestarted".to_owned(),
+            traceback: format!("SessionRestarted: {evalue}"),
+            evalue,
+        });
+        Ok(observation)
+    }
+}
+
+#[async_trait]
+impl Session for BwrapSession {
+    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
+        if code.len() > MAX_CELL {
+            return Ok(too_long(code.len()));
+        }
+        let mut process = match self.process.take() {
+            Some(process) => process,
+            None => self.launch().await?,
+        };
+        self.cell += 1;
+        while self.interrupts.try_recv().is_ok() {}
+        process.rewind();
+        let mut recorder = Recorder::new(self.cell, process.seen);
+        let workspace = self.workspace()?;
+        let drive = Drive {
+            cell: self.cell,
+            seconds: self.spec.limits.cell_seconds,
+            interrupts: &mut self.interrupts,
+            workspace: &workspace,
+        };
+        let ended = drive.run(&mut process, code, &mut recorder).await;
+        let stopped = match ended {
+            Ended::Done => None,
+            Ended::Interrupted => Some(Stopped::Interrupted),
+            Ended::Ignored | Ended::Died(_) => return self.lost(process, recorder, &ended).await,
+        };
+        process.seen = sizes(&process.jail.streams);
+        let limit = self.spec.limits.output_chars;
+        let observation = recorder.finish(&process.jail.streams, process.seen, limit, stopped);
+        self.process = Some(process);
+        Ok(observation)
+    }
+
+    fn interrupt_handle(&self) -> InterruptHandle {
+        self.handle.clone()
+    }
+
+    async fn read_outputs(&mut self) -> Result<Collected, InterpreterError> {
+        let (workspace, limits) = (self.workspace()?, self.spec.limits.clone());
+        let collect = move || super::collect::collect(workspace.fd(), &limits);
+        tokio::task::spawn_blocking(collect)
+            .await
+            .map_err(|error| InterpreterError::Io {
+                context: "collecting ./output".to_owned(),
+                source: std::io::Error::other(error),
+            })
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), InterpreterError> {
+        let (process, workspace) = (self.process.take(), self.workspace.take());
+        self.shared
+            .ends
+            .run(move || tear_down(process, workspace))
+            .await
+    }
+}
+
+impl Drop for BwrapSession {
+    fn drop(&mut self) {
+        let (process, workspace) = (self.process.take(), self.workspace.take());
+        if process.is_some() || workspace.is_some() {
+            self.shared
+                .ends
+                .submit(move || tear_down(process, workspace));
+        }
+    }
+}
+
+fn tear_down(process: Option<Process>, workspace: Option<Arc<Workspace>>) {
+    if let Some(process) = process {
+        process.jail.kill();
+    }
+    drop(workspace);
+}
+
+fn too_long(length: usize) -> Observation {
+    let evalue = format!("the cell has {length} bytes, at most {MAX_CELL} can be run");
+    Observation {
+        error: Some(CellError {
+            ename: "CellTooLong".to_owned(),
+            traceback: format!("CellTooLong: {evalue}"),
+            evalue,
+        }),
+        ..Observation::default()
+    }
+}
+
+fn sizes(streams: &[File; 2]) -> [u64; 2] {
+    [0, 1].map(|i: usize| streams[i].metadata().map_or(0, |metadata| metadata.len()))
+}
+
+impl Process {
+    fn new(jail: Jail) -> Result<Self, InterpreterError> {
+        let connect = || {
+            let control = jail.control.try_clone()?;
+            control.set_nonblocking(true)?;
+            jail.interrupt.set_nonblocking(true)?;
+            UnixStream::from_std(control)
+        };
+        let stream = connect().map_err(|source| InterpreterError::Io {
+            context: "talking to the session".to_owned(),
+            source,
+        });
+        match stream {
+            Ok(stream) => {
+                let (reader, writer) = stream.into_split();
+                Ok(Self {
+                    jail,
+                    reader: FrameReader::new(reader),
+                    writer,
+                    seen: [0, 0],
+                })
+            }
+            Err(error) => {
+                jail.kill();
+                Err(error)
+            }
+        }
+    }
+
+    async fn greet(&mut self, init: &Request<'_>) -> Result<(), ProtocolError> {
+        protocol::send(&mut self.writer, init).await?;
+        while self.reader.next().await?.0.what != What::Ready {}
+        Ok(())
+    }
+
+    /// Forget what earlier cells have written. What came after their end, from children that live on,
+    /// belongs to the next cell.
+    fn rewind(&mut self) {
+        for (stream, seen) in self.jail.streams.iter().zip(&mut self.seen) {
+            let size = stream.metadata().map_or(0, |metadata| metadata.len());
+            if (size <= *seen || size > STALE) && stream.set_len(0).is_ok() {
+                *seen = 0;
+            }
+        }
+    }
+
+    fn interrupt(&mut self) {
+        // A full socket holds interrupts enough; a closed one is noticed by the reader.
+        let _ = (&self.jail.interrupt).write(b"!");
+    }
+}
+
+/// Runs one cell to its end.
+struct Drive<'a> {
+    cell: u64,
+    seconds: u64,
+    interrupts: &'a mut mpsc::Receiver<()>,
+    workspace: &'a Workspace,
+}
+
+impl Drive<'_> {
+    async fn run(self, process: &mut Process, code: &str, recorder: &mut Recorder) -> Ended {
+        let mut deadline = Instant::now() + Duration::from_secs(self.seconds);
+        let request = Request::Execute {
+            cell: self.cell,
+            code,
+        };
+        match tokio::time::timeout_at(deadline, protocol::send(&mut process.writer, &request)).await
+        {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Ended::Died(format!("the process has ended ({error})")),
+            Err(_) => return Ended::Ignored,
+        }
+        let mut measure = tokio::time::interval(MEASURE);
+        let mut interrupted = false;
+        loop {
+            tokio::select! {
+                next = process.reader.next() => match next {
+                    Ok((event, size)) => match (recorder.record(event, size), interrupted) {
+                        (false, _) => {}
+                        (true, false) => return Ended::Done,
+                        (true, true) => return Ended::Interrupted,
+                    },
+                    Err(ProtocolError::Closed | ProtocolError::Io(_)) => {
+                        return Ended::Died("the process has ended".to_owned());
+                    }
+                    Err(error) => {
+                        return Ended::Died(format!("the process sent what is no message ({error})"));
+                    }
+                },
+                () = tokio::time::sleep_until(deadline) => {
+                    if interrupted {
+                        return Ended::Ignored;
+                    }
+                    interrupted = true;
+                    process.interrupt();
+                    deadline = Instant::now() + INTERRUPT_GRACE;
+                }
+                Some(()) = self.interrupts.recv(), if !interrupted => {
+                    interrupted = true;
+                    process.interrupt();
+                    deadline = Instant::now() + INTERRUPT_GRACE;
+                }
+                _ = measure.tick() => {
+                    if self.workspace.is_over() {
+                        return Ended::Died("the session wrote more files than it may".to_owned());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What tests of the interpreter share.
+#![allow(dead_code, unreachable_pub)] // each test binary uses a part
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use pybench::interpreter::{
+    Collected, Interpreter, InterpreterError, Limits, Observation, Output, Session, SessionSpec,
+};
+use pybench::run::InterpreterChoice;
+
+/// The machine's interpreter; `None`, with a printed reason, where there is none.
+pub fn interpreter() -> Option<Arc<dyn Interpreter>> {
+    static ONE: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    let find = || match pybench::interpreter::interpreter(&InterpreterChoice::default()) {
+        Ok(interpreter) => Some(interpreter),
+        Err(InterpreterError::Unavailable(reason)) => {
+            eprintln!("skipped: {reason}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    };
+    ONE.get_or_init(find).clone()
+}
+
+/// A session with a few shorthands.
+pub struct Live {
+    pub inner: Box<dyn Session>,
+}
+
+pub async fn start() -> Option<Live> {
+    start_with(SessionSpec::default()).await
+}
+
+pub async fn start_with(spec: SessionSpec) -> Option<Live> {
+    let interpreter = interpreter()?;
+    let inner = interpreter.start(spec).await.unwrap();
+    Some(Live { inner })
+}
+
+pub fn with_limits(change: impl FnOnce(&mut Limits)) -> SessionSpec {
+    let mut spec = SessionSpec::default();
+    change(&mut spec.limits);
+    spec
+}
+
+impl Live {
+    pub async fn run(&mut self, code: &str) -> Observation {
+        self.inner.execute(code).await.unwrap()
+    }
+
+    pub async fn outputs(&mut self) -> Collected {
+        self.inner.read_outputs().await.unwrap()
+    }
+
+    pub async fn close(self) {
+        self.inner.close().await.unwrap();
+    }
+}
+
+pub trait Look {
+    /// Everything on one stream.
+    fn text(&self, stream: &str) -> String;
+    /// `text/plain` of the result; empty without one.
+    fn plain(&self) -> String;
+    /// What was put out, in order: stream name, `display` or `result`, and its text.
+    fn brief(&self) -> Vec<(&str, &str)>;
+}
+
+impl Look for Observation {
+    fn text(&self, stream: &str) -> String {
+        let pieces = self.outputs.iter().filter_map(|output| match output {
+            Output::Stream { name, text } if name == stream => Some(text.as_str()),
+            _ => None,
+        });
+        pieces.collect()
+    }
+
+    fn plain(&self) -> String {
+        let result = self.outputs.iter().find_map(|output| match output {
+            Output::Result { data } => data.get("text/plain"),
+            _ => None,
+        });
+        result.cloned().unwrap_or_default()
+    }
+
+    fn brief(&self) -> Vec<(&str, &str)> {
+        self.outputs
+            .iter()
+            .filter_map(|output| match output {
+                Output::Stream { name, text } => Some((name.as_str(), text.as_str())),
+                Output::Display { data } => Some(("display", data.get("text/plain")?.as_str())),
+                Output::Result { data } => Some(("result", data.get("text/plain")?.as_str())),
+                Output::Chart { .. } => None,
+            })
+            .collect()
+    }
+}
+
+/// A temporary folder that the sandbox's user can read.
+pub fn shared_folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// The smallest wheel: a module `tinywheel` with `ANSWER = 42`.
+pub fn make_wheel(folder: &Path) {
+    let script = r#"
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1] + "/tinywheel-1.0-py3-none-any.whl", "w") as wheel:
+    info = "tinywheel-1.0.dist-info/"
+    files = {"tinywheel.py": "ANSWER = 42\n", info + "METADATA": "Metadata-Version: 2.1\nName: tinywheel\nVersion: 1.0\n",
+             info + "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    for name, text in files.items():
+        wheel.writestr(name, text)
+    wheel.writestr(info + "RECORD", "".join(f"{name},,\n" for name in [*files, info + "RECORD"]))
+"#;
+    let status = std::process::Command::new("python3")
+        .args(["-c", script])
+        .arg(folder)
+        .status();
+    assert!(status.unwrap().success());
+}
