@@ -124,7 +124,10 @@ impl Input {
             Some(pages) => within(pages, self.min_pages, self.max_pages),
             None => paged,
         };
-        pages_fit
+        // Experts open text as UTF-8.
+        let encoding = document.encoding.as_deref();
+        encoding.is_none_or(|encoding| matches!(encoding, "utf-8" | "utf8" | "ascii"))
+            && pages_fit
             && within(document.words, self.min_words, self.max_words)
             && within(document.lines, self.min_lines, None)
             && within(document.headings.len(), self.min_headings, None)

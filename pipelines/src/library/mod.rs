@@ -3,6 +3,8 @@
 //! One TOML file under `pipelines/library/templates` is one template; `docs/task-library.md` tells
 //! how to write one. [`Library::embedded`] is what the crate was built with.
 
+pub mod audit;
+pub mod command;
 mod draft;
 mod expert;
 mod fit;

@@ -13,12 +13,9 @@ pub(crate) fn pandas(file: &SourceFile) -> Option<String> {
     Some(match file.kind {
         FileKind::Csv | FileKind::Tsv => format!("pd.read_csv({path}{})", text_options(table)),
         FileKind::Xlsx => format!("pd.read_excel({path}{})", sheet_option(table)),
-        // Without these options pandas turns digits in text into numbers and guesses dates by
-        // column name.
-        FileKind::Json => format!("pd.read_json({path}, dtype=False, convert_dates=False)"),
-        FileKind::Jsonl => {
-            format!("pd.read_json({path}, lines=True, dtype=False, convert_dates=False)")
-        }
+        // Otherwise pandas turns digits in text into numbers and guesses dates by column name.
+        FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
+        FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
         FileKind::Parquet => format!("pd.read_parquet({path})"),
         FileKind::Sqlite => {
             let table = table.tables.first()?.replace('"', "\"\"");

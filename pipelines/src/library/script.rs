@@ -151,15 +151,31 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Every cell of the script, rendered with read values left as `0`; for inspection.
-    pub fn cells(&self) -> Result<Vec<String>, ScriptError> {
+    /// The honest script with `<name>` in place of every value to be read; for people to look at.
+    pub fn outline(&self) -> Result<Vec<Move>, ScriptError> {
         let mut values: BTreeMap<String, String> = BTreeMap::new();
-        let mut cells = Vec::new();
+        let mut moves = Vec::new();
         for (turn, content) in self.template.turns.iter().enumerate() {
-            cells.push(self.cell(turn, &values)?);
-            values.extend(content.read.keys().map(|name| (name.clone(), "0".into())));
+            let thought = content.thought.get(self.task.language);
+            moves.push(Move::Step {
+                thought: self.thought(thought, &values, "thought")?,
+                cell: self.cell(turn, &values)?,
+            });
+            values.extend(content.read.keys().map(|name| (name.clone(), format!("<{name}>"))));
         }
-        Ok(cells)
+        let answer = self.template.answer.get(self.task.language);
+        moves.push(Move::Answer(self.thought(answer, &values, "final")?));
+        Ok(moves)
+    }
+
+    /// The cells of the outline.
+    pub fn cells(&self) -> Result<Vec<String>, ScriptError> {
+        let moves = self.outline()?.into_iter();
+        let cell = |next| match next {
+            Move::Step { cell, .. } => Some(cell),
+            Move::Answer(_) => None,
+        };
+        Ok(moves.filter_map(cell).collect())
     }
 
     /// The alternative's cell.

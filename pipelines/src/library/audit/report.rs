@@ -1,0 +1,142 @@
+//! The audit's result as rows, a table and a last line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// How many wrong candidates failed, of how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Candidates that failed, as they should.
+    pub failed: usize,
+    /// Candidates.
+    pub total: usize,
+}
+
+/// What the audit found of one template on one set of files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// Template id.
+    pub template: String,
+    /// Names of the files.
+    pub files: Vec<String>,
+    /// Values of the slots.
+    pub slots: BTreeMap<String, serde_json::Value>,
+    /// The expert passes.
+    pub expert: bool,
+    /// A second run of the expert has equal observations and outputs.
+    pub repeat: bool,
+    /// The alternative passes.
+    pub alternative: bool,
+    /// Agents that did nothing of use.
+    pub baselines: Tally,
+    /// Wrong answers: the template's own, the checker's, and deliberate faults.
+    pub mutants: Tally,
+    /// What is wrong, in words; empty is good.
+    pub problems: Vec<String>,
+}
+
+impl Row {
+    /// An empty row.
+    pub fn new(template: &str) -> Self {
+        Self {
+            template: template.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn sound(&self) -> bool {
+        let all = |tally: Tally| tally.total > 0 && tally.failed == tally.total;
+        self.problems.is_empty()
+            && self.expert
+            && self.repeat
+            && self.alternative
+            && all(self.baselines)
+            && all(self.mutants)
+    }
+}
+
+/// The rows as a table, problems below each row that has some.
+pub fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.template.len()).max().unwrap_or(0).max(8);
+    let mut text = format!(
+        "{:width$}  expert  again  alternative  baselines  mutants  verdict  files\n",
+        "template"
+    );
+    for row in rows {
+        let mark = |good: bool| if good { "pass" } else { "FAIL" };
+        let tally = |t: Tally| format!("{}/{}", t.failed, t.total);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{:width$}  {:6}  {:5}  {:11}  {:>9}  {:>7}  {:7}  {}",
+            row.template,
+            mark(row.expert),
+            if row.repeat { "equal" } else { "DIFF" },
+            mark(row.alternative),
+            tally(row.baselines),
+            tally(row.mutants),
+            if row.sound() { "sound" } else { "UNSOUND" },
+            row.files.join(", "),
+        );
+        for problem in &row.problems {
+            let _ = writeln!(text, "{:width$}  - {}", "", problem.replace('\n', " ⏎ "));
+        }
+    }
+    text
+}
+
+/// One line: how many templates are sound.
+pub fn summary(rows: &[Row]) -> String {
+    let templates: BTreeSet<_> = rows.iter().map(|row| &row.template).collect();
+    let unsound: BTreeSet<_> = rows.iter().filter(|r| !r.sound()).map(|r| &r.template).collect();
+    let count = |part: fn(&Row) -> usize| rows.iter().map(part).sum::<usize>();
+    format!(
+        "{} of {} templates sound; expert {}/{}, alternative {}/{}, baselines failed {}/{}, mutants killed {}/{}",
+        templates.len() - unsound.len(),
+        templates.len(),
+        count(|r| usize::from(r.expert)),
+        rows.len(),
+        count(|r| usize::from(r.alternative)),
+        rows.len(),
+        count(|r| r.baselines.failed),
+        count(|r| r.baselines.total),
+        count(|r| r.mutants.failed),
+        count(|r| r.mutants.total),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_sound_only_when_all_of_it_is() {
+        let all = Tally { failed: 9, total: 9 };
+        let sound = Row {
+            expert: true,
+            repeat: true,
+            alternative: true,
+            baselines: all,
+            mutants: all,
+            ..Row::new("a")
+        };
+        assert!(sound.sound());
+        let survivor = Tally { failed: 8, total: 9 };
+        let unsound = [
+            Row { expert: false, ..sound.clone() },
+            Row { repeat: false, ..sound.clone() },
+            Row { alternative: false, ..sound.clone() },
+            Row { baselines: survivor, ..sound.clone() },
+            Row { mutants: survivor, ..sound.clone() },
+            Row { mutants: Tally::default(), ..sound.clone() },
+            Row { problems: vec!["x\ny".into()], ..sound.clone() },
+        ];
+        assert!(unsound.iter().all(|row| !row.sound()));
+        let rows = [sound, unsound[6].clone()];
+        insta::assert_snapshot!(table(&rows), @"");
+        insta::assert_snapshot!(summary(&rows), @"");
+    }
+}

@@ -1,0 +1,116 @@
+//! One attempt at a task by a script, in a session of its own.
+
+use std::collections::BTreeMap;
+
+use pybench::agent::{Format, PybenchFormat, observation_text};
+use pybench::grade::{Candidate, Claim};
+use pybench::interpreter::{InterpreterError, Limits, Observation, Output, Session, SessionSpec};
+use pybench::id::Digest;
+use pybench::run::RunError;
+use pybench::task::Task;
+
+use super::Bench;
+use crate::library::{Move, Script, ScriptError};
+
+/// Scripts have fewer turns than this.
+const MOST_TURNS: usize = 20;
+/// Every session of an audit starts alike.
+const SEED: u64 = 0;
+
+/// What an attempt came to.
+pub(super) struct Trial {
+    pub(super) observations: Vec<Observation>,
+    /// Path and digest of what was left under `./output`.
+    pub(super) outputs: Vec<(String, Digest)>,
+    pub(super) candidate: Candidate,
+}
+
+/// Why there is no candidate: never the candidate's own doing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrialError {
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    #[error(transparent)]
+    Interpreter(#[from] InterpreterError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("the script has no end")]
+    Endless,
+}
+
+/// Runs a script to its answer.
+pub(super) async fn attempt(bench: &Bench, task: &Task, script: &Script<'_>) -> Result<Trial, TrialError> {
+    let store = &bench.fixtures.store;
+    let files = task.files.iter();
+    let inputs = files.map(|file| (format!("data/{}", file.name), store.path(&file.id)));
+    let spec = SessionSpec {
+        inputs: inputs.collect::<BTreeMap<_, _>>(),
+        seed: SEED,
+        limits: Limits::default(),
+        ..SessionSpec::default()
+    };
+    let mut session = bench.interpreter.start(spec).await?;
+    let played = play(session.as_mut(), script).await;
+    let collected = session.read_outputs().await;
+    session.close().await?;
+    let (observations, answer) = played?;
+    let mut outputs = Vec::new();
+    for file in collected?.files {
+        outputs.push((file.path, store.put(&file.bytes)?));
+    }
+    let paths = outputs.iter().map(|(path, id)| (path.clone(), store.path(id)));
+    let candidate = Candidate {
+        answer: PybenchFormat.write_answer(&answer),
+        outputs: paths.collect(),
+        claims: observations.iter().flat_map(claims).collect(),
+    };
+    Ok(Trial { observations, outputs, candidate })
+}
+
+async fn play(
+    session: &mut dyn Session,
+    script: &Script<'_>,
+) -> Result<(Vec<Observation>, String), TrialError> {
+    let mut observations = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
+    while observations.len() < MOST_TURNS {
+        let seen: Vec<&str> = texts.iter().map(String::as_str).collect();
+        match script.next(&seen)? {
+            Move::Answer(answer) => return Ok((observations, answer)),
+            Move::Step { cell, .. } => {
+                let observation = session.execute(&cell).await?;
+                texts.push(observation_text(&observation));
+                observations.push(observation);
+            }
+        }
+    }
+    Err(TrialError::Endless)
+}
+
+fn claims(observation: &Observation) -> impl Iterator<Item = Claim> + '_ {
+    observation.outputs.iter().filter_map(|output| match output {
+        Output::Chart { path, figure } => Some(Claim {
+            path: path.clone(),
+            figure: figure.clone(),
+        }),
+        _ => None,
+    })
+}
+
+/// Where two runs of the same script part.
+pub(super) fn difference(one: &Trial, other: &Trial) -> String {
+    let pairs = one.observations.iter().zip(&other.observations);
+    for (turn, (a, b)) in pairs.enumerate() {
+        if a != b {
+            let (a, b) = (observation_text(a), observation_text(b));
+            let lines = a.lines().zip(b.lines()).find(|(a, b)| a != b);
+            return match lines {
+                Some((a, b)) => format!("turn {turn}: `{a}` and `{b}`"),
+                None => format!("turn {turn}: in what is not text"),
+            };
+        }
+    }
+    let outputs = one.outputs.iter().zip(&other.outputs);
+    let file = outputs.filter(|(a, b)| a != b).map(|(a, _)| a.0.as_str()).next();
+    format!("the file {}", file.unwrap_or("that only one of them left"))
+}

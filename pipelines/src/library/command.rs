@@ -1,0 +1,254 @@
+//! `pybench-library`: list templates, show one, audit them.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use pybench::grade::Checker;
+use pybench::interpreter::{InterpreterError, interpreter};
+use pybench::run::cli::LogArgs;
+use pybench::run::project::project_root;
+use pybench::run::{InterpreterChoice, RunError};
+use pybench::task::{Language, Task};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::audit::fixtures::Fixtures;
+use super::audit::{AuditOptions, Bench, audit, summary, table};
+use super::{Draft, Library, Move, Script, Template};
+
+/// Where the project keeps files to write tasks for.
+const SAMPLES: &str = "data/samples";
+
+/// The task library: list templates, show one, audit them
+#[derive(Debug, Parser)]
+#[command(name = "pybench-library", bin_name = "pybench-library", version)]
+pub struct LibraryArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Use the library in this folder (keywords.toml, templates/) instead of the built-in one
+    #[arg(long, value_name = "DIR", global = true)]
+    pub library: Option<PathBuf>,
+    /// Logging.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List every template
+    List,
+    /// Show a task of a template, and how the expert solves it
+    Show(ShowArgs),
+    /// Prove that every template's check accepts what is right and refuses what is wrong
+    Audit(AuditArgs),
+}
+
+/// What to show.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Template id
+    pub template: String,
+    /// A file to write the task for; twice for a template with two inputs [default: data/samples]
+    #[arg(long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Language of the query: en or zh
+    #[arg(long, default_value = "en", value_parser = parse_language)]
+    pub language: Language,
+    /// Seed of the values chosen
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// What to audit.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// Only this template; may be given several times
+    #[arg(long = "template", value_name = "ID")]
+    pub templates: Vec<String>,
+    /// Print rows as JSON lines instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Tasks at a time [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Files to write tasks for [default: data/samples in the project]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// One task per file type instead of one per family of types
+    #[arg(long)]
+    pub every_kind: bool,
+}
+
+fn parse_language(text: &str) -> Result<Language, String> {
+    match text {
+        "en" => Ok(Language::En),
+        "zh" => Ok(Language::Zh),
+        _ => Err("languages are en and zh".into()),
+    }
+}
+
+/// Does what the command line asks, and prints it.
+///
+/// # Errors
+/// [`RunError::Incomplete`] when the audit finds an unsound template.
+pub async fn run(args: LibraryArgs) -> Result<(), RunError> {
+    let library = match &args.library {
+        Some(folder) => Library::read(folder),
+        None => Library::embedded(),
+    };
+    let library = library.map_err(|error| RunError::BadInput(error.to_string()))?;
+    match args.command {
+        Command::List => print!("{}", list(&library)),
+        Command::Show(show) => print!("{}", render_example(&library, &show)?),
+        Command::Audit(options) => run_audit(Arc::new(library), &options).await?,
+    }
+    Ok(())
+}
+
+fn list(library: &Library) -> String {
+    let width = library.templates().map(|t| t.name().len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for template in library.templates() {
+        let inputs = template.inputs.iter().map(|input| {
+            let kinds: Vec<_> = input.kinds.iter().map(|kind| kind.name()).collect();
+            kinds.join("|")
+        });
+        let inputs: Vec<_> = inputs.collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{:width$}  {:11}  {:22}  {} turns  {}",
+            template.name(),
+            super::validate::folder(template.category),
+            template.keyword.get_ref(),
+            template.turns.len(),
+            if inputs.is_empty() { "no file".to_owned() } else { inputs.join(" + ") },
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{} templates, {} keywords",
+        library.templates().len(),
+        library.keywords().iter().count()
+    );
+    text
+}
+
+fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError> {
+    let wrong = |message: String| RunError::BadInput(message);
+    let template = library.template(&args.template).ok_or_else(|| {
+        let hint = library.suggest(&args.template).map(|s| format!("; did you mean `{s}`?"));
+        wrong(format!("no template `{}`{}", args.template, hint.unwrap_or_default()))
+    })?;
+    let fixtures = match args.files.as_slice() {
+        [] if template.inputs.is_empty() => Fixtures::empty()?,
+        [] => Fixtures::read(&samples())?,
+        files => given(files)?,
+    };
+    let task = example(library, template, &fixtures, args)?;
+    let script = Script::new(library, &task).map_err(|e| wrong(e.to_string()))?;
+    let outline = script.outline().map_err(|e| wrong(e.to_string()))?;
+    Ok(describe(&task, &outline))
+}
+
+/// The folder of sample files of the project.
+fn samples() -> PathBuf {
+    project_root(Path::new(".")).unwrap_or_default().join(SAMPLES)
+}
+
+fn given(files: &[PathBuf]) -> Result<Fixtures, RunError> {
+    let mut fixtures = Fixtures::empty()?;
+    for path in files {
+        if !fixtures.add(path)? {
+            let message = format!("{}: not a file of a known type, or broken", path.display());
+            return Err(RunError::BadInput(message));
+        }
+    }
+    Ok(fixtures)
+}
+
+fn example(
+    library: &Library,
+    template: &Template,
+    fixtures: &Fixtures,
+    args: &ShowArgs,
+) -> Result<Task, RunError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
+    let combinations = template.combinations(&fixtures.files, 100, &fixtures.store, &mut rng)?;
+    let unfit = || RunError::BadInput(format!("no file given fits template `{}`", template.name()));
+    let combination = combinations.first().ok_or_else(unfit)?;
+    let files: Vec<_> = combination.iter().map(|index| &fixtures.files[*index]).collect();
+    let draft = Draft {
+        template,
+        slots: template.draw(&files, &mut rng).ok_or_else(unfit)?,
+        files,
+        language: args.language,
+        phrasing: 0,
+        seed: args.seed,
+    };
+    draft.write(library, &fixtures.store).map_err(|e| RunError::BadInput(e.to_string()))
+}
+
+fn describe(task: &Task, outline: &[Move]) -> String {
+    let mut text = format!("# Query ({:?})\n\n{}\n", task.language, task.query);
+    // Writing to a String cannot fail.
+    for (number, next) in outline.iter().enumerate() {
+        let _ = match next {
+            Move::Step { thought, cell } => write!(
+                text,
+                "\n# Turn {number}\n\n{thought}\n\n```python\n{}\n```\n",
+                cell.trim()
+            ),
+            Move::Answer(answer) => write!(text, "\n# Answer\n\n{answer}\n"),
+        };
+    }
+    let _ = write!(text, "\n# Reference\n\n```python\n{}\n```\n\n# Checks\n\n", task.reference.trim());
+    for check in &task.checks {
+        let _ = writeln!(text, "{}", serde_json::to_string(check).unwrap_or_default());
+    }
+    text
+}
+
+async fn run_audit(library: Arc<Library>, args: &AuditArgs) -> Result<(), RunError> {
+    let environment = |error: InterpreterError| RunError::Environment(error.to_string());
+    let interpreter = interpreter(&InterpreterChoice::default()).map_err(environment)?;
+    for warning in interpreter.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let checker = Checker::new(interpreter.clone());
+    let bench = Bench {
+        library,
+        interpreter,
+        checker: checker.map_err(|error| RunError::Environment(error.to_string()))?,
+        fixtures: Fixtures::read(&args.data.clone().unwrap_or_else(samples))?,
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = AuditOptions {
+        templates: args.templates.clone(),
+        jobs: args.jobs.unwrap_or(cores),
+        every_kind: args.every_kind,
+    };
+    let rows = audit(&bench, &options, |row| {
+        let verdict = if row.sound() { "sound" } else { "UNSOUND" };
+        tracing::info!("{}: {verdict}", row.template);
+    });
+    let rows = rows.await?;
+    if args.json {
+        for row in &rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+    } else {
+        print!("{}", table(&rows));
+    }
+    let summary = summary(&rows);
+    if rows.iter().all(|row| row.sound()) {
+        eprintln!("{summary}");
+        Ok(())
+    } else {
+        Err(RunError::Incomplete(summary))
+    }
+}
