@@ -9,7 +9,7 @@ const MAX_NAME: usize = 80;
 /// The last component of a path or URL as a safe file name with an extension that fits `kind`.
 ///
 /// Letters and digits of any script, `-`, `_` and `.` stay; everything else becomes `_`.
-pub fn safe_name(path: &str, kind: FileKind) -> String {
+pub(super) fn safe_name(path: &str, kind: FileKind) -> String {
     let last = path.rsplit(['/', '\\']).next().unwrap_or_default();
     let (stem, extension) = match last.rsplit_once('.') {
         Some((stem, extension)) if extension_kind(extension) == Some(kind) => {
@@ -41,7 +41,7 @@ fn replace_unsafe(stem: &str) -> String {
 }
 
 /// A name that no other file of the run has: `cars.csv` becomes `cars-1a2b3c.csv`.
-pub fn with_tag(name: &str, tag: &str) -> String {
+pub(super) fn with_tag(name: &str, tag: &str) -> String {
     match name.rsplit_once('.') {
         Some((stem, extension)) => format!("{stem}-{tag}.{extension}"),
         None => format!("{name}-{tag}"),
@@ -49,7 +49,7 @@ pub fn with_tag(name: &str, tag: &str) -> String {
 }
 
 /// A path or member name for a report: control characters escaped, at most 300 characters.
-pub fn printable(path: &str) -> String {
+pub(super) fn printable(path: &str) -> String {
     let escaped = path.chars().flat_map(|c| {
         let control = c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202e}');
         let escape = control.then(|| c.escape_default());

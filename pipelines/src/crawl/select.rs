@@ -11,7 +11,7 @@ use super::stage::{Manifest, Remark, What};
 
 /// Merge the manifests of all items, in the order of the sources. Equal manifests (but for the
 /// time of fetching) give equal results.
-pub fn select(manifests: Vec<Manifest>, crawl: &Crawl, seed: u64) -> Manifest {
+pub(super) fn select(manifests: Vec<Manifest>, crawl: &Crawl, seed: u64) -> Manifest {
     let mut merged = Manifest::default();
     let mut seen: HashMap<Digest, String> = HashMap::new();
     let mut by_kind: BTreeMap<FileKind, Vec<Vec<SourceFile>>> = BTreeMap::new();

@@ -73,12 +73,13 @@ impl CrawlStage {
 
     /// Every item, in the order of the sources.
     pub fn items(&self, prefixes: &[String]) -> Vec<String> {
-        let items = |prefix: &String| {
+        let mut items = Vec::new();
+        for prefix in prefixes {
             let source = self.sources.get(prefix);
             let names = source.map(|source| source.items()).unwrap_or_default();
-            names.into_iter().map(move |name| format!("{prefix}{name}"))
-        };
-        prefixes.iter().flat_map(items).collect()
+            items.extend(names.iter().map(|name| format!("{prefix}{name}")));
+        }
+        items
     }
 }
 

@@ -342,24 +342,21 @@ impl Visitor for Members<'_> {
 /// The licence that a package's metadata names, as SPDX where that is plain.
 fn licence(metadata: &str) -> Option<String> {
     let headers = metadata.split("\n\n").next().unwrap_or_default();
-    let field = |name: &str| {
-        let values = headers
-            .lines()
-            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        values
-            .map(str::trim)
-            .filter(|value| !value.is_empty() && *value != "UNKNOWN")
-    };
-    let expression = field("License-Expression").next().map(str::to_owned);
-    let classified = field("Classifier")
-        .filter_map(|c| c.strip_prefix("License :: "))
-        .next_back();
-    let classified = classified.map(|c| spdx(c.rsplit(" :: ").next().unwrap_or(c)).to_owned());
-    let free = field("License")
-        .next()
-        .filter(|text| text.len() <= 60)
-        .map(|t| spdx(t).to_owned());
-    expression.or(free).or(classified)
+    let mut expression = fields(headers, "License-Expression: ");
+    let mut free = fields(headers, "License: ").filter(|text| text.len() <= 60);
+    let classifiers = fields(headers, "Classifier: License :: ");
+    let classified = classifiers
+        .last()
+        .map(|c| c.rsplit(" :: ").next().unwrap_or(c));
+    let found = expression.next().or_else(|| free.next()).or(classified);
+    found.map(|text| spdx(text).to_owned())
+}
+
+fn fields<'a>(headers: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
+    let values = headers
+        .lines()
+        .filter_map(move |line| line.strip_prefix(start).map(str::trim));
+    values.filter(|value| !value.is_empty() && *value != "UNKNOWN")
 }
 
 fn spdx(text: &str) -> &str {

@@ -58,12 +58,11 @@ fn show(cell: &Cell) -> Option<String> {
 /// Tell a column's kind and make all its values of that kind, so that equal values are equal.
 fn settle_column(table: &mut RawTable, index: usize) -> ColumnKind {
     let width = table.names.len();
-    let untyped = table.untyped;
-    let mut column = || table.cells.iter_mut().skip(index).step_by(width);
-    if untyped {
+    let mut column: Vec<&mut Cell> = table.cells.iter_mut().skip(index).step_by(width).collect();
+    if table.untyped {
         type_texts(&mut column);
     }
-    let mut any = |test: fn(&Cell) -> bool| column().any(|cell| test(cell));
+    let any = |test: fn(&Cell) -> bool| column.iter().any(|cell| test(cell));
     let int = any(|c| matches!(c, Cell::Int(_)));
     let float = any(|c| matches!(c, Cell::Float(_)));
     let boolean = any(|c| matches!(c, Cell::Bool(_)));
@@ -73,7 +72,7 @@ fn settle_column(table: &mut RawTable, index: usize) -> ColumnKind {
     match (int || float, boolean, date, text, other) {
         (true, false, false, false, false) if !float => ColumnKind::Integer,
         (true, false, false, false, false) => {
-            for cell in column() {
+            for cell in column {
                 if let Cell::Int(n) = cell {
                     *cell = Cell::Float(*n as f64);
                 }
@@ -82,26 +81,23 @@ fn settle_column(table: &mut RawTable, index: usize) -> ColumnKind {
         }
         (false, true, false, false, false) => ColumnKind::Boolean,
         (false, false, true, false, false) => ColumnKind::Date,
-        (false, false, false, true, false) => settle_texts(&mut column, untyped),
+        (false, false, false, true, false) => text_kind(&column, table.untyped),
         _ => ColumnKind::Other,
     }
 }
 
-/// Text of a typed source (json, xlsx, …): dates, or text; text that is all numbers is neither,
-/// because pandas may take it for numbers.
-fn settle_texts<'a, I: Iterator<Item = &'a mut Cell>>(
-    column: &mut impl FnMut() -> I,
-    untyped: bool,
-) -> ColumnKind {
-    let all = |cells: I, test: fn(&str) -> bool| {
-        cells.into_iter().all(|cell| match cell {
+/// Dates, or text. In a typed source (json, xlsx, …) text that is all numbers is neither, because
+/// pandas may take it for numbers.
+fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
+    let all = |test: fn(&str) -> bool| {
+        column.iter().all(|cell| match &**cell {
             Cell::Text(text) => test(text),
             _ => true,
         })
     };
-    if all(column(), is_iso_date) {
+    if all(is_iso_date) {
         ColumnKind::Date
-    } else if !untyped && all(column(), |text| text.trim().parse::<f64>().is_ok()) {
+    } else if !untyped && all(|text| text.trim().parse::<f64>().is_ok()) {
         ColumnKind::Other
     } else {
         ColumnKind::Text
@@ -109,18 +105,18 @@ fn settle_texts<'a, I: Iterator<Item = &'a mut Cell>>(
 }
 
 /// Give the texts of a csv column their type, when all of them agree on one.
-fn type_texts<'a, I: Iterator<Item = &'a mut Cell>>(column: &mut impl FnMut() -> I) {
+fn type_texts(column: &mut [&mut Cell]) {
     for parse in [parse_int, parse_float, parse_bool] {
-        let fits = |cell: &mut Cell| match cell {
+        let fits = |cell: &&mut Cell| match &**cell {
             Cell::Text(text) => parse(text).is_some(),
             _ => true,
         };
-        if !column().all(fits) {
+        if !column.iter().all(fits) {
             continue;
         }
-        for cell in column() {
-            if let Cell::Text(text) = cell {
-                *cell = parse(text).unwrap_or(Cell::Null);
+        for cell in column {
+            if let Cell::Text(text) = &**cell {
+                **cell = parse(text).unwrap_or(Cell::Null);
             }
         }
         return;
