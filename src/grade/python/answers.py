@@ -5,8 +5,11 @@ import unicodedata
 
 from common import Fail, short
 
-NUMBER = r"[-+−–]?\s?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d)\.?)(?:[eE][-+−]?\d{1,3})?"
 MARKS = "*_`#> \t"
+WRITTEN = re.compile(
+    r"(?<![\w.])[-+−–]? ?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+−]?[0-9]{1,3})?"
+    r"|(?<![\w.])[-+−–]?\.[0-9]+"
+)
 
 
 def stated(answer, marker):
@@ -35,7 +38,7 @@ def _folded(text):
 def numbers(text):
     """Every number written in a text, with whether a percent sign follows."""
     found = []
-    for match in re.finditer(r"(?<![\w.])[-+−–]?\s?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?(?:[eE][-+−]?\d{1,3})?|(?<![\w.])[-+−–]?\.\d+", text):
+    for match in WRITTEN.finditer(text):
         digits = match[0].replace(",", "").replace("−", "-").replace("–", "-").replace(" ", "")
         found.append((float(digits), text[match.end() : match.end() + 2].strip()[:1] in ("%", "％")))
     return found

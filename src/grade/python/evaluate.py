@@ -18,7 +18,7 @@ from common import Fail, OursError, Unproven
 
 CPU_SECONDS = 60
 WALL_SECONDS = 240
-MEMORY = 3 * 1024**3  # of address space beyond what the parent has
+MEMORY = 2 * 1024**3  # of address space beyond what the parent has
 MAX_DETAIL = 500
 KINDS = ("table", "number", "values", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program")  # fmt: skip
 
