@@ -5,9 +5,9 @@
 //! the outcome does not depend on which unit ended first.
 
 mod consistent;
+mod examiner;
 mod faults;
 mod filters;
-mod sound;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use pybench::agent::{self, Format};
 use pybench::id::Digest;
 use pybench::run::{
-    ContentStore, Executor, Failure, FailureKind, Filter, RunContext, RunError, RunFolder, Stage,
+    Executor, Failure, FailureKind, Filter, RunContext, RunError, RunFolder, Stage, StageSummary,
 };
 use pybench::task::Task;
 use pybench::trajectory::{Finding, Outcome, Trajectory, Verdict};
@@ -27,26 +27,37 @@ pub use consistent::unsupported;
 pub use faults::{FaultReport, fault_report};
 pub use filters::Case;
 
+/// For `--help`.
+pub const ABOUT: &str = "Decide by executed checks which trajectories of a run become rows";
 /// Name of the stage in the journal.
 pub const STAGE: &str = "grade";
+/// What rollout wrote.
+pub(crate) const TRAJECTORIES: &str = "trajectories.jsonl";
 /// What this stage writes: a verdict per line, in item order.
 pub const VERDICTS: &str = "verdicts.jsonl";
 
-/// Runs the checks of a task on what a trajectory left behind, away from the agent.
+/// Looks at what a trajectory left behind, away from the agent.
 #[async_trait]
 pub trait Examiner: Send + Sync {
-    /// A finding per check. An error is a failure of ours, never a verdict.
+    /// A finding per output asked for (filter `outputs`: it is there and opens as its type) and per
+    /// check (filter `check`). An error is a failure of ours, never a verdict.
     async fn examine(&self, task: &Task, trajectory: &Trajectory) -> Result<Vec<Finding>, Failure>;
 
     /// Digest of the checker's source and environment.
     fn digest(&self) -> &str;
 }
 
+/// Grades every trajectory of the run with the checker, whose sessions the recipe's interpreter
+/// starts; see [`run_with`]. [`RunError::Environment`] when there is no interpreter.
+pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    run_with(context, Arc::new(examiner::Sandboxed::of(context)?)).await
+}
+
 /// Grades every trajectory of the run with an examiner; writes `verdicts.jsonl` and the facts
 /// `accepted`, `rejected` (by filter) and `faults`.
 pub async fn run_with(context: &RunContext, examiner: Arc<dyn Examiner>) -> Result<(), RunError> {
     let folder = &context.folder;
-    let trajectories: Vec<Trajectory> = folder.journal().outputs("rollout")?;
+    let trajectories: Vec<Trajectory> = read_lines(folder, TRAJECTORIES)?;
     let items: Vec<String> = trajectories.iter().map(|t| t.id.to_string()).collect();
     let tasks = read_tasks(folder)?;
     let stage = GradeStage {
@@ -57,11 +68,11 @@ pub async fn run_with(context: &RunContext, examiner: Arc<dyn Examiner>) -> Resu
         trajectories: items.iter().cloned().zip(trajectories.clone()).collect(),
         filters: context.recipe.grade.filters.clone(),
         format: agent::format(context.recipe.rollout.format),
-        store: folder.store().clone(),
         examiner,
     };
-    context.executor().run(Arc::new(stage), &items).await?;
+    let summary = context.executor().run(Arc::new(stage), &items).await?;
     let mut verdicts = verdicts_in_order(folder, &items)?;
+    report_failures(folder, &summary, verdicts.len())?;
     if context.recipe.grade.filters.contains(&Filter::Duplicate) {
         mark_duplicates(&trajectories, &mut verdicts);
     }
@@ -115,6 +126,30 @@ fn finish(
     let faults = fault_report(trajectories, verdicts);
     journal.set_fact("faults", &faults.to_string().into())?;
     report_faults(&faults);
+    Ok(())
+}
+
+/// Failures of ours are told; where nothing could be graded, that is the end.
+fn report_failures(
+    folder: &RunFolder,
+    summary: &StageSummary,
+    graded: usize,
+) -> Result<(), RunError> {
+    if summary.failed == 0 {
+        return Ok(());
+    }
+    let units = folder.journal().units(STAGE)?;
+    let first = units.into_iter().find_map(|unit| unit.failure);
+    let why = first.map_or_else(String::new, |failure| failure.detail);
+    let failed = summary.failed;
+    if graded == 0 {
+        return Err(RunError::Environment(format!(
+            "none of {failed} trajectories could be graded: {why}"
+        )));
+    }
+    tracing::warn!(
+        "{failed} trajectories could not be graded (first: {why}); the same command tries them again"
+    );
     Ok(())
 }
 
@@ -188,25 +223,33 @@ struct GradeStage {
     trajectories: HashMap<String, Trajectory>,
     filters: Vec<Filter>,
     format: &'static dyn Format,
-    store: ContentStore,
     examiner: Arc<dyn Examiner>,
 }
 
 impl GradeStage {
     async fn findings(&self, case: &Case<'_>) -> Result<Vec<Finding>, Failure> {
-        let mut findings = Vec::new();
-        for filter in &self.filters {
-            findings.extend(match filter {
-                Filter::Format => filters::format(case),
-                Filter::Finished => filters::finished(case),
-                Filter::Outputs => filters::outputs(case).map_err(internal)?,
-                Filter::Check => self.examiner.examine(case.task, case.trajectory).await?,
-                Filter::Consistent => filters::consistent(case),
-                // Needs the verdicts of the trajectories before it.
-                Filter::Duplicate => Vec::new(),
-            });
-        }
-        Ok(findings)
+        let needed = [Filter::Outputs, Filter::Check];
+        let examined = match self.filters.iter().any(|filter| needed.contains(filter)) {
+            true => self.examiner.examine(case.task, case.trajectory).await?,
+            false => Vec::new(),
+        };
+        let of = |name: &str| {
+            examined
+                .iter()
+                .filter(|f| f.filter == name)
+                .cloned()
+                .collect()
+        };
+        let findings = self.filters.iter().flat_map(|filter| match filter {
+            Filter::Format => filters::format(case),
+            Filter::Finished => filters::finished(case),
+            Filter::Outputs => of("outputs"),
+            Filter::Check => of("check"),
+            Filter::Consistent => filters::consistent(case),
+            // Needs the verdicts of the trajectories before it.
+            Filter::Duplicate => Vec::new(),
+        });
+        Ok(findings.collect())
     }
 }
 
@@ -231,7 +274,6 @@ impl Stage for GradeStage {
             task,
             trajectory,
             format: self.format,
-            store: &self.store,
         };
         let findings = self.findings(&case).await?;
         let verdict = Verdict {
@@ -244,15 +286,6 @@ impl Stage for GradeStage {
     }
 }
 
-fn internal(error: RunError) -> Failure {
-    failure(error.to_string())
-}
-
 fn failure(detail: String) -> Failure {
-    Failure {
-        kind: FailureKind::Internal,
-        detail,
-        retryable: false,
-        retry_after: None,
-    }
+    Failure::new(FailureKind::Internal, detail)
 }

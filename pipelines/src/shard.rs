@@ -17,8 +17,10 @@ use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::{Place, SplitSettings};
 use pybench_datasets::{DatasetError, Row};
 
-use crate::grade::{self, VERDICTS, read_lines, read_tasks};
+use crate::grade::{self, TRAJECTORIES, VERDICTS, read_lines, read_tasks};
 
+/// For `--help`.
+pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
 /// Name of the stage in the journal.
 pub const STAGE: &str = "shard";
 /// The folder of the dataset, below the run folder.
@@ -55,7 +57,7 @@ fn enough(asked: usize, accepted: usize) -> Result<(), RunError> {
 
 fn write(folder: &RunFolder, recipe: &Recipe) -> Result<Written, RunError> {
     let tasks = read_tasks(folder)?;
-    let trajectories: Vec<Trajectory> = folder.journal().outputs("rollout")?;
+    let trajectories: Vec<Trajectory> = read_lines(folder, TRAJECTORIES)?;
     let verdicts: Vec<Verdict> = read_lines(folder, VERDICTS)?;
     let about = about(folder, recipe, &tasks, &trajectories, &verdicts)?;
     let rows = rows(&tasks, &trajectories, &verdicts);

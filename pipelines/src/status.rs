@@ -2,6 +2,7 @@
 
 mod text;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -47,6 +48,8 @@ pub struct Funnel {
     pub graded: u64,
     /// Of these, accepted.
     pub accepted: u64,
+    /// Rows of the train and the test split; `None` until `shard` has ended.
+    pub rows: Option<(u64, u64)>,
     /// Each stage's units and time, in the order of the data.
     pub stages: Vec<StageStatus>,
     /// Calls, tokens and money; uncertain calls are charged as reserved.
@@ -55,6 +58,10 @@ pub struct Funnel {
     pub failures: Vec<Count>,
     /// Rejected trajectories by the first filter that rejected them, most frequent first.
     pub rejected: Vec<Count>,
+    /// What became of the faults that the expert put in on purpose.
+    pub faults: Option<String>,
+    /// What is not as it should be on this machine.
+    pub warnings: Vec<String>,
 }
 
 /// A stage's units and time.
@@ -114,17 +121,52 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         Ok(journal.fact(name)?.and_then(|value| value.as_u64()))
     };
     let verdicts: Vec<Verdict> = journal.outputs("grade")?;
+    let passed = verdicts.iter().filter(|verdict| verdict.accepted).count() as u64;
+    let duplicates = duplicates(journal)?;
+    let mut rejected = tally(verdicts.iter().filter_map(describe_rejection));
+    rejected.extend((duplicates > 0).then(|| Count {
+        what: "duplicate".to_owned(),
+        count: duplicates,
+        examples: Vec::new(),
+    }));
+    rejected.sort_by_key(|count| Reverse(count.count));
     Ok(Funnel {
         files: fact("files")?,
         tasks: fact("tasks")?,
         trajectories: journal.summary("rollout")?.done,
         graded: verdicts.len() as u64,
-        accepted: verdicts.iter().filter(|verdict| verdict.accepted).count() as u64,
+        accepted: passed.saturating_sub(duplicates),
+        rows: fact("train_rows")?.zip(fact("test_rows")?),
         stages: stages(journal)?,
         spent: journal.spent()?,
         failures: tally(journal.failures()?.iter().map(describe_failure)),
-        rejected: tally(verdicts.iter().filter_map(describe_rejection)),
+        rejected,
+        faults: journal
+            .fact("faults")?
+            .and_then(|f| Some(f.as_str()?.to_owned())),
+        warnings: warnings(journal)?,
     })
+}
+
+/// Duplicates are found once all are graded, not unit by unit: `grade` counts them in a fact.
+fn duplicates(journal: &Journal) -> Result<u64, RunError> {
+    let rejected = journal.fact("rejected")?.unwrap_or_default();
+    Ok(rejected["duplicate"].as_u64().unwrap_or(0))
+}
+
+fn warnings(journal: &Journal) -> Result<Vec<String>, RunError> {
+    let mut warnings: Vec<String> = Vec::new();
+    if journal
+        .fact("crawl_fallback")?
+        .is_some_and(|value| value == true)
+    {
+        warnings.push("no source could be reached: the files are the recipe's fallback".into());
+    }
+    for (_, value) in journal.facts("warnings/")? {
+        let list = value.as_array().cloned().unwrap_or_default();
+        warnings.extend(list.iter().filter_map(|w| Some(w.as_str()?.to_owned())));
+    }
+    Ok(warnings)
 }
 
 fn stages(journal: &Journal) -> Result<Vec<StageStatus>, RunError> {
@@ -216,7 +258,7 @@ fn tally(happened: impl Iterator<Item = (String, String)>) -> Vec<Count> {
         }
     }
     let mut counts: Vec<Count> = counts.into_values().collect();
-    counts.sort_by_key(|count| std::cmp::Reverse(count.count));
+    counts.sort_by_key(|count| Reverse(count.count));
     counts
 }
 
@@ -269,6 +311,13 @@ mod tests {
         journal
             .complete("grade", "c", &verdict("c", &["format", "check"]))
             .unwrap();
+        journal
+            .set_fact("rejected", &json!({"check": 2, "duplicate": 0}))
+            .unwrap();
+        journal.set_fact("crawl_fallback", &json!(true)).unwrap();
+        journal
+            .set_fact("warnings/interpreter", &json!(["no cgroup"]))
+            .unwrap();
         let most = Reservation {
             micro_usd: 2_500,
             tokens: 100,
@@ -305,6 +354,25 @@ mod tests {
         assert_eq!(
             counts(&funnel.rejected),
             [("check".into(), 1), ("format".into(), 1)]
+        );
+    }
+
+    #[test]
+    fn duplicates_are_taken_off_what_passed() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path());
+        journal.complete("grade", "d", &verdict("d", &[])).unwrap();
+        assert_eq!(funnel(&journal).unwrap().accepted, 2);
+        journal
+            .set_fact("rejected", &json!({"check": 2, "duplicate": 1}))
+            .unwrap();
+        let funnel = funnel(&journal).unwrap();
+        assert_eq!(funnel.accepted, 1);
+        assert!(
+            funnel
+                .rejected
+                .iter()
+                .any(|c| (c.what.as_str(), c.count) == ("duplicate", 1))
         );
     }
 

@@ -239,7 +239,9 @@ async fn listen(process: Process) {
             (_, Urgency::Now) => "stopping now",
             _ => "finishing what is in flight; once more stops now",
         };
-        process.progress.suspend(|| eprintln!("{message}"));
+        process
+            .progress
+            .suspend(|| log::say(format!("{message}\n").as_bytes()));
     }
 }
 
@@ -250,7 +252,7 @@ fn finish(format: LogFormat, result: anyhow::Result<()>) -> ExitCode {
     };
     let (code, text) = (exit_code(&error), with_causes(&error));
     match format {
-        LogFormat::Text => eprintln!("error: {text}"),
+        LogFormat::Text => log::say(format!("error: {text}\n").as_bytes()),
         LogFormat::Json => tracing::error!(exit_code = code as u8, "{text}"),
     }
     code

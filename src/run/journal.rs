@@ -22,6 +22,7 @@ use super::RunError;
 /// How long a statement waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(10);
 
+/// `spent` is kept by triggers: a reservation must not add up every call before it.
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS unit (
     stage TEXT NOT NULL, item TEXT NOT NULL, position INTEGER NOT NULL,
@@ -31,7 +32,20 @@ CREATE TABLE IF NOT EXISTS unit (
 CREATE TABLE IF NOT EXISTS call (
     id TEXT PRIMARY KEY, state TEXT NOT NULL,
     micro_usd INTEGER NOT NULL, tokens INTEGER NOT NULL, reply TEXT) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS call_cost ON call (state, micro_usd, tokens);
+CREATE TABLE IF NOT EXISTS spent (
+    calls INTEGER NOT NULL, uncertain INTEGER NOT NULL,
+    micro_usd INTEGER NOT NULL, tokens INTEGER NOT NULL);
+INSERT INTO spent SELECT 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM spent);
+CREATE TRIGGER IF NOT EXISTS call_added AFTER INSERT ON call BEGIN
+    UPDATE spent SET calls = calls + 1, uncertain = uncertain + (new.state = 'uncertain'),
+        micro_usd = micro_usd + new.micro_usd, tokens = tokens + new.tokens; END;
+CREATE TRIGGER IF NOT EXISTS call_changed AFTER UPDATE ON call BEGIN
+    UPDATE spent SET uncertain = uncertain + (new.state = 'uncertain') - (old.state = 'uncertain'),
+        micro_usd = micro_usd + new.micro_usd - old.micro_usd,
+        tokens = tokens + new.tokens - old.tokens; END;
+CREATE TRIGGER IF NOT EXISTS call_removed AFTER DELETE ON call BEGIN
+    UPDATE spent SET calls = calls - 1, uncertain = uncertain - (old.state = 'uncertain'),
+        micro_usd = micro_usd - old.micro_usd, tokens = tokens - old.tokens; END;
 CREATE TABLE IF NOT EXISTS event (
     trajectory TEXT NOT NULL, position INTEGER NOT NULL, payload TEXT NOT NULL,
     PRIMARY KEY (trajectory, position)) WITHOUT ROWID;

@@ -199,6 +199,7 @@ impl<'a> Drive<'a> {
         let deadline = sleep_or_never(left);
         let dropped_at = sleep_or_never(left.map(|left| left + self.executor.options.grace));
         tokio::pin!(deadline, dropped_at);
+        let mut save = tokio::time::interval(clock::SAVE_EVERY);
         loop {
             self.start_more();
             if self.running.is_empty() {
@@ -214,7 +215,7 @@ impl<'a> Drive<'a> {
                 () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted),
                 () = &mut deadline, if !stopping => self.stop(out_of_time(self.executor)),
                 () = &mut dropped_at => return Ok(()),
-                () = tokio::time::sleep(clock::SAVE_EVERY) => self.clock.save()?,
+                _ = save.tick() => self.clock.save()?,
             }
         }
     }

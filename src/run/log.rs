@@ -43,12 +43,18 @@ fn filter(verbosity: u8) -> &'static str {
     }
 }
 
+/// Write to stderr; that nobody reads it any more is no reason to stop.
+pub(super) fn say(line: &[u8]) {
+    let _ = io::stderr().write_all(line);
+}
+
 #[derive(Clone, Debug)]
 struct Stderr(Progress);
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().write(line))
+        self.0.suspend(|| say(line));
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,16 +1,14 @@
-//! The filters, one function each. None stops at the first failure: a verdict carries every reason.
+//! The filters that need nothing but the trajectory, one function each. None stops at the first
+//! failure: a verdict carries every reason.
 
 use pybench::agent::{Format, Parsed};
-use pybench::run::ContentStore;
 use pybench::task::Task;
 use pybench::trajectory::{End, Finding, Outcome, Role, Trajectory};
 
-use super::{consistent, sound};
+use super::consistent;
 
 /// Findings named in one detail.
 const NAMED: usize = 5;
-/// Largest output that is looked at, bytes; the interpreter collects no more.
-const LARGEST_OUTPUT: u64 = 1 << 30;
 
 /// One trajectory to look at.
 #[derive(Clone, Copy)]
@@ -21,12 +19,10 @@ pub struct Case<'a> {
     pub trajectory: &'a Trajectory,
     /// The message format it was made in.
     pub format: &'a dyn Format,
-    /// Holds the outputs' bytes.
-    pub store: &'a ContentStore,
 }
 
 /// `format`: every reply follows the message format, and its cell is the one that was run.
-pub fn format(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn format(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, turn) in case.trajectory.turns.iter().enumerate() {
         let why = match (case.format.parse(&turn.reply), &turn.cell) {
@@ -41,7 +37,7 @@ pub fn format(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// `finished`: the model said that it is finished.
-pub fn finished(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn finished(case: &Case<'_>) -> Vec<Finding> {
     let why = match case.trajectory.end {
         End::Finished => return vec![passed("finished", "end")],
         End::NoAnswer => "the last reply has neither code nor the words that end a run",
@@ -50,27 +46,9 @@ pub fn finished(case: &Case<'_>) -> Vec<Finding> {
     vec![failed("finished", "end", why)]
 }
 
-/// `outputs`: every file asked for exists, is not empty and is what its name says.
-pub fn outputs(case: &Case<'_>) -> Result<Vec<Finding>, pybench::run::RunError> {
-    let mut findings = Vec::new();
-    for path in &case.task.outputs {
-        let output = case.trajectory.outputs.iter().find(|o| o.path == *path);
-        let defect = match output {
-            None => Some("it was not written".to_owned()),
-            Some(output) if output.size > LARGEST_OUTPUT => Some("it is too large".to_owned()),
-            Some(output) => sound::defect(path, &case.store.get(&output.id)?),
-        };
-        findings.push(match defect {
-            None => passed("outputs", path),
-            Some(why) => failed("outputs", path, &why),
-        });
-    }
-    Ok(or_passed(findings, "outputs", "none asked for"))
-}
-
 /// `consistent`: numbers and paths that the answer states were seen; see [`consistent`](mod@consistent).
 /// Without an answer there is nothing to look at, and `finished` has said so.
-pub fn consistent(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn consistent(case: &Case<'_>) -> Vec<Finding> {
     let Some(last) = case.trajectory.turns.last() else {
         return Vec::new();
     };
@@ -104,7 +82,7 @@ fn paths(case: &Case<'_>) -> Vec<String> {
 }
 
 /// A finding that holds.
-pub fn passed(filter: &str, subject: impl Into<String>) -> Finding {
+pub(super) fn passed(filter: &str, subject: impl Into<String>) -> Finding {
     Finding {
         filter: filter.to_owned(),
         subject: subject.into(),
@@ -114,7 +92,7 @@ pub fn passed(filter: &str, subject: impl Into<String>) -> Finding {
 }
 
 /// A finding that does not hold.
-pub fn failed(filter: &str, subject: impl Into<String>, why: &str) -> Finding {
+pub(super) fn failed(filter: &str, subject: impl Into<String>, why: &str) -> Finding {
     Finding {
         filter: filter.to_owned(),
         subject: subject.into(),

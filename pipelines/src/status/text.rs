@@ -18,6 +18,15 @@ impl fmt::Display for Funnel {
             self.trajectories,
             self.accepted,
         )?;
+        if let Some((train, test)) = self.rows {
+            writeln!(f, "dataset: {train} rows to train on, {test} to test on")?;
+        }
+        if let Some(faults) = &self.faults {
+            writeln!(f, "{}", one_line(faults))?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {}", one_line(warning))?;
+        }
         self.stages(f)?;
         self.cost(f)?;
         counts(f, "rejected by", &self.rejected)?;

@@ -157,8 +157,7 @@ impl Journal {
 
 fn spent(connection: &Connection) -> Result<Spent, RunError> {
     Ok(connection.query_row(
-        "SELECT COUNT(*), COALESCE(SUM(state = 'uncertain'), 0),
-                COALESCE(SUM(micro_usd), 0), COALESCE(SUM(tokens), 0) FROM call",
+        "SELECT calls, uncertain, micro_usd, tokens FROM spent",
         [],
         |row| {
             Ok(Spent {

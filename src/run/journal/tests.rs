@@ -172,6 +172,42 @@ fn threads_together_never_exceed_the_budget() {
 }
 
 #[test]
+fn the_running_totals_equal_the_sum_of_the_calls() {
+    let (_folder, path) = scratch();
+    for round in 0..4 {
+        let journal = Journal::open(&path).unwrap();
+        for call in 0..10 {
+            let id = format!("{round}/{call}");
+            journal.reserve(&id, TEN, BudgetCap::default()).unwrap();
+            let used = Reservation {
+                micro_usd: call,
+                tokens: 2,
+            };
+            match call % 4 {
+                0 => journal.settle(&id, used, &json!(call)).unwrap(),
+                1 => journal.release(&id).unwrap(),
+                2 => journal.mark_uncertain(&id).unwrap(),
+                _ => {}
+            }
+        }
+    }
+    let journal = Journal::open(&path).unwrap();
+    let summed = journal.lock().query_row(
+        "SELECT COUNT(*), SUM(state = 'uncertain'), SUM(micro_usd), SUM(tokens) FROM call",
+        [],
+        |row| {
+            Ok(Spent {
+                calls: row.get(0)?,
+                uncertain: row.get(1)?,
+                micro_usd: row.get(2)?,
+                tokens: row.get(3)?,
+            })
+        },
+    );
+    assert_eq!(journal.spent().unwrap(), summed.unwrap());
+}
+
+#[test]
 fn huge_reservations_do_not_wrap_around() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();

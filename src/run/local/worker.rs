@@ -56,7 +56,7 @@ impl Worker {
         let (journal, stage, item) = (folder.journal(), self.stage.name(), self.item.clone());
         for attempt in 1.. {
             let Some(lease) = self.take().await? else {
-                return Ok(self.as_left_by_others()?);
+                return self.as_left_by_others();
             };
             let failure = match self.attempt(lease).await? {
                 Ok(output) => {

@@ -1,0 +1,6 @@
+//! What the tests of whole runs share.
+
+#![allow(unreachable_pub)]
+
+pub mod endpoint;
+pub mod place;
