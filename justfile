@@ -2,6 +2,9 @@
 
 set positional-arguments := true
 
+# The pinned uv of pipelines/setup.
+export UV := justfile_directory() / ".tools/bin/uv"
+
 _help:
     @just --justfile '{{ justfile() }}' --list
 

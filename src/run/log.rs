@@ -34,11 +34,12 @@ pub fn install(verbosity: u8, format: LogFormat, progress: &Progress) {
     };
 }
 
-/// Ours by `-v` and `-vv`; of libraries, whose debug output may show headers, warnings only.
+/// Ours by `-v` and `-vv`; of libraries nothing unless asked for: their warnings speak of broken input
+/// that the report names, and their debug output may show headers.
 fn filter(verbosity: u8) -> &'static str {
     match verbosity {
-        0 => "warn,pybench=info",
-        1 => "warn,pybench=debug",
+        0 => "off,pybench=info",
+        1 => "error,pybench=debug",
         _ => "warn,pybench=trace",
     }
 }

@@ -6,7 +6,7 @@ mod image;
 mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use pybench::task::{FileKind, Profile};
@@ -19,6 +19,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Some parsers recurse with the depth of the document.
 const STACK: usize = 64 << 20;
+
+/// Name of the threads that profile.
+const THREAD: &str = "profile";
 
 /// Profile a whole file of a known type.
 pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
@@ -51,16 +54,31 @@ fn json(bytes: &[u8]) -> Result<Profile, String> {
     }
 }
 
+/// A parser that panics over a broken file is caught and reported as such: its backtrace on stderr
+/// would only look like a crash of ours.
+fn silence_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() != Some(THREAD) {
+                default(info);
+            }
+        }));
+    });
+}
+
 /// Profile in a thread of its own, within bounded time. A parser that hangs keeps its thread until
 /// the process ends: nothing can stop it, but the crawl goes on.
 pub async fn profile_bounded(kind: FileKind, bytes: Arc<Vec<u8>>) -> Profile {
+    silence_panics();
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let work = move || {
         // Nobody listens any more once the time is over.
         let _ = sender.send(profile(kind, &bytes));
     };
     let thread = std::thread::Builder::new()
-        .name("profile".into())
+        .name(THREAD.into())
         .stack_size(STACK);
     if let Err(error) = thread.spawn(work) {
         return Profile::Broken {
