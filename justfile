@@ -11,15 +11,15 @@ setup:
 
 # Make a dataset: crawl, query, rollout, grade, shard. RECIPE is a file or the name of one in pipelines/recipes/.
 synthesize *ARGS: setup
-    @cargo run --quiet --package pybench-pipelines --bin pybench-synthesize -- "$@"
+    @cargo run --quiet --bin pybench-synthesize -- "$@"
 
 # The funnel of a run, its cost, its time, and what failed and why.
 status *ARGS:
-    @cargo run --quiet --package pybench-pipelines --bin pybench-status -- "$@"
+    @cargo run --quiet --bin pybench-status -- "$@"
 
 # Prove every template of the task library: the expert passes, wrong answers fail.
 library-audit *ARGS: setup
-    @cargo run --quiet --package pybench-pipelines --bin pybench-library -- audit "$@"
+    @cargo run --quiet --bin pybench-library -- audit "$@"
 
 # Everything that CI checks.
 test *ARGS: setup lint
@@ -32,7 +32,7 @@ lint:
 
 # Attempts to break out of the sandbox, each a test.
 attack: setup
-    @cargo test --quiet --package pybench --test attack
+    @cargo test --quiet --test attack
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":
@@ -40,7 +40,7 @@ fuzz SECONDS="60":
 
 # Write the JSON Schema of recipes anew.
 schema:
-    @cargo run --quiet --package pybench-pipelines --bin pybench-synthesize -- --schema > pipelines/recipes/schema.json
+    @cargo run --quiet --bin pybench-synthesize -- --schema > pipelines/recipes/schema.json
 
 # Lock the Python requirements anew, with hashes.
 lock: setup

@@ -252,7 +252,7 @@ def charts(every=9):
         for j, way in enumerate(chart_cases.WAYS):
             if (i + 3 * j) % every == 0:
                 kind, expected, path, claim = chart_cases.draw(case, way, folder, claims)
-                given = task("plot", f"expected = {expected!r}", [path], path=path, kind=kind)
+                given = task("plot", f"import numpy as np\nexpected = {expected!r}", [path], path=path, kind=kind)
                 yield f"{case.__name__}, {way[0]}", given, {path: Path(folder, path).read_bytes()}, "", [claim]
 
 
