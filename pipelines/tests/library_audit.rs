@@ -39,7 +39,12 @@ async fn every_template_is_sound() {
     let library = Library::embedded().unwrap();
     let Some(bench) = bench(library) else { return };
     let rows = audit(&bench, &options(), |_| ()).await.unwrap();
-    assert!(rows.iter().all(|row| row.sound()), "{}\n{}", table(&rows), summary(&rows));
+    assert!(
+        rows.iter().all(|row| row.sound()),
+        "{}\n{}",
+        table(&rows),
+        summary(&rows)
+    );
     assert!(rows.len() >= bench.library.templates().len());
 }
 

@@ -110,7 +110,11 @@ pub async fn run(args: LibraryArgs) -> Result<(), RunError> {
 }
 
 fn list(library: &Library) -> String {
-    let width = library.templates().map(|t| t.name().len()).max().unwrap_or(0);
+    let width = library
+        .templates()
+        .map(|t| t.name().len())
+        .max()
+        .unwrap_or(0);
     let mut text = String::new();
     for template in library.templates() {
         let inputs = template.inputs.iter().map(|input| {
@@ -126,7 +130,11 @@ fn list(library: &Library) -> String {
             super::validate::folder(template.category),
             template.keyword.get_ref(),
             template.turns.len(),
-            if inputs.is_empty() { "no file".to_owned() } else { inputs.join(" + ") },
+            if inputs.is_empty() {
+                "no file".to_owned()
+            } else {
+                inputs.join(" + ")
+            },
         );
     }
     let _ = writeln!(
@@ -141,8 +149,14 @@ fn list(library: &Library) -> String {
 fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError> {
     let wrong = |message: String| RunError::BadInput(message);
     let template = library.template(&args.template).ok_or_else(|| {
-        let hint = library.suggest(&args.template).map(|s| format!("; did you mean `{s}`?"));
-        wrong(format!("no template `{}`{}", args.template, hint.unwrap_or_default()))
+        let hint = library
+            .suggest(&args.template)
+            .map(|s| format!("; did you mean `{s}`?"));
+        wrong(format!(
+            "no template `{}`{}",
+            args.template,
+            hint.unwrap_or_default()
+        ))
     })?;
     let fixtures = match args.files.as_slice() {
         [] if template.inputs.is_empty() => Fixtures::empty()?,
@@ -157,7 +171,9 @@ fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError
 
 /// The folder of sample files of the project.
 fn samples() -> PathBuf {
-    project_root(Path::new(".")).unwrap_or_default().join(SAMPLES)
+    project_root(Path::new("."))
+        .unwrap_or_default()
+        .join(SAMPLES)
 }
 
 fn given(files: &[PathBuf]) -> Result<Fixtures, RunError> {
@@ -181,7 +197,10 @@ fn example(
     let combinations = template.combinations(&fixtures.files, 100, &fixtures.store, &mut rng)?;
     let unfit = || RunError::BadInput(format!("no file given fits template `{}`", template.name()));
     let combination = combinations.first().ok_or_else(unfit)?;
-    let files: Vec<_> = combination.iter().map(|index| &fixtures.files[*index]).collect();
+    let files: Vec<_> = combination
+        .iter()
+        .map(|index| &fixtures.files[*index])
+        .collect();
     let draft = Draft {
         template,
         slots: template.draw(&files, &mut rng).ok_or_else(unfit)?,
@@ -190,7 +209,9 @@ fn example(
         phrasing: 0,
         seed: args.seed,
     };
-    draft.write(library, &fixtures.store).map_err(|e| RunError::BadInput(e.to_string()))
+    draft
+        .write(library, &fixtures.store)
+        .map_err(|e| RunError::BadInput(e.to_string()))
 }
 
 fn describe(task: &Task, outline: &[Move]) -> String {
@@ -206,7 +227,11 @@ fn describe(task: &Task, outline: &[Move]) -> String {
             Move::Answer(answer) => write!(text, "\n# Answer\n\n{answer}\n"),
         };
     }
-    let _ = write!(text, "\n# Reference\n\n```python\n{}\n```\n\n# Checks\n\n", task.reference.trim());
+    let _ = write!(
+        text,
+        "\n# Reference\n\n```python\n{}\n```\n\n# Checks\n\n",
+        task.reference.trim()
+    );
     for check in &task.checks {
         let _ = writeln!(text, "{}", serde_json::to_string(check).unwrap_or_default());
     }
@@ -232,9 +257,13 @@ async fn run_audit(library: Arc<Library>, args: &AuditArgs) -> Result<(), RunErr
         jobs: args.jobs.unwrap_or(cores),
         every_kind: args.every_kind,
     };
+    // At once, so that an audit that is cut short has said what it found.
     let rows = audit(&bench, &options, |row| {
-        let verdict = if row.sound() { "sound" } else { "UNSOUND" };
-        tracing::info!("{}: {verdict}", row.template);
+        if row.sound() {
+            tracing::info!("{}: sound", row.template);
+        } else {
+            tracing::warn!("{}: unsound: {}", row.template, row.problems.join("; "));
+        }
     });
     let rows = rows.await?;
     if args.json {

@@ -101,9 +101,22 @@ mod tests {
 
     #[test]
     fn errors_name_file_line_and_suggestion() {
-        insta::assert_snapshot!(problem("[chart.x.\"a\"]\nfile = []\npackages = []\n"), @"");
-        insta::assert_snapshot!(problem("\n[charts.x.\"a\"]\nfiles = []\npackages = []\n"), @"");
-        insta::assert_snapshot!(problem("[text.x.\"a\"]\nfiles = [\"cvs\"]\npackages = []\n"), @"");
-        insta::assert_snapshot!(problem("[text.x.a]\nfiles = []\npackages = []\n[text.y.a]\nfiles = []\npackages = []\n"), @"");
+        let cases = [
+            (
+                "[chart.x.\"a\"]\nfile = []\npackages = []\n",
+                "keywords.toml:2: unknown field `file`, expected `files` or `packages`; did you mean `files`?",
+            ),
+            (
+                "\n[charts.x.\"a\"]\nfiles = []\npackages = []\n",
+                "keywords.toml:2: unknown variant `charts`, expected one of `chart`, `text`, `image_audio`, `math`, `software`; did you mean `chart`?",
+            ),
+            (
+                "[text.x.a]\nfiles = []\npackages = []\n[text.y.a]\nfiles = []\npackages = []\n",
+                "keywords.toml:4: keyword `a` stands under `x` already",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(problem(text), expected);
+        }
     }
 }

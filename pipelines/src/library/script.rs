@@ -161,7 +161,12 @@ impl<'a> Script<'a> {
                 thought: self.thought(thought, &values, "thought")?,
                 cell: self.cell(turn, &values)?,
             });
-            values.extend(content.read.keys().map(|name| (name.clone(), format!("<{name}>"))));
+            values.extend(
+                content
+                    .read
+                    .keys()
+                    .map(|name| (name.clone(), format!("<{name}>"))),
+            );
         }
         let answer = self.template.answer.get(self.task.language);
         moves.push(Move::Answer(self.thought(answer, &values, "final")?));

@@ -302,13 +302,21 @@ fn readers_name_separator_encoding_and_sheet() {
         file.name = name.to_owned();
         reader::pandas(&file).unwrap_or_default()
     };
-    insta::assert_snapshot!([
+    let read = [
         reader(FileKind::Csv, "a.csv"),
         reader(FileKind::Xlsx, "a.xlsx"),
         reader(FileKind::Json, "a.json"),
         reader(FileKind::Sqlite, "a b.sqlite"),
         reader(FileKind::Parquet, "a.parquet"),
-    ].join("\n"), @"");
+    ];
+    let expected = [
+        "pd.read_csv('./data/a.csv', sep=';', encoding='gb18030')",
+        "pd.read_excel('./data/a.xlsx', sheet_name='My \"T\"')",
+        "pd.read_json('./data/a.json', dtype=False)",
+        "pd.read_sql('SELECT * FROM \"My \"\"T\"\"\"', sqlite3.connect('./data/a b.sqlite'))",
+        "pd.read_parquet('./data/a.parquet')",
+    ];
+    assert_eq!(read, expected);
 }
 
 fn json_value() -> impl Strategy<Value = serde_json::Value> {

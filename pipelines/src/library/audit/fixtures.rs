@@ -55,7 +55,11 @@ impl Fixtures {
             return Ok(false);
         }
         let bytes = fs::read(path).map_err(wrap())?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let Sniffed::File(kind) = sniff(&name, &bytes) else {
             return Ok(false);
         };

@@ -92,7 +92,9 @@ fn chosen<'a>(library: &'a Library, ids: &[String]) -> Result<Vec<&'a Template>,
     }
     let find = |id: &String| {
         library.template(id).ok_or_else(|| {
-            let hint = library.suggest(id).map(|s| format!("; did you mean `{s}`?"));
+            let hint = library
+                .suggest(id)
+                .map(|s| format!("; did you mean `{s}`?"));
             RunError::BadInput(format!("no template `{id}`{}", hint.unwrap_or_default()))
         })
     };
@@ -121,7 +123,14 @@ fn drafts<'a>(
         if let Some(slots) = template.draw(&files, &mut rng) {
             let language = [Language::En, Language::Zh][(seed as usize + drafts.len()) % 2];
             let phrasing = 0;
-            drafts.push(Ok(Draft { template, files, slots, language, phrasing, seed }));
+            drafts.push(Ok(Draft {
+                template,
+                files,
+                slots,
+                language,
+                phrasing,
+                seed,
+            }));
         }
     }
     if drafts.is_empty() {
@@ -149,7 +158,11 @@ async fn audit_draft(bench: &Bench, draft: &Draft<'_>) -> Row {
     row.slots = draft.slots.clone();
     match draft.write(&bench.library, &bench.fixtures.store) {
         Ok(task) => {
-            let audit = TaskAudit { bench, task: &task, row: &mut row };
+            let audit = TaskAudit {
+                bench,
+                task: &task,
+                row: &mut row,
+            };
             audit.run().await;
         }
         Err(error) => row.problems.push(error.to_string()),
@@ -176,15 +189,20 @@ impl TaskAudit<'_> {
         self.alternative(&script).await;
         for (index, mutant) in script.template().mutants.iter().enumerate() {
             let name = format!("own: {}", mutant.name.get_ref());
-            self.must_fail(name, &script, Deviation::Mutant(index)).await;
+            self.must_fail(name, &script, Deviation::Mutant(index))
+                .await;
         }
         for (name, deviation) in faults(&script) {
             if !matches!(deviation, Deviation::Mutant(_)) {
-                self.must_fail(format!("fault: {name}"), &script, deviation).await;
+                self.must_fail(format!("fault: {name}"), &script, deviation)
+                    .await;
             }
         }
         if self.row.mutants.total < LEAST_MUTANTS {
-            let few = format!("only {} wrong answers, {LEAST_MUTANTS} are needed", self.row.mutants.total);
+            let few = format!(
+                "only {} wrong answers, {LEAST_MUTANTS} are needed",
+                self.row.mutants.total
+            );
             self.row.problems.push(few);
         }
     }
@@ -195,7 +213,9 @@ impl TaskAudit<'_> {
             Err(error) => return self.row.problems.push(error.to_string()),
         };
         for line in shared_lines(&self.task.reference, &cells) {
-            self.row.problems.push(format!("reference and expert share the line `{line}`"));
+            self.row
+                .problems
+                .push(format!("reference and expert share the line `{line}`"));
         }
     }
 
@@ -205,18 +225,29 @@ impl TaskAudit<'_> {
         let first = self.attempt(script, Deviation::Honest, "expert").await;
         let Some(first) = first else { return };
         self.mistakes_are_where_they_should(script, &first);
-        if let Some(second) = self.attempt(script, Deviation::Honest, "expert again").await {
-            self.row.repeat = first.observations == second.observations
-                && first.outputs == second.outputs;
+        if let Some(second) = self
+            .attempt(script, Deviation::Honest, "expert again")
+            .await
+        {
+            self.row.repeat =
+                first.observations == second.observations && first.outputs == second.outputs;
             if !self.row.repeat {
                 let difference = trial::difference(&first, &second);
-                self.row.problems.push(format!("a second run differs: {difference}"));
+                self.row
+                    .problems
+                    .push(format!("a second run differs: {difference}"));
             }
         }
         let store = &self.bench.fixtures.store;
-        let audited = self.bench.checker.audit(self.task, store, &first.candidate).await;
+        let audited = self
+            .bench
+            .checker
+            .audit(self.task, store, &first.candidate)
+            .await;
         match audited {
-            Ok(rows) => rows.into_iter().for_each(|(name, findings)| self.judge(name, &findings)),
+            Ok(rows) => rows
+                .into_iter()
+                .for_each(|(name, findings)| self.judge(name, &findings)),
             Err(error) => self.row.problems.push(format!("checker: {error}")),
         }
     }
@@ -226,7 +257,9 @@ impl TaskAudit<'_> {
         if name == "original" {
             self.row.expert = passed;
             if !passed {
-                self.row.problems.push(format!("the expert fails: {}", reasons(findings)));
+                self.row
+                    .problems
+                    .push(format!("the expert fails: {}", reasons(findings)));
             }
             return;
         }
@@ -237,7 +270,9 @@ impl TaskAudit<'_> {
         tally.total += 1;
         tally.failed += usize::from(!passed);
         if passed {
-            self.row.problems.push(format!("passes, though it is wrong: {name}"));
+            self.row
+                .problems
+                .push(format!("passes, though it is wrong: {name}"));
         }
     }
 
@@ -247,7 +282,8 @@ impl TaskAudit<'_> {
             let raised = observation.error.as_ref();
             match (turn.mistake, raised) {
                 (true, None) => {
-                    let problem = format!("turn {index} is marked as a mistake, but nothing was raised");
+                    let problem =
+                        format!("turn {index} is marked as a mistake, but nothing was raised");
                     self.row.problems.push(problem);
                 }
                 (false, Some(error)) => {
@@ -260,9 +296,14 @@ impl TaskAudit<'_> {
     }
 
     async fn alternative(&mut self, script: &Script<'_>) {
-        let trial = self.attempt(script, Deviation::Alternative, "alternative").await;
+        let trial = self
+            .attempt(script, Deviation::Alternative, "alternative")
+            .await;
         let Some(trial) = trial else { return };
-        let raised = trial.observations.iter().find_map(|seen| seen.error.as_ref());
+        let raised = trial
+            .observations
+            .iter()
+            .find_map(|seen| seen.error.as_ref());
         if let Some(error) = raised {
             let problem = format!("the alternative raised {}: {}", error.ename, error.evalue);
             self.row.problems.push(problem);
@@ -271,7 +312,9 @@ impl TaskAudit<'_> {
             Ok(findings) => {
                 self.row.alternative = passes(&findings);
                 if !self.row.alternative {
-                    self.row.problems.push(format!("the alternative fails: {}", reasons(&findings)));
+                    self.row
+                        .problems
+                        .push(format!("the alternative fails: {}", reasons(&findings)));
                 }
             }
             Err(error) => self.row.problems.push(format!("checker: {error}")),
@@ -290,10 +333,18 @@ impl TaskAudit<'_> {
 
     async fn check(&self, trial: &Trial) -> Result<Vec<Finding>, CheckError> {
         let store = &self.bench.fixtures.store;
-        self.bench.checker.check(self.task, store, &trial.candidate).await
+        self.bench
+            .checker
+            .check(self.task, store, &trial.candidate)
+            .await
     }
 
-    async fn attempt(&mut self, script: &Script<'_>, deviation: Deviation, what: &str) -> Option<Trial> {
+    async fn attempt(
+        &mut self,
+        script: &Script<'_>,
+        deviation: Deviation,
+        what: &str,
+    ) -> Option<Trial> {
         let script = script.clone().deviating(deviation);
         match attempt(self.bench, self.task, &script).await {
             Ok(trial) => Some(trial),
@@ -306,12 +357,19 @@ impl TaskAudit<'_> {
 }
 
 fn passes(findings: &[Finding]) -> bool {
-    !findings.is_empty() && findings.iter().all(|finding| finding.outcome == Outcome::Pass)
+    !findings.is_empty()
+        && findings
+            .iter()
+            .all(|finding| finding.outcome == Outcome::Pass)
 }
 
 fn reasons(findings: &[Finding]) -> String {
-    let failed = findings.iter().filter(|finding| finding.outcome != Outcome::Pass);
-    let reasons: Vec<_> = failed.map(|f| format!("{}: {}", f.subject, f.detail)).collect();
+    let failed = findings
+        .iter()
+        .filter(|finding| finding.outcome != Outcome::Pass);
+    let reasons: Vec<_> = failed
+        .map(|f| format!("{}: {}", f.subject, f.detail))
+        .collect();
     reasons.join("; ")
 }
 
@@ -320,12 +378,21 @@ fn reasons(findings: &[Finding]) -> String {
 fn shared_lines(one: &str, other: &str) -> Vec<String> {
     fn normalised(code: &str) -> impl Iterator<Item = String> {
         let imports = |line: &&str| line.starts_with("import ") || line.starts_with("from ");
-        let lines = code.lines().map(str::trim).filter(move |line| !imports(line));
-        let lines = lines.map(|line| line.chars().filter(|c| !c.is_whitespace()).collect::<String>());
+        let lines = code
+            .lines()
+            .map(str::trim)
+            .filter(move |line| !imports(line));
+        let lines = lines.map(|line| {
+            line.chars()
+                .filter(|c| !c.is_whitespace())
+                .collect::<String>()
+        });
         lines.filter(|line| line.chars().count() > SHARED_LINE)
     }
     let known: HashSet<_> = normalised(one).collect();
-    let mut shared: Vec<_> = normalised(other).filter(|line| known.contains(line)).collect();
+    let mut shared: Vec<_> = normalised(other)
+        .filter(|line| known.contains(line))
+        .collect();
     shared.dedup();
     shared
 }
@@ -338,6 +405,9 @@ mod tests {
     fn shared_lines_ignore_space_and_imports() {
         let reference = "import pandas as pd, numpy as np\nfor row in ref.rows(path):\n    total += row[ 'Miles per Gallon' ]\nx = 1\n";
         let cell = "import pandas as pd, numpy as np\ntotal+=row['Miles per Gallon']\nx = 1\n";
-        assert_eq!(shared_lines(reference, cell), ["total+=row['MilesperGallon']"]);
+        assert_eq!(
+            shared_lines(reference, cell),
+            ["total+=row['MilesperGallon']"]
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use pybench::agent::{Format, PybenchFormat, observation_text};
 use pybench::grade::{Candidate, Claim};
-use pybench::interpreter::{InterpreterError, Limits, Observation, Output, Session, SessionSpec};
 use pybench::id::Digest;
+use pybench::interpreter::{InterpreterError, Limits, Observation, Output, Session, SessionSpec};
 use pybench::run::RunError;
 use pybench::task::Task;
 
@@ -39,7 +39,11 @@ pub(super) enum TrialError {
 }
 
 /// Runs a script to its answer.
-pub(super) async fn attempt(bench: &Bench, task: &Task, script: &Script<'_>) -> Result<Trial, TrialError> {
+pub(super) async fn attempt(
+    bench: &Bench,
+    task: &Task,
+    script: &Script<'_>,
+) -> Result<Trial, TrialError> {
     let store = &bench.fixtures.store;
     let files = task.files.iter();
     let inputs = files.map(|file| (format!("data/{}", file.name), store.path(&file.id)));
@@ -58,13 +62,19 @@ pub(super) async fn attempt(bench: &Bench, task: &Task, script: &Script<'_>) -> 
     for file in collected?.files {
         outputs.push((file.path, store.put(&file.bytes)?));
     }
-    let paths = outputs.iter().map(|(path, id)| (path.clone(), store.path(id)));
+    let paths = outputs
+        .iter()
+        .map(|(path, id)| (path.clone(), store.path(id)));
     let candidate = Candidate {
         answer: PybenchFormat.write_answer(&answer),
         outputs: paths.collect(),
         claims: observations.iter().flat_map(claims).collect(),
     };
-    Ok(Trial { observations, outputs, candidate })
+    Ok(Trial {
+        observations,
+        outputs,
+        candidate,
+    })
 }
 
 async fn play(
@@ -88,13 +98,16 @@ async fn play(
 }
 
 fn claims(observation: &Observation) -> impl Iterator<Item = Claim> + '_ {
-    observation.outputs.iter().filter_map(|output| match output {
-        Output::Chart { path, figure } => Some(Claim {
-            path: path.clone(),
-            figure: figure.clone(),
-        }),
-        _ => None,
-    })
+    observation
+        .outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Chart { path, figure } => Some(Claim {
+                path: path.clone(),
+                figure: figure.clone(),
+            }),
+            _ => None,
+        })
 }
 
 /// Where two runs of the same script part.
@@ -111,6 +124,9 @@ pub(super) fn difference(one: &Trial, other: &Trial) -> String {
         }
     }
     let outputs = one.outputs.iter().zip(&other.outputs);
-    let file = outputs.filter(|(a, b)| a != b).map(|(a, _)| a.0.as_str()).next();
+    let file = outputs
+        .filter(|(a, b)| a != b)
+        .map(|(a, _)| a.0.as_str())
+        .next();
     format!("the file {}", file.unwrap_or("that only one of them left"))
 }

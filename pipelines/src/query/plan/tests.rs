@@ -17,25 +17,24 @@ fn files() -> Vec<SourceFile> {
 fn planned(query: &Query, seed: u64) -> Vec<Planned> {
     let folder = tempfile::tempdir().unwrap();
     let store = ContentStore::open(folder.path()).unwrap();
-    let library = Library::read(&pilots()).unwrap();
+    let library = pilots();
     plan(&library, &files(), query, seed, &store).unwrap()
 }
 
 /// A library of the three pilots alone, so that counts do not change as templates are added.
-fn pilots() -> std::path::PathBuf {
-    let folder = std::env::temp_dir().join(format!("pybench-pilots-{}", std::process::id()));
+fn pilots() -> Library {
+    let folder = tempfile::tempdir().unwrap();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("library/templates");
     for name in [
         "chart/csv-group-mean",
         "image_audio/image-rotate",
         "math/math-derivative",
     ] {
-        let to = folder.join("templates").join(format!("{name}.toml"));
+        let to = folder.path().join("templates").join(format!("{name}.toml"));
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        let text = std::fs::read(root.join(format!("{name}.toml"))).unwrap();
-        std::fs::write(to, text).unwrap();
+        std::fs::copy(root.join(format!("{name}.toml")), to).unwrap();
     }
-    folder
+    Library::read(folder.path()).unwrap()
 }
 
 fn counts<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
