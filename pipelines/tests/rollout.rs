@@ -117,7 +117,7 @@ async fn a_budget_holds_over_restarts_and_can_be_raised() {
     }
     // 110 tokens a call at 1000 dollars per million: 0.11 dollars; reservations are far higher.
     let price = ", price = { prompt = 1000.0, completion = 1000.0 }";
-    let rest = "[budget]\nusd = 5.0\n[rollout.sampling]\ntemperature = 0.0\ntop_p = 1.0\nmax_tokens = 50\n";
+    let rest = "[budget]\nusd = 5.0\n[rollout]\nconcurrency = 1\n[rollout.sampling]\ntemperature = 0.0\ntop_p = 1.0\nmax_tokens = 50\n";
     let (place, server) = behind_http(8, price, rest, Duration::ZERO).await;
     let cap = 5_000_000;
     let mut calls = 0;
