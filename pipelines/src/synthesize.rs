@@ -4,7 +4,7 @@ use pybench::run::{Mode, RunContext, RunError, TeacherChoice};
 use serde_json::json;
 
 use crate::status::{self, Funnel, StageStatus};
-use crate::{crawl, query, rollout, shard};
+use crate::{crawl, grade, query, rollout, shard};
 
 /// For `--help`.
 pub const ABOUT: &str =
@@ -19,6 +19,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     if context.mode != Mode::Full {
         return Ok(());
     }
+    grade::run(context).await?;
     let sharded = shard::run(context).await;
     // Too few rows are no reason to say nothing of those there are.
     if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
