@@ -41,14 +41,22 @@ fn broken_files_are_reported_and_memory_stays_bounded() {
     fs::create_dir(&folder).unwrap();
     make_broken(&folder);
     let output = Command::new("python3")
-        .args(["-c", MEASURE, env!("CARGO_BIN_EXE_pybench-crawl"), "recipe.toml"])
+        .args([
+            "-c",
+            MEASURE,
+            env!("CARGO_BIN_EXE_pybench-crawl"),
+            "recipe.toml",
+        ])
         .args(["--runs-dir", "runs"])
         .current_dir(root.path())
         .env("PYBENCH_CACHE", root.path().join("cache"))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let words: Vec<u64> = said
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
     assert_eq!(words[1], 0, "{}", String::from_utf8_lossy(&output.stderr));
     assert!(words[0] < 1 << 20, "peak memory {} KiB", words[0]);
     println!("peak memory {} MiB", words[0] >> 10);
@@ -59,7 +67,9 @@ fn broken_files_are_reported_and_memory_stays_bounded() {
 
 fn read_lines<T: serde::de::DeserializeOwned>(path: &Path) -> Vec<T> {
     let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn make_broken(folder: &Path) {
@@ -76,19 +86,43 @@ fn make_broken(folder: &Path) {
     write(b"really-a-png.csv", &sample("hills.png"));
     write(b"noise.xlsx", &[7, 0, 9, 200, 31, 0, 0, 1].repeat(500));
     write(b"ragged.csv", b"a,b\n1,2\n1,2,3\n");
-    write(b"deep.json", &[b"[".repeat(200_000), b"]".repeat(200_000)].concat());
+    write(
+        b"deep.json",
+        &[b"[".repeat(200_000), b"]".repeat(200_000)].concat(),
+    );
     write(b"bomb.zip", &zip_of(&[("zeros.txt", &vec![0; 300 << 20])]));
-    write(b"bomb.xlsx", &zip_of(&[
-        ("[Content_Types].xml", b"spreadsheetml.sheet.main+xml"),
-        ("xl/sharedStrings.xml", &vec![b' '; 300 << 20]),
-    ]));
+    write(
+        b"bomb.xlsx",
+        &zip_of(&[
+            ("[Content_Types].xml", b"spreadsheetml.sheet.main+xml"),
+            ("xl/sharedStrings.xml", &vec![b' '; 300 << 20]),
+        ]),
+    );
     write(b"far-cell.xlsx", &far_cell());
-    write(b"escape.zip", &zip_of(&[("../../escaped.csv", b"a\n1\n"), ("inside.csv", b"a,b\n1,x\n2,y\n")]));
-    write(b"name with\nnewline.txt", b"A file whose name has a newline in it.\n");
-    write(b"invalid-\xff\xfe.txt", b"A file whose name is not UTF-8.\n");
+    write(
+        b"escape.zip",
+        &zip_of(&[
+            ("../../escaped.csv", b"a\n1\n"),
+            ("inside.csv", b"a,b\n1,x\n2,y\n"),
+        ]),
+    );
+    write(
+        b"name with\nnewline.txt",
+        b"A file whose name has a newline in it.\n",
+    );
+    write(
+        b"invalid-\xff\xfe.txt",
+        b"A file whose name is not UTF-8.\n",
+    );
     write(b"good.csv", b"a,b\n3,x\n4,y\n");
-    File::create(folder.join("gigabyte.txt")).unwrap().set_len(1 << 30).unwrap();
-    File::create(folder.join("zeros.txt")).unwrap().set_len(20 << 20).unwrap();
+    File::create(folder.join("gigabyte.txt"))
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    File::create(folder.join("zeros.txt"))
+        .unwrap()
+        .set_len(20 << 20)
+        .unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.join("link.txt")).unwrap();
 }
 
@@ -111,7 +145,9 @@ const TRUNCATED: [&str; 13] = [
 fn zip_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in members {
-        writer.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        writer
+            .start_file(*name, zip::write::SimpleFileOptions::default())
+            .unwrap();
         writer.write_all(bytes).unwrap();
     }
     writer.finish().unwrap().into_inner()
@@ -137,17 +173,37 @@ fn check_files(files: &[SourceFile]) {
         found.unwrap_or_else(|| panic!("{origin} is not among the files"))
     };
     for good in ["good.csv", "escape.zip#inside.csv", "really-a-png.csv"] {
-        assert!(!matches!(of(good).profile, Profile::Broken { .. }), "{good}");
+        assert!(
+            !matches!(of(good).profile, Profile::Broken { .. }),
+            "{good}"
+        );
     }
     let png = of("really-a-png.csv");
-    assert_eq!((png.kind, png.name.as_str()), (FileKind::Png, "really-a-png.png"));
-    let broken = ["ragged.csv", "deep.json", "noise.xlsx", "bomb.xlsx", "far-cell.xlsx", "zeros.txt"];
+    assert_eq!(
+        (png.kind, png.name.as_str()),
+        (FileKind::Png, "really-a-png.png")
+    );
+    let broken = [
+        "ragged.csv",
+        "deep.json",
+        "noise.xlsx",
+        "bomb.xlsx",
+        "far-cell.xlsx",
+        "zeros.txt",
+    ];
     let cut = TRUNCATED.iter().map(|name| format!("cut-{name}"));
     for origin in broken.iter().map(ToString::to_string).chain(cut) {
-        assert!(matches!(of(&origin).profile, Profile::Broken { .. }), "{origin}");
+        assert!(
+            matches!(of(&origin).profile, Profile::Broken { .. }),
+            "{origin}"
+        );
     }
     for file in files {
-        assert!(!file.name.contains(['/', '\n', '\u{fffd}']), "{:?}", file.name);
+        assert!(
+            !file.name.contains(['/', '\n', '\u{fffd}']),
+            "{:?}",
+            file.name
+        );
     }
 }
 

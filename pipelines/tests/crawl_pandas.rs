@@ -42,9 +42,15 @@ for line in sys.stdin:
 
 fn python() -> Option<PathBuf> {
     let named = std::env::var_os("PYBENCH_TEST_PYTHON").map(PathBuf::from);
-    let known = [named, Some("/var/cache/pybench/tryenv/venv/bin/python".into()), Some("python3".into())];
+    let known = [
+        named,
+        Some("/var/cache/pybench/tryenv/venv/bin/python".into()),
+        Some("python3".into()),
+    ];
     known.into_iter().flatten().find(|python| {
-        let check = Command::new(python).args(["-c", "import pandas, openpyxl, pyarrow"]).output();
+        let check = Command::new(python)
+            .args(["-c", "import pandas, openpyxl, pyarrow"])
+            .output();
         check.is_ok_and(|output| output.status.success())
     })
 }
@@ -57,8 +63,12 @@ fn tables() -> Vec<(PathBuf, FileKind, TableProfile)> {
     for folder in [Some(samples), more].into_iter().flatten() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let Ok(bytes) = std::fs::read(&path) else { continue };
-            let Sniffed::File(kind) = sniff(&path.to_string_lossy(), &bytes) else { continue };
+            let Ok(bytes) = std::fs::read(&path) else {
+                continue;
+            };
+            let Sniffed::File(kind) = sniff(&path.to_string_lossy(), &bytes) else {
+                continue;
+            };
             if let Profile::Table(table) = profile(kind, &bytes) {
                 found.push((path, kind, table));
             }
@@ -79,7 +89,8 @@ fn pandas_sees_what_the_profiles_say() {
         .iter()
         .map(|(path, kind, table)| {
             let (delimiter, encoding) = (table.delimiter, &table.encoding);
-            let job = json!({"path": path, "kind": kind, "delimiter": delimiter, "encoding": encoding});
+            let job =
+                json!({"path": path, "kind": kind, "delimiter": delimiter, "encoding": encoding});
             format!("{job}\n")
         })
         .collect();
@@ -104,7 +115,9 @@ fn pandas_sees_what_the_profiles_say() {
         .iter()
         .zip(&seen)
         .flat_map(|((path, _, table), seen)| {
-            differences(table, seen).into_iter().map(move |text| format!("{}: {text}", path.display()))
+            differences(table, seen)
+                .into_iter()
+                .map(move |text| format!("{}: {text}", path.display()))
         })
         .collect();
     println!("{} tables compared", tables.len());
@@ -124,12 +137,19 @@ fn differences(table: &TableProfile, seen: &Value) -> Vec<String> {
     compare("rows", json!(table.rows), &seen["rows"]);
     compare("columns", json!(columns), &seen["columns"]);
     compare("nulls", json!(nulls), &seen["nulls"]);
-    compare("duplicates", json!(table.duplicate_rows), &seen["duplicates"]);
+    compare(
+        "duplicates",
+        json!(table.duplicate_rows),
+        &seen["duplicates"],
+    );
     compare("distinct", json!(distinct), &seen["distinct"]);
     for (column, number) in table.columns.iter().zip(seen["number"].as_array().unwrap()) {
         let ours = matches!(column.kind, ColumnKind::Integer | ColumnKind::Float);
         if column.kind != ColumnKind::Other && json!(ours) != *number {
-            found.push(format!("`{}` is {:?} here; number in pandas: {number}", column.name, column.kind));
+            found.push(format!(
+                "`{}` is {:?} here; number in pandas: {number}",
+                column.name, column.kind
+            ));
         }
     }
     found

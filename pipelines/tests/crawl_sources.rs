@@ -16,9 +16,8 @@ use pybench::task::{FileKind, SourceFile};
 use pybench_pipelines::crawl::{self, stage::Remark};
 
 fn context(root: &Path, crawl: &str) -> RunContext {
-    let text = format!(
-        "name = 't'\n[crawl]\n{crawl}\n[query]\ntasks = 1\n[teacher]\nkind = 'expert'\n"
-    );
+    let text =
+        format!("name = 't'\n[crawl]\n{crawl}\n[query]\ntasks = 1\n[teacher]\nkind = 'expert'\n");
     let recipe: Recipe = toml::from_str(&text).unwrap();
     let folder = RunFolder::open(&root.join("run"), &text).unwrap();
     let mut context = RunContext::new(Arc::new(folder), recipe);
@@ -34,10 +33,13 @@ fn files(context: &RunContext) -> Vec<SourceFile> {
 
 fn lines<T: serde::de::DeserializeOwned>(context: &RunContext, name: &str) -> Vec<T> {
     let text = std::fs::read_to_string(context.folder.root().join(name)).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
-const SAMPLES: &str = "[[crawl.sources]]\nsource = 'local'\npath = 'data/samples/files'\nlicence = 'CC0-1.0'";
+const SAMPLES: &str =
+    "[[crawl.sources]]\nsource = 'local'\npath = 'data/samples/files'\nlicence = 'CC0-1.0'";
 
 #[tokio::test]
 async fn the_same_folder_gives_the_same_files_and_a_second_call_does_nothing() {
@@ -57,10 +59,16 @@ async fn the_same_folder_gives_the_same_files_and_a_second_call_does_nothing() {
         assert_eq!(bytes.len() as u64, file.size, "{}", file.name);
         assert_eq!(file.licence.as_deref(), Some("CC0-1.0"));
     }
-    assert_eq!(first.folder.journal().fact("files").unwrap(), Some(found.len().into()));
+    assert_eq!(
+        first.folder.journal().fact("files").unwrap(),
+        Some(found.len().into())
+    );
     let before = std::fs::read(first.folder.root().join(crawl::FILES)).unwrap();
     crawl::run(&first).await.unwrap();
-    assert_eq!(before, std::fs::read(first.folder.root().join(crawl::FILES)).unwrap());
+    assert_eq!(
+        before,
+        std::fs::read(first.folder.root().join(crawl::FILES)).unwrap()
+    );
 }
 
 #[tokio::test]
@@ -113,7 +121,10 @@ async fn server(hits: Hits) -> String {
         Body::from_stream(futures::stream::iter(chunks))
     };
     let named = || async {
-        let headers = [(header::CONTENT_DISPOSITION, "attachment; filename=\"../../cities.csv\"")];
+        let headers = [(
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"../../cities.csv\"",
+        )];
         (headers, "city,people\nOster,12\nQuarn,30\n").into_response()
     };
     let router = Router::new()
@@ -121,11 +132,26 @@ async fn server(hits: Hits) -> String {
         .route("/endless.txt", get(endless))
         .route("/broken-off.csv", get(broken_off))
         .route("/download", get(named))
-        .route("/typed", get(|| async { ([(header::CONTENT_TYPE, "text/csv")], "k,v\n1,2\n") }))
-        .route("/moved.csv", get(|| async { Redirect::temporary("/download") }))
-        .route("/loop.csv", get(|| async { Redirect::temporary("/loop.csv") }))
-        .route("/error.csv", get(|| async { StatusCode::INTERNAL_SERVER_ERROR }))
-        .route("/page.csv", get(|| async { "<!DOCTYPE html><h1>Please log in</h1>" }))
+        .route(
+            "/typed",
+            get(|| async { ([(header::CONTENT_TYPE, "text/csv")], "k,v\n1,2\n") }),
+        )
+        .route(
+            "/moved.csv",
+            get(|| async { Redirect::temporary("/download") }),
+        )
+        .route(
+            "/loop.csv",
+            get(|| async { Redirect::temporary("/loop.csv") }),
+        )
+        .route(
+            "/error.csv",
+            get(|| async { StatusCode::INTERNAL_SERVER_ERROR }),
+        )
+        .route(
+            "/page.csv",
+            get(|| async { "<!DOCTYPE html><h1>Please log in</h1>" }),
+        )
         .fallback(|| async { Response::builder().status(404).body(Body::empty()).unwrap() });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -138,20 +164,38 @@ async fn a_server_that_misbehaves_is_met_with_reasons() {
     let hits = Hits::default();
     let base = server(hits.clone()).await;
     let paths = [
-        "flaky.csv", "endless.txt", "broken-off.csv", "download", "typed", "moved.csv", "loop.csv",
-        "error.csv", "page.csv", "gone.csv",
+        "flaky.csv",
+        "endless.txt",
+        "broken-off.csv",
+        "download",
+        "typed",
+        "moved.csv",
+        "loop.csv",
+        "error.csv",
+        "page.csv",
+        "gone.csv",
     ];
-    let mut urls: Vec<String> = paths.iter().map(|path| format!("'{base}/{path}'")).collect();
+    let mut urls: Vec<String> = paths
+        .iter()
+        .map(|path| format!("'{base}/{path}'"))
+        .collect();
     urls.push("'ftp://127.0.0.1/x.csv'".into());
     urls.push("'http://127.0.0.1:1/refused.csv'".into());
     let root = tempfile::tempdir().unwrap();
-    let crawl = format!("file_mib = 1\n[[crawl.sources]]\nsource = 'http'\nurls = [{}]", urls.join(","));
+    let crawl = format!(
+        "file_mib = 1\n[[crawl.sources]]\nsource = 'http'\nurls = [{}]",
+        urls.join(",")
+    );
     let context = context(root.path(), &crawl);
     crawl::run(&context).await.unwrap();
     let mut names: Vec<_> = files(&context).into_iter().map(|file| file.name).collect();
     names.sort();
     assert_eq!(names, ["cities.csv", "flaky.csv", "page.html", "typed.csv"]);
-    assert_eq!(hits.0.load(Ordering::SeqCst), 2, "one failure, one success, nothing again");
+    assert_eq!(
+        hits.0.load(Ordering::SeqCst),
+        2,
+        "one failure, one success, nothing again"
+    );
     let remarks: Vec<Remark> = lines(&context, crawl::REPORT);
     for (origin, reason) in [
         ("endless.txt", "larger than 1 MiB"),
@@ -163,7 +207,9 @@ async fn a_server_that_misbehaves_is_met_with_reasons() {
         ("refused.csv", "refused"),
         ("moved.csv", "the same bytes"),
     ] {
-        let found = remarks.iter().any(|r| r.origin.contains(origin) && r.reason.contains(reason));
+        let found = remarks
+            .iter()
+            .any(|r| r.origin.contains(origin) && r.reason.contains(reason));
         assert!(found, "{origin}: {reason}\n{remarks:#?}");
     }
     crawl::run(&context).await.unwrap();
@@ -178,19 +224,34 @@ async fn without_a_network_the_fallback_is_used_and_said() {
     let context = context(root.path(), crawl);
     crawl::run(&context).await.unwrap();
     assert!(files(&context).len() > 50);
-    assert_eq!(context.folder.journal().fact("crawl_fallback").unwrap(), Some(true.into()));
+    assert_eq!(
+        context.folder.journal().fact("crawl_fallback").unwrap(),
+        Some(true.into())
+    );
     let remarks: Vec<Remark> = lines(&context, crawl::REPORT);
-    assert!(remarks.iter().any(|r| r.origin.contains("x.csv")), "{remarks:#?}");
+    assert!(
+        remarks.iter().any(|r| r.origin.contains("x.csv")),
+        "{remarks:#?}"
+    );
 }
 
 #[tokio::test]
 async fn wrong_recipes_are_refused_before_any_work() {
     for (crawl, reason) in [
-        ("[[crawl.sources]]\nsource = 'local'\npath = 'no/such'", "no folder"),
-        ("[[crawl.sources]]\nsource = 'http'\nurls = ['http://h/x', 'http://h/x']", "named twice"),
+        (
+            "[[crawl.sources]]\nsource = 'local'\npath = 'no/such'",
+            "no folder",
+        ),
+        (
+            "[[crawl.sources]]\nsource = 'http'\nurls = ['http://h/x', 'http://h/x']",
+            "named twice",
+        ),
     ] {
         let root = tempfile::tempdir().unwrap();
-        let error = crawl::run(&context(root.path(), crawl)).await.unwrap_err().to_string();
+        let error = crawl::run(&context(root.path(), crawl))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(reason), "{error}");
     }
 }

@@ -43,9 +43,7 @@ pub fn open(choice: &SourceChoice, context: &RunContext) -> Box<dyn Source> {
         SourceChoice::Http { urls, licence } => {
             Box::new(http::Http::new(urls.clone(), licence.clone()))
         }
-        SourceChoice::Pypi { packages } => {
-            Box::new(pypi::Pypi::new(packages.clone(), context.cache_dir.clone()))
-        }
+        SourceChoice::Pypi { packages } => Box::new(pypi::Pypi::new(packages.clone(), context)),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use pybench::run::{Failure, FailureKind, PypiArchive, PypiPackage};
+use pybench::run::{Failure, FailureKind, PypiArchive, PypiPackage, RunContext};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -25,13 +25,15 @@ use crate::crawl::sniff::ArchiveKind;
 pub(super) struct Pypi {
     packages: Vec<PypiPackage>,
     downloads: PathBuf,
+    uv: PathBuf,
 }
 
 impl Pypi {
-    pub(super) fn new(packages: Vec<PypiPackage>, cache: PathBuf) -> Self {
+    pub(super) fn new(packages: Vec<PypiPackage>, context: &RunContext) -> Self {
         Self {
             packages,
-            downloads: cache.join("downloads"),
+            downloads: context.cache_dir.join("downloads"),
+            uv: find_uv(&context.project_root),
         }
     }
 
@@ -41,7 +43,7 @@ impl Pypi {
         if let Ok(file) = File::open(&path) {
             return Ok(file);
         }
-        let place = resolve(package).await?;
+        let place = resolve(&self.uv, package).await?;
         let got = match http::get(
             &place,
             Limits {
@@ -126,10 +128,20 @@ struct Artefact {
     hashes: std::collections::BTreeMap<String, String>,
 }
 
+/// `$UV`, else the one that the project's set-up installed, else the one on the path.
+fn find_uv(project_root: &Path) -> PathBuf {
+    let named = std::env::var_os("UV")
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from);
+    // Absolute, because it is started in another folder.
+    let installed = || project_root.join(".tools/bin/uv").canonicalize().ok();
+    named.or_else(installed).unwrap_or_else(|| "uv".into())
+}
+
 /// Ask uv where the archive with that checksum lies.
-async fn resolve(package: &PypiPackage) -> Result<String, Failure> {
+async fn resolve(uv: &Path, package: &PypiPackage) -> Result<String, Failure> {
     let (name, version) = split_requirement(package)?;
-    let text = lock(package, name, version).await?;
+    let text = lock(uv, package, name, version).await?;
     let lock: Lock = toml::from_str(&text)
         .map_err(|e| item_failure(package, format!("uv's answer does not parse: {e}")))?;
     let mut artefacts = lock
@@ -170,14 +182,19 @@ fn split_requirement(package: &PypiPackage) -> Result<(&str, &str), Failure> {
 
 /// `uv pip compile` in a folder whose `uv.toml` gives the package's metadata beforehand: uv then has
 /// no reason to build anything, and only lists the archives that the index offers.
-async fn lock(package: &PypiPackage, name: &str, version: &str) -> Result<String, Failure> {
+async fn lock(
+    uv: &Path,
+    package: &PypiPackage,
+    name: &str,
+    version: &str,
+) -> Result<String, Failure> {
     let folder = tempfile::tempdir().map_err(disk(Path::new("temporary folder")))?;
     let metadata = format!(
         "[[dependency-metadata]]\nname = \"{name}\"\nversion = \"{version}\"\nrequires-dist = []\n"
     );
     let config = folder.path().join("uv.toml");
     std::fs::write(&config, metadata).map_err(disk(&config))?;
-    let mut child = Command::new(std::env::var_os("UV").unwrap_or("uv".into()))
+    let mut child = Command::new(uv)
         .args([
             "pip",
             "compile",

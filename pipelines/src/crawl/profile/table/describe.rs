@@ -129,11 +129,7 @@ fn parse_int(text: &str) -> Option<Cell> {
 
 fn parse_float(text: &str) -> Option<Cell> {
     let number: f64 = text.trim_matches(' ').parse().ok()?;
-    Some(if number.is_nan() {
-        Cell::Null
-    } else {
-        Cell::Float(number)
-    })
+    (!number.is_nan()).then_some(Cell::Float(number)) // `NAN` is a word to pandas
 }
 
 fn parse_bool(text: &str) -> Option<Cell> {

@@ -91,7 +91,7 @@ fn convert(value: &DataRef<'_>) -> Cell {
         DataRef::SharedString(s) => text(s),
         DataRef::DateTimeIso(s) => Cell::Date(s.as_str().into()),
         DataRef::DurationIso(s) => Cell::Other(s.as_str().into()),
-        DataRef::DateTime(date) if date.is_duration() => {
+        DataRef::DateTime(date) if date.is_duration() || date.as_f64() < 1.0 => {
             Cell::Other(date.as_f64().to_string().into())
         }
         DataRef::DateTime(date) => {
