@@ -73,7 +73,10 @@ attempt(udp), attempt(lambda: socket.getaddrinfo('host.invalid', 80))";
         seen.plain().starts_with("('Network is unreachable', '"),
         "{seen:?}"
     );
-    assert!(!seen.plain().contains("[("), "a name was resolved: {seen:?}");
+    assert!(
+        !seen.plain().contains("[("),
+        "a name was resolved: {seen:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
