@@ -310,6 +310,11 @@ mod tests {
                 b"PK\x03\x04broken",
                 Sniffed::Archive(ArchiveKind::Zip),
             ),
+            (
+                "a.docx",
+                b"PK\x03\x04broken",
+                Sniffed::Broken(FileKind::Docx, "not a readable office package".into()),
+            ),
         ];
         for (name, bytes, expected) in cases {
             assert_eq!(&sniff(name, bytes), expected, "{name}");
