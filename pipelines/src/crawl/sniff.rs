@@ -84,10 +84,18 @@ pub fn sniff(name: &str, bytes: &[u8]) -> Sniffed {
     if bytes.is_empty() {
         return Sniffed::Unknown("empty file".into());
     }
-    if let Some(sniffed) = by_signature(bytes) {
-        return sniffed;
-    }
     let extension = name.rsplit_once('.').and_then(|(_, e)| extension_kind(e));
+    match (by_signature(bytes), extension) {
+        // Cut off, it has no directory that would tell an office package from an archive.
+        (
+            Some(Sniffed::Archive(ArchiveKind::Zip)),
+            Some(kind @ (FileKind::Docx | FileKind::Xlsx)),
+        ) => {
+            return Sniffed::Broken(kind, "not a readable office package".into());
+        }
+        (Some(sniffed), _) => return sniffed,
+        (None, _) => {}
+    }
     if extension == Some(FileKind::Mp3) && mp3_frame(bytes) {
         return Sniffed::File(FileKind::Mp3);
     }
@@ -301,6 +309,11 @@ mod tests {
                 "a.zip",
                 b"PK\x03\x04broken",
                 Sniffed::Archive(ArchiveKind::Zip),
+            ),
+            (
+                "a.docx",
+                b"PK\x03\x04broken",
+                Sniffed::Broken(FileKind::Docx, "not a readable office package".into()),
             ),
         ];
         for (name, bytes, expected) in cases {

@@ -13,6 +13,10 @@ const MAX_FRAMES: u32 = 5_000;
 
 /// Profile a picture. Errors: the reason why it is broken.
 pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<ImageProfile, String> {
+    // Its decoder fills what is missing with grey and does not tell.
+    if kind == FileKind::Jpeg && !bytes.windows(2).rev().any(|w| w == b"\xff\xd9") {
+        return Err("cut off: it has no end".into());
+    }
     let picture = decode(kind, bytes)?;
     let (width, height) = (picture.width(), picture.height());
     let mode = mode(kind, bytes).unwrap_or_else(|| fallback_mode(&picture));
