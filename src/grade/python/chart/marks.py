@@ -147,7 +147,8 @@ class Marks:
         strip = self._cut(seen, *inner)
         if high[value] - low[value] >= 6 and strip.size and strip.mean() < least:
             raise Unproven("a claimed bar's end is hidden in the picture")
-        if high[value] - low[value] < 6 or self._covered(outer, boxes):
+        # A hatched bar has no colour of its own.
+        if high[value] - low[value] < 6 or least < 0.5 or self._covered(outer, boxes):
             return
         color = np.median(self._cut(whole, *inner).reshape(-1, 3), axis=0)
         beyond = self._cut(whole, *outer).reshape(-1, 3)
