@@ -241,7 +241,8 @@ async fn agent(bench: &Bench, task: &Task, cell: &str) -> Candidate {
         (file.path.clone(), bench.store.path(&id))
     });
     let charts = seen.outputs.into_iter().filter_map(|output| match output {
-        Output::Chart { path, figure } => Some(Claim { path, figure }),
+        // A figure left open is displayed as well; what counts is what was saved.
+        Output::Chart { path: Some(path), figure } => Some(Claim { path: Some(path), figure }),
         _ => None,
     });
     Candidate {

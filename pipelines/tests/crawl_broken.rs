@@ -217,7 +217,7 @@ fn check_report(remarks: &[Remark]) {
     has(What::LeftOut, "empty.csv", "empty");
     has(What::LeftOut, "gigabyte.txt", "larger than 32 MiB");
     has(What::LeftOut, "link.txt", "symbolic link");
-    has(What::LeftOut, "bomb.zip", "times its size");
+    has(What::LeftOut, "bomb.zip", "larger than 32 MiB");
     has(What::LeftOut, "../../escaped.csv", "escapes");
     has(What::Renamed, "really-a-png.csv", "its content is png");
     has(What::Renamed, "name with\\nnewline.txt", "kept as");

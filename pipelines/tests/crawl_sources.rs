@@ -199,7 +199,7 @@ async fn a_server_that_misbehaves_is_met_with_reasons() {
     let remarks: Vec<Remark> = lines(&context, crawl::REPORT);
     for (origin, reason) in [
         ("endless.txt", "larger than 1 MiB"),
-        ("broken-off.csv", "broke off"),
+        ("broken-off.csv", "closed before message completed"),
         ("loop.csv", "redirect"),
         ("error.csv", "500"),
         ("gone.csv", "404"),

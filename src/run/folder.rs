@@ -5,6 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -30,7 +31,7 @@ impl RunFolder {
         fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
         let lock_path = root.join("lock");
         let lock = File::create(&lock_path).map_err(RunError::io(at(&lock_path)))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match lock_within_grace(&lock) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(RunError::Conflict(format!(
@@ -77,6 +78,21 @@ impl RunFolder {
 /// Keys that change how a run goes on, not what it makes: they may differ from the frozen recipe,
 /// so that a used-up budget can be raised.
 const FREE_KEYS: [&str; 3] = ["budget.", "rollout.concurrency", "rollout.attempts"];
+
+/// A run that was killed holds its lock until the last of its sandboxes is gone, about a second
+/// later: whoever repeats the command at once should not have to know that.
+fn lock_within_grace(lock: &File) -> rustix::io::Result<()> {
+    const GRACE: Duration = Duration::from_secs(5);
+    let since = Instant::now();
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if since.elapsed() < GRACE => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            done => return done,
+        }
+    }
+}
 
 fn freeze_recipe(root: &Path, recipe: &str) -> Result<(), RunError> {
     let path = root.join("recipe.toml");

@@ -30,7 +30,7 @@ pub struct Place {
 pub fn recipe(tasks: usize, teacher: &str, rest: &str) -> String {
     format!(
         "name = 't'\nseed = 7\nteacher = {teacher}\n\n[crawl]\nsources = []\n\n[query]\ntasks = {tasks}\n\
-         template_share = 0.5\nkeywords = ['rotate image', 'derivative']\n\n{rest}"
+         template_share = 0.5\nkeywords = ['rotate image', 'derivative', 'integral']\n\n{rest}"
     )
 }
 

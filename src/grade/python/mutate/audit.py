@@ -9,7 +9,7 @@ from common import Candidate
 
 from mutate import Mutant
 
-FOREIGN = ("model", "program")  # need another sandbox
+FOREIGN = ("model", "program")  # what they check runs in another sandbox
 MAX_MUTANTS = 200
 
 
@@ -23,6 +23,12 @@ def mutants(task, names, candidate):
             mutant.name = f"{what}: {mutant.name}"
             out.append(mutant)
     return out[:MAX_MUTANTS]
+
+
+def needs_another_sandbox(task, mutant):
+    """Whether the mutant's own model or program has to run: the original's results say nothing of it."""
+    foreign = {spec["path"] for spec in task["checks"] if spec["check"] in FOREIGN}
+    return any(data is not None and path in foreign for path, data in mutant.files.items())
 
 
 def nulls(task):
@@ -68,7 +74,7 @@ def evaluate(task, names, candidate):
 
     rows = [["original", checker.findings(task, names, candidate)]]
     for mutant in mutants(task, names, candidate):
-        if mutant.name.startswith(FOREIGN):
+        if needs_another_sandbox(task, mutant):
             continue
         with tempfile.TemporaryDirectory() as folder:
             rows.append([mutant.name, checker.findings(task, names, overlay(mutant, candidate, folder))])
@@ -79,9 +85,11 @@ def write(task, names, candidate):
     """Mutants of models and programs as files, each to be run in the other sandbox."""
     made = []
     for mutant in mutants(task, names, candidate):
-        if not mutant.name.startswith(FOREIGN):
+        if not needs_another_sandbox(task, mutant):
             continue
         for path, data in mutant.files.items():
+            if data is None:
+                continue
             full = os.path.join("output", "mutants", str(len(made)), path)
             os.makedirs(os.path.dirname(full), exist_ok=True)
             with open(full, "wb") as file:
