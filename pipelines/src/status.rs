@@ -383,6 +383,8 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "{text:?}");
         insta::assert_snapshot!(text.replace('\u{fffd}', "?"), @r#"
         7 files → – tasks → 3 trajectories → 1 accepted
+        warning: no source could be reached: the files are the recipe's fallback
+        warning: no cgroup
 
         stage        done  failed pending      time
         crawl           0       0       4     0.0 s
