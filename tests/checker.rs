@@ -242,7 +242,13 @@ async fn agent(bench: &Bench, task: &Task, cell: &str) -> Candidate {
     });
     let charts = seen.outputs.into_iter().filter_map(|output| match output {
         // A figure left open is displayed as well; what counts is what was saved.
-        Output::Chart { path: Some(path), figure } => Some(Claim { path: Some(path), figure }),
+        Output::Chart {
+            path: Some(path),
+            figure,
+        } => Some(Claim {
+            path: Some(path),
+            figure,
+        }),
         _ => None,
     });
     Candidate {

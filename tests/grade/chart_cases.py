@@ -409,15 +409,17 @@ def pie_pandas():
 
 
 CASES = [
-    bar, bar_labelled, bar_colours, barh, barh_inverted, bar_grouped, bar_stacked, bar_pandas, bar_pandas_grouped,
-    bar_pandas_stacked, bar_years, bar_years_numeric, bar_negative, bar_large, bar_thousands, bar_log, bar_hatched,
+    bar, bar_labelled, bar_colours, barh, barh_inverted, bar_grouped, bar_pandas, bar_pandas_grouped, bar_years, bar_years_numeric, bar_negative, bar_large, bar_thousands, bar_hatched,
     bar_rotated, bar_vertical_names, bar_chinese, bar_seaborn, bar_seaborn_hue, bar_seaborn_palette, bar_seaborn_count,
     line, line_markers, line_two, line_dates, line_dates_short, line_dates_formatted, line_pandas_dates, line_pandas_daily,
-    line_pandas_frame, line_categories, line_gaps, line_years, line_seaborn, line_seaborn_hue, line_log, line_long, line_band,
+    line_pandas_frame, line_categories, line_gaps, line_years, line_seaborn, line_seaborn_hue, line_long, line_band,
     scatter, scatter_colours, scatter_sizes, scatter_plot, scatter_two, scatter_fit, scatter_seaborn_hue, scatter_pandas,
     scatter_regplot, hist, hist_edges, hist_pandas, hist_series, hist_seaborn, hist_narrow, pie, pie_percent, pie_legend,
     pie_donut, pie_pandas,
 ]  # fmt: skip
+
+# Honest charts that are not checked, because forgeries of such charts got through.
+NOT_PROVABLE = [bar_stacked, bar_pandas_stacked, bar_log, line_log]
 
 # How a figure is styled and saved: (name, style, before saving, arguments of savefig, extension).
 WAYS = [

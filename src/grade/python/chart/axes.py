@@ -8,7 +8,7 @@ from common import Unproven
 from . import labels
 from .redraw import BadRecord, array
 
-SCALES = ("linear", "log")
+SCALES = ("linear",)
 
 
 class Axis:
@@ -21,7 +21,7 @@ class Axis:
         self.low, self.high = box[self.index], box[self.index + 2]
         self.label, self.freq = str(claim["label"]), claim.get("freq")
         self.offset = str(claim.get("offset", ""))
-        if self.limits[0] == self.limits[1] or (self.scale == "log" and min(self.limits) <= 0):
+        if self.limits[0] == self.limits[1]:
             raise BadRecord(f"the {name} axis has no extent")
         ticks = claim["ticks"]
         if not isinstance(ticks, list) or len(ticks) > 1000:
@@ -34,9 +34,6 @@ class Axis:
         if self.scale not in SCALES:
             raise Unproven(f"the {self.name} axis has a {self.scale} scale, which is not checked")
         values, (a, b) = np.asarray(values, dtype=float), self.limits
-        if self.scale == "log":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                values, a, b = np.log10(values), np.log10(a), np.log10(b)
         return self.low + (values - a) / (b - a) * (self.high - self.low)
 
     def kind(self):

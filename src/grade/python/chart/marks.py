@@ -45,9 +45,6 @@ class Marks:
         x, y, w, h = rect
         corners = self.axes.place([x, x + w], [y, y + h])
         value = 0 if horizontal else 1
-        log = (self.axes.x if horizontal else self.axes.y).scale == "log"
-        if log and not np.isfinite(corners[0, value]):
-            corners[0, value] = self.axes.box[value] - 1e9  # a bar from zero starts below any log axis
         if not self.axes.inside(corners[1:], 1.5).all():
             raise Unproven("a bar ends outside the axes")
         low, high = corners.min(axis=0), corners.max(axis=0)
@@ -55,9 +52,6 @@ class Marks:
             if vertices is None or not 4 <= len(vertices) <= 6 or self.drawing.ops[number]["op"] != "path":
                 continue
             found = [vertices.min(axis=0), vertices.max(axis=0)]
-            if log:
-                found[0][value] = max(found[0][value], self.axes.box[value])
-                low[value] = max(low[value], self.axes.box[value])
             if np.abs(found[0] - low).max() <= NEAR and np.abs(found[1] - high).max() <= NEAR and self._painted(number, face):
                 least = 0.1 if "hatch" in self.drawing.ops[number]["gc"] else 0.5
                 return Mark([number], None, (low, high, value, corners[1, value] >= corners[0, value], least))

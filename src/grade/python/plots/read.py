@@ -71,7 +71,9 @@ def _bars(axes, claim, names):
         rects, found = marks.bars(group)
         tied += found
         position, size = (rects[:, 1], rects[:, 3]) if horizontal else (rects[:, 0], rects[:, 2])
-        length = rects[:, 2] if horizontal else rects[:, 3]
+        base, length = (rects[:, 0], rects[:, 2]) if horizontal else (rects[:, 1], rects[:, 3])
+        if np.abs(base).max(initial=0) > 1e-9 * np.abs(length).max(initial=0):
+            raise Unproven("bars that do not start at zero (stacked ones) are not checked: one may hide another")
         centers = position + size / 2
         order = np.argsort(centers, kind="stable")
         faces = {tuple(face) for face in group["faces"]}
