@@ -37,7 +37,7 @@ pub(crate) fn about() -> About {
 }
 
 fn task(number: usize) -> Task {
-    let language = if number % 3 == 0 {
+    let language = if number.is_multiple_of(3) {
         Language::Zh
     } else {
         Language::En
@@ -74,7 +74,7 @@ fn file(number: usize) -> TaskFile {
         id: Digest::of_bytes(which.to_string().as_bytes()),
         kind: FileKind::Csv,
         origin: format!("pkg:pypi/demo@1#f{which}.csv"),
-        licence: (which % 2 == 0).then(|| "BSD-3-Clause".into()),
+        licence: which.is_multiple_of(2).then(|| "BSD-3-Clause".into()),
     }
 }
 
