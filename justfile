@@ -43,7 +43,7 @@ fuzz SECONDS="60":
 
 # Write the JSON Schema of recipes anew.
 schema:
-    @cargo run --quiet --bin pybench-synthesize -- --schema > pipelines/recipes/schema.json
+    @UPDATE_SCHEMA=1 cargo test --quiet --lib schema
 
 # Lock the Python requirements anew, with hashes.
 lock: setup
