@@ -5,6 +5,9 @@ set positional-arguments := true
 # The pinned uv of pipelines/setup.
 export UV := justfile_directory() / ".tools/bin/uv"
 
+# Before a number of milliseconds: how long each fuzz target runs.
+fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
+
 _help:
     @just --justfile '{{ justfile() }}' --list
 
@@ -26,7 +29,7 @@ library-audit *ARGS: setup
 
 # Everything that CI checks.
 test *ARGS: setup lint
-    @cargo test --no-fail-fast "$@"
+    @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
 
 # Formatting and clippy, warnings refused.
 lint:
@@ -39,7 +42,7 @@ attack: setup
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":
-    @BOLERO_RANDOM_TEST_TIME_MS=$(({{ SECONDS }} * 1000)) BOLERO_RANDOM_ITERATIONS=1000000000 cargo test --quiet fuzz_
+    @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_
 
 # Write the JSON Schema of recipes anew.
 schema:

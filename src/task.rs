@@ -206,6 +206,9 @@ pub struct DocumentProfile {
     /// Tables in it (docx, html).
     #[serde(default)]
     pub tables: u64,
+    /// Cells of code that are not blank (ipynb).
+    #[serde(default)]
+    pub code_cells: u64,
 }
 
 /// Profile of a picture.

@@ -40,27 +40,23 @@ for line in sys.stdin:
                       "distinct": distinct, "number": number}))
 "#;
 
-fn python() -> Option<PathBuf> {
-    let named = std::env::var_os("PYBENCH_TEST_PYTHON").map(PathBuf::from);
-    let known = [
-        named,
-        Some("/var/cache/pybench/tryenv/venv/bin/python".into()),
-        Some("python3".into()),
-    ];
-    known.into_iter().flatten().find(|python| {
-        let check = Command::new(python)
-            .args(["-c", "import pandas, openpyxl, pyarrow"])
-            .output();
-        check.is_ok_and(|output| output.status.success())
-    })
-}
+/// Writes tables that only pandas writes so: Parquet with an index that has a name, and one that has none.
+const INDEXED: &str = r#"
+import sys
+import pandas as pd
+frame = pd.DataFrame({"place": ["a", "b", "c", "c"], "level": [1.5, None, 2.5, 2.5], "day": [1, 2, 3, 4]})
+frame.set_index("place").to_parquet(sys.argv[1] + "/named.parquet")
+frame.set_index(["place", "day"]).to_parquet(sys.argv[1] + "/two.parquet")
+frame[frame.day > 1].to_parquet(sys.argv[1] + "/unnamed.parquet")
+"#;
 
-/// The samples, and every file of the folder that `PYBENCH_TEST_TABLES` names.
-fn tables() -> Vec<(PathBuf, FileKind, TableProfile)> {
+/// The samples, those in `indexed`, and every file of the folder that `PYBENCH_TEST_TABLES` names.
+fn tables(indexed: &Path) -> Vec<(PathBuf, FileKind, TableProfile)> {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/samples/files");
     let more = std::env::var_os("PYBENCH_TEST_TABLES").map(PathBuf::from);
     let mut found = Vec::new();
-    for folder in [Some(samples), more].into_iter().flatten() {
+    let folders = [Some(samples), Some(indexed.to_owned()), more];
+    for folder in folders.into_iter().flatten() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let Ok(bytes) = std::fs::read(&path) else {
@@ -79,12 +75,16 @@ fn tables() -> Vec<(PathBuf, FileKind, TableProfile)> {
 
 #[test]
 fn pandas_sees_what_the_profiles_say() {
-    let Some(python) = python() else {
-        println!("skipped: no Python with pandas, openpyxl and pyarrow (set PYBENCH_TEST_PYTHON)");
-        return;
+    let python = match pybench::interpreter::environment_python() {
+        Ok(python) => python,
+        Err(error) => return println!("skipped: {error}"),
     };
-    let tables = tables();
-    assert!(tables.len() >= 20, "{}", tables.len());
+    let indexed = tempfile::tempdir().unwrap();
+    let mut write = Command::new(&python);
+    write.args(["-c", INDEXED]).arg(indexed.path());
+    assert!(write.status().unwrap().success());
+    let tables = tables(indexed.path());
+    assert!(tables.len() >= 23, "{}", tables.len());
     let jobs: String = tables
         .iter()
         .map(|(path, kind, table)| {

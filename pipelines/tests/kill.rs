@@ -1,9 +1,11 @@
-//! `kill -9` of the whole process group at random moments: the artefact is the one of an undisturbed
-//! run, and no call is paid twice but those in flight at a kill.
+//! `kill -9` of the whole process group at random moments of `synthesize`: the shards are those of an
+//! undisturbed run, byte by byte, and no call is paid twice but those in flight at a kill.
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,13 +14,43 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process_group};
 use support::endpoint::Endpoint;
-use support::place::{FREE, Place, expert_endpoint, interpreter_is_here, openai, recipe};
+use support::place::{FREE, Place, expert_endpoint, interpreter_is_here, openai};
 
 const KILLS: u32 = 20;
 const TASKS: usize = 8;
 
+/// From three pictures to shards.
+fn recipe(teacher: &str) -> String {
+    format!(
+        "name = 't'\nseed = 7\nteacher = {teacher}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
+         licence = 'CC0-1.0'\n\n[query]\ntasks = {TASKS}\ntemplate_share = 0.5\n\
+         keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\nconcurrency = 2\n\n\
+         [shard]\nheld_out_templates = 1\ntest_fraction = 0.3\n"
+    )
+}
+
 fn start(place: &Place) -> Child {
-    place.rollout(&[]).process_group(0).spawn().unwrap()
+    let mut synthesize = place.program(env!("CARGO_BIN_EXE_pybench-synthesize"), &[]);
+    synthesize.process_group(0).spawn().unwrap()
+}
+
+/// Every file of the dataset: path → bytes.
+fn dataset(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
+    let root = place.folder().join(pybench_pipelines::shard::DATASET);
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                files.insert(path.strip_prefix(&root).unwrap().to_owned(), bytes);
+            }
+        }
+    }
+    files
 }
 
 /// Ends after `moment`, or earlier by itself.
@@ -60,20 +92,25 @@ async fn twenty_kills_change_nothing_and_cost_nothing() {
     if !interpreter_is_here() {
         return;
     }
-    let new_place = async || {
-        let tasks = Arc::new(OnceLock::new());
-        let server = expert_endpoint(tasks.clone(), Duration::from_millis(60)).await;
-        let teacher = openai(&server.base_url(), FREE);
-        let place = Place::new(&recipe(TASKS, &teacher, "[rollout]\nconcurrency = 2\n")).await;
-        tasks.set(place.tasks.clone()).unwrap();
-        (place, server)
-    };
-    let (undisturbed, server) = new_place().await;
+    let tasks = Arc::new(OnceLock::new());
+    // One for all, because the recipe, and so the card, names it.
+    let server = expert_endpoint(tasks.clone(), Duration::from_millis(60)).await;
+    let new_place = || Place::bare(&recipe(&openai(&server.base_url(), FREE)));
+    let undisturbed = new_place();
+    for stage in [
+        env!("CARGO_BIN_EXE_pybench-crawl"),
+        env!("CARGO_BIN_EXE_pybench-query"),
+    ] {
+        let written = undisturbed.program(stage, &[]).output().unwrap();
+        assert!(written.status.success(), "{written:?}");
+    }
+    tasks.set(undisturbed.lines("tasks.jsonl")).unwrap();
     let begun = Instant::now();
     assert!(start(&undisturbed).wait().unwrap().success());
     let whole = begun.elapsed();
-    let expected = undisturbed.artefact();
-    assert_eq!(expected.lines().count(), TASKS);
+    let expected = dataset(&undisturbed);
+    let shards = |path: &PathBuf| path.extension().is_some_and(|end| end == "parquet");
+    assert_eq!(expected.keys().filter(|path| shards(path)).count(), 2);
     assert_eq!(repeated(&server), 0);
     let asked = server.calls().len();
 
@@ -82,9 +119,16 @@ async fn twenty_kills_change_nothing_and_cost_nothing() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (mut kills, mut in_flight) = (0, 0);
     while kills < KILLS {
-        let (place, server) = new_place().await;
+        let place = new_place();
+        server.forget();
         kills += run_killed(&place, KILLS - kills, whole, &mut rng);
-        assert_eq!(place.artefact(), expected, "after {kills} kills");
+        for (path, bytes) in dataset(&place) {
+            assert!(
+                expected.get(&path) == Some(&bytes),
+                "{path:?} differs after {kills} kills"
+            );
+        }
+        assert_eq!(dataset(&place).len(), expected.len());
         assert_eq!(server.calls().len(), asked, "the same conversations");
         let uncertain = place.spent().uncertain;
         assert!(

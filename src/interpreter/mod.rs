@@ -251,3 +251,11 @@ pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, I
         Tier::Bwrap => Ok(Arc::new(BwrapInterpreter::new()?)),
     }
 }
+
+/// The Python of the sessions' environment, for trusted tools that run beside sessions (tests, benchmarks).
+///
+/// # Errors
+/// [`InterpreterError::Unavailable`] when `pipelines/setup` has not made it.
+pub fn environment_python() -> Result<PathBuf, InterpreterError> {
+    Ok(environment::Environment::find()?.root.join("bin/python"))
+}

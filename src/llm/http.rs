@@ -118,14 +118,14 @@ fn status_error(
 ) -> TeacherError {
     let (message, code) = error_message(body);
     let text = format!("{}: {message}", status.as_u16());
+    let retry_after = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| retry_after(value.to_str().ok()?, now));
     match status.as_u16() {
         // No credit: coming again does not help, and every other call would fail too.
         429 if code == "insufficient_quota" => TeacherError::Unauthorized(text),
-        429 => TeacherError::RateLimited {
-            retry_after: headers
-                .get(RETRY_AFTER)
-                .and_then(|value| retry_after(value.to_str().ok()?, now)),
-        },
+        429 => TeacherError::RateLimited { retry_after },
+        503 if retry_after.is_some() => TeacherError::RateLimited { retry_after },
         401..=403 => TeacherError::Unauthorized(text),
         408 | 504 => TeacherError::Timeout,
         500..=599 => TeacherError::Server(status.as_u16()),
@@ -193,16 +193,11 @@ mod tests {
 
     #[test]
     fn each_status_has_its_kind() {
-        let kind = |status: u16, body: &str| {
+        let of = |status: u16, headers: &HeaderMap, body: &str| {
             let status = StatusCode::from_u16(status).unwrap();
-            let error = status_error(
-                status,
-                &HeaderMap::new(),
-                body.as_bytes(),
-                SystemTime::now(),
-            );
-            error.kind()
+            status_error(status, headers, body.as_bytes(), SystemTime::now()).kind()
         };
+        let kind = |status, body| of(status, &HeaderMap::new(), body);
         assert_eq!(kind(429, ""), "rate_limited");
         let quota = r#"{"error": {"message": "no", "code": "insufficient_quota"}}"#;
         assert_eq!(kind(429, quota), "unauthorized");
@@ -210,6 +205,9 @@ mod tests {
         assert_eq!(kind(404, "nothing here"), "rejected");
         assert_eq!(kind(307, ""), "rejected");
         assert_eq!(kind(500, "<html>"), "server");
+        assert_eq!(kind(503, ""), "server");
+        let busy = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
+        assert_eq!(of(503, &busy, ""), "rate_limited");
         assert_eq!(kind(504, ""), "timeout");
     }
 

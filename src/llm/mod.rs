@@ -48,10 +48,10 @@ pub struct Reply {
 /// Why a reply could not be had. None of these is a verdict on the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TeacherError {
-    /// 429; with the server's `Retry-After`.
+    /// 429, or 503 with a `Retry-After`: the server's word on when to come again.
     #[error("rate limited by the endpoint")]
     RateLimited {
-        /// The server's word on when to come again.
+        /// From now; 429 may leave it out.
         retry_after: Option<Duration>,
     },
     /// 5xx, with its status.

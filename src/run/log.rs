@@ -1,7 +1,7 @@
 //! Logs on stderr: text or JSON, never through a progress bar, never with secrets of libraries
 //! (their debug output stays off).
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -22,6 +22,7 @@ pub enum LogFormat {
 pub fn install(verbosity: u8, format: LogFormat, progress: &Progress) {
     let builder = fmt()
         .with_env_filter(EnvFilter::new(filter(verbosity)))
+        .with_ansi(io::stderr().is_terminal())
         .with_writer(Stderr(progress.clone()));
     // An error says that a logger is there already, as in a program that embeds us.
     let _ = match format {

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_is_read() {
+    fn fuzz_hostile_text_is_read() {
         bolero::check!().for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             unsupported(&text, &[&text], &[]);

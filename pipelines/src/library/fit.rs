@@ -83,6 +83,7 @@ impl Input {
             || self.max_pages.is_some()
             || self.min_headings.is_some()
             || self.min_tables.is_some()
+            || self.min_code_cells.is_some()
             || !self.languages.is_empty();
         let image = self.min_width.is_some()
             || self.min_height.is_some()
@@ -132,6 +133,7 @@ impl Input {
             && within(document.lines, self.min_lines, None)
             && within(document.headings.len(), self.min_headings, None)
             && within(document.tables, self.min_tables, None)
+            && within(document.code_cells, self.min_code_cells, None)
             && (self.languages.is_empty() || language.is_some_and(|l| self.languages.contains(l)))
     }
 

@@ -8,6 +8,8 @@ pub mod command;
 mod draft;
 mod expert;
 mod fit;
+#[cfg(test)]
+mod fuzz;
 mod keywords;
 mod problem;
 mod reader;

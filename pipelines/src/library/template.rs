@@ -125,6 +125,8 @@ pub struct Input {
     pub min_headings: Option<usize>,
     /// Document: tables in it.
     pub min_tables: Option<u64>,
+    /// Document: cells of code that are not blank (ipynb).
+    pub min_code_cells: Option<u64>,
     /// Document: languages.
     pub languages: Vec<String>,
     /// Image: modes as PIL names them.

@@ -81,6 +81,11 @@ impl Endpoint {
         self.shared.calls.lock().unwrap().clone()
     }
 
+    /// Count anew.
+    pub fn forget(&self) {
+        self.shared.calls.lock().unwrap().clear();
+    }
+
     pub fn call_count(&self) -> u32 {
         self.calls().values().sum()
     }

@@ -15,6 +15,7 @@ use pybench::task::{FileKind, ImageProfile, Profile, SourceFile, Task};
 use pybench::trajectory::{Message, Sampling, Trajectory};
 use pybench_pipelines::library::{Expert, Library};
 use pybench_pipelines::query;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::endpoint::{Answer, Endpoint};
@@ -39,27 +40,36 @@ pub fn openai(base_url: &str, more: &str) -> String {
     format!("{{ kind = 'openai', model = 'm', base_url = '{base_url}'{more} }}")
 }
 
+/// Numbers of the pictures.
+const PICTURES: std::ops::RangeInclusive<u32> = 1..=3;
+
 pub const FREE: &str = ", price = { prompt = 0.0, completion = 0.0 }";
 
 impl Place {
+    /// With the files crawled and the tasks written.
     pub async fn new(text: &str) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        std::fs::write(root.path().join("t.toml"), text).unwrap();
-        let recipe = Recipe::parse("t.toml", text, &[]).unwrap();
-        let mut place = Self {
-            root,
-            recipe,
-            tasks: Vec::new(),
-        };
+        let mut place = Self::bare(text);
         let context = place.context();
         write_files(&context.folder);
         query::run(&context).await.unwrap();
-        let tasks = std::fs::read_to_string(place.folder().join("tasks.jsonl")).unwrap();
-        place.tasks = tasks
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        place.tasks = place.lines("tasks.jsonl");
         place
+    }
+
+    /// With the recipe alone, and in `files/` what it may crawl.
+    pub fn bare(text: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("t.toml"), text).unwrap();
+        std::fs::create_dir(root.path().join("files")).unwrap();
+        for n in PICTURES {
+            let path = root.path().join(format!("files/picture{n}.png"));
+            std::fs::write(path, picture_bytes(n)).unwrap();
+        }
+        Self {
+            root,
+            recipe: Recipe::parse("t.toml", text, &[]).unwrap(),
+            tasks: Vec::new(),
+        }
     }
 
     pub fn folder(&self) -> PathBuf {
@@ -75,7 +85,12 @@ impl Place {
 
     /// `pybench-rollout t.toml` in the project.
     pub fn rollout(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-rollout"));
+        self.program(env!("CARGO_BIN_EXE_pybench-rollout"), args)
+    }
+
+    /// That program with `t.toml` in the project.
+    pub fn program(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.arg("t.toml").args(args);
         command.args(["--runs-dir", "data/runs"]);
         command
@@ -102,17 +117,20 @@ impl Place {
     }
 
     pub fn trajectories(&self) -> Vec<Trajectory> {
-        let lines = self.artefact();
-        let lines = lines.lines();
-        lines
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        self.lines("trajectories.jsonl")
+    }
+
+    /// An artefact of the run, a value per line.
+    pub fn lines<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
+        let text = std::fs::read_to_string(self.folder().join(name)).unwrap();
+        let values = text.lines().map(serde_json::from_str);
+        values.collect::<Result<_, _>>().unwrap()
     }
 }
 
 /// Three pictures without any symmetry.
 fn write_files(folder: &RunFolder) {
-    let lines: Vec<String> = (1..=3_u32)
+    let lines: Vec<String> = PICTURES
         .map(|n| serde_json::to_string(&picture(folder, n)).unwrap())
         .collect();
     folder
@@ -120,14 +138,23 @@ fn write_files(folder: &RunFolder) {
         .unwrap();
 }
 
-fn picture(folder: &RunFolder, n: u32) -> SourceFile {
-    let (width, height) = (30 + n, 20 + n);
+fn size(n: u32) -> (u32, u32) {
+    (30 + n, 20 + n)
+}
+
+fn picture_bytes(n: u32) -> Vec<u8> {
+    let (width, height) = size(n);
     let colour = |x: u32, y: u32| Rgb([(x * 7) as u8, (y * 11) as u8, (x * y + n) as u8]);
     let mut bytes = Cursor::new(Vec::new());
     RgbImage::from_fn(width, height, colour)
         .write_to(&mut bytes, ImageFormat::Png)
         .unwrap();
-    let bytes = bytes.into_inner();
+    bytes.into_inner()
+}
+
+fn picture(folder: &RunFolder, n: u32) -> SourceFile {
+    let (width, height) = size(n);
+    let bytes = picture_bytes(n);
     SourceFile {
         id: folder.store().put(&bytes).unwrap(),
         name: format!("picture{n}.png"),

@@ -24,6 +24,7 @@ struct Found {
     headings: Vec<String>,
     pages: Option<u64>,
     tables: u64,
+    code_cells: u64,
     encoding: Option<String>,
 }
 
@@ -71,6 +72,7 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<DocumentProfile, S
         lines: found.text.lines().count() as u64,
         encoding: found.encoding,
         tables: found.tables,
+        code_cells: found.code_cells,
     })
 }
 
@@ -108,6 +110,9 @@ fn notebook(bytes: &[u8]) -> Result<Found, String> {
             Value::Array(lines) => lines.iter().filter_map(Value::as_str).collect(),
             _ => continue,
         };
+        if cell["cell_type"] == "code" && !source.trim().is_empty() {
+            found.code_cells += 1;
+        }
         if cell["cell_type"] == "markdown" {
             let headings = markdown(Found {
                 text: source.clone(),

@@ -36,11 +36,11 @@ fn svg_must_be_well_formed() {
 #[test]
 fn notebooks_count_cells() {
     let book = r##"{"nbformat":4,"cells":[{"cell_type":"markdown","source":["# H\n","t"]},
-        {"cell_type":"code","source":"x = 1"}]}"##;
+        {"cell_type":"code","source":"x = 1"},{"cell_type":"code","source":[" "]}]}"##;
     let found = profile(FileKind::Ipynb, book.as_bytes()).unwrap();
     assert_eq!(
-        (found.pages, found.headings),
-        (Some(2), vec!["H".to_owned()])
+        (found.pages, found.code_cells, found.headings),
+        (Some(3), 1, vec!["H".to_owned()])
     );
 }
 

@@ -3,6 +3,7 @@
 use std::io::Cursor;
 
 use polars::prelude::{AnyValue, DataFrame, ParquetReader, SerReader};
+use serde::Deserialize;
 
 use super::{Cell, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, RawTable};
 
@@ -25,8 +26,27 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
     if unpacked > MAX_UNPACKED {
         return Err(format!("unpacks to more than {} MiB", MAX_UNPACKED >> 20));
     }
+    let entries = metadata.key_value_metadata().iter().flatten();
+    let pandas = entries
+        .filter(|entry| entry.key == "pandas")
+        .find_map(|entry| entry.value.as_deref());
+    let index = pandas.map(index_columns).unwrap_or_default();
     let frame = reader.finish().map_err(unreadable)?;
-    table_of(&frame).map_err(unreadable)?
+    table_of(&frame.drop_many(index)).map_err(unreadable)?
+}
+
+/// Columns that pandas wrote as the index, by its metadata. It reads them back as such: they are no
+/// columns of the table.
+fn index_columns(metadata: &str) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Pandas {
+        index_columns: Vec<serde_json::Value>,
+    }
+    let pandas = serde_json::from_str(metadata);
+    let index = pandas.map_or(Vec::new(), |pandas: Pandas| pandas.index_columns);
+    // An index that is a mere range is an object here, and no column of the file.
+    let names = index.iter().filter_map(serde_json::Value::as_str);
+    names.map(str::to_owned).collect()
 }
 
 fn table_of(frame: &DataFrame) -> Result<Result<RawTable, String>, polars::error::PolarsError> {
