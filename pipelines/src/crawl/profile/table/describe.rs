@@ -1,9 +1,11 @@
-//! From a table as read to its profile.
+//! From a table as read to its profile: the types as pandas sees them, then statistics by polars.
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
+use polars::prelude::{
+    AnyValue, BooleanChunked, Column, DataFrame, Float64Chunked, Int64Chunked, IntoColumn,
+    NewChunkedArray, PolarsResult, Scalar, StringChunked,
+};
 use pybench::task::{ColumnKind, ColumnProfile, TableProfile};
 use regex::Regex;
 
@@ -13,29 +15,81 @@ use super::{Cell, RawTable};
 const SAMPLE_ROWS: usize = 5;
 const SAMPLE_TEXT: usize = 100;
 
-pub(super) fn describe(mut table: RawTable) -> TableProfile {
-    let (width, rows) = (table.names.len(), table.rows());
+pub(super) fn describe(mut table: RawTable) -> Result<TableProfile, String> {
     let sample = sample(&table);
-    let columns = (0..width)
-        .map(|index| {
-            let kind = settle_column(&mut table, index);
-            describe_column(&table, index, kind)
-        })
+    let kinds: Vec<ColumnKind> = (0..table.names.len())
+        .map(|index| settle_column(&mut table, index))
         .collect();
-    let mut seen = HashSet::with_capacity(rows);
-    let repeated = table
-        .cells
-        .chunks(width)
-        .filter(|row| !seen.insert(hash(row)));
-    TableProfile {
-        rows: rows as u64,
-        columns,
-        duplicate_rows: repeated.count() as u64,
+    let unreadable = |error: polars::error::PolarsError| error.to_string();
+    let frame = frame(&table, &kinds).map_err(unreadable)?;
+    let columns = frame.columns().iter().zip(&kinds);
+    let columns = columns.map(|(column, kind)| describe_column(column, *kind));
+    Ok(TableProfile {
+        rows: frame.height() as u64,
+        columns: columns.collect::<PolarsResult<_>>().map_err(unreadable)?,
+        duplicate_rows: repeated_rows(&frame).map_err(unreadable)?,
         sample,
         tables: table.tables,
         delimiter: table.delimiter,
         encoding: table.encoding,
-    }
+    })
+}
+
+/// The cells as columns of their kinds. One of mixed types becomes text in which the type is seen, so
+/// that `1` and `"1"` stay apart.
+fn frame(table: &RawTable, kinds: &[ColumnKind]) -> PolarsResult<DataFrame> {
+    let columns = table.names.iter().zip(kinds).enumerate();
+    let columns = columns.map(|(index, (name, kind))| {
+        let cells = || table.cells.iter().skip(index).step_by(table.names.len());
+        let name = name.as_str().into();
+        match kind {
+            ColumnKind::Integer => {
+                let value = |cell: &Cell| {
+                    if let Cell::Int(n) = cell {
+                        Some(*n)
+                    } else {
+                        None
+                    }
+                };
+                Int64Chunked::from_iter_options(name, cells().map(value)).into_column()
+            }
+            ColumnKind::Float => {
+                let value = |cell: &Cell| {
+                    if let Cell::Float(x) = cell {
+                        Some(*x)
+                    } else {
+                        None
+                    }
+                };
+                Float64Chunked::from_iter_options(name, cells().map(value)).into_column()
+            }
+            ColumnKind::Boolean => {
+                let value = |cell: &Cell| {
+                    if let Cell::Bool(b) = cell {
+                        Some(*b)
+                    } else {
+                        None
+                    }
+                };
+                BooleanChunked::from_iter_options(name, cells().map(value)).into_column()
+            }
+            ColumnKind::Date | ColumnKind::Text => {
+                StringChunked::from_iter_options(name, cells().map(show)).into_column()
+            }
+            ColumnKind::Other => {
+                let tagged = |cell: &Cell| (*cell != Cell::Null).then(|| format!("{cell:?}"));
+                StringChunked::from_iter_options(name, cells().map(tagged)).into_column()
+            }
+        }
+    });
+    DataFrame::new(table.rows(), columns.collect())
+}
+
+/// Rows that repeat an earlier one.
+fn repeated_rows(frame: &DataFrame) -> PolarsResult<u64> {
+    let names = frame.get_column_names_owned();
+    let different = frame.group_by(names)?.get_groups().len();
+    Ok((frame.height() - different) as u64)
 }
 
 fn sample(table: &RawTable) -> Vec<Vec<Option<String>>> {
@@ -166,55 +220,24 @@ pub(super) fn is_iso_date(text: &str) -> bool {
     (1..=days).contains(&day)
 }
 
-fn describe_column(table: &RawTable, index: usize, kind: ColumnKind) -> ColumnProfile {
-    let column = || table.cells.iter().skip(index).step_by(table.names.len());
-    let values = || column().filter(|cell| **cell != Cell::Null);
-    let distinct: HashSet<u64> = values()
-        .map(|cell| hash(std::slice::from_ref(cell)))
-        .collect();
-    let smallest = values().min_by(|a, b| compare(a, b));
-    let largest = values().max_by(|a, b| compare(a, b));
-    let ordered = kind != ColumnKind::Other;
-    let text = |cell: Option<&Cell>| {
-        let text = cell.filter(|_| ordered).and_then(show)?;
-        Some(text.chars().take(SAMPLE_TEXT).collect())
+/// Numbers are ordered by value, all else by code point; a column of mixed types has no order.
+fn describe_column(column: &Column, kind: ColumnKind) -> PolarsResult<ColumnProfile> {
+    let nulls = column.null_count();
+    let distinct = column.n_unique()? - usize::from(nulls > 0);
+    let bound = |scalar: Scalar| match scalar.value() {
+        AnyValue::Null => None,
+        _ if kind == ColumnKind::Other => None,
+        AnyValue::Int64(n) => show(&Cell::Int(*n)),
+        AnyValue::Float64(x) => show(&Cell::Float(*x)),
+        AnyValue::Boolean(b) => show(&Cell::Bool(*b)),
+        text => Some(text.get_str()?.chars().take(SAMPLE_TEXT).collect()),
     };
-    ColumnProfile {
-        name: table.names[index].clone(),
+    Ok(ColumnProfile {
+        name: column.name().to_string(),
         kind,
-        nulls: (column().count() - values().count()) as u64,
-        distinct: distinct.len() as u64,
-        min: text(smallest),
-        max: text(largest),
-    }
-}
-
-/// Numbers by value, all else by code point.
-fn compare(a: &Cell, b: &Cell) -> std::cmp::Ordering {
-    match (a, b) {
-        (Cell::Int(a), Cell::Int(b)) => a.cmp(b),
-        (Cell::Float(a), Cell::Float(b)) => a.total_cmp(b),
-        (Cell::Bool(a), Cell::Bool(b)) => a.cmp(b),
-        (
-            Cell::Date(a) | Cell::Text(a) | Cell::Other(a),
-            Cell::Date(b) | Cell::Text(b) | Cell::Other(b),
-        ) => a.cmp(b),
-        _ => std::cmp::Ordering::Equal, // mixed columns have no order and show none
-    }
-}
-
-/// Equal cells have equal hashes; unequal ones differ but for a chance of 1 in 10⁹ per table.
-fn hash(cells: &[Cell]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for cell in cells {
-        std::mem::discriminant(cell).hash(&mut hasher);
-        match cell {
-            Cell::Null => {}
-            Cell::Int(n) => n.hash(&mut hasher),
-            Cell::Float(x) => (x + 0.0).to_bits().hash(&mut hasher), // -0 is 0
-            Cell::Bool(b) => b.hash(&mut hasher),
-            Cell::Date(text) | Cell::Text(text) | Cell::Other(text) => text.hash(&mut hasher),
-        }
-    }
-    hasher.finish()
+        nulls: nulls as u64,
+        distinct: distinct as u64,
+        min: bound(column.min_reduce()?),
+        max: bound(column.max_reduce()?),
+    })
 }

@@ -27,7 +27,9 @@ pub(in crate::crawl::profile) fn records(bytes: &[u8]) -> Result<Option<TablePro
         Value::Object(object) => Some(object),
         _ => None,
     });
-    table_of(objects.collect()).map(|table| Some(describe::describe(table)))
+    table_of(objects.collect())
+        .and_then(describe::describe)
+        .map(Some)
 }
 
 /// One object per line.

@@ -114,7 +114,7 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<TableProfile, Stri
     if table.cells.is_empty() {
         return Err("no rows".into());
     }
-    Ok(describe::describe(table))
+    describe::describe(table)
 }
 
 /// What pandas' readers of csv and xlsx take for missing.
