@@ -31,10 +31,11 @@ library-audit *ARGS: setup
 test *ARGS: setup lint
     @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
 
-# Formatting and clippy, warnings refused.
+# Formatting and clippy, warnings refused; licences and bans, where cargo-deny is installed.
 lint:
     @cargo fmt --check
     @cargo clippy --quiet --all-targets -- -D warnings
+    @if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; fi
 
 # Attempts to break out of the sandbox, each a test.
 attack: setup

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::{ChatRequest, Price, Reply, Teacher, TeacherError, token_bound};
+use super::{ChatRequest, Completions, Price, Reply, Teacher, TeacherError, token_bound};
 use crate::id::Digest;
 use crate::run::{BudgetCap, CallState, Reservation, ReserveError, RunError, RunFolder};
 use crate::trajectory::{Role, Trajectory, Usage};
@@ -28,6 +28,8 @@ pub struct Metered<T> {
     in_flight: Mutex<usize>,
     /// A reservation was settled or given up.
     freed: Notify,
+    /// What other runs paid for.
+    completions: Option<Completions>,
 }
 
 /// An answered call as the journal keeps it.
@@ -48,7 +50,44 @@ impl<T: Teacher> Metered<T> {
             format,
             in_flight: Mutex::new(0),
             freed: Notify::new(),
+            completions: None,
         }
+    }
+
+    /// Take replies from there before asking, and leave new ones there.
+    pub fn sharing(self, completions: Completions) -> Self {
+        Self {
+            completions: Some(completions),
+            ..self
+        }
+    }
+
+    /// A reply that another run paid for: journaled like any other, at no cost.
+    fn shared(
+        &self,
+        id: &str,
+        digest: &Digest,
+        request: &ChatRequest<'_>,
+    ) -> Result<Option<Reply>, RunError> {
+        let Some(reply) = self.completions.as_ref().and_then(|c| c.get(request)) else {
+            return Ok(None);
+        };
+        let free = Reservation {
+            micro_usd: 0,
+            tokens: 0,
+        };
+        let kept = serde_json::to_value(Kept {
+            request: digest.clone(),
+            reply: reply.clone(),
+        })?;
+        let journal = self.folder.journal();
+        match journal.reserve(id, free, self.cap) {
+            Ok(()) => journal.settle(id, free, &kept)?,
+            // What is free fits every budget, unless that was overdrawn before.
+            Err(ReserveError::OverBudget(_)) => return Ok(None),
+            Err(ReserveError::Run(error)) => return Err(error),
+        }
+        Ok(Some(reply))
     }
 
     /// `<trajectory>/<turn>`.
@@ -191,6 +230,9 @@ impl<T: Teacher> Teacher for Metered<T> {
             Ok(reply) => return Ok(reply),
             Err(id) => id,
         };
+        if let Some(reply) = self.shared(&id, &digest, request).map_err(internal)? {
+            return Ok(reply);
+        }
         let most = self.cost(Usage {
             prompt_tokens: token_bound(request.messages),
             completion_tokens: request.sampling.max_tokens.into(),
@@ -198,6 +240,9 @@ impl<T: Teacher> Teacher for Metered<T> {
         let reserved = self.reserve(id, most).await?;
         let end = self.teacher.reply(request).await;
         reserved.book(digest, &end).map_err(internal)?;
+        if let (Some(completions), Ok(reply)) = (&self.completions, &end) {
+            completions.put(request, reply).map_err(internal)?;
+        }
         end
     }
 }

@@ -117,6 +117,41 @@ async fn an_answered_call_is_not_paid_again_unless_the_conversation_differs() {
 }
 
 #[tokio::test]
+async fn another_run_does_not_pay_again_for_the_same_sample() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, paid) = (tempfile::tempdir().unwrap(), Paid::default());
+    let of = |at, endpoint| {
+        let metered = Metered::new(&paid, folder(at), FREE, "f");
+        metered.sharing(Completions::new(cache.path(), endpoint))
+    };
+    let first = ask(&of(&one, "e"), 0, 'a').await.unwrap();
+    let metered = of(&two, "e");
+    assert_eq!(ask(&metered, 0, 'a').await.unwrap(), first);
+    assert_eq!(paid.calls.load(Ordering::SeqCst), 1);
+    let spent = metered.folder.journal().spent().unwrap();
+    assert_eq!((spent.calls, spent.tokens, spent.micro_usd), (1, 0, 0));
+    assert_ne!(ask(&metered, 1, 'a').await.unwrap(), first, "another draw");
+    drop(metered);
+    assert_ne!(ask(&of(&two, "other"), 2, 'a').await.unwrap(), first);
+    assert_eq!(paid.calls.load(Ordering::SeqCst), 3);
+
+    let mut files = vec![cache.path().to_owned()];
+    while let Some(path) = files.pop() {
+        match std::fs::read_dir(&path) {
+            Ok(entries) => files.extend(entries.map(|entry| entry.unwrap().path())),
+            Err(_) => std::fs::write(path, b"{").unwrap(),
+        }
+    }
+    let three = tempfile::tempdir().unwrap();
+    ask(&of(&three, "e"), 0, 'a').await.unwrap();
+    assert_eq!(
+        paid.calls.load(Ordering::SeqCst),
+        4,
+        "a broken file is no reply"
+    );
+}
+
+#[tokio::test]
 async fn failures_are_charged_when_they_may_have_been() {
     let journal_after = |error: TeacherError| async move {
         let at = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Teachers: one trait for chat completion, with prices and classified errors.
 
 mod budget;
+mod completions;
 mod http;
 mod openai;
 mod price;
@@ -8,6 +9,7 @@ mod price;
 use std::time::Duration;
 
 pub use budget::Metered;
+pub use completions::Completions;
 pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, token_bound};
 

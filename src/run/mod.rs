@@ -18,6 +18,7 @@ mod recipe;
 pub use context::{Mode, RunContext, default_cache_dir};
 pub use error::{ExitCode, RunError};
 pub use executor::{Executor, Failure, FailureKind, Stage, StageSummary, Unit, UnitState};
+pub(crate) use folder::write_atomically;
 pub use folder::{ContentStore, RunFolder};
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{

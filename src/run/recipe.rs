@@ -247,6 +247,8 @@ pub struct Rollout {
     /// Attempts at a unit before it counts as failed.
     #[schemars(range(min = 1, max = 100))]
     pub attempts: u32,
+    /// Whether replies that another run of this project paid for are taken from `data/cache`.
+    pub reuse: bool,
 }
 
 impl Default for Rollout {
@@ -258,6 +260,7 @@ impl Default for Rollout {
             sampling: Sampling::default(),
             concurrency: 0,
             attempts: 4,
+            reuse: true,
         }
     }
 }
