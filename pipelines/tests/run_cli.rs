@@ -91,7 +91,7 @@ fn wrong_sets_names_and_runs_are_refused() {
         assert_eq!(code(output), Some(ExitCode::BadInput as i32));
     }
     insta::assert_snapshot!(shown.each_ref().map(stderr).concat(), @r#"
-    error: --set rollout.smaples: unknown key `smaples` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`
+    error: --set rollout.smaples: unknown key `smaples` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`, `reuse`
     error: --run "../escape": expected 1 to 64 letters, digits, `-` or `_`
     error: no recipe `tniy`: there is no folder `pipelines/recipes` here or above; give the path of a recipe file, or set PYBENCH_ROOT
     error: no run `nothing` in ./data/runs (it holds none)

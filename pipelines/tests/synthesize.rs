@@ -57,8 +57,8 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     let (status, text) = synthesize(&place, &["--dry-run"]);
     assert_eq!(status, Some(0), "{text}");
     let program = env!("CARGO_BIN_EXE_pybench-synthesize");
-    let command = pybench_pipelines::shard::endpoint_command("t.toml")
-        .replace("./justw synthesize", program)
+    let command = pybench_pipelines::shard::endpoint_command("t")
+        .replace("./justw synthesize t ", &format!("{program} t.toml "))
         .replace("MODEL", "gpt-4o");
     let mut shell = Command::new("sh");
     shell

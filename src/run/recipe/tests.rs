@@ -220,7 +220,7 @@ fn wrong_sets_are_named() {
     ]
     .map(|result| result.unwrap_err().to_string());
     insta::assert_snapshot!(shown.join("\n"), @r#"
-    --set rollout.sample: unknown key `sample` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`
+    --set rollout.sample: unknown key `sample` in rollout: did you mean `samples`?; known are `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`, `reuse`
     --set rollout.samples: samples: expected a whole number, found a string
     --set rollout.samples: expected `key.path=value`
     --set rollout..samples: the key path is empty or has an empty part
