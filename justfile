@@ -41,6 +41,10 @@ lint:
 attack: setup
     @cargo test --quiet --test attack
 
+# Time WHAT (interpreter) against what people use today, in one run.
+bench WHAT *ARGS: setup
+    @what=$1; shift; cargo run --quiet --example "bench-$what" -- "$@"
+
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":
     @{{ fuzz_for }}$(({{ SECONDS }} * 1000)) cargo test --quiet fuzz_

@@ -1,0 +1,295 @@
+//! `just bench interpreter`: sessions of ours against nbclient with ipykernel, as PyBench's own agent uses
+//! it, and against a cold `python -c` per cell; all in one run, as ratios.
+//!
+//! `--quick` takes small counts, to try the benchmark itself.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use pybench::interpreter::{Interpreter, Session, SessionSpec, environment_python, interpreter};
+use pybench::run::InterpreterChoice;
+use serde_json::Value;
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The first result: pandas is imported and works.
+const CELL: &str = "import pandas as pd\nint(pd.Series([1, 2]).sum())";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let ours = interpreter(&InterpreterChoice::default())?;
+    let rivals = Rivals::new()?;
+    let cores = std::thread::available_parallelism()?.get();
+    println!(
+        "interpreter: {} · {cores} cores · load {}",
+        ours.environment(),
+        load()?
+    );
+    println!("\n| | ours | nbclient + ipykernel | cold `python -c` | ours / nbclient |");
+    println!("| --- | --- | --- | --- | --- |");
+    let (many, few) = if quick { (10, 3) } else { (100, 10) };
+    first_result(&*ours, &rivals, many, few).await?;
+    cells(&*ours, &rivals, if quick { 50 } else { 500 }).await?;
+    sessions(ours.clone(), &rivals, cores, many, 2 * few).await?;
+    let counts: &[usize] = if quick { &[1, 5] } else { &[1, 20, 100, 500] };
+    for count in counts {
+        memory(&*ours, &rivals, *count).await?;
+    }
+    Ok(())
+}
+
+/// One line of the table: a figure of ours against theirs.
+fn row(name: &str, unit: &str, ours: f64, theirs: Option<f64>, cold: Option<f64>) {
+    let shown = |value: Option<f64>| value.map_or("—".to_owned(), |v| format!("{v:.4} {unit}"));
+    let ratio = theirs.map_or("—".to_owned(), |theirs| format!("{:.4}", ours / theirs));
+    let (own, theirs, cold) = (shown(Some(ours)), shown(theirs), shown(cold));
+    println!("| {name} | {own} | {theirs} | {cold} | {ratio} |");
+}
+
+async fn begin(interpreter: &dyn Interpreter) -> Result<Box<dyn Session>> {
+    let mut session = interpreter.start(SessionSpec::default()).await?;
+    let seen = session.execute(CELL).await?;
+    match seen.error {
+        None => Ok(session),
+        Some(error) => Err(error.traceback.into()),
+    }
+}
+
+async fn first_result(
+    interpreter: &dyn Interpreter,
+    rivals: &Rivals,
+    many: usize,
+    few: usize,
+) -> Result<()> {
+    begin(interpreter).await?.close().await?; // the page cache is warm for all
+    let mut ours = Vec::new();
+    for _ in 0..many {
+        let begun = Instant::now();
+        let session = begin(interpreter).await?;
+        ours.push(begun.elapsed().as_secs_f64());
+        session.close().await?;
+    }
+    rivals.seconds(&["first", "1"])?;
+    let theirs = rivals.seconds(&["first", &few.to_string()])?;
+    let cold = rivals.seconds(&["cold", &few.to_string()])?;
+    for (name, share) in [
+        ("first result with pandas, median", 0.5),
+        ("the same, p99", 0.99),
+    ] {
+        let (theirs, cold) = (quantile(&theirs, share), quantile(&cold, share));
+        row(name, "s", quantile(&ours, share), Some(theirs), Some(cold));
+    }
+    Ok(())
+}
+
+async fn cells(interpreter: &dyn Interpreter, rivals: &Rivals, count: usize) -> Result<()> {
+    let mut session = begin(interpreter).await?;
+    let begun = Instant::now();
+    for _ in 0..count {
+        session.execute("x = 1").await?;
+    }
+    let ours = count as f64 / begun.elapsed().as_secs_f64();
+    session.close().await?;
+    let theirs = count as f64 / rivals.seconds(&["cells", &count.to_string()])?[0];
+    let cold = 1.0 / quantile(&rivals.seconds(&["cold", "3"])?, 0.5);
+    row(
+        "cells per second, one session",
+        "/s",
+        ours,
+        Some(theirs),
+        Some(cold),
+    );
+    Ok(())
+}
+
+async fn sessions(
+    interpreter: Arc<dyn Interpreter>,
+    rivals: &Rivals,
+    cores: usize,
+    many: usize,
+    few: usize,
+) -> Result<()> {
+    let begun = Instant::now();
+    let runs = (0..many).map(|_| {
+        let interpreter = interpreter.clone();
+        async move {
+            begin(&*interpreter)
+                .await?
+                .close()
+                .await
+                .map_err(Into::into)
+        }
+    });
+    let ended: Vec<Result<()>> = futures::stream::iter(runs)
+        .buffer_unordered(2 * cores)
+        .collect()
+        .await;
+    ended.into_iter().collect::<Result<()>>()?;
+    let per_core = |count: usize, seconds: f64| count as f64 / seconds / cores as f64;
+    let ours = per_core(many, begun.elapsed().as_secs_f64());
+    let width = (2 * cores).to_string();
+    let theirs = rivals.seconds(&["sessions", &few.to_string(), &width])?[0];
+    let theirs = per_core(few, theirs);
+    row(
+        "sessions per second and core",
+        "/s",
+        ours,
+        Some(theirs),
+        None,
+    );
+    Ok(())
+}
+
+/// Private memory of all processes that came to be, per session; nbclient's up to 100 sessions.
+async fn memory(interpreter: &dyn Interpreter, rivals: &Rivals, count: usize) -> Result<()> {
+    let before = private_memory()?;
+    let mut live = Vec::new();
+    for _ in 0..count {
+        live.push(begin(interpreter).await?);
+    }
+    let ours = growth(&before)? / count as f64;
+    for session in live {
+        session.close().await?;
+    }
+    let theirs = match count <= 100 {
+        true => {
+            let before = private_memory()?;
+            let held = rivals.hold(count)?;
+            let theirs = growth(&before)? / count as f64;
+            held.end()?;
+            Some(theirs)
+        }
+        false => None,
+    };
+    let name = format!("private memory per session, {count} live");
+    row(&name, "MiB", ours, theirs, None);
+    Ok(())
+}
+
+/// MiB in processes that are not in `before`.
+fn growth(before: &HashMap<u32, f64>) -> Result<f64> {
+    let now = private_memory()?.into_iter();
+    Ok(now
+        .filter(|(pid, _)| !before.contains_key(pid))
+        .map(|(_, mib)| mib)
+        .sum())
+}
+
+/// MiB that each Python process has for itself.
+fn private_memory() -> Result<HashMap<u32, f64>> {
+    let mut found = HashMap::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let pid = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        // Processes come and go while we look.
+        if let (Some(pid), Ok(text)) = (pid, std::fs::read_to_string(path.join("smaps_rollup"))) {
+            found.insert(pid, private_mib(&text));
+        }
+    }
+    Ok(found)
+}
+
+fn private_mib(smaps_rollup: &str) -> f64 {
+    let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<f64>().ok();
+    let private = smaps_rollup
+        .lines()
+        .filter(|line| line.starts_with("Private_"));
+    private.filter_map(kib).sum::<f64>() / 1024.0
+}
+
+fn load() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().unwrap_or_default().to_owned())
+}
+
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len() - 1;
+    sorted[((last as f64) * share).round() as usize]
+}
+
+/// `rivals.py` under a Python that has what it needs.
+struct Rivals {
+    python: PathBuf,
+    script: PathBuf,
+}
+
+/// Live kernels; they end with their input.
+struct Held(Child, ChildStdin);
+
+impl Rivals {
+    fn new() -> Result<Self> {
+        let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches");
+        let python = environment_python()?;
+        let environment = python
+            .ancestors()
+            .nth(2)
+            .ok_or("a Python without a folder")?;
+        let mut setup = Command::new(benches.join("setup"));
+        let made = setup.arg(environment).stderr(Stdio::inherit()).output()?;
+        if !made.status.success() {
+            return Err("benches/setup failed; run this through `just bench interpreter`".into());
+        }
+        Ok(Self {
+            python: String::from_utf8(made.stdout)?.trim().into(),
+            script: benches.join("rivals.py"),
+        })
+    }
+
+    /// The seconds that it reports; kernels warn of what does not matter here.
+    fn seconds(&self, arguments: &[&str]) -> Result<Vec<f64>> {
+        let mut command = Command::new(&self.python);
+        let output = command.arg(&self.script).args(arguments).output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("rivals.py {arguments:?}: {}: {said}", output.status).into());
+        }
+        let lines = std::str::from_utf8(&output.stdout)?.lines();
+        lines
+            .map(|line| {
+                let value: Value = serde_json::from_str(line)?;
+                value["seconds"]
+                    .as_f64()
+                    .ok_or_else(|| format!("no seconds in {line}").into())
+            })
+            .collect()
+    }
+
+    fn hold(&self, count: usize) -> Result<Held> {
+        let mut child = Command::new(&self.python)
+            .arg(&self.script)
+            .args(["hold", &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (input, output) = input.zip(output).ok_or("no pipes")?;
+        let mut ready = String::new();
+        BufReader::new(output).read_line(&mut ready)?;
+        if !ready.contains("ready") {
+            return Err(format!("{count} kernels could not be held").into());
+        }
+        std::thread::sleep(Duration::from_secs(1)); // their start-up is over
+        Ok(Held(child, input))
+    }
+}
+
+impl Held {
+    fn end(self) -> Result<()> {
+        let Self(mut child, input) = self;
+        drop(input);
+        child.wait()?;
+        Ok(())
+    }
+}
