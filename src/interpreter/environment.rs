@@ -38,6 +38,16 @@ const RUNNER: &[(&str, &str)] = &[
     ),
     ("lib/pybench_runner/wire.py", include_str!("python/wire.py")),
     (
+        "lib/pybench_runner/server.py",
+        include_str!("python/server.py"),
+    ),
+    ("lib/pybench_runner/view.py", include_str!("python/view.py")),
+    ("lib/pybench_runner/jail.py", include_str!("python/jail.py")),
+    (
+        "lib/pybench_runner/syscalls.py",
+        include_str!("python/syscalls.py"),
+    ),
+    (
         "pip/pip/__init__.py",
         include_str!("python/path/pip/__init__.py"),
     ),

@@ -3,16 +3,20 @@
 //! [`Interpreter`] starts [`Session`]s; every tier of isolation implements the pair. Rollout, grading
 //! and the code execution service use one and the same trait.
 
-mod bwrap;
+mod bubblewrap;
 mod cgroup;
 mod collect;
+mod engine;
 mod environment;
-mod jail;
+mod local;
 mod normalise;
 mod observe;
 mod protocol;
+mod sandbox;
 mod seccomp;
+mod server;
 mod session;
+mod view;
 mod worker;
 mod workspace;
 
@@ -25,7 +29,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use bwrap::BwrapInterpreter;
+pub use local::LocalInterpreter;
 
 use crate::run::{InterpreterChoice, Tier};
 
@@ -242,13 +246,27 @@ impl InterruptHandle {
 /// Grace between an interrupt and the kill that follows when it is ignored.
 pub const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
 
-/// The interpreter that a recipe asks for.
+/// The interpreter that a recipe asks for. Where the machine refuses jails of our own, bubblewrap makes
+/// them, and a warning says so.
 ///
 /// # Errors
 /// [`InterpreterError::Unavailable`] when that tier cannot run here; its text says what to do.
 pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, InterpreterError> {
-    match choice.tier {
-        Tier::Bwrap => Ok(Arc::new(BwrapInterpreter::new()?)),
+    let made = match choice.tier {
+        Tier::Bwrap => LocalInterpreter::bwrap(),
+        Tier::Jail => LocalInterpreter::jail().or_else(|error| instead(&error)),
+    };
+    Ok(Arc::new(made?))
+}
+
+/// bubblewrap in place of jails; if it is not there either, the first reason is the one to tell.
+fn instead(error: &InterpreterError) -> Result<LocalInterpreter, InterpreterError> {
+    match LocalInterpreter::bwrap() {
+        Ok(interpreter) => {
+            tracing::warn!("{error}; bubblewrap is used instead, which starts sessions later");
+            Ok(interpreter)
+        }
+        Err(second) => Err(InterpreterError::Unavailable(format!("{error}; {second}"))),
     }
 }
 

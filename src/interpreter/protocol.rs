@@ -22,6 +22,17 @@ const STEP: usize = 64 << 10;
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum Request<'a> {
+    /// First of all, of a fork of the warm server: what it puts itself into.
+    Jail {
+        /// The user to become, as the server numbers them; 0 stays who it is.
+        user: u32,
+        /// Name of its workspace.
+        workspace: &'a str,
+        /// Read-only parts of the workspace.
+        read_only: &'a [String],
+        /// Bytes that each of the folders which begin empty may hold.
+        temporary: u64,
+    },
     /// Once, before any cell.
     Init {
         seed: u64,

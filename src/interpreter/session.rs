@@ -11,10 +11,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::bwrap::Shared;
-use super::jail::Jail;
+use super::local::Shared;
 use super::observe::Recorder;
 use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request, What};
+use super::sandbox::{Remains, Sandbox};
 use super::workspace::Workspace;
 use super::{
     CellError, Collected, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Observation, Session,
@@ -30,8 +30,8 @@ const MEASURE: Duration = Duration::from_millis(500);
 /// Text that a stream's file may keep from earlier cells, bytes.
 const STALE: u64 = 1 << 20;
 
-/// A live interpreter in bubblewrap.
-pub(super) struct BwrapSession {
+/// A live interpreter on this machine.
+pub(super) struct LocalSession {
     shared: Arc<Shared>,
     spec: SessionSpec,
     user: Option<u32>,
@@ -44,7 +44,7 @@ pub(super) struct BwrapSession {
 
 /// The running process of a session.
 struct Process {
-    jail: Jail,
+    sandbox: Sandbox,
     reader: FrameReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     /// How much of stdout and stderr earlier cells have had.
@@ -60,7 +60,7 @@ enum Ended {
     Died(String),
 }
 
-impl BwrapSession {
+impl LocalSession {
     /// Start a session and wait until its shell stands.
     pub(super) async fn start(
         shared: Arc<Shared>,
@@ -93,11 +93,9 @@ impl BwrapSession {
     }
 
     async fn launch(&self) -> Result<Process, InterpreterError> {
-        let (shared, spec, user) = (self.shared.clone(), self.spec.clone(), self.user);
-        let workspace = self.workspace()?;
-        let launch = move || shared.launch(&workspace, &spec, user);
-        let jail = self.shared.starts.run(launch).await??;
-        let mut process = Process::new(jail)?;
+        let (workspace, spec) = (self.workspace()?, self.spec.clone());
+        let sandbox = self.shared.launch(workspace, spec, self.user).await?;
+        let mut process = Process::new(sandbox)?;
         let init = Request::Init {
             seed: self.spec.seed,
             limits: self.shared.rlimits(&self.spec.limits),
@@ -108,14 +106,14 @@ impl BwrapSession {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it did not stand within {} s", START_PATIENCE.as_secs()),
         };
-        let words = process.jail.last_words();
+        let words = process.sandbox.ends.last_words();
         self.bury(process).await?;
         Err(InterpreterError::Start(format!("{problem}: {words}")))
     }
 
     /// Kill a process and wait for its end.
-    async fn bury(&self, process: Process) -> Result<super::jail::Remains, InterpreterError> {
-        self.shared.ends.run(move || process.jail.kill()).await
+    async fn bury(&self, process: Process) -> Result<Remains, InterpreterError> {
+        self.shared.ends.run(move || process.sandbox.kill()).await
     }
 
     /// The process is beyond use: what it said is kept, the next cell gets a new one.
@@ -161,7 +159,7 @@ impl BwrapSession {
 }
 
 #[async_trait]
-impl Session for BwrapSession {
+impl Session for LocalSession {
     async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
         if code.len() > MAX_CELL {
             return Ok(too_long(code.len()));
@@ -187,9 +185,10 @@ impl Session for BwrapSession {
             Ended::Interrupted => Some(Stopped::Interrupted),
             Ended::Ignored | Ended::Died(_) => return self.lost(process, recorder, &ended).await,
         };
-        process.seen = sizes(&process.jail.streams);
+        process.seen = sizes(&process.sandbox.ends.streams);
         let limit = self.spec.limits.output_chars;
-        let observation = recorder.finish(&process.jail.streams, process.seen, limit, stopped);
+        let observation =
+            recorder.finish(&process.sandbox.ends.streams, process.seen, limit, stopped);
         self.process = Some(process);
         Ok(observation)
     }
@@ -218,7 +217,7 @@ impl Session for BwrapSession {
     }
 }
 
-impl Drop for BwrapSession {
+impl Drop for LocalSession {
     fn drop(&mut self) {
         let (process, workspace) = (self.process.take(), self.workspace.take());
         if process.is_some() || workspace.is_some() {
@@ -231,7 +230,7 @@ impl Drop for BwrapSession {
 
 fn tear_down(process: Option<Process>, workspace: Option<Arc<Workspace>>) {
     if let Some(process) = process {
-        process.jail.kill();
+        process.sandbox.kill();
     }
     drop(workspace);
 }
@@ -253,11 +252,11 @@ fn sizes(streams: &[File; 2]) -> [u64; 2] {
 }
 
 impl Process {
-    fn new(jail: Jail) -> Result<Self, InterpreterError> {
+    fn new(sandbox: Sandbox) -> Result<Self, InterpreterError> {
         let connect = || {
-            let control = jail.control.try_clone()?;
+            let control = sandbox.ends.control.try_clone()?;
             control.set_nonblocking(true)?;
-            jail.interrupt.set_nonblocking(true)?;
+            sandbox.ends.interrupt.set_nonblocking(true)?;
             UnixStream::from_std(control)
         };
         let stream = connect().map_err(|source| InterpreterError::Io {
@@ -268,14 +267,14 @@ impl Process {
             Ok(stream) => {
                 let (reader, writer) = stream.into_split();
                 Ok(Self {
-                    jail,
+                    sandbox,
                     reader: FrameReader::new(reader),
                     writer,
                     seen: [0, 0],
                 })
             }
             Err(error) => {
-                jail.kill();
+                sandbox.kill();
                 Err(error)
             }
         }
@@ -290,7 +289,7 @@ impl Process {
     /// Forget what earlier cells have written. What came after their end, from children that live on,
     /// belongs to the next cell.
     fn rewind(&mut self) {
-        for (stream, seen) in self.jail.streams.iter().zip(&mut self.seen) {
+        for (stream, seen) in self.sandbox.ends.streams.iter().zip(&mut self.seen) {
             let size = stream.metadata().map_or(0, |metadata| metadata.len());
             if (size <= *seen || size > STALE) && stream.set_len(0).is_ok() {
                 *seen = 0;
@@ -298,9 +297,10 @@ impl Process {
         }
     }
 
-    fn interrupt(&mut self) {
+    /// Interrupt a cell. One that has not begun yet finds its number when it does.
+    fn interrupt(&mut self, cell: u64) {
         // A full socket holds interrupts enough; a closed one is noticed by the reader.
-        let _ = (&self.jail.interrupt).write(b"!");
+        let _ = (&self.sandbox.ends.interrupt).write(&[cell as u8]);
     }
 }
 
@@ -347,12 +347,12 @@ impl Drive<'_> {
                         return Ended::Ignored;
                     }
                     interrupted = true;
-                    process.interrupt();
+                    process.interrupt(self.cell);
                     deadline = Instant::now() + INTERRUPT_GRACE;
                 }
                 Some(()) = self.interrupts.recv(), if !interrupted => {
                     interrupted = true;
-                    process.interrupt();
+                    process.interrupt(self.cell);
                     deadline = Instant::now() + INTERRUPT_GRACE;
                 }
                 _ = measure.tick() => {

@@ -45,6 +45,11 @@ impl Storage {
         Ok(Self { base, private })
     }
 
+    /// The folder that holds all workspaces.
+    pub(super) fn base(&self) -> &Path {
+        &self.base
+    }
+
     /// Whether the size of a workspace is bounded by the kernel.
     pub(super) fn is_bounded(&self) -> bool {
         self.private
@@ -102,7 +107,12 @@ fn mount_private(base: &Path) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", propagation)?;
-    mount_tmpfs(base, "mode=0711,size=1m")
+    mount_tmpfs(base, "mode=0711,size=1m")?;
+    // Workspaces mounted there later appear in the namespace of the warm server, too.
+    Ok(rustix::mount::mount_change(
+        base,
+        MountPropagationFlags::SHARED,
+    )?)
 }
 
 fn mount_tmpfs(path: &Path, options: &str) -> io::Result<()> {
@@ -159,6 +169,12 @@ impl Workspace {
     /// Where the launcher's threads see it.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Below [`Storage::base`].
+    pub(super) fn name(&self) -> &str {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.unwrap_or_default()
     }
 
     /// For every thread.

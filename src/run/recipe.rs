@@ -303,7 +303,7 @@ pub struct InterpreterChoice {
 impl Default for InterpreterChoice {
     fn default() -> Self {
         Self {
-            tier: Tier::Bwrap,
+            tier: Tier::Jail,
             limits: Limits::default(),
             wheelhouse: None,
         }
@@ -314,7 +314,9 @@ impl Default for InterpreterChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// bubblewrap.
+    /// Forks of a warm Python that jail themselves; bubblewrap where that is refused.
+    Jail,
+    /// A cold Python per session in bubblewrap.
     Bwrap,
 }
 

@@ -5,22 +5,41 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use pybench::interpreter::{
-    Collected, Interpreter, InterpreterError, Limits, Observation, Output, Session, SessionSpec,
+    Collected, Interpreter, InterpreterError, Limits, LocalInterpreter, Observation, Output,
+    Session, SessionSpec,
 };
-use pybench::run::InterpreterChoice;
+use pybench::run::Tier;
 
 /// The machine's interpreter; `None`, with a printed reason, where there is none.
 pub fn interpreter() -> Option<Arc<dyn Interpreter>> {
-    static ONE: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
-    let find = || match pybench::interpreter::interpreter(&InterpreterChoice::default()) {
-        Ok(interpreter) => Some(interpreter),
+    interpreter_of(Tier::Jail)
+}
+
+/// One interpreter per tier and process; `None`, with a printed reason, where it cannot run.
+pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
+    static JAIL: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    static BWRAP: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    let (cell, made): (_, fn() -> Result<LocalInterpreter, InterpreterError>) = match tier {
+        Tier::Jail => (&JAIL, LocalInterpreter::jail),
+        Tier::Bwrap => (&BWRAP, LocalInterpreter::bwrap),
+    };
+    let find = || match made() {
+        Ok(interpreter) => Some(Arc::new(interpreter) as Arc<dyn Interpreter>),
         Err(InterpreterError::Unavailable(reason)) => {
             eprintln!("skipped: {reason}");
             None
         }
         Err(error) => panic!("{error}"),
     };
-    ONE.get_or_init(find).clone()
+    cell.get_or_init(find).clone()
+}
+
+/// The tier that a module of cases runs in, by the module's own name.
+pub fn tier_of(module: &str) -> Tier {
+    match module.rsplit("::").next() {
+        Some("bwrap") => Tier::Bwrap,
+        _ => Tier::Jail,
+    }
 }
 
 /// A session with a few shorthands.
@@ -28,12 +47,8 @@ pub struct Live {
     pub inner: Box<dyn Session>,
 }
 
-pub async fn start() -> Option<Live> {
-    start_with(SessionSpec::default()).await
-}
-
-pub async fn start_with(spec: SessionSpec) -> Option<Live> {
-    let interpreter = interpreter()?;
+pub async fn start_in(tier: Tier, spec: SessionSpec) -> Option<Live> {
+    let interpreter = interpreter_of(tier)?;
     let inner = interpreter.start(spec).await.unwrap();
     Some(Live { inner })
 }

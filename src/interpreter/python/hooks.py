@@ -1,9 +1,11 @@
-"""What happens when certain modules are first imported: seeding, and the recorder of charts."""
+"""What a session changes in Python itself: random state from its seed, the recorder of charts, marks
+where children write. Made before the session is known (`Hooks`), in force from `begin` on."""
 
 import importlib.util
 import os
 import random
 import sys
+import tempfile
 
 
 class AfterImport:
@@ -29,53 +31,91 @@ class AfterImport:
         return spec
 
 
-def seed_everything(seed):
-    """All random state follows from the seed: the module's, that of generators made without a seed,
-    and numpy's once it is imported."""
-    source = random.Random(seed)
-    plain = random.Random.seed
-
-    def seed_from_source(self, a=None, version=2):
-        plain(self, source.getrandbits(64) if a is None else a, version)
-
-    random.Random.seed = seed_from_source
-    random.seed(seed)
-    os.urandom = source.randbytes  # uuid, secrets
-
-    def mtrand(module):
-        module.seed(seed % 2**32)
-
-    def bit_generator(module):
-        module.randbits = source.getrandbits
-
-    return {"numpy.random.mtrand": mtrand, "numpy.random.bit_generator": bit_generator}
+def importing():
+    """The module whose import is drawing a random number; empty when a cell is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            spec = frame.f_globals.get("__spec__")
+            if getattr(spec, "_initializing", False):
+                return spec.name
+        frame = frame.f_back
+    return ""
 
 
-def charts(wire):
-    """Installs the recorder as soon as figures can exist, so that nothing is paid without them."""
+class Randomness:
+    """All random state follows from the seed: that of generators made without one, `os.urandom` and
+    with it `secrets`, `uuid` and numpy's generators.
 
-    def emit(path, record):
-        wire.send("chart", path=path, figure=record)
+    What modules draw while they are imported comes from a stream of their own, so that it does not
+    matter when they are; what they drew before the seed was known is drawn again.
+    """
 
-    def install(_module):
-        from . import charts as recorder
+    def __init__(self):
+        self.seed = None
+        self.streams = {}
+        self.early = []
+        self.plain = random.Random.seed
 
-        recorder.install(emit)
+        def seed(generator, a=None, version=2):
+            if a is None:
+                self.draw(lambda stream: self.plain(generator, stream.getrandbits(64)))
+            else:
+                self.plain(generator, a, version)
 
-    return {"matplotlib.figure": install}
+        random.Random.seed = seed
+        os.urandom = random._urandom = lambda count: self.draw(lambda stream: stream.randbytes(count))
+
+    def begin(self, seed):
+        self.seed = seed
+        self.streams.clear()
+        for module, use in self.early:
+            use(self.stream(module))
+        self.early.clear()
+        random.seed(seed)
+
+    def draw(self, use):
+        module = importing()
+        if self.seed is None:
+            self.early.append((module, use))
+        return use(self.stream(module))
+
+    def stream(self, module):
+        if module not in self.streams:
+            self.streams[module] = random.Random(f"{self.seed} {module}" if module else self.seed or 0)
+        return self.streams[module]
 
 
-def tell_of_children(wire):
-    """A child may write to either stream: tell where each stands before it starts."""
+class Hooks:
+    def __init__(self, wire):
+        self.wire = wire
+        self.randomness = Randomness()
+        after = {"numpy.random.mtrand": self.seed_numpy, "matplotlib.figure": self.record_charts}
+        sys.meta_path.insert(0, AfterImport(after))
 
-    def audit(event, _args):
-        if event in ("subprocess.Popen", "os.system", "os.posix_spawn") and wire.last is not None:
-            wire.mark(audit)
+    def begin(self, seed):
+        """The session is known."""
+        self.randomness.begin(seed)
+        for name, hook in (("numpy.random.mtrand", self.seed_numpy), ("matplotlib.figure", self.record_charts)):
+            if name in sys.modules:
+                hook(sys.modules[name])
+        tempfile.tempdir = tempfile._name_sequence = None
+        self.tell_of_children()
 
-    sys.addaudithook(audit)
+    def seed_numpy(self, module):
+        module.seed((self.randomness.seed or 0) % 2**32)
 
+    def record_charts(self, _module):
+        """Installs the recorder as soon as figures can exist, so that nothing is paid without them."""
+        from . import charts
 
-def install(seed, wire):
-    """Everything in this module."""
-    tell_of_children(wire)
-    sys.meta_path.insert(0, AfterImport({**seed_everything(seed), **charts(wire)}))
+        charts.install(lambda path, record: self.wire.send("chart", path=path, figure=record))
+
+    def tell_of_children(self):
+        """A child may write to either stream: tell where each stands before it starts."""
+
+        def audit(event, _args):
+            if event in ("subprocess.Popen", "os.system", "os.posix_spawn") and self.wire.last is not None:
+                self.wire.mark(audit)
+
+        sys.addaudithook(audit)

@@ -17,14 +17,16 @@ MAX_MARKS = 1000  # changes between stdout and stderr that are told, per cell
 
 
 class Wire:
-    def __init__(self, socket, streams):
-        self.socket = socket
-        self.files = [os.dup(fd) for fd in streams]  # the cell may close or redirect 1 and 2
+    """Silent until it is connected."""
+
+    def __init__(self):
+        self.socket = None
+        self.files = []
         self.lock = threading.Lock()
         self.cell = 0
         self.marks = 0
         self.last = None
-        self.alive = True
+        self.alive = False
         self.sending = False
         self.interrupted = False
         # A forked child of the cell must not speak on the parent's socket.
@@ -32,6 +34,14 @@ class Wire:
 
     def _mute(self):
         self.alive = False
+
+    def connect(self, socket):
+        self.socket = socket
+
+    def open(self):
+        """From here on events are sent."""
+        self.files = [os.dup(fd) for fd in (1, 2)]  # the cell may close or redirect 1 and 2
+        self.alive = True
 
     def on_interrupt(self, signum, frame):
         """Raises KeyboardInterrupt, but never in the middle of a frame."""

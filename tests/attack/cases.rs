@@ -1,14 +1,20 @@
 //! Attempts to get out of the sandbox, to exhaust the machine, and to deceive the host. Where it is
 //! harmless, an attempt is first shown to succeed outside, so that a broken attempt proves nothing.
 
-mod support;
-
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use pybench::interpreter::{Observation, Stopped};
-use support::*;
+use crate::support::*;
+use pybench::interpreter::{Observation, SessionSpec, Stopped};
+
+async fn start() -> Option<Live> {
+    start_with(SessionSpec::default()).await
+}
+
+async fn start_with(spec: SessionSpec) -> Option<Live> {
+    start_in(tier_of(module_path!()), spec).await
+}
 
 /// `attempt(name, f)` prints what became of it; the answers are compared as one text.
 const PRELUDE: &str = "

@@ -1,11 +1,17 @@
 //! The interpreter as its users see it: real sessions in the real sandbox and environment.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use pybench::interpreter::{Limits, Output, SessionSpec, Stopped};
-use support::*;
+
+async fn start() -> Option<Live> {
+    start_with(SessionSpec::default()).await
+}
+
+async fn start_with(spec: SessionSpec) -> Option<Live> {
+    start_in(tier_of(module_path!()), spec).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_result_comes() {
@@ -418,7 +424,7 @@ tried, open(name).read()");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn escaping_inputs_are_refused() {
-    let Some(interpreter) = interpreter() else {
+    let Some(interpreter) = interpreter_of(tier_of(module_path!())) else {
         return;
     };
     for name in ["../evil", "/etc/evil", "data/../../evil"] {
@@ -477,7 +483,7 @@ except OSError as error: print(error.strerror)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_run_side_by_side() {
-    let Some(interpreter) = interpreter() else {
+    let Some(interpreter) = interpreter_of(tier_of(module_path!())) else {
         return;
     };
     let tasks: Vec<_> = (0..6)

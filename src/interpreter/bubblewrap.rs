@@ -1,0 +1,254 @@
+//! Sandboxes made by bubblewrap: everything of the host taken away, and a Python of their own.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use async_trait::async_trait;
+use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::{Gid, Uid};
+use serde::Deserialize;
+
+use super::InterpreterError;
+use super::engine::{Engine, Order};
+use super::environment::Environment;
+use super::sandbox::{Ends, Keeper, Sandbox, memfd};
+use super::view::View;
+use super::worker::Worker;
+
+/// The sandbox's own user and group, as it sees them.
+const INSIDE_ID: &str = "1000";
+
+/// The bubblewrap of this machine.
+#[derive(Clone)]
+pub(super) struct Bubblewrap {
+    program: PathBuf,
+    /// Whether it can forbid further user namespaces.
+    disable_userns: bool,
+    environment: Environment,
+    /// Starts processes.
+    worker: Worker,
+}
+
+impl Bubblewrap {
+    /// Find it.
+    pub(super) fn find(environment: Environment, worker: Worker) -> Result<Self, InterpreterError> {
+        let program = find_program()?;
+        let disable_userns = version(&program)? >= (0, 8);
+        Ok(Self {
+            program,
+            disable_userns,
+            environment,
+            worker,
+        })
+    }
+}
+
+#[async_trait]
+impl Engine for Bubblewrap {
+    async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError> {
+        let (worker, this) = (self.worker.clone(), self.clone());
+        let launch = move || this.try_launch(order);
+        let failed = |source| InterpreterError::Start(format!("bubblewrap: {source}"));
+        worker.run(launch).await?.map_err(failed)
+    }
+
+    fn warnings(&self) -> Vec<&'static str> {
+        let old = "this bubblewrap is older than 0.8: further user namespaces are refused by the filter alone";
+        if self.disable_userns {
+            Vec::new()
+        } else {
+            vec![old]
+        }
+    }
+}
+
+impl Bubblewrap {
+    /// Start a sandbox. Must run on a thread of the launcher.
+    fn try_launch(&self, order: Order) -> io::Result<Sandbox> {
+        let (ends, [control, interrupt]) = Ends::make()?;
+        let (mut info, info_inside) = io::pipe()?;
+        let filter = memfd("filter")?;
+        (&filter).write_all(&super::seccomp::program())?;
+        (&filter).rewind()?;
+        let inside: [OwnedFd; 4] = [control, interrupt, info_inside.into(), filter.into()];
+        let mut command = Command::new(&self.program);
+        command
+            .args(self.arguments(&order, inside.each_ref().map(AsRawFd::as_raw_fd)))
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(ends.streams[0].try_clone()?)
+            .stderr(ends.streams[1].try_clone()?);
+        let (joins, user) = (order.group.joins()?, order.user);
+        // SAFETY: between fork and exec only system calls are made, on values prepared before; nothing
+        // is allocated or locked.
+        unsafe { command.pre_exec(move || enter(&joins, &inside, user)) };
+        let mut monitor = command.spawn()?;
+        drop(command); // and with it our copies of what is inside
+
+        let init = match first_process(&mut info) {
+            Ok(init) => init,
+            Err(_) => {
+                let _ = monitor.kill();
+                let _ = monitor.wait();
+                return Err(io::Error::other(ends.last_words()));
+            }
+        };
+        Ok(Sandbox {
+            ends,
+            init,
+            group: order.group,
+            keeper: Keeper::Bubblewrap(monitor),
+        })
+    }
+
+    /// The command line; the numbers are the descriptors of control, interrupt, info and filter.
+    fn arguments(&self, order: &Order, inside: [i32; 4]) -> Vec<OsString> {
+        let [control, interrupt, info, filter] = inside;
+        let view = View::new(&self.environment, order.spec.wheelhouse.as_deref());
+        let mut args = Arguments::default();
+        args.flags("--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL");
+        if self.disable_userns {
+            args.flags("--disable-userns");
+        }
+        args.flags("--hostname sandbox --clearenv");
+        args.flags(&format!("--uid {INSIDE_ID} --gid {INSIDE_ID}"));
+        args.view(&view, &self.environment.root, order.temporary());
+        args.workspace(order);
+        args.flags("--chdir /workspace --remount-ro /dev --remount-ro /");
+        args.flags(&format!("--info-fd {info}"));
+        if !super::seccomp::program().is_empty() {
+            args.flags(&format!("--seccomp {filter}"));
+        }
+        args.flags("-- /opt/env/bin/python -P -u -c");
+        args.add(format!(
+            "import sys; sys.path.insert(0, '/opt/pybench/lib'); \
+             from pybench_runner import runner; runner.main({control}, {interrupt})"
+        ));
+        args.0
+    }
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    /// Words without blanks in them.
+    fn flags(&mut self, words: &str) {
+        self.0.extend(words.split_whitespace().map(OsString::from));
+    }
+
+    fn add(&mut self, word: impl Into<OsString>) -> &mut Self {
+        self.0.push(word.into());
+        self
+    }
+
+    fn bind(&mut self, how: &str, from: impl Into<OsString>, to: impl Into<OsString>) {
+        self.add(how).add(from).add(to);
+    }
+
+    fn view(&mut self, view: &View, root: &Path, temporary: u64) {
+        for (from, to) in &view.binds {
+            self.bind("--ro-bind", from, to);
+        }
+        for (target, path) in &view.links {
+            self.bind("--symlink", target, path);
+        }
+        self.flags("--proc /proc --dev /dev");
+        for path in ["/dev/shm", "/tmp"] {
+            self.flags(&format!("--size {temporary} --tmpfs {path}"));
+        }
+        for folder in &view.temporary {
+            self.add("--dir").add(folder);
+        }
+        for (from, to) in &view.caches {
+            let from = from.strip_prefix("/opt/env").unwrap_or(from);
+            self.bind("--ro-bind", root.join(from), to);
+        }
+        for (name, value) in &view.variables {
+            self.bind("--setenv", name, value);
+        }
+    }
+
+    fn workspace(&mut self, order: &Order) {
+        let path = order.workspace.path();
+        self.bind("--bind", path, "/workspace");
+        for inner in order.workspace.read_only() {
+            let to = Path::new("/workspace").join(inner);
+            self.bind("--ro-bind", path.join(inner), to);
+        }
+    }
+}
+
+/// In the new process, before bubblewrap: join the groups, hand over descriptors and no others, become
+/// nobody.
+fn enter(joins: &[File], inside: &[OwnedFd], user: Option<u32>) -> io::Result<()> {
+    for join in joins {
+        rustix::io::write(join, b"0")?;
+    }
+    // SAFETY: marks descriptors, this process's own, to be closed when bubblewrap starts.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    for fd in inside {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+    }
+    // Equal work at equal addresses: `id()` and sets of objects repeat. Where it is refused they do not.
+    // SAFETY: changes a flag of this process only.
+    unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+    if let Some(id) = user {
+        let (user, group) = (Uid::from_raw(id), Gid::from_raw(id));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(group, group, group)?;
+        rustix::thread::set_thread_res_uid(user, user, user)?;
+    }
+    Ok(())
+}
+
+/// What bubblewrap tells of the first process inside.
+#[derive(Deserialize)]
+struct Info {
+    #[serde(rename = "child-pid")]
+    child_pid: i32,
+}
+
+fn first_process(info: &mut io::PipeReader) -> io::Result<OwnedFd> {
+    let mut text = Vec::new();
+    info.take(4096).read_to_end(&mut text)?;
+    let started: Info = serde_json::from_slice(&text)?;
+    let pid = Pid::from_raw(started.child_pid).ok_or_else(|| io::Error::other("no process"))?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+fn find_program() -> Result<PathBuf, InterpreterError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|folder| folder.join("bwrap"))
+        .find(|path| path.is_file());
+    found.ok_or_else(|| {
+        let text = "bubblewrap is missing. Install it with: apt-get install bubblewrap";
+        InterpreterError::Unavailable(text.to_owned())
+    })
+}
+
+/// Major and minor version: `bubblewrap 0.8.0`.
+fn version(program: &PathBuf) -> Result<(u32, u32), InterpreterError> {
+    let output = Command::new(program).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.map_err(|error| {
+        InterpreterError::Unavailable(format!("{}: {error}", program.display()))
+    })?;
+    let number = text.split_whitespace().last().unwrap_or_default();
+    let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
+    Ok((parts.next().unwrap_or(0), parts.next().unwrap_or(0)))
+}

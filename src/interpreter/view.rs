@@ -1,0 +1,139 @@
+//! What a session sees of the file system and finds in its environment, the same in every tier.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::environment::Environment;
+
+/// The read-only part of a session's world, and its variables.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct View {
+    /// Host path → path inside, read-only. All exist.
+    pub(super) binds: Vec<(PathBuf, PathBuf)>,
+    /// Target → path inside.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    /// What set-up has prepared of `/tmp`: path below [`View::binds`] inside → path inside.
+    pub(super) caches: Vec<(PathBuf, PathBuf)>,
+    /// Folders of `/tmp` that are there from the beginning.
+    pub(super) temporary: Vec<&'static str>,
+    /// The whole environment of a session; the host's own stays outside.
+    pub(super) variables: Vec<(&'static str, &'static str)>,
+}
+
+impl View {
+    /// The view of an environment, with a local folder of wheels to install from, or without.
+    pub(super) fn new(environment: &Environment, wheelhouse: Option<&Path>) -> Self {
+        let mut view = Self {
+            binds: Vec::new(),
+            links: Vec::new(),
+            caches: caches(&environment.root),
+            temporary: vec!["/tmp/matplotlib"],
+            variables: VARIABLES.to_vec(),
+        };
+        view.system();
+        if !environment.base.starts_with("/usr") {
+            view.bind(&environment.base, &environment.base);
+        }
+        view.bind(&environment.root, ENVIRONMENT);
+        view.bind(&environment.runner, "/opt/pybench");
+        for name in ["passwd", "group", "hosts"] {
+            let path = environment.runner.join("etc").join(name);
+            view.bind(path, Path::new("/etc").join(name));
+        }
+        match wheelhouse {
+            None => view.variables.extend(WITHOUT_WHEELS),
+            Some(folder) => {
+                view.bind(folder, "/opt/wheelhouse");
+                view.temporary.push("/tmp/packages"); // or Python would not look again
+                view.variables.extend(WITH_WHEELS);
+            }
+        }
+        view
+    }
+
+    /// Programs and libraries.
+    fn system(&mut self) {
+        self.bind("/usr", "/usr");
+        for folder in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
+            match std::fs::read_link(folder) {
+                Ok(target) => self.links.push((target, folder.into())),
+                Err(_) => self.bind(folder, folder),
+            }
+        }
+        for path in ["/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts"] {
+            self.bind(path, path);
+        }
+    }
+
+    fn bind(&mut self, from: impl Into<PathBuf>, to: impl Into<PathBuf>) {
+        let from = from.into();
+        if from.exists() {
+            self.binds.push((from, to.into()));
+        }
+    }
+}
+
+/// Where the environment lies inside.
+const ENVIRONMENT: &str = "/opt/env";
+
+/// jieba's dictionary and matplotlib's font list, which would be made in each session otherwise.
+fn caches(root: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let inside = Path::new(ENVIRONMENT).join("caches");
+    let mut found = Vec::new();
+    if root.join("caches/jieba.cache").exists() {
+        found.push((inside.join("jieba.cache"), "/tmp/jieba.cache".into()));
+    }
+    let entries = std::fs::read_dir(root.join("caches/matplotlib"));
+    let mut names: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    names.sort();
+    found.extend(names.into_iter().map(|name| {
+        let to = Path::new("/tmp/matplotlib").join(&name);
+        (inside.join("matplotlib").join(name), to)
+    }));
+    found
+}
+
+const VARIABLES: &[(&str, &str)] = &[
+    ("HOME", "/tmp"),
+    ("TMPDIR", "/tmp"),
+    ("USER", "agent"),
+    ("LOGNAME", "agent"),
+    ("SHELL", "/bin/sh"),
+    ("LANG", "C.UTF-8"),
+    ("TZ", "UTC"),
+    ("TERM", "dumb"),
+    ("PYTHONHASHSEED", "0"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+    ("IPYTHONDIR", "/tmp/.ipython"),
+    ("MPLCONFIGDIR", "/tmp/matplotlib"),
+    ("MPLBACKEND", "module://matplotlib_inline.backend_inline"),
+    ("NUMBA_CACHE_DIR", "/tmp/numba"),
+    // One thread each: sessions are many, cores are few, and sums come out the same every time.
+    ("OMP_NUM_THREADS", "1"),
+    ("OPENBLAS_NUM_THREADS", "1"),
+    ("MKL_NUM_THREADS", "1"),
+    ("NUMEXPR_NUM_THREADS", "1"),
+    ("NUMBA_NUM_THREADS", "1"),
+    ("PWD", "/workspace"),
+];
+
+const WITHOUT_WHEELS: [(&str, &str); 2] = [
+    ("PATH", "/opt/pybench/bin:/opt/env/bin:/usr/bin:/bin"),
+    ("PYTHONPATH", "/opt/pybench/pip"),
+];
+
+const WITH_WHEELS: [(&str, &str); 7] = [
+    ("PATH", "/opt/env/bin:/usr/bin:/bin"),
+    ("PYTHONPATH", "/tmp/packages"),
+    ("PIP_TARGET", "/tmp/packages"),
+    ("PIP_NO_INDEX", "1"),
+    ("PIP_FIND_LINKS", "/opt/wheelhouse"),
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_ROOT_USER_ACTION", "ignore"),
+];
