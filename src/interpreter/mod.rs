@@ -6,12 +6,16 @@
 mod bwrap;
 mod cgroup;
 mod collect;
+pub mod doctor;
 mod environment;
+mod files;
 mod jail;
+mod live;
 mod normalise;
 mod observe;
 mod protocol;
 mod seccomp;
+pub mod service;
 mod session;
 mod worker;
 mod workspace;
@@ -26,6 +30,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use bwrap::BwrapInterpreter;
+pub use files::{Entry, EntryKind, FileError, Files, Upload};
+pub use live::Watcher;
 
 use crate::run::{InterpreterChoice, Tier};
 
@@ -210,6 +216,35 @@ pub trait Interpreter: Send + Sync {
 pub trait Session: Send {
     /// Run a cell to its end, its time-out, or its death. Infrastructure failures alone are errors.
     async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError>;
+
+    /// As [`Session::execute`], telling `watcher` of each output when it appears. A tier that cannot
+    /// tells of all of them at the end.
+    async fn execute_live(
+        &mut self,
+        code: &str,
+        watcher: Watcher,
+    ) -> Result<Observation, InterpreterError> {
+        let observation = self.execute(code).await?;
+        observation
+            .outputs
+            .iter()
+            .for_each(|output| watcher.tell(output.clone()));
+        Ok(observation)
+    }
+
+    /// The session's workspace as its host reaches it, also while a cell runs; `None` where the tier
+    /// has no way to it.
+    fn files(&self) -> Option<Files> {
+        None
+    }
+
+    /// Another interpreter in the same workspace: variables of its own, files in common. The two are
+    /// one trust domain.
+    async fn sibling(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
+        Err(InterpreterError::Unavailable(
+            "sessions of this tier cannot share a workspace".to_owned(),
+        ))
+    }
 
     /// A handle that interrupts the running cell from elsewhere.
     fn interrupt_handle(&self) -> InterruptHandle;
