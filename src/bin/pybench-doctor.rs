@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use pybench::interpreter::doctor;
-use pybench::run::cli::{self, LogArgs};
 use pybench::run::RunError;
+use pybench::run::cli::{self, LogArgs};
 
 /// Say which tiers of isolation work here and why the others do not, which limits are enforced, and
 /// what is missing, with what it costs
@@ -32,7 +32,9 @@ fn main() -> ExitCode {
         }
         match report.is_usable() {
             true => Ok(()),
-            false => Err(RunError::Environment("no tier of isolation works here".to_owned()).into()),
+            false => {
+                Err(RunError::Environment("no tier of isolation works here".to_owned()).into())
+            }
         }
     })
 }

@@ -15,7 +15,11 @@ use tokio::net::TcpListener;
 
 /// Run model-written Python in isolated sessions
 #[derive(Debug, Parser)]
-#[command(name = "pybench-interpreter", bin_name = "pybench interpreter", version)]
+#[command(
+    name = "pybench-interpreter",
+    bin_name = "pybench interpreter",
+    version
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -108,7 +112,9 @@ async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
         ..InterpreterChoice::default()
     };
     let find = move || pybench::interpreter::interpreter(&choice);
-    let interpreter = tokio::task::spawn_blocking(find).await?.map_err(environment)?;
+    let interpreter = tokio::task::spawn_blocking(find)
+        .await?
+        .map_err(environment)?;
     for warning in interpreter.warnings() {
         tracing::warn!("{warning}");
     }

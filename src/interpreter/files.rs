@@ -5,7 +5,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,14 +57,7 @@ pub enum FileError {
 
 /// What a directory entry is.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
+    Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -264,12 +257,8 @@ impl Files {
         let Some(owner) = self.owner else {
             return Ok(());
         };
-        fchown(
-            file,
-            Some(Uid::from_raw(owner)),
-            Some(Gid::from_raw(owner)),
-        )
-        .map_err(|error| FileError::Io("giving a file to the session".to_owned(), error.into()))
+        fchown(file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))
+            .map_err(|error| FileError::Io("giving a file to the session".to_owned(), error.into()))
     }
 
     fn look(&self, folder: &OwnedFd, name: &CString, path: String) -> Result<Entry, Errno> {
@@ -297,9 +286,7 @@ impl Files {
             };
             let deeper = entry.kind == EntryKind::Folder && depth > 1;
             found.push(entry);
-            if deeper
-                && let Ok(inside) = open(folder, &name, OFlags::RDONLY | OFlags::DIRECTORY)
-            {
+            if deeper && let Ok(inside) = open(folder, &name, OFlags::RDONLY | OFlags::DIRECTORY) {
                 self.walk(&inside, &inner, depth - 1, found);
             }
         }
@@ -337,7 +324,9 @@ impl Upload {
             .checked_sub(bytes.len() as u64)
             .ok_or_else(|| FileError::TooLarge(self.place.to_string(), self.most))?;
         self.file.write_all(bytes).map_err(|error| {
-            let number = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+            let number = error
+                .raw_os_error()
+                .map_or(Errno::IO, Errno::from_raw_os_error);
             self.place.failed()(number)
         })
     }
@@ -456,12 +445,7 @@ fn names(folder: &OwnedFd) -> Vec<CString> {
         .collect()
 }
 
-fn remove(
-    folder: &OwnedFd,
-    name: &CString,
-    depth: usize,
-    left: &mut usize,
-) -> Result<(), Errno> {
+fn remove(folder: &OwnedFd, name: &CString, depth: usize, left: &mut usize) -> Result<(), Errno> {
     *left = left.checked_sub(1).ok_or(Errno::FBIG)?;
     match unlinkat(folder, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) if depth < MAX_DEPTH => {}
@@ -512,7 +496,12 @@ mod tests {
 
     fn text(files: &Files, path: &str) -> String {
         let mut text = String::new();
-        files.open(path).unwrap().0.read_to_string(&mut text).unwrap();
+        files
+            .open(path)
+            .unwrap()
+            .0
+            .read_to_string(&mut text)
+            .unwrap();
         text
     }
 
@@ -544,12 +533,24 @@ mod tests {
         fs::write(outside.path().join("secret"), "s").unwrap();
         symlink(outside.path(), folder.path().join("out")).unwrap();
         symlink("/etc/passwd", folder.path().join("link")).unwrap();
-        for path in ["../x", "/etc/passwd", "a/../../x", "/workspace/../etc", "a\0b"] {
-            assert!(matches!(files.open(path), Err(FileError::Path(_))), "{path}");
+        for path in [
+            "../x",
+            "/etc/passwd",
+            "a/../../x",
+            "/workspace/../etc",
+            "a\0b",
+        ] {
+            assert!(
+                matches!(files.open(path), Err(FileError::Path(_))),
+                "{path}"
+            );
             assert!(files.write(path, b"x").is_err() && files.remove(path).is_err());
         }
         for path in ["out/secret", "link"] {
-            assert!(matches!(files.open(path), Err(FileError::Kind(_))), "{path}");
+            assert!(
+                matches!(files.open(path), Err(FileError::Kind(_))),
+                "{path}"
+            );
         }
         assert!(files.write("out/new", b"x").is_err());
         assert!(files.list("out", 3).is_err() && files.make_folder("out/x").is_err());
@@ -587,13 +588,20 @@ mod tests {
     #[test]
     fn fuzz_paths() {
         let (folder, files) = workspace();
-        bolero::check!().with_type::<String>().for_each(|path: &String| {
-            if let Some(place) = Place::parse(path) {
-                let plain = |part: &String| part != ".." && part != "." && !part.contains('/');
-                assert!(place.0.iter().all(plain), "{place}");
-                assert!(folder.path().join(place.to_string()).starts_with(folder.path()));
-            }
-            let _ = files.stat(path);
-        });
+        bolero::check!()
+            .with_type::<String>()
+            .for_each(|path: &String| {
+                if let Some(place) = Place::parse(path) {
+                    let plain = |part: &String| part != ".." && part != "." && !part.contains('/');
+                    assert!(place.0.iter().all(plain), "{place}");
+                    assert!(
+                        folder
+                            .path()
+                            .join(place.to_string())
+                            .starts_with(folder.path())
+                    );
+                }
+                let _ = files.stat(path);
+            });
     }
 }

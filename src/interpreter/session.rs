@@ -355,12 +355,7 @@ struct Drive<'a> {
 }
 
 impl Drive<'_> {
-    async fn run(
-        mut self,
-        process: &mut Process,
-        code: &str,
-        recorder: &mut Recorder,
-    ) -> Ended {
+    async fn run(mut self, process: &mut Process, code: &str, recorder: &mut Recorder) -> Ended {
         let ended = self.until_ended(process, code, recorder).await;
         if let Some(live) = self.live {
             live.finish(&process.jail.streams);

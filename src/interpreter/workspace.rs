@@ -169,7 +169,11 @@ impl Workspace {
     /// What the session's host may do with the files in it; what it makes belongs to `owner`.
     pub(super) fn files(&self, owner: Option<u32>) -> Option<Files> {
         let root = self.fd.try_clone().ok()?;
-        Some(Files::new(root, owner, (!self.mounted).then_some(self.most)))
+        Some(Files::new(
+            root,
+            owner,
+            (!self.mounted).then_some(self.most),
+        ))
     }
 
     /// What the session must see read-only, relative to the workspace.

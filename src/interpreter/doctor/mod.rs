@@ -119,7 +119,10 @@ impl fmt::Display for Report {
         }
         match self.is_usable() {
             true => Ok(()),
-            false => writeln!(f, "No tier of isolation works here: model-written code cannot be run."),
+            false => writeln!(
+                f,
+                "No tier of isolation works here: model-written code cannot be run."
+            ),
         }
     }
 }

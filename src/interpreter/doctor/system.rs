@@ -7,14 +7,7 @@ use crate::interpreter::environment::Environment;
 use crate::run::default_cache_dir;
 
 /// The questions.
-const PROBES: &[fn() -> Finding] = &[
-    environment,
-    user_namespaces,
-    space,
-    ffmpeg,
-    zbar,
-    cjk_fonts,
-];
+const PROBES: &[fn() -> Finding] = &[environment, user_namespaces, space, ffmpeg, zbar, cjk_fonts];
 
 /// Space below which a run may stop for the disk, bytes.
 const ENOUGH: u64 = 5 << 30;
@@ -26,7 +19,16 @@ const LIBRARIES: &[&str] = &["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/l
 const FONTS: &str = "/usr/share/fonts";
 
 /// Names of fonts that have Chinese, Japanese and Korean characters.
-const CJK: &[&str] = &["cjk", "wqy", "wenquanyi", "sourcehan", "source-han", "uming", "ukai", "droidsansfallback"];
+const CJK: &[&str] = &[
+    "cjk",
+    "wqy",
+    "wenquanyi",
+    "sourcehan",
+    "source-han",
+    "uming",
+    "ukai",
+    "droidsansfallback",
+];
 
 pub(super) fn examine() -> Vec<Finding> {
     PROBES.iter().map(|probe| probe()).collect()
@@ -67,14 +69,26 @@ fn space() -> Finding {
     let there = cache.ancestors().find(|folder| folder.exists());
     let stat = there.map(rustix::fs::statvfs);
     let Some(Ok(stat)) = stat else {
-        return Finding::missing(NAME, format!("{} cannot be looked at", cache.display()), "downloads and environments cannot be kept")
-            .remedy("set PYBENCH_CACHE to a folder that can be written");
+        return Finding::missing(
+            NAME,
+            format!("{} cannot be looked at", cache.display()),
+            "downloads and environments cannot be kept",
+        )
+        .remedy("set PYBENCH_CACHE to a folder that can be written");
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let seen = format!("{:.1} GiB free in {}", free as f64 / f64::from(1 << 30), cache.display());
+    let seen = format!(
+        "{:.1} GiB free in {}",
+        free as f64 / f64::from(1 << 30),
+        cache.display()
+    );
     match free >= ENOUGH {
         true => Finding::good(NAME, seen),
-        false => Finding::weak(NAME, seen, "the environment takes 1.6 GiB, a run up to some GiB more"),
+        false => Finding::weak(
+            NAME,
+            seen,
+            "the environment takes 1.6 GiB, a run up to some GiB more",
+        ),
     }
 }
 
@@ -146,7 +160,9 @@ fn font(folder: &Path, depth: usize) -> Option<PathBuf> {
 
 fn is_cjk(file: &str) -> bool {
     let name = file.to_ascii_lowercase();
-    let font = [".ttf", ".otf", ".ttc"].iter().any(|end| name.ends_with(end));
+    let font = [".ttf", ".otf", ".ttc"]
+        .iter()
+        .any(|end| name.ends_with(end));
     font && CJK.iter().any(|known| name.contains(known))
 }
 
@@ -156,7 +172,11 @@ mod tests {
 
     #[test]
     fn fonts_are_told_by_their_names() {
-        for name in ["NotoSansCJK-Regular.ttc", "wqy-zenhei.ttc", "SourceHanSansSC.otf"] {
+        for name in [
+            "NotoSansCJK-Regular.ttc",
+            "wqy-zenhei.ttc",
+            "SourceHanSansSC.otf",
+        ] {
             assert!(is_cjk(name), "{name}");
         }
         for name in ["DejaVuSans.ttf", "NotoSansCJK.conf", "cjk"] {

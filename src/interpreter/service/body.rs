@@ -88,18 +88,31 @@ mod tests {
             }
             request.body(Body::from(body.clone())).unwrap()
         };
-        let strict = Json::<u16>::from_request(request(), &()).await.map(|json| json.0);
-        let bare = BareJson::<u16>::from_request(request(), &()).await.map(|json| json.0);
+        let strict = Json::<u16>::from_request(request(), &())
+            .await
+            .map(|json| json.0);
+        let bare = BareJson::<u16>::from_request(request(), &())
+            .await
+            .map(|json| json.0);
         [strict, bare].map(|result| result.map_err(|refusal| refusal.status.as_u16()))
     }
 
     #[tokio::test]
     async fn only_json_is_read() {
         assert_eq!(ask(Some("application/json"), "7").await, [Ok(7), Ok(7)]);
-        assert_eq!(ask(Some("Application/JSON; charset=utf-8"), "7").await, [Ok(7), Ok(7)]);
+        assert_eq!(
+            ask(Some("Application/JSON; charset=utf-8"), "7").await,
+            [Ok(7), Ok(7)]
+        );
         assert_eq!(ask(None, "7").await, [Err(415), Ok(7)]);
         assert_eq!(ask(Some("text/plain"), "7").await, [Err(415), Err(415)]);
-        assert_eq!(ask(Some("application/json"), "{").await, [Err(400), Err(400)]);
-        assert_eq!(ask(Some("application/json"), vec![b'1'; MAX_JSON + 1]).await, [Err(413), Err(413)]);
+        assert_eq!(
+            ask(Some("application/json"), "{").await,
+            [Err(400), Err(400)]
+        );
+        assert_eq!(
+            ask(Some("application/json"), vec![b'1'; MAX_JSON + 1]).await,
+            [Err(413), Err(413)]
+        );
     }
 }

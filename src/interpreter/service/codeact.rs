@@ -51,7 +51,9 @@ pub(super) async fn execute(
     let name = match request.convid {
         ConversationId::Name(name) if name.len() <= MAX_NAME => name,
         ConversationId::Name(_) => {
-            return Err(Refusal::bad(format!("convid has more than {MAX_NAME} bytes")));
+            return Err(Refusal::bad(format!(
+                "convid has more than {MAX_NAME} bytes"
+            )));
         }
         ConversationId::Number(number) => number.to_string(),
     };
@@ -68,7 +70,9 @@ pub(super) async fn execute(
 /// The text of an observation; `seconds` is the time a cell had, where an interrupt means that it is
 /// over.
 fn render(seen: &Observation, seconds: Option<u64>) -> String {
-    if let (Some(Stopped::Interrupted | Stopped::Restarted), Some(seconds)) = (seen.stopped, seconds) {
+    if let (Some(Stopped::Interrupted | Stopped::Restarted), Some(seconds)) =
+        (seen.stopped, seconds)
+    {
         let mut text = format!("[Execution timed out ({seconds} seconds).]");
         if seen.stopped == Some(Stopped::Restarted) {
             text += " [The interpreter was started anew: variables are gone, files are kept.]";
@@ -114,11 +118,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn bundle(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     fn stream(text: &str) -> Output {
-        Output::Stream { name: "stderr".to_owned(), text: text.to_owned() }
+        Output::Stream {
+            name: "stderr".to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     #[test]
@@ -126,9 +136,16 @@ mod tests {
         let mut seen = Observation {
             outputs: vec![
                 stream("\x1b[1;31mred\x1b[0m\n"),
-                Output::Result { data: bundle(&[("text/plain", "<Figure>"), ("image/png", "QUJD\n")]) },
-                Output::Chart { path: None, figure: serde_json::json!({}) },
-                Output::Display { data: bundle(&[("text/html", "<b>")]) },
+                Output::Result {
+                    data: bundle(&[("text/plain", "<Figure>"), ("image/png", "QUJD\n")]),
+                },
+                Output::Chart {
+                    path: None,
+                    figure: serde_json::json!({}),
+                },
+                Output::Display {
+                    data: bundle(&[("text/html", "<b>")]),
+                },
             ],
             ..Observation::default()
         };
@@ -145,13 +162,19 @@ mod tests {
     #[test]
     fn silence_and_time_have_words_of_their_own() {
         let silent = Observation::default();
-        assert_eq!(render(&silent, None), "[Code executed successfully with no output]");
+        assert_eq!(
+            render(&silent, None),
+            "[Code executed successfully with no output]"
+        );
         let late = Observation {
             outputs: vec![stream("lost")],
             stopped: Some(Stopped::Interrupted),
             ..Observation::default()
         };
-        assert_eq!(render(&late, Some(60)), "[Execution timed out (60 seconds).]");
+        assert_eq!(
+            render(&late, Some(60)),
+            "[Execution timed out (60 seconds).]"
+        );
         assert_eq!(render(&late, None), "lost");
     }
 

@@ -28,17 +28,20 @@ pub(super) fn follow(
 ) -> impl Stream<Item = Step> + Send + 'static {
     let (watcher, receiver) = Watcher::new();
     let running = tokio::spawn(kernel.run(code, around, watcher));
-    stream::unfold((receiver, Some(running)), async |(mut receiver, running)| {
-        // The cell's own end of the channel goes when it has ended.
-        if let Some(output) = receiver.recv().await {
-            return Some((Step::Output(output), (receiver, running)));
-        }
-        let result = running?.await;
-        let status = axum::http::StatusCode::INTERNAL_SERVER_ERROR;
-        let failed = |_| Err(Refusal::new(status, "the session failed"));
-        let result = result.unwrap_or_else(failed);
-        Some((Step::End(result), (receiver, None)))
-    })
+    stream::unfold(
+        (receiver, Some(running)),
+        async |(mut receiver, running)| {
+            // The cell's own end of the channel goes when it has ended.
+            if let Some(output) = receiver.recv().await {
+                return Some((Step::Output(output), (receiver, running)));
+            }
+            let result = running?.await;
+            let status = axum::http::StatusCode::INTERNAL_SERVER_ERROR;
+            let failed = |_| Err(Refusal::new(status, "the session failed"));
+            let result = result.unwrap_or_else(failed);
+            Some((Step::End(result), (receiver, None)))
+        },
+    )
 }
 
 /// Run a cell and wait for its end. Dropping the future interrupts the cell.
@@ -95,15 +98,23 @@ impl From<Step> for Event {
 /// Events as lines of JSON.
 pub(super) fn lines<T: Serialize>(events: impl Stream<Item = T> + Send + 'static) -> Response {
     let lines = events.map(|event| Ok::<_, Infallible>(json(&event) + "\n"));
-    let headers = [(CONTENT_TYPE, "application/x-ndjson"), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, "application/x-ndjson"),
+        (CACHE_CONTROL, "no-store"),
+    ];
     (headers, Body::from_stream(lines)).into_response()
 }
 
 /// Events as server-sent events.
-pub(super) fn server_sent<T: Serialize>(events: impl Stream<Item = T> + Send + 'static) -> Response {
+pub(super) fn server_sent<T: Serialize>(
+    events: impl Stream<Item = T> + Send + 'static,
+) -> Response {
     // JSON has no line breaks of its own, so one `data` line holds it.
     let lines = events.map(|event| Ok::<_, Infallible>(format!("data: {}\n\n", json(&event))));
-    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-store"),
+    ];
     (headers, Body::from_stream(lines)).into_response()
 }
 

@@ -96,7 +96,10 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(job).await.map_err(|error| {
         tracing::error!("a file job failed: {error}");
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the file could not be reached")
+        Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the file could not be reached",
+        )
     })
 }
 

@@ -79,7 +79,11 @@ impl Names {
 }
 
 /// Refuse foreign names and origins.
-pub(super) async fn names(State(names): State<Arc<Names>>, request: Request, next: Next) -> Response {
+pub(super) async fn names(
+    State(names): State<Arc<Names>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match check_names(&names, request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
@@ -215,10 +219,25 @@ mod tests {
     #[test]
     fn only_our_own_names_are_served() {
         let names = names_of("10.0.0.7");
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:80", "10.0.0.7", "box.example:9"] {
+        for host in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:1",
+            "[::1]:80",
+            "10.0.0.7",
+            "box.example:9",
+        ] {
             assert!(names.host(host), "{host}");
         }
-        for host in ["", "evil.example", "localhost.evil.example", "127.0.0.1.nip.example", "10.0.0.8", "a b", "user@localhost:80@evil"] {
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.nip.example",
+            "10.0.0.8",
+            "a b",
+            "user@localhost:80@evil",
+        ] {
             assert!(!names.host(host), "{host}");
         }
         assert!(!names_of("0.0.0.0").host("0.0.0.0"));
@@ -229,11 +248,22 @@ mod tests {
         let names = names_of("127.0.0.1");
         let ok = |pairs: &[(&'static str, &str)]| check_names(&names, &headers(pairs)).is_ok();
         assert!(ok(&[("host", "localhost:1")]));
-        assert!(ok(&[("host", "localhost:1"), ("origin", "https://chat.example")]));
+        assert!(ok(&[
+            ("host", "localhost:1"),
+            ("origin", "https://chat.example")
+        ]));
         assert!(!ok(&[]));
         assert!(!ok(&[("host", "localhost"), ("host", "evil")]));
-        for origin in ["null", "http://localhost:1", "https://chat.example.evil", ""] {
-            assert!(!ok(&[("host", "localhost:1"), ("origin", origin)]), "{origin}");
+        for origin in [
+            "null",
+            "http://localhost:1",
+            "https://chat.example.evil",
+            "",
+        ] {
+            assert!(
+                !ok(&[("host", "localhost:1"), ("origin", origin)]),
+                "{origin}"
+            );
         }
     }
 
@@ -241,24 +271,34 @@ mod tests {
     fn tokens_come_in_three_ways() {
         let token = |name, value: &str| presented(&headers(&[(name, value)]));
         let basic = format!("Basic {}", STANDARD.encode("me:s3cret"));
-        for found in [token("x-api-key", "s3cret"), token("authorization", "bearer s3cret"), token("authorization", &basic)] {
+        for found in [
+            token("x-api-key", "s3cret"),
+            token("authorization", "bearer s3cret"),
+            token("authorization", &basic),
+        ] {
             assert_eq!(found.as_deref(), Some("s3cret"));
         }
-        for (name, value) in [("authorization", "s3cret"), ("authorization", "Basic !!"), ("cookie", "s3cret")] {
+        for (name, value) in [
+            ("authorization", "s3cret"),
+            ("authorization", "Basic !!"),
+            ("cookie", "s3cret"),
+        ] {
             assert_eq!(token(name, value), None);
         }
     }
 
     #[test]
     fn fuzz_headers() {
-        bolero::check!().with_type::<(String, String)>().for_each(|(host, value): &(String, String)| {
-            let names = names_of("127.0.0.1");
-            names.host(host);
-            let mut map = HeaderMap::new();
-            if let Ok(value) = value.parse() {
-                map.insert(AUTHORIZATION, value);
-                presented(&map);
-            }
-        });
+        bolero::check!().with_type::<(String, String)>().for_each(
+            |(host, value): &(String, String)| {
+                let names = names_of("127.0.0.1");
+                names.host(host);
+                let mut map = HeaderMap::new();
+                if let Ok(value) = value.parse() {
+                    map.insert(AUTHORIZATION, value);
+                    presented(&map);
+                }
+            },
+        );
     }
 }

@@ -65,7 +65,12 @@ impl Drop for Busy<'_> {
 }
 
 impl Kernel {
-    pub(super) fn new(id: String, cwd: String, session: Box<dyn Session>, permits: Permits) -> Self {
+    pub(super) fn new(
+        id: String,
+        cwd: String,
+        session: Box<dyn Session>,
+        permits: Permits,
+    ) -> Self {
         Self {
             id,
             cwd,
@@ -86,7 +91,10 @@ impl Kernel {
     /// Interrupt the cell that runs, if one does.
     pub(super) fn interrupt(&self) {
         self.asked.store(true, Ordering::Release);
-        let handle = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self
+            .interrupt
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         handle.interrupt();
     }
 
@@ -102,7 +110,10 @@ impl Kernel {
         let task = tokio::spawn(async move { kernel.run_here(&code, around, watcher).await });
         task.await.unwrap_or_else(|error| {
             tracing::error!("a cell's task failed: {error}");
-            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the session failed"))
+            Err(Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the session failed",
+            ))
         })
     }
 
@@ -115,56 +126,75 @@ impl Kernel {
         let waiting = self.busy.fetch_add(1, Ordering::AcqRel);
         let _busy = Busy(&self.busy);
         if waiting > MAX_WAITING {
-            return Err(Refusal::too_many(format!("{MAX_WAITING} cells wait already")));
+            return Err(Refusal::too_many(format!(
+                "{MAX_WAITING} cells wait already"
+            )));
         }
         let mut slot = tokio::select! {
             slot = self.session.lock() => slot,
             () = watcher.gone() => return Err(Refusal::bad("the client is gone")),
         };
-        let session = slot.as_mut().filter(|_| !self.ended.load(Ordering::Acquire));
+        let session = slot
+            .as_mut()
+            .filter(|_| !self.ended.load(Ordering::Acquire));
         let session = session.ok_or_else(|| Refusal::missing("the session"))?;
         if let Some(around) = &around {
             aside(session.as_mut(), &around.before).await?;
         }
         self.asked.store(false, Ordering::Release);
         let count = self.cells.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut running = session.execute_live(code, watcher.clone());
-        let observation = tokio::select! {
-            observation = &mut running => observation,
-            () = watcher.gone() => {
-                self.interrupt();
-                running.await
-            }
-        }?;
+        let observation = {
+            let mut running = session.execute_live(code, watcher.clone());
+            tokio::select! {
+                observation = &mut running => observation,
+                () = watcher.gone() => {
+                    self.interrupt();
+                    running.await
+                }
+            }?
+        };
         let asked = self.asked.load(Ordering::Acquire);
         if let Some(around) = &around
             && let Err(refusal) = aside(session.as_mut(), &around.after).await
         {
             tracing::debug!("after a cell: {}", refusal.message);
         }
-        Ok(Ran { observation, count, asked })
+        Ok(Ran {
+            observation,
+            count,
+            asked,
+        })
     }
 
     /// A further interpreter in the same workspace. Waits for the cell that runs.
     pub(super) async fn sibling(&self) -> Result<Box<dyn Session>, Refusal> {
         let mut slot = self.session.lock().await;
-        let session = slot.as_mut().ok_or_else(|| Refusal::missing("the session"))?;
+        let session = slot
+            .as_mut()
+            .ok_or_else(|| Refusal::missing("the session"))?;
         Ok(session.sibling().await?)
     }
 
     /// Run code that is not counted or shown.
     pub(super) async fn aside(&self, code: &str) -> Result<(), Refusal> {
         let mut slot = self.session.lock().await;
-        let session = slot.as_mut().ok_or_else(|| Refusal::missing("the session"))?;
+        let session = slot
+            .as_mut()
+            .ok_or_else(|| Refusal::missing("the session"))?;
         aside(session.as_mut(), code).await
     }
 
     /// Begin anew, with no variables, in the same workspace.
     pub(super) async fn restart(&self) -> Result<(), Refusal> {
         let mut slot = self.take_over().await;
-        let session = slot.as_mut().ok_or_else(|| Refusal::missing("the session"))?;
+        let session = slot
+            .as_mut()
+            .ok_or_else(|| Refusal::missing("the session"))?;
         let fresh = session.sibling().await?;
-        *self.interrupt.lock().unwrap_or_else(PoisonError::into_inner) = fresh.interrupt_handle();
+        *self
+            .interrupt
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = fresh.interrupt_handle();
         self.cells.store(0, Ordering::Release);
         if let Some(old) = slot.replace(fresh) {
             old.close().await?;

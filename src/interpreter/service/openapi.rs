@@ -97,7 +97,11 @@ fn content(content: Content, generator: &mut SchemaGenerator) -> Option<Value> {
 
 /// Those in the path, then those of the query, which are the properties of its type.
 fn parameters(route: &Route, generator: &mut SchemaGenerator) -> Vec<Value> {
-    let names = route.path.split('{').skip(1).filter_map(|part| part.split_once('}'));
+    let names = route
+        .path
+        .split('{')
+        .skip(1)
+        .filter_map(|part| part.split_once('}'));
     let mut parameters: Vec<Value> = names
         .map(|(name, _)| {
             let name = name.trim_start_matches('*');
@@ -114,8 +118,12 @@ fn parameters(route: &Route, generator: &mut SchemaGenerator) -> Vec<Value> {
         return parameters;
     };
     let reference = describe(generator).to_value();
-    let name = reference["$ref"].as_str().and_then(|path| path.rsplit('/').next());
-    let definition = name.and_then(|name| generator.definitions().get(name)).cloned();
+    let name = reference["$ref"]
+        .as_str()
+        .and_then(|path| path.rsplit('/').next());
+    let definition = name
+        .and_then(|name| generator.definitions().get(name))
+        .cloned();
     let definition = definition.unwrap_or(reference);
     for (name, schema) in definition["properties"].as_object().into_iter().flatten() {
         parameters.push(json!({"name": name, "in": "query", "required": false, "schema": schema}));

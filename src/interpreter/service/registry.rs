@@ -198,7 +198,11 @@ impl Registry {
         let own = {
             let mut state = lock(&self.state);
             let new = || Arc::new(Semaphore::new(self.per_client));
-            state.clients.entry(client.clone()).or_insert_with(new).clone()
+            state
+                .clients
+                .entry(client.clone())
+                .or_insert_with(new)
+                .clone()
         };
         let full = |whose: &str, count: usize| {
             Refusal::too_many(format!(
@@ -214,7 +218,11 @@ impl Registry {
     }
 
     /// Start a sandbox.
-    pub(super) async fn create(&self, client: &Client, wish: Wish) -> Result<Arc<Sandbox>, Refusal> {
+    pub(super) async fn create(
+        &self,
+        client: &Client,
+        wish: Wish,
+    ) -> Result<Arc<Sandbox>, Refusal> {
         let permits = self.permits(client)?;
         let mut limits = self.limits.clone();
         limits.cell_seconds = wish.cell_seconds.unwrap_or(limits.cell_seconds);
@@ -348,7 +356,9 @@ impl Registry {
 
     fn over(&self) -> Vec<Arc<Sandbox>> {
         let sandboxes: Vec<_> = lock(&self.state).sandboxes.values().cloned().collect();
-        let over = sandboxes.into_iter().filter(|sandbox| sandbox.is_over(self.idle));
+        let over = sandboxes
+            .into_iter()
+            .filter(|sandbox| sandbox.is_over(self.idle));
         over.collect()
     }
 }

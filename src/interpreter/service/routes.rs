@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::body::{BareJson, Json};
 use super::codeact::{self, ExecuteRequest, ExecuteResponse};
-use super::e2b::{code, control, filesystem, files as their_files};
+use super::e2b::{code, control, files as their_files, filesystem};
 use super::error::Refusal;
 use super::guard::{self, Access, Client, Names};
 use super::registry::Sandbox;
@@ -57,7 +57,9 @@ impl Route {
     ) -> Self {
         let (tag, access) = match path {
             "/execute" => ("codeact", Access::Either),
-            path if path.starts_with("/v1/") || path == "/openapi.json" => ("sessions", Access::Client),
+            path if path.starts_with("/v1/") || path == "/openapi.json" => {
+                ("sessions", Access::Client)
+            }
             path if path.contains("/sandboxes") => ("e2b", Access::Client),
             _ => ("e2b", Access::Sandbox),
         };
@@ -156,54 +158,116 @@ fn e2b_control() -> Vec<Route> {
         Route::new(("post", "/v2/sandboxes"), "Create a sandbox", create())
             .takes::<control::NewSandbox>()
             .gives::<control::Created>(201),
-        Route::new(("post", "/sandboxes"), "Create a sandbox (older clients)", create())
-            .takes::<control::NewSandbox>()
-            .gives::<control::Created>(201),
-        Route::new(("get", "/v2/sandboxes"), "The client's sandboxes", get(control::list))
-            .asks::<control::Filter>()
-            .gives::<Vec<control::Detail>>(200),
-        Route::new(("get", "/sandboxes/{id}"), "One sandbox", get(control::show))
-            .gives::<control::Detail>(200),
-        Route::new(("delete", "/sandboxes/{id}"), "Kill a sandbox", delete(control::kill)),
-        Route::new(("post", "/sandboxes/{id}/timeout"), "Set how long a sandbox lives from now", post(control::set_timeout))
-            .takes::<control::Timeout>(),
-        Route::new(("post", "/v2/sandboxes/{id}/connect"), "Connect to a sandbox by its id", post(control::connect))
-            .takes::<control::Connect>()
-            .gives::<control::Created>(200),
-        Route::new(("post", "/sandboxes/{id}/connect"), "Connect to a sandbox by its id (older clients)", post(control::connect))
-            .takes::<control::Connect>()
-            .gives::<control::Created>(200),
+        Route::new(
+            ("post", "/sandboxes"),
+            "Create a sandbox (older clients)",
+            create(),
+        )
+        .takes::<control::NewSandbox>()
+        .gives::<control::Created>(201),
+        Route::new(
+            ("get", "/v2/sandboxes"),
+            "The client's sandboxes",
+            get(control::list),
+        )
+        .asks::<control::Filter>()
+        .gives::<Vec<control::Detail>>(200),
+        Route::new(
+            ("get", "/sandboxes/{id}"),
+            "One sandbox",
+            get(control::show),
+        )
+        .gives::<control::Detail>(200),
+        Route::new(
+            ("delete", "/sandboxes/{id}"),
+            "Kill a sandbox",
+            delete(control::kill),
+        ),
+        Route::new(
+            ("post", "/sandboxes/{id}/timeout"),
+            "Set how long a sandbox lives from now",
+            post(control::set_timeout),
+        )
+        .takes::<control::Timeout>(),
+        Route::new(
+            ("post", "/v2/sandboxes/{id}/connect"),
+            "Connect to a sandbox by its id",
+            post(control::connect),
+        )
+        .takes::<control::Connect>()
+        .gives::<control::Created>(200),
+        Route::new(
+            ("post", "/sandboxes/{id}/connect"),
+            "Connect to a sandbox by its id (older clients)",
+            post(control::connect),
+        )
+        .takes::<control::Connect>()
+        .gives::<control::Created>(200),
     ]
 }
 
 fn e2b_sandbox() -> Vec<Route> {
     vec![
-        Route::new(("get", "/contexts"), "The sandbox's contexts", get(code::list_contexts))
-            .gives::<Vec<code::Context>>(200),
-        Route::new(("post", "/contexts"), "Make a context", post(code::create_context))
-            .takes::<code::NewContext>()
-            .gives::<code::Context>(200),
-        Route::new(("delete", "/contexts/{id}"), "Remove a context", delete(code::remove_context)),
-        Route::new(("post", "/contexts/{id}/restart"), "Let a context begin anew", post(code::restart_context)),
-        Route::new(("get", "/health"), "Whether the sandbox lives", get(their_files::health)),
+        Route::new(
+            ("get", "/contexts"),
+            "The sandbox's contexts",
+            get(code::list_contexts),
+        )
+        .gives::<Vec<code::Context>>(200),
+        Route::new(
+            ("post", "/contexts"),
+            "Make a context",
+            post(code::create_context),
+        )
+        .takes::<code::NewContext>()
+        .gives::<code::Context>(200),
+        Route::new(
+            ("delete", "/contexts/{id}"),
+            "Remove a context",
+            delete(code::remove_context),
+        ),
+        Route::new(
+            ("post", "/contexts/{id}/restart"),
+            "Let a context begin anew",
+            post(code::restart_context),
+        ),
+        Route::new(
+            ("get", "/health"),
+            "Whether the sandbox lives",
+            get(their_files::health),
+        ),
         Route::new(("get", "/files"), "Read a file", get(their_files::read))
             .asks::<their_files::FileQuery>()
             .gives_raw("application/octet-stream"),
-        Route::new(("post", "/files"), "Write files: raw, or the parts `file` of a form", post(their_files::write))
-            .asks::<their_files::FileQuery>()
-            .takes_raw()
-            .gives::<Vec<their_files::Written>>(200),
-        Route::new(("post", "/filesystem.Filesystem/{method}"), "Stat, MakeDir, Move, ListDir or Remove, as the connect protocol has it", post(filesystem::call))
-            .takes::<filesystem::Arguments>()
-            .gives_raw("application/json"),
+        Route::new(
+            ("post", "/files"),
+            "Write files: raw, or the parts `file` of a form",
+            post(their_files::write),
+        )
+        .asks::<their_files::FileQuery>()
+        .takes_raw()
+        .gives::<Vec<their_files::Written>>(200),
+        Route::new(
+            ("post", "/filesystem.Filesystem/{method}"),
+            "Stat, MakeDir, Move, ListDir or Remove, as the connect protocol has it",
+            post(filesystem::call),
+        )
+        .takes::<filesystem::Arguments>()
+        .gives_raw("application/json"),
     ]
 }
 
 /// CodeAct and E2B have one route in common; a header tells them apart.
-async fn execute(State(service): State<Arc<Service>>, request: Request) -> Result<Response, Refusal> {
+async fn execute(
+    State(service): State<Arc<Service>>,
+    request: Request,
+) -> Result<Response, Refusal> {
     let (sandbox, client) = {
         let extensions = request.extensions();
-        (extensions.get::<Arc<Sandbox>>().cloned(), extensions.get::<Client>().cloned())
+        (
+            extensions.get::<Arc<Sandbox>>().cloned(),
+            extensions.get::<Client>().cloned(),
+        )
     };
     if let Some(sandbox) = sandbox {
         let Json(request) = Json::from_request(request, &()).await?;
@@ -222,7 +286,9 @@ pub(super) fn router(service: Arc<Service>, address: SocketAddr) -> Router {
     let mut router = Router::new();
     for route in routes() {
         let state = (service.clone(), route.access);
-        let handler = route.handler.layer(from_fn_with_state(state, guard::authenticate));
+        let handler = route
+            .handler
+            .layer(from_fn_with_state(state, guard::authenticate));
         router = router.route(route.path, handler);
     }
     router

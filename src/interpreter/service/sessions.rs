@@ -81,7 +81,10 @@ pub(super) async fn create(
     Extension(client): Extension<Client>,
     body::Json(new): body::Json<NewSession>,
 ) -> Result<(StatusCode, Json<SessionInfo>), Refusal> {
-    if new.cell_seconds.is_some_and(|seconds| !(1..=86_400).contains(&seconds)) {
+    if new
+        .cell_seconds
+        .is_some_and(|seconds| !(1..=86_400).contains(&seconds))
+    {
         return Err(Refusal::bad("cell_seconds: expected 1 to 86400"));
     }
     let wish = Wish {
@@ -99,7 +102,12 @@ pub(super) async fn list(
     Extension(client): Extension<Client>,
 ) -> Json<Vec<SessionInfo>> {
     let sandboxes = service.registry.all_of(&client);
-    Json(sandboxes.iter().map(|sandbox| info(&service, sandbox)).collect())
+    Json(
+        sandboxes
+            .iter()
+            .map(|sandbox| info(&service, sandbox))
+            .collect(),
+    )
 }
 
 /// One session.

@@ -136,9 +136,16 @@ mod tests {
 
     #[test]
     fn bad_files_name_their_line() {
-        for (text, line) in [("short\n", 1), ("# x\na b c\n", 2), ("name tok€n_tok€n_tok€n", 1)] {
+        for (text, line) in [
+            ("short\n", 1),
+            ("# x\na b c\n", 2),
+            ("name tok€n_tok€n_tok€n", 1),
+        ] {
             let error = Tokens::parse(text, "t.txt").unwrap_err().to_string();
-            assert!(error.starts_with(&format!("t.txt, line {line}:")), "{error}");
+            assert!(
+                error.starts_with(&format!("t.txt, line {line}:")),
+                "{error}"
+            );
         }
         assert!(Tokens::parse("# none\n", "t").is_err());
     }
@@ -158,10 +165,12 @@ mod tests {
 
     #[test]
     fn fuzz_tokens() {
-        bolero::check!().with_type::<String>().for_each(|text: &String| {
-            if let Ok(tokens) = Tokens::parse(text, "t") {
-                assert_eq!(tokens.client(""), None);
-            }
-        });
+        bolero::check!()
+            .with_type::<String>()
+            .for_each(|text: &String| {
+                if let Ok(tokens) = Tokens::parse(text, "t") {
+                    assert_eq!(tokens.client(""), None);
+                }
+            });
     }
 }

@@ -23,7 +23,9 @@ pub(super) fn chart(figure: &Value) -> Option<Value> {
 }
 
 fn has_data(axes: &Value) -> bool {
-    ["bars", "lines", "points", "wedges"].iter().any(|kind| !items(&axes[*kind]).is_empty())
+    ["bars", "lines", "points", "wedges"]
+        .iter()
+        .any(|kind| !items(&axes[*kind]).is_empty())
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -31,7 +33,10 @@ fn items(value: &Value) -> &[Value] {
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
-    items(value).iter().map(|v| v.as_f64().unwrap_or(f64::NAN)).collect()
+    items(value)
+        .iter()
+        .map(|v| v.as_f64().unwrap_or(f64::NAN))
+        .collect()
 }
 
 /// A text, or null where it is empty.
@@ -43,7 +48,10 @@ fn text(value: &Value) -> Value {
 }
 
 fn of_axes(axes: &Value) -> Value {
-    let lines: Vec<&Value> = items(&axes["lines"]).iter().filter(|line| !is_rule(line)).collect();
+    let lines: Vec<&Value> = items(&axes["lines"])
+        .iter()
+        .filter(|line| !is_rule(line))
+        .collect();
     let has = |kind: &str| !items(&axes[kind]).is_empty();
     let boxes = boxes(axes);
     let (kind, elements) = if has("wedges") {
@@ -53,14 +61,18 @@ fn of_axes(axes: &Value) -> Value {
     } else {
         match (has("bars"), has("points"), lines.is_empty()) {
             (true, false, true) => ("bar", bars(axes)),
-            (false, true, true) => ("scatter", series(axes, items(&axes["points"]).iter(), "Series")),
+            (false, true, true) => (
+                "scatter",
+                series(axes, items(&axes["points"]).iter(), "Series"),
+            ),
             (false, false, false) => ("line", series(axes, lines.into_iter(), "Line")),
             _ => ("unknown", Vec::new()),
         }
     };
     let mut chart = json!({"type": kind, "title": text(&axes["title"]), "elements": elements});
     if matches!(kind, "bar" | "box_and_whisker" | "line" | "scatter") {
-        let swapped = kind == "bar" && is_horizontal(axes) || kind == "box_and_whisker" && lies(axes);
+        let swapped =
+            kind == "bar" && is_horizontal(axes) || kind == "box_and_whisker" && lies(axes);
         labels(&mut chart, axes, swapped);
     }
     if matches!(kind, "line" | "scatter") {
@@ -104,7 +116,8 @@ fn ticks(axis: &Value) -> Vec<(f64, &str)> {
 /// Whether ticks are names: at 0, 1, 2, …, and none reads as its number.
 fn is_categorical(axis: &Value) -> bool {
     let ticks = ticks(axis);
-    let named = |(i, (at, label)): (usize, &(f64, &str))| *at == i as f64 && *label != i.to_string();
+    let named =
+        |(i, (at, label)): (usize, &(f64, &str))| *at == i as f64 && *label != i.to_string();
     axis["scale"] == "linear" && !ticks.is_empty() && ticks.iter().enumerate().all(named)
 }
 
@@ -153,7 +166,9 @@ fn label(value: &Value, made_up: &str, kind: &str) -> String {
 }
 
 fn is_horizontal(axes: &Value) -> bool {
-    items(&axes["bars"]).iter().any(|bars| bars["orientation"] == "horizontal")
+    items(&axes["bars"])
+        .iter()
+        .any(|bars| bars["orientation"] == "horizontal")
 }
 
 fn bars(axes: &Value) -> Vec<Value> {
@@ -180,7 +195,9 @@ fn bars(axes: &Value) -> Vec<Value> {
 
 /// The tick that a bar stands at: the nearest, if it is nearer than half the way to the next one.
 fn place(ticks: &[(f64, &str)], at: f64) -> String {
-    let nearest = ticks.iter().min_by(|a, b| (a.0 - at).abs().total_cmp(&(b.0 - at).abs()));
+    let nearest = ticks
+        .iter()
+        .min_by(|a, b| (a.0 - at).abs().total_cmp(&(b.0 - at).abs()));
     let gaps = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
     let half = gaps.fold(f64::INFINITY, f64::min).min(2.0) / 2.0;
     match nearest {
@@ -222,9 +239,12 @@ fn boxed(lines: &[Points]) -> Option<Boxed> {
     let [lower, upper, low_cap, high_cap, median] = lines else {
         return None;
     };
-    let upright = |line: &Points| line.0.len() == 2 && line.1.len() == 2 && equal(line.0[0], line.0[1]);
-    let level = |line: &Points| line.0.len() == 2 && line.1.len() == 2 && equal(line.1[0], line.1[1]);
-    let shaped = upright(lower) && upright(upper) && [low_cap, high_cap, median].into_iter().all(level);
+    let upright =
+        |line: &Points| line.0.len() == 2 && line.1.len() == 2 && equal(line.0[0], line.0[1]);
+    let level =
+        |line: &Points| line.0.len() == 2 && line.1.len() == 2 && equal(line.1[0], line.1[1]);
+    let shaped =
+        upright(lower) && upright(upper) && [low_cap, high_cap, median].into_iter().all(level);
     if !shaped || !equal(lower.0[0], upper.0[0]) {
         return None;
     }
@@ -237,7 +257,10 @@ fn boxed(lines: &[Points]) -> Option<Boxed> {
         high: upper.1[1],
     };
     let capped = equal(low_cap.1[0], found.low) && equal(high_cap.1[0], found.high);
-    let ordered = found.low <= found.first && found.first <= found.median && found.median <= found.third && found.third <= found.high;
+    let ordered = found.low <= found.first
+        && found.first <= found.median
+        && found.median <= found.third
+        && found.third <= found.high;
     (capped && ordered).then_some(found)
 }
 
@@ -317,28 +340,45 @@ mod tests {
             ],
         })))
         .unwrap();
-        assert_eq!((&chart["type"], &chart["title"]), (&json!("line"), &json!("T")));
-        assert_eq!((&chart["x_unit"], &chart["y_unit"]), (&json!("s"), &json!("kg")));
+        assert_eq!(
+            (&chart["type"], &chart["title"]),
+            (&json!("line"), &json!("T"))
+        );
+        assert_eq!(
+            (&chart["x_unit"], &chart["y_unit"]),
+            (&json!("s"), &json!("kg"))
+        );
         assert_eq!(chart["x_scale"], "linear");
-        assert_eq!(chart["elements"][0], json!({"label": "a", "points": [[0.0, 2.0], [1.0, null]]}));
+        assert_eq!(
+            chart["elements"][0],
+            json!({"label": "a", "points": [[0.0, 2.0], [1.0, null]]})
+        );
         assert_eq!(chart["elements"][1]["label"], "Line 1");
         assert_eq!(chart["elements"].as_array().unwrap().len(), 2);
     }
 
     #[test]
     fn bars_stand_at_their_names() {
-        let bars = |orientation: &str| json!([
-            {"label": "_container0", "orientation": orientation,
-             "rects": if orientation == "vertical" { json!([[-0.4, 0, 0.4, 3], [0.6, 0, 0.4, 5]]) } else { json!([[0, -0.4, 3, 0.4], [0, 0.6, 5, 0.4]]) }},
-        ]);
+        let bars = |orientation: &str| {
+            json!([
+                {"label": "_container0", "orientation": orientation,
+                 "rects": if orientation == "vertical" { json!([[-0.4, 0, 0.4, 3], [0.6, 0, 0.4, 5]]) } else { json!([[0, -0.4, 3, 0.4], [0, 0.6, 5, 0.4]]) }},
+            ])
+        };
         let names = [(0.0, "A"), (1.0, "B")];
         let upright = json!({"title": "", "x": axis("x", &names), "y": axis("y", &[]), "bars": bars("vertical")});
         let lying = json!({"title": "", "x": axis("y", &[]), "y": axis("x", &names), "bars": bars("horizontal")});
         for axes in [upright, lying] {
             let chart = chart(&figure(axes)).unwrap();
             assert_eq!(chart["type"], "bar");
-            assert_eq!((&chart["x_label"], &chart["y_label"]), (&json!("x"), &json!("y")));
-            assert_eq!(chart["elements"][1], json!({"label": "B", "group": "Group 0", "value": 5.0}));
+            assert_eq!(
+                (&chart["x_label"], &chart["y_label"]),
+                (&json!("x"), &json!("y"))
+            );
+            assert_eq!(
+                chart["elements"][1],
+                json!({"label": "B", "group": "Group 0", "value": 5.0})
+            );
         }
     }
 
@@ -363,19 +403,35 @@ mod tests {
                 "label": "A", "min": 1.0, "first_quartile": 2.0, "median": 3.0, "third_quartile": 4.0,
                 "max": 6.0, "outliers": [9.0, -9.0],
             });
-            assert_eq!((&chart["type"], &chart["elements"][0]), (&json!("box_and_whisker"), &expected));
+            assert_eq!(
+                (&chart["type"], &chart["elements"][0]),
+                (&json!("box_and_whisker"), &expected)
+            );
             assert_eq!(chart["x_label"], "who");
         }
     }
 
     #[test]
     fn pies_scatters_several_axes_and_nothing() {
-        let pie = json!({"title": "", "wedges": [{"label": "a", "theta": [10.0, 100.0], "r": 1.0}]});
+        let pie =
+            json!({"title": "", "wedges": [{"label": "a", "theta": [10.0, 100.0], "r": 1.0}]});
         let dots = json!({"title": "", "x": axis("", &[]), "y": axis("", &[]), "points": [{"label": "d", "x": [1.0], "y": [2.0]}]});
         let both = chart(&json!({"suptitle": "S", "axes": [pie, dots]})).unwrap();
-        assert_eq!((&both["type"], &both["title"]), (&json!("superchart"), &json!("S")));
-        assert_eq!(both["elements"][0]["elements"][0], json!({"label": "a", "angle": 90.0, "radius": 1.0}));
-        assert_eq!((&both["elements"][1]["type"], &both["elements"][1]["x_label"]), (&json!("scatter"), &Value::Null));
+        assert_eq!(
+            (&both["type"], &both["title"]),
+            (&json!("superchart"), &json!("S"))
+        );
+        assert_eq!(
+            both["elements"][0]["elements"][0],
+            json!({"label": "a", "angle": 90.0, "radius": 1.0})
+        );
+        assert_eq!(
+            (
+                &both["elements"][1]["type"],
+                &both["elements"][1]["x_label"]
+            ),
+            (&json!("scatter"), &Value::Null)
+        );
         assert_eq!(chart(&figure(json!({"title": "blank"}))), None);
         assert_eq!(chart(&json!(null)), None);
     }
@@ -388,8 +444,13 @@ mod tests {
             }
             // The fuzzer seldom finds the record's names: give it them.
             let values: Vec<f64> = bytes.iter().map(|b| f64::from(*b % 5)).collect();
-            let lines: Vec<Value> = values.chunks(4).map(|c| json!({"x": c, "y": values.get(..c.len())})).collect();
-            chart(&figure(json!({"lines": lines, "x": axis("(", &[(0.0, "")])})));
+            let lines: Vec<Value> = values
+                .chunks(4)
+                .map(|c| json!({"x": c, "y": values.get(..c.len())}))
+                .collect();
+            chart(&figure(
+                json!({"lines": lines, "x": axis("(", &[(0.0, "")])}),
+            ));
         });
     }
 }

@@ -61,7 +61,9 @@ pub(in super::super) struct Context {
 fn python_only(language: Option<&str>) -> Result<(), Refusal> {
     match language {
         None | Some("python" | "python3") => Ok(()),
-        Some(other) => Err(Refusal::bad(format!("language {other:.40?}: only python runs here"))),
+        Some(other) => Err(Refusal::bad(format!(
+            "language {other:.40?}: only python runs here"
+        ))),
     }
 }
 
@@ -100,7 +102,10 @@ fn lines(step: Step, chart: &mut Option<Value>) -> Vec<Value> {
             let count = json!({"type": "number_of_executions", "execution_count": ran.count});
             let error = ran.observation.error.map(|error| failure(&error));
             let end = json!({"type": "end_of_execution"});
-            [Some(count), error, Some(end)].into_iter().flatten().collect()
+            [Some(count), error, Some(end)]
+                .into_iter()
+                .flatten()
+                .collect()
         }
         Step::End(Err(refusal)) => vec![failure(&CellError {
             ename: "SandboxError".to_owned(),
@@ -121,7 +126,9 @@ fn failure(error: &CellError) -> Value {
 
 /// Nanoseconds since 1970.
 fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -167,7 +174,9 @@ fn result(mut data: BTreeMap<String, String>, main: bool, chart: &mut Option<Val
 }
 
 fn unquoted(text: &str) -> &str {
-    let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    let inner = text
+        .strip_prefix('\'')
+        .and_then(|text| text.strip_suffix('\''));
     inner.unwrap_or(text)
 }
 
@@ -199,7 +208,13 @@ pub(in super::super) async fn create_context(
 pub(in super::super) async fn list_contexts(
     Extension(sandbox): Extension<Arc<Sandbox>>,
 ) -> Json<Vec<Context>> {
-    Json(sandbox.kernels().iter().map(|kernel| context(kernel)).collect())
+    Json(
+        sandbox
+            .kernels()
+            .iter()
+            .map(|kernel| context(kernel))
+            .collect(),
+    )
 }
 
 /// Remove a context.

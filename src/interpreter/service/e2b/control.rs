@@ -131,8 +131,14 @@ pub(in super::super) async fn create(
     body::Json(new): body::Json<NewSandbox>,
 ) -> Result<(StatusCode, Json<Created>), Refusal> {
     let pairs = new.metadata.iter().chain(&new.env_vars);
-    if pairs.map(|(key, value)| key.len() + value.len()).sum::<usize>() > MAX_PAIRS {
-        return Err(Refusal::bad(format!("metadata and envVars: more than {MAX_PAIRS} bytes")));
+    if pairs
+        .map(|(key, value)| key.len() + value.len())
+        .sum::<usize>()
+        > MAX_PAIRS
+    {
+        return Err(Refusal::bad(format!(
+            "metadata and envVars: more than {MAX_PAIRS} bytes"
+        )));
     }
     let longest = service.options.longest;
     let wish = Wish {
@@ -253,15 +259,20 @@ mod tests {
 
     #[test]
     fn metadata_comes_quoted_twice() {
-        let expected = [("a b".to_owned(), "x&y=中".to_owned()), ("c".to_owned(), String::new())];
+        let expected = [
+            ("a b".to_owned(), "x&y=中".to_owned()),
+            ("c".to_owned(), String::new()),
+        ];
         assert_eq!(pairs("a%2520b=x%2526y%253D%25E4%25B8%25AD&c="), expected);
         assert_eq!(pairs(""), []);
     }
 
     #[test]
     fn fuzz_metadata() {
-        bolero::check!().with_type::<String>().for_each(|text: &String| {
-            pairs(text);
-        });
+        bolero::check!()
+            .with_type::<String>()
+            .for_each(|text: &String| {
+                pairs(text);
+            });
     }
 }

@@ -83,13 +83,19 @@ pub(in super::super) async fn write(
 fn is_form(headers: &HeaderMap) -> Result<bool, Refusal> {
     let unsupported = |text| Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     if headers.contains_key(CONTENT_ENCODING) {
-        return Err(unsupported("compressed uploads are not taken: send the file as it is"));
+        return Err(unsupported(
+            "compressed uploads are not taken: send the file as it is",
+        ));
     }
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     match kind.and_then(|kind| kind.split(';').next()).map(str::trim) {
         Some("multipart/form-data") => Ok(true),
         Some("application/octet-stream") => Ok(false),
-        _ => Err(unsupported("expected multipart/form-data or application/octet-stream")),
+        _ => Err(unsupported(
+            "expected multipart/form-data or application/octet-stream",
+        )),
     }
 }
 

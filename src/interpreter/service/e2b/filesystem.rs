@@ -40,7 +40,12 @@ pub(in super::super) async fn call(
         let body::Json(arguments) = body::Json::<Arguments>::from_request(request, &()).await?;
         let files = sandbox.files()?.clone();
         let known = blocking(move || perform(&files, &method, &arguments)).await?;
-        let unknown = || Refusal::new(StatusCode::NOT_IMPLEMENTED, "this call is not answered here");
+        let unknown = || {
+            Refusal::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "this call is not answered here",
+            )
+        };
         Ok(known.ok_or_else(unknown)??)
     };
     match answer.await {
@@ -55,11 +60,7 @@ fn error(refusal: &Refusal) -> Response {
     (refusal.status, axum::Json(body)).into_response()
 }
 
-fn perform(
-    files: &Files,
-    method: &str,
-    arguments: &Arguments,
-) -> Option<Result<Value, FileError>> {
+fn perform(files: &Files, method: &str, arguments: &Arguments) -> Option<Result<Value, FileError>> {
     let path = &arguments.path;
     let one = |entry: Result<Entry, FileError>| entry.map(|entry| json!({"entry": info(&entry)}));
     let list = || {
@@ -133,7 +134,10 @@ mod tests {
         };
         let info = info(&entry);
         assert_eq!(info["permissions"], "-rw-r-----");
-        assert_eq!((info["name"].as_str(), info["path"].as_str()), (Some("b.txt"), Some("/workspace/a/b.txt")));
+        assert_eq!(
+            (info["name"].as_str(), info["path"].as_str()),
+            (Some("b.txt"), Some("/workspace/a/b.txt"))
+        );
         assert_eq!(info["modifiedTime"], "1970-01-01T00:00:00Z");
     }
 

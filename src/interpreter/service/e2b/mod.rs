@@ -5,8 +5,8 @@
 mod charts;
 pub(super) mod code;
 pub(super) mod control;
-pub(super) mod filesystem;
 pub(super) mod files;
+pub(super) mod filesystem;
 mod time;
 
 /// The version of E2B's daemon in the sandbox that we answer as: the first that takes raw uploads.
@@ -18,5 +18,7 @@ const OUR_HOME: &str = "/workspace";
 
 /// A path as sessions see it.
 fn inside(path: &str) -> String {
-    format!("{OUR_HOME}/{path}").trim_end_matches('/').to_owned()
+    format!("{OUR_HOME}/{path}")
+        .trim_end_matches('/')
+        .to_owned()
 }
