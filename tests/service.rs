@@ -77,6 +77,15 @@ impl Server {
         answer(self.request(Method::GET, path)).await
     }
 
+    /// Ask as CodeAct's demo does: JSON that does not say so.
+    async fn codeact(&self, conversation: Value, code: &str) -> Value {
+        let body = json!({"convid": conversation, "code": code}).to_string();
+        let request = self.http.post(format!("{}/execute", self.url)).body(body);
+        let (status, answer) = answer(request).await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
     /// A session's path.
     async fn session(&self) -> String {
         let (status, session) = self.post("/v1/sessions", json!({})).await;
@@ -97,22 +106,13 @@ async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn codeact_clients_are_answered_as_by_its_engine() {
-    let Some(server) = serve(&["--no-token", "--cell-seconds", "2"]) else {
+    let Some(server) = serve(&["--no-token"]) else {
         return;
     };
-    // As its demo sends it: JSON that does not say so.
     let ask = async |conversation: Value, code: &str| {
-        let body = json!({"convid": conversation, "code": code}).to_string();
-        let request = server
-            .http
-            .post(format!("{}/execute", server.url))
-            .body(body);
-        let (status, answer) = answer(request).await;
-        assert_eq!(status, 200, "{answer}");
-        (
-            answer["result"].as_str().unwrap().to_owned(),
-            answer["new_kernel_created"].as_bool().unwrap(),
-        )
+        let answer = server.codeact(conversation, code).await;
+        let new = answer["new_kernel_created"].as_bool().unwrap();
+        (answer["result"].as_str().unwrap().to_owned(), new)
     };
     let a = json!("a");
     assert_eq!(
@@ -132,17 +132,25 @@ async fn codeact_clients_are_answered_as_by_its_engine() {
         "{text}"
     );
     assert_eq!(ask(json!("7"), "1").await.1, false);
-    assert_eq!(
-        ask(a.clone(), "while True: pass").await.0,
-        "[Execution timed out (2 seconds).]"
-    );
-    assert_eq!(ask(a.clone(), "x").await.0, "20");
     let plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()";
     let (text, _) = ask(a, plot).await;
     assert!(
         text.contains("<Figure size") && text.contains("![image](data:image/png;base64,iVBOR"),
         "{text:.200}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codeact_cells_that_take_too_long_say_so() {
+    let Some(server) = serve(&["--no-token", "--cell-seconds", "2"]) else {
+        return;
+    };
+    server.codeact(json!("a"), "x = 20").await;
+    let late = server
+        .codeact(json!("a"), "print(1)\nwhile True: pass")
+        .await;
+    assert_eq!(late["result"], "[Execution timed out (2 seconds).]");
+    assert_eq!(server.codeact(json!("a"), "x").await["result"], "20");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -377,43 +385,44 @@ async fn strangers_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_bounded_and_closed_when_idle() {
-    let Some(server) = serve(&["--per-client", "2", "--total", "3", "--idle", "2"]) else {
+async fn sessions_are_bounded_for_each_client_and_in_all() {
+    let Some(server) = serve(&["--per-client", "2", "--total", "3"]) else {
         return;
     };
     let first = server.session().await;
-    let (conversation, _) = server
-        .post("/execute", json!({"convid": "a", "code": "1"}))
-        .await;
-    assert_eq!(conversation, 200);
+    let conversation = json!({"convid": "a", "code": "1"});
+    assert_eq!(server.post("/execute", conversation).await.0, 200);
     let (status, body) = server.post("/v1/sessions", json!({})).await;
     assert_eq!(status, 429, "{body}");
-    let others = || {
-        server
-            .http
-            .post(format!("{}/v1/sessions", server.url))
-            .bearer_auth(OTHER)
-            .json(&json!({}))
+    let theirs = || {
+        let request = server.http.post(format!("{}/v1/sessions", server.url));
+        answer(request.bearer_auth(OTHER).json(&json!({})))
     };
-    assert_eq!(answer(others()).await.0, 201);
-    assert_eq!(answer(others()).await.0, 429);
-    // A cell that runs keeps its session alive for longer than it may be idle.
-    let (_, seen) = server
-        .post(
-            &format!("{first}/execute"),
-            json!({"code": "import time; time.sleep(3); 5"}),
-        )
-        .await;
-    assert_eq!(seen["outputs"][0]["data"]["text/plain"], "5", "{seen}");
-    let until = Instant::now() + Duration::from_secs(30);
+    assert_eq!(theirs().await.0, 201);
+    assert_eq!(theirs().await.0, 429);
+    server.request(Method::DELETE, &first).send().await.unwrap();
+    assert_eq!(theirs().await.0, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_sessions_are_closed_and_busy_ones_are_not() {
+    let Some(server) = serve(&["--idle", "3"]) else {
+        return;
+    };
+    let ask = async || {
+        let conversation = json!({"convid": "a", "code": "import time; time.sleep(6); 5"});
+        server.post("/execute", conversation).await.1
+    };
+    assert_eq!(
+        ask().await,
+        json!({"result": "5", "new_kernel_created": true})
+    );
+    let until = Instant::now() + Duration::from_secs(60);
     while server.get("/v1/sessions").await.1 != json!([]) && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert_eq!(server.get(&first).await.0, 404);
-    let (_, again) = server
-        .post("/execute", json!({"convid": "a", "code": "1"}))
-        .await;
-    assert_eq!(again["new_kernel_created"], true);
+    assert_eq!(server.get("/v1/sessions").await.1, json!([]));
+    assert_eq!(ask().await["new_kernel_created"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]

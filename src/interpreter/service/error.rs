@@ -1,7 +1,8 @@
 //! What a client is told when something cannot be done.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,7 +65,13 @@ impl IntoResponse for Refusal {
             code: self.status.as_u16(),
             message: self.message,
         };
-        (self.status, Json(body)).into_response()
+        let mut response = (self.status, Json(body)).into_response();
+        // The rest of such a body is not read: nothing else can come over this connection.
+        if matches!(self.status.as_u16(), 408 | 413) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
     }
 }
 
