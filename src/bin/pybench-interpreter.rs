@@ -55,9 +55,9 @@ struct Serve {
     /// A web origin, as https://chat.example, whose pages may call the service; may be given several times
     #[arg(long, value_name = "ORIGIN")]
     origin: Vec<String>,
-    /// Tier of isolation
-    #[arg(long, value_name = "TIER", default_value = "bwrap", value_parser = tier)]
-    tier: Tier,
+    /// Tier of isolation, as recipes name it [default: theirs]
+    #[arg(long, value_name = "TIER", value_parser = tier)]
+    tier: Option<Tier>,
     /// Seconds that a cell may run
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     cell_seconds: u64,
@@ -106,10 +106,11 @@ fn main() -> ExitCode {
 async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
     let tokens = args.token_file.as_deref().map(read_tokens).transpose()?;
     let options = args.options(tokens);
+    let usual = InterpreterChoice::default();
     let choice = InterpreterChoice {
-        tier: args.tier,
+        tier: args.tier.unwrap_or(usual.tier),
         limits: options.limits.clone(),
-        ..InterpreterChoice::default()
+        ..usual
     };
     let find = move || pybench::interpreter::interpreter(&choice);
     let interpreter = tokio::task::spawn_blocking(find)
