@@ -88,6 +88,12 @@ impl Cgroups {
         self.processes.is_some()
     }
 
+    /// The versions of the control groups that bound memory and processes, where any do.
+    pub(super) fn versions(&self) -> [Option<u8>; 2] {
+        let version = |hierarchy: &Hierarchy| if hierarchy.v2 { 2 } else { 1 };
+        [&self.memory, &self.processes].map(|found| found.as_ref().map(version))
+    }
+
     /// Make the groups of one session.
     pub(super) fn create(&self, limits: &Limits) -> io::Result<Group> {
         let name = format!(

@@ -6,8 +6,11 @@
 mod bubblewrap;
 mod cgroup;
 mod collect;
+pub mod doctor;
 mod engine;
 mod environment;
+mod files;
+mod live;
 mod local;
 mod normalise;
 mod observe;
@@ -15,6 +18,7 @@ mod protocol;
 mod sandbox;
 mod seccomp;
 mod server;
+pub mod service;
 mod session;
 mod view;
 mod worker;
@@ -29,6 +33,8 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use files::{Entry, EntryKind, FileError, Files, Upload};
+pub use live::Watcher;
 pub use local::LocalInterpreter;
 
 use crate::run::{InterpreterChoice, Tier};
@@ -215,6 +221,35 @@ pub trait Session: Send {
     /// Run a cell to its end, its time-out, or its death. Infrastructure failures alone are errors.
     async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError>;
 
+    /// As [`Session::execute`], telling `watcher` of each output when it appears. A tier that cannot
+    /// tells of all of them at the end.
+    async fn execute_live(
+        &mut self,
+        code: &str,
+        watcher: Watcher,
+    ) -> Result<Observation, InterpreterError> {
+        let observation = self.execute(code).await?;
+        observation
+            .outputs
+            .iter()
+            .for_each(|output| watcher.tell(output.clone()));
+        Ok(observation)
+    }
+
+    /// The session's workspace as its host reaches it, also while a cell runs; `None` where the tier
+    /// has no way to it.
+    fn files(&self) -> Option<Files> {
+        None
+    }
+
+    /// Another interpreter in the same workspace: variables of its own, files in common. The two are
+    /// one trust domain.
+    async fn sibling(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
+        Err(InterpreterError::Unavailable(
+            "sessions of this tier cannot share a workspace".to_owned(),
+        ))
+    }
+
     /// A handle that interrupts the running cell from elsewhere.
     fn interrupt_handle(&self) -> InterruptHandle;
 
@@ -252,16 +287,26 @@ pub const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
 /// # Errors
 /// [`InterpreterError::Unavailable`] when that tier cannot run here; its text says what to do.
 pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, InterpreterError> {
-    let made = match choice.tier {
-        Tier::Bwrap => LocalInterpreter::bwrap(),
-        Tier::Jail => LocalInterpreter::jail().or_else(|error| instead(&error)),
-    };
-    Ok(Arc::new(made?))
+    match (choice.tier, of_tier(choice.tier)) {
+        (Tier::Jail, Err(error)) => instead(&error),
+        (_, made) => made,
+    }
+}
+
+/// An interpreter of that tier and no other.
+///
+/// # Errors
+/// [`InterpreterError::Unavailable`] when that tier cannot run here; its text says what to do.
+pub fn of_tier(tier: Tier) -> Result<Arc<dyn Interpreter>, InterpreterError> {
+    Ok(match tier {
+        Tier::Jail => Arc::new(LocalInterpreter::jail()?),
+        Tier::Bwrap => Arc::new(LocalInterpreter::bwrap()?),
+    })
 }
 
 /// bubblewrap in place of jails; if it is not there either, the first reason is the one to tell.
-fn instead(error: &InterpreterError) -> Result<LocalInterpreter, InterpreterError> {
-    match LocalInterpreter::bwrap() {
+fn instead(error: &InterpreterError) -> Result<Arc<dyn Interpreter>, InterpreterError> {
+    match of_tier(Tier::Bwrap) {
         Ok(interpreter) => {
             tracing::warn!("{error}; bubblewrap is used instead, which starts sessions later");
             Ok(interpreter)

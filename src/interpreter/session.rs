@@ -11,14 +11,15 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use super::live::{Live, Watcher};
 use super::local::Shared;
 use super::observe::Recorder;
 use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request, What};
 use super::sandbox::{Remains, Sandbox};
 use super::workspace::Workspace;
 use super::{
-    CellError, Collected, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Observation, Session,
-    SessionSpec, Stopped,
+    CellError, Collected, Files, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Observation,
+    Session, SessionSpec, Stopped,
 };
 
 /// How long a session may take to stand, on a busy machine.
@@ -26,6 +27,9 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a workspace that the kernel does not bound is measured.
 const MEASURE: Duration = Duration::from_millis(500);
+
+/// How often a watcher is told what has been written.
+const TELL: Duration = Duration::from_millis(50);
 
 /// Text that a stream's file may keep from earlier cells, bytes.
 const STALE: u64 = 1 << 20;
@@ -40,6 +44,8 @@ pub(super) struct LocalSession {
     cell: u64,
     handle: InterruptHandle,
     interrupts: mpsc::Receiver<()>,
+    /// Told of the outputs of the next cell.
+    watcher: Option<Watcher>,
 }
 
 /// The running process of a session.
@@ -82,6 +88,7 @@ impl LocalSession {
             cell: 0,
             handle,
             interrupts,
+            watcher: None,
         };
         session.process = Some(session.launch().await?);
         Ok(session)
@@ -173,7 +180,10 @@ impl Session for LocalSession {
         process.rewind();
         let mut recorder = Recorder::new(self.cell, process.seen);
         let workspace = self.workspace()?;
+        let limit = self.spec.limits.output_chars;
+        let follow = |watcher| Live::new(watcher, self.cell, process.seen, limit);
         let drive = Drive {
+            live: self.watcher.take().map(follow),
             cell: self.cell,
             seconds: self.spec.limits.cell_seconds,
             interrupts: &mut self.interrupts,
@@ -186,11 +196,42 @@ impl Session for LocalSession {
             Ended::Ignored | Ended::Died(_) => return self.lost(process, recorder, &ended).await,
         };
         process.seen = sizes(&process.sandbox.ends.streams);
-        let limit = self.spec.limits.output_chars;
         let observation =
             recorder.finish(&process.sandbox.ends.streams, process.seen, limit, stopped);
         self.process = Some(process);
         Ok(observation)
+    }
+
+    async fn execute_live(
+        &mut self,
+        code: &str,
+        watcher: Watcher,
+    ) -> Result<Observation, InterpreterError> {
+        self.watcher = Some(watcher);
+        let result = self.execute(code).await;
+        self.watcher = None;
+        result
+    }
+
+    fn files(&self) -> Option<Files> {
+        self.workspace.as_ref()?.files(self.user)
+    }
+
+    async fn sibling(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
+        let (handle, interrupts) = InterruptHandle::new();
+        let mut session = Self {
+            shared: self.shared.clone(),
+            spec: self.spec.clone(),
+            user: self.user,
+            workspace: Some(self.workspace()?),
+            process: None,
+            cell: 0,
+            handle,
+            interrupts,
+            watcher: None,
+        };
+        session.process = Some(session.launch().await?);
+        Ok(Box::new(session))
     }
 
     fn interrupt_handle(&self) -> InterruptHandle {
@@ -306,6 +347,7 @@ impl Process {
 
 /// Runs one cell to its end.
 struct Drive<'a> {
+    live: Option<Live>,
     cell: u64,
     seconds: u64,
     interrupts: &'a mut mpsc::Receiver<()>,
@@ -313,7 +355,20 @@ struct Drive<'a> {
 }
 
 impl Drive<'_> {
-    async fn run(self, process: &mut Process, code: &str, recorder: &mut Recorder) -> Ended {
+    async fn run(mut self, process: &mut Process, code: &str, recorder: &mut Recorder) -> Ended {
+        let ended = self.until_ended(process, code, recorder).await;
+        if let Some(live) = self.live {
+            live.finish(&process.sandbox.ends.streams);
+        }
+        ended
+    }
+
+    async fn until_ended(
+        &mut self,
+        process: &mut Process,
+        code: &str,
+        recorder: &mut Recorder,
+    ) -> Ended {
         let mut deadline = Instant::now() + Duration::from_secs(self.seconds);
         let request = Request::Execute {
             cell: self.cell,
@@ -326,15 +381,21 @@ impl Drive<'_> {
             Err(_) => return Ended::Ignored,
         }
         let mut measure = tokio::time::interval(MEASURE);
+        let mut tell = tokio::time::interval(TELL);
         let mut interrupted = false;
         loop {
             tokio::select! {
                 next = process.reader.next() => match next {
-                    Ok((event, size)) => match (recorder.record(event, size), interrupted) {
-                        (false, _) => {}
-                        (true, false) => return Ended::Done,
-                        (true, true) => return Ended::Interrupted,
-                    },
+                    Ok((event, size)) => {
+                        if let Some(live) = &mut self.live {
+                            live.event(&event, size, &process.sandbox.ends.streams);
+                        }
+                        match (recorder.record(event, size), interrupted) {
+                            (false, _) => {}
+                            (true, false) => return Ended::Done,
+                            (true, true) => return Ended::Interrupted,
+                        }
+                    }
                     Err(ProtocolError::Closed | ProtocolError::Io(_)) => {
                         return Ended::Died("the process has ended".to_owned());
                     }
@@ -354,6 +415,11 @@ impl Drive<'_> {
                     interrupted = true;
                     process.interrupt(self.cell);
                     deadline = Instant::now() + INTERRUPT_GRACE;
+                }
+                _ = tell.tick(), if self.live.is_some() => {
+                    if let Some(live) = &mut self.live {
+                        live.poll(&process.sandbox.ends.streams);
+                    }
                 }
                 _ = measure.tick() => {
                     if self.workspace.is_over() {

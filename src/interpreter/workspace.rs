@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
 
-use super::{InterpreterError, Limits, SessionSpec};
+use super::{Files, InterpreterError, Limits, SessionSpec};
 
 /// Most files and folders in a workspace.
 const MAX_INODES: u64 = 20_000;
@@ -180,6 +180,16 @@ impl Workspace {
     /// For every thread.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// What the session's host may do with the files in it; what it makes belongs to `owner`.
+    pub(super) fn files(&self, owner: Option<u32>) -> Option<Files> {
+        let root = self.fd.try_clone().ok()?;
+        Some(Files::new(
+            root,
+            owner,
+            (!self.mounted).then_some(self.most),
+        ))
     }
 
     /// What the session must see read-only, relative to the workspace.

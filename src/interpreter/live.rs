@@ -1,0 +1,263 @@
+//! Outputs told while a cell runs, for somebody who watches. What is told is for the eye; the
+//! [`Observation`](super::Observation) at the end is what counts.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::Output;
+use super::protocol::{Event, What};
+
+/// Most bytes of frames told of one cell; with the text, all that a slow watcher can pile up.
+const MAX_BYTES: usize = 64 << 20;
+/// Most displays, results and charts told of one cell.
+const MAX_OUTPUTS: usize = 1000;
+/// Bytes read from a stream at once.
+const PIECE: usize = 64 << 10;
+
+/// Told of each output of a running cell.
+#[derive(Clone, Debug)]
+pub struct Watcher(UnboundedSender<Output>);
+
+impl Watcher {
+    /// A watcher and where its outputs arrive. What can wait there is bounded by the cell's limits.
+    pub fn new() -> (Self, UnboundedReceiver<Output>) {
+        let (sender, receiver) = unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    /// Tell of an output. Nobody listening is no error.
+    pub fn tell(&self, output: Output) {
+        let _ = self.0.send(output);
+    }
+
+    /// Resolves when nobody listens any more.
+    pub async fn gone(&self) {
+        self.0.closed().await;
+    }
+}
+
+/// Follows the streams and events of one cell.
+pub(super) struct Live {
+    watcher: Watcher,
+    cell: u64,
+    /// How much of each stream has been told.
+    at: [u64; 2],
+    /// The beginning of a character whose end has not come yet.
+    partial: [Vec<u8>; 2],
+    /// Characters that may still be told at once; the same number is kept of the end.
+    left: usize,
+    tail: usize,
+    outputs: usize,
+    bytes: usize,
+}
+
+impl Live {
+    /// Follow the cell of that number; its streams begin at `at`, and about `limit` characters are told.
+    pub(super) fn new(watcher: Watcher, cell: u64, at: [u64; 2], limit: usize) -> Self {
+        Self {
+            watcher,
+            cell,
+            at,
+            partial: [Vec::new(), Vec::new()],
+            left: limit / 2,
+            tail: limit / 2,
+            outputs: 0,
+            bytes: 0,
+        }
+    }
+
+    /// An event came, in a frame of `size` bytes: first the text before it, then itself.
+    pub(super) fn event(&mut self, event: &Event, size: usize, files: &[File; 2]) {
+        if event.cell != self.cell {
+            return;
+        }
+        self.advance(event.at, files);
+        let output = match &event.what {
+            What::Result { data } => Output::Result { data: data.clone() },
+            What::Display { data } => Output::Display { data: data.clone() },
+            What::Chart { path, figure } => Output::Chart {
+                path: path.clone(),
+                figure: figure.clone(),
+            },
+            What::Ready | What::Mark | What::Error { .. } | What::Done => return,
+        };
+        self.outputs += 1;
+        self.bytes = self.bytes.saturating_add(size);
+        if self.outputs <= MAX_OUTPUTS && self.bytes <= MAX_BYTES {
+            self.watcher.tell(output);
+        }
+    }
+
+    /// Tell what has been written since.
+    pub(super) fn poll(&mut self, files: &[File; 2]) {
+        self.advance(sizes(files), files);
+    }
+
+    /// Tell what stands before `to` in each stream, as far as it is there and fits.
+    fn advance(&mut self, to: [u64; 2], files: &[File; 2]) {
+        for stream in 0..2 {
+            while self.left > 0 && self.at[stream] < to[stream] {
+                let wanted = (to[stream] - self.at[stream]).min(PIECE as u64) as usize;
+                let piece = read(&files[stream], self.at[stream], wanted);
+                if piece.is_empty() {
+                    break;
+                }
+                self.at[stream] += piece.len() as u64;
+                self.text(stream, &piece);
+            }
+        }
+    }
+
+    fn text(&mut self, stream: usize, piece: &[u8]) {
+        let mut bytes = std::mem::take(&mut self.partial[stream]);
+        bytes.extend_from_slice(piece);
+        self.partial[stream] = bytes.split_off(whole(&bytes));
+        let text = String::from_utf8_lossy(&bytes);
+        let end = text.char_indices().nth(self.left).map(|(at, _)| at);
+        // What does not fit any more is told at the end, or counted.
+        let unsent = end.map_or(0, |end| text.len() - end);
+        self.at[stream] -= unsent.min(piece.len()) as u64;
+        let text = &text[..end.unwrap_or(text.len())];
+        self.left -= text.chars().count();
+        if end.is_some() {
+            self.partial[stream].clear();
+        }
+        self.tell(stream, text.to_owned());
+    }
+
+    fn tell(&self, stream: usize, text: String) {
+        if !text.is_empty() {
+            let name = ["stdout", "stderr"][stream].to_owned();
+            self.watcher.tell(Output::Stream { name, text });
+        }
+    }
+
+    /// The cell has ended: what is left, or its end with a notice of what was cut.
+    pub(super) fn finish(mut self, files: &[File; 2]) {
+        self.poll(files);
+        let ends = sizes(files);
+        for stream in 0..2 {
+            let rest = ends[stream].saturating_sub(self.at[stream]);
+            let shown = rest.min(self.tail as u64);
+            let bytes = read(&files[stream], ends[stream] - shown, shown as usize);
+            let mut text = String::from_utf8_lossy(&self.partial[stream]).into_owned();
+            if rest > shown {
+                text += &format!("\n[{} bytes were cut here]\n", rest - shown);
+            }
+            text += &String::from_utf8_lossy(&bytes);
+            self.tell(stream, text);
+        }
+    }
+}
+
+fn sizes(files: &[File; 2]) -> [u64; 2] {
+    [0, 1].map(|stream: usize| files[stream].metadata().map_or(0, |m| m.len()))
+}
+
+fn read(file: &File, at: u64, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    let count = file.read_at(&mut bytes, at).unwrap_or(0);
+    bytes.truncate(count);
+    bytes
+}
+
+/// How many bytes end with a whole character; broken text counts as whole.
+fn whole(bytes: &[u8]) -> usize {
+    for back in 1..=bytes.len().min(3) {
+        let at = bytes.len() - back;
+        let length = match bytes[at] {
+            0xc0..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf7 => 4,
+            0x80..=0xbf => continue,
+            _ => 1,
+        };
+        return if length > back { at } else { bytes.len() };
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn files() -> [File; 2] {
+        [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()]
+    }
+
+    fn told(receiver: &mut UnboundedReceiver<Output>) -> [String; 2] {
+        let mut texts = [String::new(), String::new()];
+        while let Ok(output) = receiver.try_recv() {
+            if let Output::Stream { name, text } = output {
+                texts[usize::from(name == "stderr")] += &text;
+            }
+        }
+        texts
+    }
+
+    #[test]
+    fn text_is_told_as_it_comes_and_characters_stay_whole() {
+        let mut files = files();
+        let (watcher, mut receiver) = Watcher::new();
+        let mut live = Live::new(watcher, 1, [0, 0], 1000);
+        let text = "héllo 中文 🎉\n";
+        for byte in text.as_bytes() {
+            files[0].write_all(&[*byte]).unwrap();
+            live.poll(&files);
+        }
+        files[1].write_all(b"warn").unwrap();
+        live.finish(&files);
+        assert_eq!(told(&mut receiver), [text.to_owned(), "warn".to_owned()]);
+    }
+
+    #[test]
+    fn a_flood_keeps_head_and_tail() {
+        let mut files = files();
+        files[0].write_all("é".repeat(50_000).as_bytes()).unwrap();
+        files[0].write_all(b"the end").unwrap();
+        let (watcher, mut receiver) = Watcher::new();
+        let mut live = Live::new(watcher, 1, [0, 0], 1000);
+        live.poll(&files);
+        live.poll(&files);
+        live.finish(&files);
+        let [text, _] = told(&mut receiver);
+        assert!(text.starts_with(&"é".repeat(500)));
+        assert!(text.ends_with("the end") && text.contains("bytes were cut here"));
+        assert!(text.len() < 3000, "{}", text.len());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn short_texts_come_whole(parts in proptest::collection::vec("\\PC{0,20}", 0..10), cut in 1usize..9) {
+            let mut files = files();
+            let (watcher, mut receiver) = Watcher::new();
+            let mut live = Live::new(watcher, 1, [0, 0], 10_000);
+            let text = parts.concat();
+            for piece in text.as_bytes().chunks(cut) {
+                files[1].write_all(piece).unwrap();
+                live.poll(&files);
+            }
+            live.finish(&files);
+            proptest::prop_assert_eq!(told(&mut receiver), [String::new(), text]);
+        }
+    }
+
+    #[test]
+    fn fuzz_live_text() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let mut files = files();
+            files[0].write_all(bytes).unwrap();
+            let (watcher, mut receiver) = Watcher::new();
+            let mut live = Live::new(watcher, 1, [0, 0], 64);
+            live.advance([bytes.len() as u64 / 2, u64::MAX], &files);
+            live.poll(&files);
+            live.finish(&files);
+            let [text, _] = told(&mut receiver);
+            // Each broken byte may become a replacement of three.
+            assert!(text.len() <= 64 * 4 + 3 * 64 + 64, "{}", text.len());
+        });
+    }
+}
