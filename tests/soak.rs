@@ -42,7 +42,7 @@ fn number(name: &str, default: u64) -> u64 {
 /// Run these sessions, and kill one of our processes now and then. Prints a line per session.
 async fn host(todo: Vec<String>) {
     let interpreter = support::interpreter().unwrap();
-    let (at_a_time, every) = (number("SOAK_IN_FLIGHT", 8), number("SOAK_KILL_MILLIS", 1000));
+    let (at_a_time, every) = (number("SOAK_IN_FLIGHT", 8), number("SOAK_KILL_MILLIS", 300));
     let mut rng = ChaCha8Rng::seed_from_u64(number("SOAK_SEED", 1) ^ todo.len() as u64);
     session(&*interpreter, "warm-up").await; // what is opened once is open now
     let before = footprint();
@@ -86,7 +86,10 @@ async fn session(interpreter: &dyn Interpreter, name: &str) -> String {
     match ended {
         Ok(None) => "whole".to_owned(),
         Ok(Some(stopped)) => stopped,
-        Err(InterpreterError::Start(_)) => "start".to_owned(),
+        Err(InterpreterError::Start(reason)) => {
+            eprintln!("{name} did not start: {reason}");
+            "start".to_owned()
+        }
         Err(InterpreterError::Protocol(_)) => "protocol".to_owned(),
         Err(error) => panic!("{error}"),
     }
@@ -134,20 +137,22 @@ fn printed(seen: &Observation) -> String {
     seen.outputs.iter().filter_map(text).collect()
 }
 
-/// Any process that descends from this one: a session's, a session's first, or the warm server's.
+/// A process that descends from this one: mostly a session's, now and then of the warm server, which
+/// takes longer to stand than a session.
 fn kill_one_of_ours(rng: &mut impl Rng) {
-    let mut family = HashSet::from([std::process::id()]);
-    let parents = parents();
+    let own = std::process::id();
+    let (mut family, parents) = (HashSet::from([own]), parents());
     while let Some(more) = descend(&parents, &family) {
         family = more;
     }
-    family.remove(&std::process::id());
-    let sorted: Vec<u32> = family
-        .into_iter()
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    if let Some(pid) = sorted
+    family.remove(&own);
+    let (servers, sessions) = apart(family, &parents, own);
+    let chosen = if rng.random_bool(0.1) {
+        servers
+    } else {
+        sessions
+    };
+    if let Some(pid) = chosen
         .choose(rng)
         .and_then(|pid| Pid::from_raw(pid.cast_signed()))
     {
@@ -156,6 +161,18 @@ fn kill_one_of_ours(rng: &mut impl Rng) {
             println!("killed {}", pid.as_raw_nonzero());
         }
     }
+}
+
+/// The processes of the warm server, and those of sessions. Below us come the one that waits for a
+/// namespace, its first process, and then the server, which is older than its sessions.
+fn apart(family: HashSet<u32>, parents: &HashMap<u32, u32>, own: u32) -> (Vec<u32>, Vec<u32>) {
+    let depth = |pid: u32| {
+        let above = std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
+        above.take_while(|pid| *pid != own).count()
+    };
+    let oldest = family.iter().copied().filter(|pid| depth(*pid) == 3).min();
+    let ordered = family.into_iter().collect::<BTreeSet<_>>().into_iter();
+    ordered.partition(|pid| depth(*pid) < 3 || Some(*pid) == oldest)
 }
 
 /// The family and its children; `None` when there are no more.
