@@ -68,3 +68,32 @@ async fn the_tiers_show_the_same() {
     jail.close().await;
     bwrap.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_jail_cells_run_all_the_same() {
+    let Some(mut session) = start_in(Tier::None, SessionSpec::default()).await else {
+        return;
+    };
+    session
+        .run("import os; open('output/x', 'w').write('y')")
+        .await;
+    assert!(
+        session
+            .run("os.listdir('.')")
+            .await
+            .plain()
+            .contains("output")
+    );
+    assert_eq!(session.outputs().await.files.len(), 1);
+    session
+        .run("import subprocess; subprocess.Popen(['sleep', '60'])")
+        .await;
+    session.close().await;
+    let warnings = interpreter_of(Tier::None).unwrap().warnings();
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.contains("not isolated")),
+        "{warnings:?}"
+    );
+}

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::InterpreterError;
 use super::engine::{Engine, Order};
 use super::environment::Environment;
-use super::sandbox::{Ends, Keeper, Sandbox, memfd};
+use super::sandbox::{Ends, First, Keeper, Sandbox, memfd};
 use super::view::View;
 use super::worker::Worker;
 
@@ -101,7 +101,7 @@ impl Bubblewrap {
         };
         Ok(Sandbox {
             ends,
-            init,
+            init: First(init),
             group: order.group,
             keeper: Keeper::Bubblewrap(monitor),
         })
@@ -185,13 +185,13 @@ impl Arguments {
     }
 }
 
-/// In the new process, before bubblewrap: join the groups, hand over descriptors and no others, become
+/// In the new process, before another program: join the groups, hand over descriptors and no others, become
 /// nobody.
-fn enter(joins: &[File], inside: &[OwnedFd], user: Option<u32>) -> io::Result<()> {
+pub(super) fn enter(joins: &[File], inside: &[OwnedFd], user: Option<u32>) -> io::Result<()> {
     for join in joins {
         rustix::io::write(join, b"0")?;
     }
-    // SAFETY: marks descriptors, this process's own, to be closed when bubblewrap starts.
+    // SAFETY: marks descriptors, this process's own, to be closed when that starts.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,

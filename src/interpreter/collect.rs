@@ -141,29 +141,25 @@ fn cannot_open(error: Errno) -> String {
     }
 }
 
-/// Open for reading, beneath the folder, through no link, without waiting for anybody.
-fn open(
+/// Open, for reading if the flags say nothing else, beneath the folder, through no link, without waiting for anybody.
+pub(super) fn open(
     folder: BorrowedFd<'_>,
     name: impl rustix::path::Arg,
     flags: OFlags,
 ) -> Result<OwnedFd, Errno> {
-    let flags = flags
-        | OFlags::RDONLY
-        | OFlags::NOFOLLOW
-        | OFlags::NONBLOCK
-        | OFlags::CLOEXEC
-        | OFlags::NOCTTY;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(folder, name, flags, Mode::empty(), resolve)
 }
 
-struct Names {
-    list: Vec<CString>,
-    more: bool,
+pub(super) struct Names {
+    pub(super) list: Vec<CString>,
+    /// There are others.
+    pub(super) more: bool,
 }
 
 /// Names in a folder in order, at most so many.
-fn names(folder: &OwnedFd, most: usize) -> Result<Names, Errno> {
+pub(super) fn names(folder: &OwnedFd, most: usize) -> Result<Names, Errno> {
     let mut list = Vec::new();
     let mut more = false;
     for entry in Dir::read_from(folder)? {

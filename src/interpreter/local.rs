@@ -1,4 +1,5 @@
-//! The tiers that run on this machine, `jail` and `bwrap`: one kind of session over two engines.
+//! The tiers that run on this machine, `jail`, `bwrap` and `none`: one kind of session over three
+//! engines.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 
+use super::bare::Bare;
 use super::bubblewrap::Bubblewrap;
 use super::cgroup::Cgroups;
 use super::engine::{Engine, Order};
@@ -72,6 +74,17 @@ impl LocalInterpreter {
     /// namespaces; its text says what to do.
     pub fn jail() -> Result<Self, InterpreterError> {
         Self::with(|ground| Ok(Box::new(Servers::start(ground)?)))
+    }
+
+    /// The `none` tier: no isolation at all, for debugging.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Unavailable`] when the Python environment is missing; its text says what to do.
+    pub fn none() -> Result<Self, InterpreterError> {
+        Self::with(|ground| {
+            let engine = Bare::new(ground.environment.clone(), ground.worker.clone());
+            Ok(Box::new(engine))
+        })
     }
 
     fn with(

@@ -3,6 +3,8 @@
 //! [`Interpreter`] starts [`Session`]s; every tier of isolation implements the pair. Rollout, grading
 //! and the code execution service use one and the same trait.
 
+mod bare;
+mod branch;
 mod bubblewrap;
 mod cgroup;
 mod collect;
@@ -15,6 +17,7 @@ mod local;
 mod normalise;
 mod observe;
 mod protocol;
+mod same;
 mod sandbox;
 mod seccomp;
 mod server;
@@ -47,6 +50,10 @@ pub struct Limits {
     /// Seconds that one cell may run before it is interrupted.
     #[schemars(range(min = 1, max = 86_400))]
     pub cell_seconds: u64,
+    /// Seconds without a cell after which the process is ended; files are kept, and the next cell gets a
+    /// new one. `None`: it waits as long as the session is there.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub idle_seconds: Option<u64>,
     /// Memory of all processes of the session together, MiB.
     #[schemars(range(min = 1, max = 4_194_304))]
     pub memory_mib: u64,
@@ -71,6 +78,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             cell_seconds: 60,
+            idle_seconds: None,
             memory_mib: 2048,
             processes: 128,
             file_mib: 256,
@@ -170,6 +178,9 @@ pub enum InterpreterError {
     /// A session could not be started.
     #[error("a session could not be started: {0}")]
     Start(String),
+    /// A session could not be forked; it goes on as before.
+    #[error("the session cannot be forked: {0}")]
+    Fork(String),
     /// The session's process broke the protocol.
     #[error("the session broke the protocol: {0}")]
     Protocol(String),
@@ -256,8 +267,29 @@ pub trait Session: Send {
     /// Collect `./output` by the host: regular files only, no links, bounded in count and size.
     async fn read_outputs(&mut self) -> Result<Collected, InterpreterError>;
 
+    /// A second session with the same variables and a copy of the workspace. It costs the time of the
+    /// cells run so far where they have to be run again ([`ForkKind::Replay`]).
+    ///
+    /// # Errors
+    /// [`InterpreterError::Fork`] where the state cannot be had twice: a cell was stopped, did something
+    /// else the second time, or this kind of session cannot do it.
+    async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
+        Err(InterpreterError::Fork(
+            "sessions of this tier have no way to".to_owned(),
+        ))
+    }
+
     /// Kill everything of the session and remove its workspace. Dropping does the same, later.
     async fn close(self: Box<Self>) -> Result<(), InterpreterError>;
+}
+
+/// How a session was forked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkKind {
+    /// The process was: everything is equal, whatever the cells did.
+    Process,
+    /// The cells were run again in a new session, and everything observed was equal.
+    Replay,
 }
 
 /// Interrupts the running cell of the session it came from.
@@ -299,6 +331,7 @@ pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, I
 /// [`InterpreterError::Unavailable`] when that tier cannot run here; its text says what to do.
 pub fn of_tier(tier: Tier) -> Result<Arc<dyn Interpreter>, InterpreterError> {
     Ok(match tier {
+        Tier::None => Arc::new(LocalInterpreter::none()?),
         Tier::Jail => Arc::new(LocalInterpreter::jail()?),
         Tier::Bwrap => Arc::new(LocalInterpreter::bwrap()?),
     })

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, OFlags};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::cgroup::Group;
 use super::server::Server;
@@ -48,19 +48,36 @@ impl Ends {
     }
 }
 
-/// A running sandbox. [`Sandbox::kill`] ends it; dropping alone leaves that to the kernel, at our end.
+/// A running sandbox. [`Sandbox::kill`] ends it and waits; dropping it lets the kernel end it.
 pub(super) struct Sandbox {
     pub(super) ends: Ends,
     /// The first process inside: all others die with it.
-    pub(super) init: OwnedFd,
+    pub(super) init: First,
     pub(super) group: Group,
     pub(super) keeper: Keeper,
+}
+
+/// The pidfd of a sandbox's first process, which is killed when this is dropped.
+pub(super) struct First(pub(super) OwnedFd);
+
+impl First {
+    fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.0, Signal::KILL); // it may have ended
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 /// What must be kept while a sandbox lives.
 pub(super) enum Keeper {
     /// bubblewrap outside, which waits for the first process.
     Bubblewrap(Child),
+    /// The runner itself, without a sandbox.
+    Bare(Child),
     /// The server it was forked from, in whose process namespace it is.
     Server { _alive: Arc<Server> },
 }
@@ -76,19 +93,28 @@ pub(super) struct Remains {
 impl Sandbox {
     /// Kill everything in it and wait until it is gone. Blocks for some milliseconds.
     pub(super) fn kill(self) -> Remains {
-        let _ = rustix::process::pidfd_send_signal(&self.init, Signal::KILL);
+        self.init.kill();
         let until = Instant::now() + KILL_PATIENCE;
         // The first process ends after all others of its namespace.
-        if !wait_readable(self.init.as_fd(), KILL_PATIENCE) {
+        if !wait_readable(self.init.0.as_fd(), KILL_PATIENCE) {
             tracing::warn!("a killed session has not ended");
         }
-        if let Keeper::Bubblewrap(mut monitor) = self.keeper {
-            // It reaps its child and ends; only if it does not is it killed itself.
-            while matches!(monitor.try_wait(), Ok(None)) && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
+        match self.keeper {
+            Keeper::Bubblewrap(mut monitor) => {
+                // It reaps its child and ends; only if it does not is it killed itself.
+                while matches!(monitor.try_wait(), Ok(None)) && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let _ = monitor.kill();
+                let _ = monitor.wait();
             }
-            let _ = monitor.kill();
-            let _ = monitor.wait();
+            Keeper::Bare(mut runner) => {
+                if let Some(group) = Pid::from_raw(runner.id().cast_signed()) {
+                    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                }
+                let _ = runner.wait();
+            }
+            Keeper::Server { .. } => {}
         }
         Remains {
             out_of_memory: self.group.out_of_memory(),

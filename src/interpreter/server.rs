@@ -33,7 +33,7 @@ use super::engine::{Engine, Order};
 use super::environment::Environment;
 use super::local::Ground;
 use super::protocol::{self, Request};
-use super::sandbox::{Ends, Keeper, Sandbox, last_words, stream};
+use super::sandbox::{Ends, First, Keeper, Sandbox, last_words, stream};
 use super::view::View;
 use super::worker::Worker;
 use super::workspace::Storage;
@@ -136,7 +136,7 @@ impl Engine for Servers {
         .map_err(failed)?;
         Ok(Sandbox {
             ends,
-            init,
+            init: First(init),
             group: order.group,
             keeper: Keeper::Server { _alive: server },
         })

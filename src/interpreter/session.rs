@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use super::branch::Past;
 use super::live::{Live, Watcher};
 use super::local::Shared;
 use super::observe::Recorder;
@@ -18,8 +19,8 @@ use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request, What}
 use super::sandbox::{Remains, Sandbox};
 use super::workspace::Workspace;
 use super::{
-    CellError, Collected, Files, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Observation,
-    Session, SessionSpec, Stopped,
+    CellError, Collected, Files, ForkKind, INTERRUPT_GRACE, InterpreterError, InterruptHandle,
+    Observation, Output, Session, SessionSpec, Stopped,
 };
 
 /// How long a session may take to stand, on a busy machine.
@@ -36,11 +37,14 @@ const STALE: u64 = 1 << 20;
 
 /// A live interpreter on this machine.
 pub(super) struct LocalSession {
-    shared: Arc<Shared>,
-    spec: SessionSpec,
+    pub(super) shared: Arc<Shared>,
+    pub(super) spec: SessionSpec,
     user: Option<u32>,
     workspace: Option<Arc<Workspace>>,
-    process: Option<Process>,
+    process: Resting,
+    pub(super) past: Past,
+    /// A cell has not given its process back.
+    lost: bool,
     cell: u64,
     handle: InterruptHandle,
     interrupts: mpsc::Receiver<()>,
@@ -55,6 +59,28 @@ struct Process {
     writer: OwnedWriteHalf,
     /// How much of stdout and stderr earlier cells have had.
     seen: [u64; 2],
+    /// The last cell that ran in it.
+    cell: u64,
+}
+
+/// The process between cells; `None` while one runs, and when it is lost.
+#[derive(Clone, Default)]
+struct Resting(Arc<Mutex<Option<Process>>>);
+
+impl Resting {
+    fn take(&self) -> Option<Process> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, process: Process) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+    }
+
+    /// Take it if no cell has run since that one.
+    fn take_after(&self, cell: u64) -> Option<Process> {
+        let mut resting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        resting.take_if(|process| process.cell == cell)
+    }
 }
 
 /// How a cell ended.
@@ -78,23 +104,35 @@ impl LocalSession {
             .starts
             .run(move || storage.create(&filled, user))
             .await??;
+        let session = Self::new(shared, spec, user, Arc::new(workspace));
+        session.rest(session.launch().await?);
+        Ok(session)
+    }
+
+    /// Not started yet.
+    fn new(
+        shared: Arc<Shared>,
+        spec: SessionSpec,
+        user: Option<u32>,
+        workspace: Arc<Workspace>,
+    ) -> Self {
         let (handle, interrupts) = InterruptHandle::new();
-        let mut session = Self {
+        Self {
             shared,
             spec,
             user,
-            workspace: Some(Arc::new(workspace)),
-            process: None,
+            workspace: Some(workspace),
+            process: Resting::default(),
+            past: Past::default(),
+            lost: false,
             cell: 0,
             handle,
             interrupts,
             watcher: None,
-        };
-        session.process = Some(session.launch().await?);
-        Ok(session)
+        }
     }
 
-    fn workspace(&self) -> Result<Arc<Workspace>, InterpreterError> {
+    pub(super) fn workspace(&self) -> Result<Arc<Workspace>, InterpreterError> {
         let closed = || InterpreterError::Start("the session is closed".to_owned());
         self.workspace.clone().ok_or_else(closed)
     }
@@ -163,19 +201,19 @@ impl LocalSession {
         });
         Ok(observation)
     }
-}
 
-#[async_trait]
-impl Session for LocalSession {
-    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
+    /// Run a cell, and nothing else.
+    pub(super) async fn run(&mut self, code: &str) -> Result<Observation, InterpreterError> {
         if code.len() > MAX_CELL {
             return Ok(too_long(code.len()));
         }
-        let mut process = match self.process.take() {
-            Some(process) => process,
-            None => self.launch().await?,
+        let (mut process, anew) = match self.process.take() {
+            Some(process) => (process, false),
+            None => (self.launch().await?, self.idle()),
         };
+        self.lost = true; // until it rests again, whatever becomes of this call
         self.cell += 1;
+        process.cell = self.cell;
         while self.interrupts.try_recv().is_ok() {}
         process.rewind();
         let mut recorder = Recorder::new(self.cell, process.seen);
@@ -195,11 +233,56 @@ impl Session for LocalSession {
             Ended::Interrupted => Some(Stopped::Interrupted),
             Ended::Ignored | Ended::Died(_) => return self.lost(process, recorder, &ended).await,
         };
-        process.seen = sizes(&process.sandbox.ends.streams);
-        let observation =
-            recorder.finish(&process.sandbox.ends.streams, process.seen, limit, stopped);
-        self.process = Some(process);
+        let streams = &process.sandbox.ends.streams;
+        process.seen = sizes(streams);
+        let mut observation = recorder.finish(streams, process.seen, limit, stopped);
+        if anew {
+            observation.outputs.insert(0, idle_notice(&self.spec));
+        }
+        self.rest(process);
+        self.lost = false;
         Ok(observation)
+    }
+
+    /// Whether the process was ended for want of cells, rather than lost by one.
+    fn idle(&mut self) -> bool {
+        let why = if self.lost {
+            "a cell was abandoned"
+        } else {
+            "its process was ended when it was idle"
+        };
+        self.past.forget(why);
+        !self.lost
+    }
+
+    /// Keep the process for the next cell, but not for longer than it may be idle.
+    fn rest(&self, process: Process) {
+        let cell = process.cell;
+        self.process.put(process);
+        let Some(seconds) = self.spec.limits.idle_seconds else {
+            return;
+        };
+        let (resting, ends) = (self.process.clone(), self.shared.ends.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            if let Some(process) = resting.take_after(cell) {
+                ends.submit(move || drop(process.sandbox.kill()));
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl Session for LocalSession {
+    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
+        let observation = self.run(code).await?;
+        self.past.add(code, &observation);
+        Ok(observation)
+    }
+
+    async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
+        let copy = self.repeat().await?;
+        Ok((Box::new(copy), ForkKind::Replay))
     }
 
     async fn execute_live(
@@ -218,19 +301,12 @@ impl Session for LocalSession {
     }
 
     async fn sibling(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
-        let (handle, interrupts) = InterruptHandle::new();
-        let mut session = Self {
-            shared: self.shared.clone(),
-            spec: self.spec.clone(),
-            user: self.user,
-            workspace: Some(self.workspace()?),
-            process: None,
-            cell: 0,
-            handle,
-            interrupts,
-            watcher: None,
-        };
-        session.process = Some(session.launch().await?);
+        let workspace = self.workspace()?;
+        let mut session = Self::new(self.shared.clone(), self.spec.clone(), self.user, workspace);
+        for one in [&mut *self, &mut session] {
+            one.past.forget("it shares its workspace with another session");
+        }
+        session.rest(session.launch().await?);
         Ok(Box::new(session))
     }
 
@@ -276,6 +352,16 @@ fn tear_down(process: Option<Process>, workspace: Option<Arc<Workspace>>) {
     drop(workspace);
 }
 
+fn idle_notice(spec: &SessionSpec) -> Output {
+    let seconds = spec.limits.idle_seconds.unwrap_or_default();
+    Output::Stream {
+        name: "stderr".to_owned(),
+        text: format!(
+            "[no cell for {seconds} s: the interpreter was started anew: variables are gone, files are kept]\n"
+        ),
+    }
+}
+
 fn too_long(length: usize) -> Observation {
     let evalue = format!("the cell has {length} bytes, at most {MAX_CELL} can be run");
     Observation {
@@ -312,6 +398,7 @@ impl Process {
                     reader: FrameReader::new(reader),
                     writer,
                     seen: [0, 0],
+                    cell: 0,
                 })
             }
             Err(error) => {

@@ -318,6 +318,8 @@ pub enum Tier {
     Jail,
     /// A cold Python per session in bubblewrap.
     Bwrap,
+    /// No isolation at all, for debugging: cells can do whatever this user can.
+    None,
 }
 
 /// Which filters decide, in this order.

@@ -6,6 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::*;
+
+#[cfg(target_arch = "x86_64")] // calls are made by their numbers
+#[path = "attempts.rs"]
+mod attempts;
 use pybench::interpreter::{Observation, SessionSpec, Stopped};
 
 async fn start() -> Option<Live> {
@@ -466,4 +470,34 @@ time.sleep(0.5)
         !mounts.contains(&format!("sessions/{mine}")),
         "a mount is left"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_exchanged_while_they_are_collected_deceive_nobody() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    let code = "
+import os, threading
+os.makedirs('output/folder', exist_ok=True)
+def exchange():
+    while True:
+        for make in (lambda p: open(p, 'w').write('own'), lambda p: os.symlink('/etc/passwd', p), lambda p: os.mkfifo(p)):
+            make('output/new')
+            os.rename('output/new', 'output/folder/x')
+            os.rename('output/folder', 'output/moved')
+            os.symlink('/etc', 'output/folder')
+            os.remove('output/folder')
+            os.rename('output/moved', 'output/folder')
+threading.Thread(target=exchange, daemon=True).start()";
+    session.run(code).await;
+    let mut seen = 0;
+    for _ in 0..200 {
+        for file in session.outputs().await.files {
+            assert!(matches!(file.bytes.as_slice(), b"own" | b""), "{file:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "nothing was ever collected");
+    session.close().await;
 }

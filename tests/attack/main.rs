@@ -8,3 +8,4 @@ mod bwrap;
 mod jail;
 #[path = "../support/mod.rs"]
 mod support;
+mod targets;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use pybench::interpreter::{Limits, Output, SessionSpec, Stopped};
+use pybench::interpreter::{ForkKind, InterpreterError, Limits, Output, SessionSpec, Stopped};
 
 async fn start() -> Option<Live> {
     start_with(SessionSpec::default()).await
@@ -513,4 +513,212 @@ async fn sessions_run_side_by_side() {
 fn limits_have_sane_defaults() {
     let limits = Limits::default();
     assert!(limits.file_mib <= limits.memory_mib);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn displays_of_every_kind_are_kept() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    let code = "
+from IPython.display import *
+display(HTML('<b>x</b>'), Markdown('**x**'), Latex('$x$'), SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'),
+        JSON({'a': [1]}), Javascript('x()'), Image(data=b'\\x89PNG\\r\\n\\x1a\\n', format='png'))
+display({'application/x-own': {'a': 1}, 'text/plain': 'own'}, raw=True)";
+    let seen = session.run(code).await;
+    let mimes: Vec<_> = seen
+        .outputs
+        .iter()
+        .flat_map(|output| match output {
+            Output::Display { data } => data.keys().cloned().collect(),
+            _ => Vec::new(),
+        })
+        .filter(|mime| mime != "text/plain")
+        .collect();
+    let expected = [
+        "text/html",
+        "text/markdown",
+        "text/latex",
+        "image/svg+xml",
+        "application/json",
+        "application/javascript",
+        "image/png",
+        "application/x-own",
+    ];
+    assert_eq!(mimes, expected, "{seen:?}");
+    let seen = session
+        .run("handle = display('one', display_id=True)\nhandle.update('two')\nclear_output()")
+        .await;
+    assert_eq!(
+        seen.brief(),
+        [("display", "'one'"), ("display", "'two'")],
+        "what was shown stays"
+    );
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn magics_work() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    let text = |seen: &pybench::interpreter::Observation| seen.text("stdout");
+    session
+        .run("%%writefile output/part.py\nvalue = 6 * 7\nprint('ran')")
+        .await;
+    let seen = session.run("%run output/part.py\nvalue").await;
+    assert_eq!(
+        (text(&seen).as_str(), seen.plain().as_str()),
+        ("ran\n", "42")
+    );
+    let seen = session
+        .run("%%capture caught\nprint('hidden'); display(1)")
+        .await;
+    assert_eq!(seen.outputs, []);
+    assert_eq!(session.run("caught.stdout").await.plain(), "'hidden\\n'");
+    let seen = session.run("%timeit -n 2 -r 2 pass").await;
+    assert_eq!(text(&seen), "… per loop\n");
+    let seen = session.run("%%sh\necho shell; echo bad >&2; exit 3").await;
+    assert_eq!(
+        (text(&seen).as_str(), seen.text("stderr").as_str()),
+        ("shell\n", "bad\n")
+    );
+    assert_eq!(seen.error.unwrap().ename, "CalledProcessError");
+    let seen = session.run("!exit 7\n_exit_code").await;
+    assert_eq!(seen.plain(), "7");
+    let seen = session.run("name = 'x y'\n!echo {name} $name").await;
+    assert_eq!(text(&seen), "x y x y\n");
+    session.run("%cd output").await;
+    assert_eq!(session.run("%pwd").await.plain(), "'/workspace/output'");
+    let seen = session.run("%%html\n<i>x</i>").await;
+    assert!(
+        matches!(&seen.outputs[0], Output::Display { data } if data["text/html"] == "<i>x</i>\n")
+    );
+    let seen = session.run("%nosuchmagic").await;
+    assert!(seen.text("stderr").contains("not found"), "{seen:?}");
+    session
+        .run("%config InlineBackend.figure_format = 'svg'")
+        .await;
+    let seen = session.run("len?").await;
+    assert!(
+        seen.outputs.is_empty() || !seen.text("stdout").is_empty(),
+        "{seen:?}"
+    );
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn asynchronous_cells_share_one_loop() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    session
+        .run("import asyncio\nasync def later(x): await asyncio.sleep(0.01); return x\ntask = asyncio.create_task(later(5))\nawait asyncio.sleep(0)")
+        .await;
+    assert_eq!(session.run("await task").await.plain(), "5");
+    let code = "async def numbers():\n    for i in range(3): yield i\n[i async for i in numbers()]";
+    assert_eq!(session.run(code).await.plain(), "[0, 1, 2]");
+    let seen = session.run("asyncio.run(later(6))").await;
+    assert_eq!(seen.plain(), "6", "{seen:?}");
+    let error = session.run("await later(1 / 0)").await.error.unwrap();
+    assert_eq!(error.ename, "ZeroDivisionError");
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_and_late_output_are_heard() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    let code = "import threading, time\nt = threading.Thread(target=lambda: print('from a thread')); t.start(); t.join()";
+    assert_eq!(session.run(code).await.text("stdout"), "from a thread\n");
+    session
+        .run("import subprocess\nchild = subprocess.Popen('sleep 0.3; echo late', shell=True)")
+        .await;
+    let seen = session.run("child.wait()\nprint('after')").await;
+    assert_eq!(seen.text("stdout"), "late\nafter\n");
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comms_are_ignored() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    let code = "
+try:
+    from comm import create_comm
+    create_comm(target_name='x', data={}).send({})
+except ImportError:
+    pass
+'fine'";
+    let seen = session.run(code).await;
+    assert_eq!(
+        (seen.plain().as_str(), seen.outputs.len()),
+        ("'fine'", 1),
+        "{seen:?}"
+    );
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_process_is_ended_and_the_next_cell_is_told() {
+    let Some(mut session) = start_with(with_limits(|limits| limits.idle_seconds = Some(1))).await
+    else {
+        return;
+    };
+    session
+        .run("x = 1; open('output/kept', 'w').write('y')")
+        .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let seen = session
+        .run("'x' in dir(), open('output/kept').read()")
+        .await;
+    assert_eq!(seen.plain(), "(False, 'y')");
+    assert!(seen.text("stderr").contains("no cell for 1 s"), "{seen:?}");
+    let seen = session.run("1").await;
+    assert_eq!(seen.text("stderr"), "");
+    assert!(matches!(
+        session.inner.fork().await,
+        Err(InterpreterError::Fork(_))
+    ));
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forked_session_goes_its_own_way() {
+    let spec = SessionSpec {
+        seed: 5,
+        ..SessionSpec::default()
+    };
+    let Some(mut session) = start_with(spec).await else {
+        return;
+    };
+    session
+        .run("import random, time\nx = [random.random()]\nopen('output/a', 'w').write(str(time.time_ns()))")
+        .await;
+    session.run("1 / 0").await;
+    let (copy, kind) = session.inner.fork().await.unwrap();
+    let mut copy = Live { inner: copy };
+    assert!(matches!(kind, ForkKind::Process | ForkKind::Replay));
+    let look = "x, random.random(), open('output/a').read(), In[1][:6]";
+    let (ours, theirs) = (session.run(look).await, copy.run(look).await);
+    assert_eq!(ours, theirs);
+    session
+        .run("x = 'ours'; open('output/a', 'w').write('ours')")
+        .await;
+    copy.run("x = 'theirs'; open('output/b', 'w').write('theirs')")
+        .await;
+    assert_eq!(session.run("x").await.plain(), "'ours'");
+    assert_eq!(copy.run("x").await.plain(), "'theirs'");
+    let (mine, other) = (session.outputs().await, copy.outputs().await);
+    let paths = |found: &pybench::interpreter::Collected| -> Vec<String> {
+        found.files.iter().map(|file| file.path.clone()).collect()
+    };
+    assert_eq!(paths(&mine), ["output/a"]);
+    assert_eq!(paths(&other), ["output/a", "output/b"]);
+    assert_eq!(mine.files[0].bytes, b"ours");
+    session.close().await;
+    assert_eq!(copy.run("x").await.plain(), "'theirs'");
+    copy.close().await;
 }

@@ -1,6 +1,7 @@
 //! What tests of the interpreter share.
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -19,9 +20,11 @@ pub fn interpreter() -> Option<Arc<dyn Interpreter>> {
 pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
     static JAIL: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     static BWRAP: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    static NONE: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     let (cell, made): (_, fn() -> Result<LocalInterpreter, InterpreterError>) = match tier {
         Tier::Jail => (&JAIL, LocalInterpreter::jail),
         Tier::Bwrap => (&BWRAP, LocalInterpreter::bwrap),
+        Tier::None => (&NONE, LocalInterpreter::none),
     };
     let find = || match made() {
         Ok(interpreter) => Some(Arc::new(interpreter) as Arc<dyn Interpreter>),
@@ -36,9 +39,9 @@ pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
 
 /// The tier that a module of cases runs in, by the module's own name.
 pub fn tier_of(module: &str) -> Tier {
-    match module.rsplit("::").next() {
-        Some("bwrap") => Tier::Bwrap,
-        _ => Tier::Jail,
+    match module.split("::").any(|part| part == "bwrap") {
+        true => Tier::Bwrap,
+        false => Tier::Jail,
     }
 }
 
@@ -137,4 +140,33 @@ with zipfile.ZipFile(sys.argv[1] + "/tinywheel-1.0-py3-none-any.whl", "w") as wh
         .arg(folder)
         .status();
     assert!(status.unwrap().success());
+}
+
+/// All processes below one, nearest first, with their command lines.
+pub fn below(root: u32) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    let mut parents = HashSet::from([root]);
+    loop {
+        let before = found.len();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            let read = |name| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+            let parent = read("stat")
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+            if parent.is_some_and(|parent| parents.contains(&parent)) && parents.insert(pid) {
+                found.push((pid, read("cmdline").replace('\0', " ")));
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
 }
