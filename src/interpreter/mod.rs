@@ -6,6 +6,7 @@
 mod bubblewrap;
 mod cgroup;
 mod collect;
+mod container;
 pub mod doctor;
 mod engine;
 mod environment;
@@ -301,6 +302,7 @@ pub fn of_tier(tier: Tier) -> Result<Arc<dyn Interpreter>, InterpreterError> {
     Ok(match tier {
         Tier::Jail => Arc::new(LocalInterpreter::jail()?),
         Tier::Bwrap => Arc::new(LocalInterpreter::bwrap()?),
+        Tier::Gvisor => Arc::new(LocalInterpreter::gvisor()?),
     })
 }
 

@@ -61,6 +61,11 @@ pub(super) struct Sandbox {
 pub(super) enum Keeper {
     /// bubblewrap outside, which waits for the first process.
     Bubblewrap(Child),
+    /// gVisor's `runsc`, which waits for its sandbox, and the folder of its state.
+    Gvisor {
+        monitor: Child,
+        _folder: tempfile::TempDir,
+    },
     /// The server it was forked from, in whose process namespace it is.
     Server { _alive: Arc<Server> },
 }
@@ -82,7 +87,7 @@ impl Sandbox {
         if !wait_readable(self.init.as_fd(), KILL_PATIENCE) {
             tracing::warn!("a killed session has not ended");
         }
-        if let Keeper::Bubblewrap(mut monitor) = self.keeper {
+        if let Keeper::Bubblewrap(mut monitor) | Keeper::Gvisor { mut monitor, .. } = self.keeper {
             // It reaps its child and ends; only if it does not is it killed itself.
             while matches!(monitor.try_wait(), Ok(None)) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));

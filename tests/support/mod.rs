@@ -19,9 +19,11 @@ pub fn interpreter() -> Option<Arc<dyn Interpreter>> {
 pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
     static JAIL: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     static BWRAP: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    static GVISOR: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     let (cell, made): (_, fn() -> Result<LocalInterpreter, InterpreterError>) = match tier {
         Tier::Jail => (&JAIL, LocalInterpreter::jail),
         Tier::Bwrap => (&BWRAP, LocalInterpreter::bwrap),
+        Tier::Gvisor => (&GVISOR, LocalInterpreter::gvisor),
     };
     let find = || match made() {
         Ok(interpreter) => Some(Arc::new(interpreter) as Arc<dyn Interpreter>),
@@ -38,6 +40,7 @@ pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
 pub fn tier_of(module: &str) -> Tier {
     match module.rsplit("::").next() {
         Some("bwrap") => Tier::Bwrap,
+        Some("gvisor") => Tier::Gvisor,
         _ => Tier::Jail,
     }
 }
