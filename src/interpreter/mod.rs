@@ -13,6 +13,7 @@ mod environment;
 mod files;
 mod live;
 mod local;
+pub mod network;
 mod normalise;
 mod observe;
 mod protocol;

@@ -161,6 +161,8 @@ impl Gvisor {
         let variables: Vec<String> = variables
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
+        let kinds = ["pid", "ipc", "uts", "mount", "network"];
+        let namespaces = kinds.map(|kind| json!({"type": kind}));
         json!({
             "ociVersion": "1.0.2",
             "hostname": "sandbox",
@@ -176,9 +178,7 @@ impl Gvisor {
                 "noNewPrivileges": true,
             },
             "mounts": self.mounts(&view, order),
-            "linux": {
-                "namespaces": ["pid", "ipc", "uts", "mount", "network"].map(|kind| json!({"type": kind})),
-            },
+            "linux": {"namespaces": namespaces},
         })
     }
 
