@@ -250,7 +250,16 @@ fn mount_points(root: &Path, view: &View) -> io::Result<()> {
     ] {
         fs::create_dir_all(root.join(folder))?;
     }
-    for (from, to) in &view.binds {
+    // `runsc` mounts all of them into this folder first, those below `/tmp` too.
+    let caches = view
+        .caches
+        .iter()
+        .map(|(_, to)| (Path::new(""), to.as_path()));
+    let binds = view
+        .binds
+        .iter()
+        .map(|(from, to)| (from.as_path(), to.as_path()));
+    for (from, to) in binds.chain(caches) {
         let to = inside(to);
         if from.is_dir() {
             fs::create_dir_all(&to)?;
