@@ -27,9 +27,6 @@ use crate::interpreter::worker::Worker;
 /// How long `runsc` may take to name its process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The one container in each state folder.
-const NAME: &str = "session";
-
 /// Starts the runner on standard input; interrupts come as signals, so its second socket stays silent.
 const BEGIN: &str = "import os, socket, sys; control = os.dup(0); os.dup2(os.open('/dev/null', os.O_RDONLY), 0); \
      silent, other = socket.socketpair(); sys.path.insert(0, '/opt/pybench/lib'); \
@@ -89,6 +86,8 @@ impl Gvisor {
 
     /// Start a sandbox. Must run on a thread of the launcher.
     fn try_launch(&self, order: Order) -> io::Result<Sandbox> {
+        // `runsc` names an abstract socket by it, which all of the machine share.
+        let name = format!("pybench-{:032x}", rand::random::<u128>());
         let folder = tempfile::Builder::new()
             .prefix(&format!("{}-", std::process::id()))
             .tempdir_in(&self.base)?;
@@ -108,7 +107,7 @@ impl Gvisor {
             .arg(state.join("pid"))
             .arg("--bundle")
             .arg(folder.path())
-            .arg(NAME)
+            .arg(&name)
             .stdin(control)
             .stdout(ends.streams[0].try_clone()?)
             .stderr(ends.streams[1].try_clone()?);
@@ -122,7 +121,7 @@ impl Gvisor {
                 return Err(io::Error::other(format!("{error}: {}", ends.last_words())));
             }
         };
-        self.pass_interrupts(interrupt.into(), state, order.user);
+        self.pass_interrupts(interrupt.into(), name, state, order.user);
         Ok(Sandbox {
             ends,
             init,
@@ -135,13 +134,13 @@ impl Gvisor {
     }
 
     /// Let each byte that comes be a SIGINT to the runner, until the session has gone.
-    fn pass_interrupts(&self, from: UnixStream, state: PathBuf, user: Option<u32>) {
+    fn pass_interrupts(&self, from: UnixStream, name: String, state: PathBuf, user: Option<u32>) {
         let this = self.clone();
         let pass = move || {
             let mut bytes = [0; 64];
             while matches!((&from).read(&mut bytes), Ok(count) if count > 0) {
                 let mut kill = this.command(&state, user, Vec::new());
-                kill.args(["kill", NAME, "INT"]);
+                kill.args(["kill", &name, "INT"]);
                 let quiet = kill.stdout(Stdio::null()).stderr(Stdio::null());
                 if let Err(error) = quiet.status() {
                     tracing::warn!("interrupting a session in gVisor: {error}");
