@@ -41,6 +41,10 @@ lint:
 attack: setup
     @cargo test --quiet --test attack
 
+# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed.
+soak: setup
+    @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
+
 # Time WHAT (interpreter) against what people use today, in one run.
 bench WHAT *ARGS: setup
     @what=$1; shift; cargo run --quiet --example "bench-$what" -- "$@"
