@@ -37,6 +37,10 @@ lint:
     @cargo clippy --quiet --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; fi
 
+# What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.
+doctor *ARGS:
+    @cargo run --quiet --bin pybench-doctor -- "$@"
+
 # Attempts to break out of the sandbox, each a test.
 attack: setup
     @cargo test --quiet --test attack

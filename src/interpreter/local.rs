@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use super::bare::Bare;
 use super::bubblewrap::Bubblewrap;
 use super::cgroup::Cgroups;
+use super::container::gvisor::Gvisor;
 use super::engine::{Engine, Order};
 use super::environment::Environment;
 use super::sandbox::Sandbox;
@@ -63,6 +64,18 @@ impl LocalInterpreter {
     pub fn bwrap() -> Result<Self, InterpreterError> {
         Self::with(|ground| {
             let engine = Bubblewrap::find(ground.environment.clone(), ground.worker.clone())?;
+            Ok(Box::new(engine))
+        })
+    }
+
+    /// The `gvisor` tier: each session has a kernel of its own, in user space.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Unavailable`] when `runsc` or the Python environment is missing; its text says
+    /// what to do.
+    pub fn gvisor() -> Result<Self, InterpreterError> {
+        Self::with(|ground| {
+            let engine = Gvisor::find(ground.environment.clone(), ground.worker.clone())?;
             Ok(Box::new(engine))
         })
     }

@@ -8,12 +8,14 @@ mod branch;
 mod bubblewrap;
 mod cgroup;
 mod collect;
+mod container;
 pub mod doctor;
 mod engine;
 mod environment;
 mod files;
 mod live;
 mod local;
+pub mod network;
 mod normalise;
 mod observe;
 mod protocol;
@@ -334,6 +336,7 @@ pub fn of_tier(tier: Tier) -> Result<Arc<dyn Interpreter>, InterpreterError> {
         Tier::None => Arc::new(LocalInterpreter::none()?),
         Tier::Jail => Arc::new(LocalInterpreter::jail()?),
         Tier::Bwrap => Arc::new(LocalInterpreter::bwrap()?),
+        Tier::Gvisor => Arc::new(LocalInterpreter::gvisor()?),
     })
 }
 

@@ -78,6 +78,11 @@ pub(super) enum Keeper {
     Bubblewrap(Child),
     /// The runner itself, without a sandbox.
     Bare(Child),
+    /// gVisor's `runsc`, which waits for its sandbox, and the folder of its state.
+    Gvisor {
+        monitor: Child,
+        _folder: tempfile::TempDir,
+    },
     /// The server it was forked from, in whose process namespace it is.
     Server { _alive: Arc<Server> },
 }
@@ -100,7 +105,7 @@ impl Sandbox {
             tracing::warn!("a killed session has not ended");
         }
         match self.keeper {
-            Keeper::Bubblewrap(mut monitor) => {
+            Keeper::Bubblewrap(mut monitor) | Keeper::Gvisor { mut monitor, .. } => {
                 // It reaps its child and ends; only if it does not is it killed itself.
                 while matches!(monitor.try_wait(), Ok(None)) && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(1));

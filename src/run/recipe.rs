@@ -318,6 +318,8 @@ pub enum Tier {
     Jail,
     /// A cold Python per session in bubblewrap.
     Bwrap,
+    /// A cold Python per session in gVisor, rootless: slower, and a kernel of its own.
+    Gvisor,
     /// No isolation at all, for debugging: cells can do whatever this user can.
     None,
 }

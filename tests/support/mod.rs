@@ -21,9 +21,11 @@ pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
     static JAIL: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     static BWRAP: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     static NONE: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    static GVISOR: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
     let (cell, made): (_, fn() -> Result<LocalInterpreter, InterpreterError>) = match tier {
         Tier::Jail => (&JAIL, LocalInterpreter::jail),
         Tier::Bwrap => (&BWRAP, LocalInterpreter::bwrap),
+        Tier::Gvisor => (&GVISOR, LocalInterpreter::gvisor),
         Tier::None => (&NONE, LocalInterpreter::none),
     };
     let find = || match made() {
@@ -39,9 +41,11 @@ pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
 
 /// The tier that a module of cases runs in, by the module's own name.
 pub fn tier_of(module: &str) -> Tier {
-    match module.split("::").any(|part| part == "bwrap") {
-        true => Tier::Bwrap,
-        false => Tier::Jail,
+    let is = |name| module.split("::").any(|part| part == name);
+    match (is("bwrap"), is("gvisor")) {
+        (true, _) => Tier::Bwrap,
+        (_, true) => Tier::Gvisor,
+        _ => Tier::Jail,
     }
 }
 

@@ -7,7 +7,11 @@ use crate::interpreter::{Interpreter, InterpreterError, Output, SessionSpec, of_
 use crate::run::Tier;
 
 /// The tiers, the preferred first.
-const TIERS: &[(&str, Tier)] = &[("jail", Tier::Jail), ("bwrap", Tier::Bwrap)];
+const TIERS: &[(&str, Tier)] = &[
+    ("jail", Tier::Jail),
+    ("bwrap", Tier::Bwrap),
+    ("gvisor", Tier::Gvisor),
+];
 
 /// How long a tier may take to answer.
 const PATIENCE: Duration = Duration::from_secs(120);
