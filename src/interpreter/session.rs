@@ -304,7 +304,8 @@ impl Session for LocalSession {
         let workspace = self.workspace()?;
         let mut session = Self::new(self.shared.clone(), self.spec.clone(), self.user, workspace);
         for one in [&mut *self, &mut session] {
-            one.past.forget("it shares its workspace with another session");
+            one.past
+                .forget("it shares its workspace with another session");
         }
         session.rest(session.launch().await?);
         Ok(Box::new(session))

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::interpreter::InterpreterError;
 use crate::interpreter::engine::{Engine, Order};
 use crate::interpreter::environment::Environment;
-use crate::interpreter::sandbox::{Ends, Keeper, Sandbox};
+use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
 
@@ -124,7 +124,7 @@ impl Gvisor {
         self.pass_interrupts(interrupt.into(), name, state, order.user);
         Ok(Sandbox {
             ends,
-            init,
+            init: First(init),
             group: order.group,
             keeper: Keeper::Gvisor {
                 monitor,

@@ -86,6 +86,7 @@ impl From<InterpreterError> for Refusal {
         let message = match &error {
             InterpreterError::Unavailable(_) => "this cannot be done here",
             InterpreterError::Start(_) => "a session could not be started",
+            InterpreterError::Fork(_) => "the session cannot be forked",
             InterpreterError::Protocol(_) | InterpreterError::Io { .. } => "the session failed",
         };
         Self::new(status, format!("{message}; the service's log says why"))
