@@ -213,6 +213,7 @@ async fn lock(
         ])
         .current_dir(folder.path())
         .env("UV_HTTP_TIMEOUT", "30")
+        .env("UV_HTTP_RETRIES", "1") // the executor tries again
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
