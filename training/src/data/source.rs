@@ -180,7 +180,8 @@ fn rows(
             .ok_or_else(|| broken("holds no structs"))?;
         let text = |names: [&str; 2]| {
             let array = names.iter().find_map(|name| items.column_by_name(name));
-            let array = array.ok_or_else(|| broken(&format!("its structs have no {}", names[0])))?;
+            let array =
+                array.ok_or_else(|| broken(&format!("its structs have no {}", names[0])))?;
             let array = arrow::compute::cast(array, &DataType::Utf8);
             array.map_err(|_| broken(&format!("{} is no text", names[0])))
         };
@@ -288,7 +289,10 @@ mod tests {
     fn both_spellings_of_messages_are_read() {
         let line = br#"{"id":1,"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]}"#;
         let row = json_line(line, None, "x".into()).unwrap();
-        assert_eq!(row.messages, [Message::new("user", "a"), Message::new("assistant", "b")]);
+        assert_eq!(
+            row.messages,
+            [Message::new("user", "a"), Message::new("assistant", "b")]
+        );
     }
 
     #[test]

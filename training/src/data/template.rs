@@ -56,7 +56,8 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise_exception);
         environment
             .add_template_owned("chat", source.to_owned())

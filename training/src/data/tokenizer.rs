@@ -20,7 +20,9 @@ pub enum TokenizerError {
     File(#[from] LoadError),
     #[error("{path}: {reason}")]
     Broken { path: PathBuf, reason: String },
-    #[error("the model has no chat template (neither chat_template.jinja nor in tokenizer_config.json)")]
+    #[error(
+        "the model has no chat template (neither chat_template.jinja nor in tokenizer_config.json)"
+    )]
     NoTemplate,
     #[error(transparent)]
     Template(#[from] TemplateError),

@@ -32,8 +32,7 @@ fn write(gguf: &Gguf, folder: &Path) -> Result<()> {
     let (heads, keys) = (config.heads, config.kv_heads);
     let permuted = gguf.text("general.architecture")? == "llama";
     let model = Model::build(config, |name, shape| {
-        let stored = stored_name(name)
-            .with_context(|| format!("GGUF has no name for {name}"))?;
+        let stored = stored_name(name).with_context(|| format!("GGUF has no name for {name}"))?;
         let tensor = tensor(gguf, &stored, shape)?;
         Ok::<_, anyhow::Error>(match (permuted, name) {
             (true, name) if name.contains("q_proj.weight") => unpermute(&tensor, heads),
@@ -47,7 +46,10 @@ fn write(gguf: &Gguf, folder: &Path) -> Result<()> {
     SafetensorsWriter::write(&weights, &model.parameters(), &metadata)?;
     write_json(&folder.join("config.json"), &raw)?;
     write_json(&folder.join("tokenizer.json"), &tokenizer(gguf)?)?;
-    write_json(&folder.join("tokenizer_config.json"), &tokenizer_config(gguf)?)?;
+    write_json(
+        &folder.join("tokenizer_config.json"),
+        &tokenizer_config(gguf)?,
+    )?;
     let generation = json!({
         "bos_token_id": gguf.integer("tokenizer.ggml.bos_token_id")?,
         "eos_token_id": gguf.integer("tokenizer.ggml.eos_token_id")?,
@@ -108,7 +110,9 @@ fn config(gguf: &Gguf) -> Result<Json> {
         other => bail!("architecture {other} is not known; known are llama and qwen2"),
     };
     let key = |name: &str| format!("{kind}.{name}");
-    if gguf.get(&key("rope.scaling.type")).is_some() || gguf.tensors().contains_key("rope_freqs.weight") {
+    if gguf.get(&key("rope.scaling.type")).is_some()
+        || gguf.tensors().contains_key("rope_freqs.weight")
+    {
         bail!("a GGUF with scaled rotary frequencies is not converted; use the original weights");
     }
     let heads = gguf.integer(&key("attention.head_count"))?;

@@ -20,7 +20,9 @@ pub enum GgufError {
     Magic,
     #[error("cut off or broken at byte {0}")]
     Broken(usize),
-    #[error("tensor {name} has the unknown type {kind}; known are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0")]
+    #[error(
+        "tensor {name} has the unknown type {kind}; known are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0"
+    )]
     Kind { name: String, kind: u32 },
     #[error("tensor {name} of shape {shape:?} does not fit its type or the file")]
     Tensor { name: String, shape: Vec<u64> },
@@ -204,9 +206,7 @@ impl<'a> Cursor<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], GgufError> {
         let at = self.at;
-        self.take(N)?
-            .try_into()
-            .map_err(|_| GgufError::Broken(at))
+        self.take(N)?.try_into().map_err(|_| GgufError::Broken(at))
     }
 
     fn u32(&mut self) -> Result<u32, GgufError> {

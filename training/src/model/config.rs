@@ -299,7 +299,9 @@ fn scaling(rope: Option<&RawRope>) -> Result<RopeScaling, ConfigError> {
 
 /// The window of each layer. Qwen2 says for itself whether it slides, and from which layer on.
 fn windows(raw: &Raw) -> Result<Vec<Option<i64>>, ConfigError> {
-    let slides = raw.use_sliding_window.unwrap_or(raw.model_type == "mistral");
+    let slides = raw
+        .use_sliding_window
+        .unwrap_or(raw.model_type == "mistral");
     let window = raw.sliding_window.filter(|_| slides);
     if window.is_some_and(|window| window < 1) {
         return Err(ConfigError::Sizes("sliding_window must be positive".into()));

@@ -117,7 +117,9 @@ impl Weights {
         }
         let place = |name: &String| names.binary_search(name).unwrap_or_default();
         let map = index.weight_map.iter();
-        let index = map.map(|(name, file)| (name.clone(), place(file))).collect();
+        let index = map
+            .map(|(name, file)| (name.clone(), place(file)))
+            .collect();
         let files = names.iter().map(|name| map_file(&folder.join(name)));
         Ok(Self {
             folder: folder.into(),
@@ -173,7 +175,9 @@ impl Weights {
                 });
             }
         };
-        let tensor = copy(view.data(), shape, stored)?.to_kind(kind).to_device(device);
+        let tensor = copy(view.data(), shape, stored)?
+            .to_kind(kind)
+            .to_device(device);
         if !bool::try_from(tensor.isfinite().all())? {
             return Err(LoadError::NotFinite { name: name.into() });
         }

@@ -45,7 +45,10 @@ fn check(code: c_int) -> Result<(), TchError> {
 }
 
 fn raw(tensors: &[Tensor]) -> Vec<Raw> {
-    tensors.iter().map(|tensor| tensor.as_ptr() as Raw).collect()
+    tensors
+        .iter()
+        .map(|tensor| tensor.as_ptr() as Raw)
+        .collect()
 }
 
 /// The numbers of one AdamW step.
@@ -72,7 +75,10 @@ pub fn fused_adamw(
     step: AdamStep,
 ) -> Result<(), TchError> {
     let count = params.len();
-    if [grads, firsts, seconds, steps].iter().any(|other| other.len() != count) {
+    if [grads, firsts, seconds, steps]
+        .iter()
+        .any(|other| other.len() != count)
+    {
         return Err(TchError::Torch("AdamW: lists of different lengths".into()));
     }
     // SAFETY: each list holds `count` live tensors, which outlive the call.
@@ -123,8 +129,7 @@ struct Boxed(Box<dyn Fn(&Tensor) -> Tensor>);
 
 extern "C" fn run_block(user: *mut c_void, input: Raw) -> Raw {
     // SAFETY: `user` is the `Boxed` that `recompute` made; `input` is alive during the call.
-    let (block, input) =
-        unsafe { (&*user.cast::<Boxed>(), Tensor::clone_from_ptr(input.cast())) };
+    let (block, input) = unsafe { (&*user.cast::<Boxed>(), Tensor::clone_from_ptr(input.cast())) };
     // A panic must not cross C++.
     match catch_unwind(AssertUnwindSafe(|| (block.0)(&input))) {
         Ok(mut output) => {

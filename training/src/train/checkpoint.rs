@@ -97,7 +97,10 @@ impl Checkpoint {
             .tempdir_in(&self.folder)?;
         let tensors = building.path().join("state.safetensors");
         SafetensorsWriter::write(&tensors, &optimizer.state(), &Map::new())?;
-        write_json(&building.path().join("state.json"), &serde_json::to_value(state)?)?;
+        write_json(
+            &building.path().join("state.json"),
+            &serde_json::to_value(state)?,
+        )?;
         File::open(building.path())?.sync_all()?;
         if path.exists() {
             fs::remove_dir_all(path)?;

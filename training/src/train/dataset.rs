@@ -257,7 +257,9 @@ mod tests {
         let mut data = dataset();
         let wanted: Bins = (0..3).flat_map(|epoch| data.rows(epoch).clone()).collect();
         let steps = data.steps(3.0, 4);
-        let seen: Bins = (0..steps).flat_map(|step| data.step_rows(step, 4)).collect();
+        let seen: Bins = (0..steps)
+            .flat_map(|step| data.step_rows(step, 4))
+            .collect();
         assert_eq!(seen[..wanted.len()], wanted);
         assert!(seen.len() - wanted.len() < 4);
     }

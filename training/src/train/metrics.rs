@@ -27,7 +27,8 @@ impl Metrics {
             .lines()
             .filter(|line| {
                 let step = serde_json::from_str::<serde_json::Value>(line).ok();
-                step.and_then(|s| s["step"].as_u64()).is_some_and(|s| s <= done)
+                step.and_then(|s| s["step"].as_u64())
+                    .is_some_and(|s| s <= done)
             })
             .map(|line| format!("{line}\n"))
             .collect();
@@ -56,7 +57,9 @@ impl Metrics {
 
     fn show(&mut self, report: &StepReport) {
         // Without a terminal a line every ten seconds, and the last.
-        let due = self.last_line.is_none_or(|at| at.elapsed() > Duration::from_secs(10));
+        let due = self
+            .last_line
+            .is_none_or(|at| at.elapsed() > Duration::from_secs(10));
         if !self.live && !due && report.step != self.steps {
             return;
         }

@@ -46,7 +46,10 @@ impl AdamW {
 
     /// Multiplies the gradient.
     pub fn scale_gradient(&self, factor: f64) {
-        no_grad(|| self.gradients().for_each(|mut g| drop(g.g_mul_scalar_(factor))));
+        no_grad(|| {
+            self.gradients()
+                .for_each(|mut g| drop(g.g_mul_scalar_(factor)))
+        });
     }
 
     /// Forgets the gradient.
@@ -68,8 +71,15 @@ impl AdamW {
                 chosen.iter().map(|&i| all[i].shallow_clone()).collect()
             };
             let steps = pick(&self.steps);
-            no_grad(|| steps.iter().for_each(|s| drop(s.shallow_clone().g_add_scalar_(1.0))));
-            let gradients = pick(&self.params).iter().map(Tensor::grad).collect::<Vec<_>>();
+            no_grad(|| {
+                steps
+                    .iter()
+                    .for_each(|s| drop(s.shallow_clone().g_add_scalar_(1.0)))
+            });
+            let gradients = pick(&self.params)
+                .iter()
+                .map(Tensor::grad)
+                .collect::<Vec<_>>();
             let numbers = AdamStep {
                 rate,
                 betas: options.betas,
@@ -77,7 +87,14 @@ impl AdamW {
                 epsilon: options.epsilon,
             };
             let (firsts, seconds) = (pick(&self.firsts), pick(&self.seconds));
-            fused_adamw(&pick(&self.params), &gradients, &firsts, &seconds, &steps, numbers)?;
+            fused_adamw(
+                &pick(&self.params),
+                &gradients,
+                &firsts,
+                &seconds,
+                &steps,
+                numbers,
+            )?;
         }
         Ok(())
     }

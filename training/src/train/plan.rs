@@ -27,7 +27,8 @@ impl MemoryPlan {
             Some(lora) => {
                 let all = lora.targets.is_empty();
                 let shapes = matrices(config).into_iter();
-                let chosen = shapes.filter(|(name, ..)| all || lora.targets.iter().any(|t| t == name));
+                let chosen =
+                    shapes.filter(|(name, ..)| all || lora.targets.iter().any(|t| t == name));
                 let each = chosen.map(|(_, out, input)| (out + input) * lora.rank as u64);
                 each.sum::<u64>() * config.layers as u64
             }

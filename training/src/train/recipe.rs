@@ -215,25 +215,94 @@ impl Recipe {
     fn check(&self, path: &Path) -> Result<(), RecipeError> {
         let (t, o) = (&self.train, &self.optimizer);
         let name_fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        let named = !self.name.is_empty() && self.name.len() <= 64 && self.name.chars().all(name_fits);
+        let named =
+            !self.name.is_empty() && self.name.len() <= 64 && self.name.chars().all(name_fits);
         let positive = |x: f64| x.is_finite() && x > 0.0;
         let share = |x: f64| (0.0..1.0).contains(&x);
         let lora = self.lora.as_ref();
-        let bad_weight = self.data.iter().find(|s| !(0.0..=1000.0).contains(&s.weight));
+        let bad_weight = self
+            .data
+            .iter()
+            .find(|s| !(0.0..=1000.0).contains(&s.weight));
         let rules: [(bool, &'static str, String, &'static str); 13] = [
-            (named, "name", self.name.clone(), "1 to 64 letters, digits, `-` or `_`"),
-            (!self.data.is_empty(), "data", "[]".into(), "at least one source"),
-            (bad_weight.is_none(), "data.weight", format!("{:?}", bad_weight.map(|s| s.weight)), "0 to 1000"),
-            ((2..=1 << 24).contains(&t.context), "train.context", t.context.to_string(), "2 to 16777216 tokens"),
-            ((1..=1 << 20).contains(&t.rows), "train.rows", t.rows.to_string(), "1 to 1048576"),
-            ((1..=t.rows).contains(&t.micro_rows), "train.micro_rows", t.micro_rows.to_string(), "1 to train.rows"),
-            (t.steps.is_some() != t.epochs.is_some(), "train.steps", format!("{:?}", t.steps), "give either steps or epochs"),
-            (t.epochs.is_none_or(|e| positive(e) && e <= 1e4), "train.epochs", format!("{:?}", t.epochs), "above 0, at most 10000"),
-            (t.prompt_weight.is_finite() && t.prompt_weight >= 0.0, "train.prompt_weight", t.prompt_weight.to_string(), "0 or more"),
-            (positive(o.rate) && positive(o.epsilon), "optimizer.rate", o.rate.to_string(), "rate and epsilon are above 0"),
-            (share(o.betas.0) && share(o.betas.1), "optimizer.betas", format!("{:?}", o.betas), "each from 0 to below 1"),
-            (o.clip >= 0.0 && o.decay >= 0.0 && (0.0..=1.0).contains(&o.floor), "optimizer.floor", o.floor.to_string(), "floor is 0 to 1, clip and decay 0 or more"),
-            (lora.is_none_or(|l| (1..=4096).contains(&l.rank) && positive(l.alpha)), "lora.rank", format!("{:?}", lora.map(|l| l.rank)), "rank is 1 to 4096, alpha above 0"),
+            (
+                named,
+                "name",
+                self.name.clone(),
+                "1 to 64 letters, digits, `-` or `_`",
+            ),
+            (
+                !self.data.is_empty(),
+                "data",
+                "[]".into(),
+                "at least one source",
+            ),
+            (
+                bad_weight.is_none(),
+                "data.weight",
+                format!("{:?}", bad_weight.map(|s| s.weight)),
+                "0 to 1000",
+            ),
+            (
+                (2..=1 << 24).contains(&t.context),
+                "train.context",
+                t.context.to_string(),
+                "2 to 16777216 tokens",
+            ),
+            (
+                (1..=1 << 20).contains(&t.rows),
+                "train.rows",
+                t.rows.to_string(),
+                "1 to 1048576",
+            ),
+            (
+                (1..=t.rows).contains(&t.micro_rows),
+                "train.micro_rows",
+                t.micro_rows.to_string(),
+                "1 to train.rows",
+            ),
+            (
+                t.steps.is_some() != t.epochs.is_some(),
+                "train.steps",
+                format!("{:?}", t.steps),
+                "give either steps or epochs",
+            ),
+            (
+                t.epochs.is_none_or(|e| positive(e) && e <= 1e4),
+                "train.epochs",
+                format!("{:?}", t.epochs),
+                "above 0, at most 10000",
+            ),
+            (
+                t.prompt_weight.is_finite() && t.prompt_weight >= 0.0,
+                "train.prompt_weight",
+                t.prompt_weight.to_string(),
+                "0 or more",
+            ),
+            (
+                positive(o.rate) && positive(o.epsilon),
+                "optimizer.rate",
+                o.rate.to_string(),
+                "rate and epsilon are above 0",
+            ),
+            (
+                share(o.betas.0) && share(o.betas.1),
+                "optimizer.betas",
+                format!("{:?}", o.betas),
+                "each from 0 to below 1",
+            ),
+            (
+                o.clip >= 0.0 && o.decay >= 0.0 && (0.0..=1.0).contains(&o.floor),
+                "optimizer.floor",
+                o.floor.to_string(),
+                "floor is 0 to 1, clip and decay 0 or more",
+            ),
+            (
+                lora.is_none_or(|l| (1..=4096).contains(&l.rank) && positive(l.alpha)),
+                "lora.rank",
+                format!("{:?}", lora.map(|l| l.rank)),
+                "rank is 1 to 4096, alpha above 0",
+            ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             None => Ok(()),

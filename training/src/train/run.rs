@@ -36,7 +36,12 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
     };
-    describe(&recipe, &mut data, steps, &MemoryPlan::new(&recipe, &config));
+    describe(
+        &recipe,
+        &mut data,
+        steps,
+        &MemoryPlan::new(&recipe, &config),
+    );
     if let Some(first) = data.preflight.stops.first() {
         bail!("{first}");
     }
@@ -72,7 +77,8 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
     let folder = out.join("model");
     replace(&folder, |building| save_model(&model, building, &source))
         .with_context(|| folder.display().to_string())?;
-    let results = serde_json::json!({"steps": steps, "before": before.json(), "after": after.json()});
+    let results =
+        serde_json::json!({"steps": steps, "before": before.json(), "after": after.json()});
     crate::model::write_json(&out.join("results.json"), &results)?;
     eprintln!("the model is in {}", folder.display());
     Ok(())
@@ -158,12 +164,11 @@ fn keep_batch(
 }
 
 /// Writes a folder beside and puts it in place of another.
-fn replace(
-    folder: &Path,
-    write: impl FnOnce(&Path) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+fn replace(folder: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new("."));
-    let building = tempfile::Builder::new().prefix(".building-").tempdir_in(parent)?;
+    let building = tempfile::Builder::new()
+        .prefix(".building-")
+        .tempdir_in(parent)?;
     write(building.path())?;
     if folder.exists() {
         fs::remove_dir_all(folder)?;
@@ -258,7 +263,10 @@ impl HeldOutData {
 
 impl Measured {
     fn print(&self, when: &str) {
-        for (name, loss) in [("unseen files", self.files), ("held-out templates", self.templates)] {
+        for (name, loss) in [
+            ("unseen files", self.files),
+            ("held-out templates", self.templates),
+        ] {
             if let Some(loss) = loss {
                 let (mean, weight) = (loss.mean(), loss.weight);
                 println!("loss {when}, {name}: {mean:.4} nats per token ({weight} tokens)");

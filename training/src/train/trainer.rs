@@ -14,7 +14,9 @@ use crate::model::{Lora, Loss, Model, Recomputation};
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum StepError {
-    #[error("step {step}: the {what} is {value}: training diverged, or a document is broken. Lower optimizer.rate, or look at the batch")]
+    #[error(
+        "step {step}: the {what} is {value}: training diverged, or a document is broken. Lower optimizer.rate, or look at the batch"
+    )]
     Diverged {
         step: u64,
         what: &'static str,
@@ -22,7 +24,9 @@ pub enum StepError {
     },
     #[error("step {0} has no trained token")]
     Nothing(u64),
-    #[error("LoRA: no matrix is called {0}; there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj")]
+    #[error(
+        "LoRA: no matrix is called {0}; there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+    )]
     Target(String),
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
@@ -65,7 +69,9 @@ impl Trainer {
         let parameters = model.parameters();
         let is_lora = |name: &str| name.contains(".lora_");
         let lora = parameters.iter().any(|(name, _)| is_lora(name));
-        let trained = parameters.into_iter().filter(|(name, _)| !lora || is_lora(name));
+        let trained = parameters
+            .into_iter()
+            .filter(|(name, _)| !lora || is_lora(name));
         let trained: Vec<_> = trained
             .map(|(name, tensor)| (name, tensor.set_requires_grad(true)))
             .collect();
