@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::data::{Renderer, Source, preflight, read};
 use crate::model::load_config;
 use crate::train::{Options, run};
+use crate::probe::probe;
 use crate::{catalogue, gguf};
 
 /// Trains Llama-family models on conversations.
@@ -47,6 +48,23 @@ enum Command {
         /// Its name.
         name: String,
     },
+    /// Print the tokens of conversations as JSON lines, with whether each is trained.
+    Tokens {
+        /// A name of the catalogue, or a model directory.
+        model: String,
+        /// Conversations: a file or a folder.
+        data: PathBuf,
+    },
+    /// Write logits, loss and gradients of one text, for comparisons.
+    #[command(hide = true)]
+    Probe {
+        /// A model directory.
+        model: PathBuf,
+        /// `{"ids": [...], "weights": [...]}`.
+        request: PathBuf,
+        /// The safetensors file to write.
+        answer: PathBuf,
+    },
     /// Turn a GGUF file into a Hugging Face directory (float32).
     Convert {
         /// The file.
@@ -69,6 +87,12 @@ pub fn main() -> Result<()> {
             println!("{}", catalogue::find(&name)?.display());
             Ok(())
         }
+        Command::Tokens { model, data } => tokens(&model, data),
+        Command::Probe {
+            model,
+            request,
+            answer,
+        } => probe(&model, &request, &answer),
         Command::Convert { gguf: file, out } => gguf::convert(&file, &out),
     }
 }
@@ -83,19 +107,32 @@ fn recipe_path(recipe: &str) -> Result<PathBuf> {
     }
 }
 
+fn whole(path: PathBuf) -> Source {
+    Source {
+        path,
+        prefix: String::new(),
+        weight: 1.0,
+        column: None,
+    }
+}
+
+fn tokens(model: &str, path: PathBuf) -> Result<()> {
+    let renderer = Renderer::load(&catalogue::find(model)?)?;
+    for conversation in read(&whole(path))? {
+        let rendered = renderer.render(&conversation.messages)?;
+        let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
+        println!("{}", serde_json::json!({"ids": rendered.ids, "trained": trained}));
+    }
+    Ok(())
+}
+
 const COLOUR: &str = "\x1b[32m";
 const PLAIN: &str = "\x1b[0m";
 
 fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     let folder = catalogue::find(model)?;
     let renderer = Renderer::load(&folder)?;
-    let source = Source {
-        path,
-        prefix: String::new(),
-        weight: 1.0,
-        column: None,
-    };
-    let conversations = read(&source)?;
+    let conversations = read(&whole(path))?;
     let rendered = conversations
         .iter()
         .map(|conversation| renderer.render(&conversation.messages))

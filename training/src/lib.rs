@@ -5,5 +5,6 @@ pub mod command;
 pub mod data;
 pub mod gguf;
 pub mod model;
+pub mod probe;
 pub mod torch;
 pub mod train;

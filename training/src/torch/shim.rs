@@ -100,10 +100,11 @@ pub fn fused_adamw(
 }
 
 /// Applies `block` to `input` and keeps nothing but the input: the block runs again in the backward
-/// pass. It must give the same result both times, and reads its parameters itself.
+/// pass, on a thread of libtorch's choice. It must give the same result both times, and reads its
+/// parameters itself.
 pub fn recompute(
     input: &Tensor,
-    block: impl Fn(&Tensor) -> Tensor + 'static,
+    block: impl Fn(&Tensor) -> Tensor + Send + 'static,
 ) -> Result<Tensor, TchError> {
     let anchor = Tensor::zeros([], (Kind::Float, input.device())).set_requires_grad(true);
     let user = Box::into_raw(Box::new(Boxed(Box::new(block))));
@@ -125,7 +126,7 @@ pub fn recompute(
 }
 
 /// A thin pointer to a closure.
-struct Boxed(Box<dyn Fn(&Tensor) -> Tensor>);
+struct Boxed(Box<dyn Fn(&Tensor) -> Tensor + Send>);
 
 extern "C" fn run_block(user: *mut c_void, input: Raw) -> Raw {
     // SAFETY: `user` is the `Boxed` that `recompute` made; `input` is alive during the call.
