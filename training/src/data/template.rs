@@ -1,6 +1,7 @@
 //! Chat templates: Jinja programs that come with a model, run so that every piece of their output is
 //! known to be the template's own text or a message's content.
 
+use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value, context};
 use thiserror::Error;
 
@@ -54,8 +55,12 @@ impl ChatTemplate {
             return Err(TemplateError::TooLong(source.len()));
         }
         let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
+        environment.set_syntax(syntax);
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise_exception);
@@ -74,9 +79,9 @@ impl ChatTemplate {
         let run = || {
             let template = self.environment.get_template("chat")?;
             template.render(context! {
-                messages => Value::from_serialize(messages),
-                bos_token => self.bos,
-                eos_token => self.eos,
+                messages => messages.iter().map(value).collect::<Vec<_>>(),
+                bos_token => self.bos.as_str(),
+                eos_token => self.eos.as_str(),
                 add_generation_prompt => prompt,
                 tools => (),
                 documents => (),
@@ -134,6 +139,10 @@ impl ChatTemplate {
             false => Err(TemplateError::Opaque { message: last }),
         }
     }
+}
+
+fn value(message: &Message) -> Value {
+    Value::from_pairs([("role", &message.role), ("content", &message.content)])
 }
 
 fn push_frame(pieces: &mut Vec<Piece>, text: &str) {

@@ -206,7 +206,7 @@ fn parse<'a>(path: &Path, map: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {
 }
 
 /// A tensor of its own from little-endian bytes of exactly that shape and kind.
-pub(crate) fn copy(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
+fn copy(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
     let elements: i64 = shape.iter().product();
     if bytes.len() as i64 != elements * kind.elt_size_in_bytes() as i64 {
         return Err(TchError::Shape(format!(

@@ -12,7 +12,7 @@ pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
 pub use llama::{Block, Linear, Lora, Model, Recomputation};
 pub use load::{LoadError, Weights, load_config};
-pub(crate) use load::{copy, read_bounded};
+pub(crate) use load::read_bounded;
 pub use loss::{Loss, Targets};
 pub(crate) use save::write_json;
 pub use save::{SafetensorsWriter, save_model};
