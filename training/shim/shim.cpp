@@ -69,7 +69,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
                         c10::intrusive_ptr<Block> block) {
     (void)anchor;
     context->save_for_backward({input});
-    context->saved_data["block"] = c10::IValue(c10::intrusive_ptr<torch::CustomClassHolder>(block));
+    context->saved_data["block"] = c10::IValue::make_capsule(block);
     at::AutoGradMode off(false);
     return (*block)(input);
   }

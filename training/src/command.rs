@@ -1,5 +1,6 @@
 //! The command line of `pybench-train`.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -7,8 +8,8 @@ use clap::{Parser, Subcommand};
 
 use crate::data::{Renderer, Source, preflight, read};
 use crate::model::load_config;
-use crate::train::{Options, run};
 use crate::probe::probe;
+use crate::train::{Options, run};
 use crate::{catalogue, gguf};
 
 /// Trains Llama-family models on conversations.
@@ -74,8 +75,19 @@ enum Command {
     },
 }
 
-/// Runs the command of this process's arguments.
+/// Runs the command of this process's arguments. A reader that goes away (`| head`) is no error.
 pub fn main() -> Result<()> {
+    let closed = |error: &anyhow::Error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    match command() {
+        Err(error) if closed(&error) => Ok(()),
+        result => result,
+    }
+}
+
+fn command() -> Result<()> {
     match Cli::parse().command {
         Command::Run {
             recipe,
@@ -117,11 +129,16 @@ fn whole(path: PathBuf) -> Source {
 }
 
 fn tokens(model: &str, path: PathBuf) -> Result<()> {
+    let mut out = std::io::stdout().lock();
     let renderer = Renderer::load(&catalogue::find(model)?)?;
     for conversation in read(&whole(path))? {
         let rendered = renderer.render(&conversation.messages)?;
         let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
-        println!("{}", serde_json::json!({"ids": rendered.ids, "trained": trained}));
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({"ids": rendered.ids, "trained": trained})
+        )?;
     }
     Ok(())
 }
@@ -130,6 +147,7 @@ const COLOUR: &str = "\x1b[32m";
 const PLAIN: &str = "\x1b[0m";
 
 fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
     let folder = catalogue::find(model)?;
     let renderer = Renderer::load(&folder)?;
     let conversations = read(&whole(path))?;
@@ -139,11 +157,12 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     for (conversation, rendered) in conversations.iter().zip(&rendered).take(rows) {
         let total = rendered.ids.len();
-        println!(
+        writeln!(
+            out,
             "{}: {total} tokens, {} trained",
             conversation.place,
             rendered.trained()
-        );
+        )?;
         // Neighbours of one kind are decoded together: a letter may be several tokens.
         let mut start = 0;
         for end in 1..=total {
@@ -151,15 +170,17 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
             if end == total || trained(end) != trained(start) {
                 let text = renderer.tokenizer.decode(&rendered.ids[start..end])?;
                 let colour = if trained(start) { COLOUR } else { PLAIN };
-                print!("{colour}{text}{PLAIN}");
+                write!(out, "{colour}{text}{PLAIN}")?;
                 start = end;
             }
         }
-        println!();
+        writeln!(out)?;
     }
     let vocab = load_config(&folder)?.vocab;
     let found = preflight(&renderer, &conversations, &rendered, vocab)?;
-    found.notes.iter().for_each(|note| println!("note: {note}"));
+    for note in &found.notes {
+        writeln!(out, "note: {note}")?;
+    }
     match found.stops.first() {
         Some(stop) => bail!("{stop}"),
         None => Ok(()),

@@ -25,14 +25,20 @@ pub fn probe(folder: &Path, request: &Path, answer: &Path) -> Result<()> {
         bail!("ids and weights must be of one length, and not empty");
     }
     if ids.iter().any(|id| !(0..model.config.vocab).contains(id)) {
-        bail!("a token has no row in the embedding of {}", model.config.vocab);
+        bail!(
+            "a token has no row in the embedding of {}",
+            model.config.vocab
+        );
     }
     let layout = Arc::new(Layout::plain(1, ids.len() as i64));
     let batch = Tensor::from_slice(&ids).unsqueeze(0);
     for (_, parameter) in model.parameters() {
         let _ = parameter.set_requires_grad(true);
     }
-    let mut answers = vec![("logits".to_owned(), no_grad(|| model.logits(&batch, &layout)))];
+    let mut answers = vec![(
+        "logits".to_owned(),
+        no_grad(|| model.logits(&batch, &layout)),
+    )];
     let targets = Targets::new(&ids, &weights, &layout);
     let keep = Recomputation::Keep;
     let loss = model.backward(&batch, &layout, &targets, targets.weight(), keep);

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn room_is_used() {
-        let bins = pack(&[70, 60, 50, 40, 30, 6], 128, 1, 0);
+        let bins = pack(&[70, 60, 58, 40, 22, 6], 128, 1, 0);
         assert_eq!(bins.len(), 2, "{bins:?}");
     }
 

@@ -52,8 +52,7 @@ fn trained(rendered: &[Rendered], found: &mut Preflight) {
     }
     let straddling: usize = rendered.iter().map(|one| one.straddling).sum();
     if straddling > 0 {
-        let text =
-            "tokens begin in the template's words and end in a message; they are not trained";
+        let text = "tokens begin in the template's words and end in a reply; they are not trained";
         found.notes.push(format!("{straddling} {text}"));
     }
 }

@@ -25,7 +25,7 @@ pub struct Rendered {
     pub ids: Vec<u32>,
     /// What each belongs to.
     pub spans: Vec<Span>,
-    /// Tokens that begin in the template's words and end in a content: they are not trained.
+    /// Tokens that begin in the template's words and end in a reply: they are not trained.
     pub straddling: usize,
 }
 
@@ -130,7 +130,6 @@ struct Run<'a> {
     text: String,
     /// Where each owner's text begins.
     owners: Vec<(usize, Span)>,
-    /// Where contents begin in the text.
     out: Rendered,
 }
 
@@ -187,10 +186,8 @@ impl<'a> Run<'a> {
             let Some(&(_, owner)) = self.owners.get(place.saturating_sub(1)) else {
                 continue;
             };
-            let crosses = self
-                .owners
-                .get(place)
-                .is_some_and(|(start, _)| *start < token.end);
+            let mut later = self.owners[place..].iter();
+            let crosses = later.any(|(start, next)| *start < token.end && next.trained);
             self.out.straddling += usize::from(crosses && !owner.trained);
             self.out.ids.push(token.id);
             self.out.spans.push(owner);

@@ -118,9 +118,10 @@ pub fn save_model(model: &Model, folder: &Path, source: &Path) -> std::io::Resul
     }
     write_json(&folder.join("config.json"), &Value::Object(config))?;
     for name in COMPANIONS {
-        let from = source.join(name);
-        if from.exists() {
-            fs::copy(from, folder.join(name))?;
+        let (from, to) = (source.join(name), folder.join(name));
+        // A copy of a file onto itself would empty it.
+        if from.exists() && from.canonicalize().ok() != to.canonicalize().ok() {
+            fs::copy(from, to)?;
         }
     }
     Ok(())
