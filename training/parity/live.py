@@ -23,6 +23,11 @@ def off(found, wanted):
     return ((found - wanted).norm() / wanted.norm()).item()
 
 
+def worse(one, other):
+    """The larger; NaN is the largest of all (`max` would lose it)."""
+    return one if one != one or one > other else other
+
+
 def tokens(binary, folder, data):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     lines = subprocess.run([binary, "tokens", folder, data], check=True, stdout=subprocess.PIPE).stdout
@@ -49,10 +54,10 @@ def numbers(binary, folder, ours):
         model.zero_grad()
         out = model(batch, labels=batch)
         out.loss.backward()
-        worst["logits"] = max(worst["logits"], off(found["logits"][0], out.logits[0].detach()))
-        worst["loss"] = max(worst["loss"], abs(found["loss"].item() - out.loss.item()) / out.loss.item())
+        worst["logits"] = worse(worst["logits"], off(found["logits"][0], out.logits[0].detach()))
+        worst["loss"] = worse(worst["loss"], abs(found["loss"].item() - out.loss.item()) / out.loss.item())
         for name, parameter in model.named_parameters():
-            worst["gradients"] = max(worst["gradients"], off(found[f"grad.{name}"], parameter.grad))
+            worst["gradients"] = worse(worst["gradients"], off(found[f"grad.{name}"], parameter.grad))
     print("largest distance by norm:", ", ".join(f"{key} {value:.2e}" for key, value in worst.items()))
     return all(value <= TOLERANCE for value in worst.values())
 
