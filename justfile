@@ -38,6 +38,8 @@ parity: setup
 # Everything that CI checks.
 test *ARGS: setup lint
     @cargo test --no-fail-fast "$@"
+    @training/setup
+    @cargo test --no-fail-fast -p pybench-training "$@"
 
 # Formatting and clippy, warnings refused.
 lint:

@@ -49,15 +49,14 @@ impl Rendered {
         ranges
     }
 
-    fn part(&self, ranges: &[Range<usize>], trained_from: usize) -> Self {
+    /// The first `context` tokens, untrained, and a range after them.
+    fn part(&self, context: usize, range: Range<usize>) -> Self {
         let mut part = Self::default();
-        for range in ranges {
-            part.ids.extend(&self.ids[range.clone()]);
-            for place in range.clone() {
-                let span = self.spans[place];
-                let trained = span.trained && place >= trained_from;
-                part.spans.push(Span { trained, ..span });
-            }
+        for place in (0..context).chain(range.clone()) {
+            let span = self.spans[place];
+            let trained = span.trained && place >= range.start;
+            part.ids.push(self.ids[place]);
+            part.spans.push(Span { trained, ..span });
         }
         part
     }
@@ -273,7 +272,7 @@ fn turn_ends(rendered: &Rendered) -> Vec<usize> {
 
 fn first_part(rendered: &Rendered, limit: usize) -> Option<Rendered> {
     let end = turn_ends(rendered).into_iter().rfind(|&end| end <= limit)?;
-    Some(rendered.part(&[0..end], 0))
+    Some(rendered.part(0, 0..end))
 }
 
 fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
@@ -298,7 +297,7 @@ fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
             }
             continue;
         };
-        parts.push(rendered.part(&[0..context, start..end], start));
+        parts.push(rendered.part(context, start..end));
         start = end;
     }
     parts

@@ -168,7 +168,7 @@ fn locate(
     let fit = || {
         let elements = shape.iter().try_fold(1u64, |all, &n| all.checked_mul(n))?;
         let row = *shape.last().unwrap_or(&1);
-        if elements == 0 || row % block.elements() as u64 != 0 {
+        if elements == 0 || !row.is_multiple_of(block.elements() as u64) {
             return None;
         }
         let size = (elements / block.elements() as u64).checked_mul(block.bytes() as u64)?;

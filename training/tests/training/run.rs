@@ -34,7 +34,7 @@ impl Project {
             serde_json::json!({"messages": [
                 {"role": "user", "content": format!("say {n}")},
                 {"role": "assistant", "content": text},
-            ], "held_out_template": n % 2 == 0})
+            ], "held_out_template": n.is_multiple_of(2)})
             .to_string()
         };
         let lines = |range: std::ops::Range<usize>| range.map(line).collect::<Vec<_>>().join("\n");
