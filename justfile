@@ -27,9 +27,22 @@ status *ARGS:
 library-audit *ARGS: setup
     @cargo run --quiet --bin pybench-library -- audit "$@"
 
+# Fine-tune a model on the shards of `just synthesize`, which are made first where they are missing. RECIPE is a file or the name of one in training/recipes/.
+train *ARGS: setup
+    @training/setup
+    @[ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
+    @cargo run --quiet -p pybench-training -- run "$@"
+
+# Compare the trainer live with transformers (a full PyTorch in a venv of its own, 4.6 GB).
+parity: setup
+    @training/setup
+    @training/parity/run
+
 # Everything that CI checks.
 test *ARGS: setup lint
     @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
+    @training/setup
+    @{{ fuzz_for }}10000 cargo test --no-fail-fast -p pybench-training "$@"
 
 # Formatting and clippy, warnings refused; licences and bans, where cargo-deny is installed.
 lint:

@@ -1,0 +1,95 @@
+// What of libtorch tch does not expose. Tensors cross as `torch::Tensor *`, which is tch's C_tensor.
+// Every function returns 0, or 1 and keeps the message for `shim_error`.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+using at::Tensor;
+
+static thread_local std::string last_error;
+
+template <typename Body> static int guarded(Body body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception &error) {
+    last_error = error.what();
+    return 1;
+  }
+}
+
+static std::vector<Tensor> gather(Tensor *const *tensors, int count) {
+  std::vector<Tensor> all;
+  all.reserve(count);
+  for (int i = 0; i < count; i++) all.push_back(*tensors[i]);
+  return all;
+}
+
+extern "C" {
+
+const char *shim_error() { return last_error.c_str(); }
+
+// One AdamW step over many tensors in one call; `steps` count the update that is made.
+int shim_fused_adamw(Tensor *const *params, Tensor *const *grads, Tensor *const *firsts,
+                     Tensor *const *seconds, Tensor *const *steps, int count, double rate,
+                     double beta1, double beta2, double decay, double epsilon) {
+  return guarded([&] {
+    at::NoGradGuard guard;
+    at::_fused_adamw_(gather(params, count), gather(grads, count), gather(firsts, count),
+                      gather(seconds, count), {}, gather(steps, count), rate, beta1, beta2, decay,
+                      epsilon, /*amsgrad=*/false, /*maximize=*/false);
+  });
+}
+
+// Recomputation of a block in the backward pass. `run` is called twice with the block's input: it
+// returns a new tensor that the caller owns, or null when it failed. `drop` frees `user` once.
+typedef Tensor *(*block_run)(void *user, Tensor *input);
+typedef void (*block_drop)(void *user);
+
+struct Block : torch::CustomClassHolder {
+  block_run run;
+  block_drop drop;
+  void *user;
+  Block(block_run run, block_drop drop, void *user) : run(run), drop(drop), user(user) {}
+  ~Block() override { drop(user); }
+  Tensor operator()(Tensor input) const {
+    std::unique_ptr<Tensor> output(run(user, &input));
+    TORCH_CHECK(output, "a recomputed block failed");
+    return *output;
+  }
+};
+
+struct Recompute : torch::autograd::Function<Recompute> {
+  // `anchor` requires a gradient, so that backward is called even where `input` does not.
+  static Tensor forward(torch::autograd::AutogradContext *context, Tensor input, Tensor anchor,
+                        c10::intrusive_ptr<Block> block) {
+    (void)anchor;
+    context->save_for_backward({input});
+    context->saved_data["block"] = c10::IValue::make_capsule(block);
+    at::AutoGradMode off(false);
+    return (*block)(input);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext *context,
+                                                 torch::autograd::variable_list gradients) {
+    auto holder = context->saved_data["block"].toCapsule();
+    auto *block = static_cast<Block *>(holder.get());
+    Tensor input = context->get_saved_variables()[0].detach().requires_grad_(true);
+    at::AutoGradMode on(true);
+    Tensor output = (*block)(input);
+    torch::autograd::backward({output}, {gradients[0]});
+    return {input.grad(), Tensor(), Tensor()};
+  }
+};
+
+int shim_recompute(Tensor *input, Tensor *anchor, block_run run, block_drop drop, void *user,
+                   Tensor **output) {
+  return guarded([&] {
+    auto block = c10::make_intrusive<Block>(run, drop, user);
+    *output = new Tensor(Recompute::apply(*input, *anchor, block));
+  });
+}
+}

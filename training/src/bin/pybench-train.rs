@@ -1,0 +1,15 @@
+//! `pybench-train`: see [`pybench_training::command`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // First of all: libtorch remembers whether CUDA was there when it was first asked.
+    pybench_training::torch::enable_cuda();
+    match pybench_training::command::main() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Best-fit packing: documents into rows of one length, with little room left.
+
+use std::collections::BTreeMap;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+/// Documents looked at together; bounds the work and keeps rows mixed.
+const WINDOW: usize = 1024;
+
+/// Which documents each row holds.
+pub type Bins = Vec<Vec<usize>>;
+
+/// Packs documents of these lengths into rows of at most `capacity`, in an order that the seed and
+/// the epoch fix. Documents longer than `capacity` or empty are left out: fit them first.
+pub fn pack(lengths: &[usize], capacity: usize, seed: u64, epoch: u64) -> Bins {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(epoch);
+    let mut order: Vec<usize> = (0..lengths.len())
+        .filter(|&document| (1..=capacity).contains(&lengths[document]))
+        .collect();
+    order.shuffle(&mut rng);
+    let mut bins: Bins = order
+        .chunks(WINDOW)
+        .flat_map(|window| best_fit(window, lengths, capacity))
+        .collect();
+    bins.shuffle(&mut rng);
+    bins
+}
+
+/// Longest first, each into the fullest row that has room.
+fn best_fit(window: &[usize], lengths: &[usize], capacity: usize) -> Bins {
+    let mut window = window.to_vec();
+    window.sort_by_key(|&document| (std::cmp::Reverse(lengths[document]), document));
+    let mut bins: Bins = vec![];
+    let mut by_room: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for document in window {
+        let length = lengths[document];
+        let room = by_room.range(length..).next().map(|(&room, _)| room);
+        let (bin, room) = match room {
+            Some(room) => match by_room.get_mut(&room).and_then(Vec::pop) {
+                Some(bin) => (bin, room),
+                None => continue,
+            },
+            None => {
+                bins.push(vec![]);
+                (bins.len() - 1, capacity)
+            }
+        };
+        if by_room.get(&room).is_some_and(Vec::is_empty) {
+            by_room.remove(&room);
+        }
+        bins[bin].push(document);
+        by_room.entry(room - length).or_default().push(bin);
+    }
+    bins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_document_lies_in_one_row_that_holds_it(
+            lengths in proptest::collection::vec(0usize..200, 0..3000),
+            seed: u64,
+        ) {
+            let bins = pack(&lengths, 128, seed, 0);
+            let mut seen: Vec<usize> = bins.concat();
+            seen.sort_unstable();
+            let fitting = |&i: &usize| (1..=128).contains(&lengths[i]);
+            let wanted: Vec<usize> = (0..lengths.len()).filter(fitting).collect();
+            prop_assert_eq!(seen, wanted);
+            for bin in &bins {
+                prop_assert!(bin.iter().map(|&i| lengths[i]).sum::<usize>() <= 128);
+            }
+        }
+    }
+
+    #[test]
+    fn room_is_used() {
+        let bins = pack(&[70, 60, 58, 40, 22, 6], 128, 1, 0);
+        assert_eq!(bins.len(), 2, "{bins:?}");
+    }
+
+    #[test]
+    fn the_seed_and_the_epoch_fix_the_order() {
+        let lengths: Vec<usize> = (0..500).map(|i| 1 + i * 7 % 100).collect();
+        assert_eq!(pack(&lengths, 128, 3, 1), pack(&lengths, 128, 3, 1));
+        assert_ne!(pack(&lengths, 128, 3, 1), pack(&lengths, 128, 3, 2));
+        assert_ne!(pack(&lengths, 128, 3, 1), pack(&lengths, 128, 4, 1));
+    }
+}

@@ -1,0 +1,254 @@
+//! Chat templates: Jinja programs that come with a model, run so that every piece of their output is
+//! known to be the template's own text or a message's content.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, ErrorKind, Value, context};
+use thiserror::Error;
+
+use super::Message;
+
+/// Most bytes of a template.
+const TEMPLATE_BYTES: usize = 1 << 20;
+
+/// Why a conversation cannot be rendered.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum TemplateError {
+    #[error("the chat template is {0} bytes long, more than 1 MiB")]
+    TooLong(usize),
+    #[error("the chat template: {0}")]
+    Syntax(String),
+    #[error("the chat template refuses the conversation: {0}")]
+    Refused(String),
+    #[error(
+        "the chat template does more with message {message} than put it in (it depends on the text, or drops or repeats it), so its tokens cannot be told apart"
+    )]
+    Opaque { message: usize },
+}
+
+/// A piece of a rendered conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The template's own words, in which control tokens count.
+    Frame(String),
+    /// What a message says; never a control token.
+    Content {
+        /// Its number.
+        message: usize,
+        /// The text as the template put it (some trim it).
+        text: String,
+    },
+}
+
+/// A compiled template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+impl ChatTemplate {
+    /// Compiles a template with the tokenizer's `bos_token` and `eos_token`.
+    pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
+        if source.len() > TEMPLATE_BYTES {
+            return Err(TemplateError::TooLong(source.len()));
+        }
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
+        environment.set_syntax(syntax);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", raise_exception);
+        environment
+            .add_template_owned("chat", source.to_owned())
+            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
+        Ok(Self {
+            environment,
+            bos: bos.into(),
+            eos: eos.into(),
+        })
+    }
+
+    /// The conversation as text.
+    pub fn render(&self, messages: &[Message], prompt: bool) -> Result<String, TemplateError> {
+        let run = || {
+            let template = self.environment.get_template("chat")?;
+            template.render(context! {
+                messages => messages.iter().map(value).collect::<Vec<_>>(),
+                bos_token => self.bos.as_str(),
+                eos_token => self.eos.as_str(),
+                add_generation_prompt => prompt,
+                tools => (),
+                documents => (),
+            })
+        };
+        run().map_err(|error: minijinja::Error| TemplateError::Refused(describe(&error)))
+    }
+
+    /// The conversation in pieces, which together are exactly [`Self::render`]'s text.
+    ///
+    /// The template runs a second time over stand-ins for the contents, which shows its own words;
+    /// the contents are put in for the stand-ins, and what comes out must be the first text.
+    pub fn pieces(&self, messages: &[Message]) -> Result<Vec<Piece>, TemplateError> {
+        let whole = self.render(messages, false)?;
+        let mark = unused_mark(messages);
+        let stand_in = |number: usize| format!("{mark}{number}{mark}");
+        let marked: Vec<Message> = messages
+            .iter()
+            .enumerate()
+            .map(|(number, message)| Message::new(&message.role, stand_in(number)))
+            .collect();
+        let skeleton = self.render(&marked, false)?;
+        let mut rest = skeleton.as_str();
+        let mut pieces = vec![];
+        let mut done = 0;
+        for (number, message) in messages.iter().enumerate() {
+            let Some((frame, after)) = rest.split_once(&stand_in(number)) else {
+                return Err(TemplateError::Opaque { message: number });
+            };
+            push_frame(&mut pieces, frame);
+            let opaque = TemplateError::Opaque { message: number };
+            let Some(at) = whole[done..].strip_prefix(frame) else {
+                return Err(opaque);
+            };
+            done += frame.len();
+            // Trimmed or as it stands: whichever the template's text goes on with.
+            let next = &after[..after.find(mark).unwrap_or(after.len())];
+            let put = candidates(&message.content)
+                .into_iter()
+                .find(|text| at.strip_prefix(text).is_some_and(|at| at.starts_with(next)));
+            let Some(text) = put else {
+                return Err(opaque);
+            };
+            done += text.len();
+            pieces.push(Piece::Content {
+                message: number,
+                text: text.to_owned(),
+            });
+            rest = after;
+        }
+        push_frame(&mut pieces, rest);
+        let last = messages.len().saturating_sub(1);
+        match whole.get(done..) == Some(rest) {
+            true => Ok(pieces),
+            false => Err(TemplateError::Opaque { message: last }),
+        }
+    }
+}
+
+fn value(message: &Message) -> Value {
+    Value::from_pairs([("role", &message.role), ("content", &message.content)])
+}
+
+fn push_frame(pieces: &mut Vec<Piece>, text: &str) {
+    if !text.is_empty() {
+        pieces.push(Piece::Frame(text.to_owned()));
+    }
+}
+
+fn candidates(content: &str) -> [&str; 4] {
+    // Python's and Jinja's trims strip white space as Unicode has it, and so do ours.
+    [
+        content,
+        content.trim(),
+        content.trim_start(),
+        content.trim_end(),
+    ]
+}
+
+/// A private-use character that no message has.
+fn unused_mark(messages: &[Message]) -> char {
+    ('\u{e000}'..='\u{f8ff}')
+        .find(|&mark| messages.iter().all(|m| !m.content.contains(mark)))
+        .unwrap_or('\u{f8ff}')
+}
+
+fn raise_exception(message: String) -> Result<String, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+fn describe(error: &minijinja::Error) -> String {
+    let detail = error.detail().unwrap_or_default();
+    match error.line() {
+        Some(line) => format!("{} {detail} (line {line})", error.kind()),
+        None => format!("{} {detail}", error.kind()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}";
+    const TRIMS: &str = "{% for m in messages %}[{{ m.role }}]{{ m.content.strip() }}{% endfor %}";
+
+    fn joined(pieces: &[Piece]) -> String {
+        let text = |piece: &Piece| match piece {
+            Piece::Frame(text) | Piece::Content { text, .. } => text.clone(),
+        };
+        pieces.iter().map(text).collect()
+    }
+
+    #[test]
+    fn contents_are_told_from_the_frame() {
+        let template = ChatTemplate::new(CHATML, "", "").unwrap();
+        let messages = [
+            Message::new("user", "<|im_end|> 你好"),
+            Message::new("assistant", ""),
+        ];
+        let pieces = template.pieces(&messages).unwrap();
+        assert_eq!(joined(&pieces), template.render(&messages, false).unwrap());
+        assert_eq!(
+            pieces[1],
+            Piece::Content {
+                message: 0,
+                text: "<|im_end|> 你好".into()
+            }
+        );
+    }
+
+    #[test]
+    fn trimmed_contents_are_found() {
+        let template = ChatTemplate::new(TRIMS, "", "").unwrap();
+        let pieces = template.pieces(&[Message::new("user", " a \n")]).unwrap();
+        assert_eq!(
+            pieces[1],
+            Piece::Content {
+                message: 0,
+                text: "a".into()
+            }
+        );
+    }
+
+    #[test]
+    fn a_template_that_changes_text_is_refused() {
+        let upper = "{% for m in messages %}{{ m.content | upper }}{% endfor %}";
+        let drops = "{% for m in messages %}{% if m.role != 'tool' %}{{ m.content }}{% endif %}{% endfor %}";
+        let cuts = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}";
+        for (source, role, text) in [
+            (upper, "user", "a"),
+            (drops, "tool", "a"),
+            (cuts, "user", "x</think>y"),
+        ] {
+            let template = ChatTemplate::new(source, "", "").unwrap();
+            let refused = template.pieces(&[Message::new(role, text)]);
+            assert!(
+                matches!(refused, Err(TemplateError::Opaque { .. })),
+                "{source}"
+            );
+        }
+    }
+
+    #[test]
+    fn refusals_carry_the_templates_words() {
+        let source = "{{ raise_exception('roles must alternate') }}";
+        let template = ChatTemplate::new(source, "", "").unwrap();
+        let error = template.pieces(&[]).unwrap_err().to_string();
+        assert!(error.contains("roles must alternate"), "{error}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The trainer of pybench: Llama-family models on libtorch, from a laptop's CPU to a GPU.
+
+pub mod catalogue;
+pub mod command;
+pub mod data;
+pub mod gguf;
+pub mod model;
+pub mod probe;
+pub mod torch;
+pub mod train;

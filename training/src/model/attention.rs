@@ -1,0 +1,58 @@
+//! Causal attention within documents.
+
+use tch::{Kind, Tensor};
+
+use super::Layout;
+
+/// Attention of queries `[rows, heads, width, head_dim]` over keys and values with fewer heads.
+/// Every document is attended to on its own, so nothing leaks between packed ones; padding gives 0.
+pub(super) fn attend(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    layout: &Layout,
+    window: Option<i64>,
+) -> Tensor {
+    if layout.is_plain() {
+        return causal(q, k, v, window);
+    }
+    let rows = layout.rows().iter().enumerate().map(|(row, documents)| {
+        let row = row as i64;
+        let [q, k, v] = [q, k, v].map(|tensor| tensor.narrow(0, row, 1));
+        let mut end = 0;
+        let mut pieces = Vec::with_capacity(2 * documents.len() + 1);
+        for document in documents {
+            if document.start > end {
+                pieces.push(zeros(&q, document.start - end));
+            }
+            let [q, k, v] =
+                [&q, &k, &v].map(|tensor| tensor.narrow(2, document.start, document.length));
+            pieces.push(causal(&q, &k, &v, window));
+            end = document.start + document.length;
+        }
+        if layout.width() > end {
+            pieces.push(zeros(&q, layout.width() - end));
+        }
+        Tensor::cat(&pieces, 2)
+    });
+    Tensor::cat(&rows.collect::<Vec<_>>(), 0)
+}
+
+fn zeros(like: &Tensor, width: i64) -> Tensor {
+    let size = like.size();
+    Tensor::zeros(
+        [size[0], size[1], width, size[3]],
+        (like.kind(), like.device()),
+    )
+}
+
+fn causal(q: &Tensor, k: &Tensor, v: &Tensor, window: Option<i64>) -> Tensor {
+    let length = q.size()[2];
+    let mask = window.filter(|&window| window < length).map(|window| {
+        let all = Tensor::ones([length, length], (Kind::Bool, q.device()));
+        // Token i sees i - window + 1 to i, itself included, as transformers has it.
+        all.tril(0).logical_and(&all.triu(1 - window))
+    });
+    let is_causal = mask.is_none();
+    Tensor::scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, None, true)
+}

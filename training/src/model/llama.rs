@@ -1,0 +1,337 @@
+//! The forward pass.
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor, no_grad};
+
+use super::attention::attend;
+use super::{Layout, ModelConfig};
+use crate::torch::recompute;
+
+/// A low-rank addition to a matrix: `scale · B · A`.
+#[derive(Debug)]
+pub struct Lora {
+    /// `[rank, in]`.
+    pub a: Tensor,
+    /// `[out, rank]`, zero at the start.
+    pub b: Tensor,
+    /// `alpha / rank`.
+    pub scale: f64,
+}
+
+/// `x · Wᵀ + b`, and what LoRA adds to it.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Linear {
+    pub weight: Tensor,
+    pub bias: Option<Tensor>,
+    pub lora: Option<Lora>,
+}
+
+impl Linear {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let y = x.linear(&self.weight, self.bias.as_ref());
+        match &self.lora {
+            None => y,
+            Some(lora) => {
+                let low = x.linear(&lora.a, None::<Tensor>);
+                y + low.linear(&lora.b, None::<Tensor>) * lora.scale
+            }
+        }
+    }
+
+    fn share(&self) -> Self {
+        Self {
+            weight: self.weight.shallow_clone(),
+            bias: self.bias.as_ref().map(Tensor::shallow_clone),
+            lora: self.lora.as_ref().map(|lora| Lora {
+                a: lora.a.shallow_clone(),
+                b: lora.b.shallow_clone(),
+                scale: lora.scale,
+            }),
+        }
+    }
+
+    /// Adds the low-rank part to the matrix and drops it.
+    pub fn merge(&mut self) {
+        if let Some(lora) = self.lora.take() {
+            let delta = lora.b.matmul(&lora.a) * lora.scale;
+            self.weight = no_grad(|| &self.weight + delta.to_kind(self.weight.kind())).detach();
+        }
+    }
+}
+
+/// One transformer block.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Block {
+    pub input_norm: Tensor,
+    pub q: Linear,
+    pub k: Linear,
+    pub v: Linear,
+    pub o: Linear,
+    pub post_norm: Tensor,
+    pub gate: Linear,
+    pub up: Linear,
+    pub down: Linear,
+    pub window: Option<i64>,
+}
+
+impl Block {
+    /// The matrices, with the names that LoRA targets and Hugging Face give them.
+    pub fn linears(&self) -> [(&'static str, &Linear); 7] {
+        [
+            ("self_attn.q_proj", &self.q),
+            ("self_attn.k_proj", &self.k),
+            ("self_attn.v_proj", &self.v),
+            ("self_attn.o_proj", &self.o),
+            ("mlp.gate_proj", &self.gate),
+            ("mlp.up_proj", &self.up),
+            ("mlp.down_proj", &self.down),
+        ]
+    }
+
+    /// The same, to be changed.
+    pub fn linears_mut(&mut self) -> [(&'static str, &mut Linear); 7] {
+        [
+            ("self_attn.q_proj", &mut self.q),
+            ("self_attn.k_proj", &mut self.k),
+            ("self_attn.v_proj", &mut self.v),
+            ("self_attn.o_proj", &mut self.o),
+            ("mlp.gate_proj", &mut self.gate),
+            ("mlp.up_proj", &mut self.up),
+            ("mlp.down_proj", &mut self.down),
+        ]
+    }
+
+    /// The same block over the same tensors.
+    fn share(&self) -> Self {
+        Self {
+            input_norm: self.input_norm.shallow_clone(),
+            q: self.q.share(),
+            k: self.k.share(),
+            v: self.v.share(),
+            o: self.o.share(),
+            post_norm: self.post_norm.shallow_clone(),
+            gate: self.gate.share(),
+            up: self.up.share(),
+            down: self.down.share(),
+            window: self.window,
+        }
+    }
+
+    fn forward(&self, x: &Tensor, context: &Context) -> Tensor {
+        let (rows, width) = (x.size()[0], x.size()[1]);
+        let heads = |linear: &Linear, input: &Tensor| {
+            let y = linear.forward(input);
+            y.view([rows, width, -1, context.head_dim]).transpose(1, 2)
+        };
+        let h = norm(x, &self.input_norm, context.eps);
+        let q = context.rotate(&heads(&self.q, &h));
+        let k = context.rotate(&heads(&self.k, &h));
+        let v = heads(&self.v, &h);
+        let attended = attend(&q, &k, &v, &context.layout, self.window);
+        let x = x + self
+            .o
+            .forward(&attended.transpose(1, 2).reshape([rows, width, -1]));
+        let h = norm(&x, &self.post_norm, context.eps);
+        let gated = self.gate.forward(&h).silu() * self.up.forward(&h);
+        x + self.down.forward(&gated)
+    }
+}
+
+fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
+    x.rms_norm(weight.size(), Some(weight), Some(eps))
+}
+
+/// What all blocks of one forward pass share.
+struct Context {
+    layout: Arc<Layout>,
+    cos: Tensor,
+    sin: Tensor,
+    head_dim: i64,
+    eps: f64,
+}
+
+impl Context {
+    fn new(model: &Model, layout: &Arc<Layout>) -> Self {
+        let (device, kind) = (model.embed.device(), model.embed.kind());
+        let frequencies = Tensor::from_slice(&model.config.frequencies()).to_device(device);
+        let positions = layout.positions(device).to_kind(Kind::Float);
+        let angles = positions.unsqueeze(-1) * frequencies;
+        let angles = Tensor::cat(&[&angles, &angles], -1).unsqueeze(1);
+        Self {
+            layout: layout.clone(),
+            cos: angles.cos().to_kind(kind),
+            sin: angles.sin().to_kind(kind),
+            head_dim: model.config.head_dim,
+            eps: model.config.norm_eps,
+        }
+    }
+
+    fn share(&self) -> Self {
+        Self {
+            layout: self.layout.clone(),
+            cos: self.cos.shallow_clone(),
+            sin: self.sin.shallow_clone(),
+            head_dim: self.head_dim,
+            eps: self.eps,
+        }
+    }
+
+    fn rotate(&self, x: &Tensor) -> Tensor {
+        let halves = x.chunk(2, -1);
+        let turned = Tensor::cat(&[halves[1].neg(), halves[0].shallow_clone()], -1);
+        x * &self.cos + turned * &self.sin
+    }
+}
+
+/// Whether blocks keep their activations for the backward pass or run again in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recomputation {
+    /// Keep them: fastest.
+    Keep,
+    /// Keep each block's input only: about a third more time, a fraction of the memory.
+    Blocks,
+}
+
+/// A model and its parameters.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Model {
+    pub config: ModelConfig,
+    /// `[vocab, hidden]`.
+    pub embed: Tensor,
+    pub blocks: Vec<Block>,
+    pub norm: Tensor,
+    /// `[vocab, hidden]`; `None` when tied.
+    pub head: Option<Tensor>,
+}
+
+impl Model {
+    /// A model whose parameters come from `get(name, shape)`, named as Hugging Face names them.
+    pub fn build<E>(
+        config: ModelConfig,
+        mut get: impl FnMut(&str, &[i64]) -> Result<Tensor, E>,
+    ) -> Result<Self, E> {
+        let c = &config;
+        let (attention, keys) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+        let mut blocks = Vec::with_capacity(c.layers);
+        let embed = get("model.embed_tokens.weight", &[c.vocab, c.hidden])?;
+        for layer in 0..c.layers {
+            let at = |name: &str| format!("model.layers.{layer}.{name}");
+            let mut linear = |name: &str, out: i64, input: i64, bias: bool| {
+                Ok(Linear {
+                    weight: get(&at(&format!("{name}.weight")), &[out, input])?,
+                    bias: match bias {
+                        true => Some(get(&at(&format!("{name}.bias")), &[out])?),
+                        false => None,
+                    },
+                    lora: None,
+                })
+            };
+            blocks.push(Block {
+                q: linear("self_attn.q_proj", attention, c.hidden, c.qkv_bias)?,
+                k: linear("self_attn.k_proj", keys, c.hidden, c.qkv_bias)?,
+                v: linear("self_attn.v_proj", keys, c.hidden, c.qkv_bias)?,
+                o: linear("self_attn.o_proj", c.hidden, attention, c.output_bias)?,
+                gate: linear("mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias)?,
+                up: linear("mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias)?,
+                down: linear("mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias)?,
+                input_norm: get(&at("input_layernorm.weight"), &[c.hidden])?,
+                post_norm: get(&at("post_attention_layernorm.weight"), &[c.hidden])?,
+                window: c.windows[layer],
+            });
+        }
+        let norm = get("model.norm.weight", &[c.hidden])?;
+        let head = match c.tied {
+            true => None,
+            false => Some(get("lm_head.weight", &[c.vocab, c.hidden])?),
+        };
+        Ok(Self {
+            embed,
+            blocks,
+            norm,
+            head,
+            config,
+        })
+    }
+
+    /// A model with small random parameters.
+    pub fn random(config: ModelConfig, seed: i64, kind: Kind, device: Device) -> Self {
+        tch::manual_seed(seed);
+        let built = Self::build(config, |name, shape| {
+            let tensor = match name.ends_with("norm.weight") {
+                true => Tensor::ones(shape, (kind, device)),
+                false => (Tensor::randn(shape, (Kind::Float, device)) * 0.02).to_kind(kind),
+            };
+            Ok::<_, std::convert::Infallible>(tensor)
+        });
+        match built {
+            Ok(model) => model,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Every parameter with its Hugging Face name, in a fixed order; LoRA's as PEFT names them.
+    pub fn parameters(&self) -> Vec<(String, Tensor)> {
+        let mut all = vec![(
+            "model.embed_tokens.weight".to_owned(),
+            self.embed.shallow_clone(),
+        )];
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let mut push = |name: String, tensor: &Tensor| {
+                all.push((
+                    format!("model.layers.{layer}.{name}"),
+                    tensor.shallow_clone(),
+                ));
+            };
+            push("input_layernorm.weight".into(), &block.input_norm);
+            push("post_attention_layernorm.weight".into(), &block.post_norm);
+            for (name, linear) in block.linears() {
+                push(format!("{name}.weight"), &linear.weight);
+                if let Some(bias) = &linear.bias {
+                    push(format!("{name}.bias"), bias);
+                }
+                if let Some(lora) = &linear.lora {
+                    push(format!("{name}.lora_A.weight"), &lora.a);
+                    push(format!("{name}.lora_B.weight"), &lora.b);
+                }
+            }
+        }
+        all.push(("model.norm.weight".into(), self.norm.shallow_clone()));
+        if let Some(head) = &self.head {
+            all.push(("lm_head.weight".into(), head.shallow_clone()));
+        }
+        all
+    }
+
+    /// The output matrix, `[vocab, hidden]`.
+    pub fn head(&self) -> &Tensor {
+        self.head.as_ref().unwrap_or(&self.embed)
+    }
+
+    /// Final hidden states `[rows, width, hidden]`, normalised, of tokens `[rows, width]` (int64).
+    pub fn hidden(&self, ids: &Tensor, layout: &Arc<Layout>, memory: Recomputation) -> Tensor {
+        let context = Context::new(self, layout);
+        let mut x = Tensor::embedding(&self.embed, ids, -1, false, false);
+        for block in &self.blocks {
+            x = match memory {
+                Recomputation::Keep => block.forward(&x, &context),
+                Recomputation::Blocks => {
+                    let (block, context) = (block.share(), context.share());
+                    let run = move |x: &Tensor| block.forward(x, &context);
+                    // Fails only where the block itself would have.
+                    recompute(&x, run).unwrap_or_else(|error| panic!("{error}"))
+                }
+            };
+        }
+        norm(&x, &self.norm, self.config.norm_eps)
+    }
+
+    /// Logits `[rows, width, vocab]`, for tests and generation; training never holds them whole.
+    pub fn logits(&self, ids: &Tensor, layout: &Arc<Layout>) -> Tensor {
+        self.hidden(ids, layout, Recomputation::Keep)
+            .linear(self.head(), None::<Tensor>)
+    }
+}

@@ -1,0 +1,218 @@
+//! Hugging Face directories in: `config.json` and safetensors, sharded or not, read by mmap.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+use tch::{Device, Kind, TchError, Tensor};
+use thiserror::Error;
+
+use super::{ConfigError, Model, ModelConfig};
+
+/// Most bytes of a JSON file beside the weights.
+const JSON_BYTES: u64 = 64 << 20;
+/// Most shards of one model.
+const SHARDS: usize = 4096;
+
+/// Why a model cannot be loaded.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum LoadError {
+    #[error("{path}: {error}")]
+    Io {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{path}: {error}")]
+    Config { path: PathBuf, error: ConfigError },
+    #[error("{path}: not a safetensors file, or cut off ({reason})")]
+    Safetensors { path: PathBuf, reason: String },
+    #[error("{path}: {reason}")]
+    Index { path: PathBuf, reason: String },
+    #[error("{path}: tensor {name} is missing; the weights are of another model than config.json")]
+    Missing { path: PathBuf, name: String },
+    #[error("tensor {name} is {found:?}, config.json makes it {wanted:?}")]
+    Shape {
+        name: String,
+        found: Vec<usize>,
+        wanted: Vec<i64>,
+    },
+    #[error("tensor {name} is of type {found}; known are F32, F16 and BF16")]
+    Kind { name: String, found: String },
+    #[error("tensor {name} holds NaN or infinite values: the file is broken")]
+    NotFinite { name: String },
+    #[error("libtorch: {0}")]
+    Torch(#[from] TchError),
+}
+
+/// Reads a file of at most `most` bytes.
+pub(crate) fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, LoadError> {
+    let io = |error| LoadError::Io {
+        path: path.into(),
+        error,
+    };
+    let size = std::fs::metadata(path).map_err(io)?.len();
+    if size > most {
+        let text = format!("{size} bytes, more than the {most} allowed");
+        return Err(io(std::io::Error::other(text)));
+    }
+    std::fs::read(path).map_err(io)
+}
+
+/// The `config.json` of a model directory.
+pub fn load_config(folder: &Path) -> Result<ModelConfig, LoadError> {
+    let path = folder.join("config.json");
+    ModelConfig::parse(&read_bounded(&path, JSON_BYTES)?)
+        .map_err(|error| LoadError::Config { path, error })
+}
+
+impl Model {
+    /// Loads a Hugging Face directory, converting every tensor to `kind` on `device`.
+    pub fn load(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
+        let config = load_config(folder)?;
+        let weights = Weights::open(folder)?;
+        Self::build(config, |name, shape| {
+            weights.tensor(name, shape, kind, device)
+        })
+    }
+}
+
+/// The tensors of a directory or of one file, mapped.
+pub struct Weights {
+    folder: PathBuf,
+    files: Vec<(PathBuf, Mmap)>,
+    /// Tensor to its file; empty when there is but one.
+    index: BTreeMap<String, usize>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Weights {
+    /// Opens `model.safetensors.index.json` with its shards, or `model.safetensors`.
+    pub fn open(folder: &Path) -> Result<Self, LoadError> {
+        let path = folder.join("model.safetensors.index.json");
+        if !path.exists() {
+            return Self::open_file(&folder.join("model.safetensors"));
+        }
+        let bad = |reason: String| LoadError::Index {
+            path: path.clone(),
+            reason,
+        };
+        let index: Index = serde_json::from_slice(&read_bounded(&path, JSON_BYTES)?)
+            .map_err(|error| bad(error.to_string()))?;
+        let mut names: Vec<_> = index.weight_map.values().cloned().collect();
+        names.sort();
+        names.dedup();
+        if names.len() > SHARDS {
+            return Err(bad(format!("{} shards", names.len())));
+        }
+        if let Some(outside) = names.iter().find(|n| n.contains(['/', '\\', '\0'])) {
+            return Err(bad(format!("{outside} lies outside the folder")));
+        }
+        let place = |name: &String| names.binary_search(name).unwrap_or_default();
+        let map = index.weight_map.iter();
+        let index = map
+            .map(|(name, file)| (name.clone(), place(file)))
+            .collect();
+        let files = names.iter().map(|name| map_file(&folder.join(name)));
+        Ok(Self {
+            folder: folder.into(),
+            files: files.collect::<Result<_, _>>()?,
+            index,
+        })
+    }
+
+    /// Opens one file.
+    pub fn open_file(path: &Path) -> Result<Self, LoadError> {
+        Ok(Self {
+            folder: path.into(),
+            files: vec![map_file(path)?],
+            index: BTreeMap::new(),
+        })
+    }
+
+    /// A copy of one tensor, checked for its shape and for values that are no numbers.
+    pub fn tensor(
+        &self,
+        name: &str,
+        shape: &[i64],
+        kind: Kind,
+        device: Device,
+    ) -> Result<Tensor, LoadError> {
+        let file = match self.index.get(name) {
+            Some(&file) => file,
+            None => 0,
+        };
+        let missing = || LoadError::Missing {
+            path: self.folder.clone(),
+            name: name.into(),
+        };
+        let (path, map) = self.files.get(file).ok_or_else(missing)?;
+        let header = parse(path, map)?;
+        let view = header.tensor(name).map_err(|_| missing())?;
+        let wanted: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
+        if view.shape() != wanted {
+            return Err(LoadError::Shape {
+                name: name.into(),
+                found: view.shape().into(),
+                wanted: shape.into(),
+            });
+        }
+        let stored = match view.dtype() {
+            Dtype::F32 => Kind::Float,
+            Dtype::F16 => Kind::Half,
+            Dtype::BF16 => Kind::BFloat16,
+            other => {
+                return Err(LoadError::Kind {
+                    name: name.into(),
+                    found: format!("{other:?}"),
+                });
+            }
+        };
+        let tensor = copy(view.data(), shape, stored)?
+            .to_kind(kind)
+            .to_device(device);
+        if !bool::try_from(tensor.isfinite().all())? {
+            return Err(LoadError::NotFinite { name: name.into() });
+        }
+        Ok(tensor)
+    }
+}
+
+fn map_file(path: &Path) -> Result<(PathBuf, Mmap), LoadError> {
+    let io = |error| LoadError::Io {
+        path: path.into(),
+        error,
+    };
+    let file = File::open(path).map_err(io)?;
+    // SAFETY: the map is read-only; a file that shrinks under us is the user's own doing and ends
+    // the process, as with every reader that maps.
+    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+    parse(path, &map)?;
+    Ok((path.into(), map))
+}
+
+fn parse<'a>(path: &Path, map: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {
+    SafeTensors::deserialize(map).map_err(|error| LoadError::Safetensors {
+        path: path.into(),
+        reason: error.to_string(),
+    })
+}
+
+/// A tensor of its own from little-endian bytes of exactly that shape and kind.
+fn copy(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
+    let elements: i64 = shape.iter().product();
+    if bytes.len() as i64 != elements * kind.elt_size_in_bytes() as i64 {
+        return Err(TchError::Shape(format!(
+            "{} bytes for {shape:?}",
+            bytes.len()
+        )));
+    }
+    Tensor::f_from_data_size(bytes, shape, kind)
+}

@@ -1,0 +1,18 @@
+//! The Llama family: configuration, forward pass, Hugging Face directories in and out.
+
+mod attention;
+mod config;
+mod layout;
+mod llama;
+mod load;
+mod loss;
+mod save;
+
+pub use config::{ConfigError, ModelConfig, RopeScaling};
+pub use layout::{Document, Layout};
+pub use llama::{Block, Linear, Lora, Model, Recomputation};
+pub(crate) use load::read_bounded;
+pub use load::{LoadError, Weights, load_config};
+pub use loss::{Loss, Targets};
+pub(crate) use save::write_json;
+pub use save::{SafetensorsWriter, save_model};

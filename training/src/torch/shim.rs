@@ -1,0 +1,148 @@
+//! The C++ shim, made safe.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tch::{Kind, TchError, Tensor};
+use torch_sys::C_tensor;
+
+type Raw = *mut C_tensor;
+type BlockRun = extern "C" fn(*mut c_void, Raw) -> Raw;
+type BlockDrop = extern "C" fn(*mut c_void);
+
+unsafe extern "C" {
+    fn shim_error() -> *const c_char;
+    fn shim_fused_adamw(
+        params: *const Raw,
+        grads: *const Raw,
+        firsts: *const Raw,
+        seconds: *const Raw,
+        steps: *const Raw,
+        count: c_int,
+        rate: f64,
+        beta1: f64,
+        beta2: f64,
+        decay: f64,
+        epsilon: f64,
+    ) -> c_int;
+    fn shim_recompute(
+        input: Raw,
+        anchor: Raw,
+        run: BlockRun,
+        drop: BlockDrop,
+        user: *mut c_void,
+        output: *mut Raw,
+    ) -> c_int;
+}
+
+fn check(code: c_int) -> Result<(), TchError> {
+    if code == 0 {
+        return Ok(());
+    }
+    // SAFETY: the shim keeps the message of this thread's last error as a C string.
+    let message = unsafe { CStr::from_ptr(shim_error()) };
+    Err(TchError::Torch(message.to_string_lossy().into_owned()))
+}
+
+fn raw(tensors: &[Tensor]) -> Vec<Raw> {
+    tensors
+        .iter()
+        .map(|tensor| tensor.as_ptr() as Raw)
+        .collect()
+}
+
+/// The numbers of one AdamW step.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamStep {
+    /// Learning rate.
+    pub rate: f64,
+    /// Decay of the first and of the second moment.
+    pub betas: (f64, f64),
+    /// Decoupled weight decay.
+    pub decay: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+}
+
+/// One AdamW step in place over many tensors. `steps` are float32 scalars that already count this
+/// update. All slices have equal length.
+pub fn fused_adamw(
+    params: &[Tensor],
+    grads: &[Tensor],
+    firsts: &[Tensor],
+    seconds: &[Tensor],
+    steps: &[Tensor],
+    step: AdamStep,
+) -> Result<(), TchError> {
+    let count = params.len();
+    if [grads, firsts, seconds, steps]
+        .iter()
+        .any(|other| other.len() != count)
+    {
+        return Err(TchError::Torch("AdamW: lists of different lengths".into()));
+    }
+    // SAFETY: each list holds `count` live tensors, which outlive the call.
+    check(unsafe {
+        shim_fused_adamw(
+            raw(params).as_ptr(),
+            raw(grads).as_ptr(),
+            raw(firsts).as_ptr(),
+            raw(seconds).as_ptr(),
+            raw(steps).as_ptr(),
+            count as c_int,
+            step.rate,
+            step.betas.0,
+            step.betas.1,
+            step.decay,
+            step.epsilon,
+        )
+    })
+}
+
+/// Applies `block` to `input` and keeps nothing but the input: the block runs again in the backward
+/// pass, on a thread of libtorch's choice. It must give the same result both times, and reads its
+/// parameters itself.
+pub fn recompute(
+    input: &Tensor,
+    block: impl Fn(&Tensor) -> Tensor + Send + 'static,
+) -> Result<Tensor, TchError> {
+    let anchor = Tensor::zeros([], (Kind::Float, input.device())).set_requires_grad(true);
+    let user = Box::into_raw(Box::new(Boxed(Box::new(block))));
+    let mut output: Raw = std::ptr::null_mut();
+    // SAFETY: `user` is owned by the node from here on, which frees it by `drop_block`; both
+    // tensors live through the call.
+    check(unsafe {
+        shim_recompute(
+            input.as_ptr() as Raw,
+            anchor.as_ptr() as Raw,
+            run_block,
+            drop_block,
+            user.cast(),
+            &mut output,
+        )
+    })?;
+    // SAFETY: on success the shim handed over a new tensor.
+    Ok(unsafe { Tensor::from_ptr(output.cast()) })
+}
+
+/// A thin pointer to a closure.
+struct Boxed(Box<dyn Fn(&Tensor) -> Tensor + Send>);
+
+extern "C" fn run_block(user: *mut c_void, input: Raw) -> Raw {
+    // SAFETY: `user` is the `Boxed` that `recompute` made; `input` is alive during the call.
+    let (block, input) = unsafe { (&*user.cast::<Boxed>(), Tensor::clone_from_ptr(input.cast())) };
+    // A panic must not cross C++.
+    match catch_unwind(AssertUnwindSafe(|| (block.0)(&input))) {
+        Ok(mut output) => {
+            let pointer = output.as_mut_ptr() as Raw;
+            std::mem::forget(output);
+            pointer
+        }
+        Err(_) => std::ptr::null_mut(),
+    }
+}
+
+extern "C" fn drop_block(user: *mut c_void) {
+    // SAFETY: called once, by the node that owns it.
+    drop(unsafe { Box::from_raw(user.cast::<Boxed>()) });
+}

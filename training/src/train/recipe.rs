@@ -1,0 +1,360 @@
+//! What a training run is asked to do, as TOML. Unknown keys are refused with the line.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::ScheduleKind;
+use crate::data::{Overflow, Source};
+
+/// Most bytes of a recipe.
+const RECIPE_BYTES: u64 = 1 << 20;
+
+/// Why a recipe cannot be used.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum RecipeError {
+    #[error("{path}: {error}")]
+    Io {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{path}: {error}")]
+    Syntax {
+        path: PathBuf,
+        error: toml::de::Error,
+    },
+    #[error("{path}: {key} = {value}: {wanted}")]
+    Value {
+        path: PathBuf,
+        key: &'static str,
+        value: String,
+        wanted: &'static str,
+    },
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Name of the run's folder under `data/runs/`.
+    pub name: String,
+    /// Seed of the order of data and of new parameters.
+    #[serde(default)]
+    pub seed: u64,
+    /// A name of the catalogue (`training/models.toml`), or a Hugging Face directory.
+    pub model: String,
+    /// Where conversations come from.
+    pub data: Vec<Source>,
+    /// Conversations that are only measured, before and after.
+    #[serde(default)]
+    pub held_out: Option<HeldOut>,
+    /// Length and size.
+    pub train: Train,
+    /// AdamW and its schedule.
+    #[serde(default)]
+    pub optimizer: Optimizer,
+    /// Low-rank training; without it every parameter is trained.
+    #[serde(default)]
+    pub lora: Option<LoraChoice>,
+    /// Checkpoints.
+    #[serde(default)]
+    pub checkpoint: CheckpointChoice,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldOut {
+    /// A file or folder.
+    pub path: PathBuf,
+    /// Only files whose names begin so.
+    #[serde(default)]
+    pub prefix: String,
+    /// Most conversations of unseen files, and of held-out templates.
+    #[serde(default = "HeldOut::default_rows")]
+    pub rows: usize,
+}
+
+impl HeldOut {
+    fn default_rows() -> usize {
+        16
+    }
+}
+
+/// Length and size of the run.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Train {
+    /// Tokens of a packed row.
+    pub context: usize,
+    /// Packed rows of one step.
+    #[serde(default = "Train::one")]
+    pub rows: usize,
+    /// Rows that go through the model together; a step adds up as many such parts as it needs, with
+    /// one denominator.
+    #[serde(default = "Train::one")]
+    pub micro_rows: usize,
+    /// Steps; else `epochs`.
+    #[serde(default)]
+    pub steps: Option<u64>,
+    /// Times that every document is seen.
+    #[serde(default)]
+    pub epochs: Option<f64>,
+    /// What becomes of conversations longer than `context`.
+    #[serde(default)]
+    pub overflow: Overflow,
+    /// Weight of the tokens that the model does not have to produce.
+    #[serde(default)]
+    pub prompt_weight: f32,
+    /// Run blocks again in the backward pass instead of keeping what they computed.
+    #[serde(default)]
+    pub recompute: bool,
+}
+
+impl Train {
+    fn one() -> usize {
+        1
+    }
+}
+
+/// AdamW and its schedule.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Optimizer {
+    /// Highest learning rate.
+    pub rate: f64,
+    /// Its course.
+    pub schedule: ScheduleKind,
+    /// Steps of warm-up.
+    pub warmup: u64,
+    /// Share of the highest rate at the end.
+    pub floor: f64,
+    /// Decay of the moments.
+    pub betas: (f64, f64),
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Weight decay of matrices.
+    pub decay: f64,
+    /// Largest norm of the whole gradient; 0 does not clip.
+    pub clip: f64,
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self {
+            rate: 2e-5,
+            schedule: ScheduleKind::Cosine,
+            warmup: 0,
+            floor: 0.1,
+            betas: (0.9, 0.95),
+            epsilon: 1e-8,
+            decay: 0.0,
+            clip: 1.0,
+        }
+    }
+}
+
+/// Low-rank training.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraChoice {
+    /// Rank.
+    pub rank: i64,
+    /// The addition is scaled by `alpha / rank`.
+    pub alpha: f64,
+    /// Names of matrices, such as `q_proj`; all of a block's by default.
+    #[serde(default)]
+    pub targets: Vec<String>,
+}
+
+/// Checkpoints.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointChoice {
+    /// Steps between two; 0 writes none.
+    pub every: u64,
+    /// How many are kept.
+    pub keep: usize,
+}
+
+impl Default for CheckpointChoice {
+    fn default() -> Self {
+        Self {
+            every: 100,
+            keep: 2,
+        }
+    }
+}
+
+impl Recipe {
+    /// Reads and checks a recipe.
+    pub fn load(path: &Path) -> Result<Self, RecipeError> {
+        let io = |error| RecipeError::Io {
+            path: path.into(),
+            error,
+        };
+        let size = std::fs::metadata(path).map_err(io)?.len();
+        if size > RECIPE_BYTES {
+            return Err(io(std::io::Error::other(format!("{size} bytes"))));
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(io)?, path)
+    }
+
+    /// The same from text; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, RecipeError> {
+        let recipe: Self = toml::from_str(text).map_err(|error| RecipeError::Syntax {
+            path: path.into(),
+            error,
+        })?;
+        recipe.check(path)?;
+        Ok(recipe)
+    }
+
+    fn check(&self, path: &Path) -> Result<(), RecipeError> {
+        let (t, o) = (&self.train, &self.optimizer);
+        let name_fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let named =
+            !self.name.is_empty() && self.name.len() <= 64 && self.name.chars().all(name_fits);
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        let share = |x: f64| (0.0..1.0).contains(&x);
+        let lora = self.lora.as_ref();
+        let bad_weight = self
+            .data
+            .iter()
+            .find(|s| !(0.0..=1000.0).contains(&s.weight));
+        let rules: [(bool, &'static str, String, &'static str); 13] = [
+            (
+                named,
+                "name",
+                self.name.clone(),
+                "1 to 64 letters, digits, `-` or `_`",
+            ),
+            (
+                !self.data.is_empty(),
+                "data",
+                "[]".into(),
+                "at least one source",
+            ),
+            (
+                bad_weight.is_none(),
+                "data.weight",
+                format!("{:?}", bad_weight.map(|s| s.weight)),
+                "0 to 1000",
+            ),
+            (
+                (2..=1 << 24).contains(&t.context),
+                "train.context",
+                t.context.to_string(),
+                "2 to 16777216 tokens",
+            ),
+            (
+                (1..=1 << 20).contains(&t.rows),
+                "train.rows",
+                t.rows.to_string(),
+                "1 to 1048576",
+            ),
+            (
+                (1..=t.rows).contains(&t.micro_rows),
+                "train.micro_rows",
+                t.micro_rows.to_string(),
+                "1 to train.rows",
+            ),
+            (
+                t.steps.is_some() != t.epochs.is_some(),
+                "train.steps",
+                format!("{:?}", t.steps),
+                "give either steps or epochs",
+            ),
+            (
+                t.epochs.is_none_or(|e| positive(e) && e <= 1e4),
+                "train.epochs",
+                format!("{:?}", t.epochs),
+                "above 0, at most 10000",
+            ),
+            (
+                t.prompt_weight.is_finite() && t.prompt_weight >= 0.0,
+                "train.prompt_weight",
+                t.prompt_weight.to_string(),
+                "0 or more",
+            ),
+            (
+                positive(o.rate) && positive(o.epsilon),
+                "optimizer.rate",
+                o.rate.to_string(),
+                "rate and epsilon are above 0",
+            ),
+            (
+                share(o.betas.0) && share(o.betas.1),
+                "optimizer.betas",
+                format!("{:?}", o.betas),
+                "each from 0 to below 1",
+            ),
+            (
+                o.clip >= 0.0 && o.decay >= 0.0 && (0.0..=1.0).contains(&o.floor),
+                "optimizer.floor",
+                o.floor.to_string(),
+                "floor is 0 to 1, clip and decay 0 or more",
+            ),
+            (
+                lora.is_none_or(|l| (1..=4096).contains(&l.rank) && positive(l.alpha)),
+                "lora.rank",
+                format!("{:?}", lora.map(|l| l.rank)),
+                "rank is 1 to 4096, alpha above 0",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            None => Ok(()),
+            Some((_, key, value, wanted)) => Err(RecipeError::Value {
+                path: path.into(),
+                key,
+                value,
+                wanted,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name='a'\nmodel='m'\n[[data]]\npath='d'\n[train]\ncontext=8\nsteps=1\n";
+
+    fn error(text: &str) -> String {
+        let parsed = Recipe::parse(text, Path::new("r.toml"));
+        parsed.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_the_line() {
+        assert!(Recipe::parse(GOOD, Path::new("r")).is_ok());
+        let text = error(&format!("{GOOD}stepz=3\n"));
+        assert!(text.contains("line 8") && text.contains("stepz"), "{text}");
+        let text = error(&GOOD.replace("path='d'", "path='d'\nweigth=2"));
+        assert!(text.contains("weigth"), "{text}");
+    }
+
+    #[test]
+    fn values_out_of_bounds_are_refused_by_key() {
+        assert!(error(&GOOD.replace("steps=1", "steps=1\nepochs=1")).contains("train.steps"));
+        assert!(error(&GOOD.replace("context=8", "context=1")).contains("train.context"));
+        assert!(error(&format!("{GOOD}[optimizer]\nbetas=[0.9,1.0]\n")).contains("betas"));
+    }
+
+    #[test]
+    fn recipes_of_the_repository_are_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            Recipe::load(&entry.unwrap().path()).unwrap();
+        }
+    }
+
+    #[test]
+    fn fuzz_recipe() {
+        bolero::check!().for_each(|noise: &[u8]| {
+            let _ = Recipe::parse(&String::from_utf8_lossy(noise), Path::new("r"));
+        });
+    }
+}

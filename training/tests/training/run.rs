@@ -1,0 +1,190 @@
+//! The binary as a user runs it: a run on a tiny model, killed and resumed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::data;
+
+/// A folder with a tiny model, conversations and a recipe.
+pub(crate) struct Project {
+    folder: tempfile::TempDir,
+}
+
+impl Project {
+    pub(crate) fn new(train: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("start");
+        std::fs::create_dir(&model).unwrap();
+        let template = data("templates/chatml");
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            std::fs::copy(template.join(file), model.join(file)).unwrap();
+        }
+        let config = std::fs::read_to_string(data("llama/config.json")).unwrap();
+        let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        config["vocab_size"] = 520.into();
+        config["max_position_embeddings"] = 512.into();
+        let config =
+            pybench_training::model::ModelConfig::parse(config.to_string().as_bytes()).unwrap();
+        let random =
+            pybench_training::model::Model::random(config, 3, tch::Kind::Float, tch::Device::Cpu);
+        pybench_training::model::save_model(&random, &model, &model).unwrap();
+        let line = |n: usize| {
+            let text = format!("number {n} ").repeat(1 + n % 5);
+            serde_json::json!({"messages": [
+                {"role": "user", "content": format!("say {n}")},
+                {"role": "assistant", "content": text},
+            ], "held_out_template": n.is_multiple_of(2)})
+            .to_string()
+        };
+        let lines = |range: std::ops::Range<usize>| range.map(line).collect::<Vec<_>>().join("\n");
+        std::fs::write(folder.path().join("train.jsonl"), lines(0..40)).unwrap();
+        std::fs::write(folder.path().join("test.jsonl"), lines(40..46)).unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let recipe = format!(
+            "name='tiny'\nseed=1\nmodel='{}'\n[[data]]\npath='{}'\n[held_out]\npath='{}'\n[train]\ncontext=128\n{train}\n",
+            at("start"),
+            at("train.jsonl"),
+            at("test.jsonl")
+        );
+        std::fs::write(folder.path().join("recipe.toml"), recipe).unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn command(&self, out: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-train"));
+        command
+            .arg("run")
+            .arg(self.path("recipe.toml"))
+            .arg("--out")
+            .arg(self.path(out));
+        // One thread: two on a busy machine wait for each other.
+        command.env("OMP_NUM_THREADS", "1");
+        command
+    }
+
+    pub(crate) fn run(&self, out: &str) -> (bool, String) {
+        let output = self.command(out).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    }
+}
+
+fn losses(out: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_learns_and_leaves_a_model() {
+    let project = Project::new("rows=4\nsteps=30\n[optimizer]\nrate=0.02");
+    let (good, text) = project.run("out");
+    assert!(good, "{text}");
+    let results = losses(&project.path("out"));
+    for group in ["unseen_files", "held_out_templates"] {
+        let loss = |when: &str| results[when][group].as_f64().unwrap();
+        assert!(loss("after") < 0.8 * loss("before"), "{results}");
+    }
+    assert!(project.path("out/model/model.safetensors").exists());
+    assert!(project.path("out/model/tokenizer.json").exists());
+    let metrics = std::fs::read_to_string(project.path("out/metrics.jsonl")).unwrap();
+    assert_eq!(metrics.lines().count(), 30);
+}
+
+#[test]
+fn low_rank_training_learns_and_is_merged() {
+    let project = Project::new("rows=4\nsteps=30\n[optimizer]\nrate=0.05\n[lora]\nrank=4\nalpha=8");
+    let (good, text) = project.run("out");
+    assert!(good, "{text}");
+    let results = losses(&project.path("out"));
+    let loss = |when: &str| results[when]["unseen_files"].as_f64().unwrap();
+    assert!(loss("after") < loss("before"), "{results}");
+    let merged = pybench_training::model::Model::load(
+        &project.path("out/model"),
+        tch::Kind::Float,
+        tch::Device::Cpu,
+    );
+    let names: Vec<String> = merged
+        .unwrap()
+        .parameters()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert!(!names.iter().any(|name| name.contains("lora")));
+}
+
+#[test]
+fn a_run_killed_at_any_step_ends_with_the_same_bits() {
+    let project = Project::new("rows=3\nmicro_rows=2\nsteps=40\n[checkpoint]\nevery=3\nkeep=2");
+    let (good, text) = project.run("whole");
+    assert!(good, "{text}");
+    let whole = std::fs::read(project.path("whole/model/model.safetensors")).unwrap();
+    let mut kills = 0;
+    for round in 0u32..20 {
+        let mut child = project
+            .command("killed")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Each time at least one checkpoint further, then at a moment nobody chose.
+        let newest = || {
+            let found = std::fs::read_dir(project.path("killed/checkpoints"))
+                .into_iter()
+                .flatten();
+            let names = found.flatten().map(|entry| entry.file_name());
+            names
+                .filter(|n| n.to_string_lossy().starts_with("step-"))
+                .max()
+        };
+        let before = newest();
+        while newest() == before && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(round * 7 % 11)));
+        if child
+            .try_wait()
+            .unwrap()
+            .is_some_and(|status| status.success())
+        {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+        if kills == 4 {
+            break;
+        }
+    }
+    assert!(kills > 0, "the run was over before it could be killed");
+    let (good, text) = project.run("killed");
+    assert!(good, "{text}");
+    let killed = std::fs::read(project.path("killed/model/model.safetensors")).unwrap();
+    assert!(whole == killed, "the weights differ after {kills} kills");
+    let metrics = |out: &str| {
+        let text = std::fs::read_to_string(project.path(out).join("metrics.jsonl")).unwrap();
+        let rows = text
+            .lines()
+            .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+        rows.map(|row| (row["step"].clone(), row["loss"].clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(metrics("whole"), metrics("killed"));
+}
+
+#[test]
+fn another_recipe_does_not_go_on_with_this_run() {
+    let project = Project::new("rows=2\nsteps=4\n[checkpoint]\nevery=2");
+    assert!(project.run("out").0);
+    let recipe = std::fs::read_to_string(project.path("recipe.toml")).unwrap();
+    std::fs::write(
+        project.path("recipe.toml"),
+        recipe.replace("steps=4", "steps=6"),
+    )
+    .unwrap();
+    let (good, text) = project.run("out");
+    assert!(!good && text.contains("its recipe differs"), "{text}");
+}
