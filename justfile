@@ -37,6 +37,14 @@ lint:
 attack: setup
     @cargo test --quiet --test attack
 
+# 1,000 sessions of 5 cells, 64 at a time, while processes are killed at random; nothing may leak.
+soak SESSIONS="1000" IN_FLIGHT="64": setup
+    @SESSIONS={{ SESSIONS }} IN_FLIGHT={{ IN_FLIGHT }} cargo test --quiet --test soak -- --nocapture
+
+# Measure: `just bench interpreter` against nbclient with ipykernel and against a cold Python per cell.
+bench WHAT *ARGS: setup
+    @benches/{{ WHAT }}/run "$@"
+
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":
     @BOLERO_RANDOM_TEST_TIME_MS=$(({{ SECONDS }} * 1000)) BOLERO_RANDOM_ITERATIONS=1000000000 cargo test --quiet fuzz_

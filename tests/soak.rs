@@ -143,31 +143,10 @@ async fn nothing_leaks() {
     assert!(after.1 <= before.1 + 200, "memory: {before:?} → {after:?}");
     drop(interpreter);
     for _ in 0..200 {
-        if left().is_empty() {
+        if left(std::process::id()).is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(left(), Vec::<String>::new());
-}
-
-/// Processes, mounts and control groups of this process that are still there.
-fn left() -> Vec<String> {
-    let mine = format!("{}-", std::process::id());
-    let mut left: Vec<String> = below(std::process::id())
-        .into_iter()
-        .map(|(_, command)| command)
-        .collect();
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let of_mine = |line: &&str| line.contains(&format!("sessions/{mine}"));
-    left.extend(mounts.lines().filter(of_mine).map(str::to_owned));
-    for line in mounts.lines().filter(|line| line.contains("cgroup")) {
-        let Some(folder) = line.split(' ').nth(4) else {
-            continue;
-        };
-        let groups = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let names = groups.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        left.extend(names.filter(|name| name.starts_with(&format!("pybench-{mine}"))));
-    }
-    left
+    assert_eq!(left(std::process::id()), Vec::<String>::new());
 }

@@ -287,12 +287,9 @@ impl Server {
 
     /// Whether nobody would hear another request.
     fn is_dead(&self) -> bool {
-        let mut byte = [0];
         // It says nothing after its first word: there is an end to be read, or nothing yet.
-        match (&self.requests).read(&mut byte) {
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-            Ok(_) => true,
-        }
+        let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        !matches!((&self.requests).read_exact(&mut [0]), Err(error) if nothing(&error))
     }
 }
 
