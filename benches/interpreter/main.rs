@@ -23,8 +23,8 @@ fn told(who: &str, what: &str, value: f64, unit: &str) {
     println!("{who:<22} {what:<42} {value:>10.3} {unit}");
 }
 
-/// MiB that processes below this one have for themselves.
-fn private_mib() -> f64 {
+/// The processes below this one, and the MiB that those not `known` before have for themselves.
+fn private_mib(known: &HashSet<u32>) -> (HashSet<u32>, f64) {
     let mut below = HashSet::from([std::process::id()]);
     let mut kib = 0;
     loop {
@@ -47,14 +47,14 @@ fn private_mib() -> f64 {
                     let line = line.strip_prefix("Private_")?;
                     line.split_whitespace().nth(1)?.parse::<u64>().ok()
                 };
-                kib += read("smaps_rollup")
-                    .lines()
-                    .filter_map(private)
-                    .sum::<u64>();
+                if !known.contains(&pid) {
+                    let text = read("smaps_rollup");
+                    kib += text.lines().filter_map(private).sum::<u64>();
+                }
             }
         }
         if below.len() == before {
-            return kib as f64 / 1024.0;
+            return (below, kib as f64 / 1024.0);
         }
     }
 }
@@ -125,12 +125,12 @@ async fn measure(
     told(who, "sessions per second and core", rate, "/s");
 
     for &count in counts {
-        let before = private_mib();
+        let (server, _) = private_mib(&HashSet::new());
         let mut live = Vec::new();
         for _ in 0..count {
             live.push(session(&interpreter).await?);
         }
-        let each = (private_mib() - before) / count as f64;
+        let each = private_mib(&server).1 / count as f64;
         told(
             who,
             &format!("private memory per session, {count} live"),
