@@ -118,7 +118,7 @@ impl LocalInterpreter {
             environment,
             worker,
             storage,
-            users: rustix::process::geteuid().is_root().then(users),
+            users: users(),
         };
         Ok(Self(Arc::new(Shared {
             engine: engine(&ground)?,
@@ -226,16 +226,43 @@ impl Shared {
     }
 }
 
-/// The users for sessions: the range where it is mapped, otherwise `nobody`.
-fn users() -> Range<u32> {
+/// The users for sessions: the range where it is mapped, otherwise `nobody`; `None` where we are not root
+/// or root of a namespace that knows nobody else.
+fn users() -> Option<Range<u32>> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let mapped = map.lines().any(|line| {
+    [USERS, NOBODY..NOBODY + 1]
+        .into_iter()
+        .find(|users| is_mapped(users, &map))
+}
+
+/// Whether one line of a `uid_map` (first, first outside, count) holds them all.
+fn is_mapped(users: &Range<u32>, map: &str) -> bool {
+    map.lines().any(|line| {
         let numbers: Vec<u64> = line
             .split_whitespace()
             .filter_map(|n| n.parse().ok())
             .collect();
         matches!(numbers[..], [from, _, count]
-            if from <= u64::from(USERS.start) && u64::from(USERS.end) <= from + count)
-    });
-    if mapped { USERS } else { NOBODY..NOBODY + 1 }
+            if from <= u64::from(users.start) && u64::from(users.end) <= from + count)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_taken_where_they_are_mapped() {
+        let all = "         0          0 4294967295\n";
+        let container = "0 100000 65536\n";
+        let alone = "0 1000 1\n";
+        let nobody = NOBODY..NOBODY + 1;
+        assert!(is_mapped(&USERS, all) && is_mapped(&nobody, all));
+        assert!(!is_mapped(&USERS, container) && is_mapped(&nobody, container));
+        assert!(!is_mapped(&USERS, alone) && !is_mapped(&nobody, alone));
+        assert!(!is_mapped(&nobody, "x y z\n"));
+    }
 }

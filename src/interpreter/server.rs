@@ -47,6 +47,12 @@ const JAIL_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a server may take to go.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a dying server may take to let go of its socket.
+const LAST_BREATH: Duration = Duration::from_millis(50);
+
+/// How many servers may die under one session that starts.
+const MAX_REPLACEMENTS: usize = 3;
+
 /// Most descriptors in one message.
 const MAX_FDS: usize = 8;
 
@@ -125,15 +131,20 @@ impl Engine for Servers {
         let (user, failed) = (self.inside(&order), |error| {
             InterpreterError::Start(format!("a jail: {error}"))
         });
-        let (ends, init) = match server.fork(&order, user).await {
-            Err(error) if server.is_dead() => {
-                tracing::warn!("the warm server has died and is replaced: {error}");
-                server = self.server(wheelhouse, Some(&server)).await?;
-                server.fork(&order, user).await
+        let mut replacements = MAX_REPLACEMENTS;
+        let (ends, init) = loop {
+            let error = match server.fork(&order, user).await {
+                Ok(forked) => break forked,
+                Err(error) => error,
+            };
+            tokio::time::sleep(LAST_BREATH).await;
+            if replacements == 0 || !server.is_dead() {
+                return Err(failed(error));
             }
-            result => result,
-        }
-        .map_err(failed)?;
+            tracing::warn!("the warm server has died and is replaced: {error}");
+            replacements -= 1;
+            server = self.server(wheelhouse, Some(&server)).await?;
+        };
         Ok(Sandbox {
             ends,
             init: First(init),
@@ -287,12 +298,9 @@ impl Server {
 
     /// Whether nobody would hear another request.
     fn is_dead(&self) -> bool {
-        let mut byte = [0];
         // It says nothing after its first word: there is an end to be read, or nothing yet.
-        match (&self.requests).read(&mut byte) {
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-            Ok(_) => true,
-        }
+        let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        !matches!((&self.requests).read_exact(&mut [0]), Err(error) if nothing(&error))
     }
 }
 

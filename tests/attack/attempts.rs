@@ -112,7 +112,7 @@ finally: os.remove(path)";
     a_file_in_the_root: WorksForRoot, "path = f'/pybench-test-{os.getpid()}'; open(path, 'w').close(); os.remove(path); return True";
     a_file_among_devices: WorksForRoot, "path = f'/dev/pybench-test-{os.getpid()}'; open(path, 'w').close(); os.remove(path); return True";
     a_setting_of_the_kernel: WorksForRoot, "return os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY) > 0";
-    the_system_request_key: WorksForRoot, "return os.open('/proc/sysrq-trigger', os.O_WRONLY) > 0";
+    the_system_request_key: Depends, "return os.open('/proc/sysrq-trigger', os.O_WRONLY) > 0";
     prepared_caches: Harms, "return any(open(p, 'ab').close() is None for p in ['/tmp/jieba.cache', '/tmp/matplotlib/matplotlibrc'])";
     given_inputs: Harms, "os.rename('data', 'moved'); return True";
     mode_bits_of_the_system: Harms, "os.chmod('/usr/bin/env', 0o777); return True";
@@ -126,8 +126,8 @@ finally: os.remove(path)";
     a_set_uid_program: WorksForRoot, "path = tempfile.mkdtemp() + '/id'; open(path, 'wb').write(open('/usr/bin/id', 'rb').read()); os.chown(path, 0, 0); os.chmod(path, 0o6755)
 return subprocess.run([path, '-u'], capture_output=True, text=True).stdout == '0\\n'";
     a_higher_priority: WorksForRoot, "return apart(lambda: os.nice(-1) < 0)";
-    higher_limits: WorksForRoot, "return apart(lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 40, resource.RLIM_INFINITY)) is None and resource.setrlimit(resource.RLIMIT_NOFILE, (65536, 65536)) is None)";
-    safety_from_the_memory_killer: WorksForRoot, "return apart(lambda: open('/proc/self/oom_score_adj', 'w').write('-1000') and True)";
+    higher_limits: Works, "return apart(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)) is None)";
+    safety_from_the_memory_killer: Depends, "return apart(lambda: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1000') > 0)";
     the_hosts_name: WorksForRoot, "return socket.sethostname(socket.gethostname()) is None";
     the_clock: Harms, "time.clock_settime(time.CLOCK_REALTIME, time.time()); return True";
     a_restart: Harms, "return call(169, 0, 0, 0) or True";
@@ -173,8 +173,6 @@ return swap(lambda pid: call(310, pid, iov, ctypes.c_ulong(1), iov, ctypes.c_ulo
     limits_of_the_host: Works, "return len(resource.prlimit(PID, resource.RLIMIT_NOFILE)) == 2";
     processors_of_the_host: Works, "return os.sched_setaffinity(PID, os.sched_getaffinity(PID)) is None";
     message_queues_of_the_host: Works, "return libc.msgget(QUEUE, 0) >= 0";
-    memory_of_the_first_process: WorksForRoot, "return os.open('/proc/1/mem', os.O_RDWR) > 0";
-    the_first_processs_descriptors: WorksForRoot, "return len(os.listdir('/proc/1/fd')) >= 0 and bool(os.readlink('/proc/1/fd/0'))";
 
     // Floods.
     a_flood_of_threads: Harms, "started = 0
@@ -189,9 +187,11 @@ except OSError: pass
 count = len(opened)
 for fd in opened: os.close(fd)
 return count > 2000";
-    a_flood_of_text: Harms, "print('x' * 100, flush=True)
-for _ in range(100): os.write(1, b'x' * (1 << 20))
-return os.fstat(1).st_size > 64 << 20";
+    a_flood_of_text: Harms, "written = 0
+try:
+    for _ in range(100): written += os.write(1, b'x' * (1 << 20))
+except OSError: os.ftruncate(1, 0)
+return written > 64 << 20";
     a_flood_of_shared_memory: Harms, "written = 0
 with open('/dev/shm/flood', 'wb', buffering=0) as file:
     while written < 2 << 30: written += file.write(bytes(1 << 20))

@@ -5,11 +5,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// Defines the targets for Python.
-pub fn prelude() -> &'static str {
+pub(crate) fn prelude() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(make)
 }
@@ -38,17 +38,12 @@ fn make() -> String {
 /// A watcher removes what was made when this process has ended, however it ends.
 fn clean_up_after(pid: u32, paths: &[PathBuf]) {
     let script = format!(
-        "while kill -0 {pid} 2>/dev/null; do sleep 0.2; done; rm -rf \"$@\"; ipcrm -Q {} 2>/dev/null",
+        "(while kill -0 {pid} 2>/dev/null; do sleep 0.2; done; rm -rf \"$@\"; ipcrm -Q {}) >/dev/null 2>&1 &",
         0x7079_0000 + (pid & 0xffff)
     );
-    Command::new("setsid")
-        .args(["sh", "-c", &script, "sh"])
-        .args(paths)
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", &script, "sh"]).args(paths);
+    assert!(command.stdin(Stdio::null()).status().unwrap().success());
 }
 
 /// Says what it hears; 0 where there is no such network.

@@ -174,3 +174,31 @@ pub fn below(root: u32) -> Vec<(u32, String)> {
         }
     }
 }
+
+/// What a process that ran sessions has left: processes below it, mounts, control groups, workspaces.
+pub fn left(pid: u32) -> Vec<String> {
+    let mine = format!("{pid}-");
+    let below = below(pid).into_iter().map(|(_, command)| command);
+    let mut left: Vec<String> = below.collect();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let of_mine = |line: &&str| line.contains(&format!("sessions/{mine}"));
+    left.extend(mounts.lines().filter(of_mine).map(str::to_owned));
+    let groups = mounts.lines().filter(|line| line.contains("cgroup"));
+    let mut folders: Vec<(String, String)> = groups
+        .filter_map(|line| {
+            Some((
+                line.split(' ').nth(4)?.to_owned(),
+                format!("pybench-{mine}"),
+            ))
+        })
+        .collect();
+    let cache = std::env::var("PYBENCH_CACHE").unwrap_or("/var/cache/pybench".to_owned());
+    folders.push((format!("{cache}/sessions"), mine));
+    for (folder, prefix) in folders {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let of_mine = names.filter(|name| name.starts_with(&prefix));
+        left.extend(of_mine.map(|name| format!("{folder}/{name}")));
+    }
+    left
+}

@@ -29,6 +29,13 @@ DEVICE_LINKS = {
 
 
 def main(control, parent):
+    try:
+        start(control, parent)
+    except OSError as error:
+        sys.exit(f"{error}")
+
+
+def start(control, parent):
     config = json.load(sys.stdin)
     os.closerange(3, control), os.closerange(control + 1, MAX_FDS)
     enter_namespaces(config["users"])
@@ -69,10 +76,9 @@ def reap():
 
 def enter_namespaces(users):
     """Root becomes the first of `users` (first, count), others stay who they are; inside, it is root."""
-    flags = syscalls.NEW_NAMESPACES
     if users is None:
         mapped = [(0, os.geteuid(), 1)], [(0, os.getegid(), 1)]
-        syscalls.unshare(flags)
+        leave()
         write("/proc/self/setgroups", "deny")
         write_maps("/proc/self", *mapped)
         return
@@ -83,7 +89,7 @@ def enter_namespaces(users):
         if os.read(ready, 1):
             write_maps(f"/proc/{process}", [(0, *users)], [(0, *users)])
         os._exit(0)
-    syscalls.unshare(flags)
+    leave()
     os.write(go, b"x")
     os.close(go), os.close(ready)
     if os.waitpid(helper, 0)[1]:
@@ -92,6 +98,16 @@ def enter_namespaces(users):
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     syscalls.set_dumpable(True)
+
+
+def leave():
+    try:
+        syscalls.unshare(syscalls.NEW_NAMESPACES)
+    except OSError as error:
+        raise OSError(
+            f"user namespaces are refused ({error.strerror}); see the settings user.max_user_namespaces, "
+            "kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
+        ) from None
 
 
 def write_maps(process, users, groups):
