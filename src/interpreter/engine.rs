@@ -32,6 +32,11 @@ pub(super) trait Engine: Send + Sync {
     /// Make one.
     async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError>;
 
+    /// Processes and threads of its own that it needs beside a session's.
+    fn helpers(&self) -> u64 {
+        0
+    }
+
     /// What it cannot do here.
     fn warnings(&self) -> Vec<&'static str> {
         Vec::new()

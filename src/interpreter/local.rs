@@ -156,7 +156,8 @@ impl Shared {
         spec: SessionSpec,
         user: Option<u32>,
     ) -> Result<Sandbox, InterpreterError> {
-        let (cgroups, limits) = (self.cgroups.clone(), spec.limits.clone());
+        let (cgroups, mut limits) = (self.cgroups.clone(), spec.limits.clone());
+        limits.processes = limits.processes.saturating_add(self.engine.helpers());
         let create = move || cgroups.create(&limits);
         let failed = |source| InterpreterError::Io {
             context: "making a control group".to_owned(),

@@ -24,6 +24,9 @@ use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
 
+/// Threads of `runsc`, of its sandbox and of what serves files to it.
+const HELPERS: u64 = 128;
+
 /// How long `runsc` may take to name its process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -214,6 +217,10 @@ impl Gvisor {
 
 #[async_trait]
 impl Engine for Gvisor {
+    fn helpers(&self) -> u64 {
+        HELPERS
+    }
+
     async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError> {
         let (worker, this) = (self.worker.clone(), self.clone());
         let failed = |source| InterpreterError::Start(format!("gVisor: {source}"));
