@@ -217,6 +217,13 @@ impl Gvisor {
 
 #[async_trait]
 impl Engine for Gvisor {
+    fn warnings(&self) -> Vec<&'static str> {
+        vec![
+            "the tier `gvisor` is new: cells run as root of a user-space kernel, and the attack suite does \
+             not pass in it yet; `jail` is the tier that it proves",
+        ]
+    }
+
     fn helpers(&self) -> u64 {
         HELPERS
     }
