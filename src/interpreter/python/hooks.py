@@ -62,7 +62,12 @@ def charts(wire):
 
         recorder.install(emit)
 
-    return {"matplotlib.figure": install}
+    def install_clouds(module):
+        from . import clouds
+
+        clouds.install(module, emit)
+
+    return {"matplotlib.figure": install, "wordcloud.wordcloud": install_clouds}
 
 
 def tell_of_children(wire):
