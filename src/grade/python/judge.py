@@ -122,6 +122,12 @@ class Work:
 
         return shown.charts(self.candidate, path)
 
+    def displayed(self):
+        """Charts that were shown without a file; see `shown.displayed`."""
+        import shown
+
+        return shown.displayed(self.candidate)
+
     def cloud(self, path):
         """The words of a word cloud with their sizes (1 is the largest)."""
         import clouds
