@@ -1,7 +1,7 @@
 """Proves the strict score of PyBench: for every task the reference solution passes, agents that do
 nothing of the task fail, and wrong solutions are told from right ones.
 
-    ENVIRONMENT/bin/python audit.py --pybench DIR [--tasks 2-51,60] [--json FILE] [--jobs N] [-v]
+    ENVIRONMENT/bin/python audit.py --pybench DIR [--tasks 2-51,60] [--json FILE] [--markdown FILE] [--jobs N] [-v]
 
 DIR is a checkout of the upstream repository (or its data folder with meta/task.json). Only the pinned
 environment is needed. Solutions run in an IPython shell with the hooks of our sessions; checks run as
@@ -34,6 +34,8 @@ def main():
     rows = [row if isinstance(row, dict) else {"index": t["index"], "status": t["status"], "error": row} for t, row in zip(found, rows)]
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    if options.markdown:
+        Path(options.markdown).write_text(table(rows))
     summary(rows)
     sys.exit(0 if all(holds(row) for row in rows) else 1)
 
@@ -42,7 +44,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--pybench", required=True, type=Path)
     parser.add_argument("--tasks", type=tasks.ranges, default=None)
-    parser.add_argument("--json")
+    parser.add_argument("--json", help="write the rows as JSON")
+    parser.add_argument("--markdown", help="write the rows as a table")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -158,6 +161,18 @@ def show(row, verbose):
     if verbose or mark == "BAD":
         for line in [*row["failing"], *row["nulls_passing"], *(f"survived: {s}" for s in row["survivors"])]:
             print("       ", line[:400], flush=True)
+
+
+def table(rows):
+    """The rows as a Markdown table."""
+    lines = ["| task | status | reference | null agents that pass | mutants killed | equivalent | survivors or reason |", "| --: | -- | -- | --: | --: | --: | -- |"]
+    for row in rows:
+        if row["status"] != "headline" or "error" in row:
+            lines.append(f"| {row['index']} | {row['status']} | | | | | {row.get('reason') or row['error'].splitlines()[-1]} |")
+            continue
+        cells = (f"{len(row['nulls_passing'])} of {row['nulls']}", f"{row['killed']} of {row['mutants']}", len(row["equivalent"]), "; ".join(row["survivors"]))
+        lines.append(f"| {row['index']} | headline | {'passes' if row['reference'] else 'FAILS'} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def summary(rows):

@@ -33,7 +33,9 @@ def _answers(answer):
     words = lambda m: m[0][::-1] + "x"  # noqa: E731
     yield Mutant("words garbled", answer=re.sub(r"[A-Za-z]{2,}|[\u4e00-\u9fff]{2,}", words, answer))
     yield Mutant("first line only, cut", answer=answer.splitlines()[0][: max(len(answer) // 10, 3)] if answer.strip() else "")
+    yield Mutant("no answer", answer="")
     yield Mutant("I cannot", answer="I am sorry, the data do not allow an answer.")
+    yield Mutant("a number", answer="42")
     yield Mutant("repeated without end", answer=(answer + "\n") * (200_000 // max(len(answer), 1)))
 
 
@@ -86,6 +88,7 @@ def _tables(path, candidate):
     for name, new in shapes.items():
         if new != rows:
             yield Mutant(name, {path: render(sniff(full), path, None, table.columns, new, full)})
+    yield Mutant("text of an error", {path: b"Traceback (most recent call last):\nKeyError: 'x'\n"})
     yield Mutant("columns lost", {path: render(sniff(full), path, None, ["x"], [[i] for i in range(len(rows))], full)})
     yield Mutant("truncated", {path: candidate.bytes(path)[: max(len(candidate.bytes(path)) // 3, 1)]})
 
