@@ -67,6 +67,8 @@ def audit(task, bench, seed):
 
 
 def _audit(task, bench, folder, seed):
+    if common := shared(task):
+        raise tasks.Wrong(f"reference and solution share {common[0]!r}")
     stage = bench.stage(task, folder / "given", seed)
     right = session.solve(task["solution"]["turn"], task["solution"]["answer"], stage, folder / "right")
     made = [(m["name"], *mutant_turns(task, m)) for m in task.get("mutant", [])]
@@ -79,6 +81,12 @@ def _audit(task, bench, folder, seed):
     query = bench.query(task["index"])
     rows = call(lambda: checked(task, query, stage, right, wrong), CHECK_SECONDS, "the checks")
     return verdict(rows, task.get("equivalent", []))
+
+
+def shared(task):
+    """Longer lines that stand in the reference and in the solution: two equal mistakes would agree."""
+    lines = lambda code: {line.strip() for line in code.splitlines() if len(line.strip()) > 25 and not line.strip().startswith(("import ", "from "))}  # noqa: E731
+    return sorted(lines(task["reference"]) & set().union(*(lines(turn["cell"]) for turn in task["solution"]["turn"])))
 
 
 def mutant_turns(task, mutant):
