@@ -1,7 +1,7 @@
 """Proves the strict score of PyBench: for every task the reference solution passes, agents that do
 nothing of the task fail, and wrong solutions are told from right ones.
 
-    ENVIRONMENT/bin/python audit.py --pybench DIR [--tasks 2-51,60] [--json FILE] [--markdown FILE] [--jobs N] [-v]
+    ENVIRONMENT/bin/python audit.py --pybench DIR [--tasks 2-51,60] [--quick] [--json FILE] [--markdown FILE] [--jobs N] [-v]
 
 DIR is a checkout of the upstream repository (or its data folder with meta/task.json). Only the pinned
 environment is needed. Solutions run in an IPython shell with the hooks of our sessions; checks run as
@@ -30,7 +30,7 @@ def main():
     found = tasks.load(options.tasks)
     bench = tasks.Bench(options.pybench)
     session.warm()
-    rows = pool([lambda task=task: audit(task, bench, options.seed) for task in found], options.jobs, lambda row: show(row, options.verbose))
+    rows = pool([lambda task=task: audit(task, bench, options.seed, options.quick) for task in found], options.jobs, lambda row: show(row, options.verbose))
     rows = [row if isinstance(row, dict) else {"index": t["index"], "status": t["status"], "error": row} for t, row in zip(found, rows)]
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
@@ -48,11 +48,12 @@ def arguments():
     parser.add_argument("--markdown", help="write the rows as a table")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="right solutions only: no null agents, no mutants")
     parser.add_argument("-v", "--verbose", action="store_true")
     return parser.parse_args()
 
 
-def audit(task, bench, seed):
+def audit(task, bench, seed, quick):
     """One row of the table."""
     row = {"index": task["index"], "status": task["status"]}
     if task["status"] != "headline":
@@ -60,26 +61,22 @@ def audit(task, bench, seed):
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="pybench-audit-") as folder:
-            row.update(_audit(task, bench, Path(folder), seed))
+            row.update(_audit(task, bench, Path(folder), seed, quick))
     except Exception as error:
         row["error"] = f"{type(error).__name__}: {error}"[:1500] if isinstance(error, tasks.Wrong) else traceback.format_exc()[-1500:]
     return {**row, "seconds": round(time.monotonic() - started, 1)}
 
 
-def _audit(task, bench, folder, seed):
+def _audit(task, bench, folder, seed, quick):
     if common := shared(task):
         raise tasks.Wrong(f"reference and solution share {common[0]!r}")
     stage = bench.stage(task, folder / "given", seed)
     right = session.solve(task["solution"]["turn"], task["solution"]["answer"], stage, folder / "right")
-    made = [(m["name"], *mutant_turns(task, m)) for m in task.get("mutant", [])]
-    wrong = []
-    for i, (name, turns, answer) in enumerate(made):
-        try:
-            wrong.append((name, session.solve(turns, answer, stage, folder / f"wrong{i}", lenient=True)))
-        except tasks.Wrong as error:
-            raise tasks.Wrong(f"mutant `{name}`: {error}") from None
+    changed = [] if quick else [("own: " + m["name"], True, *mutant_turns(task, m)) for m in task.get("mutant", [])]
+    changed += [("right: " + m["name"], False, *mutant_turns(task, m)) for m in task.get("right", [])]
+    others = [(name, session.solve(turns, answer, stage, folder / f"other{i}", lenient)) for i, (name, lenient, turns, answer) in enumerate(changed)]
     query = bench.query(task["index"])
-    rows = call(lambda: checked(task, query, stage, right, wrong), CHECK_SECONDS, "the checks")
+    rows = call(lambda: checked(task, query, stage, right, others, quick), CHECK_SECONDS, "the checks")
     return verdict(rows, task.get("equivalent", []))
 
 
@@ -90,7 +87,7 @@ def shared(task):
 
 
 def mutant_turns(task, mutant):
-    """The solution with one thing wrong."""
+    """The solution with one thing changed."""
     turns, answer = [dict(turn) for turn in task["solution"]["turn"]], mutant.get("answer", task["solution"]["answer"])
     if "find" in mutant:
         turn = turns[mutant.get("turn", 0)]
@@ -102,8 +99,8 @@ def mutant_turns(task, mutant):
     return turns, answer
 
 
-def checked(task, query, stage, right, wrong):
-    """[(name, findings)] of the solution, the null agents and all mutants; runs in a child."""
+def checked(task, query, stage, right, others):
+    """[(name, findings)] of the solution, the null agents, all mutants and other right solutions; runs in a child."""
     import checker
     import evaluate
     from mutate import audit as mutants
@@ -113,13 +110,15 @@ def checked(task, query, stage, right, wrong):
     names = evaluate.run_reference(task["reference"])
     load = lambda left: foreign(spec, names, checker.load(str(left)))  # noqa: E731
     candidate = load(right)
+    if quick:
+        return [["original", evaluate.findings(spec, names, candidate)], *([name, evaluate.findings(spec, names, load(left))] for name, left in others)]
     rows = mutants.evaluate(spec, names, candidate)["mutants"]
     for mutant in mutants.mutants(spec, names, candidate):
         if mutants.needs_another_sandbox(spec, mutant):
             with tempfile.TemporaryDirectory() as folder:
                 other = foreign(spec, names, mutants.overlay(mutant, candidate, folder))
                 rows.append([mutant.name, evaluate.findings(spec, names, other)])
-    rows += [[f"own: {name}", evaluate.findings(spec, names, load(left))] for name, left in wrong]
+    rows += [[name, evaluate.findings(spec, names, load(left))] for name, left in others]
     return rows
 
 
@@ -140,10 +139,12 @@ def verdict(rows, equivalent):
     passes = lambda findings: all(f["outcome"] == "pass" for f in findings)  # noqa: E731
     original = rows[0][1]
     nulls = [(name, passes(f)) for name, f in rows[1:] if name.startswith("null")]
-    mutants = [(name, passes(f)) for name, f in rows[1:] if not name.startswith("null") and not name.endswith(tuple(equivalent))]
+    rights = [(name, f) for name, f in rows[1:] if name.startswith("right: ")]
+    mutants = [(name, passes(f)) for name, f in rows[1:] if not name.startswith(("null", "right: ")) and not name.endswith(tuple(equivalent))]
     return {
         "reference": passes(original),
         "failing": [f"{f['subject']}: {f['outcome']}: {f['detail']}" for f in original if f["outcome"] != "pass"],
+        "rights": len(rights), "rights_failing": [f"{name}: {g['outcome']}: {g['detail']}" for name, f in rights for g in f if g["outcome"] != "pass"],
         "nulls": len(nulls), "nulls_passing": [name for name, passed in nulls if passed],
         "mutants": len(mutants), "killed": sum(not passed for _, passed in mutants),
         "equivalent": equivalent, "survivors": [name for name, passed in mutants if passed],
@@ -154,7 +155,7 @@ def holds(row):
     """Whether the task may be in the headline."""
     if row["status"] != "headline":
         return True
-    return "error" not in row and row["reference"] and not row["nulls_passing"] and row["mutants"] >= 5 and row["killed"] >= LEAST_KILLED * row["mutants"]
+    return "error" not in row and row["reference"] and not row["rights_failing"] and not row["nulls_passing"] and (row["mutants"] >= 5 or not row["nulls"]) and row["killed"] >= LEAST_KILLED * row["mutants"]
 
 
 def show(row, verbose):
@@ -167,7 +168,7 @@ def show(row, verbose):
     mark = "ok " if holds(row) else "BAD"
     print(f"{row['index']:>4}  {mark} reference {'pass' if row['reference'] else 'FAIL'}  nulls {len(row['nulls_passing'])}/{row['nulls']}  killed {row['killed']}/{row['mutants']}  {row['seconds']} s", flush=True)
     if verbose or mark == "BAD":
-        for line in [*row["failing"], *row["nulls_passing"], *(f"survived: {s}" for s in row["survivors"])]:
+        for line in [*row["failing"], *row["rights_failing"], *row["nulls_passing"], *(f"survived: {s}" for s in row["survivors"])]:
             print("       ", line[:400], flush=True)
 
 
@@ -189,6 +190,7 @@ def summary(rows):
     killed, mutants = sum(r["killed"] for r in done), sum(r["mutants"] for r in done)
     print(
         f"{len(rows)} tasks, {len(headline)} headline; reference passes {sum(r['reference'] for r in done)}; "
+        f"other right solutions pass {sum(r['rights'] for r in done) - sum(bool(r['rights_failing']) for r in done)} of {sum(r['rights'] for r in done)} (tasks count once); "
         f"null agents pass {sum(len(r['nulls_passing']) for r in done)} of {sum(r['nulls'] for r in done)}; "
         f"mutants killed {killed}/{mutants}; hold {sum(holds(r) for r in headline)}"
     )

@@ -141,10 +141,10 @@ class Work:
         self.need(share >= least, f"{share:.2f} of the expected words are there, {least} expected")
 
     def prediction(self, path):
-        """What the other sandbox found of a model: predictions, and what it is."""
+        """What the other sandbox found of a model: `kinds`, `features`, `answers` to noise, `variants` of predictions."""
         self.candidate.file(path)
         result = (self.candidate.predictions or {}).get(path)
-        if not isinstance(result, dict) or "error" in result:
+        if not isinstance(result, dict) or "kinds" not in result:
             raise Fail(f"{path}: {str((result or {}).get('error', 'no predictions came back'))[:200]}")
         return result
 

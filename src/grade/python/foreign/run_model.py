@@ -34,9 +34,10 @@ def predict(path, table):
         model, helpers = estimator(model)
         rows = pandas.read_csv(table)
         results = variants(model, helpers, rows, numpy)
+        what = described(model, numpy)
         if not results:
-            raise ValueError("the model predicts nothing for the rows")
-        return {"predictions": results[0], "variants": results, **described(model, numpy)}
+            return {"error": "the model predicts nothing for the rows", "variants": [], **what}
+        return {"predictions": results[0], "variants": results, **what}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
 
