@@ -21,7 +21,7 @@ import session
 import tasks
 from children import call, pool
 
-CHECK_SECONDS = 1500
+CHECK_SECONDS = 3600
 LEAST_KILLED = 0.9
 
 
@@ -99,7 +99,7 @@ def mutant_turns(task, mutant):
     return turns, answer
 
 
-def checked(task, query, stage, right, others):
+def checked(task, query, stage, right, others, quick):
     """[(name, findings)] of the solution, the null agents, all mutants and other right solutions; runs in a child."""
     import checker
     import evaluate
