@@ -25,7 +25,7 @@ def words(candidate, path):
         except (KeyError, TypeError, ValueError, OSError, IndexError) as error:
             raise Unproven(f"the cloud's record is damaged: {type(error).__name__}: {error}") from None
         for picture in places:
-            best = max(best, likeness := _likeness(picture, drawn, blank))
+            best = max(best, likeness := max(_likeness(picture, drawn, blank), _likeness(*_trimmed(picture, drawn, blank))))
             if likeness >= LIKENESS:
                 return {str(w["word"]): float(w["size"]) / max(float(v["size"]) for v in cloud["words"]) for w in cloud["words"]}
     raise Unproven(f"the picture does not support the recorded cloud (likeness {best:.2f})")
@@ -74,6 +74,17 @@ def _inset(candidate, path, image):
             h, w = op["shape"][:2]
             top = drawing.height - op["y"] - h
             yield image.convert("RGB").crop((round(op["x"]), round(top), round(op["x"]) + w, round(top) + h))
+
+
+def _trimmed(picture, drawn, blank):
+    """Both pictures cut to their ink, for figures whose margins are unknown."""
+    ground = np.asarray(blank.getpixel((0, 0)), dtype=int)
+    cuts = []
+    for image in (picture, drawn):
+        ink = np.abs(np.asarray(image, dtype=int) - ground).max(axis=2) > 60
+        rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
+        cuts.append(image.crop((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)) if len(rows) else image)
+    return (*cuts, blank.crop((0, 0, *cuts[1].size)))
 
 
 def _likeness(picture, drawn, blank):
