@@ -36,6 +36,10 @@ const RUNNER: &[(&str, &str)] = &[
         "lib/pybench_runner/charts.py",
         include_str!("python/charts.py"),
     ),
+    (
+        "lib/pybench_runner/clouds.py",
+        include_str!("python/clouds.py"),
+    ),
     ("lib/pybench_runner/wire.py", include_str!("python/wire.py")),
     (
         "lib/pybench_runner/server.py",

@@ -256,9 +256,41 @@ def charts(every=9):
                 yield f"{case.__name__}, {way[0]}", given, {path: Path(folder, path).read_bytes()}, "", [claim]
 
 
+JUDGED = """
+rows = [3, 9, 12]
+
+def told(work):
+    work.brief(200)
+    work.facts([sum(rows), ("mean of eight", "mean is 8"), len(rows)], 3)
+
+def table(work):
+    work.need([r["n"] for r in work.rows("output/*.csv")] == rows, "other rows")
+
+def picture(work):
+    work.need(work.pixels("output/p.png").shape == (60, 90, 3), "another size")
+    work.varied("output/p.png")
+    work.need(float(work.pixels("output/p.png")[59, 89].min()) > 200, "the last corner is dark")
+    work.need(float(work.pixels("output/p.png")[0, 0, :2].max()) < 20, "the first corner is light")
+    work.need(work.pixels("output/p.png")[29, 44, 0] < work.pixels("output/p.png")[31, 46, 0] <= 150, "the middle is broken")
+"""
+
+
+def properties():
+    def judged(name, outputs=(), **spec):
+        made = task("property", JUDGED, outputs, holds=name, **spec)
+        del made["checks"][0]["expected"]
+        return made
+
+    yield "answer", judged("told"), {}, "The total of 3 values is 24, and their mean is 8."
+    yield "table", judged("table", ["output/p.csv"], path="output/*.csv"), {"output/p.csv": b"n,m\n3,1\n9,2\n12,3\n"}
+    image = np.asarray(picture()).copy()
+    image[..., 2] = 230
+    yield "picture", judged("picture", ["output/p.png"], path="output/p.png"), {"output/p.png": saved(Image.fromarray(image), "PNG")}
+
+
 KINDS = {
     "table": tables, "number": answers, "values": lists, "text": texts, "json": jsons, "image": images, "frames": animations,
-    "audio": sounds, "qr": codes, "pdf": pdfs, "docx": documents, "html": pages, "plot": charts,
+    "audio": sounds, "qr": codes, "pdf": pdfs, "docx": documents, "html": pages, "plot": charts, "property": properties,
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """What every check shares: outcomes, bounded access to the candidate, comparison of values."""
 
+import fnmatch
 import math
 import os
 import re
@@ -24,6 +25,15 @@ class OursError(Exception):
     """The reference or the task is wrong: no verdict on the candidate."""
 
 
+class AnyOf:
+    """Values any of which is right."""
+
+    def __init__(self, choices):
+        if not choices:
+            raise OursError("no alternative is given")
+        self.choices = list(choices)
+
+
 class Candidate:
     """What the agent left: files under `root/output`, its answer, its chart records."""
 
@@ -36,7 +46,7 @@ class Candidate:
         parts = path.split("/")
         if path.startswith("/") or ".." in parts:
             raise OursError(f"{path} leaves the workspace")
-        full = os.path.join(self.root, *parts)
+        full = os.path.join(self.root, *self.named(parts, path))
         try:
             state = os.lstat(full)
         except OSError:
@@ -48,6 +58,16 @@ class Candidate:
         if state.st_size > most:
             raise Fail(f"{path} has {state.st_size} bytes, more than {most}")
         return full
+
+    def named(self, parts, path):
+        """The parts of a path whose name may hold wildcards: the one file that fits."""
+        if not any(mark in parts[-1] for mark in "*?["):
+            return parts
+        folder = os.path.join(self.root, *parts[:-1])
+        found = sorted(fnmatch.filter(os.listdir(folder), parts[-1])) if os.path.isdir(folder) else []
+        if len(found) != 1:
+            raise Fail(f"{len(found)} files are named {path}, one was expected: {short(found)}")
+        return [*parts[:-1], found[0]]
 
     def bytes(self, path, most=MAX_BYTES):
         with open(self.file(path, most), "rb") as file:

@@ -14,13 +14,13 @@ import signal
 import sys
 import time
 
-from common import Fail, OursError, Unproven
+from common import AnyOf, Fail, OursError, Unproven
 
 CPU_SECONDS = 60
 WALL_SECONDS = 240
 MEMORY = 2 * 1024**3  # of address space beyond what the parent has
 MAX_DETAIL = 500
-KINDS = ("table", "number", "values", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program")  # fmt: skip
+KINDS = ("table", "number", "values", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program", "property")  # fmt: skip
 
 HEAVY = {
     ".xlsx": ("openpyxl",), ".parquet": ("pyarrow.parquet",), ".docx": ("docx",), ".pdf": ("pymupdf", "pypdf"),
@@ -78,14 +78,27 @@ def preload(task):
 
 def subject(spec):
     """What a check looks at, in words."""
-    return f"{spec['check']} {spec.get('path') or spec.get('marker')}"
+    return f"{spec['check']} {spec.get('path') or spec.get('marker') or spec.get('holds')}"
 
 
 def run_check(spec, names, candidate):
     """Evaluate one check here. Raises Fail, Unproven or OursError."""
     if spec["check"] not in KINDS:
         raise OursError(f"unknown check `{spec['check']}`")
-    importlib.import_module("checks." + spec["check"]).check(spec, names, candidate)
+    failed = None
+    for choice in alternatives(spec, names):
+        try:
+            return importlib.import_module("checks." + spec["check"]).check(spec, choice, candidate)
+        except Fail as error:
+            failed = failed or error
+    raise failed
+
+
+def alternatives(spec, names):
+    """The reference's names once per alternative of what is expected (`ref.any_of`); the first is ours."""
+    key = spec.get("expected") or spec.get("contains")
+    value = names.get(key)
+    return [{**names, key: one} for one in value.choices] if isinstance(value, AnyOf) else [names]
 
 
 def sound(path, candidate):

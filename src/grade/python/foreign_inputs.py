@@ -16,17 +16,19 @@ def collect(task, names):
             programs[spec["path"]] = [{"args": [str(a) for a in r.get("args", [])], "stdin": str(r.get("stdin", ""))} for r in runs]
         if spec["check"] == "model":
             models[spec["path"]] = without_target(os.path.join("held_out", spec["held_out"]), spec["target"])
+        if spec["check"] == "property" and spec.get("held_out"):
+            models[spec["path"]] = without_target(os.path.join("held_out", spec["held_out"]), spec.get("target"))
     return {"programs": programs, "models": models}
 
 
 def without_target(path, target):
-    """The held-out table as text, without the column to predict."""
+    """The held-out table as text, without the column to predict where there is one."""
     from tables import read_table
 
     table = read_table(path, path)
-    if target not in table.columns:
+    if target is not None and target not in table.columns:
         raise OursError(f"{path} has no column `{target}`")
-    at = table.columns.index(target)
+    at = -1 if target is None else table.columns.index(target)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in [table.columns, *table.rows]:

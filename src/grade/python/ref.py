@@ -33,3 +33,10 @@ def audio(path):
     from sounds import read_sound
 
     return read_sound(os.path.abspath(path), path)
+
+
+def any_of(*choices):
+    """What is expected, where several results are right."""
+    from common import AnyOf
+
+    return AnyOf(choices)

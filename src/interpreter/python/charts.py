@@ -231,8 +231,8 @@ def _path_json(path, transform=None, numbers=None):
     vertices = path.vertices if transform is None else transform.transform(path.vertices)
     if len(vertices) > MAX_POINTS:
         raise ValueError("too many vertices")
-    # Agg snaps edges to pixels: rounding a short path could move one by a whole pixel.
-    digits = 12 if len(vertices) < SHORT else 3
+    # Agg snaps edges and markers to pixels: rounding could move one by a whole pixel.
+    digits = 15 if len(vertices) < SHORT else 6
     out = {"v": numbers(vertices) if numbers else _numbers(vertices, digits)}
     if path.codes is not None:
         out["c"] = [int(code) for code in path.codes]

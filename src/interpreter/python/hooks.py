@@ -90,13 +90,17 @@ class Hooks:
     def __init__(self, wire):
         self.wire = wire
         self.randomness = Randomness()
-        after = {"numpy.random.mtrand": self.seed_numpy, "matplotlib.figure": self.record_charts}
-        sys.meta_path.insert(0, AfterImport(after))
+        self.after = {
+            "numpy.random.mtrand": self.seed_numpy,
+            "matplotlib.figure": self.record_charts,
+            "wordcloud.wordcloud": self.record_clouds,
+        }
+        sys.meta_path.insert(0, AfterImport(dict(self.after)))
 
     def begin(self, seed):
         """The session is known."""
         self.randomness.begin(seed)
-        for name, hook in (("numpy.random.mtrand", self.seed_numpy), ("matplotlib.figure", self.record_charts)):
+        for name, hook in self.after.items():
             if name in sys.modules:
                 hook(sys.modules[name])
         tempfile.tempdir = tempfile._name_sequence = None
@@ -109,7 +113,15 @@ class Hooks:
         """Installs the recorder as soon as figures can exist, so that nothing is paid without them."""
         from . import charts
 
-        charts.install(lambda path, record: self.wire.send("chart", path=path, figure=record))
+        charts.install(self.send_chart)
+
+    def record_clouds(self, module):
+        from . import clouds
+
+        clouds.install(module, self.send_chart)
+
+    def send_chart(self, path, record):
+        self.wire.send("chart", path=path, figure=record)
 
     def tell_of_children(self):
         """A child may write to either stream: tell where each stands before it starts."""

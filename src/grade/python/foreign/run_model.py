@@ -31,11 +31,81 @@ def predict(path, table):
             import joblib
 
             model = joblib.load(path)
+        model, helpers = estimator(model)
         rows = pandas.read_csv(table)
-        result = numpy.asarray(model.predict(rows)).ravel()[:MAX_ROWS]
-        return {"predictions": [plain(v) for v in result]}
+        results = variants(model, helpers, rows, numpy)
+        what = described(model, numpy)
+        if not results:
+            return {"error": "the model predicts nothing for the rows", "variants": [], **what}
+        return {"predictions": results[0], "variants": results, **what}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def estimator(found):
+    """The part of a pickle that predicts, and the parts that transform (a model may be saved with its scaler)."""
+    parts = list(found.values()) if isinstance(found, dict) else list(found) if isinstance(found, (list, tuple)) else [found]
+    models = [part for part in parts if hasattr(part, "predict")]
+    if not models:
+        raise TypeError("the pickle holds nothing that predicts")
+    return models[0], [part for part in parts if hasattr(part, "transform") and not hasattr(part, "predict")]
+
+
+def variants(model, helpers, rows, numpy):
+    """Predictions for the rows as they are and, where the model was trained on prepared ones, as prepared usually."""
+    out = []
+    for frame in prepared(model, rows):
+        for helper in [None, *helpers]:
+            try:
+                given = frame if helper is None else helper.transform(frame)
+                values = [plain(v) for v in numpy.asarray(model.predict(given)).ravel()[:MAX_ROWS]]
+            except Exception:
+                continue
+            if len(values) == len(rows) and values not in out:
+                out.append(values)
+    return out[:6]
+
+
+def prepared(model, rows):
+    """The rows in the shapes that models are usually trained on."""
+    yield rows
+    names = [str(n) for n in getattr(model, "feature_names_in_", [])]
+    coded = rows.copy()
+    for name in coded.columns:
+        if not hasattr(coded[name], "dtype") or coded[name].dtype.kind not in "ifb":
+            coded[name] = coded[name].astype("category").cat.codes
+    numbers = rows.select_dtypes("number")
+    hot = __import__("pandas").get_dummies(rows)
+    if names:
+        for frame in (rows, coded, hot):
+            if set(names) <= set(frame.columns) or frame is hot:
+                yield frame.reindex(columns=names, fill_value=0)
+    count = getattr(model, "n_features_in_", None)
+    for frame in (numbers, coded, hot):
+        if frame.shape[1] == count:
+            yield frame.to_numpy()
+            scale = frame.std().replace(0, 1)
+            yield ((frame - frame.mean()) / scale).to_numpy()
+
+
+def described(model, numpy):
+    """What the model is: class names of it and its steps, whether it was fitted, how it answers to noise."""
+    kinds, todo = [], [model]
+    while todo and len(kinds) < 50:
+        part = todo.pop()
+        kinds += [c.__name__ for c in type(part).__mro__[:-1]]
+        todo += [step for _, step in getattr(part, "steps", [])]
+        todo += [inner for name in ("best_estimator_", "estimator", "regressor_") if (inner := getattr(part, name, None)) is not None]
+        todo += list(getattr(part, "estimators_", []))[:3]
+    answers = []
+    try:
+        count = int(getattr(model, "n_features_in_", 1))
+        for shift in (0.0, 1.0, 5.0):
+            noise = numpy.random.default_rng(0).normal(shift, 1, (20, count))
+            answers += [float(v) for v in numpy.asarray(model.predict(noise)).ravel()[:60]]
+    except Exception:
+        answers = []
+    return {"kinds": kinds[:60], "features": int(getattr(model, "n_features_in_", 0) or 0), "answers": answers[:200]}
 
 
 def main():

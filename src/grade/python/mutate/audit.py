@@ -1,11 +1,13 @@
 """Makes every mutant of a candidate and evaluates it, the reference run once."""
 
+import contextlib
 import importlib
 import os
 import shutil
 import tempfile
 
-from common import Candidate
+import evaluate as checker
+from common import Candidate, Fail, Unproven
 
 from mutate import Mutant
 
@@ -17,17 +19,27 @@ def mutants(task, names, candidate):
     """Every mutant and every null candidate."""
     out = list(nulls(task))
     for spec in task["checks"]:
-        made = importlib.import_module("mutate." + spec["check"]).mutants(spec, names, candidate)
-        what = f"{spec['check']} {spec.get('path') or spec.get('marker')}"
+        made = importlib.import_module("mutate." + spec["check"]).mutants(spec, _own(spec, names, candidate), candidate)
+        what = checker.subject(spec)
         for mutant in made:
             mutant.name = f"{what}: {mutant.name}"
             out.append(mutant)
     return out[:MAX_MUTANTS]
 
 
+def _own(spec, names, candidate):
+    """The reference's names with the alternative that the candidate chose."""
+    choices = checker.alternatives(spec, names)
+    for choice in choices if len(choices) > 1 else ():
+        with contextlib.suppress(Fail, Unproven):
+            checker.run_check(spec, choice, candidate)
+            return choice
+    return choices[0]
+
+
 def needs_another_sandbox(task, mutant):
     """Whether the mutant's own model or program has to run: the original's results say nothing of it."""
-    foreign = {spec["path"] for spec in task["checks"] if spec["check"] in FOREIGN}
+    foreign = {spec["path"] for spec in task["checks"] if spec["check"] in FOREIGN or spec.get("held_out")}
     return any(data is not None and path in foreign for path, data in mutant.files.items())
 
 
@@ -70,8 +82,6 @@ def overlay(mutant, candidate, folder):
 
 def evaluate(task, names, candidate):
     """{"mutants": [[name, findings]]}; the first is the candidate itself."""
-    import evaluate as checker
-
     rows = [["original", checker.findings(task, names, candidate)]]
     for mutant in mutants(task, names, candidate):
         if needs_another_sandbox(task, mutant):

@@ -1,0 +1,177 @@
+"""Every chart that a picture shows, whatever its kind, read from its proven record."""
+
+import numpy as np
+from chart.marks import NEAR, Marks
+from chart.redraw import BadRecord, array
+from checks.plot import _picture, _prove
+from common import Fail, Unproven, close, numeric, scalar
+from plots import read
+from plots.compare import _merged, _same_x, _text
+
+DAMAGED = (BadRecord, Fail, Unproven, KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+class Shown:
+    """The charts of one picture: `charts` are (axes number, kind, plots.read.Chart); `texts` what is written."""
+
+    def __init__(self, record, drawing):
+        self.record, self.drawing = record, drawing
+        self.texts = [t.s for t in drawing.texts()]
+        self.charts, self.why = [], []
+        for number, claim in enumerate(record["axes"]):
+            for kind in read.READ:
+                try:
+                    self.charts.append((number, kind, read.chart({**record, "axes": [claim]}, drawing, kind)))
+                except DAMAGED as error:
+                    self.why.append(f"{kind}: {error}")
+
+    def need(self, holds, what):
+        """Fail where nothing shows it, with why charts were not readable."""
+        if not holds:
+            raise Fail(f"the picture does not show {what}; read: {[(n, k) for n, k, _ in self.charts]}; {'; '.join(self.why)[:200]}")
+
+    def titled(self, *words):
+        """Whether the words stand in the picture, without regard to case."""
+        text = " ".join(self.texts).casefold()
+        return all(word.casefold() in text for word in words)
+
+    def of(self, *kinds):
+        """(axes number, chart) of these kinds."""
+        return [(n, c) for n, k, c in self.charts if k in kinds]
+
+    def series(self, *kinds):
+        """Every series of these kinds."""
+        return [s for _, c in self.of(*kinds) for s in c.series]
+
+    def bars(self, values, rtol=1e-3, part=1.0):
+        """The number of the axes whose bars stand at these names with these heights; None if none does."""
+        for number, chart in self.of("bar"):
+            for series in [*chart.series, _merged(chart.series)]:
+                if _named(series, values, rtol) >= part * len(values) and len(series["x"]) <= 1.5 * len(values):
+                    return number
+        return None
+
+    def line(self, y, x=None, rtol=1e-3):
+        """The number of the axes with a line through these values."""
+        span = max(map(abs, y), default=0.0)
+        for number, chart in self.of("line"):
+            for series in chart.series:
+                same = len(series["y"]) == len(y) and all(close(a, b, rtol, 1e-6 * span) for a, b in zip(series["y"], y))
+                if same and (x is None or _places(series, x, rtol)):
+                    return number
+        return None
+
+    def points(self, x, y, rtol=1e-3):
+        """The number of the axes with these points, of one series or all together."""
+        wanted = sorted(zip(map(float, x), map(float, y)))
+        spans = [max((abs(v) for v in values), default=0.0) for values in zip(*wanted)]
+        for number, chart in self.of("scatter"):
+            every = sorted((a, b) for s in chart.series for a, b in zip(s["at"], s["y"]))
+            for found in [every, *(sorted(zip(s["at"], s["y"])) for s in chart.series)]:
+                if len(found) == len(wanted) and all(
+                    close(a, c, rtol, 1e-6 * spans[0]) and close(b, d, rtol, 1e-6 * spans[1]) for (a, b), (c, d) in zip(found, wanted)
+                ):
+                    return number
+        return None
+
+    def pie(self, shares, atol=0.005):
+        """The number of the axes whose wedges have these names and shares of the whole."""
+        for number, chart in self.of("pie"):
+            series = chart.series[0]
+            found = {_text(str(n).split("\n")[0].split(" (")[0]): y for n, y in zip(series["x"], series["y"]) if n is not None}
+            total = sum(series["y"])
+            if len(series["y"]) == len(shares) and abs(total - 1) < 0.01 and all(_text(k) in found and abs(found[_text(k)] - v) <= atol for k, v in shares.items()):
+                return number
+        return None
+
+    def polar(self):
+        """Polygons on polar axes: [(axes number, angles, radii)], each tied to a primitive."""
+        out = []
+        for number, claim in enumerate(self.record["axes"]):
+            if claim["name"] != "polar":
+                continue
+            for line in claim["lines"]:
+                try:
+                    theta, r = array(line["x"], (None,), 1e6), array(line["y"], (None,), 1e12)
+                    if self._drawn(claim, theta, r):
+                        out.append((number, theta, r))
+                except DAMAGED as error:
+                    self.why.append(f"polar: {error}")
+        return out
+
+    def _drawn(self, claim, theta, r):
+        """Some path has its vertices where angles and radii lie, for one of the usual places of zero."""
+        box, (low, high) = array(claim["box"], (4,), 1e5), claim["y"]["limits"]
+        center, radius = (box[:2] + box[2:]) / 2, (box[2] - box[0]) / 2
+        rho = (r - low) / (high - low) * radius
+        paths = [Marks_vertices(op) for op in self.drawing.ops if op["op"] == "path"]
+        for turn in np.arange(8) * np.pi / 4:
+            for way in (1, -1):
+                places = center + np.column_stack([np.cos(turn + way * theta), np.sin(turn + way * theta)]) * rho[:, None]
+                if any(p is not None and p.shape == places.shape and np.abs(p - places).max() <= 2 * NEAR for p in paths):
+                    return True
+        return False
+
+    def levels(self):
+        """Values of level strokes (the medians and means of boxes): {axes number: [(x, y)]}, each tied."""
+        from chart.axes import Axes
+
+        out = {}
+        for number, claim in enumerate(self.record["axes"]):
+            try:
+                axes = Axes(claim, self.drawing)
+                marks = Marks(axes)
+                axes.y.kind()
+            except DAMAGED:
+                continue
+            for line in claim["lines"]:
+                try:
+                    x, y, _ = marks.line(line)
+                except DAMAGED:
+                    continue
+                if len(y) and np.ptp(y) == 0:
+                    out.setdefault(number, []).append((float(np.mean(x)), float(y[0])))
+        return out
+
+
+def Marks_vertices(op):
+    """Vertices of a path as drawn."""
+    from chart.marks import _vertices
+
+    return _vertices(op)
+
+
+def _named(series, values, rtol):
+    """How many of the wanted bars stand there."""
+    span = max((abs(v) for v in values.values()), default=0.0)
+    hits = 0
+    for name, value in values.items():
+        hits += any(_same_x(name, x, 1e-6, 1.0) and close(y, float(value), rtol, 1e-6 * span) for x, y in zip(series["x"], series["y"]))
+    return hits
+
+
+def _places(series, x, rtol):
+    span = max((abs(numeric(scalar(v)) or 0.0) for v in x), default=0.0)
+    known = [(a, b) for a, b in zip(series["x"], x) if a is not None]
+    return all(_same_x(want, got, rtol, span) for got, want in known)
+
+
+def charts(candidate, path):
+    """The charts of a picture whose record is proven."""
+    drawing, record = _prove(candidate, path, _picture(candidate, path))
+    return Shown(record, drawing)
+
+
+def displayed(candidate):
+    """Charts that were displayed and left no file: each record is read as it draws itself."""
+    from chart.redraw import Drawing
+
+    out = []
+    for claim in [c for c in candidate.claims if isinstance(c, dict) and isinstance(c.get("figure"), dict)][-6:]:
+        record = claim["figure"]
+        try:
+            if not record.get("unsupported") and "axes" in record:
+                out.append(Shown(record, Drawing(record)))
+        except DAMAGED:
+            continue
+    return out
