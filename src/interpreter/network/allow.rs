@@ -7,7 +7,7 @@ const MAX_RULES: usize = 1000;
 /// Longest name, as DNS has it.
 const MAX_NAME: usize = 253;
 
-/// Hosts that may be reached: `pypi.org:443`, `*.example.org` (names below it, any port),
+/// Hosts that may be reached: `packages.test:443`, `*.example.org` (names below it, any port),
 /// `192.0.2.7:8080`, `[2001:db8::1]:443`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllowList(Vec<Rule>);
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn rules_say_what_may_be_reached() {
         let rules = [
-            "PyPI.org:443",
+            "Packages.Test:443",
             "*.example.org",
             "192.0.2.7:8080",
             "[2001:db8::1]:443",
@@ -173,8 +173,8 @@ mod tests {
         ];
         let list = AllowList::parse(rules).unwrap();
         for (host, port) in [
-            ("pypi.org", 443),
-            ("pypi.org.", 443),
+            ("packages.test", 443),
+            ("packages.test.", 443),
             ("a.example.org", 1),
             ("b.A.example.org", 80),
             ("192.0.2.7", 8080),
@@ -184,9 +184,9 @@ mod tests {
             assert!(list.permits(host, port), "{host}:{port}");
         }
         for (host, port) in [
-            ("pypi.org", 80),
-            ("evil-pypi.org", 443),
-            ("pypi.org.evil.net", 443),
+            ("packages.test", 80),
+            ("evil-packages.test", 443),
+            ("packages.test.evil.net", 443),
             ("example.org", 80),
             ("badexample.org", 80),
             (".example.org", 80),
@@ -196,7 +196,7 @@ mod tests {
         ] {
             assert!(!list.permits(host, port), "{host}:{port}");
         }
-        assert!(!AllowList::default().permits("pypi.org", 443));
+        assert!(!AllowList::default().permits("packages.test", 443));
     }
 
     #[test]
@@ -207,9 +207,9 @@ mod tests {
             "*.",
             "*example.org",
             "a b",
-            "http://pypi.org",
-            "pypi.org:x",
-            "pypi.org:70000",
+            "http://packages.test",
+            "packages.test:x",
+            "packages.test:70000",
             "1.2.3",
             "a..b",
             "0x7f.1",

@@ -112,10 +112,11 @@ mod tests {
 
     #[test]
     fn both_forms_are_read() {
-        let tunnel = parse(b"CONNECT pypi.org:443 HTTP/1.1\r\nHost: evil.net\r\n\r\n").unwrap();
+        let tunnel =
+            parse(b"CONNECT packages.test:443 HTTP/1.1\r\nHost: evil.net\r\n\r\n").unwrap();
         assert_eq!(
             (tunnel.host.as_str(), tunnel.port, tunnel.head),
-            ("pypi.org", 443, None)
+            ("packages.test", 443, None)
         );
         let six = parse(b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\n\r\n").unwrap();
         assert_eq!((six.host.as_str(), six.port), ("2001:db8::1", 443));
