@@ -47,12 +47,7 @@ pub(super) enum World {
 
 impl Container {
     /// The container of an order, in which `boot.<begin>` takes the last steps.
-    pub(super) fn new(
-        environment: &Environment,
-        order: &Order,
-        world: World,
-        begin: &str,
-    ) -> Self {
+    pub(super) fn new(environment: &Environment, order: &Order, world: World, begin: &str) -> Self {
         let view = View::new(environment, order.spec.wheelhouse.as_deref());
         let temporary = |to| Mount::Temporary {
             to,
@@ -75,19 +70,22 @@ impl Container {
         Self {
             mounts,
             variables: view.variables,
-            command: command(begin, &seccomp::program()),
+            command: command(begin, Some(&seccomp::program())),
         }
     }
 }
 
-/// The command that begins a session, with a system call filter.
-pub(super) fn command(begin: &str, filter: &[u8]) -> Vec<String> {
-    let filter = STANDARD.encode(filter);
+/// The command that calls `boot.<begin>`, with a system call filter.
+pub(super) fn command(begin: &str, filter: Option<&[u8]>) -> Vec<String> {
+    let filter = filter.map(|filter| format!("'{}'", STANDARD.encode(filter)));
     let code = format!(
         "import sys; sys.path.insert(0, '/opt/pybench/lib'); \
-         from pybench_runner import boot; boot.{begin}('{filter}')"
+         from pybench_runner import boot; boot.{begin}({})",
+        filter.unwrap_or_default(),
     );
-    ["/opt/env/bin/python", "-P", "-u", "-c", &code].map(str::to_owned).to_vec()
+    ["/opt/env/bin/python", "-P", "-u", "-c", &code]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// What no image brings.
@@ -106,12 +104,26 @@ fn bind(from: &Path, to: &Path, writable: bool) -> Mount {
 /// Make a root folder: the places where a view is mounted, and its links.
 pub(super) fn mount_points(root: &Path, view: &View) -> io::Result<()> {
     let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    for folder in ["proc", "dev", "sys", "tmp", "etc", "workspace", "opt/wheelhouse"] {
+    for folder in [
+        "proc",
+        "dev",
+        "sys",
+        "tmp",
+        "etc",
+        "workspace",
+        "opt/wheelhouse",
+    ] {
         fs::create_dir_all(root.join(folder))?;
     }
     // `runsc` mounts all of them into this folder first, those below `/tmp` too.
-    let caches = view.caches.iter().map(|(_, to)| (Path::new(""), to.as_path()));
-    let binds = view.binds.iter().map(|(from, to)| (from.as_path(), to.as_path()));
+    let caches = view
+        .caches
+        .iter()
+        .map(|(_, to)| (Path::new(""), to.as_path()));
+    let binds = view
+        .binds
+        .iter()
+        .map(|(from, to)| (from.as_path(), to.as_path()));
     for (from, to) in binds.chain(caches) {
         let to = inside(to);
         if from.is_dir() {

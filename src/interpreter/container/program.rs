@@ -45,7 +45,11 @@ impl Program {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.0);
         command.current_dir("/").stdin(Stdio::null());
-        let die = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
+        let die = || {
+            Ok(rustix::process::set_parent_process_death_signal(Some(
+                Signal::KILL,
+            ))?)
+        };
         // SAFETY: one system call on the new process; nothing is allocated or locked.
         unsafe { command.pre_exec(die) };
         command
@@ -75,7 +79,10 @@ fn answer(mut command: Command, input: &[u8], patience: Duration) -> io::Result<
         .stderr(complaint.try_clone()?)
         .spawn()?;
     match wait(child, patience)? {
-        None => Err(io::Error::other(format!("no answer within {} s", patience.as_secs()))),
+        None => Err(io::Error::other(format!(
+            "no answer within {} s",
+            patience.as_secs()
+        ))),
         Some(true) => text(&mut said),
         Some(false) => {
             let text = text(&mut complaint)?;
@@ -113,20 +120,32 @@ mod tests {
 
     fn ask(script: &str, input: &[u8]) -> Result<String, String> {
         let shell = Program(PathBuf::from("/bin/sh"));
-        shell.ask(&["-c".to_owned(), script.to_owned()], input, Duration::from_millis(500))
+        shell.ask(
+            &["-c".to_owned(), script.to_owned()],
+            input,
+            Duration::from_millis(500),
+        )
     }
 
     #[test]
     fn programs_answer_complain_or_take_too_long() {
         assert_eq!(ask("tr a-z A-Z", b"abc"), Ok("ABC".to_owned()));
         assert_eq!(ask("echo no >&2; exit 3", b""), Err("no".to_owned()));
-        assert_eq!(ask("exec sleep 20", b""), Err("no answer within 0 s".to_owned()));
+        assert_eq!(
+            ask("exec sleep 20", b""),
+            Err("no answer within 0 s".to_owned())
+        );
     }
 
     #[test]
     fn a_missing_program_says_what_to_do() {
         let error = Program::find("no-such-program", None, "Install it.").unwrap_err();
-        assert!(error.to_string().ends_with("no-such-program is missing. Install it."), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("no-such-program is missing. Install it."),
+            "{error}"
+        );
         let given = Program::find("sh", Some(Path::new("/no/such")), "Install it.").unwrap_err();
         assert!(given.to_string().contains("/no/such"), "{given}");
     }

@@ -7,19 +7,66 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::process::{ChildStdin, ChildStdout};
+use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::process::{Pid, PidfdFlags};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+
+use crate::interpreter::engine::Order;
+use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
 
 /// Most bytes of a packet.
 const PIECE: usize = 64 << 10;
 
+/// A container that has been started, with its program's input and output.
+pub(super) struct Started {
+    pub(super) ends: Ends,
+    pub(super) inside: [OwnedFd; 2],
+    pub(super) order: Order,
+    /// The engine's program, piped.
+    pub(super) monitor: Child,
+    /// The process with which it all ends.
+    pub(super) first: OwnedFd,
+    /// Removes what is left.
+    pub(super) remove: Box<dyn FnOnce() + Send>,
+}
+
+/// The engine's program itself, for [`Started::first`].
+pub(super) fn first_of(monitor: &Child) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(monitor.id().cast_signed());
+    let pid = pid.ok_or_else(|| io::Error::other("no process"))?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+impl Started {
+    /// Connect it. In a tokio runtime, which carries its packets from then on.
+    pub(super) fn connect(mut self) -> io::Result<Sandbox> {
+        let (Some(input), Some(output)) = (self.monitor.stdin.take(), self.monitor.stdout.take())
+        else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let [first, second] = &self.ends.streams;
+        let streams = [first.try_clone()?, second.try_clone()?];
+        let most = self.order.spec.limits.file_mib << 20;
+        carry(output, input, self.inside, streams, most)?;
+        Ok(Sandbox {
+            ends: self.ends,
+            init: First(self.first),
+            group: self.order.group,
+            keeper: Keeper::Container {
+                monitor: self.monitor,
+                remove: self.remove,
+            },
+        })
+    }
+}
+
 /// Carry until one side hangs up. `inside` are the control and interrupt sockets that a session of another
 /// tier would be given, `streams` the files behind its stdout and stderr, which take `most` bytes each.
-pub(super) fn carry(
+fn carry(
     output: ChildStdout,
     input: ChildStdin,
     inside: [OwnedFd; 2],
@@ -169,7 +216,12 @@ mod tests {
     #[test]
     fn frames_and_text_arrive_and_floods_end() {
         let texts = texts(10);
-        let bytes = packed(&[(b'1', b"12345678"), (b'c', b"frame"), (b'1', b"9abc"), (b'2', b"e")]);
+        let bytes = packed(&[
+            (b'1', b"12345678"),
+            (b'c', b"frame"),
+            (b'1', b"9abc"),
+            (b'2', b"e"),
+        ]);
         let (control, _) = receive(&bytes, &texts);
         assert_eq!(control, b"frame");
         assert_eq!([texts[0].length(), texts[1].length()], [10, 1]);
@@ -179,7 +231,10 @@ mod tests {
     fn what_is_no_packet_ends_it() {
         let texts = texts(10);
         assert_eq!(receive(b"x\0\0\0\0", &texts).1, io::ErrorKind::InvalidData);
-        assert_eq!(receive(b"c\xff\xff\xff\xff", &texts).1, io::ErrorKind::InvalidData);
+        assert_eq!(
+            receive(b"c\xff\xff\xff\xff", &texts).1,
+            io::ErrorKind::InvalidData
+        );
         assert_eq!(receive(b"c\0\0", &texts).1, io::ErrorKind::UnexpectedEof);
     }
 

@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn settings_are_read_and_nothing_else() {
-        let text = "[docker]\nimage = 'env:1'\nruntime = 'runsc'\n[kubernetes]\nruntime_class = 'gvisor'";
+        let text =
+            "[docker]\nimage = 'env:1'\nruntime = 'runsc'\n[kubernetes]\nruntime_class = 'gvisor'";
         let settings = ContainerSettings::parse(text).unwrap();
         assert_eq!(settings.docker.runtime.as_deref(), Some("runsc"));
         assert_eq!(settings.kubernetes.namespace, "pybench");
@@ -165,6 +166,9 @@ mod tests {
         let path = folder.path().join("containers.toml");
         std::fs::write(&path, "[docker]\nimage = 1\n").unwrap();
         let error = ContainerSettings::read(&path).unwrap_err().to_string();
-        assert!(error.contains("containers.toml") && error.contains("line 2"), "{error}");
+        assert!(
+            error.contains("containers.toml") && error.contains("line 2"),
+            "{error}"
+        );
     }
 }

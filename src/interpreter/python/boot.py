@@ -1,14 +1,12 @@
 """Begins a session in a container, whoever made it: the last steps to powerlessness are ours.
 
-Usage: `boot.gvisor(filter)` with the host's socket as standard input, `boot.attached(filter)` with the
-host's relay on standard input and output, `boot.hold()` as the first process of a pod. `filter` is the
-system call filter, in base64.
+Usage: `boot.gvisor(filter)` and `boot.attached(filter)` with the host's relay on standard input and output,
+`boot.hold()` as the first process of a pod. `filter` is the system call filter, in base64.
 """
 
 import base64
 import os
 import signal
-import socket
 import time
 
 from . import relay, syscalls
@@ -19,18 +17,16 @@ INSIDE_ID = 1000  # the session's user and group, as it sees them
 
 def gvisor(filter):
     """A rootless sandbox knows but one user, its root: a namespace within makes it an ordinary one."""
-    control = os.dup(0)
-    silence_input()
     user, group = os.geteuid(), os.getegid()
     syscalls.unshare(syscalls.NEW_USER)
     write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1\n")
     write("/proc/self/gid_map", f"{INSIDE_ID} {group} 1\n")
-    silent, other = socket.socketpair()  # interrupts come as signals
-    begin(filter, control, silent.detach())
+    relay.main(lambda control, interrupt: begin(filter, control, interrupt), signals=True)
 
 
 def attached(filter):
-    """Where no socket can be handed in, standard input and output carry everything."""
+    """In containers of other kinds."""
+    os.makedirs("output", exist_ok=True)  # a pod's workspace begins empty
     relay.main(lambda control, interrupt: begin(filter, control, interrupt))
 
 
@@ -39,12 +35,6 @@ def begin(filter, control, interrupt):
     from . import runner
 
     runner.main(control, interrupt)
-
-
-def silence_input():
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
 
 
 def hold():

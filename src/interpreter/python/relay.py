@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import time
 
 from . import syscalls
 
@@ -19,30 +20,31 @@ PIECE = 64 << 10
 SHORTEST, LONGEST = 10, 200  # ms between looks at the streams
 
 
-def main(start):
-    """`start(control, interrupt)` becomes the session, in a child."""
+def main(start, signals=False):
+    """`start(control, interrupt)` becomes the session, in a child. `signals`: where the kernel makes no
+    signal of what comes in on a socket, an interrupt is sent as one, too."""
     syscalls.adopt_orphans()
     control, control_inside = socket.socketpair()
     interrupt, interrupt_inside = socket.socketpair()
     streams = [stream(name) for name in ("stdout", "stderr")]
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         null = os.open("/dev/null", os.O_RDONLY)
         for number, fd in enumerate((null, *streams)):
             os.dup2(fd, number)
         fds = control_inside.detach(), interrupt_inside.detach()
         for fd in (null, *streams, control.detach(), interrupt.detach()):
             os.close(fd)
-        os.setsid()
         start(*fds)
         os._exit(0)
     syscalls.set_dumpable(False)  # nobody traces it, nobody opens its descriptors
     control_inside.close(), interrupt_inside.close()
     try:
-        Relay(control, interrupt, streams).run()
+        Relay(control, interrupt, streams, child if signals else None).run()
     except OSError:
         pass  # the host has gone
     while kill_children():
-        pass
+        time.sleep(0.01)
     os._exit(0)
 
 
@@ -54,7 +56,8 @@ def stream(name):
 
 
 class Relay:
-    def __init__(self, control, interrupt, streams):
+    def __init__(self, control, interrupt, streams, signalled):
+        self.signalled = signalled
         self.control, self.interrupt, self.streams = control, interrupt, streams
         self.told = [0, 0]  # how much of each stream the host has
         self.input = b""
@@ -95,6 +98,8 @@ class Relay:
             self.control.sendall(body)
         elif what == b"i":
             self.interrupt.send(body)
+            if self.signalled is not None:
+                os.killpg(self.signalled, signal.SIGINT)
         elif what == b"t":
             os.ftruncate(self.streams[body[0]], 0)
             self.told[body[0]] = 0
