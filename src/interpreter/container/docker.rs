@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::process::Resource;
 
 use super::describe::{Container, Mount, World, mount_points};
 use super::program::{self, Program};
@@ -168,6 +169,10 @@ impl Docker {
         if self.kind == Kind::Podman {
             // What podman would otherwise add of its own: proxies, host names, writable folders.
             words.flags("--http-proxy=false --no-hosts --read-only-tmpfs=false --systemd=false --sdnotify ignore");
+            // It would raise this limit above what we have.
+            let most = rustix::process::getrlimit(Resource::Nproc).maximum;
+            let most = most.map_or("-1".to_owned(), |most| most.to_string());
+            words.pair("--ulimit", &format!("nproc={most}:{most}"));
             if self.us.0 != 0 {
                 words.flags("--userns keep-id");
             }
@@ -268,8 +273,8 @@ impl Engine for Docker {
         started.and_then(Started::connect).map_err(failed)
     }
 
-    fn helpers(&self) -> u64 {
-        HELPERS
+    fn allow_for_itself(&self, limits: &mut Limits) {
+        limits.processes = limits.processes.saturating_add(HELPERS);
     }
 
     fn bounds(&self) -> Option<Bounds> {
