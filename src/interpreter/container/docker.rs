@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::Resource;
 
 use super::describe::{Container, Mount, World, mount_points};
 use super::program::{self, Program};
@@ -169,10 +168,8 @@ impl Docker {
         if self.kind == Kind::Podman {
             // What podman would otherwise add of its own: proxies, host names, writable folders.
             words.flags("--http-proxy=false --no-hosts --read-only-tmpfs=false --systemd=false --sdnotify ignore");
-            // It would raise this limit above what we have.
-            let most = rustix::process::getrlimit(Resource::Nproc).maximum;
-            let most = most.map_or("-1".to_owned(), |most| most.to_string());
-            words.pair("--ulimit", &format!("nproc={most}:{most}"));
+            // It would raise this limit to what it has no right to everywhere.
+            words.flags("--ulimit nproc=4096:4096");
             if self.us.0 != 0 {
                 words.flags("--userns keep-id");
             }
