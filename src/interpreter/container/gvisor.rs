@@ -14,17 +14,18 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::{Value, json};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::describe::{Container, Mount, World, mount_points};
 use super::relay::Started;
-use crate::interpreter::InterpreterError;
 use crate::interpreter::child::enter;
 use crate::interpreter::engine::{Engine, Order};
 use crate::interpreter::environment::Environment;
 use crate::interpreter::sandbox::{Ends, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
+use crate::interpreter::{InterpreterError, Limits};
 
 /// Threads of `runsc`, of its sandbox and of what serves files to it.
 const HELPERS: u64 = 128;
@@ -231,7 +232,9 @@ impl Engine for Gvisor {
 /// would wait for that part for ever.
 fn connect(started: Started) -> io::Result<Sandbox> {
     let out_of_memory = started.order.group.witness();
-    let whole = AsyncFd::new(started.first.try_clone()?)?;
+    let first = started.first.try_clone()?;
+    // SAFETY: it owns a valid descriptor, which is never replaced.
+    let whole = unsafe { AsyncFd::register_with_interest(first, Interest::READABLE) }?;
     tokio::spawn(async move {
         loop {
             tokio::select! {
