@@ -39,6 +39,9 @@ async fn sessions_live_are_interrupted_and_end() {
     assert_eq!(seen.stopped, Some(Stopped::Interrupted), "{seen:?}");
     assert_eq!(session.run("x").await.plain(), "20");
 
+    let devices = "import os, subprocess\nsubprocess.run(['true'], stderr=subprocess.DEVNULL).returncode, open('/dev/null', 'w').write('x')";
+    assert_eq!(session.run(devices).await.plain(), "(0, 1)");
+
     let seen = session.run("import os; os._exit(3)").await;
     assert_eq!(seen.stopped, Some(Stopped::Died), "{seen:?}");
     assert_eq!(session.run("'x' in globals()").await.plain(), "False");

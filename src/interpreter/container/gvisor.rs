@@ -31,7 +31,7 @@ use crate::interpreter::{InterpreterError, Limits};
 const HELPERS: u64 = 128;
 
 /// Processes and threads of the host's behind each of its own.
-const STUBS: u64 = 4;
+const STUBS: u64 = 8;
 
 /// Memory of its kernel and of what serves files to it.
 const KERNEL_MIB: u64 = 128;
@@ -159,7 +159,7 @@ impl Gvisor {
         let namespaces = kinds.map(|kind| json!({"type": kind}));
         let mut mounts = vec![
             json!({"destination": "/proc", "type": "proc", "source": "proc"}),
-            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "ro"]}),
+            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"]}),
             // Its own, which says nothing of the host, would be there otherwise.
             json!({"destination": "/sys", "type": "tmpfs", "source": "tmpfs", "options": ["ro", "mode=0555"]}),
         ];
@@ -176,7 +176,8 @@ impl Gvisor {
                 "args": container.command,
                 "env": variables,
                 "cwd": "/workspace",
-                "capabilities": {},
+                // `boot.py` gives `/dev` away and drops it.
+                "capabilities": {"bounding": ["CAP_CHOWN"], "permitted": ["CAP_CHOWN"], "effective": ["CAP_CHOWN"]},
                 "noNewPrivileges": true,
                 "rlimits": [
                     {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
