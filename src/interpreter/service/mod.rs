@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use super::{Interpreter, InterpreterError, Limits};
+use super::{Interpreter, InterpreterError, Limits, Network};
 pub use openapi::openapi;
 pub use token::{Tokens, TokensError};
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub origins: Vec<String>,
     /// Bounds of each session.
     pub limits: Limits,
+    /// Hosts that each session may reach; `None`: no network.
+    pub network: Option<Network>,
     /// Sessions that nobody used for so long are closed.
     pub idle: Duration,
     /// Longest life of an E2B sandbox.
@@ -66,6 +68,7 @@ impl Default for Options {
                 output_chars: 1_000_000,
                 ..Limits::default()
             },
+            network: None,
             idle: Duration::from_secs(600),
             longest: Duration::from_secs(86_400),
             per_client: 32,
