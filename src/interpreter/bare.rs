@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::InterpreterError;
-use super::bubblewrap::enter;
+use super::child::{enter, fix_addresses};
 use super::engine::{Engine, Order};
 use super::environment::Environment;
 use super::sandbox::{Ends, First, Keeper, Sandbox};
@@ -70,7 +70,12 @@ fn start(environment: &Environment, order: Order) -> io::Result<Sandbox> {
     let (joins, user) = (order.group.joins()?, order.user);
     // SAFETY: between fork and exec only system calls are made, on values prepared before; nothing is
     // allocated or locked.
-    unsafe { command.pre_exec(move || enter(&joins, &inside, user)) };
+    unsafe {
+        command.pre_exec(move || {
+            fix_addresses();
+            enter(&joins, &inside, user)
+        })
+    };
     let child = command.spawn()?;
     let pid =
         Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("no process"))?;

@@ -1,7 +1,6 @@
 //! Sandboxes made by bubblewrap: everything of the host taken away, and a Python of their own.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -10,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags};
-use rustix::thread::{Gid, Uid};
 use serde::Deserialize;
 
 use super::InterpreterError;
+use super::child::{enter, fix_addresses};
 use super::engine::{Engine, Order};
 use super::environment::Environment;
 use super::sandbox::{Ends, First, Keeper, Sandbox, memfd};
@@ -91,7 +90,12 @@ impl Bubblewrap {
         let (joins, user) = (order.group.joins()?, order.user);
         // SAFETY: between fork and exec only system calls are made, on values prepared before; nothing
         // is allocated or locked.
-        unsafe { command.pre_exec(move || enter(&joins, &inside, user)) };
+        unsafe {
+            command.pre_exec(move || {
+                fix_addresses();
+                enter(&joins, &inside, user)
+            })
+        };
         let mut monitor = command.spawn()?;
         drop(command); // and with it our copies of what is inside
 
@@ -187,36 +191,6 @@ impl Arguments {
             self.bind("--ro-bind", path.join(inner), to);
         }
     }
-}
-
-/// In the new process, before another program: join the groups, hand over descriptors and no others, become
-/// nobody.
-pub(super) fn enter(joins: &[File], inside: &[OwnedFd], user: Option<u32>) -> io::Result<()> {
-    for join in joins {
-        rustix::io::write(join, b"0")?;
-    }
-    // SAFETY: marks descriptors, this process's own, to be closed when that starts.
-    unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    for fd in inside {
-        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
-    }
-    // Equal work at equal addresses: `id()` and sets of objects repeat. Where it is refused they do not.
-    // SAFETY: changes a flag of this process only.
-    unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
-    if let Some(id) = user {
-        let (user, group) = (Uid::from_raw(id), Gid::from_raw(id));
-        rustix::thread::set_thread_groups(&[])?;
-        rustix::thread::set_thread_res_gid(group, group, group)?;
-        rustix::thread::set_thread_res_uid(user, user, user)?;
-    }
-    Ok(())
 }
 
 /// What bubblewrap tells of the first process inside.

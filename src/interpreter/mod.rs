@@ -7,6 +7,7 @@ mod bare;
 mod branch;
 mod bubblewrap;
 mod cgroup;
+mod child;
 mod collect;
 mod container;
 pub mod doctor;

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal};
-use rustix::thread::{Gid, Uid};
 use serde_json::{Value, json};
 
 use crate::interpreter::InterpreterError;
+use crate::interpreter::child::enter;
 use crate::interpreter::engine::{Engine, Order};
 use crate::interpreter::environment::Environment;
 use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
@@ -83,7 +83,15 @@ impl Gvisor {
             .current_dir("/")
             .stdin(Stdio::null());
         // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
-        unsafe { command.pre_exec(move || enter(&joins, user)) };
+        unsafe {
+            command.pre_exec(move || {
+                enter(&joins, &[], user)?;
+                // `runsc` takes its sandbox with it. A change of user forgets this: it comes last.
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::KILL,
+                ))?)
+            })
+        };
         command
     }
 
@@ -287,31 +295,6 @@ fn mount_points(root: &Path, view: &View) -> io::Result<()> {
             _ => {}
         }
     }
-    Ok(())
-}
-
-/// In the new process, before `runsc`: join the groups, hand over no descriptors, become nobody.
-fn enter(joins: &[File], user: Option<u32>) -> io::Result<()> {
-    for join in joins {
-        rustix::io::write(join, b"0")?;
-    }
-    // SAFETY: marks descriptors, this process's own, to be closed when the program starts.
-    unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    if let Some(id) = user {
-        let (user, group) = (Uid::from_raw(id), Gid::from_raw(id));
-        rustix::thread::set_thread_groups(&[])?;
-        rustix::thread::set_thread_res_gid(group, group, group)?;
-        rustix::thread::set_thread_res_uid(user, user, user)?;
-    }
-    // `runsc` takes its sandbox with it. A change of user forgets this: it comes last.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(())
 }
 

@@ -153,18 +153,7 @@ fn own() -> Vec<Route> {
 }
 
 fn e2b_control() -> Vec<Route> {
-    let create = || post(control::create);
-    vec![
-        Route::new(("post", "/v2/sandboxes"), "Create a sandbox", create())
-            .takes::<control::NewSandbox>()
-            .gives::<control::Created>(201),
-        Route::new(
-            ("post", "/sandboxes"),
-            "Create a sandbox (older clients)",
-            create(),
-        )
-        .takes::<control::NewSandbox>()
-        .gives::<control::Created>(201),
+    let mut routes = vec![
         Route::new(
             ("get", "/v2/sandboxes"),
             "The client's sandboxes",
@@ -181,7 +170,7 @@ fn e2b_control() -> Vec<Route> {
         Route::new(
             ("delete", "/sandboxes/{id}"),
             "Kill a sandbox",
-            delete(control::kill),
+            delete(sessions::close),
         ),
         Route::new(
             ("post", "/sandboxes/{id}/timeout"),
@@ -189,21 +178,32 @@ fn e2b_control() -> Vec<Route> {
             post(control::set_timeout),
         )
         .takes::<control::Timeout>(),
-        Route::new(
-            ("post", "/v2/sandboxes/{id}/connect"),
+    ];
+    let creates = [
+        ("/v2/sandboxes", "Create a sandbox"),
+        ("/sandboxes", "Create a sandbox (older clients)"),
+    ];
+    routes.extend(creates.map(|(path, summary)| {
+        Route::new(("post", path), summary, post(control::create))
+            .takes::<control::NewSandbox>()
+            .gives::<control::Created>(201)
+    }));
+    let connects = [
+        (
+            "/v2/sandboxes/{id}/connect",
             "Connect to a sandbox by its id",
-            post(control::connect),
-        )
-        .takes::<control::Connect>()
-        .gives::<control::Created>(200),
-        Route::new(
-            ("post", "/sandboxes/{id}/connect"),
+        ),
+        (
+            "/sandboxes/{id}/connect",
             "Connect to a sandbox by its id (older clients)",
-            post(control::connect),
-        )
-        .takes::<control::Connect>()
-        .gives::<control::Created>(200),
-    ]
+        ),
+    ];
+    routes.extend(connects.map(|(path, summary)| {
+        Route::new(("post", path), summary, post(control::connect))
+            .takes::<control::Connect>()
+            .gives::<control::Created>(200)
+    }));
+    routes
 }
 
 fn e2b_sandbox() -> Vec<Route> {

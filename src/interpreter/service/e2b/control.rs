@@ -242,17 +242,6 @@ pub(in super::super) async fn set_timeout(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// End a sandbox.
-pub(in super::super) async fn kill(
-    State(service): State<Arc<Service>>,
-    Extension(client): Extension<Client>,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    let sandbox = service.registry.of(&client, &id)?;
-    service.registry.close(&sandbox).await;
-    Ok(StatusCode::NO_CONTENT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

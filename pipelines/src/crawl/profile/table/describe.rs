@@ -44,34 +44,13 @@ fn frame(table: &RawTable, kinds: &[ColumnKind]) -> PolarsResult<DataFrame> {
         let name = name.as_str().into();
         match kind {
             ColumnKind::Integer => {
-                let value = |cell: &Cell| {
-                    if let Cell::Int(n) = cell {
-                        Some(*n)
-                    } else {
-                        None
-                    }
-                };
-                Int64Chunked::from_iter_options(name, cells().map(value)).into_column()
+                Int64Chunked::from_iter_options(name, cells().map(Cell::int)).into_column()
             }
             ColumnKind::Float => {
-                let value = |cell: &Cell| {
-                    if let Cell::Float(x) = cell {
-                        Some(*x)
-                    } else {
-                        None
-                    }
-                };
-                Float64Chunked::from_iter_options(name, cells().map(value)).into_column()
+                Float64Chunked::from_iter_options(name, cells().map(Cell::float)).into_column()
             }
             ColumnKind::Boolean => {
-                let value = |cell: &Cell| {
-                    if let Cell::Bool(b) = cell {
-                        Some(*b)
-                    } else {
-                        None
-                    }
-                };
-                BooleanChunked::from_iter_options(name, cells().map(value)).into_column()
+                BooleanChunked::from_iter_options(name, cells().map(Cell::boolean)).into_column()
             }
             ColumnKind::Date | ColumnKind::Text => {
                 StringChunked::from_iter_options(name, cells().map(show)).into_column()

@@ -36,6 +36,29 @@ enum Cell {
     Other(Box<str>),
 }
 
+impl Cell {
+    fn int(&self) -> Option<i64> {
+        match self {
+            Cell::Int(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    fn float(&self) -> Option<f64> {
+        match self {
+            Cell::Float(x) => Some(*x),
+            _ => None,
+        }
+    }
+
+    fn boolean(&self) -> Option<bool> {
+        match self {
+            Cell::Bool(b) => Some(*b),
+            _ => None,
+        }
+    }
+}
+
 /// A table as read: rows one after another, each as wide as the header.
 #[derive(Debug, Default)]
 struct RawTable {
