@@ -89,6 +89,12 @@ struct Serve {
     /// Sessions at once
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     total: u32,
+    /// Open connections; whoever comes above that is told 503
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
+    /// Seconds that the head of a request may take to come
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    head_seconds: u64,
 }
 
 /// A tier by the name it has in recipes.
@@ -162,6 +168,8 @@ impl Serve {
             per_client: self.per_client as usize,
             total: self.total as usize,
             upload: self.upload << 20,
+            connections: self.connections as usize,
+            head: Duration::from_secs(self.head_seconds),
         })
     }
 }

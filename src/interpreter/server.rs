@@ -95,7 +95,9 @@ impl Servers {
             worker: ground.worker.clone(),
         };
         let first = maker.clone();
-        let made = maker.worker.run_blocking(move || first.make(&Kind::default()));
+        let made = maker
+            .worker
+            .run_blocking(move || first.make(&Kind::default()));
         let server = made
             .unwrap_or_else(|| Err(io::Error::other("the launcher has ended")))
             .map_err(|error| InterpreterError::Unavailable(format!("jails: {error}")))?;

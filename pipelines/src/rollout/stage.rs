@@ -94,7 +94,11 @@ impl RolloutStage {
                 .map(|file| (format!("data/{}", file.name), store.path(&file.id)))
                 .collect(),
             seed: asked.id.seed(),
-            network: self.session.network.as_ref().map(|n| n.of(asked.id.short())),
+            network: self
+                .session
+                .network
+                .as_ref()
+                .map(|n| n.of(asked.id.short())),
             ..self.session.clone()
         }
     }

@@ -14,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{AllowList, Network};
 use super::request::{MAX_HEAD, Request, end_of_head, parse};
+use super::{AllowList, Network};
 
 /// Bytes carried at once.
 const PIECE: usize = 16 << 10;

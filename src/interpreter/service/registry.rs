@@ -238,7 +238,12 @@ impl Registry {
         let session = self.interpreter.start(spec).await?;
         let files = session.files();
         let first = "default".to_owned();
-        let kernel = Arc::new(Kernel::new(first, "/workspace".to_owned(), session, permits));
+        let kernel = Arc::new(Kernel::new(
+            first,
+            "/workspace".to_owned(),
+            session,
+            permits,
+        ));
         if !wish.variables.is_empty() {
             kernel.aside(&set_variables(&wish.variables)).await?;
         }

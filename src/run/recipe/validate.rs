@@ -56,7 +56,10 @@ fn network_problems(choice: &InterpreterChoice, refuse: &mut impl FnMut(&str, St
         wrong(error.to_string());
     }
     if !choice.network.is_empty() && !choice.tier.holds_to_hosts() {
-        wrong("sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can".into());
+        wrong(
+            "sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can"
+                .into(),
+        );
     }
 }
 
