@@ -94,6 +94,7 @@ fn variables(environment: &Environment, order: &Order) -> Vec<(&'static str, Str
     let (root, runner) = (environment.root.display(), environment.runner.display());
     let here = |value: &str| {
         value
+            .replace("/tmp/.ipython", "/workspace/.ipython") // sessions are users of their own
             .replace("/tmp/matplotlib", &format!("{root}/caches/matplotlib"))
             .replace("/opt/env", &root.to_string())
             .replace("/opt/pybench", &runner.to_string())

@@ -143,7 +143,7 @@ finally: os.remove(path)";
     block_devices: Depends, "return any(os.open(d, os.O_RDONLY) for d in glob.glob('/dev/*') if stat.S_ISBLK(os.stat(d).st_mode))";
     devices_of_ones_own: WorksForRoot, "path = tempfile.mkdtemp() + '/null'; os.mknod(path, 0o20666, os.makedev(1, 3)); return os.write(os.open(path, 1), b'x') == 1";
     memory_of_the_kernel: Depends, "return len(os.pread(os.open('/proc/kcore', 0), 4, 0)) == 4";
-    folders_that_hold_workspaces: Works, "return any(os.path.isdir(p) for p in ['/sessions', '/old', '/view', SESSIONS, '/workspace/../sessions'])";
+    folders_that_hold_workspaces: Works, "return any(os.path.isdir(p) for p in ['/sessions', '/old', '/view', CACHE + '/sessions', '/workspace/../sessions'])";
     the_journal_of_a_run: Works, "return open(JOURNAL, 'rb').read(6) == b'SQLite'";
     the_journal_of_the_system: Works, "return bool(glob.glob('/var/log/*') + glob.glob('/run/log/journal/*'))";
     a_pipe_of_the_host: Works, "return os.open(FIFO, os.O_RDONLY | os.O_NONBLOCK) > 0";
@@ -153,12 +153,13 @@ finally: os.remove(path)";
     // Writing where it should not.
     a_program: WorksForRoot, "return open('/usr/bin/env', 'ab').close() is None";
     a_library_of_python: WorksForRoot, "return open(os.__file__, 'ab').close() is None";
-    the_runner: WorksInNone, "import pybench_runner.runner as r; return open(r.__file__, 'ab').close() is None or True";
+    the_runner: WorksForRoot, "path = sys.modules['pybench_runner.runner'].__file__ if 'pybench_runner.runner' in sys.modules else glob.glob(CACHE + '/runner/*/lib/pybench_runner/runner.py')[0]
+return open(path, 'ab').close() is None";
     a_file_in_the_root: WorksForRoot, "path = f'/pybench-test-{os.getpid()}'; open(path, 'w').close(); os.remove(path); return True";
     a_file_among_devices: WorksForRoot, "path = f'/dev/pybench-test-{os.getpid()}'; open(path, 'w').close(); os.remove(path); return True";
     a_setting_of_the_kernel: WorksForRoot, "return os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY) > 0";
     the_system_request_key: Depends, "return os.open('/proc/sysrq-trigger', os.O_WRONLY) > 0";
-    prepared_caches: WorksInNone, "return open(os.environ['MPLCONFIGDIR'] + '/matplotlibrc', 'ab').close() is None";
+    prepared_caches: WorksForRoot, "return open(os.environ.get('MPLCONFIGDIR', ENVIRONMENT + '/caches/matplotlib') + '/matplotlibrc', 'ab').close() is None";
     given_inputs: WorksInNone, "os.rename('data', 'moved'); return True";
     mode_bits_of_the_system: WorksForRoot, "os.chmod('/usr/bin/env', stat.S_IMODE(os.stat('/usr/bin/env').st_mode)); return True";
 

@@ -68,7 +68,7 @@ tries = [f'CONNECT {{host}}:{shut} HTTP/1.1{{end}}' for host in (
 tries += [f'GET http://{{shut}}/ HTTP/1.1{{end}}', f'GET http://localhost:{shut}/ HTTP/1.1{{end}}', f'GET / HTTP/1.1\\r\\nHost: {{shut}}{{end}}',
     f'GET http://127.0.0.1:{open}@{{shut}}/ HTTP/1.1{{end}}', f'GET https://{{shut}}/ HTTP/1.1{{end}}', f'GET file:///etc/passwd HTTP/1.1{{end}}',
     f'GET gopher://{{shut}}/ HTTP/1.1{{end}}', f'PRI * HTTP/2.0{{end}}']
-refused = [said(text).startswith('HTTP/1.1 4') for text in tries]
+refused = [said(text).startswith(('HTTP/1.1 4', 'HTTP/1.1 502')) for text in tries]
 # These go to the listed host, whatever else they say.
 led = [said(f'GET {{open}} HTTP/1.1\\r\\nHost: {{shut}}{{end}}'), said(f'GET {{open}} HTTP/1.1{{end}}GET http://{{shut}}/ HTTP/1.1{{end}}'),
     said(f'GET {{open}} HTTP/1.1\\r\\nX: y\\r\\nProxy-Connection: keep-alive\\r\\nForwarded: host={{shut}}{{end}}')]

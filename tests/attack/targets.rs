@@ -21,7 +21,7 @@ fn make() -> String {
     let shm = PathBuf::from(format!("/dev/shm/pybench-test-{pid}"));
     std::fs::write(&shm, "x").unwrap();
     let text = format!(
-        "TCP, TCP6, UDP = {}, {}, {}\nABSTRACT, SOCKET = {:?}, {:?}\nFOLDER, SHM, PID, QUEUE = {:?}, {:?}, {pid}, {}\nJOURNAL, FIFO, SESSIONS = {:?}, {:?}, {:?}\n",
+        "TCP, TCP6, UDP = {}, {}, {}\nABSTRACT, SOCKET = {:?}, {:?}\nFOLDER, SHM, PID, QUEUE = {:?}, {:?}, {pid}, {}\nJOURNAL, FIFO, CACHE, ENVIRONMENT = {:?}, {:?}, {:?}, {:?}\n",
         tcp("127.0.0.1:0"),
         tcp("[::1]:0"),
         udp(),
@@ -32,7 +32,8 @@ fn make() -> String {
         queue(pid),
         journal(&folder),
         fifo(&folder),
-        sessions(),
+        cache(),
+        environment(),
     );
     clean_up_after(pid, &[folder, shm]);
     text + PRELUDE
@@ -119,11 +120,22 @@ fn fifo(folder: &std::path::Path) -> PathBuf {
     path
 }
 
-/// Where the host keeps workspaces. Made here where no session has been started yet.
-fn sessions() -> PathBuf {
-    let path = pybench::run::default_cache_dir().join("sessions");
-    std::fs::create_dir_all(&path).unwrap();
+/// What the host keeps workspaces in, which are made here where no session has been started yet, and the
+/// runner.
+fn cache() -> PathBuf {
+    let path = pybench::run::default_cache_dir();
+    std::fs::create_dir_all(path.join("sessions")).unwrap();
     path
+}
+
+/// The sessions' Python environment; empty where there is none, and with it no session.
+fn environment() -> PathBuf {
+    let python = pybench::interpreter::environment_python().unwrap_or_default();
+    python
+        .ancestors()
+        .nth(2)
+        .map(PathBuf::from)
+        .unwrap_or_default()
 }
 
 /// A System V message queue that everybody may use.
