@@ -32,6 +32,11 @@ pub(super) trait Engine: Send + Sync {
     /// Make one.
     async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError>;
 
+    /// Whether a session of it can have a list of hosts to reach, and nothing else.
+    fn holds_to_hosts(&self) -> bool {
+        false
+    }
+
     /// Processes and threads of its own that it needs beside a session's.
     fn helpers(&self) -> u64 {
         0

@@ -156,6 +156,11 @@ impl Shared {
         spec: SessionSpec,
         user: Option<u32>,
     ) -> Result<Sandbox, InterpreterError> {
+        if spec.network.is_some() && !self.engine.holds_to_hosts() {
+            let text = "sessions of this tier cannot be held to a list of hosts: leave the list empty, or \
+                        choose the tier `jail` or `bwrap`";
+            return Err(InterpreterError::Unavailable(text.to_owned()));
+        }
         let (cgroups, mut limits) = (self.cgroups.clone(), spec.limits.clone());
         limits.processes = limits.processes.saturating_add(self.engine.helpers());
         let create = move || cgroups.create(&limits);

@@ -10,14 +10,25 @@ use crate::support::*;
 #[cfg(target_arch = "x86_64")] // calls are made by their numbers
 #[path = "attempts.rs"]
 mod attempts;
+#[path = "neighbours.rs"]
+mod neighbours;
+#[path = "network.rs"]
+mod network;
+#[cfg(target_arch = "x86_64")]
+#[path = "shown.rs"]
+mod shown;
 use pybench::interpreter::{Observation, SessionSpec, Stopped};
+
+fn tier() -> pybench::run::Tier {
+    tier_of(module_path!())
+}
 
 async fn start() -> Option<Live> {
     start_with(SessionSpec::default()).await
 }
 
 async fn start_with(spec: SessionSpec) -> Option<Live> {
-    start_in(tier_of(module_path!()), spec).await
+    start_in(tier(), spec).await
 }
 
 /// `attempt(name, f)` prints what became of it; the answers are compared as one text.

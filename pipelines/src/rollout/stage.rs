@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use pybench::agent::{self, Format, Job, JournalLog, Solved, interpreter_failure};
 use pybench::id::Digest;
-use pybench::interpreter::{Interpreter, Session, SessionSpec};
+use pybench::interpreter::{Interpreter, Network, Session, SessionSpec};
 use pybench::llm::Teacher;
 use pybench::run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
 use pybench::task::Task;
@@ -51,12 +51,15 @@ impl RolloutStage {
         let order = tries(&recipe.rollout, tasks, teacher.name());
         let places = order.iter().enumerate();
         let wheelhouse = recipe.interpreter.wheelhouse.as_ref();
+        // A list with an error in it has been refused with the recipe.
+        let network = Network::to(&recipe.interpreter.network).ok().flatten();
         Self {
             folder: context.folder.clone(),
             how: recipe.rollout.clone(),
             session: SessionSpec {
                 limits: recipe.interpreter.limits.clone(),
                 wheelhouse: wheelhouse.map(|path| context.resolve(path)),
+                network,
                 ..SessionSpec::default()
             },
             format: agent::format(recipe.rollout.format),
@@ -91,6 +94,11 @@ impl RolloutStage {
                 .map(|file| (format!("data/{}", file.name), store.path(&file.id)))
                 .collect(),
             seed: asked.id.seed(),
+            network: self
+                .session
+                .network
+                .as_ref()
+                .map(|n| n.of(asked.id.short())),
             ..self.session.clone()
         }
     }

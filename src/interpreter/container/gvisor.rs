@@ -59,7 +59,7 @@ impl Gvisor {
             InterpreterError::Unavailable(text.to_owned())
         })?;
         let base = environment.cache.join("gvisor");
-        let view = View::new(&environment, None);
+        let view = View::new(&environment, None, false);
         sweep(&base);
         mount_points(&base.join("root"), &view).map_err(|error| {
             InterpreterError::Unavailable(format!("preparing {}: {error}", base.display()))
@@ -166,7 +166,7 @@ impl Gvisor {
 
     /// The bundle's description.
     fn config(&self, order: &Order) -> Value {
-        let view = View::new(&self.environment, order.spec.wheelhouse.as_deref());
+        let view = View::of(&self.environment, &order.spec);
         let variables = view.variables.iter();
         let variables: Vec<String> = variables
             .map(|(name, value)| format!("{name}={value}"))
