@@ -1,0 +1,7 @@
+//! `eval`: PyBench, measured. Records of attempts go in; statistics, verdicts of a judge and a report
+//! come out.
+//!
+//! [`record`] is what the halves share: loader, runner, scores and audit write records; statistics,
+//! judge and report read them and know nothing else of a run.
+
+pub mod record;
