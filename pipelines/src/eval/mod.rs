@@ -5,3 +5,4 @@
 //! judge and report read them and know nothing else of a run.
 
 pub mod record;
+pub mod stats;

@@ -495,4 +495,4 @@ impl<R: BufRead> Lines<R> {
 
 #[cfg(test)]
 #[path = "record_tests.rs"]
-mod tests;
+pub(crate) mod tests;
