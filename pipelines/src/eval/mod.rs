@@ -5,4 +5,5 @@
 //! judge and report read them and know nothing else of a run.
 
 pub mod record;
+pub mod report;
 pub mod stats;
