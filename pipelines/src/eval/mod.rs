@@ -4,6 +4,7 @@
 //! [`record`] is what the halves share: loader, runner, scores and audit write records; statistics,
 //! judge and report read them and know nothing else of a run.
 
+pub mod judge;
 pub mod record;
 pub mod report;
 pub mod stats;

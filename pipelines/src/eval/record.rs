@@ -320,19 +320,22 @@ pub enum RecordError {
 }
 
 impl Frozen {
-    /// Take the agents of another header that defines the same scores.
+    /// Take the agents of another header that defines the same scores. Prompts belong to agents, so
+    /// they may differ.
     fn join(&mut self, other: Self) -> Result<(), String> {
         let parts = [
             ("task set", self.tasks == other.tasks),
             ("checker", self.checker == other.checker),
             ("environment", self.environment == other.environment),
-            ("prompts", self.prompts == other.prompts),
             ("limits", self.limits == other.limits),
         ];
         if let Some((part, _)) = parts.iter().find(|(_, same)| !same) {
             return Err(format!(
                 "the files differ in {part}: their scores do not compare; run one of them again"
             ));
+        }
+        if self.prompts != other.prompts {
+            self.prompts = Digest::of_json(&(&self.prompts, &other.prompts)).to_string();
         }
         for (label, agent) in other.agents {
             match self.agents.get(&label) {

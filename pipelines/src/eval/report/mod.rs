@@ -4,13 +4,13 @@
 //! between equal runs; it stands in `timing.json` and `timing.md`.
 
 mod board;
-mod markdown;
+pub(in crate::eval) mod markdown;
 mod notebook;
 mod pages;
 mod plots;
 mod published;
 pub(in crate::eval) mod show;
-mod text;
+pub(in crate::eval) mod text;
 mod timing;
 
 use std::fs;
@@ -69,11 +69,11 @@ pub(super) struct Numbers<'a> {
     warnings: Vec<String>,
 }
 
-/// Write the report of `evaluation` to the folder `out`, which is replaced in one step. `store` is
-/// the folder of the content store that the records refer to.
+/// Write the report of `evaluation` to the folder `out`, which is replaced in one step. `stores` are
+/// the content stores that the records refer to: the `files/` of their run folders.
 pub fn write(
     evaluation: &Evaluation,
-    store: &Path,
+    stores: &[PathBuf],
     out: &Path,
     options: &Options,
 ) -> Result<(), ReportError> {
@@ -88,7 +88,7 @@ pub fn write(
         .tempdir_in(parent)
         .map_err(io(parent))?;
     let numbers = Numbers::new(evaluation, options);
-    write_into(&numbers, store, made.path())?;
+    write_into(&numbers, stores, made.path())?;
     open_to_readers(made.path())?;
     if out.exists() {
         fs::remove_dir_all(out).map_err(io(out))?;
@@ -114,12 +114,12 @@ fn open_to_readers(folder: &Path) -> Result<(), ReportError> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))
 }
 
-fn write_into(numbers: &Numbers<'_>, store: &Path, out: &Path) -> Result<(), ReportError> {
+fn write_into(numbers: &Numbers<'_>, stores: &[PathBuf], out: &Path) -> Result<(), ReportError> {
     for folder in ["files", "plots", "tasks", "notebooks"] {
         let path = out.join(folder);
         fs::create_dir(&path).map_err(io(&path))?;
     }
-    let store = show::Store::new(store, out.join("files"));
+    let store = show::Store::new(stores, out.join("files"));
     let plots = pages::plots(numbers, out)?;
     pages::Pages::new(numbers, store, out)?.write(&plots)?;
     put(out, "style.css", include_str!("templates/style.css"))?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub const SOURCE: &str = "arXiv 2407.16732v2, Table 3";
 
 /// Categories in the order of the table, with their tasks.
-pub const SIZES: [(&str, u32); 5] = [
+const SIZES: [(&str, u32); 5] = [
     ("chart", 62),
     ("text", 23),
     ("image_audio", 48),
@@ -26,7 +26,7 @@ pub struct Published {
     pub size: &'static str,
     /// Pass rate by LLM judge.
     pub judge: f64,
-    /// Pass rate by unit tests, in the order of [`SIZES`].
+    /// Pass rate by unit tests, by category: chart, text, image and audio, math, software.
     pub categories: [f64; 5],
     /// Overall pass rate by unit tests, as printed.
     pub overall: f64,
@@ -61,8 +61,20 @@ fn total() -> u32 {
     SIZES.iter().map(|(_, size)| size).sum()
 }
 
+/// Model, size, judge, categories, overall, turns, HumanEval(+), MBPP(+).
+type Printed = (
+    &'static str,
+    &'static str,
+    f64,
+    [f64; 5],
+    f64,
+    f64,
+    (f64, f64),
+    (f64, f64),
+);
+
 #[rustfmt::skip]
-const ROWS: [(&str, &str, f64, [f64; 5], f64, f64, (f64, f64), (f64, f64)); 22] = [
+const ROWS: [Printed; 22] = [
     ("GPT-3.5 Turbo", "-", 58.3, [72.6, 60.9, 70.8, 100.0, 0.0], 62.9, 5.2, (78.6, 70.7), (82.5, 69.7)),
     ("GPT-4o", "-", 81.8, [80.6, 82.6, 77.1, 100.0, 100.0], 79.7, 4.3, (91.5, 85.4), (91.2, 76.6)),
     ("GPT-4o-mini", "-", 67.1, [77.4, 69.6, 87.5, 100.0, 100.0], 81.1, 4.5, (87.2, 85.4), (90.5, 76.5)),

@@ -41,7 +41,7 @@ impl Place {
 
     fn write(&self, evaluation: &Evaluation, name: &str) -> PathBuf {
         let out = self.root.path().join(name);
-        write(evaluation, &self.store(), &out, &Options::default()).unwrap();
+        write(evaluation, &[self.store()], &out, &Options::default()).unwrap();
         out
     }
 }
@@ -293,7 +293,7 @@ fn folders_of_others_are_left_alone() {
     std::fs::write(out.join("thesis.tex"), "x").unwrap();
     let error = write(
         &evaluation(&place),
-        &place.store(),
+        &[place.store()],
         &out,
         &Options::default(),
     )

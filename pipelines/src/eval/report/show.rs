@@ -34,7 +34,7 @@ const MOST_CELL: usize = 80;
 /// How a file is shown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "as", rename_all = "snake_case")]
-pub(super) enum Shown {
+pub(in crate::eval) enum Shown {
     /// A picture, drawn anew into `files/`.
     Image { src: String, note: String },
     /// A sound, copied into `files/`.
@@ -54,9 +54,9 @@ pub(super) enum Shown {
 }
 
 /// The content store that records refer to.
-pub(super) struct Store<'a> {
-    /// As `pybench::run::ContentStore` lays it out.
-    root: &'a Path,
+pub(in crate::eval) struct Store<'a> {
+    /// Each as `pybench::run::ContentStore` lays it out; the first that holds a file has it.
+    roots: &'a [PathBuf],
     /// Where copies go.
     files: PathBuf,
     /// What was shown already, by digest and extension.
@@ -64,18 +64,20 @@ pub(super) struct Store<'a> {
 }
 
 impl<'a> Store<'a> {
-    pub(super) fn new(root: &'a Path, files: PathBuf) -> Self {
+    pub(in crate::eval) fn new(roots: &'a [PathBuf], files: PathBuf) -> Self {
         Self {
-            root,
+            roots,
             files,
             shown: BTreeMap::new(),
         }
     }
 
     /// The first bytes of a stored file: of a regular file only, never through a link.
-    pub(super) fn head(&self, id: &Digest, most: u64) -> Result<Vec<u8>, String> {
-        let path = self.root.join(&id.as_str()[..2]).join(id.as_str());
-        let found = fs::symlink_metadata(&path).map_err(|_| "it is not in the content store")?;
+    fn head(&self, id: &Digest, most: u64) -> Result<Vec<u8>, String> {
+        let place = |root: &PathBuf| root.join(&id.as_str()[..2]).join(id.as_str());
+        let mut places = self.roots.iter().map(place);
+        let found = places.find_map(|path| Some((fs::symlink_metadata(&path).ok()?, path)));
+        let (found, path) = found.ok_or("it is not in the content store")?;
         if !found.is_file() {
             return Err("it is no regular file".to_owned());
         }
@@ -88,7 +90,7 @@ impl<'a> Store<'a> {
     }
 
     /// The whole of a stored file, with the content that its name promises.
-    pub(super) fn whole(&self, file: &OutputFile, most: u64) -> Result<Vec<u8>, String> {
+    pub(in crate::eval) fn whole(&self, file: &OutputFile, most: u64) -> Result<Vec<u8>, String> {
         if file.size > most {
             return Err(format!("{} are too large to show", text::size(file.size)));
         }
@@ -100,7 +102,7 @@ impl<'a> Store<'a> {
     }
 
     /// How to show a file.
-    pub(super) fn show(&mut self, file: &OutputFile) -> Shown {
+    pub(in crate::eval) fn show(&mut self, file: &OutputFile) -> Shown {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         let extension = name.rsplit_once('.').map_or("", |(_, e)| e).to_lowercase();
         let key = (file.id.clone(), extension);
@@ -131,8 +133,16 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// Decoded within bounds, made small, written anew: what the browser gets is ours.
     fn picture(&self, file: &OutputFile) -> Result<Shown, String> {
+        let (png, width, height) = self.drawn(file)?;
+        Ok(Shown::Image {
+            src: self.copy(&file.id, "png", &png)?,
+            note: format!("{width} × {height} pixels"),
+        })
+    }
+
+    /// A picture decoded within bounds, made small, written anew as PNG; its size in pixels.
+    pub(in crate::eval) fn drawn(&self, file: &OutputFile) -> Result<(Vec<u8>, u32, u32), String> {
         let bytes = self.whole(file, MOST_IMAGE)?;
         let reader = || ImageReader::new(Cursor::new(&bytes)).with_guessed_format();
         let unreadable =
@@ -153,14 +163,10 @@ impl<'a> Store<'a> {
             picture = picture.thumbnail(SIDE, SIDE);
         }
         let mut png = Vec::new();
-        let drawn = picture.into_rgba8();
-        drawn
+        (picture.into_rgba8())
             .write_to(&mut Cursor::new(&mut png), ImageFormat::Png)
             .map_err(|e| unreadable(&e))?;
-        Ok(Shown::Image {
-            src: self.copy(&file.id, "png", &png)?,
-            note: format!("{width} × {height} pixels"),
-        })
+        Ok((png, width, height))
     }
 
     fn sound(&self, file: &OutputFile) -> Result<Shown, String> {

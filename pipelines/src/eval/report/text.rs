@@ -3,7 +3,7 @@
 /// Replaces what is not shown by something that is: control characters by their pictures, marks
 /// that change the direction of writing and other invisible ones by their numbers. Line ends and
 /// tabs stay.
-pub(super) fn visible(text: &str) -> String {
+pub(in crate::eval) fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -28,12 +28,12 @@ pub(super) fn visible(text: &str) -> String {
 }
 
 /// One line of it.
-pub(super) fn line(text: &str) -> String {
+pub(in crate::eval) fn line(text: &str) -> String {
     visible(text).replace(['\n', '\t'], " ")
 }
 
 /// For XML and HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(in crate::eval) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in visible(text).chars() {
         match c {
@@ -49,7 +49,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// For a cell of a Markdown table: no markup of the text's own.
-pub(super) fn markdown(text: &str) -> String {
+pub(in crate::eval) fn markdown(text: &str) -> String {
     let mut out = String::new();
     for c in line(text).chars() {
         if "\\`*_{}[]()<>#+!|&~:".contains(c) {
@@ -61,12 +61,12 @@ pub(super) fn markdown(text: &str) -> String {
 }
 
 /// A rate in percent, one place.
-pub(super) fn percent(rate: f64) -> String {
+pub(in crate::eval) fn percent(rate: f64) -> String {
     format!("{:.1}", rate * 100.0)
 }
 
 /// Bytes for people.
-pub(super) fn size(bytes: u64) -> String {
+pub(in crate::eval) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
         1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
@@ -76,7 +76,7 @@ pub(super) fn size(bytes: u64) -> String {
 }
 
 /// A file name made of any text: its harmless characters, and a digest where some were not.
-pub(super) fn slug(text: &str) -> String {
+pub(in crate::eval) fn slug(text: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let kept: String = text.chars().filter(|c| keep(*c)).take(40).collect();
     if kept == text && !kept.is_empty() {

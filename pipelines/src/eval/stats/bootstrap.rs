@@ -2,9 +2,9 @@
 //!
 //! Clusters of tasks are drawn with replacement, each with its tasks and all their seeds. The seeds
 //! of a task are not drawn with replacement once more: the spread of the task means holds their
-//! spread already, and drawing again counts it twice (Davison and Hinkley 1997, §3.8; with two seeds
-//! the interval that should cover 95 % then covers 98 %, which the simulation shows). What differs
-//! between seeds alone, on these very tasks, is [`Clustered::over_seeds`].
+//! spread already, and drawing again counts it twice (Davison and Hinkley 1997, §3.8; the simulation
+//! prints what the interval then covers). What differs between seeds alone, on these very tasks, is
+//! [`Clustered::over_seeds`].
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::interval::{Interval, Z, normal_cdf, student, wilson};
 
 /// Draws of a bootstrap.
-pub const DRAWS: usize = 4_000;
+pub(super) const DRAWS: usize = 4_000;
 /// Every interval is drawn from the same stream: equal records, equal bytes.
 const SEED: u64 = 0x5079_4265_6e63_6821;
 

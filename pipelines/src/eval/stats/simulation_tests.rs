@@ -83,6 +83,36 @@ fn the_bootstrap_covers_what_it_says() {
     }
 }
 
+/// Seeds drawn with replacement within tasks drawn with replacement: the interval is too wide.
+#[test]
+fn drawing_seeds_again_counts_their_spread_twice() {
+    let (n, seeds) = (48, 2);
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let (draws, mut held) = (2_000, 0);
+    for _ in 0..draws {
+        let values = tasks(n, seeds, 0.5, 0.0, &mut rng);
+        let mut means: Vec<f64> = (0..250)
+            .map(|_| {
+                let drawn = (0..n).map(|_| {
+                    let task = &values[rng.random_range(0..n)];
+                    (0..seeds)
+                        .map(|_| task[rng.random_range(0..seeds)])
+                        .collect()
+                });
+                mean(&drawn.collect::<Vec<Vec<f64>>>())
+            })
+            .collect();
+        means.sort_by(f64::total_cmp);
+        held += usize::from(means[6] <= 0.5 && 0.5 <= means[243]);
+    }
+    let coverage = held as f64 / draws as f64;
+    println!(
+        "two stages with replacement, n={n} seeds={seeds}: {:.2} %",
+        coverage * 100.0
+    );
+    assert!(coverage > 0.965, "{coverage}");
+}
+
 /// Tasks that share a file are alike; clustered they are covered, taken as independent they are not.
 #[test]
 fn shared_files_are_covered_only_when_clustered() {
