@@ -34,8 +34,11 @@ impl Checker {
         task: &Task,
         store: &ContentStore,
     ) -> Result<Option<Value>, CheckError> {
-        let foreign =
-            |c: &CheckSpec| matches!(c, CheckSpec::Model { .. } | CheckSpec::Program { .. });
+        let foreign = |check: &CheckSpec| match check {
+            CheckSpec::Model { .. } | CheckSpec::Program { .. } => true,
+            CheckSpec::Property { held_out, .. } => held_out.is_some(),
+            _ => false,
+        };
         if !task.checks.iter().any(foreign) {
             return Ok(None);
         }

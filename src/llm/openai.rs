@@ -32,6 +32,8 @@ pub struct OpenAiOptions {
     pub price: Option<Price>,
     /// Bound of one exchange, from the connection to the last byte.
     pub timeout: Duration,
+    /// More fields of every request, such as `frequency_penalty`.
+    pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
 impl OpenAiOptions {
@@ -72,6 +74,7 @@ impl OpenAiOptions {
             headers: headers.iter().map(resolve).collect::<Result<_, _>>()?,
             price: price.or_else(|| known_price(model)),
             timeout: Duration::from_secs((*timeout_seconds).max(1)),
+            extra: serde_json::Map::new(),
         }))
     }
 }
@@ -133,7 +136,7 @@ impl Teacher for OpenAi {
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
-        let body = Body::new(&self.options.model, request);
+        let body = Body::new(&self.options, request);
         let answer: Result<serde_json::Value, OpenAIError> =
             self.client.chat().create_byot(body).await;
         match answer {
@@ -168,18 +171,21 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
     stream: bool,
+    #[serde(flatten)]
+    extra: &'a serde_json::Map<String, serde_json::Value>,
 }
 
 impl<'a> Body<'a> {
-    fn new(model: &'a str, request: &ChatRequest<'a>) -> Self {
+    fn new(options: &'a OpenAiOptions, request: &ChatRequest<'a>) -> Self {
         Self {
-            model,
+            model: &options.model,
             messages: request.messages,
             temperature: request.sampling.temperature,
             top_p: request.sampling.top_p,
             max_tokens: request.sampling.max_tokens,
             stop: request.stop,
             stream: false,
+            extra: &options.extra,
         }
     }
 }
@@ -375,6 +381,7 @@ mod tests {
             headers: BTreeMap::from([(header.to_owned(), "v".to_owned().into())]),
             price: None,
             timeout: Duration::from_secs(1),
+            extra: serde_json::Map::new(),
         };
         for (url, header) in [("localhost:80", "a"), ("", "a"), ("http://h", "a b")] {
             assert_eq!(

@@ -11,7 +11,7 @@ mod fit;
 #[cfg(test)]
 mod fuzz;
 mod keywords;
-mod problem;
+pub(crate) mod problem;
 mod reader;
 mod render;
 mod script;
