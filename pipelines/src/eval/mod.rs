@@ -4,4 +4,8 @@
 //! [`record`] is what the halves share: loader, runner, scores and audit write records; statistics,
 //! judge and report read them and know nothing else of a run.
 
+pub mod agent;
+pub mod bench;
 pub mod record;
+pub mod run;
+pub mod score;

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use draft::{Draft, DraftError};
+pub(crate) use expert::observations;
 pub use expert::{EXPERT, Expert, faults};
 pub use keywords::{Keyword, Keywords};
 pub use problem::{LibraryError, Problem};

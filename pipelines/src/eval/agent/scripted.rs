@@ -8,7 +8,7 @@ use pybench::agent::Format;
 use pybench::llm::{ChatRequest, Price, Reply, Teacher, TeacherError};
 use pybench::task::{Task, TaskOrigin};
 use pybench::trajectory::{Message, Role, Usage};
-use regex::{Captures, Regex};
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::eval::bench::index;
