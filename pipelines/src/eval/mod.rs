@@ -5,7 +5,9 @@
 //! judge and report read them and know nothing else of a run.
 
 pub mod agent;
+pub mod audit;
 pub mod bench;
+pub mod command;
 pub mod record;
 pub mod run;
 pub mod score;

@@ -4,8 +4,9 @@ pub mod config;
 mod format;
 mod human;
 mod scripted;
+pub mod served;
 mod yaml;
 
 pub use format::UpstreamFormat;
 pub use human::Human;
-pub use scripted::{Script, Scripted};
+pub use scripted::{Script, Scripted, answer, lenient_answer};

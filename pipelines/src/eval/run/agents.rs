@@ -12,12 +12,16 @@ use pybench::trajectory::Role;
 
 use super::{AgentChoice, Setup};
 use crate::eval::agent::config::Config;
+use crate::eval::agent::served::{self, Served};
 use crate::eval::agent::{Human, Script, Scripted, UpstreamFormat};
 use crate::eval::bench::spec;
 use crate::eval::record::{Agent, AgentKind};
 use crate::library::Library;
 use crate::rollout::teacher::{COMPLETIONS, metered, refused};
 use crate::rollout::{Crew, money};
+
+/// A model on a few cores takes its time.
+const SERVED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1800);
 
 /// One agent.
 pub(super) struct Member {
@@ -30,6 +34,8 @@ pub(super) struct Member {
     pub(super) price: Option<Price>,
     /// Tries at a time, at most.
     pub(super) at_once: usize,
+    /// Its server, which ends with it.
+    _served: Option<Served>,
 }
 
 /// Who plays.
@@ -44,9 +50,62 @@ pub(super) enum Player {
 }
 
 /// Every agent of the recipe, by label.
-pub(super) fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
-    let choices = setup.recipe.agents.iter();
-    choices.map(|(label, choice)| member(setup, label, choice)).collect()
+pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
+    let mut members = Vec::new();
+    for (label, choice) in &setup.recipe.agents {
+        members.push(match choice {
+            AgentChoice::Checkpoint { model, base, about } => {
+                let about = about.clone().unwrap_or_else(|| format!("`{model}`, served here"));
+                checkpoint(setup, label, model, *base, about).await?
+            }
+            other => member(setup, label, other)?,
+        });
+    }
+    Ok(members)
+}
+
+/// A model that runs on this machine for as long as it is evaluated; it costs nothing.
+async fn checkpoint(
+    setup: &Setup,
+    label: &str,
+    model: &str,
+    base: bool,
+    about: String,
+) -> Result<Member, RunError> {
+    let program = served::program().ok_or_else(|| {
+        RunError::Environment("`pybench-train` is not beside this program: `just train` builds it".to_owned())
+    })?;
+    // Another model in the same place is another agent.
+    let made = std::fs::metadata(std::path::Path::new(model).join("config.json"));
+    let made = made.and_then(|metadata| metadata.modified()).ok();
+    let made = made.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let digest = Digest::of_json(&(model, made.map(|time| time.as_secs())));
+    let name = format!("{label}-{}", digest.short());
+    let served = Served::start(&program, model, &name, base).await?;
+    let options = OpenAiOptions {
+        model: name,
+        base_url: served.base_url.clone(),
+        key: None,
+        headers: std::collections::BTreeMap::new(),
+        price: Some(Price::default()),
+        timeout: SERVED_TIMEOUT,
+        extra: serde_json::Map::new(),
+    };
+    let recipe = &setup.recipe;
+    let format = PybenchFormat.name();
+    // Ports differ from run to run: nothing is shared with other runs.
+    let teacher = metered(options, setup.folder.clone(), &recipe.budget, format, None)?;
+    Ok(Member {
+        label: label.to_owned(),
+        player: Player::Teacher(teacher),
+        kind: AgentKind::Model,
+        about,
+        format: &PybenchFormat,
+        how: recipe.rollout.clone(),
+        price: Some(Price::default()),
+        at_once: usize::MAX,
+        _served: Some(served),
+    })
 }
 
 fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, RunError> {
@@ -60,6 +119,7 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
         how: setup.recipe.rollout.clone(),
         price: None,
         at_once: usize::MAX,
+        _served: None,
     };
     match choice {
         AgentChoice::Script { script } => {
@@ -85,6 +145,7 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
             let about = about.clone().unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
             endpoint(setup, options, |player| blank(AgentKind::Model, about, player))
         }
+        AgentChoice::Checkpoint { .. } => Err(RunError::Internal("a checkpoint is served first".to_owned())),
         AgentChoice::Config { path, price } => {
             let mut config = Config::read(&setup.project_root.join(path), variable)?;
             config.endpoint.price = price.or(config.endpoint.price);

@@ -42,6 +42,31 @@ pub(super) fn write<'a>(
     put(&root.join(TRAJECTORIES), lines.as_bytes())
 }
 
+/// Copy one agent's artefacts to where upstream's `--output_path` asks for them: the file there, `output/`
+/// and `Cells/` beside it.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn copy(root: &Path, path: &Path) -> Result<(), RunError> {
+    let beside = path.parent().unwrap_or(Path::new("."));
+    let read = |from: &Path| std::fs::read(from).map_err(RunError::io(from.display().to_string()));
+    put(path, &read(&root.join(TRAJECTORIES))?)?;
+    for name in ["output", "Cells"] {
+        let mut folders = vec![root.join(name)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let from = entry.path();
+                let below = from.strip_prefix(root).unwrap_or(&from);
+                match from.is_dir() {
+                    true => folders.push(from),
+                    false => put(&beside.join(below), &read(&from)?)?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `messages` first, then the fields of `task.json`.
 fn line(trajectory: &Trajectory, row: Value) -> Value {
     let mut line = Map::new();

@@ -91,7 +91,7 @@ struct Try {
 /// is not there. Failed units are records of their own, no errors.
 pub async fn run(setup: &Setup) -> Result<Evaluation, RunError> {
     let asked = questions::ask(setup).await?;
-    let members = agents::members(setup)?;
+    let members = agents::members(setup).await?;
     let mut tries = Vec::new();
     for (agent, member) in members.iter().enumerate() {
         tries.extend(try_all(setup, agent, member, &asked.questions).await?);

@@ -31,6 +31,9 @@ pub struct EvalRecipe {
     /// A run whose held-out tasks of the library are asked as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<PathBuf>,
+    /// Whether the newest checkpoint of `just train` and its base are evaluated as well.
+    #[serde(default)]
+    pub checkpoints: bool,
     /// Whether tasks whose inputs need no work get inputs that do. Without, `upstream` is upstream's own.
     #[serde(default = "yes")]
     pub perturb: bool,
@@ -80,6 +83,17 @@ pub enum AgentChoice {
         /// Seconds to wait for an answer.
         #[serde(default = "default_timeout")]
         timeout_seconds: u64,
+        /// What it is, in a sentence.
+        #[serde(default)]
+        about: Option<String>,
+    },
+    /// A checkpoint, served by `pybench-train serve` while it is evaluated.
+    Checkpoint {
+        /// A model directory, or a name of the trainer's catalogue.
+        model: String,
+        /// Whether it is a base model, without a chat template of its own.
+        #[serde(default)]
+        base: bool,
         /// What it is, in a sentence.
         #[serde(default)]
         about: Option<String>,
@@ -148,6 +162,7 @@ impl EvalRecipe {
             tasks: None,
             pybench: true,
             library: None,
+            checkpoints: false,
             perturb: true,
             regenerate: None,
             agents,
