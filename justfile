@@ -70,7 +70,7 @@ attack: setup
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
 
-# Time WHAT (interpreter) against what people use today, in one run.
+# Time WHAT (interpreter, eval) against what people use today, in one run.
 bench WHAT *ARGS: setup
     @what=$1; shift; cargo run --quiet --example "bench-$what" -- "$@"
 

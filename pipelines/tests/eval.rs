@@ -129,7 +129,10 @@ impl Place {
         fs::write(data.join("unit_test/tests.py"), TESTS).unwrap();
         fs::write(data.join("18.txt"), "given").unwrap();
         let row = |index: u32| {
-            let files: Vec<_> = (index == 18).then_some("./data/18.txt").into_iter().collect();
+            let files: Vec<_> = (index == 18)
+                .then_some("./data/18.txt")
+                .into_iter()
+                .collect();
             json!({"index": index.to_string(), "category1": "c", "user": format!("prompt {index}"), "file_paths": files, "attachments": []})
         };
         let rows: Vec<Value> = (1..=TASKS + 1).map(row).collect();
@@ -152,7 +155,9 @@ impl Place {
                 (format!("{index:03}.toml"), text)
             })
             .collect();
-        let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let texts = texts
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()));
         Bench {
             specs: Arc::new(spec::load(texts).unwrap()),
             upstream: Arc::new(Upstream::open(&self.root.path().join("bench")).unwrap()),
@@ -174,7 +179,13 @@ fn tools() -> Option<Arc<dyn Interpreter>> {
     }
 }
 
-fn setup(place: &Place, folder: &str, bench: Bench, recipe: EvalRecipe, interpreter: &Arc<dyn Interpreter>) -> Setup {
+fn setup(
+    place: &Place,
+    folder: &str,
+    bench: Bench,
+    recipe: EvalRecipe,
+    interpreter: &Arc<dyn Interpreter>,
+) -> Setup {
     let frozen = recipe.to_toml().unwrap();
     Setup {
         folder: Arc::new(RunFolder::open(&place.path(folder), &frozen).unwrap()),
@@ -193,7 +204,9 @@ fn setup(place: &Place, folder: &str, bench: Bench, recipe: EvalRecipe, interpre
 }
 
 fn recipe(name: &str, agents: &[(&str, AgentChoice)]) -> EvalRecipe {
-    let agents = agents.iter().map(|(label, choice)| ((*label).to_owned(), choice.clone()));
+    let agents = agents
+        .iter()
+        .map(|(label, choice)| ((*label).to_owned(), choice.clone()));
     EvalRecipe::new(name, agents.collect::<BTreeMap<_, _>>())
 }
 
@@ -230,8 +243,16 @@ pd.DataFrame({"a": [1, 2]}).to_excel("output/20.xlsx", index=False)
 open("output/22.txt", "w").write("7\n")
 "#;
     fs::create_dir_all(folder).unwrap();
-    let made = Command::new(python).args(["-c", make]).current_dir(folder).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = Command::new(python)
+        .args(["-c", make])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let mut lines = String::new();
     for index in 1..=TASKS {
         let answer = match index {
@@ -243,7 +264,11 @@ open("output/22.txt", "w").write("7\n")
             {"role": "system", "content": "s"}, {"role": "user", "content": "[INFO]The data is uploaded to "},
             {"role": "user", "content": "q"}, {"role": "assistant", "content": answer},
         ]);
-        let _ = writeln!(lines, "{}", json!({"messages": messages, "index": index.to_string()}));
+        let _ = writeln!(
+            lines,
+            "{}",
+            json!({"messages": messages, "index": index.to_string()})
+        );
     }
     fs::write(folder.join("trajectory.jsonl"), lines).unwrap();
 }
@@ -252,7 +277,8 @@ open("output/22.txt", "w").write("7\n")
 fn by_hand(tests: &Path, data: &Path, outputs: &Path, index: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let link = |from: &Path, name: &str| {
-        std::os::unix::fs::symlink(fs::canonicalize(from).unwrap(), folder.path().join(name)).unwrap();
+        std::os::unix::fs::symlink(fs::canonicalize(from).unwrap(), folder.path().join(name))
+            .unwrap();
     };
     link(data, "data");
     link(tests, "tests.py");
@@ -264,14 +290,23 @@ fn by_hand(tests: &Path, data: &Path, outputs: &Path, index: &str) -> bool {
     let stub = "class MP3:\n    def __init__(self, *_):\n        raise ImportError('absent')\n";
     fs::write(folder.path().join("absent/mutagen/mp3.py"), stub).unwrap();
     let lines = fs::read_to_string(outputs.join("trajectory.jsonl")).unwrap();
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let messages = lines.filter(|line| line["index"] == index).last().unwrap();
-    fs::write(folder.path().join("messages.json"), messages["messages"].to_string()).unwrap();
+    fs::write(
+        folder.path().join("messages.json"),
+        messages["messages"].to_string(),
+    )
+    .unwrap();
     let code = format!(
         "import json, sys\nsys.path.append('absent')\nimport tests\ntry:\n    tests.test_task_{index}(json.load(open('messages.json')))\n    print('Pass')\nexcept BaseException:\n    print('Failed')\n"
     );
     let mut command = Command::new(environment_python().unwrap());
-    command.args(["-W", "ignore", "-c", &code]).current_dir(folder.path()).env("MPLBACKEND", "agg");
+    command
+        .args(["-W", "ignore", "-c", &code])
+        .current_dir(folder.path())
+        .env("MPLBACKEND", "agg");
     let said = command.output().unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     match text.lines().last() {
@@ -282,8 +317,13 @@ fn by_hand(tests: &Path, data: &Path, outputs: &Path, index: &str) -> bool {
 }
 
 fn of<'a>(evaluation: &'a Evaluation, agent: &str, task: &str) -> &'a Attempt {
-    let mut found = evaluation.attempts.iter().filter(|a| a.agent == agent && a.task == task);
-    found.next().unwrap_or_else(|| panic!("{agent} has no record of {task}"))
+    let mut found = evaluation
+        .attempts
+        .iter()
+        .filter(|a| a.agent == agent && a.task == task);
+    found
+        .next()
+        .unwrap_or_else(|| panic!("{agent} has no record of {task}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -300,19 +340,42 @@ async fn upstream_says_what_its_tests_say_by_hand() {
         let index = index.to_string();
         let attempt = of(&evaluation, "theirs", &index);
         assert_eq!(attempt.outcome, Outcome::Ran, "{index}");
-        let theirs = by_hand(&bench.join("unit_test/tests.py"), &bench, &place.path("theirs"), &index);
+        let theirs = by_hand(
+            &bench.join("unit_test/tests.py"),
+            &bench,
+            &place.path("theirs"),
+            &index,
+        );
         // Upstream's folder is never empty; a task alone sees only its own outputs.
         if index != "21" {
-            assert_eq!(attempt.scores.upstream, Some(theirs), "{index}: {:?}", attempt.checks);
+            assert_eq!(
+                attempt.scores.upstream,
+                Some(theirs),
+                "{index}: {:?}",
+                attempt.checks
+            );
         }
         compared += 1;
         passed += usize::from(theirs);
     }
-    assert!(compared >= 20 && passed >= 10 && passed < compared, "{passed} of {compared}");
-    assert_eq!(of(&evaluation, "theirs", "23").scores.upstream, None, "no test of that number");
-    assert_eq!(of(&evaluation, "theirs", "7").scores.fixed, Some(false), "alone it has no output of another");
+    assert!(
+        compared >= 20 && passed >= 10 && passed < compared,
+        "{passed} of {compared}"
+    );
+    assert_eq!(
+        of(&evaluation, "theirs", "23").scores.upstream,
+        None,
+        "no test of that number"
+    );
+    assert_eq!(
+        of(&evaluation, "theirs", "7").scores.fixed,
+        Some(false),
+        "alone it has no output of another"
+    );
     let absent = of(&evaluation, "theirs", "24");
-    assert!(matches!(&absent.outcome, Outcome::NotRun { reason } if reason.contains("data/absent.csv")));
+    assert!(
+        matches!(&absent.outcome, Outcome::NotRun { reason } if reason.contains("data/absent.csv"))
+    );
     let read = Evaluation::read(&place.path("run").join(RESULTS)).unwrap();
     assert_eq!(read, evaluation);
 }
@@ -324,15 +387,29 @@ async fn upstream_says_what_its_true_tests_say_by_hand() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let upstream = match find(None, Path::new("/nowhere"), Some(&project)) {
         Ok(upstream) if upstream.tests().is_some() => upstream,
-        Ok(_) => return eprintln!("skipped: PYBENCH_UPSTREAM names no checkout with upstream's tests"),
+        Ok(_) => {
+            return eprintln!("skipped: PYBENCH_UPSTREAM names no checkout with upstream's tests");
+        }
         Err(error) => return eprintln!("skipped: {error}"),
     };
     let tests = upstream.tests().unwrap().path.clone();
-    let data = upstream.task_file().parent().unwrap().parent().unwrap().to_owned();
+    let data = upstream
+        .task_file()
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .to_owned();
     let place = Place::new();
     let bench = Bench::new(upstream).unwrap();
     let tasks = "5,7,12,14-16,18-22,27-28,67-68,78,80-82,85-86,92-93,100,115,134-136,138,140";
-    let mut first = recipe("first", &[("reference", script(Script::Reference)), ("do-nothing", script(Script::DoNothing))]);
+    let mut first = recipe(
+        "first",
+        &[
+            ("reference", script(Script::Reference)),
+            ("do-nothing", script(Script::DoNothing)),
+        ],
+    );
     first.tasks = Some(tasks.to_owned());
     first.perturb = false;
     let made = setup(&place, "made", bench.clone(), first.clone(), &interpreter);
@@ -344,11 +421,23 @@ async fn upstream_says_what_its_true_tests_say_by_hand() {
         let mut second = recipe("second", &[("theirs", foreign(&left))]);
         second.tasks = first.tasks.clone();
         second.perturb = false;
-        let setup = setup(&place, &format!("again-{agent}"), bench.clone(), second, &interpreter);
+        let setup = setup(
+            &place,
+            &format!("again-{agent}"),
+            bench.clone(),
+            second,
+            &interpreter,
+        );
         let evaluation = run(&setup).await.unwrap();
         for attempt in evaluation.attempts.iter().filter(|attempt| attempt.ran()) {
             let theirs = by_hand(&tests, &data, &left, &attempt.task);
-            assert_eq!(attempt.scores.upstream, Some(theirs), "{agent} {}: {:?}", attempt.task, attempt.checks);
+            assert_eq!(
+                attempt.scores.upstream,
+                Some(theirs),
+                "{agent} {}: {:?}",
+                attempt.task,
+                attempt.checks
+            );
             compared += 1;
             passed += usize::from(theirs);
         }
@@ -368,16 +457,28 @@ async fn the_strict_score_proves_itself() {
         .iter()
         .map(|index| json!({"index": index.to_string(), "user": format!("a prompt for task {index}"), "file_paths": []}))
         .collect();
-    fs::write(place.path("bench/data/meta/task.json"), json!(rows).to_string()).unwrap();
+    fs::write(
+        place.path("bench/data/meta/task.json"),
+        json!(rows).to_string(),
+    )
+    .unwrap();
     let bench = Bench::new(Upstream::open(&place.path("bench")).unwrap()).unwrap();
-    let specs: Vec<_> = ALONE.iter().map(|index| bench.specs[index].clone()).collect();
+    let specs: Vec<_> = ALONE
+        .iter()
+        .map(|index| bench.specs[index].clone())
+        .collect();
     assert!(specs.iter().all(|spec| bench.ready(spec) == Ready::Yes));
     let folder = Arc::new(RunFolder::open(&place.path("audit"), "").unwrap());
     let options = ExecutorOptions {
         concurrency: 2,
         ..ExecutorOptions::default()
     };
-    let executor = LocalExecutor::new(folder.clone(), options, Progress::hidden(), Interrupt::new());
+    let executor = LocalExecutor::new(
+        folder.clone(),
+        options,
+        Progress::hidden(),
+        Interrupt::new(),
+    );
     let work = || Audit {
         bench: bench.clone(),
         folder: folder.clone(),
@@ -391,10 +492,22 @@ async fn the_strict_score_proves_itself() {
         quick: false,
     };
     let rows = audit(work(), &specs, &executor, |_| ()).await.unwrap();
-    assert!(rows.iter().all(|row| row.holds()), "{}\n{}", summary(&rows), markdown(&rows));
+    assert!(
+        rows.iter().all(|row| row.holds()),
+        "{}\n{}",
+        summary(&rows),
+        markdown(&rows)
+    );
     let nulls = rows.iter().map(|row| row.proof.as_ref().unwrap().nulls);
-    assert!(nulls.min() >= Some(8), "the checker's own and the five agents");
-    let again = audit(work(), &specs, &executor, |_| panic!("nothing is done twice")).await.unwrap();
+    assert!(
+        nulls.min() >= Some(8),
+        "the checker's own and the five agents"
+    );
+    let again = audit(work(), &specs, &executor, |_| {
+        panic!("nothing is done twice")
+    })
+    .await
+    .unwrap();
     assert_eq!(again, rows);
 }
 
@@ -406,19 +519,45 @@ async fn resumed_anywhere_the_records_are_equal() {
         .iter()
         .map(|index| json!({"index": index.to_string(), "user": "q", "file_paths": []}))
         .collect();
-    fs::write(place.path("bench/data/meta/task.json"), json!(rows).to_string()).unwrap();
+    fs::write(
+        place.path("bench/data/meta/task.json"),
+        json!(rows).to_string(),
+    )
+    .unwrap();
     let tests: String = ALONE.iter().fold(String::new(), |mut text, index| {
-        let _ = writeln!(text, "def test_task_{index}(trajectory):\n    assert trajectory[-1]['content']\n");
+        let _ = writeln!(
+            text,
+            "def test_task_{index}(trajectory):\n    assert trajectory[-1]['content']\n"
+        );
         text
     });
     fs::write(place.path("bench/data/unit_test/tests.py"), tests).unwrap();
     let bench = Bench::new(Upstream::open(&place.path("bench")).unwrap()).unwrap();
-    let mut recipe = recipe("t", &[("reference", script(Script::Reference)), ("echo", script(Script::Echo))]);
+    let mut recipe = recipe(
+        "t",
+        &[
+            ("reference", script(Script::Reference)),
+            ("echo", script(Script::Echo)),
+        ],
+    );
     recipe.tasks = Some("115,134-136,138".to_owned());
     let setup = |folder: &str| setup(&place, folder, bench.clone(), recipe.clone(), &interpreter);
     let whole = untimed(run(&setup("whole")).await.unwrap());
-    assert_eq!(whole.attempts.iter().filter(|a| a.agent == "reference" && a.scores.strict == Some(true)).count(), 5);
-    assert!(whole.attempts.iter().filter(|a| a.agent == "echo").all(|a| a.scores.strict == Some(false)));
+    assert_eq!(
+        whole
+            .attempts
+            .iter()
+            .filter(|a| a.agent == "reference" && a.scores.strict == Some(true))
+            .count(),
+        5
+    );
+    assert!(
+        whole
+            .attempts
+            .iter()
+            .filter(|a| a.agent == "echo")
+            .all(|a| a.scores.strict == Some(false))
+    );
     let mut interrupted = 0;
     for delay in [50, 200, 400, 800, 1600] {
         let setup = setup("parts");
@@ -441,7 +580,10 @@ async fn resumed_anywhere_the_records_are_equal() {
 
 /// Wall time is the one thing that differs.
 fn untimed(mut evaluation: Evaluation) -> Evaluation {
-    evaluation.attempts.iter_mut().for_each(|attempt| attempt.seconds = 0.0);
+    evaluation
+        .attempts
+        .iter_mut()
+        .for_each(|attempt| attempt.seconds = 0.0);
     evaluation
 }
 
@@ -465,7 +607,10 @@ with open("output/2.csv", "wb") as file:
 os.unlink("output/12.png"); os.symlink("/etc/passwd", "output/12.png")
 os.mkfifo("output/14_pipe.csv")
 "#;
-    let made = Command::new(environment_python().unwrap()).args(["-c", make]).current_dir(&theirs).output();
+    let made = Command::new(environment_python().unwrap())
+        .args(["-c", make])
+        .current_dir(&theirs)
+        .output();
     assert!(made.unwrap().status.success());
     let recipe = recipe("t", &[("theirs", foreign(&theirs))]);
     let setup = setup(&place, "run", place.bench(), recipe, &interpreter);
@@ -473,11 +618,18 @@ os.mkfifo("output/14_pipe.csv")
     let score = |task: &str| of(&evaluation, "theirs", task).scores.upstream;
     assert_eq!(score("1"), Some(true), "an answer with control characters");
     assert_eq!(score("2"), Some(false), "a table of a gibibyte is left out");
-    assert_eq!(score("4"), Some(false), "a large picture is opened within limits");
+    assert_eq!(
+        score("4"),
+        Some(false),
+        "a large picture is opened within limits"
+    );
     assert_eq!(score("12"), Some(false), "a link is not followed");
     assert_eq!(score("14"), Some(true), "a pipe beside it hurts nobody");
     assert!(score("8").is_some() || !of(&evaluation, "theirs", "8").ran());
-    assert!(!Path::new("/tmp/pybench-eval-bomb").exists(), "a pickle reached the host");
+    assert!(
+        !Path::new("/tmp/pybench-eval-bomb").exists(),
+        "a pickle reached the host"
+    );
     let links = of(&evaluation, "theirs", "12").outputs.len();
     assert_eq!(links, 0);
 }

@@ -295,11 +295,7 @@ pub(super) fn add_outputs(inputs: &mut BTreeMap<String, PathBuf>, candidate: &Ca
     add_outputs_below(inputs, candidate, "candidate");
 }
 
-fn add_outputs_below(
-    inputs: &mut BTreeMap<String, PathBuf>,
-    candidate: &Candidate,
-    folder: &str,
-) {
+fn add_outputs_below(inputs: &mut BTreeMap<String, PathBuf>, candidate: &Candidate, folder: &str) {
     for (path, file) in &candidate.outputs {
         let plain = |c| matches!(c, Component::Normal(_));
         if path.starts_with("output/") && Path::new(path).components().all(plain) {

@@ -10,7 +10,8 @@ use pybench::interpreter::Interpreter;
 use pybench::run::cli::{LogArgs, Process};
 use pybench::run::project::{default_runs_dir, project_root};
 use pybench::run::{
-    ExecutorOptions, InterpreterChoice, LocalExecutor, RetryFailed, RunError, RunFolder, default_cache_dir,
+    ExecutorOptions, InterpreterChoice, LocalExecutor, RetryFailed, RunError, RunFolder,
+    default_cache_dir,
 };
 
 use super::agent::served;
@@ -144,10 +145,17 @@ pub async fn main(args: EvalArgs, process: Process) -> Result<(), RunError> {
 }
 
 async fn get(args: &FetchArgs) -> Result<(), RunError> {
-    let folder = args.into.clone().unwrap_or_else(|| fetch::place(&default_cache_dir()));
+    let folder = args
+        .into
+        .clone()
+        .unwrap_or_else(|| fetch::place(&default_cache_dir()));
     fetch::fetch(&args.repository, fetch::COMMIT, &folder).await?;
     let bench = Bench::new(upstream::Upstream::open(&folder)?)?;
-    println!("{}: commit {}, every file is what its blob says", folder.display(), fetch::COMMIT);
+    println!(
+        "{}: commit {}, every file is what its blob says",
+        folder.display(),
+        fetch::COMMIT
+    );
     for (path, tasks) in bench.missing() {
         let tasks: Vec<_> = tasks.iter().map(u32::to_string).collect();
         println!("missing: {path} (task {}, not run)", tasks.join(", "));
@@ -168,21 +176,36 @@ struct Tools {
 
 fn tools(choice: &InterpreterChoice) -> Result<Tools, RunError> {
     let environment = |text: String| RunError::Environment(text);
-    let interpreter = pybench::interpreter::interpreter(choice).map_err(|error| environment(error.to_string()))?;
+    let interpreter = pybench::interpreter::interpreter(choice)
+        .map_err(|error| environment(error.to_string()))?;
     for warning in interpreter.warnings() {
         tracing::warn!("{warning}");
     }
-    let checker = Checker::new(interpreter.clone()).map_err(|error| environment(error.to_string()))?;
-    Ok(Tools { interpreter, checker })
+    let checker =
+        Checker::new(interpreter.clone()).map_err(|error| environment(error.to_string()))?;
+    Ok(Tools {
+        interpreter,
+        checker,
+    })
 }
 
-fn folder(place: &PlaceArgs, root: Option<&Path>, name: &str, recipe: &str) -> Result<Arc<RunFolder>, RunError> {
+fn folder(
+    place: &PlaceArgs,
+    root: Option<&Path>,
+    name: &str,
+    recipe: &str,
+) -> Result<Arc<RunFolder>, RunError> {
     let name = place.run.as_deref().unwrap_or(name);
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
     if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-        return Err(RunError::BadInput(format!("--run {name:?}: expected letters, digits, `-` or `_`")));
+        return Err(RunError::BadInput(format!(
+            "--run {name:?}: expected letters, digits, `-` or `_`"
+        )));
     }
-    let runs = place.runs_dir.clone().unwrap_or_else(|| default_runs_dir(root));
+    let runs = place
+        .runs_dir
+        .clone()
+        .unwrap_or_else(|| default_runs_dir(root));
     Ok(Arc::new(RunFolder::open(&runs.join(name), recipe)?))
 }
 
@@ -199,7 +222,12 @@ async fn prove(args: &AuditArgs, process: &Process) -> Result<(), RunError> {
     let bench = bench(&args.place, root.as_deref())?;
     let specs = wanted(&bench, args.place.tasks.as_deref())?;
     let tools = tools(&InterpreterChoice::default())?;
-    let folder = folder(&args.place, root.as_deref(), "eval-audit", "name = \"eval-audit\"\n")?;
+    let folder = folder(
+        &args.place,
+        root.as_deref(),
+        "eval-audit",
+        "name = \"eval-audit\"\n",
+    )?;
     let options = options(&args.place, ExecutorOptions::default());
     let (progress, interrupt) = (process.progress.clone(), process.interrupt.clone());
     let executor = LocalExecutor::new(folder.clone(), options, progress, interrupt);
@@ -242,7 +270,10 @@ fn tell(row: &Row) {
 
 fn wanted(bench: &Bench, tasks: Option<&str>) -> Result<Vec<TaskSpec>, RunError> {
     let wanted = tasks.map(ranges).transpose().map_err(RunError::BadInput)?;
-    let chosen = bench.specs.values().filter(|spec| wanted.as_ref().is_none_or(|set| set.contains(&spec.index)));
+    let chosen = bench
+        .specs
+        .values()
+        .filter(|spec| wanted.as_ref().is_none_or(|set| set.contains(&spec.index)));
     Ok(chosen.cloned().collect())
 }
 
@@ -283,7 +314,10 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
     let asked = recipe.rollout.concurrency;
     let base = match asked {
         0 => base,
-        concurrency => ExecutorOptions { concurrency, ..base },
+        concurrency => ExecutorOptions {
+            concurrency,
+            ..base
+        },
     };
     let setup = Setup {
         folder: folder(&args.place, Some(&root), &recipe.name, &recipe.to_toml()?)?,
@@ -298,7 +332,10 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
     };
     let evaluation = run(&setup).await?;
     if let Some(path) = &args.output_path {
-        copy(&setup.folder.root().join("upstream").join(UPSTREAM_AGENT), path)?;
+        copy(
+            &setup.folder.root().join("upstream").join(UPSTREAM_AGENT),
+            path,
+        )?;
     }
     let records = setup.folder.root().join(RESULTS);
     let text = format!("{}records: {}\n", table(&evaluation), records.display());
@@ -309,7 +346,9 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
 /// What `just train` made last and the model it started from, where they are; says what is missing.
 fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
     if served::program().is_none() {
-        tracing::warn!("no checkpoint and no base: `pybench-train` is not built; `just train` makes both");
+        tracing::warn!(
+            "no checkpoint and no base: `pybench-train` is not built; `just train` makes both"
+        );
         return;
     }
     let made = served::newest(&default_runs_dir(Some(root)));
@@ -319,13 +358,21 @@ fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
     };
     match &made {
         Some((run, folder)) => tracing::info!("checkpoint: {run}, {}", folder.display()),
-        None => tracing::warn!("no checkpoint: `just train` makes one; its base is evaluated alone"),
+        None => {
+            tracing::warn!("no checkpoint: `just train` makes one; its base is evaluated alone")
+        }
     }
     let made = made.map(|(run, folder)| {
         let about = format!("what the training run `{run}` made");
         ("checkpoint", folder.display().to_string(), about)
     });
-    let base = base.map(|name| ("base", name.clone(), format!("`{name}`, what the training starts from")));
+    let base = base.map(|name| {
+        (
+            "base",
+            name.clone(),
+            format!("`{name}`, what the training starts from"),
+        )
+    });
     for (label, model, about) in made.into_iter().chain(base) {
         let choice = AgentChoice::Checkpoint {
             model,
@@ -342,8 +389,12 @@ const TRAINED: &str = "smollm2";
 const UPSTREAM_AGENT: &str = "model";
 
 fn recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
-    let one = |name: &str, label: &str, choice| EvalRecipe::new(name, BTreeMap::from([(label.to_owned(), choice)]));
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(RunError::io(path.display().to_string()));
+    let one = |name: &str, label: &str, choice| {
+        EvalRecipe::new(name, BTreeMap::from([(label.to_owned(), choice)]))
+    };
+    let absolute = |path: &PathBuf| {
+        std::path::absolute(path).map_err(RunError::io(path.display().to_string()))
+    };
     if let Some(path) = &args.config_path {
         let choice = AgentChoice::Config {
             path: absolute(path)?,
@@ -365,21 +416,36 @@ fn recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
     let asked = args.recipe.as_deref().unwrap_or(Path::new("default"));
     let named = asked.extension().is_none() && asked.components().count() == 1;
     match (named, root) {
-        (true, Some(root)) => EvalRecipe::load(&root.join(RECIPES).join(asked).with_extension("toml")),
+        (true, Some(root)) => {
+            EvalRecipe::load(&root.join(RECIPES).join(asked).with_extension("toml"))
+        }
         _ => EvalRecipe::load(asked),
     }
 }
 
 /// The scores side by side, a line for each agent: passed of those that the score speaks of.
 pub fn table(evaluation: &Evaluation) -> String {
-    let mut text = format!("{:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n", "agent", "upstream", "fixed", "strict", "not run", "failed");
+    let mut text = format!(
+        "{:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
+        "agent", "upstream", "fixed", "strict", "not run", "failed"
+    );
     for label in evaluation.frozen.agents.keys() {
-        let own = || evaluation.attempts.iter().filter(|attempt| attempt.agent == *label);
+        let own = || {
+            evaluation
+                .attempts
+                .iter()
+                .filter(|attempt| attempt.agent == *label)
+        };
         let share = |score: Score| {
             let scored: Vec<bool> = own().filter_map(|attempt| attempt.score(score)).collect();
-            format!("{}/{}", scored.iter().filter(|passed| **passed).count(), scored.len())
+            format!(
+                "{}/{}",
+                scored.iter().filter(|passed| **passed).count(),
+                scored.len()
+            )
         };
-        let count = |wanted: fn(&Outcome) -> bool| own().filter(|attempt| wanted(&attempt.outcome)).count();
+        let count =
+            |wanted: fn(&Outcome) -> bool| own().filter(|attempt| wanted(&attempt.outcome)).count();
         text += &format!(
             "{label:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
             share(Score::Upstream),

@@ -26,9 +26,18 @@ pub(super) fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
     let variable = |name: &str| std::env::var(name).ok();
     let options = OpenAiOptions::from_recipe(&recipe.teacher, variable).map_err(refused)?;
     let options = options.ok_or_else(|| RunError::Internal("no such teacher".to_owned()))?;
-    let shared = recipe.rollout.reuse.then(|| context.project_root.join(COMPLETIONS));
+    let shared = recipe
+        .rollout
+        .reuse
+        .then(|| context.project_root.join(COMPLETIONS));
     let folder = context.folder.clone();
-    metered(options, folder, &recipe.budget, format.name(), shared.as_deref())
+    metered(
+        options,
+        folder,
+        &recipe.budget,
+        format.name(),
+        shared.as_deref(),
+    )
 }
 
 /// A model behind an endpoint, its calls journaled and within the budget; replies are shared with other

@@ -79,7 +79,9 @@ impl Config {
     /// [`RunError::Endpoint`] where the environment lacks the key.
     pub fn read(path: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<Self, RunError> {
         let wrong = |text: String| RunError::BadInput(format!("{}: {text}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+        let size = std::fs::metadata(path)
+            .map_err(|error| wrong(error.to_string()))?
+            .len();
         if size > yaml::MOST_BYTES as u64 {
             return Err(wrong("larger than a configuration".to_owned()));
         }
@@ -96,17 +98,26 @@ impl Config {
     /// As [`Config::read`], without the file.
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, RunError> {
         let value = yaml::parse(text).map_err(RunError::BadInput)?;
-        let file: File = serde_json::from_value(value)
-            .map_err(|error| RunError::BadInput(format!("no configuration of upstream's: {error}")))?;
+        let file: File = serde_json::from_value(value).map_err(|error| {
+            RunError::BadInput(format!("no configuration of upstream's: {error}"))
+        })?;
         refuse_other_modes(&file)?;
-        let Args { client_args, mut model_args } = file.llm.args;
+        let Args {
+            client_args,
+            mut model_args,
+        } = file.llm.args;
         let key = key(client_args.api_key.as_deref(), variable)?;
         let model = model_args.remove("model");
         let Some(Value::String(model)) = model else {
-            return Err(RunError::BadInput("`llm.args.model_args.model` is missing".to_owned()));
+            return Err(RunError::BadInput(
+                "`llm.args.model_args.model` is missing".to_owned(),
+            ));
         };
         if !(1..=100).contains(&file.max_turns) {
-            return Err(RunError::BadInput(format!("max_turns: {}: expected 1 to 100", file.max_turns)));
+            return Err(RunError::BadInput(format!(
+                "max_turns: {}: expected 1 to 100",
+                file.max_turns
+            )));
         }
         let sampling = sampling(&mut model_args)?;
         Ok(Self {
@@ -130,15 +141,24 @@ impl Config {
 fn refuse_other_modes(file: &File) -> Result<(), RunError> {
     let refuse = |text: String| Err(RunError::BadInput(text));
     if file.llm.r#type != "openai" {
-        return refuse(format!("llm.type: `{}`: only `openai` is known", file.llm.r#type));
+        return refuse(format!(
+            "llm.type: `{}`: only `openai` is known",
+            file.llm.r#type
+        ));
     }
     if file.mode != "prompt" {
         return refuse(format!("mode: `{}`: only `prompt` is known", file.mode));
     }
     let known = ["```python", "```", "<|execute_start|>", "<|execute_end|>"];
-    for token in [&file.code_start_token, &file.code_end_token].into_iter().flatten() {
+    for token in [&file.code_start_token, &file.code_end_token]
+        .into_iter()
+        .flatten()
+    {
         if !known.contains(&token.trim()) {
-            return refuse(format!("`{token}` is no token of code that is known: {}", known.join(" ")));
+            return refuse(format!(
+                "`{token}` is no token of code that is known: {}",
+                known.join(" ")
+            ));
         }
     }
     // Of the mode that is not known.
@@ -154,8 +174,12 @@ fn key(
     let Some(written) = written.map(str::trim).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    let name = written.strip_prefix('$').map(|name| name.trim_start_matches('{').trim_end_matches('}'));
-    let plain = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let name = written
+        .strip_prefix('$')
+        .map(|name| name.trim_start_matches('{').trim_end_matches('}'));
+    let plain = |name: &&str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
     let Some(name) = name.filter(plain) else {
         return Err(RunError::BadInput(
             "`llm.args.client_args.api_key` holds a key: put it into an environment variable and write `api_key: $NAME`; without a key leave the line out".to_owned(),
@@ -163,7 +187,9 @@ fn key(
     };
     match variable(name).filter(|value| !value.is_empty()) {
         Some(value) => Ok(Some(SecretString::from(value))),
-        None => Err(RunError::Endpoint(format!("the environment variable {name} is not set"))),
+        None => Err(RunError::Endpoint(format!(
+            "the environment variable {name} is not set"
+        ))),
     }
 }
 
@@ -173,7 +199,9 @@ fn sampling(arguments: &mut Map<String, Value>) -> Result<Sampling, RunError> {
         None => Ok(None),
         Some(value) => match value.as_f64().filter(|x| (low..=high).contains(x)) {
             Some(x) => Ok(Some(x)),
-            None => Err(RunError::BadInput(format!("model_args.{name}: {value}: expected {low} to {high}"))),
+            None => Err(RunError::BadInput(format!(
+                "model_args.{name}: {value}: expected {low} to {high}"
+            ))),
         },
     };
     if let Some(x) = number("temperature", 0.0, 2.0)? {
@@ -208,7 +236,10 @@ mod tests {
         let config = Config::parse(&text("api_key: $K"), variable).unwrap();
         assert_eq!(config.system, "Be good.\n<|execute_end|>\n");
         assert_eq!(config.max_turns, 10);
-        assert_eq!((config.sampling.top_p, config.sampling.max_tokens), (0.5, 1000));
+        assert_eq!(
+            (config.sampling.top_p, config.sampling.max_tokens),
+            (0.5, 1000)
+        );
         assert_eq!(config.endpoint.base_url, "http://localhost:1/v1");
         assert_eq!(config.endpoint.extra["frequency_penalty"], 1.02);
         assert!(!config.endpoint.extra.contains_key("model"));
@@ -217,14 +248,27 @@ mod tests {
 
     #[test]
     fn a_literal_key_is_refused_and_not_repeated() {
-        for key in ["api_key: sk-literal-123", "api_key: \"token-abc123\"", "api_key: $sk-1"] {
+        for key in [
+            "api_key: sk-literal-123",
+            "api_key: \"token-abc123\"",
+            "api_key: $sk-1",
+        ] {
             let error = Config::parse(&text(key), |_| None).unwrap_err().to_string();
             assert!(error.contains("environment variable"), "{error}");
-            assert!(!error.contains("literal") && !error.contains("abc123"), "{error}");
+            assert!(
+                !error.contains("literal") && !error.contains("abc123"),
+                "{error}"
+            );
         }
         let error = Config::parse(&text("api_key: $ABSENT"), |_| None).unwrap_err();
         assert!(error.to_string().contains("ABSENT is not set"));
-        assert!(Config::parse(&text("# none"), |_| None).unwrap().endpoint.key.is_none());
+        assert!(
+            Config::parse(&text("# none"), |_| None)
+                .unwrap()
+                .endpoint
+                .key
+                .is_none()
+        );
     }
 
     #[test]

@@ -65,7 +65,11 @@ impl Teacher for Human {
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
         let first = !request.messages.iter().any(|m| m.role == Role::Assistant);
-        let news = request.messages.iter().rev().take_while(|m| m.role == Role::User);
+        let news = request
+            .messages
+            .iter()
+            .rev()
+            .take_while(|m| m.role == Role::User);
         let mut news: Vec<_> = news.map(|m| shown(&m.content)).collect();
         news.reverse();
         let help = if first { HELP } else { "" };

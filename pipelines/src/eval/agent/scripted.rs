@@ -143,7 +143,9 @@ pub fn lenient_answer(solution: &Solution, seen: &[&str]) -> String {
         for (turn, text) in solution.turns.iter().zip(seen) {
             for (name, pattern) in &turn.read {
                 let regex = Regex::new(pattern).ok();
-                let found = regex.and_then(|regex| Some(regex.captures(text.trim())?.get(1)?.as_str().to_owned()));
+                let found = regex.and_then(|regex| {
+                    Some(regex.captures(text.trim())?.get(1)?.as_str().to_owned())
+                });
                 values.insert(name.clone(), found);
             }
         }
@@ -175,7 +177,9 @@ fn targets(task: &Task) -> Vec<String> {
 fn null(script: Script, task: &Task, done: usize, seen: &[&str]) -> Move {
     let first = task.files.first().map(|file| format!("data/{}", file.name));
     let targets = serde_json::to_string(&targets(task)).unwrap_or_default();
-    let prepare = format!("import os, shutil\nfor path in {targets}:\n    os.makedirs(os.path.dirname(path), exist_ok=True)\n");
+    let prepare = format!(
+        "import os, shutil\nfor path in {targets}:\n    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
+    );
     let source = serde_json::to_string(&first).unwrap_or_default();
     let finished = || Move::Answer("I did all that was asked.".to_owned());
     match (script, first.is_some(), done) {
@@ -183,10 +187,12 @@ fn null(script: Script, task: &Task, done: usize, seen: &[&str]) -> Move {
         (Script::CopyInput, true, 0) => {
             Move::Cell(prepare + &format!("    shutil.copyfile({source}, path)\n"))
         }
-        (Script::DumpFile, true, 0) => {
-            Move::Cell(format!("print(open({source}, encoding='utf-8', errors='replace').read(200000))\n"))
+        (Script::DumpFile, true, 0) => Move::Cell(format!(
+            "print(open({source}, encoding='utf-8', errors='replace').read(200000))\n"
+        )),
+        (Script::DumpFile, true, _) => {
+            Move::Answer(seen.first().copied().unwrap_or_default().to_owned())
         }
-        (Script::DumpFile, true, _) => Move::Answer(seen.first().copied().unwrap_or_default().to_owned()),
         (Script::Echo | Script::CopyInput, _, _) => Move::Answer(task.query.clone()),
         _ => finished(),
     }
@@ -237,7 +243,11 @@ mod tests {
         };
         let text = answer(&solution, &["n=5\n", " two\nlines \n"]).unwrap();
         assert_eq!(text, "a 5 b two\nlines c ? d {{");
-        assert!(answer(&solution, &["no", ""]).unwrap_err().contains("is not in the output: no"));
+        assert!(
+            answer(&solution, &["no", ""])
+                .unwrap_err()
+                .contains("is not in the output: no")
+        );
         assert_eq!(lenient_answer(&solution, &["no", "q"]), "a ? b q c ? d {{");
     }
 }

@@ -43,9 +43,12 @@ impl<'a> Events<'a> {
             Event::Scalar(text, style, 0, None) => Ok(scalar(&text, style)),
             Event::SequenceStart(0, None) => self.sequence(depth),
             Event::MappingStart(0, None) => self.mapping(depth),
-            Event::Alias(_) | Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) => {
-                Err(format!("line {line}: anchors, aliases and tags are not read"))
-            }
+            Event::Alias(_)
+            | Event::Scalar(..)
+            | Event::SequenceStart(..)
+            | Event::MappingStart(..) => Err(format!(
+                "line {line}: anchors, aliases and tags are not read"
+            )),
             _ => Err(format!("line {line}: the document ends too early")),
         }
     }
@@ -86,7 +89,12 @@ fn scalar(text: &str, style: ScalarStyle) -> Value {
         let looks = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
         let text = text.strip_prefix('+').unwrap_or(text);
         let integer = text.parse::<i64>().ok().map(Value::from);
-        let float = || text.parse::<f64>().ok().filter(|x| x.is_finite()).map(Value::from);
+        let float = || {
+            text.parse::<f64>()
+                .ok()
+                .filter(|x| x.is_finite())
+                .map(Value::from)
+        };
         looks.then(|| integer.or_else(float)).flatten()
     };
     match text {

@@ -74,11 +74,27 @@ pub async fn audit(
     }
     let (bench, folder) = (audit.bench.clone(), audit.folder.clone());
     let interpreter = audit.interpreter.clone();
-    let prepare = Arc::new(PrepareStage::new(bench, folder.clone(), interpreter, audit.changes, &ready));
+    let prepare = Arc::new(PrepareStage::new(
+        bench,
+        folder.clone(),
+        interpreter,
+        audit.changes,
+        &ready,
+    ));
     executor.run(prepare.clone(), &prepare.items()).await?;
-    let stage = Arc::new(AuditStage::new(audit, prepare.results()?, &ready, Box::new(done)));
+    let stage = Arc::new(AuditStage::new(
+        audit,
+        prepare.results()?,
+        &ready,
+        Box::new(done),
+    ));
     executor.run(stage.clone(), &stage.items()).await?;
-    let mut units: HashMap<_, _> = folder.journal().units(STAGE)?.into_iter().map(|unit| (unit.item.clone(), unit)).collect();
+    let mut units: HashMap<_, _> = folder
+        .journal()
+        .units(STAGE)?
+        .into_iter()
+        .map(|unit| (unit.item.clone(), unit))
+        .collect();
     for (item, spec) in &stage.order {
         let row = match units.remove(item).map(|unit| (unit.output, unit.failure)) {
             Some((Some(output), _)) => serde_json::from_value(output)?,
@@ -113,7 +129,10 @@ impl AuditStage {
             Digest::of_json(&key).to_string()
         };
         Self {
-            order: specs.iter().map(|spec| (item(spec), (*spec).clone())).collect(),
+            order: specs
+                .iter()
+                .map(|spec| (item(spec), (*spec).clone()))
+                .collect(),
             prepared,
             audit,
             done,
@@ -166,7 +185,11 @@ impl AuditStage {
         player: &Player<'_>,
     ) -> Result<Vec<(String, Vec<Finding>)>, Failure> {
         let (mut names, mut candidates) = (Vec::new(), Vec::new());
-        let wrong = if self.audit.quick { &[][..] } else { &spec.mutants[..] };
+        let wrong = if self.audit.quick {
+            &[][..]
+        } else {
+            &spec.mutants[..]
+        };
         let variants = wrong.iter().map(|variant| ("own", variant));
         let variants = variants.chain(spec.rights.iter().map(|variant| ("right", variant)));
         for (kind, variant) in variants {
@@ -175,7 +198,11 @@ impl AuditStage {
             names.push(format!("{kind}: {}", variant.name));
             candidates.push(player.play(&changed, true).await?);
         }
-        let null = if self.audit.quick { &[][..] } else { &Script::NULL[..] };
+        let null = if self.audit.quick {
+            &[][..]
+        } else {
+            &Script::NULL[..]
+        };
         for script in null {
             names.push(format!("null: agent {}", script.name()));
             candidates.push(player.idle(*script).await?);
@@ -184,8 +211,15 @@ impl AuditStage {
             return Ok(Vec::new());
         }
         let store = self.audit.folder.store();
-        let found = self.audit.checker.check_many(player.task, store, &candidates).await;
-        Ok(names.into_iter().zip(found.map_err(check_failure)?).collect())
+        let found = self
+            .audit
+            .checker
+            .check_many(player.task, store, &candidates)
+            .await;
+        Ok(names
+            .into_iter()
+            .zip(found.map_err(check_failure)?)
+            .collect())
     }
 }
 
@@ -198,7 +232,10 @@ impl Stage for AuditStage {
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let spec = self.order.iter().find(|(known, _)| known == item);
         let (_, spec) = spec.ok_or_else(|| {
-            Failure::new(FailureKind::Internal, format!("no task has the item {item}"))
+            Failure::new(
+                FailureKind::Internal,
+                format!("no task has the item {item}"),
+            )
         })?;
         let begun = Instant::now();
         let proof = self.prove(spec).await?;

@@ -93,12 +93,18 @@ impl Proof {
     pub fn holds(&self) -> bool {
         let enough = self.mutants >= LEAST_MUTANTS || self.nulls == 0;
         let killed = self.killed as f64 >= LEAST_KILLED * self.mutants as f64;
-        self.reference && self.rights_failing.is_empty() && self.nulls_passing.is_empty() && enough && killed
+        self.reference
+            && self.rights_failing.is_empty()
+            && self.nulls_passing.is_empty()
+            && enough
+            && killed
     }
 }
 
 fn failures(findings: &[Finding]) -> impl Iterator<Item = String> + '_ {
-    let failed = findings.iter().filter(|finding| finding.outcome != Outcome::Pass);
+    let failed = findings
+        .iter()
+        .filter(|finding| finding.outcome != Outcome::Pass);
     failed.map(|finding| format!("{}: {}", finding.subject, finding.detail))
 }
 
@@ -153,8 +159,14 @@ impl Row {
         let Some(proof) = &self.proof else {
             return self.error.iter().cloned().collect();
         };
-        let survived = proof.survivors.iter().map(|name| format!("survived: {name}"));
-        let passed = proof.nulls_passing.iter().map(|name| format!("passes: {name}"));
+        let survived = proof
+            .survivors
+            .iter()
+            .map(|name| format!("survived: {name}"));
+        let passed = proof
+            .nulls_passing
+            .iter()
+            .map(|name| format!("passes: {name}"));
         let wrong = proof.failing.iter().chain(&proof.rights_failing).cloned();
         wrong.chain(passed).chain(survived).collect()
     }
@@ -170,8 +182,18 @@ pub fn markdown(rows: &[Row]) -> String {
         // Writing to a String cannot fail.
         let _ = match &row.proof {
             None => {
-                let why = row.error.as_deref().or(row.reason.as_deref()).unwrap_or_default();
-                writeln!(text, "| {} | {} | | | | | | {} |", row.index, row.status, cell(why))
+                let why = row
+                    .error
+                    .as_deref()
+                    .or(row.reason.as_deref())
+                    .unwrap_or_default();
+                writeln!(
+                    text,
+                    "| {} | {} | | | | | | {} |",
+                    row.index,
+                    row.status,
+                    cell(why)
+                )
             }
             Some(proof) => {
                 let reference = if proof.reference { "passes" } else { "FAILS" };
@@ -202,7 +224,10 @@ pub fn markdown(rows: &[Row]) -> String {
 pub fn summary(rows: &[Row]) -> String {
     let proofs: Vec<_> = rows.iter().filter_map(|row| row.proof.as_ref()).collect();
     let count = |part: fn(&Proof) -> usize| proofs.iter().map(|proof| part(proof)).sum::<usize>();
-    let holding = rows.iter().filter(|row| row.proof.as_ref().is_some_and(Proof::holds)).count();
+    let holding = rows
+        .iter()
+        .filter(|row| row.proof.as_ref().is_some_and(Proof::holds))
+        .count();
     format!(
         "{} tasks, {} audited, {holding} hold; reference passes {}; other right solutions {} ({} tasks with one that fails); null agents pass {} of {}; mutants killed {} of {}; errors {}",
         rows.len(),
@@ -232,23 +257,47 @@ mod tests {
     }
 
     fn found(list: &[(&str, Outcome)]) -> Vec<(String, Vec<Finding>)> {
-        list.iter().map(|(name, outcome)| ((*name).to_owned(), finding(*outcome))).collect()
+        list.iter()
+            .map(|(name, outcome)| ((*name).to_owned(), finding(*outcome)))
+            .collect()
     }
 
     #[test]
     fn a_proof_counts_what_is_right_and_wrong() {
         use Outcome::{Fail, Pass, Unproven};
-        let mut list = vec![("original", Pass), ("null: nothing", Fail), ("right: other", Pass), ("plot x: same", Pass)];
-        list.extend([("own: a", Fail), ("own: b", Unproven), ("c", Fail), ("d", Fail), ("e", Fail)]);
+        let mut list = vec![
+            ("original", Pass),
+            ("null: nothing", Fail),
+            ("right: other", Pass),
+            ("plot x: same", Pass),
+        ];
+        list.extend([
+            ("own: a", Fail),
+            ("own: b", Unproven),
+            ("c", Fail),
+            ("d", Fail),
+            ("e", Fail),
+        ]);
         let proof = Proof::of(&found(&list), &["same".to_owned()]);
-        assert_eq!((proof.mutants, proof.killed, proof.nulls, proof.rights), (5, 5, 1, 1));
+        assert_eq!(
+            (proof.mutants, proof.killed, proof.nulls, proof.rights),
+            (5, 5, 1, 1)
+        );
         assert!(proof.holds());
-        for (name, outcome) in [("original", Fail), ("null: x", Pass), ("right: y", Fail), ("own: z", Pass)] {
+        for (name, outcome) in [
+            ("original", Fail),
+            ("null: x", Pass),
+            ("right: y", Fail),
+            ("own: z", Pass),
+        ] {
             let mut worse = list.clone();
             worse.push((name, outcome));
             let proof = Proof::of(&found(&worse), &["same".to_owned()]);
             assert!(!proof.holds(), "{name}");
         }
-        assert!(!Proof::of(&found(&list[..6]), &[]).holds(), "too few wrong solutions");
+        assert!(
+            !Proof::of(&found(&list[..6]), &[]).holds(),
+            "too few wrong solutions"
+        );
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pybench::agent::{self, Format, Job, PybenchFormat, Step, TurnLog, interpreter_failure, observation_text};
+use pybench::agent::{
+    self, Format, Job, PybenchFormat, Step, TurnLog, interpreter_failure, observation_text,
+};
 use pybench::grade::{Candidate, Claim};
 use pybench::interpreter::{Interpreter, Limits, Observation, Output, Session, SessionSpec};
 use pybench::run::{ContentStore, Failure, FailureKind, RunError};
@@ -46,7 +48,11 @@ impl TurnLog for Forgetful {
 impl Player<'_> {
     /// What a solution leaves. Where it may go wrong (`lenient`), cells that raise and patterns that are
     /// not there are its own doing; otherwise they are a mistake of the task file.
-    pub(super) async fn play(&self, solution: &Solution, lenient: bool) -> Result<Candidate, Failure> {
+    pub(super) async fn play(
+        &self,
+        solution: &Solution,
+        lenient: bool,
+    ) -> Result<Candidate, Failure> {
         let mut session = self.start().await?;
         let played = run_cells(session.as_mut(), solution, lenient).await;
         let left = self.collect(session).await?;
@@ -55,7 +61,8 @@ impl Player<'_> {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let said = match lenient {
             true => lenient_answer(solution, &texts),
-            false => answer(solution, &texts).map_err(|text| Failure::new(FailureKind::Internal, text))?,
+            false => answer(solution, &texts)
+                .map_err(|text| Failure::new(FailureKind::Internal, text))?,
         };
         Ok(Candidate {
             answer: PybenchFormat.write_answer(&said),
@@ -66,8 +73,14 @@ impl Player<'_> {
 
     /// What an agent that does no work leaves.
     pub(super) async fn idle(&self, script: Script) -> Result<Candidate, Failure> {
-        let library = Library::embedded().map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
-        let teacher = Scripted::new(script, Arc::new(BTreeMap::new()), Arc::new(library), &PybenchFormat);
+        let library = Library::embedded()
+            .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+        let teacher = Scripted::new(
+            script,
+            Arc::new(BTreeMap::new()),
+            Arc::new(library),
+            &PybenchFormat,
+        );
         let sampling = Sampling::default();
         let job = Job {
             task: self.task,
@@ -81,9 +94,15 @@ impl Player<'_> {
         let solved = agent::solve(&job, session.as_mut(), &Forgetful).await;
         let left = self.collect(session).await?;
         let solved = solved?;
-        let said = solved.messages.iter().rev().find(|message| message.role == Role::Assistant);
+        let said = solved
+            .messages
+            .iter()
+            .rev()
+            .find(|message| message.role == Role::Assistant);
         Ok(Candidate {
-            answer: said.map(|message| message.content.clone()).unwrap_or_default(),
+            answer: said
+                .map(|message| message.content.clone())
+                .unwrap_or_default(),
             outputs: left,
             claims: Vec::new(),
         })
@@ -92,7 +111,9 @@ impl Player<'_> {
     async fn start(&self) -> Result<Box<dyn Session>, Failure> {
         let files = self.task.files.iter();
         let spec = SessionSpec {
-            inputs: files.map(|file| (format!("data/{}", file.name), self.store.path(&file.id))).collect(),
+            inputs: files
+                .map(|file| (format!("data/{}", file.name), self.store.path(&file.id)))
+                .collect(),
             seed: SEED,
             limits: Limits {
                 cell_seconds: 300,
@@ -101,10 +122,16 @@ impl Player<'_> {
             },
             ..SessionSpec::default()
         };
-        self.interpreter.start(spec).await.map_err(interpreter_failure)
+        self.interpreter
+            .start(spec)
+            .await
+            .map_err(interpreter_failure)
     }
 
-    async fn collect(&self, mut session: Box<dyn Session>) -> Result<Vec<(String, std::path::PathBuf)>, Failure> {
+    async fn collect(
+        &self,
+        mut session: Box<dyn Session>,
+    ) -> Result<Vec<(String, std::path::PathBuf)>, Failure> {
         let collected = session.read_outputs().await.map_err(interpreter_failure)?;
         session.close().await.map_err(interpreter_failure)?;
         let kept = collected.files.into_iter().map(|file| {
@@ -122,7 +149,10 @@ async fn run_cells(
 ) -> Result<Vec<Observation>, Failure> {
     let mut seen = Vec::new();
     for turn in &solution.turns {
-        let observation = session.execute(&turn.cell).await.map_err(interpreter_failure)?;
+        let observation = session
+            .execute(&turn.cell)
+            .await
+            .map_err(interpreter_failure)?;
         if let (false, Some(error)) = (lenient, &observation.error) {
             let text = format!("a cell of the solution raised: {}", error.traceback);
             return Err(Failure::new(FailureKind::Internal, text));
@@ -133,11 +163,14 @@ async fn run_cells(
 }
 
 fn claims(observation: &Observation) -> impl Iterator<Item = Claim> + '_ {
-    observation.outputs.iter().filter_map(|output| match output {
-        Output::Chart { path, figure } => Some(Claim {
-            path: path.clone(),
-            figure: figure.clone(),
-        }),
-        _ => None,
-    })
+    observation
+        .outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Chart { path, figure } => Some(Claim {
+                path: path.clone(),
+                figure: figure.clone(),
+            }),
+            _ => None,
+        })
 }

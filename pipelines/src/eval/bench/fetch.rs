@@ -27,7 +27,9 @@ pub async fn fetch(repository: &str, commit: &str, folder: &Path) -> Result<(), 
     if !folder.join(".git").is_dir() {
         let parent = folder.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(parent).map_err(RunError::io(parent.display().to_string()))?;
-        let partial = tempfile::Builder::new().prefix(".fetch-").tempdir_in(parent);
+        let partial = tempfile::Builder::new()
+            .prefix(".fetch-")
+            .tempdir_in(parent);
         let partial = partial.map_err(RunError::io(parent.display().to_string()))?;
         get(repository, commit, partial.path()).await?;
         verify(partial.path(), commit).await?;
@@ -50,11 +52,16 @@ async fn get(repository: &str, commit: &str, folder: &Path) -> Result<(), RunErr
 async fn verify(folder: &Path, commit: &str) -> Result<(), RunError> {
     let wrong = |text: String| {
         let folder = folder.display();
-        RunError::BadInput(format!("{folder}: {text}; delete that folder and fetch again"))
+        RunError::BadInput(format!(
+            "{folder}: {text}; delete that folder and fetch again"
+        ))
     };
     let head = git(folder, &["rev-parse", "HEAD"], "").await?;
     if head.trim() != commit {
-        return Err(wrong(format!("commit {} is checked out, not {commit}", head.trim())));
+        return Err(wrong(format!(
+            "commit {} is checked out, not {commit}",
+            head.trim()
+        )));
     }
     let listed = git(folder, &["ls-tree", "-r", "-z", "HEAD"], "").await?;
     let blobs = listed.split('\0').filter_map(|line| {
@@ -66,7 +73,9 @@ async fn verify(folder: &Path, commit: &str) -> Result<(), RunError> {
     });
     let (paths, blobs): (Vec<_>, Vec<_>) = blobs.unzip();
     if let Some(path) = paths.iter().find(|path| path.contains('\n')) {
-        return Err(wrong(format!("a file has a line break in its name: {path:?}")));
+        return Err(wrong(format!(
+            "a file has a line break in its name: {path:?}"
+        )));
     }
     let absent = paths.iter().find(|path| !folder.join(path).is_file());
     if let Some(path) = absent {
@@ -74,10 +83,16 @@ async fn verify(folder: &Path, commit: &str) -> Result<(), RunError> {
     }
     let hash = ["hash-object", "--no-filters", "--stdin-paths"];
     let found = git(folder, &hash, &(paths.join("\n") + "\n")).await?;
-    let differs = paths.iter().zip(&blobs).zip(found.lines()).find(|((_, blob), found)| *blob != found);
+    let differs = paths
+        .iter()
+        .zip(&blobs)
+        .zip(found.lines())
+        .find(|((_, blob), found)| *blob != found);
     match differs {
         Some(((path, _), _)) => Err(wrong(format!("{path} is not what the commit holds"))),
-        None if found.lines().count() != paths.len() => Err(wrong("not every file could be hashed".into())),
+        None if found.lines().count() != paths.len() => {
+            Err(wrong("not every file could be hashed".into()))
+        }
         None => Ok(()),
     }
 }
@@ -87,7 +102,14 @@ async fn git(folder: &Path, arguments: &[&str], input: &str) -> Result<String, R
     let environment = |text: String| RunError::Environment(format!("git {}: {text}", arguments[0]));
     let mut command = Command::new("git");
     command
-        .args(["-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", "-c", "core.autocrlf=false"])
+        .args([
+            "-c",
+            "core.hooksPath=/dev/null",
+            "-c",
+            "core.quotePath=false",
+            "-c",
+            "core.autocrlf=false",
+        ])
         .args(arguments)
         .current_dir(folder)
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -95,7 +117,9 @@ async fn git(folder: &Path, arguments: &[&str], input: &str) -> Result<String, R
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| environment(error.to_string()))?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| environment(error.to_string()))?;
     let stdin = child.stdin.take();
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -107,7 +131,9 @@ async fn git(folder: &Path, arguments: &[&str], input: &str) -> Result<String, R
     let output = output.map_err(|error| environment(error.to_string()))?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(environment(format!("{words}; `--pybench DIR` takes a checkout instead")));
+        return Err(environment(format!(
+            "{words}; `--pybench DIR` takes a checkout instead"
+        )));
     }
     String::from_utf8(output.stdout).map_err(|_| environment("its output is not UTF-8".into()))
 }
@@ -123,9 +149,22 @@ mod tests {
         std::fs::write(folder.join("data/如.txt"), "x\r\n").unwrap();
         git(folder, &["init", "--quiet"], "").await.unwrap();
         git(folder, &["add", "."], "").await.unwrap();
-        let who = ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "-m", "one"];
+        let who = [
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@t",
+            "commit",
+            "--quiet",
+            "-m",
+            "one",
+        ];
         git(folder, &who, "").await.unwrap();
-        git(folder, &["rev-parse", "HEAD"], "").await.unwrap().trim().to_owned()
+        git(folder, &["rev-parse", "HEAD"], "")
+            .await
+            .unwrap()
+            .trim()
+            .to_owned()
     }
 
     #[tokio::test]
@@ -138,10 +177,19 @@ mod tests {
         fetch(&url, &commit, &folder).await.unwrap();
         std::fs::write(folder.join("data/如.txt"), "y").unwrap();
         let error = fetch(&url, &commit, &folder).await.unwrap_err().to_string();
-        assert!(error.contains("如.txt is not what the commit holds"), "{error}");
+        assert!(
+            error.contains("如.txt is not what the commit holds"),
+            "{error}"
+        );
         let other = "0".repeat(40);
-        let error = fetch(&url, &other, &place.path().join("b")).await.unwrap_err();
+        let error = fetch(&url, &other, &place.path().join("b"))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("git fetch"), "{error}");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing half-done is left");
+        assert_eq!(
+            std::fs::read_dir(place.path()).unwrap().count(),
+            1,
+            "nothing half-done is left"
+        );
     }
 }

@@ -55,13 +55,19 @@ impl Bench {
     pub fn ready(&self, spec: &TaskSpec) -> Ready {
         let no = |text: String| Ready::No(text);
         if self.upstream.row(spec.index).is_none() {
-            return no(format!("{} does not list it", self.upstream.task_file().display()));
+            return no(format!(
+                "{} does not list it",
+                self.upstream.task_file().display()
+            ));
         }
         if let Status::Live(reason) = &spec.status {
             return no(format!("live-only: {reason}"));
         }
         if !spec.missing.is_empty() {
-            let absent = spec.missing.iter().filter(|path| self.upstream.input(path).is_none());
+            let absent = spec
+                .missing
+                .iter()
+                .filter(|path| self.upstream.input(path).is_none());
             let absent: Vec<_> = absent.map(String::as_str).collect();
             if !absent.is_empty() {
                 return no(format!("missing inputs: {}", absent.join(", ")));
@@ -72,7 +78,9 @@ impl Bench {
                 None => return no(format!("missing inputs: {path}")),
                 Some(Err(error)) => return no(error),
                 Some(Ok(found)) if found != *digest => {
-                    return no(format!("{path} is another file than the task was written for"));
+                    return no(format!(
+                        "{path} is another file than the task was written for"
+                    ));
                 }
                 Some(Ok(_)) => {}
             }
@@ -139,7 +147,10 @@ pub(crate) fn task_file(
     origin: &str,
     store: &ContentStore,
 ) -> Result<TaskFile, RunError> {
-    let extension = name.rsplit_once('.').map_or("", |(_, end)| end).to_lowercase();
+    let extension = name
+        .rsplit_once('.')
+        .map_or("", |(_, end)| end)
+        .to_lowercase();
     let kind = match extension.as_str() {
         "jpg" => Some(FileKind::Jpeg),
         "xls" => Some(FileKind::Xlsx),

@@ -161,7 +161,10 @@ impl PrepareStage {
             None => Ok(collected.files),
             Some(error) => Err(Failure::new(
                 FailureKind::Item,
-                format!("task {}: changing its inputs raised {}", spec.index, error.traceback),
+                format!(
+                    "task {}: changing its inputs raised {}",
+                    spec.index, error.traceback
+                ),
             )),
         }
     }
@@ -175,9 +178,15 @@ impl Stage for PrepareStage {
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let store = self.folder.store();
-        let spec = self.indexes.get(item).and_then(|index| self.bench.specs.get(index));
+        let spec = self
+            .indexes
+            .get(item)
+            .and_then(|index| self.bench.specs.get(index));
         let spec = spec.ok_or_else(|| {
-            Failure::new(FailureKind::Internal, format!("no task has the item {item}"))
+            Failure::new(
+                FailureKind::Internal,
+                format!("no task has the item {item}"),
+            )
         })?;
         let mut prepared = Prepared::default();
         for path in spec.inputs.keys().chain(&spec.missing) {
@@ -185,7 +194,9 @@ impl Stage for PrepareStage {
             let bytes = bytes.unwrap_or_else(|| Err(format!("{path} is missing")));
             let bytes = bytes.map_err(|text| Failure::new(FailureKind::Item, text))?;
             let name = path.trim_start_matches("data/");
-            prepared.files.push(task_file(name, &bytes, &origin(path), store)?);
+            prepared
+                .files
+                .push(task_file(name, &bytes, &origin(path), store)?);
         }
         let code = self.code(spec);
         if !code.is_empty() {

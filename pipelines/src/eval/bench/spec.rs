@@ -162,7 +162,9 @@ impl Variant {
             let turn = turn.ok_or_else(|| format!("`{name}`: the solution has no such turn"))?;
             let times = turn.cell.matches(find.as_str()).count();
             if times != 1 {
-                return Err(format!("`{name}`: `{find}` stands {times} times in the cell"));
+                return Err(format!(
+                    "`{name}`: `{find}` stands {times} times in the cell"
+                ));
             }
             let replace = self.replace.as_deref().unwrap_or_default();
             turn.cell = turn.cell.replacen(find.as_str(), replace, 1);
@@ -335,7 +337,13 @@ fn validate(file: &File, source: &Source<'_>, problems: &mut Vec<Problem>) {
 
 /// What a task of the headline must have.
 fn complete(file: &File, source: &Source<'_>, problems: &mut Vec<Problem>) {
-    if file.reference.as_deref().unwrap_or_default().trim().is_empty() {
+    if file
+        .reference
+        .as_deref()
+        .unwrap_or_default()
+        .trim()
+        .is_empty()
+    {
         problems.push(source.whole("a task of the headline needs a `reference`"));
     }
     if file.checks.is_empty() {

@@ -33,22 +33,34 @@ read = { out = '(?s)^(.*)$' }
 fn problem(from: &str, to: &str) -> String {
     assert!(TASK.contains(from), "{from}");
     let problems = parse("002.toml", &TASK.replacen(from, to, 1)).unwrap_err();
-    problems.iter().map(|problem| format!("{problem}\n")).collect()
+    problems
+        .iter()
+        .map(|problem| format!("{problem}\n"))
+        .collect()
 }
 
 #[test]
 fn the_embedded_task_files_are_right() {
     let specs = embedded().unwrap();
     assert_eq!(specs.len(), 143);
-    let headline = specs.values().filter(|spec| spec.status == Status::Headline);
+    let headline = specs
+        .values()
+        .filter(|spec| spec.status == Status::Headline);
     let headline: Vec<_> = headline.collect();
     assert!(headline.len() >= 115, "{}", headline.len());
     for spec in &headline {
-        assert!(!spec.mutants.is_empty(), "task {} has no wrong solution", spec.index);
+        assert!(
+            !spec.mutants.is_empty(),
+            "task {} has no wrong solution",
+            spec.index
+        );
     }
     for index in [2, 3, 4, 8, 9, 10, 79, 111] {
         let needs_no_work = &specs[&index];
-        assert!(needs_no_work.perturb.is_some(), "task {index} needs no work as it is published");
+        assert!(
+            needs_no_work.perturb.is_some(),
+            "task {index} needs no work as it is published"
+        );
     }
     for index in [128, 129] {
         assert!(matches!(specs[&index].status, Status::Live(_)), "{index}");
@@ -68,14 +80,34 @@ fn a_task_file_is_read() {
 #[test]
 fn problems_have_file_and_line() {
     for (from, to, expected) in [
-        ("index = 2", "index = 3", "002.toml:1: the index is not the file's name"),
+        (
+            "index = 2",
+            "index = 3",
+            "002.toml:1: the index is not the file's name",
+        ),
         ("status =", "statu =", "002.toml:3: unknown field `statu`"),
-        ("'headline'", "'live'", "002.toml:3: a task outside the headline needs a `reason`"),
+        (
+            "'headline'",
+            "'live'",
+            "002.toml:3: a task outside the headline needs a `reason`",
+        ),
         ("'headline'", "'headlin'", "unknown status `headlin`"),
-        ("output/2.csv'", "output/../2.csv'", "002.toml:4: an output is a file under output/"),
+        (
+            "output/2.csv'",
+            "output/../2.csv'",
+            "002.toml:4: an output is a file under output/",
+        ),
         ("data/a.csv", "data/../a.csv", "is no file under data/"),
-        ("expected = 'expected'", "expect = 'expected'", "unknown field `expect`"),
-        ("find = 'x = 1'", "find = 'y = 1'", "`y = 1` stands 0 times in the cell"),
+        (
+            "expected = 'expected'",
+            "expect = 'expected'",
+            "unknown field `expect`",
+        ),
+        (
+            "find = 'x = 1'",
+            "find = 'y = 1'",
+            "`y = 1` stands 0 times in the cell",
+        ),
         ("(.*)$'", ".*$'", "a pattern with one group"),
         ("'expected = [1]'", "''", "needs a `reference`"),
         ("6d6d829f", "6d6d829", "is not a BLAKE3 digest"),
@@ -93,7 +125,10 @@ fn a_line_in_common_is_told() {
         .replace("'expected = [1]'", &format!("'''\n{line}\n'''"))
         .replace("print(x)", line);
     let problems = parse("002.toml", &text).unwrap_err();
-    assert!(problems[0].message.contains("share the line"), "{problems:?}");
+    assert!(
+        problems[0].message.contains("share the line"),
+        "{problems:?}"
+    );
 }
 
 #[test]

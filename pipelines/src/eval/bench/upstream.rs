@@ -193,7 +193,9 @@ pub fn functions(source: &str) -> BTreeMap<u32, String> {
     for line in source.lines() {
         let starts = line.strip_prefix("def test_task_");
         if let Some(rest) = starts {
-            current = rest.split_once('(').and_then(|(number, _)| number.parse().ok());
+            current = rest
+                .split_once('(')
+                .and_then(|(number, _)| number.parse().ok());
             current.iter().for_each(|index| {
                 functions.insert(*index, String::new());
             });
@@ -212,7 +214,11 @@ fn bounded(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     let wrap = |error: std::io::Error| format!("{}: {error}", path.display());
     let size = fs::metadata(path).map_err(wrap)?.len();
     if size > most {
-        return Err(format!("{}: larger than {} MiB", path.display(), most >> 20));
+        return Err(format!(
+            "{}: larger than {} MiB",
+            path.display(),
+            most >> 20
+        ));
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(wrap)?;
@@ -225,14 +231,21 @@ fn bounded(path: &Path, most: u64) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// [`RunError::BadInput`] that says how to get it.
-pub fn find(asked: Option<&Path>, fetched: &Path, project: Option<&Path>) -> Result<Upstream, RunError> {
+pub fn find(
+    asked: Option<&Path>,
+    fetched: &Path,
+    project: Option<&Path>,
+) -> Result<Upstream, RunError> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let named = asked.map(Path::to_owned);
     let named = named.or_else(|| variable("PYBENCH_DATA").map(PathBuf::from));
     let beside = project.map(|root| root.join("../shared/pybench"));
     let folder = named.or_else(|| {
         let there = |folder: &PathBuf| folder.join("data/meta/task.json").is_file();
-        [Some(fetched.to_owned()), beside].into_iter().flatten().find(there)
+        [Some(fetched.to_owned()), beside]
+            .into_iter()
+            .flatten()
+            .find(there)
     });
     let folder = folder.ok_or_else(|| {
         RunError::BadInput(
@@ -261,7 +274,10 @@ mod tests {
                       def test_task_2(t):\n    '''doc'''\n\n    b = 2\nx = 1\n    c\n";
         let found = functions(source);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[&2], "def test_task_2(t):\n    '''doc'''\n\n    b = 2\n");
+        assert_eq!(
+            found[&2],
+            "def test_task_2(t):\n    '''doc'''\n\n    b = 2\n"
+        );
     }
 
     #[test]
@@ -273,7 +289,13 @@ mod tests {
         fs::write(folder.path().join("data/a.csv"), "x").unwrap();
         let upstream = Upstream::open(folder.path()).unwrap();
         assert!(upstream.input("data/a.csv").is_some());
-        for path in ["data/../secret", "secret", "data/", "data/meta/task.json", "data/b"] {
+        for path in [
+            "data/../secret",
+            "secret",
+            "data/",
+            "data/meta/task.json",
+            "data/b",
+        ] {
             assert!(upstream.input(path).is_none(), "{path}");
         }
     }
@@ -283,7 +305,10 @@ mod tests {
         for (text, problem) in [
             ("{}", "expected a sequence"),
             (r#"[{"index": "a", "user": ""}]"#, "is no number"),
-            (r#"[{"index": "1", "user": ""}, {"index": "1", "user": ""}]"#, "listed twice"),
+            (
+                r#"[{"index": "1", "user": ""}, {"index": "1", "user": ""}]"#,
+                "listed twice",
+            ),
         ] {
             let error = parse_rows(text.as_bytes()).unwrap_err();
             assert!(error.contains(problem), "{error}");

@@ -55,7 +55,9 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
     for (label, choice) in &setup.recipe.agents {
         members.push(match choice {
             AgentChoice::Checkpoint { model, base, about } => {
-                let about = about.clone().unwrap_or_else(|| format!("`{model}`, served here"));
+                let about = about
+                    .clone()
+                    .unwrap_or_else(|| format!("`{model}`, served here"));
                 checkpoint(setup, label, model, *base, about).await?
             }
             other => member(setup, label, other)?,
@@ -73,7 +75,9 @@ async fn checkpoint(
     about: String,
 ) -> Result<Member, RunError> {
     let program = served::program().ok_or_else(|| {
-        RunError::Environment("`pybench-train` is not beside this program: `just train` builds it".to_owned())
+        RunError::Environment(
+            "`pybench-train` is not beside this program: `just train` builds it".to_owned(),
+        )
     })?;
     // Another model in the same place is another agent.
     let made = std::fs::metadata(std::path::Path::new(model).join("config.json"));
@@ -127,7 +131,11 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
                 Script::Reference => AgentKind::Reference,
                 _ => AgentKind::Null,
             };
-            let mut member = blank(kind, script.about().to_owned(), Player::Teacher(scripted(setup, *script)?));
+            let mut member = blank(
+                kind,
+                script.about().to_owned(),
+                Player::Teacher(scripted(setup, *script)?),
+            );
             // Solutions of ours are not cut short, and never vary.
             member.how.max_turns = member.how.max_turns.max(20);
             member.how.samples = 1;
@@ -136,20 +144,40 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
         AgentChoice::Human {} => {
             let player = Player::Teacher(Arc::new(Human::new(&PybenchFormat)));
             let about = "a person at the terminal".to_owned();
-            Ok(Member { at_once: 1, ..blank(AgentKind::Human, about, player) })
+            Ok(Member {
+                at_once: 1,
+                ..blank(AgentKind::Human, about, player)
+            })
         }
-        AgentChoice::Openai { model, base_url, about, .. } => {
-            let teacher = choice.teacher().ok_or_else(|| RunError::Internal("no teacher".to_owned()))?;
+        AgentChoice::Openai {
+            model,
+            base_url,
+            about,
+            ..
+        } => {
+            let teacher = choice
+                .teacher()
+                .ok_or_else(|| RunError::Internal("no teacher".to_owned()))?;
             let options = OpenAiOptions::from_recipe(&teacher, variable).map_err(refused)?;
             let options = options.ok_or_else(|| RunError::Internal("no endpoint".to_owned()))?;
-            let about = about.clone().unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
-            endpoint(setup, options, |player| blank(AgentKind::Model, about, player))
+            let about = about
+                .clone()
+                .unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
+            endpoint(setup, options, |player| {
+                blank(AgentKind::Model, about, player)
+            })
         }
-        AgentChoice::Checkpoint { .. } => Err(RunError::Internal("a checkpoint is served first".to_owned())),
+        AgentChoice::Checkpoint { .. } => Err(RunError::Internal(
+            "a checkpoint is served first".to_owned(),
+        )),
         AgentChoice::Config { path, price } => {
             let mut config = Config::read(&setup.project_root.join(path), variable)?;
             config.endpoint.price = price.or(config.endpoint.price);
-            let about = format!("`{}` at {}", config.endpoint.model, host(&config.endpoint.base_url));
+            let about = format!(
+                "`{}` at {}",
+                config.endpoint.model,
+                host(&config.endpoint.base_url)
+            );
             let format: &'static dyn Format = UpstreamFormat::new(&config.system);
             let how = Rollout {
                 max_turns: config.max_turns,
@@ -168,7 +196,11 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
                 path: at(path),
                 outputs: outputs.as_ref().map(at),
             };
-            Ok(blank(AgentKind::Foreign, "trajectories of another system".to_owned(), player))
+            Ok(blank(
+                AgentKind::Foreign,
+                "trajectories of another system".to_owned(),
+                player,
+            ))
         }
     }
 }
@@ -180,7 +212,12 @@ fn scripted(setup: &Setup, script: Script) -> Result<Arc<dyn Teacher>, RunError>
         Some(bench) => bench.specs.clone(),
         None => Arc::new(spec::embedded().map_err(|error| wrong(error.to_string()))?),
     };
-    Ok(Arc::new(Scripted::new(script, specs, Arc::new(library), &PybenchFormat)))
+    Ok(Arc::new(Scripted::new(
+        script,
+        specs,
+        Arc::new(library),
+        &PybenchFormat,
+    )))
 }
 
 /// A model whose calls are journaled and within the budget.
@@ -193,10 +230,22 @@ fn endpoint(
     let price = options.price;
     money::bounded(&options.model, price, &recipe.budget)?;
     // The player is known once the format is.
-    let mut member = make(Player::Trajectories { path: PathBuf::new(), outputs: None });
-    let shared = recipe.rollout.reuse.then(|| setup.project_root.join(COMPLETIONS));
+    let mut member = make(Player::Trajectories {
+        path: PathBuf::new(),
+        outputs: None,
+    });
+    let shared = recipe
+        .rollout
+        .reuse
+        .then(|| setup.project_root.join(COMPLETIONS));
     let format = member.format.name();
-    let teacher = metered(options, setup.folder.clone(), &recipe.budget, format, shared.as_deref())?;
+    let teacher = metered(
+        options,
+        setup.folder.clone(),
+        &recipe.budget,
+        format,
+        shared.as_deref(),
+    )?;
     member.player = Player::Teacher(teacher);
     member.price = price;
     Ok(member)
@@ -204,7 +253,9 @@ fn endpoint(
 
 /// The address without what may be a secret in it.
 fn host(base_url: &str) -> String {
-    let rest = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+    let rest = base_url
+        .split_once("://")
+        .map_or(base_url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit('@').next().unwrap_or_default().to_owned()
 }
@@ -248,7 +299,10 @@ impl Member {
 mod tests {
     #[test]
     fn addresses_are_told_without_secrets() {
-        assert_eq!(super::host("https://user:key@h.example:8/v1?k=s"), "h.example:8");
+        assert_eq!(
+            super::host("https://user:key@h.example:8/v1?k=s"),
+            "h.example:8"
+        );
         assert_eq!(super::host("http://localhost:1/v1"), "localhost:1");
     }
 }

@@ -27,7 +27,10 @@ pub(super) fn write<'a>(
         let (Some(index), Ok(trajectory)) = (question.index, &one.result) else {
             continue;
         };
-        let row = setup.bench.as_ref().and_then(|bench| bench.upstream.row(index));
+        let row = setup
+            .bench
+            .as_ref()
+            .and_then(|bench| bench.upstream.row(index));
         lines += &line(trajectory, serde_json::to_value(row)?).to_string();
         lines.push('\n');
         for file in &trajectory.outputs {
@@ -37,7 +40,10 @@ pub(super) fn write<'a>(
             }
         }
         let notebook = serde_json::to_vec_pretty(&notebook(trajectory))?;
-        put(&root.join("Cells").join(format!("{index}.ipynb")), &notebook)?;
+        put(
+            &root.join("Cells").join(format!("{index}.ipynb")),
+            &notebook,
+        )?;
     }
     put(&root.join(TRAJECTORIES), lines.as_bytes())
 }
@@ -80,7 +86,10 @@ fn line(trajectory: &Trajectory, row: Value) -> Value {
 /// Prompts and thoughts as text, cells with what they printed.
 pub fn notebook(trajectory: &Trajectory) -> Value {
     let text = |role: &str, text: &str| json!({"cell_type": "markdown", "metadata": {}, "source": format!("<|{role}|>\n\n{text}")});
-    let opening = trajectory.messages.iter().take_while(|message| message.role != Role::Assistant);
+    let opening = trajectory
+        .messages
+        .iter()
+        .take_while(|message| message.role != Role::Assistant);
     let mut cells: Vec<Value> = opening
         .map(|message| match message.role {
             Role::System => text("system", &message.content),

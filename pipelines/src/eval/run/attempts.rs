@@ -88,17 +88,30 @@ fn attempt(
         turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
         tokens_in: trajectory.usage().prompt_tokens,
         tokens_out: trajectory.usage().completion_tokens,
-        micro_usd: member.price.map_or(0, |price| price.micro_usd(trajectory.usage())),
+        micro_usd: member
+            .price
+            .map_or(0, |price| price.micro_usd(trajectory.usage())),
         outputs: trajectory.outputs.clone(),
         trajectory: Some(kept(trajectory, store)?),
         ..about
     };
     let failure = [
-        ("strict", scored.strict.as_ref().and_then(|one| one.as_ref().err())),
-        ("upstream", scored.upstream.as_ref().and_then(|one| one.as_ref().err())),
-        ("fixed", scored.fixed.as_ref().and_then(|one| one.as_ref().err())),
+        (
+            "strict",
+            scored.strict.as_ref().and_then(|one| one.as_ref().err()),
+        ),
+        (
+            "upstream",
+            scored.upstream.as_ref().and_then(|one| one.as_ref().err()),
+        ),
+        (
+            "fixed",
+            scored.fixed.as_ref().and_then(|one| one.as_ref().err()),
+        ),
     ];
-    let failure = failure.into_iter().find_map(|(what, failure)| Some((what, failure?)));
+    let failure = failure
+        .into_iter()
+        .find_map(|(what, failure)| Some((what, failure?)));
     if let Some((what, failure)) = failure {
         let outcome = failed(failure, what);
         return Ok(Attempt { outcome, ..ran });
@@ -111,7 +124,13 @@ fn with_scores(attempt: Attempt, scored: Scored) -> Attempt {
     let mut unit = |score: Score, verdict: Option<Result<Verdict, Failure>>| {
         let verdict = verdict?.ok()?;
         let name = format!("test_task_{}", attempt.task);
-        checks.push(Check::new(score, &name, verdict.passed, "it returns", &verdict.detail));
+        checks.push(Check::new(
+            score,
+            &name,
+            verdict.passed,
+            "it returns",
+            &verdict.detail,
+        ));
         Some(verdict.passed)
     };
     let upstream = unit(Score::Upstream, scored.upstream);
@@ -122,7 +141,13 @@ fn with_scores(attempt: Attempt, scored: Scored) -> Attempt {
         let passed = finding.outcome == Found::Pass;
         let expected = if passed { "" } else { "the check holds" };
         let name = format!("{} {}", finding.filter, finding.subject);
-        checks.push(Check::new(Score::Strict, &name, passed, expected, &finding.detail));
+        checks.push(Check::new(
+            Score::Strict,
+            &name,
+            passed,
+            expected,
+            &finding.detail,
+        ));
     }
     checks.truncate(MOST_CHECKS);
     Attempt {

@@ -120,12 +120,17 @@ fn read_lines(path: &Path) -> Result<HashMap<String, Vec<Message>>, RunError> {
     for number in 1.. {
         let mut line = Vec::new();
         let mut bounded = (&mut reader).take(MOST_LINE + 1);
-        bounded.read_until(b'\n', &mut line).map_err(|error| wrong(number, error.to_string()))?;
+        bounded
+            .read_until(b'\n', &mut line)
+            .map_err(|error| wrong(number, error.to_string()))?;
         if line.is_empty() {
             break;
         }
         if line.len() as u64 > MOST_LINE || number > MOST_LINES {
-            return Err(wrong(number, "the file is longer than any set of trajectories".to_owned()));
+            return Err(wrong(
+                number,
+                "the file is longer than any set of trajectories".to_owned(),
+            ));
         }
         if !line.trim_ascii().is_empty() {
             let (index, messages) = parse_line(&line).map_err(|text| wrong(number, text))?;
@@ -137,7 +142,8 @@ fn read_lines(path: &Path) -> Result<HashMap<String, Vec<Message>>, RunError> {
 
 /// One line: the index and what was said. A role that is not known speaks as the user does.
 fn parse_line(line: &[u8]) -> Result<(String, Vec<Message>), String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| format!("no trajectory: {error}"))?;
+    let line: Line =
+        serde_json::from_slice(line).map_err(|error| format!("no trajectory: {error}"))?;
     if line.messages.len() > MOST_MESSAGES {
         return Err(format!("more than {MOST_MESSAGES} messages"));
     }
@@ -158,7 +164,9 @@ fn parse_line(line: &[u8]) -> Result<(String, Vec<Message>), String> {
 
 /// A trajectory of which only the words are known: what its cells did is not.
 fn trajectory(task: &Task, messages: Vec<Message>, outputs: Vec<OutputFile>) -> Trajectory {
-    let replies = messages.iter().filter(|message| message.role == Role::Assistant);
+    let replies = messages
+        .iter()
+        .filter(|message| message.role == Role::Assistant);
     let turns: Vec<Turn> = replies
         .map(|message| Turn {
             reply: message.content.clone(),
@@ -275,9 +283,16 @@ fn of_run(
     questions: &[Question],
 ) -> Result<Vec<(usize, Trajectory)>, RunError> {
     let file = path.join("trajectories.jsonl");
-    let wrong = |line: usize, text: String| RunError::BadInput(format!("{}:{line}: {text}", file.display()));
-    let reader = BufReader::new(File::open(&file).map_err(RunError::io(file.display().to_string()))?);
-    let places: HashMap<&Digest, usize> = questions.iter().enumerate().map(|(at, q)| (&q.task.id, at)).collect();
+    let wrong = |line: usize, text: String| {
+        RunError::BadInput(format!("{}:{line}: {text}", file.display()))
+    };
+    let reader =
+        BufReader::new(File::open(&file).map_err(RunError::io(file.display().to_string()))?);
+    let places: HashMap<&Digest, usize> = questions
+        .iter()
+        .enumerate()
+        .map(|(at, q)| (&q.task.id, at))
+        .collect();
     let there = ContentStore::open(&path.join("files"))?;
     let mut found = Vec::new();
     for (number, line) in reader.take(MOST_LINE * 64).lines().enumerate() {
@@ -289,7 +304,10 @@ fn of_run(
         };
         for output in &trajectory.outputs {
             if store.put(&there.get(&output.id)?)? != output.id {
-                return Err(wrong(number + 1, format!("{} is not what its digest says", output.path)));
+                return Err(wrong(
+                    number + 1,
+                    format!("{} is not what its digest says", output.path),
+                ));
             }
         }
         found.push((*at, trajectory));
@@ -334,7 +352,10 @@ mod tests {
         assert!(found["8"].is_empty());
         fs::write(&path, format!("{good}\n{{\"index\": []}}\n")).unwrap();
         let error = read_lines(&path).unwrap_err().to_string();
-        assert!(error.contains("trajectory.jsonl:2: no trajectory"), "{error}");
+        assert!(
+            error.contains("trajectory.jsonl:2: no trajectory"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -18,8 +18,11 @@ const MOST_TASKS: u64 = 1 << 30;
 pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<Task>, RunError> {
     let ids = test_ids(&run.join("dataset/data"))?;
     let path = run.join("tasks.jsonl");
-    let wrong = |error: &dyn std::fmt::Display| RunError::BadInput(format!("{}: {error}", path.display()));
-    let size = std::fs::metadata(&path).map_err(|error| wrong(&error))?.len();
+    let wrong =
+        |error: &dyn std::fmt::Display| RunError::BadInput(format!("{}: {error}", path.display()));
+    let size = std::fs::metadata(&path)
+        .map_err(|error| wrong(&error))?
+        .len();
     if size > MOST_TASKS {
         return Err(wrong(&"larger than any file of tasks"));
     }
@@ -34,7 +37,10 @@ pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<Task>, Ru
         for file in task.files.iter().chain(&task.held_out) {
             let id = store.put(&there.get(&file.id)?)?;
             if id != file.id {
-                return Err(wrong(&format!("the file {} is not what its digest says", file.name)));
+                return Err(wrong(&format!(
+                    "the file {} is not what its digest says",
+                    file.name
+                )));
             }
         }
         tasks.push(task);
@@ -45,12 +51,18 @@ pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<Task>, Ru
 /// Ids of the tasks in `test-*.parquet`.
 fn test_ids(folder: &Path) -> Result<HashSet<String>, RunError> {
     let wrong = |error: &dyn std::fmt::Display| {
-        RunError::BadInput(format!("{}: {error}: `pybench synthesize` makes the dataset", folder.display()))
+        RunError::BadInput(format!(
+            "{}: {error}: `pybench synthesize` makes the dataset",
+            folder.display()
+        ))
     };
     let mut ids = HashSet::new();
     for entry in std::fs::read_dir(folder).map_err(|error| wrong(&error))? {
         let path = entry.map_err(|error| wrong(&error))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if !(name.starts_with("test-") && name.ends_with(".parquet")) {
             continue;
         }
@@ -58,7 +70,9 @@ fn test_ids(folder: &Path) -> Result<HashSet<String>, RunError> {
         let columns = Some(vec!["task_id".to_owned()]);
         let frame = ParquetReader::new(file).with_columns(columns).finish();
         let frame = frame.map_err(|error| wrong(&error))?;
-        let column = frame.column("task_id").and_then(|column| column.str().cloned());
+        let column = frame
+            .column("task_id")
+            .and_then(|column| column.str().cloned());
         let column = column.map_err(|error| wrong(&error))?;
         let found = (0..column.len()).filter_map(|row| column.get(row).map(str::to_owned));
         ids.extend(found.filter(|id| Digest::try_from(id.clone()).is_ok()));

@@ -21,7 +21,10 @@ use async_trait::async_trait;
 use pybench::grade::Checker;
 use pybench::id::Digest;
 use pybench::interpreter::Interpreter;
-use pybench::run::{Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, RunError, RunFolder, Stage};
+use pybench::run::{
+    Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, RunError, RunFolder,
+    Stage,
+};
 use pybench::trajectory::Trajectory;
 use serde_json::{Value, json};
 
@@ -100,9 +103,13 @@ pub async fn run(setup: &Setup) -> Result<Evaluation, RunError> {
     let attempts = attempts::attempts(setup, &asked, &members, &tries, scored)?;
     let evaluation = Evaluation::new(frozen(setup, &asked.questions, &members), attempts);
     let path = setup.folder.root().join(RESULTS);
-    evaluation.write(&path).map_err(|error| RunError::Internal(error.to_string()))?;
+    evaluation
+        .write(&path)
+        .map_err(|error| RunError::Internal(error.to_string()))?;
     for (agent, member) in members.iter().enumerate() {
-        let own = tries.iter().filter(|one| one.agent == agent && one.sample == 0);
+        let own = tries
+            .iter()
+            .filter(|one| one.agent == agent && one.sample == 0);
         let root = setup.folder.root().join("upstream").join(&member.label);
         artefacts::write(&root, setup, &asked.questions, own)?;
     }
@@ -121,14 +128,24 @@ async fn try_all(
             return foreign::read(setup, agent, path, outputs.as_deref(), questions);
         }
     };
-    let tasks = questions.iter().map(|question| question.task.clone()).collect();
+    let tasks = questions
+        .iter()
+        .map(|question| question.task.clone())
+        .collect();
     let stage = Arc::new(Timed {
         stage: RolloutStage::with(setup.folder.clone(), tasks, crew),
         folder: setup.folder.clone(),
     });
-    setup.executor(member.at_once).run(stage.clone(), &stage.stage.items()).await?;
+    setup
+        .executor(member.at_once)
+        .run(stage.clone(), &stage.stage.items())
+        .await?;
     let mut results = rollout::results(setup.folder.journal())?;
-    let places: BTreeMap<&Digest, usize> = questions.iter().enumerate().map(|(at, q)| (&q.task.id, at)).collect();
+    let places: BTreeMap<&Digest, usize> = questions
+        .iter()
+        .enumerate()
+        .map(|(at, q)| (&q.task.id, at))
+        .collect();
     let mut tries = Vec::new();
     for one in stage.stage.tries() {
         let Some(result) = results.remove(one.id.as_str()) else {
@@ -174,9 +191,18 @@ impl Stage for Timed {
 /// Everything that defines the scores.
 fn frozen(setup: &Setup, questions: &[Question], members: &[Member]) -> Frozen {
     let (limits, recipe) = (&setup.recipe.interpreter.limits, &setup.recipe);
-    let tasks: Vec<_> = questions.iter().map(|q| (&q.suite, &q.name, &q.task.id)).collect();
-    let prompts: BTreeMap<_, _> = members.iter().map(|member| (&member.label, member.prompt())).collect();
-    let tests = setup.bench.as_ref().and_then(|bench| bench.upstream.tests());
+    let tasks: Vec<_> = questions
+        .iter()
+        .map(|q| (&q.suite, &q.name, &q.task.id))
+        .collect();
+    let prompts: BTreeMap<_, _> = members
+        .iter()
+        .map(|member| (&member.label, member.prompt()))
+        .collect();
+    let tests = setup
+        .bench
+        .as_ref()
+        .and_then(|bench| bench.upstream.tests());
     let checker = (
         setup.checker.digest(),
         tests.map(|tests| &tests.digest),
@@ -196,6 +222,9 @@ fn frozen(setup: &Setup, questions: &[Question], members: &[Member]) -> Frozen {
             ("output_files".to_owned(), limits.output_files as u64),
             ("output_mib".to_owned(), limits.output_mib),
         ]),
-        agents: members.iter().map(|member| (member.label.clone(), member.card())).collect(),
+        agents: members
+            .iter()
+            .map(|member| (member.label.clone(), member.card()))
+            .collect(),
     }
 }

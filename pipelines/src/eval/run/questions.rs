@@ -47,7 +47,10 @@ pub(super) fn name(setup: &Setup) -> String {
     let recipe = &setup.recipe;
     let mut parts = Vec::new();
     if setup.bench.is_some() && recipe.pybench {
-        let tasks = recipe.tasks.as_ref().map_or(String::new(), |tasks| format!(" tasks {tasks}"));
+        let tasks = recipe
+            .tasks
+            .as_ref()
+            .map_or(String::new(), |tasks| format!(" tasks {tasks}"));
         let inputs = match (recipe.regenerate, recipe.perturb) {
             (Some(seed), _) => format!(", inputs regenerated with seed {seed}"),
             (None, true) => String::new(),
@@ -69,14 +72,16 @@ pub(super) async fn ask(setup: &Setup) -> Result<Asked, RunError> {
     }
     if let Some(run) = &setup.recipe.library {
         let tasks = library::held_out(&setup.project_root.join(run), setup.folder.store())?;
-        asked.questions.extend(tasks.into_iter().map(|task| Question {
-            suite: "library".to_owned(),
-            name: task.id.short().to_owned(),
-            task: Arc::new(task),
-            index: None,
-            headline: Headline::default(),
-            published: false,
-        }));
+        asked
+            .questions
+            .extend(tasks.into_iter().map(|task| Question {
+                suite: "library".to_owned(),
+                name: task.id.short().to_owned(),
+                task: Arc::new(task),
+                index: None,
+                headline: Headline::default(),
+                published: false,
+            }));
     }
     if asked.questions.is_empty() {
         return Err(RunError::BadInput(
@@ -88,7 +93,12 @@ pub(super) async fn ask(setup: &Setup) -> Result<Asked, RunError> {
 
 async fn of_bench(setup: &Setup, bench: &Bench, asked: &mut Asked) -> Result<(), RunError> {
     let recipe = &setup.recipe;
-    let wanted = recipe.tasks.as_deref().map(ranges).transpose().map_err(RunError::BadInput)?;
+    let wanted = recipe
+        .tasks
+        .as_deref()
+        .map(ranges)
+        .transpose()
+        .map_err(RunError::BadInput)?;
     let wanted = |spec: &&TaskSpec| wanted.as_ref().is_none_or(|set| set.contains(&spec.index));
     let mut ready = Vec::new();
     for spec in bench.specs.values().filter(wanted) {
@@ -107,7 +117,13 @@ async fn of_bench(setup: &Setup, bench: &Bench, asked: &mut Asked) -> Result<(),
         regenerate: recipe.regenerate.is_some(),
     };
     let (folder, interpreter) = (setup.folder.clone(), setup.interpreter.clone());
-    let stage = Arc::new(PrepareStage::new(bench.clone(), folder, interpreter, changes, &ready));
+    let stage = Arc::new(PrepareStage::new(
+        bench.clone(),
+        folder,
+        interpreter,
+        changes,
+        &ready,
+    ));
     setup.execute(stage.clone(), &stage.items()).await?;
     let mut results = stage.results()?;
     for spec in ready {

@@ -178,7 +178,8 @@ impl EvalRecipe {
     /// [`RunError::BadInput`] with file, line and the way out.
     pub fn load(path: &Path) -> Result<Self, RunError> {
         let shown = path.display().to_string();
-        let wrong = |error: std::io::Error| RunError::BadInput(format!("{shown}: cannot be read: {error}"));
+        let wrong =
+            |error: std::io::Error| RunError::BadInput(format!("{shown}: cannot be read: {error}"));
         if std::fs::metadata(path).map_err(wrong)?.len() > MOST_BYTES {
             return Err(RunError::BadInput(format!("{shown}: larger than a recipe")));
         }
@@ -192,8 +193,11 @@ impl EvalRecipe {
     /// [`RunError::BadInput`] with file, line and the way out.
     pub fn parse(origin: &str, text: &str) -> Result<Self, RunError> {
         let source = Source { file: origin, text };
-        let recipe: Self = toml::from_str(text).map_err(|error| RunError::BadInput(source.toml(&error).to_string()))?;
-        recipe.validate().map_err(|problem| RunError::BadInput(format!("{origin}: {problem}")))?;
+        let recipe: Self = toml::from_str(text)
+            .map_err(|error| RunError::BadInput(source.toml(&error).to_string()))?;
+        recipe
+            .validate()
+            .map_err(|problem| RunError::BadInput(format!("{origin}: {problem}")))?;
         Ok(recipe)
     }
 
@@ -208,12 +212,16 @@ impl EvalRecipe {
     fn validate(&self) -> Result<(), String> {
         let plain = |text: &str| {
             (1..=64).contains(&text.len())
-                && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+                && text
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
                 && !text.starts_with('.')
         };
         for name in self.agents.keys().chain([&self.name]) {
             if !plain(name) {
-                return Err(format!("the name `{name}`: expected 1 to 64 letters, digits, `-`, `_` or `.`"));
+                return Err(format!(
+                    "the name `{name}`: expected 1 to 64 letters, digits, `-`, `_` or `.`"
+                ));
             }
         }
         if self.agents.is_empty() {
@@ -236,10 +244,17 @@ impl EvalRecipe {
 pub fn ranges(text: &str) -> Result<std::collections::BTreeSet<u32>, String> {
     let mut found = std::collections::BTreeSet::new();
     for part in text.split(',') {
-        let (low, high) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        let (low, high) = part
+            .trim()
+            .split_once('-')
+            .unwrap_or((part.trim(), part.trim()));
         match (low.trim().parse::<u32>(), high.trim().parse::<u32>()) {
             (Ok(low), Ok(high)) if low <= high && high <= 10_000 => found.extend(low..=high),
-            _ => return Err(format!("`{part}` is no number or range of tasks, such as `2-51,60`")),
+            _ => {
+                return Err(format!(
+                    "`{part}` is no number or range of tasks, such as `2-51,60`"
+                ));
+            }
         }
     }
     Ok(found)
@@ -254,8 +269,16 @@ mod tests {
     #[test]
     fn recipes_are_read_and_written() {
         let recipe = EvalRecipe::parse("t.toml", RECIPE).unwrap();
-        assert_eq!(recipe.agents["reference"], AgentChoice::Script { script: Script::Reference });
-        assert!(matches!(recipe.agents["m"].teacher(), Some(TeacherChoice::Openai { .. })));
+        assert_eq!(
+            recipe.agents["reference"],
+            AgentChoice::Script {
+                script: Script::Reference
+            }
+        );
+        assert!(matches!(
+            recipe.agents["m"].teacher(),
+            Some(TeacherChoice::Openai { .. })
+        ));
         let again = EvalRecipe::parse("again", &recipe.to_toml().unwrap()).unwrap();
         assert_eq!(again, recipe);
     }
@@ -269,14 +292,22 @@ mod tests {
             ("script = 'reference'", "script = 'refrence'", "reference"),
             ("[agents.m]", "[agents.'a/b']", "`a/b`"),
         ] {
-            let error = EvalRecipe::parse("t.toml", &RECIPE.replace(from, to)).unwrap_err().to_string();
-            assert!(error.starts_with("t.toml") && error.contains(problem), "{error}");
+            let error = EvalRecipe::parse("t.toml", &RECIPE.replace(from, to))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with("t.toml") && error.contains(problem),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn ranges_are_sets() {
-        assert_eq!(ranges("2-4, 3,9").unwrap().into_iter().collect::<Vec<_>>(), [2, 3, 4, 9]);
+        assert_eq!(
+            ranges("2-4, 3,9").unwrap().into_iter().collect::<Vec<_>>(),
+            [2, 3, 4, 9]
+        );
         for text in ["", "a", "5-", "1-99999999", "-"] {
             assert!(ranges(text).is_err(), "{text}");
         }

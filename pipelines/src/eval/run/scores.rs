@@ -78,9 +78,12 @@ async fn unit(
     for one in tries {
         let question = &questions[one.question];
         let item = match (&one.result, question.index) {
-            (Ok(trajectory), Some(index)) if question.published => {
-                stage.add(index, &question.task, trajectory, &beside[&(one.agent, one.sample)])?
-            }
+            (Ok(trajectory), Some(index)) if question.published => stage.add(
+                index,
+                &question.task,
+                trajectory,
+                &beside[&(one.agent, one.sample)],
+            )?,
             _ => None,
         };
         items.push(item);

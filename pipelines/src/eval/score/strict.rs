@@ -56,7 +56,10 @@ impl Stage for StrictStage {
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let (task, trajectory) = self.work.get(item).ok_or_else(|| {
-            Failure::new(FailureKind::Internal, format!("no attempt has the item {item}"))
+            Failure::new(
+                FailureKind::Internal,
+                format!("no attempt has the item {item}"),
+            )
         })?;
         let store = self.folder.store();
         let candidate = Candidate::of(trajectory, store);

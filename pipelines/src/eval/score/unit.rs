@@ -121,14 +121,28 @@ impl UnitStage {
                 }
             }
         }
-        seen.extend(task.files.iter().map(|file| (format!("data/{}", file.name), file.id.clone())));
-        seen.extend(trajectory.outputs.iter().map(|file| (file.path.clone(), file.id.clone())));
+        seen.extend(
+            task.files
+                .iter()
+                .map(|file| (format!("data/{}", file.name), file.id.clone())),
+        );
+        seen.extend(
+            trajectory
+                .outputs
+                .iter()
+                .map(|file| (file.path.clone(), file.id.clone())),
+        );
         let messages = serde_json::to_vec(&trajectory.messages)?;
         seen.insert("trajectory.json".to_owned(), store.put(&messages)?);
         for (path, text) in self.sources(module, tests) {
             seen.insert(path.to_owned(), store.put(text.as_ref())?);
         }
-        let item = Digest::of_json(&(self.kind.stage(), index, &seen, self.interpreter.environment()));
+        let item = Digest::of_json(&(
+            self.kind.stage(),
+            index,
+            &seen,
+            self.interpreter.environment(),
+        ));
         let files = seen.into_iter().map(|(path, id)| (path, store.path(&id)));
         let work = Work {
             index,
@@ -203,7 +217,10 @@ impl Stage for UnitStage {
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
         let work = self.work.get(item).ok_or_else(|| {
-            Failure::new(FailureKind::Internal, format!("no attempt has the item {item}"))
+            Failure::new(
+                FailureKind::Internal,
+                format!("no attempt has the item {item}"),
+            )
         })?;
         let files = work.files.iter();
         let spec = SessionSpec {
