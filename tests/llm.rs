@@ -42,6 +42,7 @@ fn teacher(base_url: String, key: Option<&str>) -> OpenAi {
         headers: BTreeMap::new(),
         price: None,
         timeout: Duration::from_secs(2),
+        extra: serde_json::Map::new(),
     };
     OpenAi::new(options).unwrap()
 }

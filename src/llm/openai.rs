@@ -35,6 +35,8 @@ pub struct OpenAiOptions {
     pub price: Option<Price>,
     /// Bound of one exchange, from the connection to the last byte.
     pub timeout: Duration,
+    /// More fields of every request, such as `frequency_penalty`.
+    pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
 impl OpenAiOptions {
@@ -75,6 +77,7 @@ impl OpenAiOptions {
             headers: headers.iter().map(resolve).collect::<Result<_, _>>()?,
             price: price.or_else(|| known_price(model)),
             timeout: Duration::from_secs((*timeout_seconds).max(1)),
+            extra: serde_json::Map::new(),
         }))
     }
 }
@@ -136,7 +139,7 @@ impl Teacher for OpenAi {
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
-        let body = Body::new(&self.options.model, request);
+        let body = Body::new(&self.options, request);
         let answer: Result<serde_json::Value, OpenAIError> =
             self.client.chat().create_byot(body).await;
         match answer {
@@ -171,18 +174,21 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
     stream: bool,
+    #[serde(flatten)]
+    extra: &'a serde_json::Map<String, serde_json::Value>,
 }
 
 impl<'a> Body<'a> {
-    fn new(model: &'a str, request: &ChatRequest<'a>) -> Self {
+    fn new(options: &'a OpenAiOptions, request: &ChatRequest<'a>) -> Self {
         Self {
-            model,
+            model: &options.model,
             messages: said(request),
             temperature: request.sampling.temperature,
             top_p: request.sampling.top_p,
             max_tokens: request.sampling.max_tokens,
             stop: request.stop,
             stream: false,
+            extra: &options.extra,
         }
     }
 }
@@ -404,6 +410,7 @@ mod tests {
             headers: BTreeMap::from([(header.to_owned(), "v".to_owned().into())]),
             price: None,
             timeout: Duration::from_secs(1),
+            extra: serde_json::Map::new(),
         };
         for (url, header) in [("localhost:80", "a"), ("", "a"), ("http://h", "a b")] {
             assert_eq!(
@@ -456,7 +463,11 @@ mod tests {
             stop: &[],
             pictures: &[picture],
         };
-        let body = serde_json::to_value(Body::new("m", &request)).unwrap();
+        let choice = choice(&[], None);
+        let options = OpenAiOptions::from_recipe(&choice, environment)
+            .unwrap()
+            .unwrap();
+        let body = serde_json::to_value(Body::new(&options, &request)).unwrap();
         assert_eq!(body["messages"][0]["content"], "s");
         let parts = &body["messages"][1]["content"];
         assert_eq!(parts[0]["text"], "what is this?");
@@ -466,7 +477,7 @@ mod tests {
             ..request
         };
         assert_ne!(blind.digest(), request.digest(), "another question");
-        let body = serde_json::to_value(Body::new("m", &blind)).unwrap();
+        let body = serde_json::to_value(Body::new(&options, &blind)).unwrap();
         assert_eq!(body["messages"][1]["content"], "what is this?");
     }
 

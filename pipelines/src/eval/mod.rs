@@ -4,7 +4,14 @@
 //! [`record`] is what the halves share: loader, runner, scores and audit write records; statistics,
 //! judge and report read them and know nothing else of a run.
 
+pub mod after;
+pub mod agent;
+pub mod audit;
+pub mod bench;
+pub mod command;
 pub mod judge;
 pub mod record;
 pub mod report;
+pub mod run;
+pub mod score;
 pub mod stats;
