@@ -55,6 +55,7 @@ async fn ask(teacher: &OpenAi) -> Result<Reply, TeacherError> {
         messages: &[Message::new(Role::User, "数据")],
         sampling: &sampling,
         stop: &["END".to_owned()],
+        pictures: &[],
     };
     teacher.reply(&request).await
 }

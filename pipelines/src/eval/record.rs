@@ -319,6 +319,36 @@ pub enum RecordError {
     },
 }
 
+impl Frozen {
+    /// Take the agents of another header that defines the same scores. Prompts belong to agents, so
+    /// they may differ.
+    fn join(&mut self, other: Self) -> Result<(), String> {
+        let parts = [
+            ("task set", self.tasks == other.tasks),
+            ("checker", self.checker == other.checker),
+            ("environment", self.environment == other.environment),
+            ("limits", self.limits == other.limits),
+        ];
+        if let Some((part, _)) = parts.iter().find(|(_, same)| !same) {
+            return Err(format!(
+                "the files differ in {part}: their scores do not compare; run one of them again"
+            ));
+        }
+        if self.prompts != other.prompts {
+            self.prompts = Digest::of_json(&(&self.prompts, &other.prompts)).to_string();
+        }
+        for (label, agent) in other.agents {
+            match self.agents.get(&label) {
+                Some(known) if *known != agent => {
+                    return Err(format!("two agents are called `{label}`"));
+                }
+                _ => self.agents.insert(label, agent),
+            };
+        }
+        Ok(())
+    }
+}
+
 impl Attempt {
     /// Suite, task (numbers by value), agent, seed: the order of every file and every page.
     pub fn order(&self, other: &Self) -> Ordering {
@@ -376,6 +406,26 @@ impl Evaluation {
     pub fn new(frozen: Frozen, mut attempts: Vec<Attempt>) -> Self {
         attempts.sort_by(Attempt::order);
         Self { frozen, attempts }
+    }
+
+    /// Several files as one. They must agree in everything that defines the scores; an agent that
+    /// stands in two of them must be the same, and none of its attempts may stand twice.
+    pub fn merge(parts: Vec<Self>) -> Result<Self, String> {
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next().ok_or("no records")?;
+        for part in parts {
+            whole.frozen.join(part.frozen)?;
+            whole.attempts.extend(part.attempts);
+        }
+        let whole = Self::new(whole.frozen, whole.attempts);
+        let same = |pair: &&[Attempt]| pair[0].order(&pair[1]) == Ordering::Equal;
+        match whole.attempts.windows(2).find(same) {
+            Some([twice, ..]) => Err(format!(
+                "task {} of {} by `{}` (seed {}) stands in two files",
+                twice.task, twice.suite, twice.agent, twice.seed
+            )),
+            _ => Ok(whole),
+        }
     }
 
     /// Read a file of records, within bounds.
@@ -495,4 +545,4 @@ impl<R: BufRead> Lines<R> {
 
 #[cfg(test)]
 #[path = "record_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -134,6 +134,23 @@ fn broken_lines_are_named() {
 }
 
 #[test]
+fn files_that_define_other_scores_do_not_merge() {
+    let part = |agent: &str| {
+        let attempts = vec![attempt(agent, "1", 0, true)];
+        Evaluation::new(frozen(&[(agent, AgentKind::Model)]), attempts)
+    };
+    let whole = Evaluation::merge(vec![part("a"), part("b")]).unwrap();
+    assert_eq!((whole.attempts.len(), whole.frozen.agents.len()), (2, 2));
+    let mut other = part("b");
+    other.frozen.checker = "another".to_owned();
+    let error = Evaluation::merge(vec![part("a"), other]).unwrap_err();
+    assert!(error.contains("differ in checker"), "{error}");
+    let error = Evaluation::merge(vec![part("a"), part("a")]).unwrap_err();
+    assert!(error.contains("two files"), "{error}");
+    assert!(Evaluation::merge(Vec::new()).is_err());
+}
+
+#[test]
 fn texts_are_cut_at_characters() {
     assert_eq!(cut("äöü", 3), "äöü");
     assert_eq!(cut("äöü", 2), "äö… [cut]");

@@ -22,6 +22,8 @@ pub mod template;
 pub(crate) mod tests;
 mod validate;
 
+pub(crate) use render::value as template_value;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
