@@ -401,9 +401,8 @@ mod tests {
         assert!(teacher.client.config().headers().is_empty(), "no key asked");
     }
 
-    #[test]
-    fn addresses_and_headers_are_checked() {
-        let options = |url: &str, header: &str| OpenAiOptions {
+    fn options(url: &str, header: &str) -> OpenAiOptions {
+        OpenAiOptions {
             model: "m".into(),
             base_url: url.into(),
             key: None,
@@ -411,7 +410,11 @@ mod tests {
             price: None,
             timeout: Duration::from_secs(1),
             extra: serde_json::Map::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn addresses_and_headers_are_checked() {
         for (url, header) in [("localhost:80", "a"), ("", "a"), ("http://h", "a b")] {
             assert_eq!(
                 OpenAi::new(options(url, header)).unwrap_err().kind(),
@@ -463,11 +466,11 @@ mod tests {
             stop: &[],
             pictures: &[picture],
         };
-        let choice = choice(&[], None);
-        let options = OpenAiOptions::from_recipe(&choice, environment)
-            .unwrap()
-            .unwrap();
+        let mut options = options("http://h", "a");
+        let penalty = ("frequency_penalty".to_owned(), json!(1.02));
+        options.extra.extend([penalty]);
         let body = serde_json::to_value(Body::new(&options, &request)).unwrap();
+        assert_eq!(body["frequency_penalty"], 1.02);
         assert_eq!(body["messages"][0]["content"], "s");
         let parts = &body["messages"][1]["content"];
         assert_eq!(parts[0]["text"], "what is this?");

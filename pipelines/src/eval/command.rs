@@ -21,10 +21,15 @@ use super::bench::prepare::Changes;
 use super::bench::spec::TaskSpec;
 use super::bench::{Bench, fetch, upstream};
 use super::record::{Evaluation, Outcome, Score};
+use super::report;
 use super::run::artefacts::copy;
 use super::run::recipe::ranges;
 use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, run};
 
+/// The folder of the report in the run folder.
+const REPORT: &str = "report";
+/// Label of the model that a checkpoint started from.
+const BASE: &str = "base";
 /// Folder of recipes, relative to the project root.
 const RECIPES: &str = "pipelines/recipes/eval";
 
@@ -347,8 +352,26 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
             path,
         )?;
     }
-    let records = setup.folder.root().join(RESULTS);
-    let text = format!("{}records: {}\n", table(&evaluation), records.display());
+    let root = setup.folder.root();
+    let (records, pages) = (root.join(RESULTS), root.join(REPORT));
+    let base = setup
+        .recipe
+        .agents
+        .contains_key(BASE)
+        .then(|| BASE.to_owned());
+    report::write(
+        &evaluation,
+        &[root.join("files")],
+        &pages,
+        &report::Options { base },
+    )
+    .map_err(|error| RunError::Internal(error.to_string()))?;
+    let (shown, page) = (records.display(), pages.join("index.html"));
+    let text = format!(
+        "{}records: {shown}\nreport: {}\n",
+        table(&evaluation),
+        page.display()
+    );
     process.progress.suspend(|| print!("{text}"));
     Ok(evaluation)
 }

@@ -1,5 +1,5 @@
-//! Trajectories that other systems made: upstream's `trajectory.jsonl` with its `output/`, or a run folder
-//! of ours. All of it is hostile: lines, counts and sizes are bounded, links are not followed.
+//! Trajectories that other systems made: upstream's `trajectory.jsonl` with its `output/`, a run folder or
+//! a shard of ours. All of it is hostile: lines, counts and sizes are bounded, links are not followed.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -16,6 +16,7 @@ use pybench::trajectory::{End, Message, OutputFile, Role, Sampling, Trajectory, 
 use serde::Deserialize;
 
 use super::artefacts::TRAJECTORIES;
+use super::parquet;
 use super::questions::Question;
 use super::{Setup, Try};
 
@@ -61,7 +62,9 @@ pub(super) fn read(
     outputs: Option<&Path>,
     questions: &[Question],
 ) -> Result<Vec<Try>, RunError> {
+    let shard = path.extension().is_some_and(|end| end == "parquet");
     let found = match path.is_dir() && path.join("trajectories.jsonl").is_file() {
+        _ if shard => of_shard(path, setup.folder.store(), questions)?,
         true => of_run(path, setup.folder.store(), questions)?,
         false => of_upstream(setup, path, outputs, questions)?,
     };
@@ -274,6 +277,28 @@ fn matches(pattern: &str, path: &str) -> bool {
         .literal_separator(true)
         .build()
         .is_ok_and(|glob| glob.compile_matcher().is_match(path))
+}
+
+/// The rows of a shard of ours on tasks of the same id; the first of each counts.
+fn of_shard(
+    path: &Path,
+    store: &ContentStore,
+    questions: &[Question],
+) -> Result<Vec<(usize, Trajectory)>, RunError> {
+    let rows = parquet::read(path)?;
+    let there = parquet::run_of(path).map(|run| ContentStore::open(&run.join("files")));
+    let there = there.transpose()?;
+    let mut found = Vec::new();
+    for (at, question) in questions.iter().enumerate() {
+        if let Some(row) = rows.iter().find(|row| row.task_id == question.task.id) {
+            let outputs = row.outputs(there.as_ref(), store)?;
+            found.push((
+                at,
+                trajectory(&question.task, row.messages.clone(), outputs),
+            ));
+        }
+    }
+    Ok(found)
 }
 
 /// The tries of a run folder of ours at tasks of the same id.

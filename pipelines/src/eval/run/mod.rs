@@ -8,6 +8,7 @@ pub mod artefacts;
 mod attempts;
 pub mod foreign;
 mod library;
+mod parquet;
 mod questions;
 pub mod recipe;
 mod scores;
