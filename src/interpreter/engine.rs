@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::cgroup::Group;
 use super::sandbox::Sandbox;
 use super::workspace::Workspace;
-use super::{InterpreterError, SessionSpec};
+use super::{Collected, InterpreterError, Limits, SessionSpec};
 
 /// What one sandbox gets.
 #[derive(Debug)]
@@ -26,6 +26,13 @@ impl Order {
     }
 }
 
+/// What an engine bounds by itself, in place of our control groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bounds {
+    pub(super) memory: bool,
+    pub(super) processes: bool,
+}
+
 /// Makes sandboxes in which the runner waits for `init`.
 #[async_trait]
 pub(super) trait Engine: Send + Sync {
@@ -40,6 +47,30 @@ pub(super) trait Engine: Send + Sync {
     /// Processes and threads of its own that it needs beside a session's.
     fn helpers(&self) -> u64 {
         0
+    }
+
+    /// What it bounds by itself; `None` where its sandboxes join our control groups.
+    fn bounds(&self) -> Option<Bounds> {
+        None
+    }
+
+    /// Whether each process is to bound itself as well, whatever bounds them all.
+    fn wants_rlimits(&self) -> bool {
+        false
+    }
+
+    /// Whether workspaces are elsewhere than on this machine, where [`Engine::collect`] reaches them.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Collect `./output` of a workspace that is elsewhere.
+    async fn collect(
+        &self,
+        _workspace: &Workspace,
+        _limits: &Limits,
+    ) -> Result<Collected, InterpreterError> {
+        Ok(Collected::default())
     }
 
     /// What it cannot do here.

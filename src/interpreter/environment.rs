@@ -47,6 +47,11 @@ const RUNNER: &[(&str, &str)] = &[
     ),
     ("lib/pybench_runner/view.py", include_str!("python/view.py")),
     ("lib/pybench_runner/jail.py", include_str!("python/jail.py")),
+    ("lib/pybench_runner/boot.py", include_str!("python/boot.py")),
+    (
+        "lib/pybench_runner/relay.py",
+        include_str!("python/relay.py"),
+    ),
     (
         "lib/pybench_runner/syscalls.py",
         include_str!("python/syscalls.py"),

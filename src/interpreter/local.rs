@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,9 +11,12 @@ use async_trait::async_trait;
 
 use super::bare::Bare;
 use super::bubblewrap::Bubblewrap;
-use super::cgroup::Cgroups;
+use super::cgroup::{Cgroups, Group};
+use super::container::docker::{Docker, Kind};
 use super::container::gvisor::Gvisor;
-use super::engine::{Engine, Order};
+use super::container::kubernetes::Kubernetes;
+use super::container::{ClusterSettings, EngineSettings};
+use super::engine::{Bounds, Engine, Order};
 use super::environment::Environment;
 use super::sandbox::Sandbox;
 use super::server::Servers;
@@ -33,7 +37,7 @@ pub struct LocalInterpreter(Arc<Shared>);
 
 /// What all sessions of an interpreter share.
 pub(super) struct Shared {
-    engine: Box<dyn Engine>,
+    pub(super) engine: Box<dyn Engine>,
     environment: Environment,
     cgroups: Cgroups,
     pub(super) storage: Storage,
@@ -100,7 +104,46 @@ impl LocalInterpreter {
         })
     }
 
+    /// The `docker` tier: each session is a container.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Unavailable`] when docker, its daemon, an image or the Python environment is
+    /// missing; its text says what to do.
+    pub fn docker(settings: &EngineSettings) -> Result<Self, InterpreterError> {
+        Self::on(Storage::on_disk, |ground| {
+            Ok(Box::new(Docker::find(Kind::Docker, settings, ground)?))
+        })
+    }
+
+    /// The `podman` tier: each session is a container.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Unavailable`] when podman, an image or the Python environment is missing; its
+    /// text says what to do.
+    pub fn podman(settings: &EngineSettings) -> Result<Self, InterpreterError> {
+        Self::with(|ground| Ok(Box::new(Docker::find(Kind::Podman, settings, ground)?)))
+    }
+
+    /// The `kubernetes` tier: each session is a pod.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Unavailable`] when kubectl, the cluster, a permission, the name of an image or the
+    /// Python environment is missing; its text says what to do.
+    pub fn kubernetes(settings: &ClusterSettings) -> Result<Self, InterpreterError> {
+        Self::on(Storage::on_disk, |ground| {
+            Ok(Box::new(Kubernetes::find(settings, ground)?))
+        })
+    }
+
     fn with(
+        engine: impl FnOnce(&Ground) -> Result<Box<dyn Engine>, InterpreterError>,
+    ) -> Result<Self, InterpreterError> {
+        Self::on(Storage::prepare, engine)
+    }
+
+    /// With workspaces that lie where `storage` says.
+    fn on(
+        storage: fn(&Path) -> std::io::Result<Storage>,
         engine: impl FnOnce(&Ground) -> Result<Box<dyn Engine>, InterpreterError>,
     ) -> Result<Self, InterpreterError> {
         let environment = Environment::find()?;
@@ -108,8 +151,8 @@ impl LocalInterpreter {
             |error| InterpreterError::Unavailable(format!("preparing workspaces: {error}"));
         let worker = Worker::start("sessions").map_err(unavailable)?;
         let cache = environment.cache.clone();
-        let prepared = worker
-            .run_blocking(move || Ok((Storage::prepare(&cache)?, Worker::start("session-ends")?)));
+        let prepared =
+            worker.run_blocking(move || Ok((storage(&cache)?, Worker::start("session-ends")?)));
         let gone = || std::io::Error::other("the launcher has ended");
         let (storage, ends) = prepared
             .unwrap_or_else(|| Err(gone()))
@@ -163,7 +206,11 @@ impl Shared {
         }
         let (cgroups, mut limits) = (self.cgroups.clone(), spec.limits.clone());
         limits.processes = limits.processes.saturating_add(self.engine.helpers());
-        let create = move || cgroups.create(&limits);
+        let own = self.engine.bounds().is_some();
+        let create = move || match own {
+            true => Ok(Group::default()),
+            false => cgroups.create(&limits),
+        };
         let failed = |source| InterpreterError::Io {
             context: "making a control group".to_owned(),
             source,
@@ -175,6 +222,14 @@ impl Shared {
             user,
         };
         self.engine.launch(order).await
+    }
+
+    /// What bounds a whole session, rather than each of its processes.
+    fn bounds(&self) -> Bounds {
+        self.engine.bounds().unwrap_or(Bounds {
+            memory: self.cgroups.bounds_memory(),
+            processes: self.cgroups.bounds_processes(),
+        })
     }
 
     /// The user of the next session; `None` where we cannot change it, being none ourselves.
@@ -196,10 +251,11 @@ impl Shared {
             ("NOFILE", 1024),
             ("FSIZE", limits.file_mib << 20),
         ]);
-        if !self.cgroups.bounds_memory() {
+        let wanted = self.engine.wants_rlimits();
+        if wanted || !self.bounds().memory {
             set.insert("AS", limits.memory_mib << 20);
         }
-        if !self.cgroups.bounds_processes() {
+        if wanted || !self.bounds().processes {
             set.insert("NPROC", limits.processes);
         }
         set
@@ -213,15 +269,15 @@ impl Shared {
             }
         };
         warn(
-            !self.cgroups.bounds_memory(),
+            !self.bounds().memory,
             "no writable memory control group: memory is bounded per process, not per session",
         );
         warn(
-            !self.cgroups.bounds_processes(),
-            "no writable pids control group: processes are bounded per user, by a resource limit",
+            !self.bounds().processes,
+            "no pids control group: processes are bounded per user, by a resource limit",
         );
         warn(
-            !self.storage.is_bounded(),
+            !self.storage.is_bounded() && !self.engine.is_remote(),
             "workspaces lie on disk: their size is measured twice a second, not bounded by the kernel",
         );
         warn(

@@ -39,6 +39,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use container::{ClusterSettings, ContainerSettings, EngineSettings};
 pub use files::{Entry, EntryKind, FileError, Files, Upload};
 pub use live::Watcher;
 pub use local::LocalInterpreter;
@@ -342,6 +343,16 @@ pub fn of_tier(tier: Tier) -> Result<Arc<dyn Interpreter>, InterpreterError> {
         Tier::Jail => Arc::new(LocalInterpreter::jail()?),
         Tier::Bwrap => Arc::new(LocalInterpreter::bwrap()?),
         Tier::Gvisor => Arc::new(LocalInterpreter::gvisor()?),
+        Tier::Docker => Arc::new(LocalInterpreter::docker(
+            &ContainerSettings::load()?.docker,
+        )?),
+        Tier::Podman => Arc::new(LocalInterpreter::podman(
+            &ContainerSettings::load()?.podman,
+        )?),
+        Tier::Kubernetes => {
+            let settings = ContainerSettings::load()?.kubernetes;
+            Arc::new(LocalInterpreter::kubernetes(&settings)?)
+        }
     })
 }
 

@@ -78,10 +78,10 @@ pub(super) enum Keeper {
     Bubblewrap(Child),
     /// The runner itself, without a sandbox.
     Bare(Child),
-    /// gVisor's `runsc`, which waits for its sandbox, and the folder of its state.
-    Gvisor {
+    /// The engine's program that is attached to a container, and what removes the container.
+    Container {
         monitor: Child,
-        _folder: tempfile::TempDir,
+        remove: Box<dyn FnOnce() + Send>,
     },
     /// The server it was forked from, in whose process namespace it is.
     Server { _alive: Arc<Server> },
@@ -105,13 +105,10 @@ impl Sandbox {
             tracing::warn!("a killed session has not ended");
         }
         match self.keeper {
-            Keeper::Bubblewrap(mut monitor) | Keeper::Gvisor { mut monitor, .. } => {
-                // It reaps its child and ends; only if it does not is it killed itself.
-                while matches!(monitor.try_wait(), Ok(None)) && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                let _ = monitor.kill();
-                let _ = monitor.wait();
+            Keeper::Bubblewrap(monitor) => end(monitor, until),
+            Keeper::Container { monitor, remove } => {
+                end(monitor, until);
+                remove();
             }
             Keeper::Bare(mut runner) => {
                 if let Some(group) = Pid::from_raw(runner.id().cast_signed()) {
@@ -126,6 +123,15 @@ impl Sandbox {
             streams: self.ends.streams,
         }
     }
+}
+
+/// A monitor reaps its child and ends; only if it does not is it killed itself.
+fn end(mut monitor: Child, until: Instant) {
+    while matches!(monitor.try_wait(), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = monitor.kill();
+    let _ = monitor.wait();
 }
 
 /// Wait until a descriptor is readable, which a process's is from its end on.

@@ -4,11 +4,16 @@
 //! other than Unix and IP ones, and every call newer than those known here.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) use supported::program;
+pub(super) use supported::{program, program_offline};
 
 /// Where the calls of this processor are not known there is no filter; see `warnings`.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) fn program() -> Vec<u8> {
+    Vec::new()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(super) fn program_offline() -> Vec<u8> {
     Vec::new()
 }
 
@@ -148,6 +153,15 @@ mod supported {
 
     /// The program, as the kernel takes it.
     pub(in super::super) fn program() -> Vec<u8> {
+        with_sockets(&[AF_UNIX, AF_INET, AF_INET6])
+    }
+
+    /// The same without sockets of the internet, for where there is no network namespace to keep them in.
+    pub(in super::super) fn program_offline() -> Vec<u8> {
+        with_sockets(&[AF_UNIX])
+    }
+
+    fn with_sockets(families: &[c_int]) -> Vec<u8> {
         let mut program = Program(Vec::new());
         program.push(LOAD, 0, 0, ARCH);
         program.push(EQUAL, 1, 0, ARCHITECTURE);
@@ -169,9 +183,19 @@ mod supported {
                 program.when(EQUAL, request, error(EPERM));
             }
         });
+        // Devices; the kernel refuses them, too, gVisor's does not.
+        #[cfg(target_arch = "x86_64")]
+        program.for_call(SYS_mknod, |program| {
+            program.push(LOAD, 0, 0, argument(1));
+            program.when(ANY_BIT, S_IFCHR, error(EPERM)); // a block device has this bit as well
+        });
+        program.for_call(SYS_mknodat, |program| {
+            program.push(LOAD, 0, 0, argument(2));
+            program.when(ANY_BIT, S_IFCHR, error(EPERM));
+        });
         program.for_call(SYS_socket, |program| {
             program.push(LOAD, 0, 0, argument(0));
-            for family in [AF_UNIX, AF_INET, AF_INET6] {
+            for &family in families {
                 program.when(EQUAL, family as u32, SECCOMP_RET_ALLOW);
             }
             program.push(RETURN, 0, 0, error(EAFNOSUPPORT));

@@ -296,6 +296,10 @@ impl Session for LocalSession {
     }
 
     async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
+        if self.shared.engine.is_remote() {
+            let why = "its workspace is not on this machine";
+            return Err(InterpreterError::Fork(why.to_owned()));
+        }
         let copy = self.repeat().await?;
         Ok((Box::new(copy), ForkKind::Replay))
     }
@@ -312,6 +316,9 @@ impl Session for LocalSession {
     }
 
     fn files(&self) -> Option<Files> {
+        if self.shared.engine.is_remote() {
+            return None;
+        }
         self.workspace.as_ref()?.files(self.user)
     }
 
@@ -332,6 +339,9 @@ impl Session for LocalSession {
 
     async fn read_outputs(&mut self) -> Result<Collected, InterpreterError> {
         let (workspace, limits) = (self.workspace()?, self.spec.limits.clone());
+        if self.shared.engine.is_remote() {
+            return self.shared.engine.collect(&workspace, &limits).await;
+        }
         let collect = move || super::collect::collect(workspace.fd(), &limits);
         tokio::task::spawn_blocking(collect)
             .await

@@ -6,12 +6,15 @@
 //! ends, however it ends. Otherwise they are folders on disk, which the session's host looks at from
 //! time to time.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -36,12 +39,20 @@ impl Storage {
     /// Prepare the calling thread, which must then start all sessions.
     pub(super) fn prepare(cache: &Path) -> io::Result<Self> {
         let base = cache.join("sessions");
-        fs::create_dir_all(&base)?;
-        fs::set_permissions(&base, Permissions::from_mode(0o755))?;
-        let private = rustix::process::geteuid().is_root() && mount_private(&base).is_ok();
-        if !private {
-            sweep(&base);
+        make_base(&base)?;
+        if rustix::process::geteuid().is_root() && mount_private(&base).is_ok() {
+            let private = true;
+            return Ok(Self { base, private });
         }
+        Self::on_disk(cache)
+    }
+
+    /// As [`Storage::prepare`], where others than us must reach workspaces: on disk.
+    pub(super) fn on_disk(cache: &Path) -> io::Result<Self> {
+        let base = cache.join("sessions");
+        make_base(&base)?;
+        sweep(&base);
+        let private = false;
         Ok(Self { base, private })
     }
 
@@ -89,11 +100,17 @@ impl Storage {
             most,
             mounted: self.private,
             read_only: vec!["data".to_owned()],
+            companion: OnceLock::new(),
             path,
         };
         workspace.fill(&spec.inputs, owner)?;
         Ok(workspace)
     }
+}
+
+fn make_base(base: &Path) -> io::Result<()> {
+    fs::create_dir_all(base)?;
+    fs::set_permissions(base, Permissions::from_mode(0o755))
 }
 
 /// Bytes that a session may keep in its workspace.
@@ -163,7 +180,11 @@ pub(super) struct Workspace {
     most: u64,
     mounted: bool,
     read_only: Vec<String>,
+    companion: OnceLock<Box<dyn Companion>>,
 }
+
+/// What an engine keeps as long as a workspace is there.
+pub(super) trait Companion: Any + Debug + Send + Sync {}
 
 impl Workspace {
     /// Where the launcher's threads see it.
@@ -175,6 +196,22 @@ impl Workspace {
     pub(super) fn name(&self) -> &str {
         let name = self.path.file_name().and_then(|name| name.to_str());
         name.unwrap_or_default()
+    }
+
+    /// Bytes that it may hold.
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Keep something as long as this; what was kept before stays instead.
+    pub(super) fn keep(&self, companion: impl Companion) {
+        let _ = self.companion.set(Box::new(companion));
+    }
+
+    /// What is kept.
+    pub(super) fn kept<T: Companion>(&self) -> Option<&T> {
+        let kept: &dyn Any = self.companion.get()?.as_ref();
+        kept.downcast_ref()
     }
 
     /// For every thread.

@@ -326,6 +326,12 @@ pub enum Tier {
     Bwrap,
     /// A cold Python per session in gVisor, rootless: slower, and a kernel of its own.
     Gvisor,
+    /// A container per session, made by docker.
+    Docker,
+    /// A container per session, made by podman.
+    Podman,
+    /// A pod per session in a cluster.
+    Kubernetes,
     /// No isolation at all, for debugging: cells can do whatever this user can.
     None,
 }

@@ -5,6 +5,8 @@
 #[path = "cases.rs"]
 mod bwrap;
 #[path = "cases.rs"]
+mod gvisor;
+#[path = "cases.rs"]
 mod jail;
 #[path = "../support/mod.rs"]
 mod support;

@@ -26,6 +26,7 @@ pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
         Tier::Jail => (&JAIL, LocalInterpreter::jail),
         Tier::Bwrap => (&BWRAP, LocalInterpreter::bwrap),
         Tier::Gvisor => (&GVISOR, LocalInterpreter::gvisor),
+        Tier::Docker | Tier::Podman | Tier::Kubernetes => panic!("see containers.rs"),
         Tier::None => (&NONE, LocalInterpreter::none),
     };
     let find = || match made() {

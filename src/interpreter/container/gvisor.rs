@@ -1,12 +1,11 @@
 //! Sandboxes made by gVisor's `runsc`: a kernel of its own, in user space, for each session. Rootless,
-//! without network, from an OCI bundle; the runner's socket is its standard input, and what it prints
-//! goes into the host's files, as everywhere.
+//! without network, from an OCI bundle. The runner's sockets and streams come over its standard input and
+//! output (`relay.rs`): a host's file handed in would be one that no limit of its kernel bounds.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,11 +15,13 @@ use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::{Value, json};
 
+use super::describe::{Container, Mount, World, mount_points};
+use super::relay::Started;
 use crate::interpreter::InterpreterError;
 use crate::interpreter::child::enter;
 use crate::interpreter::engine::{Engine, Order};
 use crate::interpreter::environment::Environment;
-use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
+use crate::interpreter::sandbox::{Ends, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
 
@@ -29,11 +30,6 @@ const HELPERS: u64 = 128;
 
 /// How long `runsc` may take to name its process.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Starts the runner on standard input; interrupts come as signals, so its second socket stays silent.
-const BEGIN: &str = "import os, socket, sys; control = os.dup(0); os.dup2(os.open('/dev/null', os.O_RDONLY), 0); \
-     silent, other = socket.socketpair(); sys.path.insert(0, '/opt/pybench/lib'); \
-     from pybench_runner import runner; runner.main(control, silent.detach())";
 
 /// The `runsc` of this machine.
 #[derive(Clone)]
@@ -96,7 +92,7 @@ impl Gvisor {
     }
 
     /// Start a sandbox. Must run on a thread of the launcher.
-    fn try_launch(&self, order: Order) -> io::Result<Sandbox> {
+    fn try_launch(&self, order: Order) -> io::Result<Started> {
         // `runsc` names an abstract socket by it, which all of the machine share.
         let name = format!("pybench-{:032x}", rand::random::<u128>());
         let folder = tempfile::Builder::new()
@@ -111,7 +107,7 @@ impl Gvisor {
         let config = self.config(&order);
         fs::write(folder.path().join("config.json"), config.to_string())?;
 
-        let (ends, [control, interrupt]) = Ends::make()?;
+        let (ends, inside) = Ends::make()?;
         let mut command = self.command(&state, order.user, order.group.joins()?);
         command
             .args(["run", "--pid-file"])
@@ -119,130 +115,100 @@ impl Gvisor {
             .arg("--bundle")
             .arg(folder.path())
             .arg(&name)
-            .stdin(control)
-            .stdout(ends.streams[0].try_clone()?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .stderr(ends.streams[1].try_clone()?);
         let mut monitor = command.spawn()?;
-        drop(command); // and with it our copy of the sandbox's end
-        let init = match first_process(&state.join("pid"), &mut monitor) {
-            Ok(init) => init,
+        let first = match first_process(&state.join("pid"), &mut monitor) {
+            Ok(first) => first,
             Err(error) => {
                 let _ = monitor.kill();
                 let _ = monitor.wait();
                 return Err(io::Error::other(format!("{error}: {}", ends.last_words())));
             }
         };
-        self.pass_interrupts(interrupt.into(), name, state, order.user);
-        Ok(Sandbox {
+        Ok(Started {
+            remove: Box::new(move || drop(folder)),
+            order,
             ends,
-            init: First(init),
-            group: order.group,
-            keeper: Keeper::Gvisor {
-                monitor,
-                _folder: folder,
-            },
+            inside,
+            monitor,
+            first,
         })
-    }
-
-    /// Let each byte that comes be a SIGINT to the runner, until the session has gone.
-    fn pass_interrupts(&self, from: UnixStream, name: String, state: PathBuf, user: Option<u32>) {
-        let this = self.clone();
-        let pass = move || {
-            let mut bytes = [0; 64];
-            while matches!((&from).read(&mut bytes), Ok(count) if count > 0) {
-                let mut kill = this.command(&state, user, Vec::new());
-                kill.args(["kill", &name, "INT"]);
-                let quiet = kill.stdout(Stdio::null()).stderr(Stdio::null());
-                if let Err(error) = quiet.status() {
-                    tracing::warn!("interrupting a session in gVisor: {error}");
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("gvisor-interrupts".to_owned());
-        if let Err(error) = thread.spawn(pass) {
-            tracing::warn!("interrupts will not reach a session in gVisor: {error}");
-        }
     }
 
     /// The bundle's description.
     fn config(&self, order: &Order) -> Value {
-        let view = View::of(&self.environment, &order.spec);
-        let variables = view.variables.iter();
+        let container = Container::new(&self.environment, order, World::Machine, "gvisor");
+        let variables = container.variables.iter();
         let variables: Vec<String> = variables
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         let kinds = ["pid", "ipc", "uts", "mount", "network"];
         let namespaces = kinds.map(|kind| json!({"type": kind}));
+        let mut mounts = vec![
+            json!({"destination": "/proc", "type": "proc", "source": "proc"}),
+            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "ro"]}),
+            // Its own, which says nothing of the host, would be there otherwise.
+            json!({"destination": "/sys", "type": "tmpfs", "source": "tmpfs", "options": ["ro", "mode=0555"]}),
+        ];
+        mounts.extend(container.mounts.iter().map(mount));
         json!({
             "ociVersion": "1.0.2",
             "hostname": "sandbox",
             "root": {"path": self.base.join("root"), "readonly": true},
             "process": {
                 "terminal": false,
-                // The only one there is in a rootless sandbox: the session's own user outside.
+                // The only one there is in a rootless sandbox: the session's own user outside. Inside,
+                // `boot.py` makes it an ordinary one.
                 "user": {"uid": 0, "gid": 0},
-                "args": ["/opt/env/bin/python", "-P", "-u", "-c", BEGIN],
+                "args": container.command,
                 "env": variables,
                 "cwd": "/workspace",
                 "capabilities": {},
                 "noNewPrivileges": true,
+                "rlimits": [
+                    {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
+                    {"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024},
+                ],
             },
-            "mounts": self.mounts(&view, order),
+            "mounts": mounts,
             "linux": {"namespaces": namespaces},
         })
     }
+}
 
-    fn mounts(&self, view: &View, order: &Order) -> Vec<Value> {
-        let temporary = |path: &str| {
-            let size = format!("size={}", order.temporary());
-            json!({"destination": path, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777", size]})
-        };
-        let bind = |from: &Path, to: &Path, how: &str| json!({"destination": to, "type": "bind", "source": from, "options": ["rbind", how]});
-        let mut mounts = vec![
-            json!({"destination": "/proc", "type": "proc", "source": "proc"}),
-            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}),
-            temporary("/dev/shm"),
-            temporary("/tmp"),
-        ];
-        mounts.extend(view.binds.iter().map(|(from, to)| bind(from, to, "ro")));
-        for (from, to) in &view.caches {
-            let from = from.strip_prefix("/opt/env").unwrap_or(from);
-            mounts.push(bind(&self.environment.root.join(from), to, "ro"));
+/// A mount in the words of OCI.
+fn mount(mount: &Mount) -> Value {
+    match mount {
+        Mount::Temporary { to, bytes } => {
+            let size = format!("size={bytes}");
+            json!({"destination": to, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777", size]})
         }
-        let workspace = order.workspace.path();
-        mounts.push(bind(workspace, Path::new("/workspace"), "rw"));
-        let read_only = order.workspace.read_only().iter();
-        mounts.extend(read_only.map(|inner| {
-            bind(
-                &workspace.join(inner),
-                &Path::new("/workspace").join(inner),
-                "ro",
-            )
-        }));
-        mounts
+        Mount::Bind { from, to, writable } => {
+            let how = if *writable { "rw" } else { "ro" };
+            json!({"destination": to, "type": "bind", "source": from, "options": ["rbind", how, "nosuid", "nodev"]})
+        }
     }
 }
 
 #[async_trait]
 impl Engine for Gvisor {
-    fn warnings(&self) -> Vec<&'static str> {
-        vec![
-            "the tier `gvisor` is new: cells run as root of a user-space kernel, and the attack suite does \
-             not pass in it yet; `jail` is the tier that it proves",
-        ]
-    }
-
     fn helpers(&self) -> u64 {
         HELPERS
+    }
+
+    /// The control groups are around its kernel, which dies as a whole when it meets them: they are the
+    /// last resort.
+    fn wants_rlimits(&self) -> bool {
+        true
     }
 
     async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError> {
         let (worker, this) = (self.worker.clone(), self.clone());
         let failed = |source| InterpreterError::Start(format!("gVisor: {source}"));
-        worker
-            .run(move || this.try_launch(order))
-            .await?
-            .map_err(failed)
+        let started = worker.run(move || this.try_launch(order)).await?;
+        started.and_then(Started::connect).map_err(failed)
     }
 }
 
@@ -255,47 +221,6 @@ fn sweep(base: &Path) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-}
-
-/// Make the places where a view is mounted, and its links.
-fn mount_points(root: &Path, view: &View) -> io::Result<()> {
-    let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    for folder in [
-        "proc",
-        "dev",
-        "sys",
-        "tmp",
-        "etc",
-        "workspace",
-        "opt/wheelhouse",
-    ] {
-        fs::create_dir_all(root.join(folder))?;
-    }
-    // `runsc` mounts all of them into this folder first, those below `/tmp` too.
-    let caches = view
-        .caches
-        .iter()
-        .map(|(_, to)| (Path::new(""), to.as_path()));
-    let binds = view
-        .binds
-        .iter()
-        .map(|(from, to)| (from.as_path(), to.as_path()));
-    for (from, to) in binds.chain(caches) {
-        let to = inside(to);
-        if from.is_dir() {
-            fs::create_dir_all(&to)?;
-        } else {
-            fs::create_dir_all(to.parent().unwrap_or(root))?;
-            File::options().append(true).create(true).open(&to)?;
-        }
-    }
-    for (target, path) in &view.links {
-        match std::os::unix::fs::symlink(target, inside(path)) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// The process that holds the sandbox, once it is named.

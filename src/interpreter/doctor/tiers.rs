@@ -11,6 +11,9 @@ const TIERS: &[(&str, Tier)] = &[
     ("jail", Tier::Jail),
     ("bwrap", Tier::Bwrap),
     ("gvisor", Tier::Gvisor),
+    ("docker", Tier::Docker),
+    ("podman", Tier::Podman),
+    ("kubernetes", Tier::Kubernetes),
 ];
 
 /// How long a tier may take to answer.

@@ -1,18 +1,20 @@
 """The system calls that make jails, for which Python has no functions, by the C library's names."""
 
 import ctypes
+import errno
 import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 NEW_NAMESPACES = 0x10000000 | 0x20000 | 0x20000000 | 0x40000000 | 0x8000000 | 0x4000000  # user mnt pid net ipc uts
-NEW_CGROUP = 0x2000000
+NEW_USER, NEW_CGROUP = 0x10000000, 0x2000000
 
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8  # as mount flags and as attributes
 _BIND, _REC, _DETACH, _PRIVATE, _SLAVE = 4096, 16384, 2, 1 << 18, 1 << 19
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_SETATTR = -100, 0x8000, 442  # one number on all processors
 
-_PDEATHSIG, _DUMPABLE, _SECCOMP, _CAPBSET_DROP, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 4, 22, 24, 38, 47
+_PDEATHSIG, _DUMPABLE, _SECCOMP, _CAPBSET_DROP = 1, 4, 22, 24
+_CHILD_SUBREAPER, _NO_NEW_PRIVS, _CAP_AMBIENT = 36, 38, 47
 _CAPABILITY_VERSION = 0x20080522
 _NO_RANDOMIZE = 0x0040000
 
@@ -77,6 +79,11 @@ def set_dumpable(value):
     _prctl("PR_SET_DUMPABLE", _DUMPABLE, int(value))
 
 
+def adopt_orphans():
+    """Become the parent of what is left below."""
+    _prctl("PR_SET_CHILD_SUBREAPER", _CHILD_SUBREAPER, 1)
+
+
 def equal_addresses():
     """Equal work at equal addresses after the next exec: `id()` and sets of objects repeat. Where it is
     refused they do not."""
@@ -95,7 +102,11 @@ def drop_privileges(program):
             _prctl("PR_CAPBSET_DROP", _CAPBSET_DROP, capability)
         except OSError:
             break  # beyond the last one
-    _prctl("PR_CAP_AMBIENT", _CAP_AMBIENT, 4)  # clear all
+    try:
+        _prctl("PR_CAP_AMBIENT", _CAP_AMBIENT, 4)  # clear all
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # gVisor has none
+            raise
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     _call("capset", _libc.capset, header, (ctypes.c_uint32 * 6)())
     _prctl("PR_SET_NO_NEW_PRIVS", _NO_NEW_PRIVS, 1)

@@ -1,0 +1,140 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::interpreter::SessionSpec;
+use crate::interpreter::cgroup::Group;
+use crate::interpreter::workspace::Storage;
+
+fn engine(kind: Kind, cache: &Path) -> Docker {
+    Docker {
+        kind,
+        program: Program::find("true", None, "").unwrap(),
+        environment: Environment {
+            root: "/envs/one".into(),
+            base: "/usr".into(),
+            runner: cache.join("runner"),
+            cache: cache.to_owned(),
+            digest: "digest".to_owned(),
+        },
+        settings: EngineSettings::default(),
+        image: "localhost/pybench-places:0".to_owned(),
+        joins: false,
+        us: (1001, 1002),
+        worker: Worker::start("test").unwrap(),
+    }
+}
+
+fn order(cache: &Path) -> Order {
+    let spec = SessionSpec::default();
+    let storage = Storage::on_disk(cache).unwrap();
+    Order {
+        workspace: Arc::new(storage.create(&spec, None).unwrap()),
+        spec,
+        user: None,
+        group: Group::default(),
+    }
+}
+
+/// One option a line, without the machine's own folders, the temporary names and the filter.
+fn told(engine: &Docker, cache: &Path, order: &Order) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in engine.arguments(order, "pybench-1-x") {
+        match lines.last_mut() {
+            Some(line)
+                if !word.starts_with('-') && line.starts_with('-') && !line.contains(' ') =>
+            {
+                *line += &format!(" {word}");
+            }
+            _ => lines.push(word),
+        }
+    }
+    let of_machine = |line: &String| {
+        line.contains("src=/usr") || line.contains("src=/lib") || line.contains("src=/etc")
+    };
+    let text: Vec<String> = lines.into_iter().filter(|line| !of_machine(line)).collect();
+    let text = text
+        .join("\n")
+        .replace(&cache.display().to_string(), "CACHE");
+    let text = text.replace(order.workspace.name(), "WORKSPACE");
+    let text = text.replace(&format!("pybench={}", std::process::id()), "pybench=PID");
+    match text.split_once("attached('") {
+        Some((before, _)) => format!("{before}attached('FILTER')"),
+        None => text,
+    }
+}
+
+#[test]
+fn commands_as_they_are_given() {
+    let cache = tempfile::tempdir().unwrap();
+    std::fs::create_dir(cache.path().join("runner")).unwrap();
+    let mut order = order(cache.path());
+    let docker = engine(Kind::Docker, cache.path());
+    insta::assert_snapshot!("docker", told(&docker, cache.path(), &order));
+    let mut podman = engine(Kind::Podman, cache.path());
+    insta::assert_snapshot!("podman_of_a_user", told(&podman, cache.path(), &order));
+    order.user = Some(2_100_000_007);
+    (podman.us, podman.joins) = ((0, 0), true);
+    insta::assert_snapshot!("podman_of_root", told(&podman, cache.path(), &order));
+}
+
+#[test]
+fn an_image_brings_its_own_world() {
+    let cache = tempfile::tempdir().unwrap();
+    std::fs::create_dir(cache.path().join("runner")).unwrap();
+    let mut docker = engine(Kind::Docker, cache.path());
+    docker.settings = EngineSettings {
+        image: Some("env:1".to_owned()),
+        runtime: Some("runsc".to_owned()),
+        seccomp: Some("/etc/profile.json".into()),
+        cpus: Some(1.5),
+        ..EngineSettings::default()
+    };
+    let words = docker.arguments(&order(cache.path()), "x").join(" ");
+    assert!(
+        !words.contains("src=/usr") && words.contains("dst=/opt/pybench,readonly"),
+        "{words}"
+    );
+    for choice in [
+        "--runtime runsc",
+        "--security-opt seccomp=/etc/profile.json",
+        "--cpus 1.5",
+    ] {
+        assert!(words.contains(choice), "{words}");
+    }
+}
+
+#[test]
+fn complaints_name_the_way_out() {
+    let docker = |text| explained(Kind::Docker, text);
+    assert!(
+        docker("Cannot connect to the Docker daemon at unix:///x")
+            .contains("systemctl start docker")
+    );
+    assert!(
+        docker("permission denied while trying to connect to the docker API").contains("rootless")
+    );
+    assert!(explained(Kind::Podman, "exec: \"newuidmap\": not found").contains("/etc/subuid"));
+    assert_eq!(docker("no space left"), "no space left");
+}
+
+#[test]
+fn only_our_own_orphans_are_removed() {
+    assert!(is_orphan("pybench-999999999-abc"));
+    assert!(!is_orphan(&format!("pybench-{}-abc", std::process::id())));
+    for other in [
+        "",
+        "postgres",
+        "pybench",
+        "pybench-",
+        "pybench-x-1",
+        "pybench-../1-x",
+    ] {
+        assert!(!is_orphan(other), "{other}");
+    }
+}
+
+#[test]
+fn paths_are_quoted() {
+    assert_eq!(field("src", Path::new("/a b")), "src=/a b");
+    assert_eq!(field("src", Path::new("/a,b\"c")), "\"src=/a,b\"\"c\"");
+}
