@@ -33,7 +33,7 @@ enum Command {
     /// Serve sessions over HTTP: CodeAct's API, E2B's, and a richer one of our own
     ///
     /// docs/service.md has the routes with examples. Ctrl-C closes all sessions and ends with 0.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Print the OpenAPI description of the service
     Openapi,
 }
@@ -105,7 +105,7 @@ fn tier(name: &str) -> Result<Tier, String> {
 fn main() -> ExitCode {
     let args = Cli::parse();
     match args.command {
-        Command::Serve(serve) => cli::main_with(args.log, |process| run(serve, process)),
+        Command::Serve(serve) => cli::main_with(args.log, |process| run(*serve, process)),
         Command::Openapi => cli::main_with(args.log, |_| async {
             println!("{}", serde_json::to_string_pretty(&service::openapi())?);
             Ok(())

@@ -1,6 +1,6 @@
 //! What cells show: results, displays, errors, magics, children.
 
-use super::start;
+use super::{start, start_with};
 use crate::support::*;
 use pybench::interpreter::Output;
 
@@ -315,7 +315,9 @@ async fn commands_run_inside_the_jail() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn figures_are_recorded_when_saved_and_when_shown() {
-    let Some(mut session) = start().await else {
+    // Where nothing is warm, importing takes long on a busy machine.
+    let spec = with_limits(|limits| limits.cell_seconds = 600);
+    let Some(mut session) = start_with(spec).await else {
         return;
     };
     let seen = session
