@@ -249,16 +249,13 @@ impl Group {
 
     /// Whether the kernel has killed a process of the group for its memory.
     pub(super) fn out_of_memory(&self) -> bool {
-        let killed = |file: &Path| {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            text.lines().any(|line| {
-                line.strip_prefix("oom_kill ")
-                    .is_some_and(|count| count.trim() != "0")
-            })
-        };
-        self.folders.iter().any(|folder| {
-            killed(&folder.join("memory.events")) || killed(&folder.join("memory.oom_control"))
-        })
+        out_of_memory(&self.folders)
+    }
+
+    /// Answers the same as long as the group is there.
+    pub(super) fn witness(&self) -> impl Fn() -> bool + Send + use<> {
+        let folders = self.folders.clone();
+        move || out_of_memory(&folders)
     }
 
     /// Remove the groups, which are empty or about to be.
@@ -281,6 +278,19 @@ impl Group {
             );
         }
     }
+}
+
+fn out_of_memory(folders: &[PathBuf]) -> bool {
+    let killed = |file: &Path| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.lines().any(|line| {
+            line.strip_prefix("oom_kill ")
+                .is_some_and(|count| count.trim() != "0")
+        })
+    };
+    folders.iter().any(|folder| {
+        killed(&folder.join("memory.events")) || killed(&folder.join("memory.oom_control"))
+    })
 }
 
 impl Drop for Group {

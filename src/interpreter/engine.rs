@@ -44,10 +44,8 @@ pub(super) trait Engine: Send + Sync {
         false
     }
 
-    /// Processes and threads of its own that it needs beside a session's.
-    fn helpers(&self) -> u64 {
-        0
-    }
+    /// Raise the limits of a control group by what it needs itself beside a session.
+    fn allow_for_itself(&self, _limits: &mut Limits) {}
 
     /// What it bounds by itself; `None` where its sandboxes join our control groups.
     fn bounds(&self) -> Option<Bounds> {

@@ -205,7 +205,7 @@ impl Shared {
             return Err(InterpreterError::Unavailable(text.to_owned()));
         }
         let (cgroups, mut limits) = (self.cgroups.clone(), spec.limits.clone());
-        limits.processes = limits.processes.saturating_add(self.engine.helpers());
+        self.engine.allow_for_itself(&mut limits);
         let own = self.engine.bounds().is_some();
         let create = move || match own {
             true => Ok(Group::default()),

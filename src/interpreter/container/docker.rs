@@ -168,6 +168,8 @@ impl Docker {
         if self.kind == Kind::Podman {
             // What podman would otherwise add of its own: proxies, host names, writable folders.
             words.flags("--http-proxy=false --no-hosts --read-only-tmpfs=false --systemd=false --sdnotify ignore");
+            // It would raise this limit to what it has no right to everywhere.
+            words.flags("--ulimit nproc=4096:4096");
             if self.us.0 != 0 {
                 words.flags("--userns keep-id");
             }
@@ -268,8 +270,8 @@ impl Engine for Docker {
         started.and_then(Started::connect).map_err(failed)
     }
 
-    fn helpers(&self) -> u64 {
-        HELPERS
+    fn allow_for_itself(&self, limits: &mut Limits) {
+        limits.processes = limits.processes.saturating_add(HELPERS);
     }
 
     fn bounds(&self) -> Option<Bounds> {

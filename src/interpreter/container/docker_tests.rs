@@ -48,6 +48,7 @@ fn told(engine: &Docker, cache: &Path, order: &Order) -> String {
             _ => lines.push(word),
         }
     }
+    // What differs from machine to machine.
     let of_machine = |line: &String| {
         line.contains("src=/usr") || line.contains("src=/lib") || line.contains("src=/etc")
     };

@@ -14,19 +14,30 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::{Value, json};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::describe::{Container, Mount, World, mount_points};
 use super::relay::Started;
-use crate::interpreter::InterpreterError;
 use crate::interpreter::child::enter;
 use crate::interpreter::engine::{Engine, Order};
 use crate::interpreter::environment::Environment;
 use crate::interpreter::sandbox::{Ends, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
+use crate::interpreter::{InterpreterError, Limits};
 
 /// Threads of `runsc`, of its sandbox and of what serves files to it.
 const HELPERS: u64 = 128;
+
+/// Processes and threads of the host's behind each of its own.
+const STUBS: u64 = 4;
+
+/// Memory of its kernel and of what serves files to it.
+const KERNEL_MIB: u64 = 128;
+
+/// How often a sandbox is looked at for a kill for want of memory.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How long `runsc` may take to name its process.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -194,8 +205,13 @@ fn mount(mount: &Mount) -> Value {
 
 #[async_trait]
 impl Engine for Gvisor {
-    fn helpers(&self) -> u64 {
-        HELPERS
+    fn allow_for_itself(&self, limits: &mut Limits) {
+        let stubs = limits.processes.saturating_mul(STUBS);
+        limits.processes = limits
+            .processes
+            .saturating_add(stubs)
+            .saturating_add(HELPERS);
+        limits.memory_mib = limits.memory_mib.saturating_add(KERNEL_MIB);
     }
 
     /// The control groups are around its kernel, which dies as a whole when it meets them: they are the
@@ -208,8 +224,30 @@ impl Engine for Gvisor {
         let (worker, this) = (self.worker.clone(), self.clone());
         let failed = |source| InterpreterError::Start(format!("gVisor: {source}"));
         let started = worker.run(move || this.try_launch(order)).await?;
-        started.and_then(Started::connect).map_err(failed)
+        started.and_then(connect).map_err(failed)
     }
+}
+
+/// Connect a sandbox, and end it when the host's kernel kills any part of it for its memory: gVisor's
+/// would wait for that part for ever.
+fn connect(started: Started) -> io::Result<Sandbox> {
+    let out_of_memory = started.order.group.witness();
+    let first = started.first.try_clone()?;
+    // SAFETY: it owns a valid descriptor, which is never replaced.
+    let whole = unsafe { AsyncFd::register_with_interest(first, Interest::READABLE) }?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = whole.readable() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if out_of_memory() {
+                let _ = rustix::process::pidfd_send_signal(whole.get_ref(), Signal::KILL);
+                return;
+            }
+        }
+    });
+    started.connect()
 }
 
 /// Remove what processes that are gone have left.

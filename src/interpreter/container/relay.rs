@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -20,6 +21,9 @@ use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
 
 /// Most bytes of a packet.
 const PIECE: usize = 64 << 10;
+
+/// How often the container hears from us; long unheard, it takes us for dead and ends.
+const BEAT: Duration = Duration::from_secs(10);
 
 /// A container that has been started, with its program's input and output.
 pub(super) struct Started {
@@ -168,8 +172,9 @@ async fn inwards(
         let (what, body) = tokio::select! {
             count = control.read(&mut request) => (b'c', &request[..count?]),
             count = interrupt.read(&mut numbers) => (b'i', &numbers[..count?]),
+            () = tokio::time::sleep(BEAT) => (b'h', &[][..]),
         };
-        if body.is_empty() {
+        if body.is_empty() && what != b'h' {
             return Ok(());
         }
         for (stream, text) in (0..).zip(texts) {
@@ -238,14 +243,15 @@ mod tests {
         assert_eq!(receive(b"c\0\0", &texts).1, io::ErrorKind::UnexpectedEof);
     }
 
-    #[test]
-    fn a_cut_stream_is_told_once_and_before_the_cell() {
+    #[tokio::test]
+    async fn a_cut_stream_is_told_once_and_before_the_cell() {
         let texts = texts(100);
         texts[1].put(b"old text").unwrap();
         texts[1].file.set_len(0).unwrap();
         let mut sent = Vec::new();
-        futures::executor::block_on(inwards(&b"cell"[..], Silent, &mut sent, &texts)).unwrap();
-        assert_eq!(sent, packed(&[(b't', &[1]), (b'c', b"cell")]));
+        let cell = &b"cell"[..];
+        inwards(cell, Silent, &mut sent, &texts).await.unwrap();
+        assert_eq!(sent, b"t\0\0\0\x01\x01c\0\0\0\x04cell");
         assert!(!texts[1].was_cut());
     }
 

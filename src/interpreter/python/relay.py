@@ -3,7 +3,7 @@ host cannot hand descriptors. The host's half is `container/relay.rs`.
 
 Packets both ways: a byte that says what, a 4-byte big-endian length, and that many bytes. From the host:
 `c` for the control socket, `i` for the interrupt socket, `t` the number of a stream that is to be empty
-again. To the host: `c` from the control socket, `1` and `2` what was written to stdout and stderr. What a
+again, `h` now and then, to be heard. To the host: `c` from the control socket, `1` and `2` what was written to stdout and stderr. What a
 stream held when a frame was sent goes before the frame.
 """
 
@@ -18,6 +18,7 @@ from . import syscalls
 
 PIECE = 64 << 10
 SHORTEST, LONGEST = 10, 200  # ms between looks at the streams
+SILENCE = 120  # s without a word from the host, which gives one every ten, after which it is taken for dead
 
 
 def main(start, signals=False):
@@ -64,7 +65,7 @@ class Relay:
 
     def run(self):
         """Until the host hangs up or the session's process has ended."""
-        patience = SHORTEST
+        patience, heard = SHORTEST, time.monotonic()
         poll = select.poll()
         for fd in (0, self.control.fileno()):
             poll.register(fd, select.POLLIN)
@@ -72,8 +73,12 @@ class Relay:
             ready = {fd for fd, _ in poll.poll(patience)}
             active = self.tell_streams() or bool(ready)
             patience = SHORTEST if active else min(2 * patience, LONGEST)
-            if 0 in ready and not self.hear():
-                return
+            if 0 in ready:
+                heard = time.monotonic()
+                if not self.hear():
+                    return
+            elif time.monotonic() - heard > SILENCE:
+                return  # engines keep the input open when their program is killed
             if self.control.fileno() in ready:
                 data = self.control.recv(PIECE)
                 self.tell_streams()
