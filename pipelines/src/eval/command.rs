@@ -14,11 +14,13 @@ use pybench::run::{
     default_cache_dir,
 };
 
+use super::after;
 use super::agent::served;
 use super::audit::{Audit, Row, audit, markdown, summary};
 use super::bench::prepare::Changes;
 use super::bench::spec::TaskSpec;
 use super::bench::{Bench, fetch, upstream};
+use super::general;
 use super::record::{Evaluation, Outcome, Score};
 use super::report;
 use super::run::artefacts::copy;
@@ -26,7 +28,7 @@ use super::run::recipe::ranges;
 use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, run};
 
 /// The folder of the report in the run folder.
-const REPORT: &str = "report";
+pub(super) const REPORT: &str = "report";
 /// Label of the model that a checkpoint started from.
 const BASE: &str = "base";
 /// Folder of recipes, relative to the project root.
@@ -55,6 +57,14 @@ pub enum Command {
     Fetch(FetchArgs),
     /// Prove the strict score: right solutions pass, idle agents and wrong solutions fail
     Audit(AuditArgs),
+    /// Ask an LLM judge about recorded attempts, and how far it agrees with people
+    Judge(after::JudgeArgs),
+    /// Compare agents on the same tasks, as pairs
+    Compare(after::CompareArgs),
+    /// Write the report of one or several evaluations
+    Report(after::ReportArgs),
+    /// Ask a model HumanEval+, MBPP+, GSM8K or MMLU, from files of yours
+    General(general::command::GeneralArgs),
 }
 
 /// Where things lie.
@@ -146,6 +156,10 @@ pub async fn main(args: EvalArgs, process: Process) -> Result<(), RunError> {
         None => evaluate(args.run, &process).await.map(|_| ()),
         Some(Command::Fetch(args)) => get(&args).await,
         Some(Command::Audit(args)) => prove(&args, &process).await,
+        Some(Command::Judge(args)) => after::judged(&args).await,
+        Some(Command::Compare(args)) => after::compared(&args),
+        Some(Command::Report(args)) => after::reported(&args),
+        Some(Command::General(args)) => general::command::main(&args).await,
     }
 }
 

@@ -4,10 +4,12 @@
 //! [`record`] is what the halves share: loader, runner, scores and audit write records; statistics,
 //! judge and report read them and know nothing else of a run.
 
+pub mod after;
 pub mod agent;
 pub mod audit;
 pub mod bench;
 pub mod command;
+pub mod general;
 pub mod judge;
 pub mod record;
 pub mod report;
