@@ -1,8 +1,6 @@
 //! Evaluations end to end: real sandbox, real tests, a small benchmark of our own making; and the true one
 //! where it is (`PYBENCH_DATA` or `../shared/pybench`, upstream's tests by `PYBENCH_UPSTREAM`).
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

@@ -8,22 +8,17 @@ use clap::Args;
 use pybench::llm::{Metered, OpenAi, OpenAiOptions, TeacherError, known_price};
 use pybench::run::{BudgetCap, RunError, RunFolder};
 
+use super::command::REPORT;
 use super::judge::{Calibration, FORMAT, Judge, JudgeOptions, Labels, calibrate, judge};
 use super::record::{AgentKind, Evaluation, RecordError};
 use super::report::{self, ReportError};
 use super::run::RESULTS;
 use super::stats::{Agreement, Measure, compare_all};
 
-/// Where the report lies in a run folder.
-pub const REPORT: &str = "report";
-
-/// What to judge, and by whom.
+/// A model behind an endpoint, with a budget.
 #[derive(Debug, Args)]
-pub struct JudgeArgs {
-    /// Run folder of an evaluation
-    #[arg(value_name = "RUN")]
-    pub run: PathBuf,
-    /// The judging model, as its endpoint knows it; without one only --calibrate is done
+pub struct EndpointArgs {
+    /// The model, as its endpoint knows it
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Any OpenAI-compatible endpoint
@@ -32,12 +27,6 @@ pub struct JudgeArgs {
     /// The environment variable that holds the key
     #[arg(long, value_name = "VARIABLE")]
     pub key_env: Option<String>,
-    /// Show it no pictures
-    #[arg(long)]
-    pub blind: bool,
-    /// Compare every other agent with this one: win, tie, lose, in both orders
-    #[arg(long, value_name = "AGENT")]
-    pub against: Option<String>,
     /// Questions at a time
     #[arg(long, default_value_t = 4)]
     pub jobs: usize,
@@ -47,6 +36,23 @@ pub struct JudgeArgs {
     /// Most tokens
     #[arg(long, value_name = "N")]
     pub tokens: Option<u64>,
+}
+
+/// What to judge, and by whom.
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// Run folder of an evaluation
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// The judge; without a model only --calibrate is done
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Show it no pictures
+    #[arg(long)]
+    pub blind: bool,
+    /// Compare every other agent with this one: win, tie, lose, in both orders
+    #[arg(long, value_name = "AGENT")]
+    pub against: Option<String>,
     /// Labels of people (columns task, agent, label; suite and seed where needed): prints kappa of the
     /// judge against them and against strict
     #[arg(long, value_name = "FILE")]
@@ -221,11 +227,12 @@ pub async fn judged(args: &JudgeArgs) -> Result<(), RunError> {
     {
         return Err(unknown(label, &evaluation));
     }
-    if let Some(model) = &args.model {
-        let by = teacher(args, model, &path)?;
+    if args.endpoint.model.is_some() {
+        let teacher = args.endpoint.open(&path.with_file_name("judge"), FORMAT)?;
+        let by = Judge::new(Arc::new(teacher), !args.blind);
         let options = JudgeOptions {
             against: args.against.clone(),
-            concurrency: args.jobs,
+            concurrency: args.endpoint.jobs,
         };
         let (with, asked) = judge(&evaluation, &[store(&path)], &by, &options).await;
         with.write(&path).map_err(bad)?;
@@ -247,44 +254,57 @@ pub async fn judged(args: &JudgeArgs) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The judge with books of its own beside the records.
-fn teacher(args: &JudgeArgs, model: &str, records: &Path) -> Result<Judge, RunError> {
-    let refused = |error: TeacherError| match error {
-        TeacherError::Rejected(text) => RunError::BadInput(text),
-        other => RunError::Endpoint(other.to_string()),
-    };
-    let key = args.key_env.as_deref().map(|name| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-        value.ok_or_else(|| {
-            RunError::Endpoint(format!("the environment variable {name} is not set"))
-        })
-    });
-    let price = known_price(model);
-    if args.usd.is_some() && price.is_none() {
-        return Err(RunError::BadInput(format!(
-            "the price of {model} is not known: bound it by --tokens"
-        )));
+impl EndpointArgs {
+    /// The model with books of its own, in a folder below `books`: nothing is paid for twice. `format`
+    /// names its calls in the journal.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] without a model, for an address that is none, and for a budget in dollars
+    /// where the price is not known; [`RunError::Endpoint`] for a key that is not set.
+    pub fn open(&self, books: &Path, format: &'static str) -> Result<Metered<OpenAi>, RunError> {
+        let bad = |text: String| RunError::BadInput(text);
+        let model = self
+            .model
+            .as_deref()
+            .ok_or_else(|| bad("--model NAME is missing".to_owned()))?;
+        let base_url = self.base_url.trim_end_matches('/').to_owned();
+        let price = known_price(model);
+        if self.usd.is_some() && price.is_none() {
+            return Err(bad(format!(
+                "the price of {model} is not known: bound it by --tokens"
+            )));
+        }
+        let name = report::text::slug(&format!("{model} {base_url}"));
+        let frozen = format!("model = {model:?}\nbase_url = {base_url:?}\n");
+        let folder = Arc::new(RunFolder::open(&books.join(name), &frozen)?);
+        let endpoint = OpenAi::new(OpenAiOptions {
+            model: model.to_owned(),
+            base_url,
+            key: self.key()?.map(Into::into),
+            headers: Default::default(),
+            price,
+            timeout: Duration::from_secs(120),
+            extra: Default::default(),
+        });
+        let endpoint = endpoint.map_err(|error| match error {
+            TeacherError::Rejected(text) => RunError::BadInput(text),
+            other => RunError::Endpoint(other.to_string()),
+        })?;
+        let cap = BudgetCap {
+            micro_usd: self.usd.map(|usd| (usd * 1e6) as u64),
+            tokens: self.tokens,
+        };
+        Ok(Metered::new(endpoint, folder, cap, format))
     }
-    let options = OpenAiOptions {
-        model: model.to_owned(),
-        base_url: args.base_url.trim_end_matches('/').to_owned(),
-        key: key.transpose()?.map(Into::into),
-        headers: Default::default(),
-        price,
-        timeout: Duration::from_secs(120),
-        extra: Default::default(),
-    };
-    let cap = BudgetCap {
-        micro_usd: args.usd.map(|usd| (usd * 1e6) as u64),
-        tokens: args.tokens,
-    };
-    let name = report::text::slug(&format!("{model} {}", options.base_url));
-    let root = records.with_file_name("judge").join(name);
-    let frozen = format!("model = {model:?}\nbase_url = {:?}\n", options.base_url);
-    let folder = Arc::new(RunFolder::open(&root, &frozen)?);
-    let endpoint = OpenAi::new(options).map_err(refused)?;
-    let metered = Metered::new(endpoint, folder, cap, FORMAT);
-    Ok(Judge::new(Arc::new(metered), !args.blind))
+
+    fn key(&self) -> Result<Option<String>, RunError> {
+        let Some(name) = &self.key_env else {
+            return Ok(None);
+        };
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+        let missing = || RunError::Endpoint(format!("the environment variable {name} is not set"));
+        value.ok_or_else(missing).map(Some)
+    }
 }
 
 fn print_calibration(found: &Calibration) {

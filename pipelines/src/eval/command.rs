@@ -20,6 +20,7 @@ use super::audit::{Audit, Row, audit, markdown, summary};
 use super::bench::prepare::Changes;
 use super::bench::spec::TaskSpec;
 use super::bench::{Bench, fetch, upstream};
+use super::general;
 use super::record::{Evaluation, Outcome, Score};
 use super::report;
 use super::run::artefacts::copy;
@@ -27,7 +28,7 @@ use super::run::recipe::ranges;
 use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, run};
 
 /// The folder of the report in the run folder.
-const REPORT: &str = "report";
+pub(super) const REPORT: &str = "report";
 /// Label of the model that a checkpoint started from.
 const BASE: &str = "base";
 /// Folder of recipes, relative to the project root.
@@ -62,6 +63,8 @@ pub enum Command {
     Compare(after::CompareArgs),
     /// Write the report of one or several evaluations
     Report(after::ReportArgs),
+    /// Ask a model HumanEval+, MBPP+, GSM8K or MMLU, from files of yours
+    General(general::command::GeneralArgs),
 }
 
 /// Where things lie.
@@ -156,6 +159,7 @@ pub async fn main(args: EvalArgs, process: Process) -> Result<(), RunError> {
         Some(Command::Judge(args)) => after::judged(&args).await,
         Some(Command::Compare(args)) => after::compared(&args),
         Some(Command::Report(args)) => after::reported(&args),
+        Some(Command::General(args)) => general::command::main(&args).await,
     }
 }
 

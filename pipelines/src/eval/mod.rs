@@ -9,6 +9,7 @@ pub mod agent;
 pub mod audit;
 pub mod bench;
 pub mod command;
+pub mod general;
 pub mod judge;
 pub mod record;
 pub mod report;

@@ -147,6 +147,13 @@ fn files_that_define_other_scores_do_not_merge() {
     assert!(error.contains("differ in checker"), "{error}");
     let error = Evaluation::merge(vec![part("a"), part("a")]).unwrap_err();
     assert!(error.contains("two files"), "{error}");
+    let mut beside = part("b");
+    beside.frozen.checker = "another".to_owned();
+    beside.frozen.limits.insert("max_turns".to_owned(), 1);
+    beside.attempts[0].suite = "gsm8k".to_owned();
+    let whole = Evaluation::merge(vec![part("a"), beside]).unwrap();
+    assert_eq!(whole.frozen.checker, "checker; another");
+    assert_eq!(whole.frozen.limits.len(), 2, "{:?}", whole.frozen.limits);
     assert!(Evaluation::merge(Vec::new()).is_err());
 }
 
