@@ -9,11 +9,10 @@ use crate::eval::record::tests::frozen;
 use crate::eval::record::{AgentKind, Evaluation};
 use crate::eval::stats::{Measure, summarise};
 
+type Say = dyn Fn(&str) -> Result<String, TeacherError> + Send + Sync;
+
 /// Answers by a function of the prompt.
-struct Scripted(
-    Box<dyn Fn(&str) -> Result<String, TeacherError> + Send + Sync>,
-    AtomicUsize,
-);
+struct Scripted(Box<Say>, AtomicUsize);
 
 #[async_trait]
 impl Teacher for Scripted {

@@ -169,10 +169,7 @@ mod tests {
             Labels::parse("\u{feff}Task,agent,label,seed\n2,m,pass,1\n3,m,,\n4,m,0,\n".as_bytes())
                 .unwrap();
         assert_eq!(labels.0.len(), 2);
-        assert_eq!(
-            labels.0[&("pybench".into(), "2".into(), "m".into(), 1)],
-            true
-        );
+        assert!(labels.0[&("pybench".into(), "2".into(), "m".into(), 1)]);
         for (text, line, says) in [
             ("", 1, "`task`"),
             ("task,agent\n", 1, "`label`"),

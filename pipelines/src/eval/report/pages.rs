@@ -17,12 +17,12 @@ use crate::eval::record::{Attempt, Duel, Outcome, Score, cut};
 use crate::eval::stats::{AgentSummary, Comparison, Measure};
 
 /// Attempts of one page; more go to further pages.
-const PER_PAGE: usize = 12;
+const PER_PAGE: usize = 6;
 /// Output files shown of one attempt.
-const MOST_OUTPUTS: usize = 40;
+const MOST_OUTPUTS: usize = 20;
 /// Messages and characters of a message shown; the notebook holds more.
-const MOST_MESSAGES: usize = 40;
-const MOST_MESSAGE: usize = 8_000;
+const MOST_MESSAGES: usize = 24;
+const MOST_MESSAGE: usize = 4_000;
 /// Largest trajectory file that is read, bytes.
 const MOST_TRAJECTORY: u64 = 32 << 20;
 /// Longest prompt shown, characters.

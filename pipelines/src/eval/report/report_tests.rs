@@ -434,21 +434,44 @@ fn hostile_content_is_bounded_and_shown_escaped() {
 }
 
 #[test]
-fn many_attempts_make_many_small_pages() {
+fn large_runs_have_small_pages() {
     let place = Place::new();
-    let attempts = (0..40).map(|seed| attempt("m", "2", seed, true)).collect();
-    let evaluation = Evaluation::new(frozen(&[("m", AgentKind::Model)]), attempts);
+    let long = place.put("output/long.txt", "line\n".repeat(100_000).as_bytes());
+    let chat = serde_json::to_vec(&trajectory(&"word ".repeat(50_000))).unwrap();
+    let chat = place.put("trajectory.json", &chat);
+    let one = |agent: &str, task: u32, seed| Attempt {
+        outputs: vec![long.clone()],
+        trajectory: Some(chat.clone()),
+        ..attempt(agent, &task.to_string(), seed, task > 70)
+    };
+    let agents = ["a", "b", "c", "d"];
+    let attempts = agents
+        .iter()
+        .flat_map(|agent| (0..429).map(move |i| (agent, i)));
+    let attempts = attempts.map(|(agent, i)| one(agent, i / 3 + 2, u64::from(i % 3)));
+    let known = agents.map(|agent| (agent, AgentKind::Model));
+    let evaluation = Evaluation::new(frozen(&known), attempts.collect());
+    let begun = std::time::Instant::now();
     let files = tree(&place.write(&evaluation, "report"));
-    let pages: Vec<_> = files.keys().filter(|n| n.starts_with("tasks/")).collect();
-    assert_eq!(
-        pages,
-        [
-            "tasks/pybench-2-2.html",
-            "tasks/pybench-2-3.html",
-            "tasks/pybench-2-4.html",
-            "tasks/pybench-2.html"
-        ]
+    let largest = |start: &str| {
+        let sizes = files
+            .iter()
+            .filter(|(n, _)| n.starts_with(start))
+            .map(|(_, b)| b.len());
+        sizes.max().unwrap_or(0)
+    };
+    println!(
+        "{} attempts: {:.1} s, index {} KiB, largest page {} KiB",
+        evaluation.attempts.len(),
+        begun.elapsed().as_secs_f64(),
+        largest("index") / 1024,
+        largest("tasks/") / 1024
     );
+    assert_eq!(
+        files.keys().filter(|n| n.starts_with("tasks/")).count(),
+        2 * 143
+    );
+    assert!(largest("index") < 512 << 10 && largest("tasks/") < 512 << 10);
 }
 
 #[test]

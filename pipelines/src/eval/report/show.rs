@@ -16,7 +16,7 @@ use super::text;
 use crate::crawl::profile::profile;
 
 /// Most bytes of a text, table or HTML page that are shown.
-const MOST_TEXT: u64 = 64 << 10;
+const MOST_TEXT: u64 = 16 << 10;
 /// Largest picture file, bytes, and most pixels that are decoded.
 const MOST_IMAGE: u64 = 32 << 20;
 const MOST_PIXELS: u64 = 40_000_000;
