@@ -3,6 +3,7 @@
 mod checkpoint;
 mod dataset;
 mod flops;
+mod launch;
 mod lora;
 mod metrics;
 mod moments;

@@ -7,8 +7,14 @@ use super::moments::{BLOCK, Codec, Moment};
 use super::recipe::{MomentKind, Optimizer, Updates};
 use crate::torch::{AdamStep, fused_adamw};
 
-/// Elements that are worked on together where they must be converted first. A multiple of [`BLOCK`].
-pub(super) const CHUNK: i64 = 1 << 24;
+/// Elements that are worked on together where they must be converted first, which takes some 64 bytes
+/// for each. A multiple of [`BLOCK`]; a GPU needs many at once to be busy.
+pub(super) fn chunk(device: Device) -> i64 {
+    match device {
+        Device::Cpu => 1 << 20,
+        _ => 1 << 24,
+    }
+}
 
 /// A part of a parameter: all of it in a run of one process.
 #[derive(Debug)]
@@ -119,7 +125,10 @@ impl AdamW {
         let elements = piece.weight.size()[0];
         let in_place =
             piece.weight.kind() == Kind::Float && matches!(self.firsts[place], Moment::Whole(_));
-        let chunk = if in_place { elements.max(1) } else { CHUNK };
+        let chunk = match in_place {
+            true => elements.max(1),
+            false => chunk(piece.weight.device()),
+        };
         for start in (0..elements).step_by(chunk as usize) {
             let range = (start, chunk.min(elements - start));
             let mut gradient = cut(gradient, range).to_kind(Kind::Float);

@@ -1,7 +1,7 @@
 //! What a run will need, before step 1, and what it needed.
 
 use super::Recipe;
-use super::optimizer::CHUNK;
+use super::optimizer::chunk;
 use super::recipe::{MomentKind, Updates, WeightKind};
 use crate::model::{CHUNK_ELEMENTS, ModelConfig};
 
@@ -110,7 +110,10 @@ impl MemoryPlan {
             update: match bf16 || eight {
                 false => 0,
                 // Weight, gradient, both moments, codes and what they are made by.
-                true => 32 * counts.largest.min(CHUNK as u64),
+                true => {
+                    let device = tch::Device::cuda_if_available();
+                    64 * counts.largest.min(chunk(device) as u64)
+                }
             },
             snapshot: match recipe.checkpoint.every {
                 0 => 0,
@@ -393,8 +396,8 @@ mod tests {
             Recipe::parse(&text, Path::new("r")).unwrap()
         };
         let ways = plan("", 1).ways(&recipe(""));
-        assert_eq!(ways[0], "[lora]");
-        assert!(ways.contains(&"train.recompute = true"), "{ways:?}");
+        assert_eq!(ways[0], "train.recompute = true");
+        assert!(ways.contains(&"[lora]"), "{ways:?}");
         let lean = "recompute=true\nweights='bf16'\n";
         let ways = plan(lean, 1).ways(&recipe(lean));
         assert!(

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tch::{Device, Kind};
 
+use super::launch::{launch, launched};
 use super::metrics::Metrics;
 use super::plan::Peak;
 use super::recipe::WeightKind;
@@ -24,12 +25,17 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Say what would be done, and stop.
     pub dry_run: bool,
+    /// Processes to start on this machine, where nobody else has started them.
+    pub processes: usize,
 }
 
 /// Does what a recipe says, alone or as one of several processes. A run that was stopped goes on from
 /// its last checkpoint.
 pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
     let recipe = Recipe::load(recipe_path)?;
+    if options.processes > 1 && !options.dry_run && !launched() {
+        return launch(options.processes);
+    }
     let team = Team::from_env()?;
     let source = team.lead(|| catalogue::find(&recipe.model))?;
     let config = load_config(&source)?;
@@ -40,7 +46,7 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
     };
-    let plan = MemoryPlan::new(&recipe, &config, team.place().1);
+    let plan = MemoryPlan::new(&recipe, &config, team.place().1.max(options.processes));
     if team.leads() {
         describe(&recipe, &mut data, steps, &plan);
     }

@@ -100,6 +100,13 @@ fn a_run_learns_and_leaves_a_model() {
     assert!(project.path("out/model/tokenizer.json").exists());
     let metrics = std::fs::read_to_string(project.path("out/metrics.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 30);
+    for plot in ["loss.svg", "rate.svg", "report.html"] {
+        let text = std::fs::read_to_string(project.path("out").join(plot)).unwrap();
+        assert!(text.contains("<polyline"), "{plot}");
+    }
+    let mut events = std::fs::read_dir(project.path("out/tensorboard")).unwrap();
+    let size = events.next().unwrap().unwrap().metadata().unwrap().len();
+    assert!(size > 30 * 100, "{size} bytes of events");
 }
 
 #[test]

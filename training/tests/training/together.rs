@@ -86,8 +86,29 @@ fn a_process_without_work_in_a_step_takes_part() {
     let project = Project::new(&format!("rows=3\nsteps=4\n{RATE}"));
     let (good, text) = project.run("one");
     assert!(good, "{text}");
-    finish(start(&project, "two", 2));
+    let output = project
+        .command("two")
+        .args(["--processes", "2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
     assert_same_weights(&project, "one", "two", 1e-5);
+}
+
+#[test]
+fn a_process_that_fails_ends_the_others() {
+    let project = Project::new("rows=2\nsteps=400\n[optimizer]\nrate=1e30\nclip=0");
+    let output = project
+        .command("out")
+        .args(["--processes", "2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("diverged"),
+        "{text}"
+    );
 }
 
 #[test]
