@@ -102,10 +102,10 @@ pub(super) fn plot(title: &str, points: &[(f64, f64)]) -> String {
         .iter()
         .map(|&(px, py)| format!("{:.1},{:.1}", x(px), y(py)))
         .collect();
-    let _ = write!(
+    let _ = writeln!(
         svg,
         "<polyline fill=\"none\" stroke=\"#1f6fb4\" stroke-width=\"1.5\" points=\"{}\"/>\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text></svg>\n",
+         <text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text></svg>",
         line.join(" "),
         width - 10.0,
         height - 6.0
