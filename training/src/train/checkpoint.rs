@@ -421,7 +421,8 @@ mod tests {
         let mut second = Checkpoint::new(folder.path(), 1, (1, 2));
         first.save(state(), &halves[0]).unwrap();
         second.save(state(), &halves[1]).unwrap();
-        (second.finish().unwrap(), first.finish().unwrap());
+        second.finish().unwrap();
+        first.finish().unwrap();
         let mut whole = adam(0, 1000, false);
         let alone = Checkpoint::new(folder.path(), 1, (0, 1));
         let found = alone.resume("r", "d", &mut whole).unwrap();
