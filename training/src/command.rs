@@ -33,6 +33,10 @@ enum Command {
         /// Print documents, tokens, steps and memory, and stop.
         #[arg(long)]
         dry_run: bool,
+        /// Train with so many processes on this machine: one for each GPU. Under torchrun or Slurm
+        /// leave it out.
+        #[arg(long, default_value_t = 1)]
+        processes: usize,
     },
     /// Show conversations as the model will see them, trained tokens in colour.
     Inspect {
@@ -93,7 +97,15 @@ fn command() -> Result<()> {
             recipe,
             out,
             dry_run,
-        } => run(&recipe_path(&recipe)?, &Options { out, dry_run }),
+            processes,
+        } => {
+            let options = Options {
+                out,
+                dry_run,
+                processes,
+            };
+            run(&recipe_path(&recipe)?, &options)
+        }
         Command::Inspect { model, data, rows } => inspect(&model, data, rows),
         Command::Model { name } => {
             println!("{}", catalogue::find(&name)?.display());

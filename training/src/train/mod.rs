@@ -2,19 +2,32 @@
 
 mod checkpoint;
 mod dataset;
+mod flops;
+mod launch;
+mod lora;
 mod metrics;
+mod moments;
 mod optimizer;
 mod plan;
 mod recipe;
+mod report;
 mod run;
 mod schedule;
+mod shard;
+mod team;
+mod tensorboard;
 mod trainer;
+mod watch;
 
 pub use checkpoint::{Checkpoint, CheckpointError, State};
 pub use dataset::{Batch, Dataset, Document, prepare};
-pub use optimizer::AdamW;
+pub use lora::{UnknownTarget, attach_lora};
+pub use optimizer::{AdamW, Piece, StatePart};
 pub use plan::MemoryPlan;
 pub use recipe::{Recipe, RecipeError};
 pub use run::{Options, run};
 pub use schedule::{Schedule, ScheduleKind};
-pub use trainer::{StepError, StepReport, Trainer, attach_lora};
+pub use shard::{Parameters, Shards};
+pub use team::Team;
+pub use trainer::{StepError, StepReport, Trainer};
+pub use watch::Watch;

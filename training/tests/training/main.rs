@@ -2,7 +2,11 @@
 
 mod bad_input;
 mod batching;
+mod kinds;
+mod memory;
 mod parity;
 mod run;
+mod spike;
 mod support;
+mod together;
 mod tokens;
