@@ -119,19 +119,10 @@ fn recipe_path(recipe: &str) -> Result<PathBuf> {
     }
 }
 
-fn whole(path: PathBuf) -> Source {
-    Source {
-        path,
-        prefix: String::new(),
-        weight: 1.0,
-        column: None,
-    }
-}
-
 fn tokens(model: &str, path: PathBuf) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let renderer = Renderer::load(&catalogue::find(model)?)?;
-    for conversation in read(&whole(path))? {
+    for conversation in read(&Source::at(path))? {
         let rendered = renderer.render(&conversation.messages)?;
         let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
         writeln!(
@@ -150,7 +141,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let folder = catalogue::find(model)?;
     let renderer = Renderer::load(&folder)?;
-    let conversations = read(&whole(path))?;
+    let conversations = read(&Source::at(path))?;
     let rendered = conversations
         .iter()
         .map(|conversation| renderer.render(&conversation.messages))
@@ -177,7 +168,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         writeln!(out)?;
     }
     let vocab = load_config(&folder)?.vocab;
-    let found = preflight(&renderer, &conversations, &rendered, vocab)?;
+    let found = preflight(&renderer, &conversations, &rendered, vocab, true)?;
     for note in &found.notes {
         writeln!(out, "note: {note}")?;
     }

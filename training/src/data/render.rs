@@ -2,6 +2,7 @@
 //! model must produce it.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,13 @@ impl Rendered {
         ranges
     }
 
+    /// Pieces of at most `length` tokens, one after another.
+    pub(super) fn pieces(&self, length: usize) -> Vec<Self> {
+        let starts = (0..self.ids.len()).step_by(length.max(1));
+        let piece = |start: usize| self.part(0, start..self.ids.len().min(start + length));
+        starts.map(piece).collect()
+    }
+
     /// The first `context` tokens, untrained, and a range after them.
     fn part(&self, context: usize, range: Range<usize>) -> Self {
         let mut part = Self::default();
@@ -69,16 +77,61 @@ pub struct Renderer {
     pub tokenizer: TextTokenizer,
     /// The model's template.
     pub template: ChatTemplate,
+    digest: String,
 }
 
 impl Renderer {
     /// The renderer of a model directory.
-    pub fn load(folder: &std::path::Path) -> Result<Self, TokenizerError> {
-        let (tokenizer, template) = TextTokenizer::load(folder)?;
+    pub fn load(folder: &Path) -> Result<Self, TokenizerError> {
+        let renderer = Self::load_with(folder, None)?;
+        match renderer.template.is_absent() {
+            true => Err(TokenizerError::NoTemplate),
+            false => Ok(renderer),
+        }
+    }
+
+    /// The same with another chat template. A model that has none renders texts only.
+    pub fn load_with(folder: &Path, template: Option<&Path>) -> Result<Self, TokenizerError> {
+        let (tokenizer, template) = TextTokenizer::load_with(folder, template)?;
+        let mut hasher = blake3::Hasher::new();
+        for part in [tokenizer.digest(), &template.digest()] {
+            hasher.update(part.as_bytes());
+        }
         Ok(Self {
+            digest: hasher.finalize().to_hex().to_string(),
             tokenizer,
             template,
         })
+    }
+
+    /// A hash of all that the tokens of a conversation depend on.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The control token that ends an assistant's turn, if there is one.
+    pub fn end_of_turn(&self) -> Option<u32> {
+        let messages = [Message::new("user", "x"), Message::new("assistant", "x")];
+        let rendered = self.render(&messages).ok()?;
+        let mut tokens = rendered.ids.iter().zip(&rendered.spans);
+        let ends =
+            tokens.find(|(id, s)| s.trained && s.ends_turn && self.tokenizer.is_control(**id));
+        ends.map(|(&id, _)| id)
+    }
+
+    /// The tokens of a text that is trained as it stands, between the tokens that begin and end one,
+    /// where the model has them.
+    pub fn text(&self, text: &str) -> Result<Rendered, TokenizerError> {
+        let mut out = Rendered::default();
+        let tokens = self.tokenizer.encode(text)?;
+        let tokens = tokens.iter().map(|token| (token.id, true));
+        let begin = self.tokenizer.bos.map(|id| (id, false));
+        let end = self.tokenizer.eos.map(|id| (id, true));
+        for (id, trained) in begin.into_iter().chain(tokens).chain(end) {
+            out.ids.push(id);
+            out.spans.push(span(0, trained, false));
+        }
+        Ok(out)
     }
 
     /// The tokens of a conversation.
@@ -214,7 +267,7 @@ pub enum Overflow {
 }
 
 /// What did not fit, in tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverflowReport {
     /// Conversations longer than the context.
     pub conversations: usize,

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tch::{Device, Kind};
 
+use super::estimate::estimate;
 use super::metrics::Metrics;
+use super::mixture::table;
 use super::{
-    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, State, StepError, Trainer,
-    attach_lora, prepare,
+    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, Share, Stage, State, StepError,
+    Trainer, attach_lora, prepare,
 };
 use crate::catalogue;
-use crate::data::{Conversation, Overflow, Renderer, Source, read};
-use crate::model::{Loss, Model, Recomputation, load_config, save_model};
+use crate::data::{Conversation, Renderer, Source, read};
+use crate::model::{Loss, Model, ModelConfig, Recomputation, load_config, save_model};
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -24,34 +26,63 @@ pub struct Options {
     pub dry_run: bool,
 }
 
-/// Does what a recipe says. A run that was stopped goes on from its last checkpoint.
+/// Does what a recipe says, stage by stage. A run that was stopped goes on from its last checkpoint.
 pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
-    let recipe = Recipe::load(recipe_path)?;
+    let mut left: Option<PathBuf> = None;
+    for Stage { name, mut recipe } in Stage::load(recipe_path)? {
+        let default = || PathBuf::from("data/runs").join(&recipe.name);
+        let mut out = options.out.clone().unwrap_or_else(default);
+        if let Some(name) = &name {
+            eprintln!("stage {name}");
+            out.push(name);
+        }
+        if let Some(model) = left.filter(|_| !options.dry_run) {
+            recipe.model = model.display().to_string();
+        }
+        let folder = out.join("model");
+        match name.is_some() && is_done(&recipe, &out) {
+            true => eprintln!("is done: {}", folder.display()),
+            false => run_stage(&recipe, &out, options.dry_run)?,
+        }
+        left = Some(folder);
+    }
+    Ok(())
+}
+
+fn recipe_hash(recipe: &Recipe) -> String {
+    hash(format!("{recipe:?}").as_bytes())
+}
+
+/// Whether a stage has left its model, made by this recipe.
+fn is_done(recipe: &Recipe, out: &Path) -> bool {
+    let results = fs::read(out.join("results.json")).unwrap_or_default();
+    let results: serde_json::Value = serde_json::from_slice(&results).unwrap_or_default();
+    results["recipe"] == recipe_hash(recipe) && out.join("model/config.json").exists()
+}
+
+fn run_stage(recipe: &Recipe, out: &Path, dry_run: bool) -> Result<()> {
+    if dry_run && recipe.data.iter().all(|source| source.about.is_some()) {
+        return by_size(recipe);
+    }
     let source = catalogue::find(&recipe.model)?;
     let config = load_config(&source)?;
-    let renderer = Renderer::load(&source)?;
-    let mut data = Dataset::load(&recipe, &renderer, config.vocab)?;
+    let renderer = Renderer::load_with(&source, recipe.chat_template.as_deref())?;
+    let cache = catalogue::cache_folder()?.join("tokens");
+    let mut data = Dataset::load(recipe, &renderer, config.vocab, &cache)?;
     let train = &recipe.train;
     let steps = match (train.steps, train.epochs) {
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
     };
-    describe(
-        &recipe,
-        &mut data,
-        steps,
-        &MemoryPlan::new(&recipe, &config),
-    );
+    describe(recipe, &mut data, steps, &MemoryPlan::new(recipe, &config));
     if let Some(first) = data.preflight.stops.first() {
         bail!("{first}");
     }
-    let held_out = HeldOutData::load(&recipe, &renderer)?;
-    if options.dry_run {
+    let held_out = HeldOutData::load(recipe, &renderer)?;
+    if dry_run {
         return Ok(());
     }
-    let default = PathBuf::from("data/runs").join(&recipe.name);
-    let out = options.out.clone().unwrap_or(default);
-    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let device = Device::cuda_if_available();
     let mut model = Model::load(&source, Kind::Float, device)?;
     if let Some(lora) = &recipe.lora {
@@ -64,7 +95,7 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         false => Recomputation::Keep,
     };
     let mut trainer = Trainer::new(model, &recipe.optimizer, steps, memory);
-    steps_of(&recipe, &mut data, &mut trainer, steps, &out, device)?;
+    steps_of(recipe, &mut data, &mut trainer, steps, out, device)?;
     let mut model = trainer.model;
     let merged = |model: &mut Model| {
         for block in &mut model.blocks {
@@ -75,13 +106,56 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
     let after = held_out.evaluate(&model, device)?;
     after.print("after");
     let folder = out.join("model");
-    replace(&folder, |building| save_model(&model, building, &source))
-        .with_context(|| folder.display().to_string())?;
-    let results =
-        serde_json::json!({"steps": steps, "before": before.json(), "after": after.json()});
+    replace(&folder, |building| {
+        save_model(&model, building, &source)?;
+        adopt(recipe, &renderer, building)
+    })
+    .with_context(|| folder.display().to_string())?;
+    let results = serde_json::json!({
+        "recipe": recipe_hash(recipe),
+        "steps": steps,
+        "mixture": data.mixture,
+        "before": before.json(),
+        "after": after.json(),
+    });
     crate::model::write_json(&out.join("results.json"), &results)?;
     eprintln!("the model is in {}", folder.display());
     Ok(())
+}
+
+/// A dry run of what the recipe knows, without model, tokenizer and data.
+fn by_size(recipe: &Recipe) -> Result<()> {
+    let config = match &recipe.shape {
+        None => load_config(&catalogue::find(&recipe.model)?)?,
+        Some(shape) => {
+            let bytes = crate::model::read_bounded(shape, 1 << 20)?;
+            ModelConfig::parse(&bytes).with_context(|| shape.display().to_string())?
+        }
+    };
+    eprintln!("{}", estimate(recipe, &config)?);
+    Ok(())
+}
+
+/// Gives a written model the recipe's chat template, and makes it stop where the template's turns end.
+fn adopt(recipe: &Recipe, renderer: &Renderer, folder: &Path) -> std::io::Result<()> {
+    if recipe.chat_template.is_none() {
+        return Ok(());
+    }
+    fs::write(
+        folder.join("chat_template.jinja"),
+        renderer.template.source(),
+    )?;
+    let path = folder.join("generation_config.json");
+    let kept = fs::read(&path).unwrap_or_default();
+    let mut kept: serde_json::Map<_, _> = serde_json::from_slice(&kept).unwrap_or_default();
+    let ends: Vec<u32> = renderer
+        .tokenizer
+        .eos
+        .into_iter()
+        .chain(renderer.end_of_turn())
+        .collect();
+    kept.insert("eos_token_id".into(), ends.into());
+    crate::model::write_json(&path, &kept.into())
 }
 
 fn steps_of(
@@ -92,7 +166,7 @@ fn steps_of(
     out: &Path,
     device: Device,
 ) -> Result<()> {
-    let recipe_hash = hash(format!("{recipe:?}").as_bytes());
+    let recipe_hash = recipe_hash(recipe);
     let data_hash = data_hash(data, trainer);
     let checkpoints = Checkpoint::new(&out.join("checkpoints"), recipe.checkpoint.keep);
     let done = checkpoints.resume(&recipe_hash, &data_hash, &trainer.optimizer)?;
@@ -105,7 +179,7 @@ fn steps_of(
         let rows = data.step_rows(step, recipe.train.rows);
         let parts = rows
             .chunks(recipe.train.micro_rows)
-            .map(|rows| Batch::new(&data.documents, rows, device))
+            .map(|rows| data.batch(rows, device))
             .collect::<Result<Vec<_>>>()?;
         let report = match trainer.step(step, &parts) {
             Ok(report) => report,
@@ -127,13 +201,7 @@ fn hash(bytes: &[u8]) -> String {
 
 fn data_hash(data: &Dataset, trainer: &Trainer) -> String {
     let mut hasher = blake3::Hasher::new();
-    for document in &data.documents {
-        hasher.update(&(document.ids.len() as u64).to_le_bytes());
-        for (id, weight) in document.ids.iter().zip(&document.weights) {
-            hasher.update(&id.to_le_bytes());
-            hasher.update(&weight.to_le_bytes());
-        }
-    }
+    hasher.update(data.digest().as_bytes());
     for name in &trainer.optimizer.names {
         hasher.update(name.as_bytes());
     }
@@ -152,7 +220,7 @@ fn keep_batch(
         .iter()
         .flat_map(|part| &part.documents)
         .map(|&number| {
-            let document = &data.documents[number];
+            let document = data.document(number);
             serde_json::json!({"place": document.place, "ids": document.ids, "weights": document.weights})
         })
         .collect();
@@ -179,15 +247,23 @@ fn replace(folder: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> s
 }
 
 fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) {
-    let (tokens, trained) = data.tokens();
-    let rows = data.rows(0).len();
+    let rows = data.rows(0);
+    let documents: usize = rows.iter().map(Vec::len).sum();
+    let rows = rows.len();
+    let seen = |tokens: fn(&Share) -> usize| -> f64 {
+        let shares = data.mixture.iter();
+        shares
+            .map(|share| share.weight * tokens(share) as f64)
+            .sum()
+    };
+    let (tokens, trained) = (seen(|share| share.tokens), seen(|share| share.trained));
     eprintln!(
-        "{} documents, {tokens} tokens, {trained} trained, in {rows} rows of {} ({:.1} % full)",
-        data.documents.len(),
+        "{}\nan epoch: {documents} documents, {tokens:.0} tokens, {trained:.0} trained, in {rows} rows of {} ({:.1} % full)",
+        table(&data.mixture),
         recipe.train.context,
-        100.0 * tokens as f64 / (rows.max(1) * recipe.train.context) as f64
+        100.0 * tokens / (rows.max(1) * recipe.train.context) as f64
     );
-    let lost = data.overflow;
+    let lost = data.facts.overflow;
     if lost.conversations > 0 {
         eprintln!(
             "{} conversations were too long: {} tokens lost, {} of them trained",
@@ -226,18 +302,14 @@ impl HeldOutData {
             });
         };
         let source = Source {
-            path: choice.path.clone(),
             prefix: choice.prefix.clone(),
-            weight: 1.0,
-            column: None,
+            ..Source::at(&choice.path)
         };
         let all = read(&source)?;
         let group = |held_out: bool| -> Result<Vec<Document>> {
             let chosen = all.iter().filter(|c| c.held_out_template == held_out);
             let chosen: Vec<Conversation> = chosen.take(choice.rows).cloned().collect();
-            let context = recipe.train.context;
-            let (documents, ..) = prepare(renderer, &chosen, context, Overflow::CutAtTurn, 0.0)?;
-            Ok(documents)
+            prepare(renderer, &chosen, recipe.train.context)
         };
         Ok(Self {
             files: group(false)?,

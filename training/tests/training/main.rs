@@ -2,7 +2,11 @@
 
 mod bad_input;
 mod batching;
+mod hub;
 mod parity;
+mod preflight;
 mod run;
+mod sources;
+mod stages;
 mod support;
 mod tokens;
