@@ -13,8 +13,8 @@ fn tokens(about: &About) -> u64 {
     about.tokens.unwrap_or(about.bytes.unwrap_or(0) / BYTES)
 }
 
-/// Tokens, steps and memory as lines; an error where a source says nothing of itself.
-pub(super) fn estimate(recipe: &Recipe, config: &ModelConfig) -> Result<String> {
+/// Tokens, steps and memory of one of `world` processes as lines; an error where a source says nothing of itself.
+pub(super) fn estimate(recipe: &Recipe, config: &ModelConfig, world: usize) -> Result<String> {
     let (mut lines, mut seen) = (vec![], 0.0);
     for source in &recipe.data {
         let Some(about) = &source.about else {
@@ -47,6 +47,6 @@ pub(super) fn estimate(recipe: &Recipe, config: &ModelConfig) -> Result<String> 
         "{seen:.0} tokens an epoch, {steps} steps of {} rows of {} (estimated, rows full)",
         train.rows, train.context
     ));
-    lines.push(MemoryPlan::new(recipe, config).describe());
+    lines.push(MemoryPlan::new(recipe, config, world).describe(recipe));
     Ok(lines.join("\n"))
 }

@@ -123,9 +123,57 @@ pub struct Train {
     /// told by place, so that is no harm; where it is not said, it stops the run.
     #[serde(default)]
     pub pad_may_be_trained: bool,
-    /// Run blocks again in the backward pass instead of keeping what they computed.
+    /// Run blocks again in the backward pass instead of keeping what they computed. Always so where
+    /// several processes train together, and where matrices are packed.
     #[serde(default)]
     pub recompute: bool,
+    /// What the model is held and computed in.
+    #[serde(default)]
+    pub weights: WeightKind,
+}
+
+/// Kinds of weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightKind {
+    /// Four bytes.
+    #[default]
+    Float32,
+    /// Two bytes; `optimizer.updates` says how small updates survive.
+    Bf16,
+}
+
+/// How bf16 weights are updated; float32 ones need no care.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Updates {
+    /// In an exact float32 copy.
+    #[default]
+    Master,
+    /// In place, rounded up or down at random so that the mean is right: no copy is needed.
+    Stochastic,
+    /// In place, rounded to the nearest: most small updates are lost. Only for comparison.
+    Plain,
+}
+
+/// Kinds of moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum MomentKind {
+    /// Four bytes each.
+    #[default]
+    #[serde(rename = "float32")]
+    Float32,
+    /// One byte each, and a scale for 256.
+    #[serde(rename = "8bit")]
+    EightBits,
+}
+
+/// How frozen matrices are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Packing {
+    /// Four bits an element, after QLoRA.
+    Nf4,
 }
 
 impl Train {
@@ -154,6 +202,13 @@ pub struct Optimizer {
     pub decay: f64,
     /// Largest norm of the whole gradient; 0 does not clip.
     pub clip: f64,
+    /// How bf16 weights are updated.
+    pub updates: Updates,
+    /// What moments are kept in.
+    pub moments: MomentKind,
+    /// A loss so many spreads above the median of the last 64 stops the run and saves the batch; 0
+    /// never does.
+    pub spike: f64,
 }
 
 impl Default for Optimizer {
@@ -167,6 +222,9 @@ impl Default for Optimizer {
             epsilon: 1e-8,
             decay: 0.0,
             clip: 1.0,
+            updates: Updates::Master,
+            moments: MomentKind::Float32,
+            spike: 10.0,
         }
     }
 }
@@ -182,6 +240,12 @@ pub struct LoraChoice {
     /// Names of matrices, such as `q_proj`; all of a block's by default.
     #[serde(default)]
     pub targets: Vec<String>,
+    /// Share of the input that the addition does not see in training.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Pack the blocks' matrices, which are frozen: QLoRA.
+    #[serde(default)]
+    pub quantise: Option<Packing>,
 }
 
 /// Checkpoints.
@@ -240,6 +304,22 @@ impl Recipe {
         Ok(recipe)
     }
 
+    /// What another run must have in common with this one to go on from its checkpoints.
+    pub fn identity(&self) -> String {
+        let mut same = self.clone();
+        same.checkpoint = CheckpointChoice::default();
+        same.optimizer.spike = 0.0;
+        blake3::hash(format!("{same:?}").as_bytes())
+            .to_hex()
+            .to_string()
+    }
+
+    /// Whether blocks run again in the backward pass; `together`: with other processes.
+    pub fn recomputes(&self, together: bool) -> bool {
+        let packed = self.lora.as_ref().is_some_and(|l| l.quantise.is_some());
+        self.train.recompute || together || packed
+    }
+
     fn check(&self, path: &Path) -> Result<(), RecipeError> {
         let (t, o) = (&self.train, &self.optimizer);
         let name_fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -253,7 +333,7 @@ impl Recipe {
             .data
             .iter()
             .find(|s| !(0.0..=1000.0).contains(&s.weight));
-        let rules: [(bool, &'static str, String, &'static str); 13] = [
+        let rules: [(bool, &'static str, String, &'static str); 15] = [
             (
                 named,
                 "name",
@@ -335,6 +415,18 @@ impl Recipe {
                 format!("{:?}", lora.map(|l| l.rank)),
                 "rank is 1 to 4096, alpha above 0",
             ),
+            (
+                lora.is_none_or(|l| share(l.dropout)),
+                "lora.dropout",
+                format!("{:?}", lora.map(|l| l.dropout)),
+                "from 0 to below 1",
+            ),
+            (
+                o.spike.is_finite() && o.spike >= 0.0,
+                "optimizer.spike",
+                o.spike.to_string(),
+                "0 or more",
+            ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             None => Ok(()),
@@ -373,6 +465,18 @@ mod tests {
         assert!(error(&GOOD.replace("steps=1", "steps=1\nepochs=1")).contains("train.steps"));
         assert!(error(&GOOD.replace("context=8", "context=1")).contains("train.context"));
         assert!(error(&format!("{GOOD}[optimizer]\nbetas=[0.9,1.0]\n")).contains("betas"));
+        let lora = format!("{GOOD}[lora]\nrank=4\nalpha=8\ndropout=1.0\n");
+        assert!(error(&lora).contains("lora.dropout"));
+    }
+
+    #[test]
+    fn only_what_changes_weights_makes_another_run() {
+        let parse = |extra: &str| Recipe::parse(&format!("{GOOD}{extra}"), Path::new("r")).unwrap();
+        let plain = parse("").identity();
+        assert_eq!(parse("[checkpoint]\nevery=7\n").identity(), plain);
+        assert_eq!(parse("[optimizer]\nspike=3\n").identity(), plain);
+        assert_ne!(parse("[optimizer]\nmoments='8bit'\n").identity(), plain);
+        assert_ne!(parse("weights='bf16'\n").identity(), plain);
     }
 
     #[test]

@@ -9,13 +9,15 @@ use tch::{Device, Kind};
 use super::estimate::estimate;
 use super::metrics::Metrics;
 use super::mixture::table;
+use super::plan::Peak;
+use super::recipe::WeightKind;
 use super::{
-    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, Share, Stage, State, StepError,
-    Trainer, attach_lora, prepare,
+    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, Share, Stage, State, StepError, Team,
+    Trainer, Watch, attach_lora, flops, prepare, report,
 };
 use crate::catalogue;
-use crate::data::{Conversation, Renderer, Source, read};
-use crate::model::{Loss, Model, ModelConfig, Recomputation, load_config, save_model};
+use crate::data::{Bins, Conversation, Renderer, Source, read};
+use crate::model::{Loss, Model, ModelConfig, load_config, save_model};
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -26,15 +28,19 @@ pub struct Options {
     pub dry_run: bool,
 }
 
-/// Does what a recipe says, stage by stage. A run that was stopped goes on from its last checkpoint.
+/// Does what a recipe says, stage by stage, alone or as one of several processes. A run that was
+/// stopped goes on from its last checkpoint.
 pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
+    let team = Team::from_env()?;
     let mut left: Option<PathBuf> = None;
     for Stage { name, mut recipe } in Stage::load(recipe_path)? {
         let default = || PathBuf::from("data/runs").join(&recipe.name);
         let mut out = options.out.clone().unwrap_or_else(default);
         if let Some(name) = &name {
-            eprintln!("stage {name}");
             out.push(name);
+            if team.leads() {
+                eprintln!("stage {name}");
+            }
         }
         if let Some(model) = left.filter(|_| !options.dry_run) {
             recipe.model = model.display().to_string();
@@ -42,39 +48,40 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         let folder = out.join("model");
         match name.is_some() && is_done(&recipe, &out) {
             true => eprintln!("is done: {}", folder.display()),
-            false => run_stage(&recipe, &out, options.dry_run)?,
+            false => run_stage(&recipe, &out, options.dry_run, &team)?,
         }
+        // No process looks whether a stage is done before all have gone through it.
+        team.meet()?;
         left = Some(folder);
     }
     Ok(())
-}
-
-fn recipe_hash(recipe: &Recipe) -> String {
-    hash(format!("{recipe:?}").as_bytes())
 }
 
 /// Whether a stage has left its model, made by this recipe.
 fn is_done(recipe: &Recipe, out: &Path) -> bool {
     let results = fs::read(out.join("results.json")).unwrap_or_default();
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap_or_default();
-    results["recipe"] == recipe_hash(recipe) && out.join("model/config.json").exists()
+    results["recipe"] == recipe.identity() && out.join("model/config.json").exists()
 }
 
-fn run_stage(recipe: &Recipe, out: &Path, dry_run: bool) -> Result<()> {
+fn run_stage(recipe: &Recipe, out: &Path, dry_run: bool, team: &Team) -> Result<()> {
     if dry_run && recipe.data.iter().all(|source| source.about.is_some()) {
-        return by_size(recipe);
+        return by_size(recipe, team.place().1);
     }
-    let source = catalogue::find(&recipe.model)?;
+    let source = team.lead(|| catalogue::find(&recipe.model))?;
     let config = load_config(&source)?;
     let renderer = Renderer::load_with(&source, recipe.chat_template.as_deref())?;
     let cache = catalogue::cache_folder()?.join("tokens");
-    let mut data = Dataset::load(recipe, &renderer, config.vocab, &cache)?;
+    let mut data = team.lead(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;
     let train = &recipe.train;
     let steps = match (train.steps, train.epochs) {
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
     };
-    describe(recipe, &mut data, steps, &MemoryPlan::new(recipe, &config));
+    let plan = MemoryPlan::new(recipe, &config, team.place().1);
+    if team.leads() {
+        describe(recipe, &mut data, steps, &plan);
+    }
     if let Some(first) = data.preflight.stops.first() {
         bail!("{first}");
     }
@@ -83,48 +90,22 @@ fn run_stage(recipe: &Recipe, out: &Path, dry_run: bool) -> Result<()> {
         return Ok(());
     }
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
-    let device = Device::cuda_if_available();
-    let mut model = Model::load(&source, Kind::Float, device)?;
-    if let Some(lora) = &recipe.lora {
-        attach_lora(&mut model, lora, recipe.seed)?;
-    }
-    let before = held_out.evaluate(&model, device)?;
-    before.print("before");
-    let memory = match train.recompute {
-        true => Recomputation::Blocks,
-        false => Recomputation::Keep,
+    let trainer = prepare_trainer(recipe, &source, steps, team)?;
+    let run = Run {
+        recipe,
+        source: &source,
+        renderer: &renderer,
+        out,
+        team,
+        held_out,
+        steps,
+        plan,
     };
-    let mut trainer = Trainer::new(model, &recipe.optimizer, steps, memory);
-    steps_of(recipe, &mut data, &mut trainer, steps, out, device)?;
-    let mut model = trainer.model;
-    let merged = |model: &mut Model| {
-        for block in &mut model.blocks {
-            block.linears_mut().into_iter().for_each(|(_, l)| l.merge());
-        }
-    };
-    merged(&mut model);
-    let after = held_out.evaluate(&model, device)?;
-    after.print("after");
-    let folder = out.join("model");
-    replace(&folder, |building| {
-        save_model(&model, building, &source)?;
-        adopt(recipe, &renderer, building)
-    })
-    .with_context(|| folder.display().to_string())?;
-    let results = serde_json::json!({
-        "recipe": recipe_hash(recipe),
-        "steps": steps,
-        "mixture": data.mixture,
-        "before": before.json(),
-        "after": after.json(),
-    });
-    crate::model::write_json(&out.join("results.json"), &results)?;
-    eprintln!("the model is in {}", folder.display());
-    Ok(())
+    run.finish(&mut data, trainer)
 }
 
 /// A dry run of what the recipe knows, without model, tokenizer and data.
-fn by_size(recipe: &Recipe) -> Result<()> {
+fn by_size(recipe: &Recipe, world: usize) -> Result<()> {
     let config = match &recipe.shape {
         None => load_config(&catalogue::find(&recipe.model)?)?,
         Some(shape) => {
@@ -132,7 +113,7 @@ fn by_size(recipe: &Recipe) -> Result<()> {
             ModelConfig::parse(&bytes).with_context(|| shape.display().to_string())?
         }
     };
-    eprintln!("{}", estimate(recipe, &config)?);
+    eprintln!("{}", estimate(recipe, &config, world)?);
     Ok(())
 }
 
@@ -158,51 +139,139 @@ fn adopt(recipe: &Recipe, renderer: &Renderer, folder: &Path) -> std::io::Result
     crate::model::write_json(&path, &kept.into())
 }
 
-fn steps_of(
-    recipe: &Recipe,
-    data: &mut Dataset,
-    trainer: &mut Trainer,
-    steps: u64,
-    out: &Path,
-    device: Device,
-) -> Result<()> {
-    let recipe_hash = recipe_hash(recipe);
-    let data_hash = data_hash(data, trainer);
-    let checkpoints = Checkpoint::new(&out.join("checkpoints"), recipe.checkpoint.keep);
-    let done = checkpoints.resume(&recipe_hash, &data_hash, &trainer.optimizer)?;
-    if let Some(done) = done {
-        eprintln!("going on after step {done}");
+fn prepare_trainer(recipe: &Recipe, source: &Path, steps: u64, team: &Team) -> Result<Trainer> {
+    let kind = match recipe.train.weights {
+        WeightKind::Float32 => Kind::Float,
+        WeightKind::Bf16 => Kind::BFloat16,
+    };
+    let mut model = Model::load(source, kind, team.device())?;
+    if let Some(lora) = &recipe.lora {
+        attach_lora(&mut model, lora, recipe.seed)?;
     }
-    let done = done.unwrap_or(0);
-    let mut metrics = Metrics::open(&out.join("metrics.jsonl"), done, steps)?;
-    for step in done..steps {
-        let rows = data.step_rows(step, recipe.train.rows);
-        let parts = rows
-            .chunks(recipe.train.micro_rows)
-            .map(|rows| data.batch(rows, device))
-            .collect::<Result<Vec<_>>>()?;
-        let report = match trainer.step(step, &parts) {
-            Ok(report) => report,
-            Err(error) => return Err(keep_batch(error, step, &parts, data, out)),
-        };
-        metrics.step(&report)?;
-        let every = recipe.checkpoint.every;
-        if every > 0 && (step + 1) % every == 0 {
-            let state = State::new(step + 1, &recipe_hash, &data_hash);
-            checkpoints.save(&state, &trainer.optimizer)?;
-        }
-    }
-    Ok(())
+    Ok(Trainer::new(model, recipe, steps, team.group.clone())?)
 }
 
-fn hash(bytes: &[u8]) -> String {
-    blake3::hash(bytes).to_hex().to_string()
+/// A run that is ready to begin.
+struct Run<'a> {
+    recipe: &'a Recipe,
+    source: &'a Path,
+    renderer: &'a Renderer,
+    out: &'a Path,
+    team: &'a Team,
+    held_out: HeldOutData,
+    steps: u64,
+    plan: MemoryPlan,
+}
+
+impl Run<'_> {
+    fn finish(&self, data: &mut Dataset, mut trainer: Trainer) -> Result<()> {
+        let before = self.evaluate(&trainer.model, "before")?;
+        if let Some(lora) = &self.recipe.lora {
+            trainer.model.set_dropout(lora.dropout);
+        }
+        self.train(data, &mut trainer)?;
+        trainer.model.set_dropout(0.0);
+        let model = trainer.into_model()?;
+        let after = self.evaluate(&model, "after")?;
+        let memory = Peak::read();
+        if self.team.leads() {
+            let folder = self.out.join("model");
+            replace(&folder, |building| {
+                save_model(&model, building, self.source)?;
+                adopt(self.recipe, self.renderer, building)
+            })
+            .with_context(|| folder.display().to_string())?;
+            let results = serde_json::json!({
+                "recipe": self.recipe.identity(),
+                "mixture": data.mixture,
+                "steps": self.steps,
+                "before": before.json(),
+                "after": after.json(),
+                "memory": {"planned": self.plan.total(), "measured": memory.map(|m| m.bytes)},
+            });
+            crate::model::write_json(&self.out.join("results.json"), &results)?;
+            report::write(self.out, &self.recipe.name, &results)?;
+            if let Some(peak) = memory {
+                eprintln!("memory: {}", peak.against(&self.plan));
+            }
+            eprintln!("the model is in {}", folder.display());
+        }
+        self.team.meet()
+    }
+
+    /// Every process goes through all of it: they must gather parameters together.
+    fn evaluate(&self, model: &Model, when: &str) -> Result<Measured> {
+        let measured = self.held_out.evaluate(model, self.team.device())?;
+        if self.team.leads() {
+            measured.print(when);
+        }
+        Ok(measured)
+    }
+
+    fn train(&self, data: &mut Dataset, trainer: &mut Trainer) -> Result<()> {
+        let (recipe, team) = (self.recipe, self.team);
+        let identity = recipe.identity();
+        let data_hash = data_hash(data, trainer);
+        let folder = self.out.join("checkpoints");
+        let mut checkpoints = Checkpoint::new(&folder, recipe.checkpoint.keep, team.place());
+        if team.leads() {
+            checkpoints.tidy()?;
+        }
+        team.meet()?;
+        let found = checkpoints.resume(&identity, &data_hash, &mut trainer.optimizer)?;
+        let done = found.as_ref().map_or(0, |state| state.step);
+        if let Some(state) = found {
+            trainer.watch = Watch::from_bits(&state.losses);
+            if team.leads() {
+                eprintln!("going on after step {done}");
+            }
+        }
+        let mut metrics = match team.leads() {
+            true => Some(Metrics::open(
+                self.out,
+                done,
+                self.steps,
+                self.peak(trainer),
+            )?),
+            false => None,
+        };
+        for step in done..self.steps {
+            let rows = data.step_rows(step, recipe.train.rows);
+            let parts = team.parts(data, &rows, recipe.train.micro_rows)?;
+            let report = match trainer.step(step, &parts) {
+                Ok(report) => report,
+                Err(error) if error.is_divergence() && team.leads() => {
+                    return Err(keep_batch(error, step, &rows, data, self.out));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            checkpoints.poll()?;
+            if let Some(metrics) = &mut metrics {
+                metrics.step(&report)?;
+            }
+            let every = recipe.checkpoint.every;
+            if every > 0 && (step + 1) % every == 0 {
+                let losses = trainer.watch.bits();
+                let state = State::new(step + 1, &identity, &data_hash, losses);
+                checkpoints.save(state, &trainer.optimizer)?;
+            }
+        }
+        Ok(checkpoints.finish()?)
+    }
+
+    /// Operations per second that the devices of all processes could do.
+    fn peak(&self, trainer: &Trainer) -> f64 {
+        let kind = trainer.model.embed.kind();
+        flops::measured_peak(kind, self.team.device()) * self.team.place().1 as f64
+    }
 }
 
 fn data_hash(data: &Dataset, trainer: &Trainer) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(data.digest().as_bytes());
-    for name in &trainer.optimizer.names {
+    // Which are trained; with several processes each has but a few of them.
+    let lora = trainer.model.parameters().into_iter().map(|(name, _)| name);
+    for name in lora.filter(|name| name.contains(".lora_")) {
         hasher.update(name.as_bytes());
     }
     hasher.finalize().to_hex().to_string()
@@ -212,13 +281,13 @@ fn data_hash(data: &Dataset, trainer: &Trainer) -> String {
 fn keep_batch(
     error: StepError,
     step: u64,
-    parts: &[Batch],
+    rows: &Bins,
     data: &Dataset,
     out: &Path,
 ) -> anyhow::Error {
-    let documents: Vec<_> = parts
+    let documents: Vec<_> = rows
         .iter()
-        .flat_map(|part| &part.documents)
+        .flatten()
         .map(|&number| {
             let document = data.document(number);
             serde_json::json!({"place": document.place, "ids": document.ids, "weights": document.weights})
@@ -271,7 +340,7 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) 
         );
     }
     eprintln!("{steps} steps of {} rows", recipe.train.rows);
-    eprintln!("{}", plan.describe());
+    eprintln!("{}", plan.describe(recipe));
     for note in &data.preflight.notes {
         eprintln!("note: {note}");
     }

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use pybench_training::model::ModelConfig;
+use pybench_training::train::{MemoryPlan, Stage};
+
 use crate::run::Project;
 use crate::sources::{code_act, recipe_of, starcoder};
 use crate::support::data;
@@ -21,7 +24,7 @@ fn tiny(project: &Project) {
     code_act(&project.path("trajectories.parquet"), 30);
     let at = |name: &str| project.path(name).display().to_string();
     let text = format!(
-        "extends='{}'\nmodel='{}'\n[held_out]\npath='{}'\n[train]\ncontext=256\nrows=2\n[checkpoint]\nevery=2\n[stage.cpt]\ndata=[{{path='{}',kind='text'}}]\n[stage.cpt.optimizer]\nrate=0.01\nwarmup=0\n[stage.sft]\ndata=[{{path='{}'}}]\n[stage.sft.optimizer]\nrate=0.01\nwarmup=0\n",
+        "extends='{}'\nmodel='{}'\n[held_out]\npath='{}'\n[train]\ncontext=256\nrows=2\nweights='float32'\n[checkpoint]\nevery=2\n[stage.cpt]\ndata=[{{path='{}',kind='text'}}]\n[stage.cpt.optimizer]\nrate=0.01\nwarmup=0\n[stage.sft]\ndata=[{{path='{}'}}]\n[stage.sft.optimizer]\nrate=0.01\nwarmup=0\n",
         pyllama3(),
         at("start"),
         at("test.jsonl"),
@@ -139,5 +142,33 @@ fn our_template_is_that_of_transformers() {
         let messages: Vec<_> = serde_json::from_value(line["messages"].clone()).unwrap();
         let text = ours.template.render(&messages, false).unwrap();
         assert_eq!(text, line["text"].as_str().unwrap());
+    }
+}
+
+#[test]
+fn presets_fit_the_devices_that_they_are_for() {
+    let folder = Path::new(&pyllama3()).parent().unwrap().to_owned();
+    let devices = [
+        ("llama3-8b-full", 1, 80),
+        ("llama3-8b-full-8gpu", 8, 80),
+        ("llama3-8b-lora", 1, 40),
+        ("llama3-8b-qlora", 1, 24),
+    ];
+    for (name, world, gigabytes) in devices {
+        let [stage] = &Stage::load(&folder.join(format!("{name}.toml"))).unwrap()[..] else {
+            panic!("{name} is one run");
+        };
+        assert_eq!(stage.recipe.name, name);
+        let shape = std::fs::read(stage.recipe.shape.as_ref().unwrap()).unwrap();
+        let config = ModelConfig::parse(&shape).unwrap();
+        assert_eq!(config.parameters(), 8_030_261_248);
+        let plan = MemoryPlan::new(&stage.recipe, &config, world);
+        let most = gigabytes * 1_000_000_000;
+        // What this process holds already is not the device's.
+        assert!(
+            plan.total() - plan.base < most,
+            "{name}: {}",
+            plan.describe(&stage.recipe)
+        );
     }
 }
