@@ -73,8 +73,8 @@ impl ChatTemplate {
             .map_err(|error| TemplateError::Syntax(describe(&error)))?;
         environment.set_syntax(syntax);
         environment.set_fuel(Some(FUEL));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(method);
+        environment.add_filter("trim", trim);
         environment.add_function("raise_exception", raise_exception);
         environment
             .add_template_owned("chat", source.to_owned())
@@ -224,13 +224,38 @@ fn push_frame(pieces: &mut Vec<Piece>, text: &str) {
     }
 }
 
+/// White space as Python has it: four separators more than Unicode.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// Python's `strip`, where the template says nothing of which characters.
+fn trim(text: &str, characters: Option<&str>) -> String {
+    let strips = |c: char| characters.map_or(is_space(c), |some| some.contains(c));
+    text.trim_matches(strips).to_owned()
+}
+
+/// Methods of Python's values; those that strip white space have Python's.
+fn method(
+    state: &mut minijinja::State,
+    value: &Value,
+    name: &str,
+    arguments: &[Value],
+) -> Result<Value, minijinja::Error> {
+    match (value.as_str(), name, arguments) {
+        (Some(text), "strip", []) => Ok(text.trim_matches(is_space).into()),
+        (Some(text), "lstrip", []) => Ok(text.trim_start_matches(is_space).into()),
+        (Some(text), "rstrip", []) => Ok(text.trim_end_matches(is_space).into()),
+        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments),
+    }
+}
+
 fn candidates(content: &str) -> [&str; 4] {
-    // Python's and Jinja's trims strip white space as Unicode has it, and so do ours.
     [
         content,
-        content.trim(),
-        content.trim_start(),
-        content.trim_end(),
+        content.trim_matches(is_space),
+        content.trim_start_matches(is_space),
+        content.trim_end_matches(is_space),
     ]
 }
 
