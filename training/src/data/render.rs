@@ -273,6 +273,8 @@ pub struct OverflowReport {
     pub conversations: usize,
     /// Tokens that were left out.
     pub lost: usize,
+    /// Tokens that stand in several documents, as context.
+    pub repeated: usize,
     /// Of these, trained ones.
     pub lost_trained: usize,
 }
@@ -281,6 +283,7 @@ impl std::ops::AddAssign for OverflowReport {
     fn add_assign(&mut self, other: Self) {
         self.conversations += other.conversations;
         self.lost += other.lost;
+        self.repeated += other.repeated;
         self.lost_trained += other.lost_trained;
     }
 }
@@ -295,20 +298,19 @@ pub fn fit(
     if rendered.ids.len() <= limit {
         return Some((vec![rendered], OverflowReport::default()));
     }
-    let parts = match overflow {
+    let (parts, context) = match overflow {
         Overflow::Error => return None,
-        Overflow::Drop => vec![],
-        Overflow::CutAtTurn => first_part(&rendered, limit).into_iter().collect(),
+        Overflow::Drop => (vec![], 0),
+        Overflow::CutAtTurn => (first_part(&rendered, limit).into_iter().collect(), 0),
         Overflow::SplitWithContext => split(&rendered, limit),
     };
+    let repeated = context * parts.len().saturating_sub(1);
     let sum = |count: fn(&Rendered) -> usize| parts.iter().map(count).sum::<usize>();
     let trained = sum(Rendered::trained);
     let report = OverflowReport {
         conversations: 1,
-        lost: rendered
-            .ids
-            .len()
-            .saturating_sub(sum(|part| part.ids.len())),
+        lost: rendered.ids.len() + repeated - sum(|part| part.ids.len()),
+        repeated,
         lost_trained: rendered.trained() - trained,
     };
     Some((parts, report))
@@ -328,9 +330,10 @@ fn first_part(rendered: &Rendered, limit: usize) -> Option<Rendered> {
     Some(rendered.part(0, 0..end))
 }
 
-fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
+/// The parts, and the length of the context that all of them begin with.
+fn split(rendered: &Rendered, limit: usize) -> (Vec<Rendered>, usize) {
     let Some(context) = rendered.spans.iter().position(|span| span.trained) else {
-        return vec![];
+        return (vec![], 0);
     };
     // The header of the first reply belongs to its message, not to the context.
     let message = rendered.spans[context].message;
@@ -353,7 +356,7 @@ fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
         parts.push(rendered.part(context, start..end));
         start = end;
     }
-    parts
+    (parts, context)
 }
 
 #[cfg(test)]
@@ -389,7 +392,10 @@ mod tests {
         let whole = rendered(3, &[4, 5, 6]);
         let (parts, report) = fit(whole.clone(), 15, Overflow::SplitWithContext).unwrap();
         assert_eq!(parts.len(), 2);
-        assert_eq!(report.lost_trained, 0);
+        assert_eq!(
+            (report.lost, report.lost_trained, report.repeated),
+            (0, 0, 3)
+        );
         let trained: usize = parts.iter().map(Rendered::trained).sum();
         assert_eq!(trained, whole.trained());
         assert!(parts.iter().all(|part| part.ids.len() <= 15));
@@ -399,6 +405,6 @@ mod tests {
     fn a_reply_too_long_is_counted() {
         let (parts, report) = fit(rendered(3, &[40, 5]), 15, Overflow::SplitWithContext).unwrap();
         assert_eq!(parts.len(), 1);
-        assert_eq!(report.lost_trained, 40);
+        assert_eq!((report.lost, report.lost_trained), (41, 40));
     }
 }

@@ -335,8 +335,8 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) 
     let lost = data.facts.overflow;
     if lost.conversations > 0 {
         eprintln!(
-            "{} conversations were too long: {} tokens lost, {} of them trained",
-            lost.conversations, lost.lost, lost.lost_trained
+            "{} conversations were too long: {} tokens lost, {} of them trained; {} repeated as context",
+            lost.conversations, lost.lost, lost.lost_trained, lost.repeated
         );
     }
     eprintln!("{steps} steps of {} rows", recipe.train.rows);

@@ -155,9 +155,9 @@ fn presets_fit_the_devices_that_they_are_for() {
         ("llama3-8b-qlora", 1, 24),
     ];
     for (name, world, gigabytes) in devices {
-        let [stage] = &Stage::load(&folder.join(format!("{name}.toml"))).unwrap()[..] else {
-            panic!("{name} is one run");
-        };
+        let stages = Stage::load(&folder.join(format!("{name}.toml"))).unwrap();
+        let stage = &stages[0];
+        assert_eq!(stages.len(), 1, "{name} is one run");
         assert_eq!(stage.recipe.name, name);
         let shape = std::fs::read(stage.recipe.shape.as_ref().unwrap()).unwrap();
         let config = ModelConfig::parse(&shape).unwrap();
