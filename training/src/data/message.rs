@@ -39,7 +39,7 @@ impl Message {
         let roles = ["tool", "function", "ipython", "observation"];
         let begins = |start: &&str| self.content.trim_start().starts_with(*start);
         roles.contains(&self.role.as_str())
-            || self.role == "user" && OBSERVATIONS.iter().any(|start| begins(&start))
+            || self.role == "user" && OBSERVATIONS.iter().any(begins)
     }
 }
 

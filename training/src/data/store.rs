@@ -285,12 +285,18 @@ impl Part {
     fn close(writer: BufWriter<NamedTempFile>) -> std::io::Result<Self> {
         let file = writer.into_inner().map_err(|error| error.into_error())?;
         let empty = file.as_file().metadata()?.len() == 0;
+        if empty {
+            return Ok(Self {
+                map: None,
+                _file: file,
+            });
+        }
         // SAFETY: a temporary file of this process that nothing writes to any more.
-        let map = match empty {
-            true => None,
-            false => Some(unsafe { Mmap::map(file.as_file()) }?),
-        };
-        Ok(Self { map, _file: file })
+        let map = unsafe { Mmap::map(file.as_file()) }?;
+        Ok(Self {
+            map: Some(map),
+            _file: file,
+        })
     }
 
     fn bytes(&self) -> &[u8] {

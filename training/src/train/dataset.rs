@@ -46,7 +46,7 @@ impl Weights {
 #[derive(Debug)]
 enum Documents {
     Ready(Vec<Document>),
-    Stored(TokenStore, Weights),
+    Stored(Box<TokenStore>, Weights),
 }
 
 impl Documents {
@@ -214,7 +214,8 @@ impl Dataset {
         let may = train.pad_may_be_trained;
         let preflight = judge(&facts, &renderer.tokenizer, vocab, may);
         let parts = stores.into_iter().zip(&recipe.data);
-        let parts = parts.map(|(store, source)| (Documents::Stored(store, weights), source.weight));
+        let parts = parts
+            .map(|(store, source)| (Documents::Stored(Box::new(store), weights), source.weight));
         let mut data = Self::mixed(parts.collect(), train.context, recipe.seed);
         (data.mixture, data.facts, data.preflight) = (mixture, facts, preflight);
         Ok(data)
