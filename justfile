@@ -70,9 +70,11 @@ attack: setup
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
 
-# Time WHAT (interpreter, eval) against what people use today, in one run.
+# Time WHAT (interpreter, eval, render, train) against what people use today, in one run.
 bench WHAT *ARGS: setup
-    @what=$1; shift; cargo run --quiet --example "bench-$what" -- "$@"
+    @what=$1; shift; package=; \
+        if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
+        cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":

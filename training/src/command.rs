@@ -131,19 +131,10 @@ fn recipe_path(recipe: &str) -> Result<PathBuf> {
     }
 }
 
-fn whole(path: PathBuf) -> Source {
-    Source {
-        path,
-        prefix: String::new(),
-        weight: 1.0,
-        column: None,
-    }
-}
-
 fn tokens(model: &str, path: PathBuf) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let renderer = Renderer::load(&catalogue::find(model)?)?;
-    for conversation in read(&whole(path))? {
+    for conversation in read(&Source::at(path))? {
         let rendered = renderer.render(&conversation.messages)?;
         let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
         writeln!(
@@ -162,7 +153,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let folder = catalogue::find(model)?;
     let renderer = Renderer::load(&folder)?;
-    let conversations = read(&whole(path))?;
+    let conversations = read(&Source::at(path))?;
     let rendered = conversations
         .iter()
         .map(|conversation| renderer.render(&conversation.messages))
@@ -189,7 +180,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         writeln!(out)?;
     }
     let vocab = load_config(&folder)?.vocab;
-    let found = preflight(&renderer, &conversations, &rendered, vocab)?;
+    let found = preflight(&renderer, &conversations, &rendered, vocab, true)?;
     for note in &found.notes {
         writeln!(out, "note: {note}")?;
     }

@@ -32,6 +32,8 @@ pub enum RecipeError {
         value: String,
         wanted: &'static str,
     },
+    #[error("{path}: {reason}")]
+    Stages { path: PathBuf, reason: String },
 }
 
 /// A run.
@@ -45,6 +47,12 @@ pub struct Recipe {
     pub seed: u64,
     /// A name of the catalogue (`training/models.toml`), or a Hugging Face directory.
     pub model: String,
+    /// A `config.json` like the model's, beside the recipe: enough for a dry run without the model.
+    #[serde(default)]
+    pub shape: Option<PathBuf>,
+    /// A chat template beside the recipe, instead of the model's own; goes out with the model.
+    #[serde(default)]
+    pub chat_template: Option<PathBuf>,
     /// Where conversations come from.
     pub data: Vec<Source>,
     /// Conversations that are only measured, before and after.
@@ -108,6 +116,13 @@ pub struct Train {
     /// Weight of the tokens that the model does not have to produce.
     #[serde(default)]
     pub prompt_weight: f32,
+    /// The same for what tools and the interpreter said.
+    #[serde(default)]
+    pub observation_weight: f32,
+    /// The padding token is trained as well (ChatML models pad with their end of turn). Here padding is
+    /// told by place, so that is no harm; where it is not said, it stops the run.
+    #[serde(default)]
+    pub pad_may_be_trained: bool,
     /// Run blocks again in the backward pass instead of keeping what they computed. Always so where
     /// several processes train together, and where matrices are packed.
     #[serde(default)]
@@ -252,23 +267,36 @@ impl Default for CheckpointChoice {
     }
 }
 
+/// The text of a recipe file.
+pub(super) fn read_recipe(path: &Path) -> Result<String, RecipeError> {
+    let io = |error| RecipeError::Io {
+        path: path.into(),
+        error,
+    };
+    let size = std::fs::metadata(path).map_err(io)?.len();
+    if size > RECIPE_BYTES {
+        return Err(io(std::io::Error::other(format!("{size} bytes"))));
+    }
+    std::fs::read_to_string(path).map_err(io)
+}
+
 impl Recipe {
-    /// Reads and checks a recipe.
-    pub fn load(path: &Path) -> Result<Self, RecipeError> {
-        let io = |error| RecipeError::Io {
-            path: path.into(),
-            error,
-        };
-        let size = std::fs::metadata(path).map_err(io)?.len();
-        if size > RECIPE_BYTES {
-            return Err(io(std::io::Error::other(format!("{size} bytes"))));
+    /// A recipe from text; `path` is for messages, and where its files lie.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, RecipeError> {
+        let mut recipe = Self::checked(toml::from_str(text), path)?;
+        for file in [&mut recipe.shape, &mut recipe.chat_template] {
+            *file = file.take().map(|file| super::stages::near(path, &file));
         }
-        Self::parse(&std::fs::read_to_string(path).map_err(io)?, path)
+        Ok(recipe)
     }
 
-    /// The same from text; `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, RecipeError> {
-        let recipe: Self = toml::from_str(text).map_err(|error| RecipeError::Syntax {
+    /// The same from what several files say together, whose files are found already.
+    pub(super) fn from_table(table: toml::Table, path: &Path) -> Result<Self, RecipeError> {
+        Self::checked(table.try_into(), path)
+    }
+
+    fn checked(parsed: Result<Self, toml::de::Error>, path: &Path) -> Result<Self, RecipeError> {
+        let recipe = parsed.map_err(|error| RecipeError::Syntax {
             path: path.into(),
             error,
         })?;
@@ -298,6 +326,7 @@ impl Recipe {
         let named =
             !self.name.is_empty() && self.name.len() <= 64 && self.name.chars().all(name_fits);
         let positive = |x: f64| x.is_finite() && x > 0.0;
+        let weight = |x: f32| (0.0..=1000.0).contains(&x);
         let share = |x: f64| (0.0..1.0).contains(&x);
         let lora = self.lora.as_ref();
         let bad_weight = self
@@ -354,10 +383,13 @@ impl Recipe {
                 "above 0, at most 10000",
             ),
             (
-                t.prompt_weight.is_finite() && t.prompt_weight >= 0.0,
+                weight(t.prompt_weight) && weight(t.observation_weight),
                 "train.prompt_weight",
-                t.prompt_weight.to_string(),
-                "0 or more",
+                format!(
+                    "{}, observation_weight = {}",
+                    t.prompt_weight, t.observation_weight
+                ),
+                "each 0 to 1000",
             ),
             (
                 positive(o.rate) && positive(o.epsilon),
@@ -445,14 +477,6 @@ mod tests {
         assert_eq!(parse("[optimizer]\nspike=3\n").identity(), plain);
         assert_ne!(parse("[optimizer]\nmoments='8bit'\n").identity(), plain);
         assert_ne!(parse("weights='bf16'\n").identity(), plain);
-    }
-
-    #[test]
-    fn recipes_of_the_repository_are_valid() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
-        for entry in std::fs::read_dir(folder).unwrap() {
-            Recipe::load(&entry.unwrap().path()).unwrap();
-        }
     }
 
     #[test]

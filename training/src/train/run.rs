@@ -6,17 +6,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tch::{Device, Kind};
 
+use super::estimate::estimate;
 use super::launch::{launch, launched};
 use super::metrics::Metrics;
+use super::mixture::table;
 use super::plan::Peak;
 use super::recipe::WeightKind;
 use super::{
-    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, State, StepError, Team, Trainer,
-    Watch, attach_lora, flops, prepare, report,
+    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, Share, Stage, State, StepError, Team,
+    Trainer, Watch, attach_lora, flops, prepare, report,
 };
 use crate::catalogue;
-use crate::data::{Bins, Conversation, Overflow, Renderer, Source, read};
-use crate::model::{Loss, Model, load_config, save_model};
+use crate::data::{Bins, Conversation, Renderer, Source, read};
+use crate::model::{Loss, Model, ModelConfig, load_config, save_model};
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -29,48 +31,120 @@ pub struct Options {
     pub processes: usize,
 }
 
-/// Does what a recipe says, alone or as one of several processes. A run that was stopped goes on from
-/// its last checkpoint.
+/// Does what a recipe says, stage by stage, alone or as one of several processes. A run that was
+/// stopped goes on from its last checkpoint.
 pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
-    let recipe = Recipe::load(recipe_path)?;
     if options.processes > 1 && !options.dry_run && !launched() {
         return launch(options.processes);
     }
     let team = Team::from_env()?;
+    let mut left: Option<PathBuf> = None;
+    for Stage { name, mut recipe } in Stage::load(recipe_path)? {
+        let default = || PathBuf::from("data/runs").join(&recipe.name);
+        let mut out = options.out.clone().unwrap_or_else(default);
+        if let Some(name) = &name {
+            out.push(name);
+            if team.leads() {
+                eprintln!("stage {name}");
+            }
+        }
+        if let Some(model) = left.filter(|_| !options.dry_run) {
+            recipe.model = model.display().to_string();
+        }
+        let folder = out.join("model");
+        match name.is_some() && is_done(&recipe, &out) {
+            true => eprintln!("is done: {}", folder.display()),
+            false => run_stage(&recipe, &out, options, &team)?,
+        }
+        // No process looks whether a stage is done before all have gone through it.
+        team.meet()?;
+        left = Some(folder);
+    }
+    Ok(())
+}
+
+/// Whether a stage has left its model, made by this recipe.
+fn is_done(recipe: &Recipe, out: &Path) -> bool {
+    let results = fs::read(out.join("results.json")).unwrap_or_default();
+    let results: serde_json::Value = serde_json::from_slice(&results).unwrap_or_default();
+    results["recipe"] == recipe.identity() && out.join("model/config.json").exists()
+}
+
+fn run_stage(recipe: &Recipe, out: &Path, options: &Options, team: &Team) -> Result<()> {
+    let dry_run = options.dry_run;
+    let processes = team.place().1.max(options.processes);
+    if dry_run && recipe.data.iter().all(|source| source.about.is_some()) {
+        return by_size(recipe, processes);
+    }
     let source = team.lead(|| catalogue::find(&recipe.model))?;
     let config = load_config(&source)?;
-    let renderer = Renderer::load(&source)?;
-    let mut data = team.lead(|| Dataset::load(&recipe, &renderer, config.vocab))?;
+    let renderer = Renderer::load_with(&source, recipe.chat_template.as_deref())?;
+    let cache = catalogue::cache_folder()?.join("tokens");
+    let mut data = team.lead(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;
     let train = &recipe.train;
     let steps = match (train.steps, train.epochs) {
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
     };
-    let plan = MemoryPlan::new(&recipe, &config, team.place().1.max(options.processes));
+    let plan = MemoryPlan::new(recipe, &config, processes);
     if team.leads() {
-        describe(&recipe, &mut data, steps, &plan);
+        describe(recipe, &mut data, steps, &plan);
     }
     if let Some(first) = data.preflight.stops.first() {
         bail!("{first}");
     }
-    let held_out = HeldOutData::load(&recipe, &renderer)?;
-    if options.dry_run {
+    let held_out = HeldOutData::load(recipe, &renderer)?;
+    if dry_run {
         return Ok(());
     }
-    let default = PathBuf::from("data/runs").join(&recipe.name);
-    let out = options.out.clone().unwrap_or(default);
-    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-    let trainer = prepare_trainer(&recipe, &source, steps, &team)?;
+    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    let trainer = prepare_trainer(recipe, &source, steps, team)?;
     let run = Run {
-        recipe: &recipe,
+        recipe,
         source: &source,
-        out: &out,
-        team: &team,
+        renderer: &renderer,
+        out,
+        team,
         held_out,
         steps,
         plan,
     };
     run.finish(&mut data, trainer)
+}
+
+/// A dry run of what the recipe knows, without model, tokenizer and data.
+fn by_size(recipe: &Recipe, world: usize) -> Result<()> {
+    let config = match &recipe.shape {
+        None => load_config(&catalogue::find(&recipe.model)?)?,
+        Some(shape) => {
+            let bytes = crate::model::read_bounded(shape, 1 << 20)?;
+            ModelConfig::parse(&bytes).with_context(|| shape.display().to_string())?
+        }
+    };
+    eprintln!("{}", estimate(recipe, &config, world)?);
+    Ok(())
+}
+
+/// Gives a written model the recipe's chat template, and makes it stop where the template's turns end.
+fn adopt(recipe: &Recipe, renderer: &Renderer, folder: &Path) -> std::io::Result<()> {
+    if recipe.chat_template.is_none() {
+        return Ok(());
+    }
+    fs::write(
+        folder.join("chat_template.jinja"),
+        renderer.template.source(),
+    )?;
+    let path = folder.join("generation_config.json");
+    let kept = fs::read(&path).unwrap_or_default();
+    let mut kept: serde_json::Map<_, _> = serde_json::from_slice(&kept).unwrap_or_default();
+    let ends: Vec<u32> = renderer
+        .tokenizer
+        .eos
+        .into_iter()
+        .chain(renderer.end_of_turn())
+        .collect();
+    kept.insert("eos_token_id".into(), ends.into());
+    crate::model::write_json(&path, &kept.into())
 }
 
 fn prepare_trainer(recipe: &Recipe, source: &Path, steps: u64, team: &Team) -> Result<Trainer> {
@@ -89,6 +163,7 @@ fn prepare_trainer(recipe: &Recipe, source: &Path, steps: u64, team: &Team) -> R
 struct Run<'a> {
     recipe: &'a Recipe,
     source: &'a Path,
+    renderer: &'a Renderer,
     out: &'a Path,
     team: &'a Team,
     held_out: HeldOutData,
@@ -110,10 +185,13 @@ impl Run<'_> {
         if self.team.leads() {
             let folder = self.out.join("model");
             replace(&folder, |building| {
-                save_model(&model, building, self.source)
+                save_model(&model, building, self.source)?;
+                adopt(self.recipe, self.renderer, building)
             })
             .with_context(|| folder.display().to_string())?;
             let results = serde_json::json!({
+                "recipe": self.recipe.identity(),
+                "mixture": data.mixture,
                 "steps": self.steps,
                 "before": before.json(),
                 "after": after.json(),
@@ -167,7 +245,7 @@ impl Run<'_> {
         };
         for step in done..self.steps {
             let rows = data.step_rows(step, recipe.train.rows);
-            let parts = team.parts(&data.documents, &rows, recipe.train.micro_rows)?;
+            let parts = team.parts(data, &rows, recipe.train.micro_rows)?;
             let report = match trainer.step(step, &parts) {
                 Ok(report) => report,
                 Err(error) if error.is_divergence() && team.leads() => {
@@ -198,13 +276,7 @@ impl Run<'_> {
 
 fn data_hash(data: &Dataset, trainer: &Trainer) -> String {
     let mut hasher = blake3::Hasher::new();
-    for document in &data.documents {
-        hasher.update(&(document.ids.len() as u64).to_le_bytes());
-        for (id, weight) in document.ids.iter().zip(&document.weights) {
-            hasher.update(&id.to_le_bytes());
-            hasher.update(&weight.to_le_bytes());
-        }
-    }
+    hasher.update(data.digest().as_bytes());
     // Which are trained; with several processes each has but a few of them.
     let lora = trainer.model.parameters().into_iter().map(|(name, _)| name);
     for name in lora.filter(|name| name.contains(".lora_")) {
@@ -225,7 +297,7 @@ fn keep_batch(
         .iter()
         .flatten()
         .map(|&number| {
-            let document = &data.documents[number];
+            let document = data.document(number);
             serde_json::json!({"place": document.place, "ids": document.ids, "weights": document.weights})
         })
         .collect();
@@ -252,19 +324,27 @@ fn replace(folder: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> s
 }
 
 fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) {
-    let (tokens, trained) = data.tokens();
-    let rows = data.rows(0).len();
+    let rows = data.rows(0);
+    let documents: usize = rows.iter().map(Vec::len).sum();
+    let rows = rows.len();
+    let seen = |tokens: fn(&Share) -> usize| -> f64 {
+        let shares = data.mixture.iter();
+        shares
+            .map(|share| share.weight * tokens(share) as f64)
+            .sum()
+    };
+    let (tokens, trained) = (seen(|share| share.tokens), seen(|share| share.trained));
     eprintln!(
-        "{} documents, {tokens} tokens, {trained} trained, in {rows} rows of {} ({:.1} % full)",
-        data.documents.len(),
+        "{}\nan epoch: {documents} documents, {tokens:.0} tokens, {trained:.0} trained, in {rows} rows of {} ({:.1} % full)",
+        table(&data.mixture),
         recipe.train.context,
-        100.0 * tokens as f64 / (rows.max(1) * recipe.train.context) as f64
+        100.0 * tokens / (rows.max(1) * recipe.train.context) as f64
     );
-    let lost = data.overflow;
+    let lost = data.facts.overflow;
     if lost.conversations > 0 {
         eprintln!(
-            "{} conversations were too long: {} tokens lost, {} of them trained",
-            lost.conversations, lost.lost, lost.lost_trained
+            "{} conversations were too long: {} tokens lost, {} of them trained; {} repeated as context",
+            lost.conversations, lost.lost, lost.lost_trained, lost.repeated
         );
     }
     eprintln!("{steps} steps of {} rows", recipe.train.rows);
@@ -299,18 +379,14 @@ impl HeldOutData {
             });
         };
         let source = Source {
-            path: choice.path.clone(),
             prefix: choice.prefix.clone(),
-            weight: 1.0,
-            column: None,
+            ..Source::at(&choice.path)
         };
         let all = read(&source)?;
         let group = |held_out: bool| -> Result<Vec<Document>> {
             let chosen = all.iter().filter(|c| c.held_out_template == held_out);
             let chosen: Vec<Conversation> = chosen.take(choice.rows).cloned().collect();
-            let context = recipe.train.context;
-            let (documents, ..) = prepare(renderer, &chosen, context, Overflow::CutAtTurn, 0.0)?;
-            Ok(documents)
+            prepare(renderer, &chosen, recipe.train.context)
         };
         Ok(Self {
             files: group(false)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use tch::Device;
 
-use super::{Batch, Document};
+use super::{Batch, Dataset, Document};
 use crate::data::Bins;
 use crate::torch::{Group, GroupError};
 
@@ -60,18 +60,13 @@ impl Team {
 
     /// This process's parts of a step: part `n` of the step is process `n mod world`'s. All have
     /// equally many, some of which predict nothing.
-    pub fn parts(
-        &self,
-        documents: &[Document],
-        rows: &Bins,
-        micro_rows: usize,
-    ) -> Result<Vec<Batch>> {
+    pub fn parts(&self, data: &Dataset, rows: &Bins, micro_rows: usize) -> Result<Vec<Batch>> {
         let (rank, world) = self.place();
         let parts: Vec<&[Vec<usize>]> = rows.chunks(micro_rows).collect();
         let each = parts.len().div_ceil(world);
         (0..each)
             .map(|turn| match parts.get(turn * world + rank) {
-                Some(rows) => Batch::new(documents, rows, self.device()),
+                Some(rows) => data.batch(rows, self.device()),
                 None => Batch::new(&[nothing()], &[vec![0]], self.device()).map(|batch| Batch {
                     tokens: 0,
                     documents: vec![],

@@ -2,11 +2,15 @@
 
 mod bad_input;
 mod batching;
+mod hub;
 mod kinds;
 mod memory;
 mod parity;
+mod preflight;
 mod run;
+mod sources;
 mod spike;
+mod stages;
 mod support;
 mod together;
 mod tokens;

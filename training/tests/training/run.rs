@@ -72,6 +72,7 @@ impl Project {
             .arg(self.path(out));
         // One thread: two on a busy machine wait for each other.
         command.env("OMP_NUM_THREADS", "1");
+        command.env("PYBENCH_CACHE", self.path("cache"));
         command
     }
 
