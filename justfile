@@ -33,6 +33,12 @@ train *ARGS: setup
     @[ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
     @cargo run --quiet -p pybench-training -- run "$@"
 
+# Serve a model to OpenAI's clients: by vLLM where it is installed, by our own server otherwise. MODEL is a directory or a name of training/models.toml.
+serve MODEL="data/runs/smollm2/model" *ARGS: setup
+    @training/setup
+    @cargo build --quiet -p pybench-training
+    @model=${1:-data/runs/smollm2/model}; [ $# -eq 0 ] || shift; exec "${CARGO_TARGET_DIR:-target}/debug/pybench-train" serve "$model" --engine auto "$@"
+
 # Compare the trainer live with transformers (a full PyTorch in a venv of its own, 4.6 GB).
 parity: setup
     @training/setup
@@ -62,9 +68,9 @@ attack: setup
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
 
-# Time WHAT (interpreter) against what people use today, in one run.
+# Time WHAT (interpreter, train) against what people use today, in one run.
 bench WHAT *ARGS: setup
-    @what=$1; shift; cargo run --quiet --example "bench-$what" -- "$@"
+    @what=$1; shift; [ ! -x "training/benches/$what" ] || exec "training/benches/$what" "$@"; cargo run --quiet --example "bench-$what" -- "$@"
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":

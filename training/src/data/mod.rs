@@ -14,4 +14,5 @@ pub use preflight::{Preflight, preflight};
 pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit};
 pub use source::{Source, SourceError, read};
 pub use template::{ChatTemplate, Piece, TemplateError};
+pub(crate) use tokenizer::chat_template;
 pub use tokenizer::{Encoded, TextTokenizer, TokenizerError};

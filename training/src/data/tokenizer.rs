@@ -60,6 +60,15 @@ pub struct TextTokenizer {
 impl TextTokenizer {
     /// Loads `tokenizer.json`, `tokenizer_config.json` and the chat template of a model directory.
     pub fn load(folder: &Path) -> Result<(Self, ChatTemplate), TokenizerError> {
+        let (tokenizer, bos, eos) = Self::load_alone(folder)?;
+        let config = parse_config(&folder.join("tokenizer_config.json"))?;
+        let template = ChatTemplate::new(&template_source(folder, &config)?, &bos, &eos)?;
+        Ok((tokenizer, template))
+    }
+
+    /// Loads the tokenizer of a model directory, whether or not it has a chat template; with it the
+    /// texts of its BOS and EOS.
+    pub fn load_alone(folder: &Path) -> Result<(Self, String, String), TokenizerError> {
         let path = folder.join("tokenizer.json");
         let bytes = read_bounded(&path, FILE_BYTES)?;
         let broken = |reason: String| TokenizerError::Broken {
@@ -84,8 +93,7 @@ impl TextTokenizer {
         let text = |key: &str| named_token(&config, key);
         let id = |key: &str| tokenizer.token_to_id(&text(key));
         let (bos, eos, pad) = (id("bos_token"), id("eos_token"), id("pad_token"));
-        let source = template_source(folder, &config)?;
-        let template = ChatTemplate::new(&source, &text("bos_token"), &text("eos_token"))?;
+        let texts = (text("bos_token"), text("eos_token"));
         let tokenizer = Self {
             tokenizer,
             controls,
@@ -93,7 +101,7 @@ impl TextTokenizer {
             eos,
             pad,
         };
-        Ok((tokenizer, template))
+        Ok((tokenizer, texts.0, texts.1))
     }
 
     /// The first control token in a text: its place and number.
@@ -168,6 +176,12 @@ fn named_token(config: &Value, key: &str) -> String {
     let token = &config[key];
     let text = token.as_str().or(token["content"].as_str());
     text.unwrap_or_default().to_owned()
+}
+
+/// The chat template of a model directory.
+pub(crate) fn chat_template(folder: &Path) -> Result<String, TokenizerError> {
+    let config = parse_config(&folder.join("tokenizer_config.json"))?;
+    template_source(folder, &config)
 }
 
 fn template_source(folder: &Path, config: &Value) -> Result<String, TokenizerError> {

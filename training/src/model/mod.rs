@@ -1,6 +1,7 @@
 //! The Llama family: configuration, forward pass, Hugging Face directories in and out.
 
 mod attention;
+mod cache;
 mod config;
 mod layout;
 mod llama;
@@ -8,6 +9,7 @@ mod load;
 mod loss;
 mod save;
 
+pub use cache::{Extension, KvCache};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
 pub use llama::{Block, Linear, Lora, Model, Recomputation};

@@ -2,7 +2,11 @@
 
 mod bad_input;
 mod batching;
+mod cache;
+mod gguf;
+mod jinja;
 mod parity;
 mod run;
+mod serving;
 mod support;
 mod tokens;
