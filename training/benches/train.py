@@ -1,10 +1,11 @@
 """Tokens per second and peak memory of fine-tuning, ours against transformers' Trainer: same weights,
 same conversations, same threads, one run.
 
-    python training/benches/train.py PYBENCH_TRAIN [--model NAME] [--data FILE] [--tokens N] [--steps N]
+    python training/benches/train.py PYBENCH_TRAIN [--model NAME] [--data FILE] [--tokens N] [--steps N] …
 
 Each step is one conversation of more than half of `--tokens` and at most all of them, so that packing
-saves nothing and padding costs nothing. The first two steps warm up and are not counted. Peak memory is
+saves nothing and padding costs nothing. The first step warms up and is not counted. On a machine that others
+use, wall time says little: processor seconds per step (both threads, system time included) are given too. Peak memory is
 the largest resident set of the process (VmHWM), Python and its libraries included for transformers.
 """
 import argparse
@@ -16,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-WARM = 2
+WARM = 1
 
 
 def conversations(binary, model, data, most, count):
@@ -43,12 +44,23 @@ def conversations(binary, model, data, most, count):
     return chosen[:count]
 
 
-def peak_of(process):
-    """Waits for a child and gives its peak resident set in bytes."""
-    _, status, usage = os.wait4(process.pid, 0)
+def peak_of(process, steps=None):
+    """Waits for a child; gives its peak resident set in bytes, and its processor seconds when each line
+    of the file `steps` appeared."""
+    clock, seen = os.sysconf("SC_CLK_TCK"), []
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        if steps and steps.exists():
+            lines = steps.read_text().count("\n")
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            used = (int(fields[11]) + int(fields[12])) / clock
+            seen += [used] * (lines - len(seen))
+        time.sleep(0.02)
     if status:
         sys.exit(f"{process.args[0]} failed")
-    return usage.ru_maxrss * 1024
+    return usage.ru_maxrss * 1024, seen
 
 
 def ours(binary, folder, model, chosen, most, recompute):
@@ -73,14 +85,19 @@ every = 1000000
     )
     out = scratch / f"out-{recompute}"
     command = [binary, "run", str(scratch / "recipe.toml"), "--out", str(out)]
-    peak = peak_of(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+    peak, used = peak_of(subprocess.Popen(command, stdout=subprocess.DEVNULL), out / "metrics.jsonl")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return {"steps": [[line["tokens"], line["seconds"]] for line in lines], "losses": [line["loss"] for line in lines], "peak": peak}
+    return {
+        "steps": [[line["tokens"], line["seconds"]] for line in lines],
+        "losses": [line["loss"] for line in lines],
+        "processor": (used[-1] - used[0]) / (len(used) - 1) if len(used) > 1 else float("nan"),
+        "peak": peak,
+    }
 
 
 def theirs(folder, model, checkpointing):
     command = [sys.executable, __file__, "--trainer", folder, model, str(int(checkpointing))]
-    peak = peak_of(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+    peak, _ = peak_of(subprocess.Popen(command, stdout=subprocess.DEVNULL))
     found = json.loads((Path(folder) / "theirs.json").read_text())
     return {**found, "peak": peak}
 
@@ -97,7 +114,7 @@ def trainer(folder, model, checkpointing):
         for d in documents
     ]
     net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="sdpa")
-    times, losses = [], []
+    times, losses, processor = [], [], []
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *_, **__):
@@ -105,6 +122,7 @@ def trainer(folder, model, checkpointing):
 
         def on_step_end(self, *_, **__):
             times.append(time.perf_counter() - self.start)
+            processor.append(time.process_time())
 
         def on_log(self, *_, logs=None, **__):
             if logs and "loss" in logs:
@@ -123,7 +141,10 @@ def trainer(folder, model, checkpointing):
     collate = lambda rows: {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}  # noqa: E731
     Ordered(model=net, args=arguments, train_dataset=items, data_collator=collate, callbacks=[Clock()]).train()
     steps = [[len(item["input_ids"]), seconds] for item, seconds in zip(items, times, strict=True)]
-    (Path(folder) / "theirs.json").write_text(json.dumps({"steps": steps, "losses": losses}))
+    (Path(folder) / "theirs.json").write_text(json.dumps({
+        "steps": steps, "losses": losses,
+        "processor": (processor[-1] - processor[0]) / max(1, len(processor) - 1),
+    }))
 
 
 def speed(run):
@@ -138,8 +159,10 @@ def main():
     parse.add_argument("--data", default="data/runs/quickstart/dataset/data/train-00000-of-00001.parquet")
     parse.add_argument("--tokens", type=int, default=1024)
     parse.add_argument("--steps", type=int, default=8)
+    parse.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parse.add_argument("--only", choices=["kept", "recomputed"], help="one way of holding activations")
     asked = parse.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
+    os.environ["OMP_NUM_THREADS"] = str(asked.threads)
     model = subprocess.run([asked.binary, "model", asked.model], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     chosen = conversations(asked.binary, model, asked.data, asked.tokens, asked.steps)
     total = sum(len(tokens["ids"]) for _, tokens in chosen)
@@ -149,12 +172,15 @@ def main():
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tokens.json").write_text(json.dumps([tokens for _, tokens in chosen]))
-        for name, saving in [("activations kept", False), ("activations recomputed", True)]:
+        for way in [asked.only] if asked.only else ["kept", "recomputed"]:
+            saving = way == "recomputed"
             a = ours(asked.binary, folder, model, chosen, asked.tokens, saving)
             b = theirs(folder, model, saving)
             gib = 2**30
-            print(f"| {name} | {speed(a):.1f} | {speed(b):.1f} | {speed(a) / speed(b):.2f} | "
+            print(f"| activations {way} | {speed(a):.1f} | {speed(b):.1f} | {speed(a) / speed(b):.2f} | "
                   f"{a['peak'] / gib:.2f} | {b['peak'] / gib:.2f} | {a['peak'] / b['peak']:.2f} |")
+            print(f"  processor seconds per step: ours {a['processor']:.2f}, Trainer {b['processor']:.2f}, "
+                  f"{b['processor'] / a['processor']:.2f} times", flush=True)
             print(f"  mean loss: ours {sum(a['losses']) / len(a['losses']):.4f}, "
                   f"Trainer {sum(b['losses']) / len(b['losses']):.4f}", file=sys.stderr, flush=True)
 

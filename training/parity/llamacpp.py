@@ -77,7 +77,7 @@ def divergence(path, binary, folder, ids, text):
     whole = ids + text
     logits = probe(binary, folder, whole).double().log_softmax(-1)
     total, count = 0.0, 0
-    for place in range(len(ids), len(whole), 3):
+    for place in range(len(ids), len(whole), 6):
         [(_, found)] = places(complete(llama, whole[:place], 1, logits.shape[1]))
         theirs = torch.full_like(logits[0], -100.0)
         theirs[list(found)] = torch.tensor(list(found.values()), dtype=torch.double)

@@ -65,6 +65,12 @@ enum Command {
         request: PathBuf,
         /// The safetensors file to write.
         answer: PathBuf,
+        /// Where the model runs.
+        #[arg(long, value_enum, default_value_t = serve::Place::Cpu)]
+        device: serve::Place,
+        /// What it computes in.
+        #[arg(long, value_enum, default_value_t = serve::Dtype::Float32)]
+        dtype: serve::Dtype,
     },
     /// Serve a model to OpenAI's clients.
     Serve(serve::Options),
@@ -117,7 +123,9 @@ fn command() -> Result<()> {
             model,
             request,
             answer,
-        } => probe(&model, &request, &answer),
+            device,
+            dtype,
+        } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
         Command::Serve(options) => serve::serve(&options),
         Command::Export {
             model,

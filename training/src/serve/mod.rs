@@ -78,11 +78,24 @@ pub struct Options {
     key: Option<String>,
 }
 
+/// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Place {
+#[allow(missing_docs)]
+pub enum Place {
     Auto,
     Cpu,
     Cuda,
+}
+
+impl Place {
+    /// The device, if this machine has it.
+    pub fn device(self) -> Result<Device> {
+        match (self, tch::Cuda::is_available()) {
+            (Self::Cpu, _) | (Self::Auto, false) => Ok(Device::Cpu),
+            (_, true) => Ok(Device::Cuda(0)),
+            (Self::Cuda, false) => bail!("--device cuda: libtorch finds no CUDA here"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -92,11 +105,32 @@ enum Program {
     Auto,
 }
 
+/// What a model computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Dtype {
+#[allow(missing_docs)]
+pub enum Dtype {
     Float32,
     Bfloat16,
     Float16,
+}
+
+impl Dtype {
+    /// As libtorch calls it.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Float32 => Kind::Float,
+            Self::Bfloat16 => Kind::BFloat16,
+            Self::Float16 => Kind::Half,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float16 => "float16",
+        }
+    }
 }
 
 /// Loads the model and serves it until the process is told to end.
@@ -121,11 +155,7 @@ fn under_vllm(options: &Options, program: &Path) -> Result<()> {
         slots: options.slots,
         context: context(options, &load_config(&folder)?)?,
         template: options.chat_template.as_deref(),
-        dtype: options.dtype.map(|dtype| match dtype {
-            Dtype::Float32 => "float32",
-            Dtype::Bfloat16 => "bfloat16",
-            Dtype::Float16 => "float16",
-        }),
+        dtype: options.dtype.map(Dtype::name),
         folder: &folder,
     };
     launch.run(program, options.key.as_deref())
@@ -164,11 +194,11 @@ fn serve_ourselves(options: &Options) -> Result<()> {
 /// The server, and bytes of cache that one full context takes.
 fn load(options: &Options) -> Result<(Server, usize)> {
     let folder = catalogue::find(&options.model)?;
-    let device = device(options.device)?;
+    let device = options.device.device()?;
     let kind = match (options.dtype, device) {
-        (Some(Dtype::Float32), _) | (None, Device::Cpu) => Kind::Float,
-        (Some(Dtype::Float16), _) => Kind::Half,
-        (Some(Dtype::Bfloat16), _) | (None, _) => Kind::BFloat16,
+        (Some(dtype), _) => dtype.kind(),
+        (None, Device::Cpu) => Kind::Float,
+        (None, _) => Kind::BFloat16,
     };
     let vocabulary = Arc::new(Vocabulary::load(&folder)?);
     let chat = match options.base {
@@ -202,14 +232,6 @@ fn load(options: &Options) -> Result<(Server, usize)> {
         requests: AtomicU64::new(0),
     };
     Ok((server, bytes))
-}
-
-fn device(place: Place) -> Result<Device> {
-    match (place, tch::Cuda::is_available()) {
-        (Place::Cpu, _) | (Place::Auto, false) => Ok(Device::Cpu),
-        (_, true) => Ok(Device::Cuda(0)),
-        (Place::Cuda, false) => bail!("--device cuda: libtorch finds no CUDA here"),
-    }
 }
 
 fn chat_prompt(
