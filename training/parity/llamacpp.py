@@ -19,6 +19,8 @@ from tokenizers import Tokenizer
 PROMPT = "The three most common ways to plot a table of sales by region in Python are"
 TOKENS = 48
 TIE = 0.01
+# Distributions are compared after every so many tokens.
+EVERY = 8
 
 
 def server(path):
@@ -58,48 +60,47 @@ def probe(binary, folder, ids):
         return load_file(answer)["logits"][0]
 
 
-def greedy_agrees(path, binary, folder, ids):
-    theirs = [token for token, _ in places(complete(server(path), ids, TOKENS, 1))]
-    logits = probe(binary, folder, ids + theirs)
+def greedy_agrees(logits, prompt, theirs):
+    """Whether llama.cpp's tokens are our likeliest, up to the first tie."""
     for place, token in enumerate(theirs):
-        top = logits[len(ids) + place - 1].topk(2)
+        top = logits[prompt + place - 1].topk(2)
         if top.indices[0].item() != token:
             gap = (top.values[0] - top.values[1]).item()
             print(f"f16: {place} greedy tokens of llama.cpp are ours; then our two likeliest are {gap:.4f} apart")
-            return gap <= TIE and top.indices[1].item() == token, theirs
+            return gap <= TIE and top.indices[1].item() == token
     print(f"f16: all {len(theirs)} greedy tokens of llama.cpp are ours")
-    return True, theirs
+    return True
 
 
-def divergence(path, binary, folder, ids, text):
-    """Of llama.cpp's distributions from ours after each of the last tokens."""
-    llama = server(path)
-    whole = ids + text
-    logits = probe(binary, folder, whole).double().log_softmax(-1)
-    total, count = 0.0, 0
-    for place in range(len(ids), len(whole), 6):
-        [(_, found)] = places(complete(llama, whole[:place], 1, logits.shape[1]))
-        theirs = torch.full_like(logits[0], -100.0)
-        theirs[list(found)] = torch.tensor(list(found.values()), dtype=torch.double)
-        ours = logits[place - 1]
-        total += (ours.exp() * (ours - theirs)).sum().item()
-        count += 1
-    return total / count, count
+def divergence(llama, logits, prompt, whole):
+    """Of llama.cpp's distributions from ours after some of the tokens that were generated."""
+    found = []
+    for place in range(prompt, len(whole), EVERY):
+        [(_, likely)] = places(complete(llama, whole[:place], 1, logits.shape[1]))
+        theirs = torch.full([logits.shape[1]], -100.0, dtype=torch.double)
+        theirs[list(likely)] = torch.tensor(list(likely.values()), dtype=torch.double)
+        ours, theirs = logits[place - 1].double().log_softmax(-1), theirs.log_softmax(-1)
+        found.append((ours.exp() * (ours - theirs)).sum().item())
+    return sum(found) / len(found), len(found)
 
 
 def main():
     binary, folder = sys.argv[1:]
     ids = Tokenizer.from_file(str(Path(folder, "tokenizer.json"))).encode(PROMPT).ids
+    agrees, logits, whole = False, None, None
     with tempfile.TemporaryDirectory() as scratch:
-        files = {}
         for kind in ("f16", "q8_0"):
-            files[kind] = Path(scratch, f"{kind}.gguf")
-            subprocess.run([binary, "export", folder, "--gguf", files[kind], "--type", kind], check=True)
-            print(f"{kind}: {files[kind].stat().st_size / 2**20:.0f} MiB")
-        agrees, text = greedy_agrees(files["f16"], binary, folder, ids)
-        for kind, path in files.items():
-            nats, count = divergence(path, binary, folder, ids, text)
-            print(f"{kind}: mean KL divergence from our float32 {nats:.2e} nats over {count} places")
+            file = Path(scratch, f"{kind}.gguf")
+            subprocess.run([binary, "export", folder, "--gguf", file, "--type", kind], check=True)
+            print(f"{kind}: {file.stat().st_size / 2**20:.0f} MiB")
+            llama = server(file)
+            if kind == "f16":
+                text = [token for token, _ in places(complete(llama, ids, TOKENS, 1))]
+                whole = ids + text
+                logits = probe(binary, folder, whole)
+                agrees = greedy_agrees(logits, len(ids), text)
+            nats, count = divergence(llama, logits, len(ids), whole)
+            print(f"{kind}: mean KL divergence from our float32 {nats:.2e} nats over {count} places", flush=True)
     if not agrees:
         sys.exit("not equal")
 

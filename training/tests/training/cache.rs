@@ -46,7 +46,7 @@ fn greedy_tokens_are_those_of_a_full_pass() {
         let mut seen = ids(9, 1);
         let mut cache = KvCache::default();
         // The prompt comes in pieces, as a long one does.
-        extend(&model, &mut cache, &seen[..4]);
+        drop(extend(&model, &mut cache, &seen[..4]));
         let mut logits = extend(&model, &mut cache, &seen[4..]);
         for _ in 0..70 {
             same(&logits, &full(&model, &seen), name);
@@ -98,7 +98,7 @@ fn a_shared_beginning_is_as_good_as_a_fresh_one() {
     for name in MODELS {
         let model = load(name);
         let mut first = KvCache::default();
-        extend(&model, &mut first, &ids(40, 2));
+        drop(extend(&model, &mut first, &ids(40, 2)));
         let mut other = ids(25, 2);
         other.extend(ids(12, 9));
         let wanted = full(&model, &other);
