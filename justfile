@@ -41,6 +41,12 @@ eval *ARGS: setup
 eval-audit *ARGS: setup
     @cargo run --quiet --bin pybench-eval -- audit --json docs/eval-audit.json --markdown docs/eval-audit.md "$@"
 
+# Serve a model to OpenAI's clients: by vLLM where it is installed, by our own server otherwise. MODEL is a directory or a name of training/models.toml.
+serve MODEL="data/runs/smollm2/model" *ARGS: setup
+    @training/setup
+    @cargo build --quiet -p pybench-training
+    @model=${1:-data/runs/smollm2/model}; [ $# -eq 0 ] || shift; exec "${CARGO_TARGET_DIR:-target}/debug/pybench-train" serve "$model" --engine auto "$@"
+
 # Compare the trainer live with transformers (a full PyTorch in a venv of its own, 4.6 GB).
 parity: setup
     @training/setup
@@ -74,6 +80,7 @@ soak: setup
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
+        if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
         cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Fuzz every parser of bytes from outside for SECONDS each.

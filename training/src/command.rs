@@ -10,7 +10,7 @@ use crate::data::{Renderer, Source, preflight, read};
 use crate::model::load_config;
 use crate::probe::probe;
 use crate::train::{Options, run};
-use crate::{catalogue, gguf};
+use crate::{catalogue, gguf, serve};
 
 /// Trains Llama-family models on conversations.
 #[derive(Debug, Parser)]
@@ -69,6 +69,25 @@ enum Command {
         request: PathBuf,
         /// The safetensors file to write.
         answer: PathBuf,
+        /// Where the model runs.
+        #[arg(long, value_enum, default_value_t = serve::Place::Cpu)]
+        device: serve::Place,
+        /// What it computes in.
+        #[arg(long, value_enum, default_value_t = serve::Dtype::Float32)]
+        dtype: serve::Dtype,
+    },
+    /// Serve a model to OpenAI's clients.
+    Serve(serve::Options),
+    /// Write a model for other programs.
+    Export {
+        /// A name of the catalogue, or a model directory.
+        model: String,
+        /// A file for llama.cpp.
+        #[arg(long, required = true)]
+        gguf: PathBuf,
+        /// How its matrices are stored.
+        #[arg(long = "type", value_enum, default_value_t = gguf::Quantisation::F16)]
+        kind: gguf::Quantisation,
     },
     /// Turn a GGUF file into a Hugging Face directory (float32).
     Convert {
@@ -116,7 +135,15 @@ fn command() -> Result<()> {
             model,
             request,
             answer,
-        } => probe(&model, &request, &answer),
+            device,
+            dtype,
+        } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
+        Command::Serve(options) => serve::serve(&options),
+        Command::Export {
+            model,
+            gguf: file,
+            kind,
+        } => gguf::export(&catalogue::find(&model)?, &file, kind),
         Command::Convert { gguf: file, out } => gguf::convert(&file, &out),
     }
 }

@@ -26,4 +26,5 @@ pub use source::{About, Kind, Located, Source, SourceError, read};
 pub use store::{Class, StoreError, TokenStore};
 pub use template::{ChatTemplate, Piece, TemplateError};
 pub use tokenize::{Fitting, TokenizeError, tokenize};
+pub(crate) use tokenizer::chat_template;
 pub use tokenizer::{Encoded, TextTokenizer, TokenizerError};

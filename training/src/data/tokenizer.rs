@@ -65,6 +65,21 @@ impl TextTokenizer {
         folder: &Path,
         template: Option<&Path>,
     ) -> Result<(Self, ChatTemplate), TokenizerError> {
+        let (tokenizer, bos, eos) = Self::load_alone(folder)?;
+        let source = match template {
+            Some(path) => Some(template_file(path)?),
+            None => chat_template(folder)?,
+        };
+        let template = match source {
+            Some(source) => ChatTemplate::new(&source, &bos, &eos)?,
+            None => ChatTemplate::absent(),
+        };
+        Ok((tokenizer, template))
+    }
+
+    /// Loads the tokenizer of a model directory, whether or not it has a chat template; with it the
+    /// texts of its BOS and EOS.
+    pub fn load_alone(folder: &Path) -> Result<(Self, String, String), TokenizerError> {
         let path = folder.join("tokenizer.json");
         let bytes = read_bounded(&path, FILE_BYTES)?;
         let broken = |reason: String| TokenizerError::Broken {
@@ -89,14 +104,7 @@ impl TextTokenizer {
         let text = |key: &str| named_token(&config, key);
         let id = |key: &str| tokenizer.token_to_id(&text(key));
         let (bos, eos, pad) = (id("bos_token"), id("eos_token"), id("pad_token"));
-        let source = match template {
-            Some(path) => Some(template_file(path)?),
-            None => template_source(folder, &config)?,
-        };
-        let template = match source {
-            Some(source) => ChatTemplate::new(&source, &text("bos_token"), &text("eos_token"))?,
-            None => ChatTemplate::absent(),
-        };
+        let texts = (text("bos_token"), text("eos_token"));
         let tokenizer = Self {
             tokenizer,
             controls,
@@ -105,7 +113,7 @@ impl TextTokenizer {
             pad,
             digest: blake3::hash(&bytes).to_hex().to_string(),
         };
-        Ok((tokenizer, template))
+        Ok((tokenizer, texts.0, texts.1))
     }
 
     /// The first control token in a text: its place and number.
@@ -195,7 +203,12 @@ fn template_file(path: &Path) -> Result<String, TokenizerError> {
     })
 }
 
-/// The model's own template, if it has one.
+/// The chat template of a model directory, if it has one.
+pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>, TokenizerError> {
+    let config = parse_config(&folder.join("tokenizer_config.json"))?;
+    template_source(folder, &config)
+}
+
 fn template_source(folder: &Path, config: &Value) -> Result<Option<String>, TokenizerError> {
     let path = folder.join("chat_template.jinja");
     if path.exists() {

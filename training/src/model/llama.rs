@@ -208,6 +208,18 @@ impl Block {
     }
 
     fn forward(&self, x: &Tensor, context: &Context) -> Tensor {
+        self.apply(x, context, |q, k, v| {
+            attend(q, k, v, &context.layout, self.window)
+        })
+    }
+
+    /// The block around some attention over rotated queries and keys.
+    pub(super) fn apply(
+        &self,
+        x: &Tensor,
+        context: &Context,
+        attention: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Tensor,
+    ) -> Tensor {
         let (rows, width) = (x.size()[0], x.size()[1]);
         let heads = |linear: &Linear, input: &Tensor| {
             let y = linear.forward(input);
@@ -217,7 +229,7 @@ impl Block {
         let q = context.rotate(&heads(&self.q, &h));
         let k = context.rotate(&heads(&self.k, &h));
         let v = heads(&self.v, &h);
-        let attended = attend(&q, &k, &v, &context.layout, self.window);
+        let attended = attention(&q, &k, &v);
         let x = x + self
             .o
             .forward(&attended.transpose(1, 2).reshape([rows, width, -1]));
@@ -227,12 +239,12 @@ impl Block {
     }
 }
 
-fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
+pub(super) fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
     x.rms_norm(weight.size(), Some(weight), Some(eps))
 }
 
 /// What all blocks of one forward pass share.
-struct Context {
+pub(super) struct Context {
     layout: Arc<Layout>,
     cos: Tensor,
     sin: Tensor,
@@ -242,10 +254,15 @@ struct Context {
 
 impl Context {
     fn new(model: &Model, layout: &Arc<Layout>) -> Self {
+        let positions = layout.positions(model.embed.device());
+        Self::at(model, layout, &positions)
+    }
+
+    /// With positions `[rows, width]` (int64) other than the layout's own.
+    pub(super) fn at(model: &Model, layout: &Arc<Layout>, positions: &Tensor) -> Self {
         let (device, kind) = (model.embed.device(), model.embed.kind());
         let frequencies = Tensor::from_slice(&model.config.frequencies()).to_device(device);
-        let positions = layout.positions(device).to_kind(Kind::Float);
-        let angles = positions.unsqueeze(-1) * frequencies;
+        let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * frequencies;
         let angles = Tensor::cat(&[&angles, &angles], -1).unsqueeze(1);
         Self {
             layout: layout.clone(),

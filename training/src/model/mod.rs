@@ -1,6 +1,7 @@
 //! The Llama family: configuration, forward pass, Hugging Face directories in and out.
 
 mod attention;
+mod cache;
 mod config;
 mod layout;
 mod llama;
@@ -10,6 +11,7 @@ mod nf4;
 mod residence;
 mod save;
 
+pub use cache::{Extension, KvCache};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, Linear, Lora, Model, Recomputation};

@@ -2,12 +2,16 @@
 
 mod bad_input;
 mod batching;
+mod cache;
+mod gguf;
 mod hub;
+mod jinja;
 mod kinds;
 mod memory;
 mod parity;
 mod preflight;
 mod run;
+mod serving;
 mod sources;
 mod spike;
 mod stages;
