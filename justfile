@@ -33,6 +33,20 @@ train *ARGS: setup
     @[ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
     @cargo run --quiet -p pybench-training -- run "$@"
 
+# Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. RECIPE is a file or the name of one in pipelines/recipes/eval/.
+eval *ARGS: setup
+    @cargo run --quiet --bin pybench-eval -- "$@"
+
+# Prove the strict score of PyBench, which `pybench-eval fetch` gets: right solutions pass, idle agents and wrong solutions fail. The table goes to docs/.
+eval-audit *ARGS: setup
+    @cargo run --quiet --bin pybench-eval -- audit --json docs/eval-audit.json --markdown docs/eval-audit.md "$@"
+
+# Serve a model to OpenAI's clients: by vLLM where it is installed, by our own server otherwise. MODEL is a directory or a name of training/models.toml.
+serve MODEL="data/runs/smollm2/model" *ARGS: setup
+    @training/setup
+    @cargo build --quiet -p pybench-training
+    @model=${1:-data/runs/smollm2/model}; [ $# -eq 0 ] || shift; exec "${CARGO_TARGET_DIR:-target}/debug/pybench-train" serve "$model" --engine auto "$@"
+
 # Compare the trainer live with transformers (a full PyTorch in a venv of its own, 4.6 GB).
 parity: setup
     @training/setup
@@ -62,9 +76,12 @@ attack: setup
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
 
-# Time WHAT (interpreter) against what people use today, in one run.
+# Time WHAT (interpreter, eval, render, train) against what people use today, in one run.
 bench WHAT *ARGS: setup
-    @what=$1; shift; cargo run --quiet --example "bench-$what" -- "$@"
+    @what=$1; shift; package=; \
+        if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
+        if [ -x "training/benches/$what" ]; then training/setup; exec "training/benches/$what" "$@"; fi; \
+        cargo run --quiet $package --example "bench-$what" -- "$@"
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 fuzz SECONDS="60":

@@ -3,20 +3,18 @@
 //!
 //! `--quick` takes small counts, to try the benchmark itself.
 
+#[path = "rivals.rs"]
+mod rivals;
+
 use std::collections::HashMap;
-use std::error::Error;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use pybench::interpreter::{Interpreter, Session, SessionSpec, environment_python, interpreter};
+use pybench::interpreter::{Interpreter, Session, SessionSpec, interpreter};
 use pybench::run::InterpreterChoice;
-use serde_json::Value;
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+use rivals::{Result, Rivals, load};
 
 /// The first result: pandas is imported and works.
 const CELL: &str = "import pandas as pd\nint(pd.Series([1, 2]).sum())";
@@ -25,7 +23,7 @@ const CELL: &str = "import pandas as pd\nint(pd.Series([1, 2]).sum())";
 async fn main() -> Result<()> {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let ours = interpreter(&InterpreterChoice::default())?;
-    let rivals = Rivals::new()?;
+    let rivals = Rivals::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/benches")))?;
     let cores = std::thread::available_parallelism()?.get();
     println!(
         "interpreter: {} · {cores} cores · load {}",
@@ -206,90 +204,9 @@ fn private_mib(smaps_rollup: &str) -> f64 {
     private.filter_map(kib).sum::<f64>() / 1024.0
 }
 
-fn load() -> Result<String> {
-    let text = std::fs::read_to_string("/proc/loadavg")?;
-    Ok(text.split(' ').next().unwrap_or_default().to_owned())
-}
-
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len() - 1;
     sorted[((last as f64) * share).round() as usize]
-}
-
-/// `rivals.py` under a Python that has what it needs.
-struct Rivals {
-    python: PathBuf,
-    script: PathBuf,
-}
-
-/// Live kernels; they end with their input.
-struct Held(Child, ChildStdin);
-
-impl Rivals {
-    fn new() -> Result<Self> {
-        let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches");
-        let python = environment_python()?;
-        let environment = python
-            .ancestors()
-            .nth(2)
-            .ok_or("a Python without a folder")?;
-        let mut setup = Command::new(benches.join("setup"));
-        let made = setup.arg(environment).stderr(Stdio::inherit()).output()?;
-        if !made.status.success() {
-            return Err("benches/setup failed; run this through `just bench interpreter`".into());
-        }
-        Ok(Self {
-            python: String::from_utf8(made.stdout)?.trim().into(),
-            script: benches.join("rivals.py"),
-        })
-    }
-
-    /// The seconds that it reports; kernels warn of what does not matter here.
-    fn seconds(&self, arguments: &[&str]) -> Result<Vec<f64>> {
-        let mut command = Command::new(&self.python);
-        let output = command.arg(&self.script).args(arguments).output()?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("rivals.py {arguments:?}: {}: {said}", output.status).into());
-        }
-        let lines = std::str::from_utf8(&output.stdout)?.lines();
-        lines
-            .map(|line| {
-                let value: Value = serde_json::from_str(line)?;
-                value["seconds"]
-                    .as_f64()
-                    .ok_or_else(|| format!("no seconds in {line}").into())
-            })
-            .collect()
-    }
-
-    fn hold(&self, count: usize) -> Result<Held> {
-        let mut child = Command::new(&self.python)
-            .arg(&self.script)
-            .args(["hold", &count.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (input, output) = input.zip(output).ok_or("no pipes")?;
-        let mut ready = String::new();
-        BufReader::new(output).read_line(&mut ready)?;
-        if !ready.contains("ready") {
-            return Err(format!("{count} kernels could not be held").into());
-        }
-        std::thread::sleep(Duration::from_secs(1)); // their start-up is over
-        Ok(Held(child, input))
-    }
-}
-
-impl Held {
-    fn end(self) -> Result<()> {
-        let Self(mut child, input) = self;
-        drop(input);
-        child.wait()?;
-        Ok(())
-    }
 }

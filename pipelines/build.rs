@@ -1,12 +1,18 @@
-//! Embeds the task library (`library/**/*.toml`) into the crate, so that installed binaries work
-//! without the repository.
+//! Embeds the task library (`library/**/*.toml`) and the benchmark's task files (`pybench/tasks/*.toml`)
+//! into the crate, so that installed binaries work without the repository.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("library");
+    embed("library", "library.rs")?;
+    embed("pybench/tasks", "pybench.rs")
+}
+
+/// Writes a slice of (path below `folder`, content) of every TOML file there.
+fn embed(folder: &str, name: &str) -> io::Result<()> {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join(folder);
     println!("cargo:rerun-if-changed={}", root.display());
     let mut files = Vec::new();
     collect(&root, &mut files)?;
@@ -20,7 +26,7 @@ fn main() -> io::Result<()> {
     }
     code.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    fs::write(out.join("library.rs"), code)
+    fs::write(out.join(name), code)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

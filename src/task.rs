@@ -333,6 +333,13 @@ pub enum TaskOrigin {
         /// Which of the template's phrasings.
         phrasing: usize,
     },
+    /// A benchmark.
+    Benchmark {
+        /// Its name, such as `pybench`.
+        suite: String,
+        /// The task's name there, such as `42`.
+        index: String,
+    },
 }
 
 impl Task {

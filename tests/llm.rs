@@ -42,6 +42,7 @@ fn teacher(base_url: String, key: Option<&str>) -> OpenAi {
         headers: BTreeMap::new(),
         price: None,
         timeout: Duration::from_secs(2),
+        extra: serde_json::Map::new(),
     };
     OpenAi::new(options).unwrap()
 }
@@ -54,6 +55,7 @@ async fn ask(teacher: &OpenAi) -> Result<Reply, TeacherError> {
         messages: &[Message::new(Role::User, "数据")],
         sampling: &sampling,
         stop: &["END".to_owned()],
+        pictures: &[],
     };
     teacher.reply(&request).await
 }

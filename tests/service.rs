@@ -640,3 +640,47 @@ fn half_a_request_holds_nobody_up() {
     odd.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 400"), "{text}");
 }
+
+/// A connection that sends the head of a request a byte at a time, until it is closed.
+fn trickle(address: &str) -> std::thread::JoinHandle<()> {
+    use std::io::Write;
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    std::thread::spawn(move || {
+        let _ = stream.write_all(b"POST /execute HTTP/1.1\r\nHost: localhost\r\nX-Long: ");
+        let waits = |error: &std::io::Error| {
+            use std::io::ErrorKind::{TimedOut, WouldBlock};
+            matches!(error.kind(), WouldBlock | TimedOut)
+        };
+        // Whatever is read is an end, or what was said before it.
+        while stream.read(&mut [0; 512]).is_err_and(|error| waits(&error)) {
+            let _ = stream.write_all(b"x");
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_hold_no_place_for_long() {
+    let Some(server) = serve(&["--no-token", "--connections", "4", "--head-seconds", "6"]) else {
+        return;
+    };
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let slow: Vec<_> = (0..4).map(|_| trickle(&address)).collect();
+    let mut late = TcpStream::connect(&address).unwrap();
+    let mut told = String::new();
+    late.read_to_string(&mut told).unwrap();
+    assert!(
+        told.starts_with("HTTP/1.1 503 ") && told.contains("\r\nRetry-After: 1\r\n"),
+        "{told}"
+    );
+    drop(late);
+    let ended = tokio::task::spawn_blocking(move || {
+        slow.into_iter().for_each(|client| client.join().unwrap());
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(120), ended).await;
+    ended.expect("they are let go").unwrap();
+    let answer = server.codeact(json!("a"), "6 * 7").await;
+    assert_eq!(answer["result"], "42", "there is a place again");
+}

@@ -125,7 +125,10 @@ impl Counted {
 impl Row {
     /// The row of an accepted trajectory. `held_out_template` is set by the split.
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
-        let TaskOrigin::Library { template, .. } = &task.origin;
+        let template = match &task.origin {
+            TaskOrigin::Library { template, .. } => template.clone(),
+            TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
+        };
         Self {
             messages: trajectory.messages.clone(),
             task_id: task.id.clone(),
@@ -133,7 +136,7 @@ impl Row {
             category: task.category,
             subcategory: task.subcategory.clone(),
             keyword: task.keyword.clone(),
-            template: template.clone(),
+            template,
             held_out_template: false,
             language: task.language,
             files: files(task),

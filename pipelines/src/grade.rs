@@ -6,6 +6,7 @@
 
 mod consistent;
 mod examiner;
+pub(crate) use examiner::check_failure;
 mod faults;
 mod filters;
 

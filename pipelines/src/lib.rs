@@ -2,6 +2,7 @@
 //! artefacts of the stage before it from the run folder and writes its own.
 
 pub mod crawl;
+pub mod eval;
 pub mod grade;
 pub mod library;
 pub mod query;

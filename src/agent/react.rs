@@ -163,6 +163,7 @@ impl<'a> Memory<'a> {
             messages,
             sampling: job.sampling,
             stop: &stop,
+            pictures: &[],
         };
         let reply = job.teacher.reply(&request).await.map_err(teacher_failure)?;
         self.remember(Step::Reply {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use pybench::interpreter::service::{self, Options, ServiceError, Tokens, TokensError};
-use pybench::interpreter::{InterpreterError, Limits};
+use pybench::interpreter::{InterpreterError, Limits, Network};
 use pybench::run::cli::{self, LogArgs, Process};
 use pybench::run::{InterpreterChoice, RunError, Tier, Urgency};
 use tokio::net::TcpListener;
@@ -33,7 +33,7 @@ enum Command {
     /// Serve sessions over HTTP: CodeAct's API, E2B's, and a richer one of our own
     ///
     /// docs/service.md has the routes with examples. Ctrl-C closes all sessions and ends with 0.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Print the OpenAPI description of the service
     Openapi,
 }
@@ -58,6 +58,10 @@ struct Serve {
     /// Tier of isolation, as recipes name it [default: theirs]
     #[arg(long, value_name = "TIER", value_parser = tier)]
     tier: Option<Tier>,
+    /// A host that cells may reach, as `packages.example:443` or `*.example.org`, through a proxy that logs
+    /// each request; may be given several times [default: no network]
+    #[arg(long, value_name = "HOST")]
+    allow: Vec<String>,
     /// Seconds that a cell may run
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     cell_seconds: u64,
@@ -85,6 +89,12 @@ struct Serve {
     /// Sessions at once
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     total: u32,
+    /// Open connections; whoever comes above that is told 503
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
+    /// Seconds that the head of a request may take to come
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    head_seconds: u64,
 }
 
 /// A tier by the name it has in recipes.
@@ -95,7 +105,7 @@ fn tier(name: &str) -> Result<Tier, String> {
 fn main() -> ExitCode {
     let args = Cli::parse();
     match args.command {
-        Command::Serve(serve) => cli::main_with(args.log, |process| run(serve, process)),
+        Command::Serve(serve) => cli::main_with(args.log, |process| run(*serve, process)),
         Command::Openapi => cli::main_with(args.log, |_| async {
             println!("{}", serde_json::to_string_pretty(&service::openapi())?);
             Ok(())
@@ -105,10 +115,11 @@ fn main() -> ExitCode {
 
 async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
     let tokens = args.token_file.as_deref().map(read_tokens).transpose()?;
-    let options = args.options(tokens);
     let usual = InterpreterChoice::default();
+    let tier = args.tier.unwrap_or(usual.tier);
+    let options = args.options(tokens, tier)?;
     let choice = InterpreterChoice {
-        tier: args.tier.unwrap_or(usual.tier),
+        tier,
         limits: options.limits.clone(),
         ..usual
     };
@@ -133,9 +144,16 @@ async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
 }
 
 impl Serve {
-    fn options(&self, tokens: Option<Tokens>) -> Options {
-        Options {
+    fn options(&self, tokens: Option<Tokens>, tier: Tier) -> Result<Options, RunError> {
+        let wrong = |text: String| RunError::BadInput(format!("--allow: {text}"));
+        let network = Network::to(&self.allow).map_err(|error| wrong(error.to_string()))?;
+        if network.is_some() && !tier.holds_to_hosts() {
+            let text = "sessions of this tier cannot be held to a list of hosts; take --tier jail or bwrap";
+            return Err(wrong(text.to_owned()));
+        }
+        Ok(Options {
             tokens,
+            network,
             hosts: self.host.clone(),
             origins: self.origin.clone(),
             limits: Limits {
@@ -150,7 +168,9 @@ impl Serve {
             per_client: self.per_client as usize,
             total: self.total as usize,
             upload: self.upload << 20,
-        }
+            connections: self.connections as usize,
+            head: Duration::from_secs(self.head_seconds),
+        })
     }
 }
 

@@ -116,6 +116,23 @@ pub(super) struct Job<'a> {
     pub(super) seconds: u64,
     /// More files: path in the workspace → bytes.
     pub(super) files: Vec<(String, Vec<u8>)>,
+    /// More files: path in the workspace → host file.
+    pub(super) given: BTreeMap<String, PathBuf>,
+    /// How many candidates lie in `candidates/`.
+    pub(super) candidates: usize,
+}
+
+impl<'a> Job<'a> {
+    /// A job on the one candidate.
+    pub(super) fn new(mode: &'a str, seconds: u64, files: Vec<(String, Vec<u8>)>) -> Self {
+        Self {
+            mode,
+            seconds,
+            files,
+            given: BTreeMap::new(),
+            candidates: 0,
+        }
+    }
 }
 
 impl Checker {
@@ -145,13 +162,45 @@ impl Checker {
         candidate: &Candidate,
     ) -> Result<Vec<Finding>, CheckError> {
         let files = self.foreign(task, store, candidate).await?;
-        let job = Job {
-            mode: "check",
-            seconds: 600,
-            files,
-        };
+        let job = Job::new("check", 600, files);
         let (result, _) = self.run(task, store, candidate, job).await?;
         parse(&result["findings"])
+    }
+
+    /// As [`Checker::check`] for several candidates, in their order; the reference runs once.
+    pub async fn check_many(
+        &self,
+        task: &Task,
+        store: &ContentStore,
+        candidates: &[Candidate],
+    ) -> Result<Vec<Vec<Finding>>, CheckError> {
+        let made = self.foreign_many(task, store, candidates).await?;
+        let mut given = BTreeMap::new();
+        let mut files = Vec::new();
+        for (number, (candidate, made)) in candidates.iter().zip(made).enumerate() {
+            let folder = format!("candidates/{number}");
+            add_outputs_below(&mut given, candidate, &folder);
+            files.extend(said(candidate, &folder)?);
+            files.extend(made.into_iter().map(|(path, bytes)| {
+                let name = path.trim_start_matches("candidate/");
+                (format!("{folder}/{name}"), bytes)
+            }));
+        }
+        let nothing = Candidate::default();
+        let seconds = 600 + 60 * candidates.len() as u64;
+        let job = Job {
+            mode: "many",
+            seconds,
+            files,
+            given,
+            candidates: candidates.len(),
+        };
+        let (result, _) = self.run(task, store, &nothing, job).await?;
+        let found: Vec<Vec<Finding>> = parse(&result["many"])?;
+        match found.len() == candidates.len() {
+            true => Ok(found),
+            false => Err(CheckError::Checker("it left candidates out".to_owned())),
+        }
     }
 
     /// Findings for the candidate itself (`original`), for every wrong candidate made from it, and for
@@ -163,11 +212,7 @@ impl Checker {
         candidate: &Candidate,
     ) -> Result<Vec<(String, Vec<Finding>)>, CheckError> {
         let files = self.foreign(task, store, candidate).await?;
-        let job = Job {
-            mode: "audit",
-            seconds: 3600,
-            files,
-        };
+        let job = Job::new("audit", 3600, files);
         let (result, _) = self.run(task, store, candidate, job).await?;
         let mut rows: Vec<(String, Vec<Finding>)> = parse(&result["mutants"])?;
         rows.extend(self.audit_foreign(task, store, candidate).await?);
@@ -197,6 +242,7 @@ impl Checker {
             inputs.insert(path, file);
         }
         add_outputs(&mut inputs, candidate);
+        inputs.extend(job.given);
         let limits = Limits {
             cell_seconds: job.seconds,
             memory_mib: 4096,
@@ -246,10 +292,14 @@ pub(super) fn task_files(
 /// The candidate's files under `candidate/`; a path that leaves `output/` is left out, so that the
 /// check finds no file.
 pub(super) fn add_outputs(inputs: &mut BTreeMap<String, PathBuf>, candidate: &Candidate) {
+    add_outputs_below(inputs, candidate, "candidate");
+}
+
+fn add_outputs_below(inputs: &mut BTreeMap<String, PathBuf>, candidate: &Candidate, folder: &str) {
     for (path, file) in &candidate.outputs {
         let plain = |c| matches!(c, Component::Normal(_));
         if path.starts_with("output/") && Path::new(path).components().all(plain) {
-            inputs.insert(format!("candidate/{path}"), file.clone());
+            inputs.insert(format!("{folder}/{path}"), file.clone());
         }
     }
 }
@@ -265,16 +315,21 @@ fn described(
         "reference": task.reference,
         "query": task.query,
         "outputs": task.outputs,
+        "candidates": job.candidates,
     });
+    let mut files = said(candidate, "candidate")?;
+    files.push(("task.json".into(), task.to_string().into_bytes()));
+    Ok(files)
+}
+
+/// The candidate's answer and claims as files of its folder.
+fn said(candidate: &Candidate, folder: &str) -> Result<Vec<(String, Vec<u8>)>, CheckError> {
     let claims = serde_json::to_vec(&candidate.claims)
         .map_err(|error| CheckError::Checker(format!("the claims cannot be written: {error}")))?;
+    let answer = candidate.answer.clone().into_bytes();
     Ok(vec![
-        ("task.json".into(), task.to_string().into_bytes()),
-        (
-            "candidate/answer.txt".into(),
-            candidate.answer.clone().into_bytes(),
-        ),
-        ("candidate/claims.json".into(), claims),
+        (format!("{folder}/answer.txt"), answer),
+        (format!("{folder}/claims.json"), claims),
     ])
 }
 

@@ -22,10 +22,25 @@ impl Checker {
         store: &ContentStore,
         candidate: &Candidate,
     ) -> Result<Vec<(String, Vec<u8>)>, CheckError> {
+        let made = self.foreign_many(task, store, std::slice::from_ref(candidate));
+        Ok(made.await?.pop().unwrap_or_default())
+    }
+
+    /// The same for several candidates, each in sessions of its own.
+    pub(super) async fn foreign_many(
+        &self,
+        task: &Task,
+        store: &ContentStore,
+        candidates: &[Candidate],
+    ) -> Result<Vec<Vec<(String, Vec<u8>)>>, CheckError> {
         let Some(inputs) = self.prepare(task, store).await? else {
-            return Ok(Vec::new());
+            return Ok(vec![Vec::new(); candidates.len()]);
         };
-        self.run_foreign(task, store, candidate, &inputs).await
+        let mut made = Vec::new();
+        for candidate in candidates {
+            made.push(self.run_foreign(task, store, candidate, &inputs).await?);
+        }
+        Ok(made)
     }
 
     /// What models and programs are run on, as the reference says; `None` where no check has any.
@@ -34,16 +49,15 @@ impl Checker {
         task: &Task,
         store: &ContentStore,
     ) -> Result<Option<Value>, CheckError> {
-        let foreign =
-            |c: &CheckSpec| matches!(c, CheckSpec::Model { .. } | CheckSpec::Program { .. });
+        let foreign = |check: &CheckSpec| match check {
+            CheckSpec::Model { .. } | CheckSpec::Program { .. } => true,
+            CheckSpec::Property { held_out, .. } => held_out.is_some(),
+            _ => false,
+        };
         if !task.checks.iter().any(foreign) {
             return Ok(None);
         }
-        let job = Job {
-            mode: "prepare",
-            seconds: 300,
-            files: Vec::new(),
-        };
+        let job = Job::new("prepare", 300, Vec::new());
         let nothing = Candidate::default();
         Ok(Some(self.run(task, store, &nothing, job).await?.0))
     }
@@ -123,21 +137,20 @@ impl Checker {
         if self.prepare(task, store).await?.is_none() {
             return Ok(Vec::new());
         }
-        let job = Job {
-            mode: "mutate",
-            seconds: 600,
-            files: Vec::new(),
-        };
+        let job = Job::new("mutate", 600, Vec::new());
         let (result, collected) = self.run(task, store, candidate, job).await?;
         let folder = TempDir::with_prefix("pybench-mutants-")
             .map_err(CheckError::io("a folder for mutants"))?;
-        let mut rows = Vec::new();
+        let (mut names, mut mutants) = (Vec::new(), Vec::new());
         for (number, made) in result["made"].as_array().into_iter().flatten().enumerate() {
-            let mutant = mutant(candidate, &collected, number, folder.path())?;
-            let name = made["name"].as_str().unwrap_or_default().to_owned();
-            rows.push((name, self.check(task, store, &mutant).await?));
+            mutants.push(mutant(candidate, &collected, number, folder.path())?);
+            names.push(made["name"].as_str().unwrap_or_default().to_owned());
         }
-        Ok(rows)
+        if mutants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.check_many(task, store, &mutants).await?;
+        Ok(names.into_iter().zip(found).collect())
     }
 }
 

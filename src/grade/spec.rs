@@ -209,6 +209,21 @@ pub enum CheckSpec {
         #[serde(default)]
         contains: bool,
     },
+    /// A function of the reference, `holds(work)`, says what is wrong; what `work` offers is the
+    /// checker's `judge.py`. With `held_out` the model at `path` is run first, as `model` does.
+    Property {
+        /// The function of the reference.
+        holds: String,
+        /// The output file or folder it looks at, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        /// Name of a table under `./held_out` that the pickle at `path` predicts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held_out: Option<String>,
+        /// The column of it to predict, which the model does not see.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+    },
 }
 
 /// Whether the order of rows counts.

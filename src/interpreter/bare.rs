@@ -90,10 +90,11 @@ fn start(environment: &Environment, order: Order) -> io::Result<Sandbox> {
 
 /// The variables of other tiers, with this machine's paths.
 fn variables(environment: &Environment, order: &Order) -> Vec<(&'static str, String)> {
-    let view = View::new(environment, order.spec.wheelhouse.as_deref());
+    let view = View::of(environment, &order.spec);
     let (root, runner) = (environment.root.display(), environment.runner.display());
     let here = |value: &str| {
         value
+            .replace("/tmp/.ipython", "/workspace/.ipython") // sessions are users of their own
             .replace("/tmp/matplotlib", &format!("{root}/caches/matplotlib"))
             .replace("/opt/env", &root.to_string())
             .replace("/opt/pybench", &runner.to_string())

@@ -6,7 +6,7 @@ use super::session::LocalSession;
 use super::{InterpreterError, Observation};
 
 /// What has been run so far, so that it can be run again.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Past {
     cells: Vec<Step>,
     /// Why running them again would not lead to the same state.
@@ -62,6 +62,7 @@ impl LocalSession {
                 return refuse(format!("cell {number} did something else the second time"));
             }
         }
+        copy.past = self.past.clone();
         let (original, other) = (self.workspace()?, copy.workspace()?);
         let same = move || super::same::make_same(original.fd(), other.fd());
         match tokio::task::spawn_blocking(same).await {

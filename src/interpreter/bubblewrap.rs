@@ -56,6 +56,10 @@ impl Engine for Bubblewrap {
         worker.run(launch).await?.map_err(failed)
     }
 
+    fn holds_to_hosts(&self) -> bool {
+        true
+    }
+
     fn warnings(&self) -> Vec<&'static str> {
         let old = "this bubblewrap is older than 0.8: further user namespaces are refused by the filter alone";
         if self.disable_userns {
@@ -114,7 +118,7 @@ impl Bubblewrap {
     /// The command line; the numbers are the descriptors of control, interrupt, info and filter.
     fn arguments(&self, order: &Order, inside: [i32; 4]) -> Vec<OsString> {
         let [control, interrupt, info, filter] = inside;
-        let view = View::new(&self.environment, order.spec.wheelhouse.as_deref());
+        let view = View::of(&self.environment, &order.spec);
         let mut args = Arguments::default();
         args.flags("--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL");
         if self.disable_userns {

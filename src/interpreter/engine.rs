@@ -39,6 +39,11 @@ pub(super) trait Engine: Send + Sync {
     /// Make one.
     async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError>;
 
+    /// Whether a session of it can have a list of hosts to reach, and nothing else.
+    fn holds_to_hosts(&self) -> bool {
+        false
+    }
+
     /// Raise the limits of a control group by what it needs itself beside a session.
     fn allow_for_itself(&self, _limits: &mut Limits) {}
 

@@ -199,6 +199,11 @@ impl Shared {
         spec: SessionSpec,
         user: Option<u32>,
     ) -> Result<Sandbox, InterpreterError> {
+        if spec.network.is_some() && !self.engine.holds_to_hosts() {
+            let text = "sessions of this tier cannot be held to a list of hosts: leave the list empty, or \
+                        choose the tier `jail` or `bwrap`";
+            return Err(InterpreterError::Unavailable(text.to_owned()));
+        }
         let (cgroups, mut limits) = (self.cgroups.clone(), spec.limits.clone());
         self.engine.allow_for_itself(&mut limits);
         let own = self.engine.bounds().is_some();

@@ -43,6 +43,7 @@ pub use container::{ClusterSettings, ContainerSettings, EngineSettings};
 pub use files::{Entry, EntryKind, FileError, Files, Upload};
 pub use live::Watcher;
 pub use local::LocalInterpreter;
+pub use network::Network;
 
 use crate::run::{InterpreterChoice, Tier};
 
@@ -102,8 +103,11 @@ pub struct SessionSpec {
     pub seed: u64,
     /// Bounds.
     pub limits: Limits,
-    /// A local folder of wheels from which `pip install` works; `None`: it explains itself and refuses.
+    /// A local folder of wheels from which `pip install` works; without one, and without a network, it
+    /// explains itself and refuses.
     pub wheelhouse: Option<PathBuf>,
+    /// Hosts that cells may reach; `None`: no network.
+    pub network: Option<Network>,
 }
 
 /// What one cell did.

@@ -2,10 +2,15 @@
 //! JSON. Everything that arrives is hostile: a header reserves nothing, and every size is bounded.
 
 use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 
 use bytes::{Buf, BytesMut};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
 
 /// Largest frame accepted, bytes.
 pub(super) const MAX_FRAME: usize = 32 << 20;
@@ -38,6 +43,8 @@ pub(super) enum Request<'a> {
         seed: u64,
         /// `resource.RLIMIT_*` without the prefix → value.
         limits: BTreeMap<&'static str, u64>,
+        /// The port to listen on for the host's proxy, whose socket is handed over before `ready`.
+        proxy: Option<u16>,
     },
     /// Run a cell.
     Execute { cell: u64, code: &'a str },
@@ -108,6 +115,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
+    /// What it reads from, for what is no frame.
+    pub(super) fn inner(&self) -> &R {
+        &self.inner
+    }
+
     /// The next event and the size of its frame.
     pub(super) async fn next(&mut self) -> Result<(Event, usize), ProtocolError> {
         loop {
@@ -148,6 +160,25 @@ pub(super) async fn send<W: AsyncWrite + Unpin>(
     writer.write_all(&length.to_be_bytes()).await?;
     writer.write_all(&body).await?;
     writer.flush().await
+}
+
+/// One byte and a descriptor, before any cell has run.
+pub(super) async fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let receive = || {
+        let (mut byte, mut space) = (
+            [0],
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))],
+        );
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut buffer = [IoSliceMut::new(&mut byte)];
+        recvmsg(stream, &mut buffer, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let found = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        found.ok_or_else(|| io::Error::other("it ended before it stood"))
+    };
+    stream.async_io(Interest::READABLE, receive).await
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,13 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal};
 use serde::Serialize;
-use tokio::io::Interest;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -56,10 +52,18 @@ const MAX_REPLACEMENTS: usize = 3;
 /// Most descriptors in one message.
 const MAX_FDS: usize = 8;
 
-/// The warm servers of an interpreter, by wheelhouse: it decides what Python was started with.
+/// The warm servers of an interpreter, by what Python was started with.
 pub(super) struct Servers {
     maker: Maker,
-    running: Mutex<HashMap<Option<PathBuf>, Arc<Server>>>,
+    running: Mutex<HashMap<Kind, Arc<Server>>>,
+}
+
+/// What sessions of one server have in common.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+struct Kind {
+    wheelhouse: Option<PathBuf>,
+    /// Whether they have a way out.
+    network: bool,
 }
 
 /// Makes servers.
@@ -81,7 +85,7 @@ pub(super) struct Server {
 }
 
 impl Servers {
-    /// Start the server for sessions without a wheelhouse. Returns when jails are known to work here;
+    /// Start the server for sessions without wheelhouse and network. Returns when jails are known to work here;
     /// imports go on.
     pub(super) fn start(ground: &Ground) -> Result<Self, InterpreterError> {
         let maker = Maker {
@@ -90,35 +94,36 @@ impl Servers {
             users: ground.users.clone(),
             worker: ground.worker.clone(),
         };
-        let (first, make) = (maker.clone(), move |maker: Maker| maker.make(None));
-        let made = maker.worker.run_blocking(move || make(first));
+        let first = maker.clone();
+        let made = maker
+            .worker
+            .run_blocking(move || first.make(&Kind::default()));
         let server = made
             .unwrap_or_else(|| Err(io::Error::other("the launcher has ended")))
             .map_err(|error| InterpreterError::Unavailable(format!("jails: {error}")))?;
         Ok(Self {
             maker,
-            running: Mutex::new(HashMap::from([(None, Arc::new(server))])),
+            running: Mutex::new(HashMap::from([(Kind::default(), Arc::new(server))])),
         })
     }
 
-    /// The server of a wheelhouse, started if there is none or it has died.
+    /// The server of a kind, started if there is none or it has died.
     async fn server(
         &self,
-        wheelhouse: Option<&PathBuf>,
+        kind: &Kind,
         dead: Option<&Arc<Server>>,
     ) -> Result<Arc<Server>, InterpreterError> {
-        let key = wheelhouse.cloned();
         let mut running = self.running.lock().await;
-        if let Some(server) = running.get(&key)
+        if let Some(server) = running.get(kind)
             && !dead.is_some_and(|dead| Arc::ptr_eq(dead, server))
         {
             return Ok(server.clone());
         }
-        let (maker, folder) = (self.maker.clone(), key.clone());
-        let made = self.maker.worker.run(move || maker.make(folder)).await?;
+        let (maker, wanted) = (self.maker.clone(), kind.clone());
+        let made = self.maker.worker.run(move || maker.make(&wanted)).await?;
         let failed = |error| InterpreterError::Start(format!("the warm server: {error}"));
         let server = Arc::new(made.map_err(failed)?);
-        running.insert(key, server.clone());
+        running.insert(kind.clone(), server.clone());
         Ok(server)
     }
 }
@@ -126,8 +131,11 @@ impl Servers {
 #[async_trait]
 impl Engine for Servers {
     async fn launch(&self, order: Order) -> Result<Sandbox, InterpreterError> {
-        let wheelhouse = order.spec.wheelhouse.as_ref();
-        let mut server = self.server(wheelhouse, None).await?;
+        let kind = Kind {
+            wheelhouse: order.spec.wheelhouse.clone(),
+            network: order.spec.network.is_some(),
+        };
+        let mut server = self.server(&kind, None).await?;
         let (user, failed) = (self.inside(&order), |error| {
             InterpreterError::Start(format!("a jail: {error}"))
         });
@@ -143,7 +151,7 @@ impl Engine for Servers {
             }
             tracing::warn!("the warm server has died and is replaced: {error}");
             replacements -= 1;
-            server = self.server(wheelhouse, Some(&server)).await?;
+            server = self.server(&kind, Some(&server)).await?;
         };
         Ok(Sandbox {
             ends,
@@ -151,6 +159,10 @@ impl Engine for Servers {
             group: order.group,
             keeper: Keeper::Server { _alive: server },
         })
+    }
+
+    fn holds_to_hosts(&self) -> bool {
+        true
     }
 }
 
@@ -166,8 +178,8 @@ impl Servers {
 
 impl Maker {
     /// Start a server. Must run on a thread of the launcher; returns when its view stands.
-    fn make(&self, wheelhouse: Option<PathBuf>) -> io::Result<Server> {
-        let view = View::new(&self.environment, wheelhouse.as_deref());
+    fn make(&self, kind: &Kind) -> io::Result<Server> {
+        let view = View::new(&self.environment, kind.wheelhouse.as_deref(), kind.network);
         let (requests, inside) = UnixStream::pair()?;
         let (log, inside) = (stream("server")?, OwnedFd::from(inside));
         let script = self.environment.runner.join("lib");
@@ -269,7 +281,7 @@ impl Server {
         };
         let greeting = async {
             protocol::send(&mut stream, &jail).await?;
-            first_process(&stream).await
+            protocol::receive_descriptor(&stream).await
         };
         let late = |_| io::Error::other("it did not stand in time");
         match timeout(JAIL_PATIENCE, greeting).await.map_err(late)? {
@@ -302,25 +314,6 @@ impl Server {
         let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         !matches!((&self.requests).read_exact(&mut [0]), Err(error) if nothing(&error))
     }
-}
-
-/// A session's first message: one byte and the pidfd of its first process.
-async fn first_process(stream: &tokio::net::UnixStream) -> io::Result<OwnedFd> {
-    let receive = || {
-        let (mut byte, mut space) = (
-            [0],
-            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))],
-        );
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut buffer = [IoSliceMut::new(&mut byte)];
-        recvmsg(stream, &mut buffer, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let found = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        found.ok_or_else(|| io::Error::other("it ended before it stood"))
-    };
-    stream.async_io(Interest::READABLE, receive).await
 }
 
 impl Drop for Server {

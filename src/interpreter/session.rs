@@ -14,13 +14,14 @@ use tokio::time::{Instant, timeout};
 use super::branch::Past;
 use super::live::{Live, Watcher};
 use super::local::Shared;
+use super::network::{self, Way};
 use super::observe::Recorder;
 use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request, What};
 use super::sandbox::{Remains, Sandbox};
 use super::workspace::Workspace;
 use super::{
     CellError, Collected, Files, ForkKind, INTERRUPT_GRACE, InterpreterError, InterruptHandle,
-    Observation, Output, Session, SessionSpec, Stopped,
+    Network, Observation, Output, Session, SessionSpec, Stopped,
 };
 
 /// How long a session may take to stand, on a busy machine.
@@ -61,6 +62,8 @@ struct Process {
     seen: [u64; 2],
     /// The last cell that ran in it.
     cell: u64,
+    /// Its way out, if it has one.
+    way: Option<Way>,
 }
 
 /// The process between cells; `None` while one runs, and when it is lost.
@@ -141,11 +144,13 @@ impl LocalSession {
         let (workspace, spec) = (self.workspace()?, self.spec.clone());
         let sandbox = self.shared.launch(workspace, spec, self.user).await?;
         let mut process = Process::new(sandbox)?;
+        let network = self.network()?;
         let init = Request::Init {
             seed: self.spec.seed,
             limits: self.shared.rlimits(&self.spec.limits),
+            proxy: network.is_some().then_some(network::PORT),
         };
-        let result = timeout(START_PATIENCE, process.greet(&init)).await;
+        let result = timeout(START_PATIENCE, process.greet(&init, network)).await;
         let problem = match result {
             Ok(Ok(())) => return Ok(process),
             Ok(Err(error)) => error.to_string(),
@@ -154,6 +159,16 @@ impl LocalSession {
         let words = process.sandbox.ends.last_words();
         self.bury(process).await?;
         Err(InterpreterError::Start(format!("{problem}: {words}")))
+    }
+
+    /// What it may reach, under a name for the log.
+    fn network(&self) -> Result<Option<Network>, InterpreterError> {
+        let workspace = self.workspace()?;
+        let named = |network: &Network| match network.session.as_str() {
+            "" => network.of(workspace.name()),
+            _ => network.clone(),
+        };
+        Ok(self.spec.network.as_ref().map(named))
     }
 
     /// Kill a process and wait for its end.
@@ -410,6 +425,7 @@ impl Process {
                     writer,
                     seen: [0, 0],
                     cell: 0,
+                    way: None,
                 })
             }
             Err(error) => {
@@ -419,8 +435,17 @@ impl Process {
         }
     }
 
-    async fn greet(&mut self, init: &Request<'_>) -> Result<(), ProtocolError> {
+    async fn greet(
+        &mut self,
+        init: &Request<'_>,
+        network: Option<Network>,
+    ) -> Result<(), ProtocolError> {
         protocol::send(&mut self.writer, init).await?;
+        if let Some(network) = network {
+            let stream = self.reader.inner().as_ref();
+            let socket = protocol::receive_descriptor(stream).await?;
+            self.way = Some(Way::open(socket, network)?);
+        }
         while self.reader.next().await?.0.what != What::Ready {}
         Ok(())
     }

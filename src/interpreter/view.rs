@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::SessionSpec;
 use super::environment::Environment;
 
 /// The read-only part of a session's world, and its variables.
@@ -22,8 +23,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The view of an environment, with a local folder of wheels to install from, or without.
-    pub(super) fn new(environment: &Environment, wheelhouse: Option<&Path>) -> Self {
+    /// The view of an environment, with a local folder of wheels to install from and a way out, or without.
+    pub(super) fn new(environment: &Environment, wheelhouse: Option<&Path>, network: bool) -> Self {
         let mut view = Self {
             binds: Vec::new(),
             links: Vec::new(),
@@ -41,15 +42,34 @@ impl View {
             let path = environment.runner.join("etc").join(name);
             view.bind(path, Path::new("/etc").join(name));
         }
-        match wheelhouse {
-            None => view.variables.extend(WITHOUT_WHEELS),
-            Some(folder) => {
-                view.bind(folder, "/opt/wheelhouse");
-                view.temporary.push("/tmp/packages"); // or Python would not look again
-                view.variables.extend(WITH_WHEELS);
-            }
-        }
+        view.packages(wheelhouse, network);
         view
+    }
+
+    /// What a session of that kind sees.
+    pub(super) fn of(environment: &Environment, spec: &SessionSpec) -> Self {
+        let network = spec.network.is_some();
+        Self::new(environment, spec.wheelhouse.as_deref(), network)
+    }
+
+    /// What cells install packages from, and how they reach it.
+    fn packages(&mut self, wheelhouse: Option<&Path>, network: bool) {
+        if wheelhouse.is_none() && !network {
+            self.variables.extend(WITHOUT_PACKAGES);
+            return;
+        }
+        self.temporary.push("/tmp/packages"); // or Python would not look again
+        self.variables.extend(WITH_PACKAGES);
+        if let Some(folder) = wheelhouse {
+            self.bind(folder, "/opt/wheelhouse");
+            self.variables.push(("PIP_FIND_LINKS", "/opt/wheelhouse"));
+        }
+        if network {
+            self.bind("/etc/ssl/certs", "/etc/ssl/certs"); // whom to trust
+            self.variables.extend(WITH_NETWORK);
+        } else {
+            self.variables.push(("PIP_NO_INDEX", "1"));
+        }
     }
 
     /// Programs and libraries.
@@ -123,17 +143,37 @@ const VARIABLES: &[(&str, &str)] = &[
     ("PWD", "/workspace"),
 ];
 
-const WITHOUT_WHEELS: [(&str, &str); 2] = [
+const WITHOUT_PACKAGES: [(&str, &str); 2] = [
     ("PATH", "/opt/pybench/bin:/opt/env/bin:/usr/bin:/bin"),
     ("PYTHONPATH", "/opt/pybench/pip"),
 ];
 
-const WITH_WHEELS: [(&str, &str); 7] = [
+const WITH_PACKAGES: [(&str, &str); 5] = [
     ("PATH", "/opt/env/bin:/usr/bin:/bin"),
     ("PYTHONPATH", "/tmp/packages"),
     ("PIP_TARGET", "/tmp/packages"),
-    ("PIP_NO_INDEX", "1"),
-    ("PIP_FIND_LINKS", "/opt/wheelhouse"),
     ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     ("PIP_ROOT_USER_ACTION", "ignore"),
 ];
+
+/// The host's proxy, on the session's loopback (`network::PORT`). What a session serves itself it finds
+/// as `localhost`; 127.0.0.1 is the host's where the list has it.
+const WITH_NETWORK: [(&str, &str); 6] = [
+    ("HTTP_PROXY", PROXY),
+    ("HTTPS_PROXY", PROXY),
+    ("http_proxy", PROXY),
+    ("https_proxy", PROXY),
+    ("NO_PROXY", "localhost"),
+    ("no_proxy", "localhost"),
+];
+
+const PROXY: &str = "http://127.0.0.1:3128";
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_proxy_is_where_sessions_look() {
+        let port = super::super::network::PORT;
+        assert_eq!(super::PROXY, format!("http://127.0.0.1:{port}"));
+    }
+}

@@ -11,6 +11,9 @@ use crate::id::Digest;
 use crate::run::{BudgetCap, CallState, Reservation, ReserveError, RunError, RunFolder};
 use crate::trajectory::{Role, Trajectory, Usage};
 
+/// Most tokens that a picture is taken for: above what endpoints count for 1,024 pixels a side.
+const PICTURE_TOKENS: u64 = 4_096;
+
 /// A teacher whose calls are accounted for in a run's journal.
 ///
 /// A call is named `<trajectory>/<turn>/<attempt>`. Its highest possible cost is reserved before it
@@ -222,7 +225,7 @@ impl<T: Teacher> Teacher for Metered<T> {
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
-        let digest = Digest::of_json(&(request.messages, request.sampling, request.stop));
+        let digest = request.digest();
         let id = match self
             .look_up(&self.turn_id(request), &digest)
             .map_err(internal)?
@@ -234,7 +237,8 @@ impl<T: Teacher> Teacher for Metered<T> {
             return Ok(reply);
         }
         let most = self.cost(Usage {
-            prompt_tokens: token_bound(request.messages),
+            prompt_tokens: token_bound(request.messages)
+                + PICTURE_TOKENS * request.pictures.len() as u64,
             completion_tokens: request.sampling.max_tokens.into(),
         });
         let reserved = self.reserve(id, most).await?;

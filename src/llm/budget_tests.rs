@@ -93,6 +93,7 @@ async fn ask(metered: &Metered<&Paid>, sample: u32, words: char) -> Result<Reply
         messages: &messages,
         sampling: &sampling,
         stop: &[],
+        pictures: &[],
     };
     metered.reply(&request).await
 }

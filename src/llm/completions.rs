@@ -30,13 +30,16 @@ impl Completions {
 
     /// Samples are told apart by their number: two of them are two draws.
     fn path(&self, request: &ChatRequest<'_>) -> PathBuf {
-        let key = Digest::of_json(&(
-            &self.endpoint,
-            request.messages,
-            request.sampling,
-            request.stop,
-            request.sample,
-        ));
+        let key = match request.pictures {
+            [] => Digest::of_json(&(
+                &self.endpoint,
+                request.messages,
+                request.sampling,
+                request.stop,
+                request.sample,
+            )),
+            _ => Digest::of_json(&(&self.endpoint, request.digest(), request.sample)),
+        };
         self.root
             .join(&key.as_str()[..2])
             .join(format!("{key}.json"))

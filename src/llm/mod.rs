@@ -15,6 +15,7 @@ pub use price::{known_price, token_bound};
 
 use async_trait::async_trait;
 
+use crate::id::Digest;
 use crate::task::Task;
 use crate::trajectory::{Message, Sampling, Usage};
 
@@ -31,6 +32,31 @@ pub struct ChatRequest<'a> {
     pub sampling: &'a Sampling,
     /// Sequences at which the reply ends.
     pub stop: &'a [String],
+    /// Shown with the last message, to models that see.
+    pub pictures: &'a [Picture],
+}
+
+impl ChatRequest<'_> {
+    /// Digest of what an endpoint is asked, for book-keeping.
+    fn digest(&self) -> Digest {
+        let asked = (self.messages, self.sampling, self.stop);
+        match self.pictures {
+            [] => Digest::of_json(&asked),
+            pictures => {
+                let shown = pictures.iter().map(|p| Digest::of_bytes(&p.bytes));
+                Digest::of_json(&(asked, shown.collect::<Vec<_>>()))
+            }
+        }
+    }
+}
+
+/// A picture for a model that sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// `image/png`, …
+    pub media_type: &'static str,
+    /// The file.
+    pub bytes: Vec<u8>,
 }
 
 /// A reply.

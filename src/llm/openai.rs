@@ -8,14 +8,17 @@ use async_openai::Client;
 use async_openai::config::Config;
 use async_openai::error::OpenAIError;
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::http::Transport;
 use super::{ChatRequest, Price, Reply, Teacher, TeacherError, known_price};
 use crate::run::TeacherChoice;
-use crate::trajectory::{Message, Usage};
+use crate::trajectory::{Message, Role, Usage};
 
 /// What an endpoint is reached by.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub struct OpenAiOptions {
     pub price: Option<Price>,
     /// Bound of one exchange, from the connection to the last byte.
     pub timeout: Duration,
+    /// More fields of every request, such as `frequency_penalty`.
+    pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
 impl OpenAiOptions {
@@ -72,6 +77,7 @@ impl OpenAiOptions {
             headers: headers.iter().map(resolve).collect::<Result<_, _>>()?,
             price: price.or_else(|| known_price(model)),
             timeout: Duration::from_secs((*timeout_seconds).max(1)),
+            extra: serde_json::Map::new(),
         }))
     }
 }
@@ -133,7 +139,7 @@ impl Teacher for OpenAi {
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
-        let body = Body::new(&self.options.model, request);
+        let body = Body::new(&self.options, request);
         let answer: Result<serde_json::Value, OpenAIError> =
             self.client.chat().create_byot(body).await;
         match answer {
@@ -161,27 +167,57 @@ fn teacher_error(error: OpenAIError) -> TeacherError {
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
-    messages: &'a [Message],
+    messages: Vec<Said<'a>>,
     temperature: f64,
     top_p: f64,
     max_tokens: u32,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
     stream: bool,
+    #[serde(flatten)]
+    extra: &'a serde_json::Map<String, serde_json::Value>,
 }
 
 impl<'a> Body<'a> {
-    fn new(model: &'a str, request: &ChatRequest<'a>) -> Self {
+    fn new(options: &'a OpenAiOptions, request: &ChatRequest<'a>) -> Self {
         Self {
-            model,
-            messages: request.messages,
+            model: &options.model,
+            messages: said(request),
             temperature: request.sampling.temperature,
             top_p: request.sampling.top_p,
             max_tokens: request.sampling.max_tokens,
             stop: request.stop,
             stream: false,
+            extra: &options.extra,
         }
     }
+}
+
+/// A message as it is sent: text, or text with pictures.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Said<'a> {
+    Text(&'a Message),
+    Parts { role: Role, content: Vec<Value> },
+}
+
+/// The messages; pictures stand in the last one, as data URLs.
+fn said<'a>(request: &ChatRequest<'a>) -> Vec<Said<'a>> {
+    let mut said: Vec<_> = request.messages.iter().map(Said::Text).collect();
+    if let (Some(last), false) = (request.messages.last(), request.pictures.is_empty()) {
+        let mut content = vec![json!({"type": "text", "text": last.content})];
+        content.extend(request.pictures.iter().map(|picture| {
+            let data = STANDARD.encode(&picture.bytes);
+            let url = format!("data:{};base64,{data}", picture.media_type);
+            json!({"type": "image_url", "image_url": {"url": url}})
+        }));
+        said.pop();
+        said.push(Said::Parts {
+            role: last.role,
+            content,
+        });
+    }
+    said
 }
 
 /// What counts of an answer.
@@ -306,7 +342,6 @@ impl Config for Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn choice(headers: &[(&str, &str)], key_env: Option<&str>) -> TeacherChoice {
         TeacherChoice::Openai {
@@ -366,16 +401,20 @@ mod tests {
         assert!(teacher.client.config().headers().is_empty(), "no key asked");
     }
 
-    #[test]
-    fn addresses_and_headers_are_checked() {
-        let options = |url: &str, header: &str| OpenAiOptions {
+    fn options(url: &str, header: &str) -> OpenAiOptions {
+        OpenAiOptions {
             model: "m".into(),
             base_url: url.into(),
             key: None,
             headers: BTreeMap::from([(header.to_owned(), "v".to_owned().into())]),
             price: None,
             timeout: Duration::from_secs(1),
-        };
+            extra: serde_json::Map::new(),
+        }
+    }
+
+    #[test]
+    fn addresses_and_headers_are_checked() {
         for (url, header) in [("localhost:80", "a"), ("", "a"), ("http://h", "a b")] {
             assert_eq!(
                 OpenAi::new(options(url, header)).unwrap_err().kind(),
@@ -400,6 +439,49 @@ mod tests {
         let cut = json!({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": null});
         let reply = read_answer(cut).unwrap();
         assert!(reply.truncated && reply.content.is_empty());
+    }
+
+    #[test]
+    fn pictures_stand_in_the_last_message() {
+        let messages = [
+            Message::new(Role::System, "s"),
+            Message::new(Role::User, "what is this?"),
+        ];
+        let task: crate::task::Task = serde_json::from_value(json!({
+            "id": "0".repeat(64), "category": "chart", "subcategory": "", "keyword": "",
+            "language": "en", "query": "", "files": [], "outputs": [], "reference": "",
+            "checks": [],
+            "origin": {"by": "library", "template": "", "slots": {}, "phrasing": 0},
+        }))
+        .unwrap();
+        let picture = super::super::Picture {
+            media_type: "image/png",
+            bytes: vec![1, 2, 3],
+        };
+        let request = ChatRequest {
+            task: &task,
+            sample: 0,
+            messages: &messages,
+            sampling: &Default::default(),
+            stop: &[],
+            pictures: &[picture],
+        };
+        let mut options = options("http://h", "a");
+        let penalty = ("frequency_penalty".to_owned(), json!(1.02));
+        options.extra.extend([penalty]);
+        let body = serde_json::to_value(Body::new(&options, &request)).unwrap();
+        assert_eq!(body["frequency_penalty"], 1.02);
+        assert_eq!(body["messages"][0]["content"], "s");
+        let parts = &body["messages"][1]["content"];
+        assert_eq!(parts[0]["text"], "what is this?");
+        assert_eq!(parts[1]["image_url"]["url"], "data:image/png;base64,AQID");
+        let blind = ChatRequest {
+            pictures: &[],
+            ..request
+        };
+        assert_ne!(blind.digest(), request.digest(), "another question");
+        let body = serde_json::to_value(Body::new(&options, &blind)).unwrap();
+        assert_eq!(body["messages"][1]["content"], "what is this?");
     }
 
     #[test]

@@ -298,6 +298,11 @@ pub struct InterpreterChoice {
     pub limits: Limits,
     /// A local folder of wheels from which cells may `pip install`.
     pub wheelhouse: Option<PathBuf>,
+    /// Hosts that cells may reach, through a proxy that logs each request: `packages.example:443`,
+    /// `*.example.org` (names below it), `192.0.2.7:8080`. Addresses that are not public have to be named
+    /// themselves. Empty: no network.
+    #[schemars(length(max = 1000))]
+    pub network: Vec<String>,
 }
 
 impl Default for InterpreterChoice {
@@ -306,6 +311,7 @@ impl Default for InterpreterChoice {
             tier: Tier::Jail,
             limits: Limits::default(),
             wheelhouse: None,
+            network: Vec::new(),
         }
     }
 }
@@ -328,6 +334,13 @@ pub enum Tier {
     Kubernetes,
     /// No isolation at all, for debugging: cells can do whatever this user can.
     None,
+}
+
+impl Tier {
+    /// Whether its sessions can be given a list of hosts to reach, and nothing else.
+    pub fn holds_to_hosts(self) -> bool {
+        matches!(self, Self::Jail | Self::Bwrap)
+    }
 }
 
 /// Which filters decide, in this order.

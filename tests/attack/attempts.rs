@@ -1,23 +1,44 @@
 //! The table of attempts. Each is the body of a Python function that returns true when it got through.
 
 use super::{start_with, with_limits};
-use crate::support::{Look, tier_of};
+use crate::support::{Look, start_in, tier_of};
 use crate::targets;
+use pybench::interpreter::SessionSpec;
 use pybench::run::Tier;
 
-/// What is known of an attempt outside of a jail.
+/// What is known of an attempt outside of a jail. Whatever is harmless is shown there first.
 #[derive(Clone, Copy)]
-enum Outside {
+pub(super) enum Outside {
     /// It succeeds.
     Works,
-    /// It succeeds for root.
+    /// It succeeds for root; others have not the right to it outside either.
     WorksForRoot,
-    /// It depends on the kernel.
+    /// It succeeds in a session without a jail, tier `none`: it aims at what only sessions have.
+    WorksInNone,
+    /// It is tried, and succeeds where the kernel has it.
     Depends,
-    /// It is not tried, for it would do harm.
-    Harms,
+    /// It is not tried, for the reason that follows.
+    NotTried(Reason),
+}
+
+/// Why an attempt is not shown to succeed outside.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reason {
+    /// It would take all memory or processes of the machine.
+    Bomb,
+    /// It would fill the machine with files, text, threads or the like.
+    Flood,
+    /// It would change or stop the machine.
+    Machine,
+    /// It would end processes of others.
+    Signal,
+    /// It aims at the host's own handling of a session, which only a jailed one has.
+    Inside,
+    /// It looks at what a jail is made of; outside there is none to look at.
+    Jail,
 }
 use Outside::*;
+use Reason::*;
 
 /// Attempts that say nothing in a tier, and why.
 const SENSELESS: &[(Tier, &str, &str)] = &[
@@ -51,18 +72,7 @@ async fn fails_inside(name: &str, outside: Outside, body: &str) {
         "{}\ndef attack():\n{lines}\ntry: outcome = bool(attack())\nexcept Exception as error: outcome = False; print(repr(error))\n",
         targets::prelude()
     );
-    let root = rustix::process::geteuid().is_root();
-    match (outside, root) {
-        (Works, _) | (WorksForRoot, true) => {
-            let seen = super::outside(&format!("{code}print(outcome)"));
-            let worked = seen.lines().last() == Some("True");
-            assert!(
-                worked,
-                "it does not even work outside, so it shows nothing: {seen}"
-            );
-        }
-        _ => {}
-    }
+    show_outside(outside, &code).await;
     let limits = with_limits(|limits| {
         limits.memory_mib = 512;
         limits.processes = 48;
@@ -78,6 +88,35 @@ async fn fails_inside(name: &str, outside: Outside, body: &str) {
         seen.plain() == "False" || seen.stopped.is_some(),
         "it got through: {seen:?}"
     );
+}
+
+/// Show that it succeeds where nothing stands in its way, as far as that is harmless.
+async fn show_outside(outside: Outside, code: &str) {
+    let plain = || super::outside(&format!("{code}print(outcome)"));
+    let (worked, seen) = match outside {
+        WorksForRoot if !rustix::process::geteuid().is_root() => return,
+        NotTried(reason) => {
+            eprintln!("not tried outside: {reason:?}");
+            return;
+        }
+        Works | WorksForRoot | Depends => {
+            let seen = plain();
+            (seen.lines().last() == Some("True"), seen)
+        }
+        WorksInNone => {
+            let Some(mut session) = start_in(Tier::None, SessionSpec::default()).await else {
+                return;
+            };
+            let seen = session.run(&format!("{code}outcome")).await;
+            session.close().await;
+            (seen.plain() == "True", format!("{seen:?}"))
+        }
+    };
+    match (worked, outside) {
+        (true, _) => {}
+        (false, Depends) => eprintln!("this kernel refuses it outside, too: {seen}"),
+        (false, _) => panic!("it does not even work outside, so it shows nothing: {seen}"),
+    }
 }
 
 macro_rules! attempts {
@@ -126,19 +165,25 @@ finally: os.remove(path)";
     block_devices: Depends, "return any(os.open(d, os.O_RDONLY) for d in glob.glob('/dev/*') if stat.S_ISBLK(os.stat(d).st_mode))";
     devices_of_ones_own: WorksForRoot, "path = tempfile.mkdtemp() + '/null'; os.mknod(path, 0o20666, os.makedev(1, 3)); return os.write(os.open(path, 1), b'x') == 1";
     memory_of_the_kernel: Depends, "return len(os.pread(os.open('/proc/kcore', 0), 4, 0)) == 4";
-    folders_that_hold_workspaces: Harms, "return any(os.path.isdir(p) for p in ['/sessions', '/old', '/view', '/var/cache/pybench', '/workspace/../sessions'])";
+    folders_that_hold_workspaces: Works, "return any(os.path.isdir(p) for p in ['/sessions', '/old', '/view', CACHE + '/sessions', '/workspace/../sessions'])";
+    the_journal_of_a_run: Works, "return open(JOURNAL, 'rb').read(6) == b'SQLite'";
+    the_journal_of_the_system: Works, "return bool(glob.glob('/var/log/*') + glob.glob('/run/log/journal/*'))";
+    a_pipe_of_the_host: Works, "return os.open(FIFO, os.O_RDONLY | os.O_NONBLOCK) > 0";
+    descriptors_that_others_hold: Works, "return any(open(p, 'rb').read(6) == b'SQLite' for p in glob.glob(f'/proc/{PID}/fd/*') if os.readlink(p) == JOURNAL)";
+    a_link_to_a_file_of_the_host: Works, "os.link(FOLDER + '/secret', FOLDER + f'/link{os.getpid()}'); os.remove(FOLDER + f'/link{os.getpid()}'); return True";
 
     // Writing where it should not.
     a_program: WorksForRoot, "return open('/usr/bin/env', 'ab').close() is None";
     a_library_of_python: WorksForRoot, "return open(os.__file__, 'ab').close() is None";
-    the_runner: Harms, "import pybench_runner.runner as r; return open(r.__file__, 'ab').close() is None or True";
+    the_runner: WorksForRoot, "path = sys.modules['pybench_runner.runner'].__file__ if 'pybench_runner.runner' in sys.modules else glob.glob(CACHE + '/runner/*/lib/pybench_runner/runner.py')[0]
+return open(path, 'ab').close() is None";
     a_file_in_the_root: WorksForRoot, "path = f'/pybench-test-{os.getpid()}'; open(path, 'w').close(); os.remove(path); return True";
     a_file_among_devices: WorksForRoot, "path = f'/dev/pybench-test-{os.getpid()}'; open(path, 'w').close(); os.remove(path); return True";
     a_setting_of_the_kernel: WorksForRoot, "return os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY) > 0";
     the_system_request_key: Depends, "return os.open('/proc/sysrq-trigger', os.O_WRONLY) > 0";
-    prepared_caches: Harms, "return any(open(p, 'ab').close() is None for p in ['/tmp/jieba.cache', '/tmp/matplotlib/matplotlibrc'])";
-    given_inputs: Harms, "os.rename('data', 'moved'); return True";
-    mode_bits_of_the_system: Harms, "os.chmod('/usr/bin/env', 0o777); return True";
+    prepared_caches: WorksForRoot, "return open(os.environ.get('MPLCONFIGDIR', ENVIRONMENT + '/caches/matplotlib') + '/matplotlibrc', 'ab').close() is None";
+    given_inputs: WorksInNone, "os.rename('data', 'moved'); return True";
+    mode_bits_of_the_system: WorksForRoot, "os.chmod('/usr/bin/env', stat.S_IMODE(os.stat('/usr/bin/env').st_mode)); return True";
 
     // Privileges.
     capabilities: WorksForRoot, "return int(next(l for l in open('/proc/self/status') if l.startswith('CapBnd')).split()[1], 16) != 0";
@@ -152,8 +197,8 @@ return subprocess.run([path, '-u'], capture_output=True, text=True).stdout == '0
     higher_limits: Works, "return apart(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)) is None)";
     safety_from_the_memory_killer: Depends, "return apart(lambda: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1000') > 0)";
     the_hosts_name: WorksForRoot, "return socket.sethostname(socket.gethostname()) is None";
-    the_clock: Harms, "time.clock_settime(time.CLOCK_REALTIME, time.time()); return True";
-    a_restart: Harms, "return call(169, 0, 0, 0) or True";
+    the_clock: NotTried(Machine), "time.clock_settime(time.CLOCK_REALTIME, time.time()); return True";
+    a_restart: NotTried(Machine), "return call(169, 0, 0, 0) or True";
 
     // Namespaces and mounts.
     a_user_namespace: Depends, "return apart(lambda: check(libc.unshare(0x10000000)))";
@@ -164,8 +209,8 @@ if pid == 0: os._exit(0)
 os.waitpid(pid, 0); return True";
     entering_a_namespace: WorksForRoot, "fd = os.open('/proc/self/ns/net', 0); return apart(lambda: check(libc.setns(fd, 0)))";
     a_mount: WorksForRoot, "path = tempfile.mkdtemp(); return apart(lambda: check(libc.unshare(0x20000)) and check(libc.mount(b'x', path.encode(), b'tmpfs', 0, None)))";
-    a_writable_remount: Harms, "return check(libc.mount(None, b'/usr', None, 4096 | 32, None))";
-    unmounting_what_covers: Harms, "return any(libc.umount2(p, 2) == 0 for p in [b'/tmp', b'/proc', b'/workspace', b'/workspace/data', b'/dev/shm'])";
+    a_writable_remount: NotTried(Machine), "return check(libc.mount(None, b'/usr', None, 4096 | 32, None))";
+    unmounting_what_covers: NotTried(Machine), "return any(libc.umount2(p, 2) == 0 for p in [b'/tmp', b'/proc', b'/workspace', b'/workspace/data', b'/dev/shm'])";
     the_new_way_to_mount: WorksForRoot, "return call(430, b'tmpfs', 0) > 0";
     cloning_a_mount: WorksForRoot, "return call(428, -100, b'/', 1) > 0";
     another_root: WorksForRoot, "path = tempfile.mkdtemp(); return apart(lambda: os.chroot(path) is None)";
@@ -183,8 +228,8 @@ return swap(lambda pid: call(310, pid, iov, ctypes.c_ulong(1), iov, ctypes.c_ulo
     keys_of_the_kernel: Depends, "return call(248, b'user', b'pybench', b'x', 1, -2) > 0";
     the_execution_domain: Works, "return call(135, 0xffffffff) >= 0";
     secret_memory: Depends, "return call(447, 0) > 0";
-    kernel_modules: Harms, "return call(175, b'', 0, b'') == 0";
-    another_kernel: Harms, "return call(246, 0, 0, 0, 0) == 0";
+    kernel_modules: NotTried(Machine), "return call(175, b'', 0, b'') == 0";
+    another_kernel: NotTried(Machine), "return call(246, 0, 0, 0, 0) == 0";
     reading_the_kernels_messages: WorksForRoot, "return call(103, 10, 0, 0) >= 0";
     calls_of_the_other_word_size: Depends, "return call(0x40000000 + 39) > 0";
 
@@ -198,43 +243,43 @@ return swap(lambda pid: call(310, pid, iov, ctypes.c_ulong(1), iov, ctypes.c_ulo
     message_queues_of_the_host: Works, "return libc.msgget(QUEUE, 0) >= 0";
 
     // Floods.
-    a_flood_of_threads: Harms, "started = 0
+    a_flood_of_threads: NotTried(Flood), "started = 0
 try:
     for _ in range(2000): threading.Thread(target=time.sleep, args=(2,), daemon=True).start(); started += 1
 except RuntimeError: pass
 return started > 100";
-    a_flood_of_descriptors: Harms, "opened = []
+    a_flood_of_descriptors: NotTried(Flood), "opened = []
 try:
     while len(opened) < 100_000: opened.append(os.dup(0))
 except OSError: pass
 count = len(opened)
 for fd in opened: os.close(fd)
 return count > 2000";
-    a_flood_of_text: Harms, "written = 0
+    a_flood_of_text: NotTried(Flood), "written = 0
 try:
     for _ in range(100): written += os.write(1, b'x' * (1 << 20))
 except OSError: os.ftruncate(1, 0)
 return written > 64 << 20";
-    a_flood_of_shared_memory: Harms, "written = 0
+    a_flood_of_shared_memory: NotTried(Flood), "written = 0
 with open('/dev/shm/flood', 'wb', buffering=0) as file:
     while written < 2 << 30: written += file.write(bytes(1 << 20))
 return True";
-    a_flood_of_mapped_memory: Harms, "import mmap
+    a_flood_of_mapped_memory: NotTried(Flood), "import mmap
 held = [mmap.mmap(-1, 64 << 20) for _ in range(32)]
 for m in held:
     for i in range(0, len(m), 4096): m[i] = 1
 return True";
-    a_flood_of_folders: Harms, "path = 'output'
+    a_flood_of_folders: NotTried(Flood), "path = 'output'
 for i in range(200_000): os.mkdir(f'output/{i}')
 return True";
-    a_very_deep_folder: Harms, "os.chdir('output')
+    a_very_deep_folder: NotTried(Flood), "os.chdir('output')
 for _ in range(100_000): os.mkdir('d'); os.chdir('d')
 return True";
-    a_flood_of_queues: Harms, "made = 0
+    a_flood_of_queues: NotTried(Flood), "made = 0
 while made < 50_000:
     check(libc.msgget(0, 0o1600)); made += 1
 return True";
-    endless_recursion: Harms, "sys.setrecursionlimit(10**9)
+    endless_recursion: NotTried(Bomb), "sys.setrecursionlimit(10**9)
 def f(): f()
 f(); return True";
 }

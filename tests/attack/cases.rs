@@ -10,15 +10,26 @@ use crate::support::*;
 #[cfg(target_arch = "x86_64")] // calls are made by their numbers
 #[path = "attempts.rs"]
 mod attempts;
+#[path = "neighbours.rs"]
+mod neighbours;
+#[path = "network.rs"]
+mod network;
+#[cfg(target_arch = "x86_64")]
+#[path = "shown.rs"]
+mod shown;
 use pybench::interpreter::{Observation, SessionSpec, Stopped};
 use pybench::run::Tier;
+
+fn tier() -> pybench::run::Tier {
+    tier_of(module_path!())
+}
 
 async fn start() -> Option<Live> {
     start_with(SessionSpec::default()).await
 }
 
 async fn start_with(spec: SessionSpec) -> Option<Live> {
-    start_in(tier_of(module_path!()), spec).await
+    start_in(tier(), spec).await
 }
 
 /// Whether the session's kernel is gVisor's.

@@ -21,7 +21,7 @@ fn make() -> String {
     let shm = PathBuf::from(format!("/dev/shm/pybench-test-{pid}"));
     std::fs::write(&shm, "x").unwrap();
     let text = format!(
-        "TCP, TCP6, UDP = {}, {}, {}\nABSTRACT, SOCKET = {:?}, {:?}\nFOLDER, SHM, PID, QUEUE = {:?}, {:?}, {pid}, {}\n",
+        "TCP, TCP6, UDP = {}, {}, {}\nABSTRACT, SOCKET = {:?}, {:?}\nFOLDER, SHM, PID, QUEUE = {:?}, {:?}, {pid}, {}\nJOURNAL, FIFO, CACHE, ENVIRONMENT = {:?}, {:?}, {:?}, {:?}\n",
         tcp("127.0.0.1:0"),
         tcp("[::1]:0"),
         udp(),
@@ -30,6 +30,10 @@ fn make() -> String {
         folder,
         shm,
         queue(pid),
+        journal(&folder),
+        fifo(&folder),
+        cache(),
+        environment(),
     );
     clean_up_after(pid, &[folder, shm]);
     text + PRELUDE
@@ -96,6 +100,42 @@ fn path_socket(folder: &std::path::Path) -> PathBuf {
     serve(UnixListener::bind(&path).unwrap());
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
     path
+}
+
+/// A run's journal, which this process holds open as a run does.
+fn journal(folder: &std::path::Path) -> PathBuf {
+    let path = folder.join("journal.sqlite");
+    std::fs::write(&path, "SQLite format 3\0").unwrap();
+    std::mem::forget(std::fs::File::open(&path).unwrap());
+    path
+}
+
+fn fifo(folder: &std::path::Path) -> PathBuf {
+    let path = folder.join("fifo");
+    let made = Command::new("mkfifo")
+        .args(["-m", "666"])
+        .arg(&path)
+        .status();
+    assert!(made.unwrap().success());
+    path
+}
+
+/// What the host keeps workspaces in, which are made here where no session has been started yet, and the
+/// runner.
+fn cache() -> PathBuf {
+    let path = pybench::run::default_cache_dir();
+    std::fs::create_dir_all(path.join("sessions")).unwrap();
+    path
+}
+
+/// The sessions' Python environment; empty where there is none, and with it no session.
+fn environment() -> PathBuf {
+    let python = pybench::interpreter::environment_python().unwrap_or_default();
+    python
+        .ancestors()
+        .nth(2)
+        .map(PathBuf::from)
+        .unwrap_or_default()
 }
 
 /// A System V message queue that everybody may use.

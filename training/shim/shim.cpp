@@ -5,22 +5,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <memory>
-#include <string>
-#include <vector>
+
+#include "guarded.h"
 
 using at::Tensor;
 
-static thread_local std::string last_error;
-
-template <typename Body> static int guarded(Body body) {
-  try {
-    body();
-    return 0;
-  } catch (const std::exception &error) {
-    last_error = error.what();
-    return 1;
-  }
-}
+thread_local std::string shim_last_error;
 
 static std::vector<Tensor> gather(Tensor *const *tensors, int count) {
   std::vector<Tensor> all;
@@ -31,7 +21,7 @@ static std::vector<Tensor> gather(Tensor *const *tensors, int count) {
 
 extern "C" {
 
-const char *shim_error() { return last_error.c_str(); }
+const char *shim_error() { return shim_last_error.c_str(); }
 
 // One AdamW step over many tensors in one call; `steps` count the update that is made.
 int shim_fused_adamw(Tensor *const *params, Tensor *const *grads, Tensor *const *firsts,
@@ -45,21 +35,53 @@ int shim_fused_adamw(Tensor *const *params, Tensor *const *grads, Tensor *const 
   });
 }
 
+// Frees the bytes behind a tensor and its views, which stay: nothing may look at them before
+// `shim_allocate` has given them as many again.
+int shim_release(Tensor *tensor) {
+  return guarded([&] {
+    auto *storage = tensor->storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(storage->allocator()->allocate(0));
+    storage->set_nbytes(0);
+  });
+}
+
+int shim_allocate(Tensor *tensor) {
+  return guarded([&] {
+    auto *storage = tensor->storage().unsafeGetStorageImpl();
+    size_t bytes = tensor->numel() * tensor->element_size();
+    storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+    storage->set_nbytes(bytes);
+  });
+}
+
+// Forgets a gradient, and frees it.
+int shim_forget_gradient(Tensor *tensor) {
+  return guarded([&] { tensor->mutable_grad() = Tensor(); });
+}
+
 // Recomputation of a block in the backward pass. `run` is called twice with the block's input: it
-// returns a new tensor that the caller owns, or null when it failed. `drop` frees `user` once.
+// returns a new tensor that the caller owns, or null when it failed. `done` is called after the
+// forward pass (0) and after the backward pass (1), and returns 0 when all went well. `drop` frees
+// `user` once.
 typedef Tensor *(*block_run)(void *user, Tensor *input);
+typedef int (*block_done)(void *user, int backward);
 typedef void (*block_drop)(void *user);
 
 struct Block : torch::CustomClassHolder {
   block_run run;
+  block_done done;
   block_drop drop;
   void *user;
-  Block(block_run run, block_drop drop, void *user) : run(run), drop(drop), user(user) {}
+  Block(block_run run, block_done done, block_drop drop, void *user)
+      : run(run), done(done), drop(drop), user(user) {}
   ~Block() override { drop(user); }
   Tensor operator()(Tensor input) const {
     std::unique_ptr<Tensor> output(run(user, &input));
     TORCH_CHECK(output, "a recomputed block failed");
     return *output;
+  }
+  void finish(bool backward) const {
+    TORCH_CHECK(done(user, backward) == 0, "what follows a recomputed block failed");
   }
 };
 
@@ -71,7 +93,9 @@ struct Recompute : torch::autograd::Function<Recompute> {
     context->save_for_backward({input});
     context->saved_data["block"] = c10::IValue::make_capsule(block);
     at::AutoGradMode off(false);
-    return (*block)(input);
+    Tensor output = (*block)(input);
+    block->finish(false);
+    return output;
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext *context,
                                                  torch::autograd::variable_list gradients) {
@@ -81,14 +105,15 @@ struct Recompute : torch::autograd::Function<Recompute> {
     at::AutoGradMode on(true);
     Tensor output = (*block)(input);
     torch::autograd::backward({output}, {gradients[0]});
+    block->finish(true);
     return {input.grad(), Tensor(), Tensor()};
   }
 };
 
-int shim_recompute(Tensor *input, Tensor *anchor, block_run run, block_drop drop, void *user,
-                   Tensor **output) {
+int shim_recompute(Tensor *input, Tensor *anchor, block_run run, block_done done, block_drop drop,
+                   void *user, Tensor **output) {
   return guarded([&] {
-    auto block = c10::make_intrusive<Block>(run, drop, user);
+    auto block = c10::make_intrusive<Block>(run, done, drop, user);
     *output = new Tensor(Recompute::apply(*input, *anchor, block));
   });
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::data::hub_model;
 use crate::gguf;
 
 const CATALOGUE: &str = include_str!("../models.toml");
@@ -42,7 +43,7 @@ struct PackageSource {
 }
 
 /// The directory of a model: `name` itself where it is one, otherwise the catalogue's, fetched and
-/// converted on first use.
+/// converted on first use, or the Hub's `owner/name`.
 pub fn find(name: &str) -> Result<PathBuf> {
     let path = PathBuf::from(name);
     if path.join("config.json").exists() {
@@ -50,9 +51,12 @@ pub fn find(name: &str) -> Result<PathBuf> {
     }
     let catalogue: Catalogue = toml::from_str(CATALOGUE).context("models.toml")?;
     let Some(entry) = catalogue.model.iter().find(|entry| entry.name == name) else {
+        if hub_model::is_name(name) {
+            return Ok(hub_model::fetch(name)?);
+        }
         let known: Vec<_> = catalogue.model.iter().map(|e| e.name.as_str()).collect();
         bail!(
-            "{name} is neither a model directory nor in the catalogue, which has {}",
+            "{name} is neither a model directory nor a repository of the Hub (owner/name) nor in the catalogue, which has {}",
             known.join(", ")
         );
     };
@@ -136,7 +140,7 @@ fn uv() -> PathBuf {
 }
 
 /// `$PYBENCH_CACHE`, `/var/cache/pybench` for root, `~/.cache/pybench` otherwise; as in the set-up.
-fn cache_folder() -> Result<PathBuf> {
+pub(crate) fn cache_folder() -> Result<PathBuf> {
     let variable = |name: &str| {
         std::env::var_os(name)
             .filter(|v| !v.is_empty())

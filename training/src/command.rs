@@ -10,7 +10,7 @@ use crate::data::{Renderer, Source, preflight, read};
 use crate::model::load_config;
 use crate::probe::probe;
 use crate::train::{Options, run};
-use crate::{catalogue, gguf};
+use crate::{catalogue, gguf, serve};
 
 /// Trains Llama-family models on conversations.
 #[derive(Debug, Parser)]
@@ -33,6 +33,10 @@ enum Command {
         /// Print documents, tokens, steps and memory, and stop.
         #[arg(long)]
         dry_run: bool,
+        /// Train with so many processes on this machine: one for each GPU. Under torchrun or Slurm
+        /// leave it out.
+        #[arg(long, default_value_t = 1)]
+        processes: usize,
     },
     /// Show conversations as the model will see them, trained tokens in colour.
     Inspect {
@@ -65,6 +69,25 @@ enum Command {
         request: PathBuf,
         /// The safetensors file to write.
         answer: PathBuf,
+        /// Where the model runs.
+        #[arg(long, value_enum, default_value_t = serve::Place::Cpu)]
+        device: serve::Place,
+        /// What it computes in.
+        #[arg(long, value_enum, default_value_t = serve::Dtype::Float32)]
+        dtype: serve::Dtype,
+    },
+    /// Serve a model to OpenAI's clients.
+    Serve(serve::Options),
+    /// Write a model for other programs.
+    Export {
+        /// A name of the catalogue, or a model directory.
+        model: String,
+        /// A file for llama.cpp.
+        #[arg(long, required = true)]
+        gguf: PathBuf,
+        /// How its matrices are stored.
+        #[arg(long = "type", value_enum, default_value_t = gguf::Quantisation::F16)]
+        kind: gguf::Quantisation,
     },
     /// Turn a GGUF file into a Hugging Face directory (float32).
     Convert {
@@ -93,7 +116,15 @@ fn command() -> Result<()> {
             recipe,
             out,
             dry_run,
-        } => run(&recipe_path(&recipe)?, &Options { out, dry_run }),
+            processes,
+        } => {
+            let options = Options {
+                out,
+                dry_run,
+                processes,
+            };
+            run(&recipe_path(&recipe)?, &options)
+        }
         Command::Inspect { model, data, rows } => inspect(&model, data, rows),
         Command::Model { name } => {
             println!("{}", catalogue::find(&name)?.display());
@@ -104,7 +135,15 @@ fn command() -> Result<()> {
             model,
             request,
             answer,
-        } => probe(&model, &request, &answer),
+            device,
+            dtype,
+        } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
+        Command::Serve(options) => serve::serve(&options),
+        Command::Export {
+            model,
+            gguf: file,
+            kind,
+        } => gguf::export(&catalogue::find(&model)?, &file, kind),
         Command::Convert { gguf: file, out } => gguf::convert(&file, &out),
     }
 }
@@ -119,19 +158,10 @@ fn recipe_path(recipe: &str) -> Result<PathBuf> {
     }
 }
 
-fn whole(path: PathBuf) -> Source {
-    Source {
-        path,
-        prefix: String::new(),
-        weight: 1.0,
-        column: None,
-    }
-}
-
 fn tokens(model: &str, path: PathBuf) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let renderer = Renderer::load(&catalogue::find(model)?)?;
-    for conversation in read(&whole(path))? {
+    for conversation in read(&Source::at(path))? {
         let rendered = renderer.render(&conversation.messages)?;
         let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
         writeln!(
@@ -150,7 +180,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let folder = catalogue::find(model)?;
     let renderer = Renderer::load(&folder)?;
-    let conversations = read(&whole(path))?;
+    let conversations = read(&Source::at(path))?;
     let rendered = conversations
         .iter()
         .map(|conversation| renderer.render(&conversation.messages))
@@ -177,7 +207,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         writeln!(out)?;
     }
     let vocab = load_config(&folder)?.vocab;
-    let found = preflight(&renderer, &conversations, &rendered, vocab)?;
+    let found = preflight(&renderer, &conversations, &rendered, vocab, true)?;
     for note in &found.notes {
         writeln!(out, "note: {note}")?;
     }

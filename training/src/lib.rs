@@ -6,5 +6,6 @@ pub mod data;
 pub mod gguf;
 pub mod model;
 pub mod probe;
+pub mod serve;
 pub mod torch;
 pub mod train;

@@ -18,9 +18,15 @@ struct Request {
 }
 
 /// Reads `{"ids": [...], "weights": [...]}` and writes `logits`, `loss` and `grad.<parameter>`.
-pub fn probe(folder: &Path, request: &Path, answer: &Path) -> Result<()> {
+pub fn probe(
+    folder: &Path,
+    request: &Path,
+    answer: &Path,
+    kind: Kind,
+    device: Device,
+) -> Result<()> {
     let Request { ids, weights } = serde_json::from_slice(&read_bounded(request, 64 << 20)?)?;
-    let model = Model::load(folder, Kind::Float, Device::Cpu)?;
+    let model = Model::load(folder, kind, device)?;
     if ids.is_empty() || ids.len() != weights.len() {
         bail!("ids and weights must be of one length, and not empty");
     }
@@ -31,7 +37,7 @@ pub fn probe(folder: &Path, request: &Path, answer: &Path) -> Result<()> {
         );
     }
     let layout = Arc::new(Layout::plain(1, ids.len() as i64));
-    let batch = Tensor::from_slice(&ids).unsqueeze(0);
+    let batch = Tensor::from_slice(&ids).unsqueeze(0).to_device(device);
     for (_, parameter) in model.parameters() {
         let _ = parameter.set_requires_grad(true);
     }

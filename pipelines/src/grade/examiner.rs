@@ -39,7 +39,7 @@ impl Examiner for Sandboxed {
     async fn examine(&self, task: &Task, trajectory: &Trajectory) -> Result<Vec<Finding>, Failure> {
         let candidate = Candidate::of(trajectory, &self.store);
         let findings = self.checker.check(task, &self.store, &candidate).await;
-        findings.map_err(failure)
+        findings.map_err(check_failure)
     }
 
     fn digest(&self) -> &str {
@@ -48,7 +48,7 @@ impl Examiner for Sandboxed {
 }
 
 /// A failure of ours: the task's, the sandbox's or the disk's, never the model's.
-fn failure(error: CheckError) -> Failure {
+pub(crate) fn check_failure(error: CheckError) -> Failure {
     let text = error.to_string();
     match error {
         CheckError::Interpreter(error) => interpreter_failure(error),

@@ -105,7 +105,7 @@ pub fn faults(script: &Script<'_>) -> Vec<(String, Deviation)> {
 const FRAME: &str = "[INFO]This is a Code Interpreter Message:\n";
 
 /// The texts that came back after each assistant message.
-fn observations(messages: &[Message]) -> Vec<&str> {
+pub(crate) fn observations(messages: &[Message]) -> Vec<&str> {
     let pairs = messages.iter().zip(messages.iter().skip(1));
     let answered = pairs.filter(|(before, _)| before.role == Role::Assistant);
     let texts = answered.map(|(_, after)| after.content.as_str());

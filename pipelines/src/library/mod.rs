@@ -11,7 +11,7 @@ mod fit;
 #[cfg(test)]
 mod fuzz;
 mod keywords;
-mod problem;
+pub(crate) mod problem;
 mod reader;
 mod render;
 mod script;
@@ -22,10 +22,13 @@ pub mod template;
 pub(crate) mod tests;
 mod validate;
 
+pub(crate) use render::value as template_value;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use draft::{Draft, DraftError};
+pub(crate) use expert::observations;
 pub use expert::{EXPERT, Expert, faults};
 pub use keywords::{Keyword, Keywords};
 pub use problem::{LibraryError, Problem};

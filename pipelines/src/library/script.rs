@@ -102,9 +102,14 @@ pub struct Script<'a> {
 impl<'a> Script<'a> {
     /// The honest script of a task of this library.
     pub fn new(library: &'a Library, task: &'a Task) -> Result<Self, ScriptError> {
-        let TaskOrigin::Library {
-            template, slots, ..
-        } = &task.origin;
+        let (template, slots) = match &task.origin {
+            TaskOrigin::Library {
+                template, slots, ..
+            } => (template, slots),
+            TaskOrigin::Benchmark { suite, index } => {
+                return Err(ScriptError::NoTemplate(format!("{suite}/{index}")));
+            }
+        };
         let found = library.template(template);
         let template = found.ok_or_else(|| ScriptError::NoTemplate(template.clone()))?;
         let context = |view| {

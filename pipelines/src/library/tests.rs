@@ -393,6 +393,7 @@ async fn reply(
         messages,
         sampling: &Sampling::default(),
         stop: &[],
+        pictures: &[],
     };
     expert.reply(&request).await.unwrap()
 }
@@ -446,6 +447,7 @@ async fn an_observation_without_the_value_is_an_error_of_ours() {
         messages: &messages,
         sampling: &Sampling::default(),
         stop: &[],
+        pictures: &[],
     };
     let error = expert.reply(&request).await.unwrap_err();
     let TeacherError::NoScript(text) = &error else {

@@ -1,10 +1,10 @@
 //! Rollout: a teacher solves tasks as a ReAct agent in the interpreter.
 
 mod estimate;
-mod money;
+pub(crate) mod money;
 mod preview;
 mod stage;
-mod teacher;
+pub(crate) mod teacher;
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -19,13 +19,32 @@ use pybench::task::Task;
 use pybench::trajectory::Trajectory;
 
 pub use estimate::{Estimate, Range};
-pub use stage::{RolloutStage, Try};
+pub use stage::{Crew, RolloutStage, Try};
 
 /// For `--help`.
 pub const ABOUT: &str = "Let a teacher solve the tasks of a run, step by step, in the interpreter";
 
 /// Name of the stage in the journal.
 pub const STAGE: &str = "rollout";
+/// What a try came to, by item: its trajectory or why there is none.
+///
+/// # Errors
+/// Failures of the journal.
+pub fn results(
+    journal: &pybench::run::Journal,
+) -> Result<HashMap<String, Result<Trajectory, Failure>>, RunError> {
+    let mut results = HashMap::new();
+    for unit in journal.units(STAGE)? {
+        let result = match (unit.state, unit.output, unit.failure) {
+            (UnitState::Done, Some(output), _) => Ok(serde_json::from_value(output)?),
+            (_, _, Some(failure)) => Err(failure),
+            _ => continue,
+        };
+        results.insert(unit.item, result);
+    }
+    Ok(results)
+}
+
 /// What `query` wrote.
 const TASKS: &str = "tasks.jsonl";
 /// What this stage writes.

@@ -5,7 +5,7 @@ use pybench::run::{Budget, BudgetCap, Recipe, RunError, TeacherChoice};
 
 /// The price of the recipe's teacher: its own, else the table's; `None` when unknown. The expert
 /// costs nothing.
-pub(super) fn price(teacher: &TeacherChoice) -> Option<Price> {
+pub(crate) fn price(teacher: &TeacherChoice) -> Option<Price> {
     match teacher {
         TeacherChoice::Expert { .. } => Some(Price::default()),
         TeacherChoice::Openai { model, price, .. } => price.or_else(|| known_price(model)),
@@ -13,7 +13,7 @@ pub(super) fn price(teacher: &TeacherChoice) -> Option<Price> {
 }
 
 /// The budget in the journal's units, rounded down.
-pub(super) fn cap(budget: &Budget) -> BudgetCap {
+pub(crate) fn cap(budget: &Budget) -> BudgetCap {
     BudgetCap {
         // The cast saturates.
         micro_usd: budget.usd.map(|usd| (usd * 1e6) as u64),
@@ -22,13 +22,18 @@ pub(super) fn cap(budget: &Budget) -> BudgetCap {
 }
 
 /// Refuses a run that could spend without a bound, or whose bound could not be kept.
-pub(super) fn check(recipe: &Recipe) -> Result<(), RunError> {
+pub(crate) fn check(recipe: &Recipe) -> Result<(), RunError> {
     let TeacherChoice::Openai { model, .. } = &recipe.teacher else {
         return Ok(());
     };
-    let (usd, tokens) = (recipe.budget.usd, recipe.budget.tokens);
+    bounded(model, price(&recipe.teacher), &recipe.budget)
+}
+
+/// The same for a model at that price.
+pub(crate) fn bounded(model: &str, price: Option<Price>, budget: &Budget) -> Result<(), RunError> {
+    let (usd, tokens) = (budget.usd, budget.tokens);
     let refuse = |text: String| Err(RunError::BadInput(text));
-    match price(&recipe.teacher) {
+    match price {
         Some(price) if price == Price::default() => Ok(()),
         Some(_) if usd.is_none() && tokens.is_none() => refuse(format!(
             "`{model}` costs money and no budget is set: set `budget.usd` (`--set budget.usd=5`; \

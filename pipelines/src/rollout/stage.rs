@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use pybench::agent::{self, Format, Job, JournalLog, Solved, interpreter_failure};
 use pybench::id::Digest;
-use pybench::interpreter::{Interpreter, Session, SessionSpec};
+use pybench::interpreter::{Interpreter, Network, Session, SessionSpec};
 use pybench::llm::Teacher;
 use pybench::run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
 use pybench::task::Task;
@@ -39,8 +39,22 @@ pub struct RolloutStage {
     places: HashMap<String, usize>,
 }
 
+/// Who tries, and how.
+pub struct Crew {
+    /// Samples, turns, sampling.
+    pub how: Rollout,
+    /// What every session starts with; inputs and seed are the task's.
+    pub session: SessionSpec,
+    /// How messages are framed.
+    pub format: &'static dyn Format,
+    /// Who replies.
+    pub teacher: Arc<dyn Teacher>,
+    /// Who runs cells.
+    pub interpreter: Arc<dyn Interpreter>,
+}
+
 impl RolloutStage {
-    /// Every sample of every task.
+    /// Every sample of every task, as the run's recipe says.
     pub fn new(
         context: &RunContext,
         tasks: Vec<Task>,
@@ -48,23 +62,44 @@ impl RolloutStage {
         interpreter: Arc<dyn Interpreter>,
     ) -> Self {
         let recipe = &context.recipe;
-        let order = tries(&recipe.rollout, tasks, teacher.name());
-        let places = order.iter().enumerate();
         let wheelhouse = recipe.interpreter.wheelhouse.as_ref();
-        Self {
-            folder: context.folder.clone(),
+        // A list with an error in it has been refused with the recipe.
+        let network = Network::to(&recipe.interpreter.network).ok().flatten();
+        let crew = Crew {
             how: recipe.rollout.clone(),
             session: SessionSpec {
                 limits: recipe.interpreter.limits.clone(),
                 wheelhouse: wheelhouse.map(|path| context.resolve(path)),
+                network,
                 ..SessionSpec::default()
             },
             format: agent::format(recipe.rollout.format),
             teacher,
             interpreter,
+        };
+        let tasks = tasks.into_iter().map(Arc::new).collect();
+        Self::with(context.folder.clone(), tasks, crew)
+    }
+
+    /// The same without a recipe.
+    pub fn with(folder: Arc<RunFolder>, tasks: Vec<Arc<Task>>, crew: Crew) -> Self {
+        let order = tries(&crew, tasks);
+        let places = order.iter().enumerate();
+        Self {
+            folder,
+            how: crew.how,
+            session: crew.session,
+            format: crew.format,
+            teacher: crew.teacher,
+            interpreter: crew.interpreter,
             places: places.map(|(at, t)| (t.id.to_string(), at)).collect(),
             order,
         }
+    }
+
+    /// Every try, in order.
+    pub fn tries(&self) -> &[Try] {
+        &self.order
     }
 
     /// Every item, in order.
@@ -91,6 +126,11 @@ impl RolloutStage {
                 .map(|file| (format!("data/{}", file.name), store.path(&file.id)))
                 .collect(),
             seed: asked.id.seed(),
+            network: self
+                .session
+                .network
+                .as_ref()
+                .map(|n| n.of(asked.id.short())),
             ..self.session.clone()
         }
     }
@@ -152,8 +192,9 @@ impl RolloutStage {
 }
 
 /// Tasks in their order, samples within a task.
-fn tries(how: &Rollout, tasks: Vec<Task>, teacher: &str) -> Vec<Try> {
-    let format = agent::format(how.format).name();
+fn tries(crew: &Crew, tasks: Vec<Arc<Task>>) -> Vec<Try> {
+    let (how, format) = (&crew.how, crew.format.name());
+    let teacher = crew.teacher.name();
     let of = |task: Arc<Task>| {
         (0..how.samples).map(move |sample| Try {
             id: Trajectory::compute_id(&task.id, teacher, &how.sampling, format, sample),
@@ -161,7 +202,7 @@ fn tries(how: &Rollout, tasks: Vec<Task>, teacher: &str) -> Vec<Try> {
             sample,
         })
     };
-    tasks.into_iter().map(Arc::new).flat_map(of).collect()
+    tasks.into_iter().flat_map(of).collect()
 }
 
 #[async_trait]

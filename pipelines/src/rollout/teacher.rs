@@ -1,16 +1,18 @@
 //! The teacher that a recipe names.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pybench::agent;
+use pybench::id::Digest;
 use pybench::llm::{Completions, Metered, OpenAi, OpenAiOptions, Teacher, TeacherError};
-use pybench::run::{RunContext, RunError, TeacherChoice};
+use pybench::run::{Budget, RunContext, RunError, RunFolder, TeacherChoice};
 
 use super::money;
 use crate::library::{Expert, Library};
 
 /// Replies that the runs of a project share.
-const COMPLETIONS: &str = "data/cache/completions";
+pub(crate) const COMPLETIONS: &str = "data/cache/completions";
 
 /// The teacher of that run. A key is read from the environment only when the recipe names it.
 pub(super) fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
@@ -24,19 +26,42 @@ pub(super) fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
     let variable = |name: &str| std::env::var(name).ok();
     let options = OpenAiOptions::from_recipe(&recipe.teacher, variable).map_err(refused)?;
     let options = options.ok_or_else(|| RunError::Internal("no such teacher".to_owned()))?;
-    let endpoint = format!("{} {}", options.base_url, options.model);
-    let teacher = OpenAi::new(options).map_err(refused)?;
-    let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
-    let metered = Metered::new(teacher, folder, cap, format.name());
-    if !recipe.rollout.reuse {
-        return Ok(Arc::new(metered));
-    }
-    let root = context.project_root.join(COMPLETIONS);
-    let completions = Completions::new(&root, &endpoint);
-    Ok(Arc::new(metered.sharing(completions)))
+    let shared = recipe
+        .rollout
+        .reuse
+        .then(|| context.project_root.join(COMPLETIONS));
+    let folder = context.folder.clone();
+    metered(
+        options,
+        folder,
+        &recipe.budget,
+        format.name(),
+        shared.as_deref(),
+    )
 }
 
-fn refused(error: TeacherError) -> RunError {
+/// A model behind an endpoint, its calls journaled and within the budget; replies are shared with other
+/// runs through the folder `shared`.
+pub(crate) fn metered(
+    options: OpenAiOptions,
+    folder: Arc<RunFolder>,
+    budget: &Budget,
+    format: &'static str,
+    shared: Option<&Path>,
+) -> Result<Arc<dyn Teacher>, RunError> {
+    let mut endpoint = format!("{} {}", options.base_url, options.model);
+    if !options.extra.is_empty() {
+        endpoint += &format!(" {}", Digest::of_json(&options.extra));
+    }
+    let teacher = OpenAi::new(options).map_err(refused)?;
+    let metered = Metered::new(teacher, folder, money::cap(budget), format);
+    Ok(match shared {
+        None => Arc::new(metered),
+        Some(root) => Arc::new(metered.sharing(Completions::new(root, &endpoint))),
+    })
+}
+
+pub(crate) fn refused(error: TeacherError) -> RunError {
     match error {
         TeacherError::Rejected(text) => RunError::BadInput(text),
         other => RunError::Endpoint(other.to_string()),

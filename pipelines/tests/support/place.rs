@@ -208,6 +208,7 @@ impl ExpertServer {
             messages: &messages,
             sampling: &sampling,
             stop: &[],
+            pictures: &[],
         };
         let reply = self.0.reply(&request).await.unwrap();
         let spoken = reply.content.split(agent::END).next();

@@ -7,8 +7,10 @@
     candidate/claims.json       its chart records: [{"path", "figure"}]
     candidate/predictions.json  bounded results of models, by path (only for `model`)
     candidate/runs.json         bounded results of programs, by path (only for `program`)
+    candidates/<n>/…            the same of several candidates (mode `many`)
 
-Writes output/result.json: {"findings": […]} (mode `check`), {"mutants": [[name, […]]]} (mode `audit`),
+Writes output/result.json: {"findings": […]} (mode `check`), {"many": [[…], …]} (mode `many`, one list for
+each of `candidates` candidates), {"mutants": [[name, […]]]} (mode `audit`),
 {"programs": …, "models": …} (mode `prepare`: what the other sandbox needs), {"made": …} (mode `mutate`),
 or {"error": "…"} for an error of ours.
 """
@@ -58,6 +60,14 @@ def check(task):
     return {"findings": evaluate.findings(task, evaluate.run_reference(task["reference"]), load())}
 
 
+def many(task):
+    """Findings for several candidates; the reference runs once."""
+    import evaluate
+
+    names = evaluate.run_reference(task["reference"])
+    return {"many": [evaluate.findings(task, names, load(f"candidates/{n}")) for n in range(task["candidates"])]}
+
+
 def prepare(task):
     """What models and programs are to be run on: nothing of the reference's answers."""
     import evaluate
@@ -82,7 +92,7 @@ def audit(task):
     return audit.evaluate(task, evaluate.run_reference(task["reference"]), load())
 
 
-MODES = {"check": check, "prepare": prepare, "mutate": mutate, "audit": audit}
+MODES = {"check": check, "many": many, "prepare": prepare, "mutate": mutate, "audit": audit}
 
 if __name__ == "__main__":
     main()

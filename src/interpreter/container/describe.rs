@@ -48,7 +48,7 @@ pub(super) enum World {
 impl Container {
     /// The container of an order, in which `boot.<begin>` takes the last steps.
     pub(super) fn new(environment: &Environment, order: &Order, world: World, begin: &str) -> Self {
-        let view = View::new(environment, order.spec.wheelhouse.as_deref());
+        let view = View::of(environment, &order.spec);
         let temporary = |to| Mount::Temporary {
             to,
             bytes: order.temporary(),

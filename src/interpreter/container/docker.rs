@@ -134,7 +134,7 @@ impl Docker {
     /// The image of a root folder that holds nothing but the places where this machine's own system is
     /// mounted; made once.
     fn image_of_places(&self) -> Result<String, String> {
-        let view = View::new(&self.environment, None);
+        let view = View::new(&self.environment, None, false);
         let digest =
             blake3::hash(format!("{:?} {:?} {:?}", view.binds, view.links, view.caches).as_bytes());
         let image = format!("localhost/pybench-places:{}", &digest.to_hex()[..16]);

@@ -66,7 +66,7 @@ impl Gvisor {
             InterpreterError::Unavailable(text.to_owned())
         })?;
         let base = environment.cache.join("gvisor");
-        let view = View::new(&environment, None);
+        let view = View::new(&environment, None, false);
         sweep(&base);
         mount_points(&base.join("root"), &view).map_err(|error| {
             InterpreterError::Unavailable(format!("preparing {}: {error}", base.display()))

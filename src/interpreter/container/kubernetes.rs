@@ -223,7 +223,7 @@ impl Kubernetes {
             std::process::id(),
             rand::random::<u64>()
         );
-        let view = View::new(&self.environment, None);
+        let view = View::new(&self.environment, None, false);
         let wish = Wish {
             name: &name,
             owner: &format!("{}-{}", host(), std::process::id()),

@@ -3,17 +3,19 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::AllowList;
 use super::request::{MAX_HEAD, Request, end_of_head, parse};
+use super::{AllowList, Network};
 
 /// Bytes carried at once.
 const PIECE: usize = 16 << 10;
@@ -50,7 +52,7 @@ pub enum Verdict {
     Allowed,
     /// The list does not permit the host.
     NotListed,
-    /// The host's addresses are not public.
+    /// The host's addresses are not public, and not on the list themselves.
     NotPublic,
     /// It was no request.
     Malformed,
@@ -61,6 +63,8 @@ pub enum Verdict {
 /// One request, for the log.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Visit {
+    /// Whose it was.
+    pub session: String,
     /// Its method; empty where it was none.
     pub method: String,
     /// Whom it asked for.
@@ -78,9 +82,32 @@ pub struct Visit {
 /// Told of each request when it has ended.
 pub type Log = Arc<dyn Fn(&Visit) + Send + Sync>;
 
+/// A session's proxy at work; it and its connections end when this is dropped.
+pub(in crate::interpreter) struct Way(JoinHandle<()>);
+
+impl Way {
+    /// Answer on a socket that a session listens on. Needs a runtime.
+    pub(in crate::interpreter) fn open(socket: OwnedFd, network: Network) -> io::Result<Self> {
+        if !rustix::net::sockopt::socket_acceptconn(&socket)? {
+            return Err(io::Error::other("the session does not listen"));
+        }
+        let listener = std::net::TcpListener::from(socket);
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        Ok(Self(tokio::spawn(serve(listener, network))))
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Serve one session's socket until the future is dropped, which ends its connections too.
-pub async fn serve(listener: UnixListener, allowed: Arc<AllowList>, bounds: Bounds, log: Log) {
-    let permits = Arc::new(Semaphore::new(bounds.connections));
+async fn serve(listener: TcpListener, network: Network) {
+    let network = Arc::new(network);
+    let permits = Arc::new(Semaphore::new(network.bounds.connections));
     let mut connections = tokio::task::JoinSet::new();
     loop {
         // The semaphore is never closed.
@@ -96,19 +123,23 @@ pub async fn serve(listener: UnixListener, allowed: Arc<AllowList>, bounds: Boun
                 continue;
             }
         };
-        let (allowed, bounds, log) = (allowed.clone(), bounds.clone(), log.clone());
+        let network = network.clone();
         connections.spawn(async move {
             let _permit = permit;
-            let visit = answer(client, &allowed, &bounds).await;
-            tracing::info!(target: "pybench::network", method = visit.method, host = visit.host, port = visit.port, verdict = ?visit.verdict, sent = visit.sent, received = visit.received);
-            log(&visit);
+            let visit = answer(client, &network).await;
+            tracing::info!(target: "pybench::network", session = visit.session, method = visit.method, host = visit.host, port = visit.port, verdict = ?visit.verdict, sent = visit.sent, received = visit.received);
+            if let Some(log) = &network.log {
+                log(&visit);
+            }
         });
     }
 }
 
 /// Answer one connection.
-async fn answer(mut client: UnixStream, allowed: &AllowList, bounds: &Bounds) -> Visit {
+async fn answer(mut client: TcpStream, network: &Network) -> Visit {
+    let bounds = &network.bounds;
     let mut visit = Visit {
+        session: network.session.clone(),
         method: String::new(),
         host: String::new(),
         port: 0,
@@ -128,7 +159,7 @@ async fn answer(mut client: UnixStream, allowed: &AllowList, bounds: &Bounds) ->
     };
     (visit.method, visit.host, visit.port) =
         (request.method.clone(), request.host.clone(), request.port);
-    match reach(&request, allowed, bounds).await {
+    match reach(&request, &network.allowed, bounds).await {
         Ok(server) => {
             visit.verdict = Verdict::Allowed;
             let exchanged = exchange(client, server, request.head, &rest, bounds).await;
@@ -138,6 +169,10 @@ async fn answer(mut client: UnixStream, allowed: &AllowList, bounds: &Bounds) ->
             visit.verdict = verdict;
             let (status, text) = match verdict {
                 Verdict::Unreachable => ("502 Bad Gateway", "the host could not be reached"),
+                Verdict::NotPublic => (
+                    "403 Forbidden",
+                    "the host's address is not public, and not on the session's list itself",
+                ),
                 _ => ("403 Forbidden", "this host is not on the session's list"),
             };
             refuse(&mut client, status, text).await;
@@ -147,7 +182,7 @@ async fn answer(mut client: UnixStream, allowed: &AllowList, bounds: &Bounds) ->
 }
 
 /// The request, and what came after its head.
-async fn read_head(client: &mut UnixStream) -> Option<(Request, Vec<u8>)> {
+async fn read_head(client: &mut TcpStream) -> Option<(Request, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
         if let Some(end) = end_of_head(&bytes) {
@@ -159,7 +194,7 @@ async fn read_head(client: &mut UnixStream) -> Option<(Request, Vec<u8>)> {
     }
 }
 
-async fn refuse(client: &mut UnixStream, status: &str, text: &str) {
+async fn refuse(client: &mut TcpStream, status: &str, text: &str) {
     let length = text.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n{text}"
@@ -207,7 +242,7 @@ async fn resolve(request: &Request) -> io::Result<Vec<SocketAddr>> {
 
 /// Carry bytes both ways until an end, a bound, or the time; how many went out and came back.
 async fn exchange(
-    client: UnixStream,
+    client: TcpStream,
     mut server: TcpStream,
     head: Option<Vec<u8>>,
     rest: &[u8],
@@ -256,14 +291,12 @@ async fn carry(
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use tokio::net::TcpListener;
 
     /// A proxy on a socket of its own, a host that answers each connection with `answer`, and the log.
     struct World {
-        socket: std::path::PathBuf,
+        socket: SocketAddr,
         port: u16,
         log: Arc<Mutex<Vec<Visit>>>,
-        _folder: tempfile::TempDir,
         tasks: Vec<tokio::task::JoinHandle<()>>,
     }
 
@@ -285,20 +318,21 @@ mod tests {
                 });
             }
         };
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("proxy");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let rules = rules(port);
-        let allowed = AllowList::parse(rules.iter().map(String::as_str)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = listener.local_addr().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let sink = log.clone();
         let write: Log = Arc::new(move |visit| sink.lock().unwrap().push(visit.clone()));
-        let proxy = serve(listener, Arc::new(allowed), bounds, write);
+        let network = Network {
+            bounds,
+            log: Some(write),
+            ..Network::to(&rules(port)).unwrap().unwrap().of("mine")
+        };
+        let proxy = serve(listener, network);
         World {
             socket,
             port,
             log,
-            _folder: folder,
             tasks: vec![tokio::spawn(echo), tokio::spawn(proxy)],
         }
     }
@@ -306,9 +340,10 @@ mod tests {
     impl World {
         /// Send all, then hear all.
         async fn ask(&self, text: &str) -> String {
-            let mut client = UnixStream::connect(&self.socket).await.unwrap();
-            client.write_all(text.as_bytes()).await.unwrap();
-            client.shutdown().await.unwrap();
+            let mut client = TcpStream::connect(self.socket).await.unwrap();
+            // One that is refused early hears no more.
+            let _ = client.write_all(text.as_bytes()).await;
+            let _ = client.shutdown().await;
             let mut answer = Vec::new();
             let _ = client.read_to_end(&mut answer).await;
             String::from_utf8_lossy(&answer).into_owned()
@@ -380,13 +415,24 @@ mod tests {
         let first = &world.visits(5).await[0];
         assert_eq!(
             (
+                first.session.as_str(),
                 first.method.as_str(),
                 first.port,
                 first.sent,
                 first.received
             ),
-            ("CONNECT", port, 3, 9)
+            ("mine", "CONNECT", port, 3, 9)
         );
+    }
+
+    #[tokio::test]
+    async fn a_listed_name_leads_into_the_host_where_the_address_is_listed_too() {
+        let rules = |port| vec!["localhost".to_owned(), format!("127.0.0.1:{port}")];
+        let world = world(rules, Bounds::default()).await;
+        let ask = format!("CONNECT localhost:{} HTTP/1.1\r\n\r\n", world.port);
+        let answer = world.ask(&ask).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(world.visits(1).await[0].verdict, Verdict::Allowed);
     }
 
     #[tokio::test]
@@ -419,7 +465,7 @@ mod tests {
             .await;
         assert!(answer.len() < 2000, "{}", answer.len());
         // A client that says nothing is let go, and one that says too much.
-        let mut silent = UnixStream::connect(&world.socket).await.unwrap();
+        let mut silent = TcpStream::connect(world.socket).await.unwrap();
         let mut answer = String::new();
         silent.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");

@@ -101,6 +101,12 @@ class Runner:
         control, self.interrupt = take(control, 100), take(interrupt, 101)
         self.wire.connect(socket.socket(fileno=control))
 
+    def hand_over_listener(self, port):
+        """A port of this session's own loopback, at which the host answers as a proxy: the socket belongs to
+        this network namespace, whoever accepts on it."""
+        with socket.create_server(("127.0.0.1", port), backlog=64) as listener:
+            socket.send_fds(self.wire.socket, [b"p"], [listener.fileno()])
+
     def run(self):
         """Serve until the host hangs up."""
         arm_interrupt(self.interrupt)
@@ -110,6 +116,8 @@ class Runner:
         apply_limits(init["limits"])
         prefer_as_victim()
         restore(self.ipython)
+        if init["proxy"]:
+            self.hand_over_listener(init["proxy"])
         self.wire.open()
         self.hooks.begin(init["seed"])
         sys.path[0] = ""  # the workspace, in place of the runner's folder

@@ -2,9 +2,13 @@
 
 import builtins
 import getpass
+import importlib.machinery
+import importlib.util
 import io
 import os
 import subprocess
+import sys
+import types
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -57,8 +61,41 @@ class Hook(DisplayHook):
         self._is_active = False
 
 
+class Comms:
+    """A front end's way to talk to widgets. There is none: what is registered hears nothing, what is sent is
+    dropped."""
+
+    def register_target(self, name, callback):
+        pass
+
+    def unregister_target(self, name, callback):
+        pass
+
+    def register_comm(self, comm):
+        return comm.comm_id
+
+    def unregister_comm(self, comm):
+        pass
+
+    def get_comm(self, comm_id):
+        return None
+
+
+class Comm:
+    """One such way, as the package `comm` makes it."""
+
+    def __init__(self, target_name="", data=None, metadata=None, buffers=None, comm_id="", **kwargs):
+        self.target_name, self.comm_id, self.primary = target_name, comm_id, True
+
+    def open(self, *args, **kwargs):
+        pass
+
+    send = close = on_msg = on_close = open
+
+
 class Shell(InteractiveShell):
     error = None
+    kernel = types.SimpleNamespace(comm_manager=Comms())
 
     def _showtraceback(self, etype, evalue, stb):
         if self.error is not None:
@@ -83,6 +120,14 @@ class Shell(InteractiveShell):
         """`exit` ends nothing: the host ends sessions."""
 
 
+def comms_module():
+    """In place of the package `comm`, where the environment lacks it."""
+    module = types.ModuleType("comm", "Comms that nobody hears.")
+    module.__spec__ = importlib.machinery.ModuleSpec("comm", None)
+    module.create_comm, module.get_comm_manager = Comm, lambda: Shell.kernel.comm_manager
+    return module
+
+
 def refuse_input(prompt="", *args, **kwargs):
     raise StdinNotImplementedError("input() is not available: nobody is there to answer. Set the value in the code.")
 
@@ -103,6 +148,8 @@ def build(wire, stdout, stderr):
     )
     shell.stderr = stderr
     builtins.input = refuse_input
+    if importlib.util.find_spec("comm") is None:
+        sys.modules["comm"] = comms_module()
     getpass.getpass = refuse_input
     return shell
 

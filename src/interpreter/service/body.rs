@@ -27,7 +27,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
         match is_json(request.headers()) {
-            Some(true) => Ok(Self(parse(&bytes(request.into_body()).await?)?)),
+            Some(true) => Ok(Self(parse(&bytes(request.into_body(), PATIENCE).await?)?)),
             _ => Err(not_json()),
         }
     }
@@ -38,7 +38,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for BareJson<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
         match is_json(request.headers()) {
-            Some(true) | None => Ok(Self(parse(&bytes(request.into_body()).await?)?)),
+            Some(true) | None => Ok(Self(parse(&bytes(request.into_body(), PATIENCE).await?)?)),
             Some(false) => Err(not_json()),
         }
     }
@@ -56,8 +56,8 @@ fn not_json() -> Refusal {
     Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
 }
 
-async fn bytes(body: Body) -> Result<axum::body::Bytes, Refusal> {
-    match tokio::time::timeout(PATIENCE, axum::body::to_bytes(body, MAX_JSON)).await {
+async fn bytes(body: Body, patience: Duration) -> Result<axum::body::Bytes, Refusal> {
+    match tokio::time::timeout(patience, axum::body::to_bytes(body, MAX_JSON)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => {
             let text = format!("the body is cut off or has more than {MAX_JSON} bytes");
@@ -114,5 +114,15 @@ mod tests {
             ask(Some("application/json"), vec![b'1'; MAX_JSON + 1]).await,
             [Err(413), Err(413)]
         );
+    }
+
+    #[tokio::test]
+    async fn a_body_that_trickles_is_refused() {
+        let drops = futures::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((Ok::<_, std::io::Error>("1"), ()))
+        });
+        let refused = bytes(Body::from_stream(drops), Duration::from_millis(200)).await;
+        assert_eq!(refused.unwrap_err().status, StatusCode::REQUEST_TIMEOUT);
     }
 }

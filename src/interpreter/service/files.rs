@@ -22,6 +22,9 @@ use crate::interpreter::{Entry, Files};
 
 /// How long an upload may stand still.
 const STALL: Duration = Duration::from_secs(60);
+
+/// How long an upload may take in all.
+const LONGEST: Duration = Duration::from_secs(1800);
 /// Bytes sent at once.
 const PIECE: usize = 64 << 10;
 
@@ -113,9 +116,16 @@ pub(super) async fn receive<E: std::fmt::Display>(
     let (files, path) = (files.clone(), path.to_owned());
     let mut upload = blocking(move || files.create(&path, most)).await??;
     let mut body = std::pin::pin!(body);
+    let until = tokio::time::Instant::now() + LONGEST;
     loop {
-        let piece = tokio::time::timeout(STALL, body.next()).await;
-        let stalled = |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the upload stood still");
+        let patience = until.min(tokio::time::Instant::now() + STALL);
+        let piece = tokio::time::timeout_at(patience, body.next()).await;
+        let stalled = |_| {
+            Refusal::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the upload stood still, or took too long",
+            )
+        };
         match piece.map_err(stalled)? {
             // A piece is small and goes to memory or the page cache.
             Some(Ok(piece)) => upload.write(&piece)?,

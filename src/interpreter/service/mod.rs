@@ -6,6 +6,7 @@
 
 mod body;
 mod codeact;
+mod connections;
 mod e2b;
 mod error;
 mod events;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use super::{Interpreter, InterpreterError, Limits};
+use super::{Interpreter, InterpreterError, Limits, Network};
 pub use openapi::openapi;
 pub use token::{Tokens, TokensError};
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub origins: Vec<String>,
     /// Bounds of each session.
     pub limits: Limits,
+    /// Hosts that each session may reach; `None`: no network.
+    pub network: Option<Network>,
     /// Sessions that nobody used for so long are closed.
     pub idle: Duration,
     /// Longest life of an E2B sandbox.
@@ -54,6 +57,10 @@ pub struct Options {
     pub total: usize,
     /// Largest file uploaded, bytes.
     pub upload: u64,
+    /// Open connections; whoever comes above that is told 503.
+    pub connections: usize,
+    /// For the head of a request to come.
+    pub head: Duration,
 }
 
 impl Default for Options {
@@ -66,11 +73,14 @@ impl Default for Options {
                 output_chars: 1_000_000,
                 ..Limits::default()
             },
+            network: None,
             idle: Duration::from_secs(600),
             longest: Duration::from_secs(86_400),
             per_client: 32,
             total: 256,
             upload: 256 << 20,
+            connections: 1024,
+            head: Duration::from_secs(15),
         }
     }
 }
@@ -116,6 +126,10 @@ pub async fn serve(
         registry: Registry::new(interpreter, &options),
         options,
     });
+    let bounds = connections::Bounds {
+        most: service.options.connections,
+        head: service.options.head,
+    };
     let reaper = tokio::spawn(registry::reap(service.clone()));
     let app = routes::router(service.clone(), address);
     let (stopping, stopped) = tokio::sync::oneshot::channel();
@@ -123,7 +137,7 @@ pub async fn serve(
         stop.await;
         let _ = stopping.send(());
     };
-    let server = axum::serve(listener, app).with_graceful_shutdown(signal);
+    let server = connections::serve(listener, app, bounds, signal);
     let closing = service.clone();
     let close = async move {
         let _ = stopped.await;
@@ -131,11 +145,11 @@ pub async fn serve(
         closing.registry.close_all().await;
         tokio::time::sleep(DRAIN).await;
     };
-    let result = tokio::select! {
-        result = server.into_future() => result,
-        () = close => Ok(()),
-    };
+    tokio::select! {
+        () = server => {}
+        () = close => {}
+    }
     reaper.abort();
     service.registry.close_all().await;
-    Ok(result?)
+    Ok(())
 }

@@ -11,7 +11,7 @@ use super::error::Refusal;
 use super::guard::Client;
 use super::kernel::Kernel;
 use super::{Options, Service, token};
-use crate::interpreter::{Files, Interpreter, Limits, SessionSpec};
+use crate::interpreter::{Files, Interpreter, Limits, Network, SessionSpec};
 
 /// Interpreters of one sandbox.
 const MAX_CONTEXTS: usize = 8;
@@ -63,6 +63,7 @@ pub(super) struct Permits {
 pub(super) struct Registry {
     interpreter: Arc<dyn Interpreter>,
     limits: Limits,
+    network: Option<Network>,
     idle: Duration,
     per_client: usize,
     total: usize,
@@ -159,6 +160,7 @@ impl Registry {
         Self {
             interpreter,
             limits: options.limits.clone(),
+            network: options.network.clone(),
             idle: options.idle,
             per_client: options.per_client,
             total: options.total,
@@ -226,15 +228,22 @@ impl Registry {
         let permits = self.permits(client)?;
         let mut limits = self.limits.clone();
         limits.cell_seconds = wish.cell_seconds.unwrap_or(limits.cell_seconds);
+        let id = token::fresh()[..20].to_owned();
         let spec = SessionSpec {
             seed: wish.seed,
             limits: limits.clone(),
+            network: self.network.as_ref().map(|network| network.of(&id)),
             ..SessionSpec::default()
         };
         let session = self.interpreter.start(spec).await?;
         let files = session.files();
-        let id = "default".to_owned();
-        let kernel = Arc::new(Kernel::new(id, "/workspace".to_owned(), session, permits));
+        let first = "default".to_owned();
+        let kernel = Arc::new(Kernel::new(
+            first,
+            "/workspace".to_owned(),
+            session,
+            permits,
+        ));
         if !wish.variables.is_empty() {
             kernel.aside(&set_variables(&wish.variables)).await?;
         }
@@ -244,7 +253,7 @@ impl Registry {
             ends: wish.ends.map(|life| (now.0 + life, now.1 + life)),
         };
         let sandbox = Arc::new(Sandbox {
-            id: token::fresh()[..20].to_owned(),
+            id,
             client: client.clone(),
             token: token::fresh(),
             files,

@@ -109,6 +109,14 @@ fn mistakes_are_shown_where_they_are() {
             "[teacher]",
             "[grade]\nfilters = ['check', 'check']\n[teacher]",
         ),
+        refused(
+            "[teacher]",
+            "[interpreter]\nnetwork = ['a.example:443', 'http://b.example']\n[teacher]",
+        ),
+        refused(
+            "[teacher]",
+            "[interpreter]\ntier = 'none'\nnetwork = ['a.example']\n[teacher]",
+        ),
     ];
     insta::assert_snapshot!(shown.join("\n"), @r#"
     r.toml:2:1: unknown key `sed` in the recipe: did you mean `seed`?; known are `name`, `seed`, `crawl`, `query`, `teacher`, `rollout`, `budget`, `interpreter`, `grade`, `shard`
@@ -140,6 +148,8 @@ fn mistakes_are_shown_where_they_are() {
     r.toml:15:17: test_fraction: 1 must be below 1
     r.toml:15:12: at_least: 10 rows are asked for, fewer than must be accepted
     r.toml:15:11: filters: a filter is named twice
+    r.toml:15:11: network: "http://b.example" is no rule: expected a name, *.name or an address, with or without :port
+    r.toml:16:11: network: sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can
     "#);
 }
 

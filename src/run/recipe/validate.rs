@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::{Recipe, SourceChoice, TeacherChoice};
+use super::{InterpreterChoice, Recipe, SourceChoice, TeacherChoice};
+use crate::interpreter::Network;
 
 /// Shares of languages may miss 1 by this.
 const ROUNDING: f64 = 1e-6;
@@ -36,6 +37,7 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
             "wheelhouse: the path is empty".into(),
         );
     }
+    network_problems(&recipe.interpreter, &mut refuse);
     for (list, sources) in [
         ("sources", &recipe.crawl.sources),
         ("fallback", &recipe.crawl.fallback),
@@ -46,6 +48,19 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     }
     teacher_problems(&recipe.teacher, &mut refuse);
     problems
+}
+
+fn network_problems(choice: &InterpreterChoice, refuse: &mut impl FnMut(&str, String)) {
+    let mut wrong = |text: String| refuse("interpreter.network", format!("network: {text}"));
+    if let Err(error) = Network::to(&choice.network) {
+        wrong(error.to_string());
+    }
+    if !choice.network.is_empty() && !choice.tier.holds_to_hosts() {
+        wrong(
+            "sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can"
+                .into(),
+        );
+    }
 }
 
 fn source_problems(at: &str, source: &SourceChoice, refuse: &mut impl FnMut(&str, String)) {

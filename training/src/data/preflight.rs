@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Conversation, Rendered, Renderer, TokenizerError};
+use super::{Conversation, Facts, Rendered, Renderer, TextTokenizer, TokenizerError};
 
-/// Conversations compared with the plain tokenization.
-const COMPARED: usize = 64;
+/// Conversations of a source that are compared with the plain tokenization.
+pub(super) const COMPARED: usize = 64;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -22,91 +22,105 @@ pub fn preflight(
     conversations: &[Conversation],
     rendered: &[Rendered],
     vocab: i64,
+    pad_may_be_trained: bool,
 ) -> Result<Preflight, TokenizerError> {
-    let mut found = Preflight::default();
-    trained(rendered, &mut found);
-    beginnings(renderer, rendered, &mut found);
-    turns(rendered, &mut found);
-    padding(renderer, rendered, &mut found);
-    sizes(renderer, rendered, vocab, &mut found);
+    let mut facts = Facts::default();
+    for one in rendered {
+        facts.see(one, true, &renderer.tokenizer);
+    }
     for conversation in conversations.iter().take(COMPARED) {
         if !renderer.agrees(&conversation.messages)? {
-            found.stops.push(format!(
-                "{}: the tokens differ from those of the rendered text; this template or tokenizer cannot be followed token by token",
-                conversation.place
-            ));
+            facts.disagrees = Some(conversation.place.clone());
             break;
         }
     }
-    Ok(found)
+    let tokenizer = &renderer.tokenizer;
+    Ok(judge(&facts, tokenizer, vocab, pad_may_be_trained))
 }
 
-fn trained(rendered: &[Rendered], found: &mut Preflight) {
-    let without = rendered.iter().filter(|one| one.trained() == 0).count();
-    if without == rendered.len() {
-        let text = "no token is trained: no conversation has a message of the assistant";
-        found.stops.push(text.into());
-    } else if without > 0 {
-        let text = format!("{without} of {} documents train nothing", rendered.len());
-        found.notes.push(text);
-    }
-    let straddling: usize = rendered.iter().map(|one| one.straddling).sum();
-    if straddling > 0 {
-        let text = "tokens begin in the template's words and end in a reply; they are not trained";
-        found.notes.push(format!("{straddling} {text}"));
-    }
-}
-
-fn beginnings(renderer: &Renderer, rendered: &[Rendered], found: &mut Preflight) {
-    let Some(bos) = renderer.tokenizer.bos else {
-        return;
-    };
-    // ChatML models call the token that opens every turn their BOS; only two in a row are a mistake.
-    let double = |one: &&Rendered| one.ids.windows(2).any(|pair| pair == [bos, bos]);
-    let count = rendered.iter().filter(double).count();
-    if count > 0 {
-        let text = "the template writes one and something else another";
+/// Judges what tokenising saw.
+pub fn judge(
+    facts: &Facts,
+    tokenizer: &TextTokenizer,
+    vocab: i64,
+    pad_may_be_trained: bool,
+) -> Preflight {
+    let mut found = Preflight::default();
+    trained(facts, &mut found);
+    turns(facts, tokenizer, &mut found);
+    padding(facts, tokenizer, pad_may_be_trained, &mut found);
+    sizes(facts, tokenizer, vocab, &mut found);
+    if let Some(place) = &facts.disagrees {
         found.stops.push(format!(
-            "{count} documents begin a text twice (double BOS, token {bos}): {text}"
+            "{place}: the tokens differ from those of the rendered text; this template or tokenizer cannot be followed token by token"
         ));
     }
+    found
 }
 
-fn turns(rendered: &[Rendered], found: &mut Preflight) {
-    let ends = |one: &Rendered| one.spans.iter().any(|s| s.trained && s.ends_turn);
-    let trains = |one: &&Rendered| one.trained() > 0;
-    if !rendered.iter().any(ends) && rendered.iter().any(|one| trains(&one)) {
+fn trained(facts: &Facts, found: &mut Preflight) {
+    if facts.trained == 0 {
+        let text = "no token is trained: no conversation has a message of the assistant";
+        found.stops.push(text.into());
+    } else if facts.without_trained > 0 {
+        found.notes.push(format!(
+            "{} of {} documents train nothing",
+            facts.without_trained, facts.documents
+        ));
+    }
+    if facts.straddling > 0 {
+        let text = "tokens begin in the template's words and end in a reply; they are not trained";
+        found.notes.push(format!("{} {text}", facts.straddling));
+    }
+}
+
+fn turns(facts: &Facts, tokenizer: &TextTokenizer, found: &mut Preflight) {
+    if facts.double_bos > 0 {
+        let text = "the template writes one and something else another";
+        found.stops.push(format!(
+            "{} documents begin a text twice (double BOS, token {}): {text}",
+            facts.double_bos,
+            tokenizer.bos.unwrap_or_default()
+        ));
+    }
+    if facts.ends_turn == 0 && facts.conversations > 0 && facts.trained > 0 {
         let text = "the end of a turn is never trained: the template has no control token after an assistant's message, and the model would never stop";
         found.stops.push(text.into());
     }
 }
 
-fn padding(renderer: &Renderer, rendered: &[Rendered], found: &mut Preflight) {
-    let Some(pad) = renderer.tokenizer.pad else {
+fn padding(
+    facts: &Facts,
+    tokenizer: &TextTokenizer,
+    pad_may_be_trained: bool,
+    found: &mut Preflight,
+) {
+    if facts.pad_trained == 0 {
         return;
-    };
-    let trains = |one: &Rendered| {
-        let mut pairs = one.ids.iter().zip(&one.spans);
-        pairs.any(|(&id, span)| id == pad && span.trained)
-    };
-    if rendered.iter().any(trains) {
-        let text = "is trained as well. Here padding is known by place, so it is learned; trainers that mask by number would not";
-        found.notes.push(format!("the padding token {pad} {text}"));
+    }
+    let pad = tokenizer.pad.unwrap_or_default();
+    let text = format!("the padding token {pad} is trained as well");
+    if pad_may_be_trained {
+        found.notes.push(format!(
+            "{text}; here padding is told by place, so it is learned"
+        ));
+    } else {
+        found.stops.push(format!(
+            "{text}: trainers that mask padding by its number would never train it. Give the tokenizer another pad_token, or say train.pad_may_be_trained = true (here padding is told by place)"
+        ));
     }
 }
 
-fn sizes(renderer: &Renderer, rendered: &[Rendered], vocab: i64, found: &mut Preflight) {
-    let largest = rendered.iter().flat_map(|one| &one.ids).max();
-    if largest.is_some_and(|&id| i64::from(id) >= vocab) {
+fn sizes(facts: &Facts, tokenizer: &TextTokenizer, vocab: i64, found: &mut Preflight) {
+    if let Some(largest) = facts.largest.filter(|&id| i64::from(id) >= vocab) {
         found.stops.push(format!(
-            "token {} has no row in the embedding of {vocab}: the tokenizer is another model's",
-            largest.copied().unwrap_or_default()
+            "token {largest} has no row in the embedding of {vocab}: the tokenizer is another model's"
         ));
     }
-    if renderer.tokenizer.size() as i64 > vocab {
+    if tokenizer.size() as i64 > vocab {
         found.stops.push(format!(
             "the tokenizer has {} tokens and the embedding {vocab} rows: they belong to different models",
-            renderer.tokenizer.size()
+            tokenizer.size()
         ));
     }
 }

@@ -2,6 +2,7 @@
 //! model must produce it.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,13 @@ impl Rendered {
         ranges
     }
 
+    /// Pieces of at most `length` tokens, one after another.
+    pub(super) fn pieces(&self, length: usize) -> Vec<Self> {
+        let starts = (0..self.ids.len()).step_by(length.max(1));
+        let piece = |start: usize| self.part(0, start..self.ids.len().min(start + length));
+        starts.map(piece).collect()
+    }
+
     /// The first `context` tokens, untrained, and a range after them.
     fn part(&self, context: usize, range: Range<usize>) -> Self {
         let mut part = Self::default();
@@ -69,16 +77,61 @@ pub struct Renderer {
     pub tokenizer: TextTokenizer,
     /// The model's template.
     pub template: ChatTemplate,
+    digest: String,
 }
 
 impl Renderer {
     /// The renderer of a model directory.
-    pub fn load(folder: &std::path::Path) -> Result<Self, TokenizerError> {
-        let (tokenizer, template) = TextTokenizer::load(folder)?;
+    pub fn load(folder: &Path) -> Result<Self, TokenizerError> {
+        let renderer = Self::load_with(folder, None)?;
+        match renderer.template.is_absent() {
+            true => Err(TokenizerError::NoTemplate),
+            false => Ok(renderer),
+        }
+    }
+
+    /// The same with another chat template. A model that has none renders texts only.
+    pub fn load_with(folder: &Path, template: Option<&Path>) -> Result<Self, TokenizerError> {
+        let (tokenizer, template) = TextTokenizer::load_with(folder, template)?;
+        let mut hasher = blake3::Hasher::new();
+        for part in [tokenizer.digest(), &template.digest()] {
+            hasher.update(part.as_bytes());
+        }
         Ok(Self {
+            digest: hasher.finalize().to_hex().to_string(),
             tokenizer,
             template,
         })
+    }
+
+    /// A hash of all that the tokens of a conversation depend on.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The control token that ends an assistant's turn, if there is one.
+    pub fn end_of_turn(&self) -> Option<u32> {
+        let messages = [Message::new("user", "x"), Message::new("assistant", "x")];
+        let rendered = self.render(&messages).ok()?;
+        let mut tokens = rendered.ids.iter().zip(&rendered.spans);
+        let ends =
+            tokens.find(|(id, s)| s.trained && s.ends_turn && self.tokenizer.is_control(**id));
+        ends.map(|(&id, _)| id)
+    }
+
+    /// The tokens of a text that is trained as it stands, between the tokens that begin and end one,
+    /// where the model has them.
+    pub fn text(&self, text: &str) -> Result<Rendered, TokenizerError> {
+        let mut out = Rendered::default();
+        let tokens = self.tokenizer.encode(text)?;
+        let tokens = tokens.iter().map(|token| (token.id, true));
+        let begin = self.tokenizer.bos.map(|id| (id, false));
+        let end = self.tokenizer.eos.map(|id| (id, true));
+        for (id, trained) in begin.into_iter().chain(tokens).chain(end) {
+            out.ids.push(id);
+            out.spans.push(span(0, trained, false));
+        }
+        Ok(out)
     }
 
     /// The tokens of a conversation.
@@ -214,12 +267,14 @@ pub enum Overflow {
 }
 
 /// What did not fit, in tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverflowReport {
     /// Conversations longer than the context.
     pub conversations: usize,
     /// Tokens that were left out.
     pub lost: usize,
+    /// Tokens that stand in several documents, as context.
+    pub repeated: usize,
     /// Of these, trained ones.
     pub lost_trained: usize,
 }
@@ -228,6 +283,7 @@ impl std::ops::AddAssign for OverflowReport {
     fn add_assign(&mut self, other: Self) {
         self.conversations += other.conversations;
         self.lost += other.lost;
+        self.repeated += other.repeated;
         self.lost_trained += other.lost_trained;
     }
 }
@@ -242,20 +298,19 @@ pub fn fit(
     if rendered.ids.len() <= limit {
         return Some((vec![rendered], OverflowReport::default()));
     }
-    let parts = match overflow {
+    let (parts, context) = match overflow {
         Overflow::Error => return None,
-        Overflow::Drop => vec![],
-        Overflow::CutAtTurn => first_part(&rendered, limit).into_iter().collect(),
+        Overflow::Drop => (vec![], 0),
+        Overflow::CutAtTurn => (first_part(&rendered, limit).into_iter().collect(), 0),
         Overflow::SplitWithContext => split(&rendered, limit),
     };
+    let repeated = context * parts.len().saturating_sub(1);
     let sum = |count: fn(&Rendered) -> usize| parts.iter().map(count).sum::<usize>();
     let trained = sum(Rendered::trained);
     let report = OverflowReport {
         conversations: 1,
-        lost: rendered
-            .ids
-            .len()
-            .saturating_sub(sum(|part| part.ids.len())),
+        lost: rendered.ids.len() + repeated - sum(|part| part.ids.len()),
+        repeated,
         lost_trained: rendered.trained() - trained,
     };
     Some((parts, report))
@@ -275,9 +330,10 @@ fn first_part(rendered: &Rendered, limit: usize) -> Option<Rendered> {
     Some(rendered.part(0, 0..end))
 }
 
-fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
+/// The parts, and the length of the context that all of them begin with.
+fn split(rendered: &Rendered, limit: usize) -> (Vec<Rendered>, usize) {
     let Some(context) = rendered.spans.iter().position(|span| span.trained) else {
-        return vec![];
+        return (vec![], 0);
     };
     // The header of the first reply belongs to its message, not to the context.
     let message = rendered.spans[context].message;
@@ -300,7 +356,7 @@ fn split(rendered: &Rendered, limit: usize) -> Vec<Rendered> {
         parts.push(rendered.part(context, start..end));
         start = end;
     }
-    parts
+    (parts, context)
 }
 
 #[cfg(test)]
@@ -336,7 +392,10 @@ mod tests {
         let whole = rendered(3, &[4, 5, 6]);
         let (parts, report) = fit(whole.clone(), 15, Overflow::SplitWithContext).unwrap();
         assert_eq!(parts.len(), 2);
-        assert_eq!(report.lost_trained, 0);
+        assert_eq!(
+            (report.lost, report.lost_trained, report.repeated),
+            (0, 0, 3)
+        );
         let trained: usize = parts.iter().map(Rendered::trained).sum();
         assert_eq!(trained, whole.trained());
         assert!(parts.iter().all(|part| part.ids.len() <= 15));
@@ -346,6 +405,6 @@ mod tests {
     fn a_reply_too_long_is_counted() {
         let (parts, report) = fit(rendered(3, &[40, 5]), 15, Overflow::SplitWithContext).unwrap();
         assert_eq!(parts.len(), 1);
-        assert_eq!(report.lost_trained, 40);
+        assert_eq!((report.lost, report.lost_trained), (40, 40));
     }
 }

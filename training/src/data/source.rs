@@ -1,42 +1,81 @@
-//! Conversations and notebooks from files: Parquet, JSON lines, .ipynb.
+//! Where a recipe's documents come from, read one after another: nothing is held but the row at hand
+//! and its batch.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::DataType;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Conversation, Message};
+use super::hub::{self, HubError};
+use super::{Conversation, Message, Record, lines, notebook, table};
 
-/// Most bytes of one JSON line.
-const LINE_BYTES: u64 = 64 << 20;
-/// Most messages of one conversation.
-const MESSAGES: usize = 10_000;
 /// Most files of one source.
-const FILES: usize = 100_000;
-/// Rows decoded at once.
-const BATCH: usize = 64;
+const FILES: usize = 1_000_000;
+/// Most folders below one another.
+const DEPTH: usize = 16;
+/// Most messages of one conversation.
+pub(super) const MESSAGES: usize = 10_000;
+/// Kinds of files that are read.
+const ENDINGS: [&str; 4] = ["parquet", "jsonl", "json", "ipynb"];
 
-/// Where conversations are read from.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+/// Where documents are read from: `path` or `hub`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// A file, or a folder whose files are taken in order of their names.
+    /// What reports call it; the path or repository otherwise.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// A file, or a folder whose files are taken in order of their paths.
+    #[serde(default)]
     pub path: PathBuf,
-    /// Only files whose names begin so.
+    /// A dataset repository of the Hub, `owner/name`, instead of `path`.
+    #[serde(default)]
+    pub hub: Option<String>,
+    /// Branch, tag or commit of the repository; `main` otherwise.
+    #[serde(default)]
+    pub revision: Option<String>,
+    /// Only files whose paths below the folder or in the repository begin so.
     #[serde(default)]
     pub prefix: String,
-    /// How often its conversations are seen in one epoch, relative to the others: 0.5 takes half of
-    /// them, 2 takes each twice.
+    /// How often its documents are seen in one epoch, relative to the others: 0.5 takes half of
+    /// them (others in the next epoch), 2 takes each twice.
     #[serde(default = "one")]
     pub weight: f64,
-    /// The column with the messages; found by itself where it is `messages` or `conversations`.
+    /// What its rows are.
+    #[serde(default)]
+    pub kind: Kind,
+    /// The column with the messages or the text; found by itself where it has its usual name.
     #[serde(default)]
     pub column: Option<String>,
+    /// What is known of it, so that a dry run can tell tokens and steps before it is there.
+    #[serde(default)]
+    pub about: Option<About>,
+}
+
+/// Known sizes of a source. Only a dry run without the data uses them, and says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// Rows.
+    #[serde(default)]
+    pub documents: Option<u64>,
+    /// Tokens of all.
+    #[serde(default)]
+    pub tokens: Option<u64>,
+    /// Bytes of text, where nobody has counted tokens.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+}
+
+/// What the rows of a source are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Conversations.
+    #[default]
+    Messages,
+    /// Texts, such as the `content` column of starcoderdata, and notebooks (.ipynb).
+    Text,
 }
 
 fn one() -> f64 {
@@ -52,164 +91,217 @@ pub enum SourceError {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error("{path}: no .parquet or .jsonl file{prefix}")]
-    Empty { path: PathBuf, prefix: String },
+    #[error("{name}: no {} file{prefix}", ENDINGS.map(|e| format!(".{e}")).join(", "))]
+    Empty { name: String, prefix: String },
+    #[error("a source has `path` or `hub`: {name} has {has}")]
+    Ambiguous { name: String, has: &'static str },
     #[error("{path}: {reason}")]
     Broken { path: PathBuf, reason: String },
     #[error("{place}: {reason}")]
     Row { place: String, reason: String },
+    #[error(transparent)]
+    Hub(#[from] HubError),
 }
 
-/// The conversations of a source, in the order of its files and rows.
-pub fn read(source: &Source) -> Result<Vec<Conversation>, SourceError> {
-    let mut all = vec![];
-    for path in files(source)? {
-        match extension(&path) {
-            "parquet" => parquet(&path, source.column.as_deref(), &mut all)?,
-            _ => json_lines(&path, source.column.as_deref(), &mut all)?,
+impl Source {
+    /// A file or folder of conversations.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            weight: 1.0,
+            ..Self::default()
         }
     }
-    Ok(all)
+
+    /// What reports call it.
+    pub fn title(&self) -> String {
+        let place = || match &self.hub {
+            Some(hub) => hub.clone(),
+            None => self.path.display().to_string(),
+        };
+        self.name.clone().unwrap_or_else(place)
+    }
+
+    /// Finds its files, and what they are called by content.
+    pub fn locate(&self) -> Result<Located, SourceError> {
+        let ambiguous = |has| {
+            Err(SourceError::Ambiguous {
+                name: self.title(),
+                has,
+            })
+        };
+        let (mut files, commit) = match (&self.hub, self.path.as_os_str().is_empty()) {
+            (Some(_), false) => return ambiguous("both"),
+            (None, true) => return ambiguous("neither"),
+            (None, false) => (local(&self.path, &self.prefix)?, None),
+            (Some(repository), true) => {
+                let revision = self.revision.as_deref().unwrap_or("main");
+                let snapshot = hub::snapshot(repository, revision)?;
+                let wanted =
+                    |path: &String| path.starts_with(&self.prefix) && is_data(Path::new(path));
+                let commit = snapshot.commit().to_owned();
+                (snapshot.files(wanted), Some(commit))
+            }
+        };
+        files.sort_by(|one, other| one.name().cmp(other.name()));
+        if files.is_empty() {
+            return Err(SourceError::Empty {
+                name: self.title(),
+                prefix: match self.prefix.as_str() {
+                    "" => String::new(),
+                    prefix => format!(" that begins with {prefix}"),
+                },
+            });
+        }
+        Ok(Located {
+            files,
+            commit,
+            kind: self.kind,
+            column: self.column.clone(),
+        })
+    }
 }
 
-fn extension(path: &Path) -> &str {
-    path.extension()
-        .and_then(|end| end.to_str())
-        .unwrap_or_default()
+/// A file of a source, which may have to be fetched first.
+#[derive(Clone, Debug)]
+pub(super) enum DataFile {
+    Local { path: PathBuf, name: String },
+    Remote(hub::RemoteFile),
 }
 
-fn files(source: &Source) -> Result<Vec<PathBuf>, SourceError> {
-    let io = |error| SourceError::Io {
-        path: source.path.clone(),
-        error,
+impl DataFile {
+    fn name(&self) -> &str {
+        match self {
+            Self::Local { name, .. } => name,
+            Self::Remote(file) => file.name(),
+        }
+    }
+
+    fn fetch(&self) -> Result<PathBuf, SourceError> {
+        match self {
+            Self::Local { path, .. } => Ok(path.clone()),
+            Self::Remote(file) => Ok(file.fetch()?),
+        }
+    }
+}
+
+/// The files of a source.
+#[derive(Clone, Debug)]
+pub struct Located {
+    files: Vec<DataFile>,
+    commit: Option<String>,
+    kind: Kind,
+    column: Option<String>,
+}
+
+impl Located {
+    /// A hash of all that its records depend on: contents of local files, the commit of a
+    /// repository, names, and how they are read.
+    pub fn digest(&self) -> Result<String, SourceError> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{:?} {:?} {:?}", self.kind, self.column, self.commit).as_bytes());
+        for file in &self.files {
+            hasher.update(&(file.name().len() as u64).to_le_bytes());
+            hasher.update(file.name().as_bytes());
+            if let DataFile::Local { path, .. } = file {
+                let mut content = blake3::Hasher::new();
+                let read = std::fs::File::open(path)
+                    .and_then(|file| content.update_reader(file).map(|_| ()));
+                read.map_err(io(path))?;
+                hasher.update(content.finalize().as_bytes());
+            }
+        }
+        Ok(hasher.finalize().to_hex().to_string())
+    }
+
+    /// Its records, in the order of its files and rows.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, SourceError>> + '_ {
+        self.files.iter().flat_map(move |file| {
+            let records = file.fetch().and_then(|path| self.open(path));
+            // A file that cannot be opened is one error among the records.
+            records.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+        })
+    }
+
+    fn open(&self, path: PathBuf) -> Result<Records, SourceError> {
+        let column = self.column.clone();
+        match ending(&path) {
+            "ipynb" => Ok(Box::new(std::iter::once(notebook::read(&path)))),
+            "parquet" => table::read(&path, self.kind, column),
+            "json" => lines::read_array(&path, self.kind, column),
+            _ => lines::read(&path, self.kind, column),
+        }
+    }
+}
+
+/// Records of one file.
+pub(super) type Records = Box<dyn Iterator<Item = Result<Record, SourceError>> + Send>;
+
+/// The conversations of a source, in the order of its files and rows; texts are left out.
+pub fn read(source: &Source) -> Result<Vec<Conversation>, SourceError> {
+    let located = source.locate()?;
+    let conversation = |record| match record {
+        Ok(Record::Conversation(conversation)) => Some(Ok(conversation)),
+        Ok(Record::Text { .. }) => None,
+        Err(error) => Some(Err(error)),
     };
-    if source.path.is_file() {
-        return Ok(vec![source.path.clone()]);
+    located.records().filter_map(conversation).collect()
+}
+
+pub(super) fn io(path: &Path) -> impl Fn(std::io::Error) -> SourceError + '_ {
+    move |error| SourceError::Io {
+        path: path.into(),
+        error,
+    }
+}
+
+fn ending(path: &Path) -> &str {
+    let ending = path.extension().and_then(|end| end.to_str());
+    ending.unwrap_or_default()
+}
+
+fn is_data(path: &Path) -> bool {
+    ENDINGS.contains(&ending(path))
+}
+
+/// Files below a folder, or the file itself. Hidden folders (checkpoints of notebooks) and links are
+/// left alone.
+fn local(root: &Path, prefix: &str) -> Result<Vec<DataFile>, SourceError> {
+    if root.is_file() {
+        let name = root.file_name().unwrap_or_default();
+        return Ok(vec![DataFile::Local {
+            path: root.into(),
+            name: name.to_string_lossy().into_owned(),
+        }]);
     }
     let mut files = vec![];
-    for entry in std::fs::read_dir(&source.path).map_err(io)?.take(FILES) {
-        let path = entry.map_err(io)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(&source.prefix) && ["parquet", "jsonl"].contains(&extension(&path)) {
-            files.push(path);
+    let mut folders = vec![(root.to_owned(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(io(&folder))? {
+            let entry = entry.map_err(io(&folder))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(io(&folder))?);
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if kind.is_dir() && !hidden && depth < DEPTH {
+                folders.push((path, depth + 1));
+                continue;
+            }
+            let name = path.strip_prefix(root).unwrap_or(&path);
+            let name = name.to_string_lossy().into_owned();
+            if path.is_file() && is_data(&path) && name.starts_with(prefix) {
+                files.push(DataFile::Local { path, name });
+            }
+            if files.len() > FILES {
+                let reason = format!("more than {FILES} files");
+                let path = root.into();
+                return Err(SourceError::Broken { path, reason });
+            }
         }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err(SourceError::Empty {
-            path: source.path.clone(),
-            prefix: match source.prefix.as_str() {
-                "" => String::new(),
-                prefix => format!(" that begins with {prefix}"),
-            },
-        });
     }
     Ok(files)
 }
 
-// --- Parquet -------------------------------------------------------------------------------------
-
-fn parquet(
-    path: &Path,
-    column: Option<&str>,
-    all: &mut Vec<Conversation>,
-) -> Result<(), SourceError> {
-    let broken = |reason: String| SourceError::Broken {
-        path: path.into(),
-        reason,
-    };
-    let file = File::open(path).map_err(|error| SourceError::Io {
-        path: path.into(),
-        error,
-    })?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
-        .map_err(|error| broken(error.to_string()))?;
-    let names = builder.schema().fields().iter().map(|f| f.name().clone());
-    let names: Vec<String> = names.collect();
-    let wanted = match column {
-        Some(name) => names.iter().position(|n| n == name),
-        None => names.iter().position(|n| is_messages(n)),
-    };
-    let wanted = wanted.ok_or_else(|| {
-        let asked = column.unwrap_or("messages or conversations");
-        broken(format!("no column {asked}; there are {}", names.join(", ")))
-    })?;
-    let mut roots = vec![wanted];
-    roots.extend(names.iter().position(|name| name == "held_out_template"));
-    let mask = parquet::arrow::ProjectionMask::roots(builder.parquet_schema(), roots);
-    let reader = builder
-        .with_projection(mask)
-        .with_batch_size(BATCH)
-        .build()
-        .map_err(|error| broken(error.to_string()))?;
-    let mut row = 0;
-    for batch in reader {
-        let batch = batch.map_err(|error| broken(error.to_string()))?;
-        rows(path, &names[wanted], &batch, row, all)?;
-        row += batch.num_rows();
-    }
-    Ok(())
-}
-
-fn is_messages(name: &str) -> bool {
-    ["messages", "conversations"].contains(&name)
-}
-
-fn rows(
-    path: &Path,
-    column: &str,
-    batch: &RecordBatch,
-    first: usize,
-    all: &mut Vec<Conversation>,
-) -> Result<(), SourceError> {
-    let broken = |reason: &str| SourceError::Broken {
-        path: path.into(),
-        reason: format!("column {column}: {reason}"),
-    };
-    let lists = batch
-        .column_by_name(column)
-        .and_then(|array| array.as_list_opt::<i32>())
-        .ok_or_else(|| broken("is no list"))?;
-    let held_out: Option<&BooleanArray> = batch
-        .column_by_name("held_out_template")
-        .and_then(|array| array.as_boolean_opt());
-    for row in 0..batch.num_rows() {
-        let items = lists.value(row);
-        let items = items
-            .as_struct_opt()
-            .ok_or_else(|| broken("holds no structs"))?;
-        let text = |names: [&str; 2]| {
-            let array = names.iter().find_map(|name| items.column_by_name(name));
-            let array =
-                array.ok_or_else(|| broken(&format!("its structs have no {}", names[0])))?;
-            let array = arrow::compute::cast(array, &DataType::Utf8);
-            array.map_err(|_| broken(&format!("{} is no text", names[0])))
-        };
-        let (roles, contents) = (text(["role", "from"])?, text(["content", "value"])?);
-        let (roles, contents) = (roles.as_string::<i32>(), contents.as_string::<i32>());
-        let place = format!("{}:{}", path.display(), first + row);
-        if items.len() > MESSAGES {
-            let reason = format!("{} messages, more than {MESSAGES}", items.len());
-            return Err(SourceError::Row { place, reason });
-        }
-        let message = |i: usize| {
-            let content = match contents.is_null(i) {
-                true => "",
-                false => contents.value(i),
-            };
-            Message::new(role(roles.value(i)), content)
-        };
-        all.push(Conversation {
-            messages: (0..items.len()).map(message).collect(),
-            held_out_template: held_out.is_some_and(|h| h.is_valid(row) && h.value(row)),
-            place,
-        });
-    }
-    Ok(())
-}
-
 /// ShareGPT's names for the common roles.
-fn role(name: &str) -> &str {
+pub(super) fn role(name: &str) -> &str {
     match name {
         "human" => "user",
         "gpt" => "assistant",
@@ -217,68 +309,37 @@ fn role(name: &str) -> &str {
     }
 }
 
-// --- JSON lines ----------------------------------------------------------------------------------
-
-fn json_lines(
-    path: &Path,
-    column: Option<&str>,
-    all: &mut Vec<Conversation>,
-) -> Result<(), SourceError> {
-    let io = |error| SourceError::Io {
-        path: path.into(),
-        error,
-    };
-    let mut reader = BufReader::new(File::open(path).map_err(io)?);
-    for number in 1.. {
-        let mut line = vec![];
-        let read = (&mut reader).take(LINE_BYTES).read_until(b'\n', &mut line);
-        let read = read.map_err(io)? as u64;
-        if read == 0 {
-            break;
-        }
-        let place = format!("{}:{number}", path.display());
-        if read == LINE_BYTES {
-            let reason = format!("a line longer than {LINE_BYTES} bytes");
-            return Err(SourceError::Row { place, reason });
-        }
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        all.push(json_line(&line, column, place)?);
+/// Whether a column holds what is asked for, where no column was named.
+pub(super) fn is_usual(kind: Kind, name: &str) -> bool {
+    match kind {
+        Kind::Messages => ["messages", "conversations"].contains(&name),
+        Kind::Text => ["content", "text"].contains(&name),
     }
-    Ok(())
 }
 
-fn json_line(
-    line: &[u8],
-    column: Option<&str>,
+/// What to say where there is no such column.
+pub(super) fn usual(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Messages => "messages or conversations",
+        Kind::Text => "content or text",
+    }
+}
+
+/// A conversation with its bounds checked.
+pub(super) fn conversation(
+    messages: Vec<Message>,
+    held_out_template: bool,
     place: String,
-) -> Result<Conversation, SourceError> {
-    let bad = |reason: String| SourceError::Row {
-        place: place.clone(),
-        reason,
-    };
-    let mut row: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(line).map_err(|error| bad(error.to_string()))?;
-    let key = match column {
-        Some(name) => Some(name.to_owned()),
-        None => row.keys().find(|key| is_messages(key)).cloned(),
-    };
-    let found = key.as_ref().and_then(|key| row.remove(key));
-    let found = found.ok_or_else(|| bad("neither messages nor conversations".into()))?;
-    let mut messages: Vec<Message> =
-        serde_json::from_value(found).map_err(|error| bad(error.to_string()))?;
-    for message in &mut messages {
-        message.role = role(&message.role).to_owned();
-    }
+) -> Result<Record, SourceError> {
     if messages.len() > MESSAGES {
-        return Err(bad(format!("more than {MESSAGES} messages")));
+        let reason = format!("{} messages, more than {MESSAGES}", messages.len());
+        return Err(SourceError::Row { place, reason });
     }
-    Ok(Conversation {
+    Ok(Record::Conversation(Conversation {
         messages,
-        held_out_template: row.get("held_out_template") == Some(&true.into()),
+        held_out_template,
         place,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -286,48 +347,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_messages_are_read() {
-        let line = br#"{"id":1,"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]}"#;
-        let row = json_line(line, None, "x".into()).unwrap();
-        assert_eq!(
-            row.messages,
-            [Message::new("user", "a"), Message::new("assistant", "b")]
-        );
+    fn files_are_found_in_the_order_of_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("b/.ipynb_checkpoints")).unwrap();
+        for name in [
+            "b/z.ipynb",
+            "b/.ipynb_checkpoints/z.ipynb",
+            "a.jsonl",
+            "c.txt",
+        ] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let found = Source::at(folder.path()).locate().unwrap();
+        let names: Vec<_> = found.files.iter().map(DataFile::name).collect();
+        assert_eq!(names, ["a.jsonl", "b/z.ipynb"]);
+        let found = Source {
+            prefix: "b/".into(),
+            ..Source::at(folder.path())
+        };
+        assert_eq!(found.locate().unwrap().files.len(), 1);
+        let none = Source {
+            prefix: "x".into(),
+            ..Source::at(folder.path())
+        };
+        let error = none.locate().unwrap_err().to_string();
+        assert!(error.contains("begins with x"), "{error}");
     }
 
     #[test]
-    fn a_broken_line_is_named() {
+    fn the_digest_is_that_of_the_contents() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
-        std::fs::write(&path, "{\"messages\":[]}\n{\"messages\":3}\n").unwrap();
-        let source = Source {
-            path,
-            prefix: String::new(),
-            weight: 1.0,
-            column: None,
+        let digest = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Source::at(&path).locate().unwrap().digest().unwrap()
         };
-        let error = read(&source).unwrap_err().to_string();
-        assert!(error.contains("a.jsonl:2"), "{error}");
+        let first = digest("one");
+        assert_ne!(first, digest("two"));
+        assert_eq!(first, digest("one"));
     }
 
     #[test]
-    fn fuzz_json_line() {
-        bolero::check!().for_each(|line: &[u8]| {
-            let _ = json_line(line, None, String::new());
-        });
-    }
-
-    #[test]
-    fn fuzz_parquet() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.parquet");
-        bolero::check!().for_each(|noise: &[u8]| {
-            let mut file = b"PAR1".to_vec();
-            file.extend(noise);
-            file.extend((noise.len() as u32).to_le_bytes());
-            file.extend(b"PAR1");
-            std::fs::write(&path, file).unwrap();
-            let _ = parquet(&path, None, &mut vec![]);
-        });
+    fn a_source_has_one_place() {
+        assert!(Source::default().locate().is_err());
+        let both = Source {
+            hub: Some("a/b".into()),
+            ..Source::at("x")
+        };
+        assert!(both.locate().unwrap_err().to_string().contains("both"));
     }
 }

@@ -9,6 +9,10 @@ use super::Message;
 
 /// Most bytes of a template.
 const TEMPLATE_BYTES: usize = 1 << 20;
+/// Instructions of one run: a second's worth, a hundred times what 10,000 messages need.
+const FUEL: u64 = 20_000_000;
+/// Bytes that a template may add to each message, and to the whole.
+const WORDS: usize = 64 << 10;
 
 /// Why a conversation cannot be rendered.
 #[derive(Debug, Error)]
@@ -18,6 +22,12 @@ pub enum TemplateError {
     TooLong(usize),
     #[error("the chat template: {0}")]
     Syntax(String),
+    #[error(
+        "the model has no chat template (neither chat_template.jinja nor in tokenizer_config.json); name one as chat_template in the recipe"
+    )]
+    Absent,
+    #[error("the chat template does not end, or writes much more than the messages")]
+    TooMuch,
     #[error("the chat template refuses the conversation: {0}")]
     Refused(String),
     #[error(
@@ -46,6 +56,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     bos: String,
     eos: String,
+    source: Option<String>,
 }
 
 impl ChatTemplate {
@@ -61,8 +72,9 @@ impl ChatTemplate {
             .build()
             .map_err(|error| TemplateError::Syntax(describe(&error)))?;
         environment.set_syntax(syntax);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(method);
+        environment.add_filter("trim", trim);
         environment.add_function("raise_exception", raise_exception);
         environment
             .add_template_owned("chat", source.to_owned())
@@ -71,23 +83,64 @@ impl ChatTemplate {
             environment,
             bos: bos.into(),
             eos: eos.into(),
+            source: Some(source.into()),
         })
     }
 
-    /// The conversation as text.
+    /// The template of a model without one: it refuses every conversation.
+    pub fn absent() -> Self {
+        Self {
+            environment: Environment::new(),
+            bos: String::new(),
+            eos: String::new(),
+            source: None,
+        }
+    }
+
+    /// Whether the model has none.
+    pub fn is_absent(&self) -> bool {
+        self.source.is_none()
+    }
+
+    /// Its text.
+    pub fn source(&self) -> &str {
+        self.source.as_deref().unwrap_or_default()
+    }
+
+    /// A hash of the template and the tokens it puts in.
+    pub(super) fn digest(&self) -> String {
+        let all = format!("{:?}", (&self.source, &self.bos, &self.eos));
+        blake3::hash(all.as_bytes()).to_hex().to_string()
+    }
+
+    /// The conversation as text. Templates come from outside: instructions and output are bounded.
     pub fn render(&self, messages: &[Message], prompt: bool) -> Result<String, TemplateError> {
-        let run = || {
+        if self.is_absent() {
+            return Err(TemplateError::Absent);
+        }
+        let texts = messages.iter().map(|m| m.content.len() + m.role.len());
+        let most = texts
+            .sum::<usize>()
+            .saturating_add(WORDS * (messages.len() + 1));
+        let mut out = Bounded { text: vec![], most };
+        let mut run = || {
             let template = self.environment.get_template("chat")?;
-            template.render(context! {
+            let context = context! {
                 messages => messages.iter().map(value).collect::<Vec<_>>(),
                 bos_token => self.bos.as_str(),
                 eos_token => self.eos.as_str(),
                 add_generation_prompt => prompt,
                 tools => (),
                 documents => (),
-            })
+            };
+            template.render_captured_to(context, &mut out).map(drop)
         };
-        run().map_err(|error: minijinja::Error| TemplateError::Refused(describe(&error)))
+        match run().map_err(|error: minijinja::Error| (error.kind(), describe(&error))) {
+            Ok(()) => String::from_utf8(out.text)
+                .map_err(|error| TemplateError::Refused(error.to_string())),
+            Err((ErrorKind::OutOfFuel | ErrorKind::WriteFailure, _)) => Err(TemplateError::TooMuch),
+            Err((_, text)) => Err(TemplateError::Refused(text)),
+        }
     }
 
     /// The conversation in pieces, which together are exactly [`Self::render`]'s text.
@@ -141,6 +194,26 @@ impl ChatTemplate {
     }
 }
 
+/// Output that ends with an error rather than with the memory.
+struct Bounded {
+    text: Vec<u8>,
+    most: usize,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.text.len() + bytes.len() > self.most {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 fn value(message: &Message) -> Value {
     Value::from_pairs([("role", &message.role), ("content", &message.content)])
 }
@@ -151,13 +224,38 @@ fn push_frame(pieces: &mut Vec<Piece>, text: &str) {
     }
 }
 
+/// White space as Python has it: four separators more than Unicode.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// Python's `strip`, where the template says nothing of which characters.
+fn trim(text: &str, characters: Option<&str>) -> String {
+    let strips = |c: char| characters.map_or(is_space(c), |some| some.contains(c));
+    text.trim_matches(strips).to_owned()
+}
+
+/// Methods of Python's values; those that strip white space have Python's.
+fn method(
+    state: &mut minijinja::State,
+    value: &Value,
+    name: &str,
+    arguments: &[Value],
+) -> Result<Value, minijinja::Error> {
+    match (value.as_str(), name, arguments) {
+        (Some(text), "strip", []) => Ok(text.trim_matches(is_space).into()),
+        (Some(text), "lstrip", []) => Ok(text.trim_start_matches(is_space).into()),
+        (Some(text), "rstrip", []) => Ok(text.trim_end_matches(is_space).into()),
+        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments),
+    }
+}
+
 fn candidates(content: &str) -> [&str; 4] {
-    // Python's and Jinja's trims strip white space as Unicode has it, and so do ours.
     [
         content,
-        content.trim(),
-        content.trim_start(),
-        content.trim_end(),
+        content.trim_matches(is_space),
+        content.trim_start_matches(is_space),
+        content.trim_end_matches(is_space),
     ]
 }
 
@@ -242,6 +340,26 @@ mod tests {
                 "{source}"
             );
         }
+    }
+
+    #[test]
+    fn work_and_output_are_bounded() {
+        let endless =
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+        let long = "{% for a in range(9999) %}{{ messages[0].content }}{% endfor %}";
+        for source in [endless, long] {
+            let template = ChatTemplate::new(source, "", "").unwrap();
+            let messages = [Message::new("user", "x".repeat(9999))];
+            let refused = template.render(&messages, false);
+            assert!(matches!(refused, Err(TemplateError::TooMuch)), "{source}");
+        }
+    }
+
+    #[test]
+    fn long_conversations_have_work_enough() {
+        let template = ChatTemplate::new(CHATML, "", "").unwrap();
+        let messages = vec![Message::new("user", "x"); 5_000];
+        assert_eq!(template.pieces(&messages).unwrap().len(), 2 * 5_000 + 1);
     }
 
     #[test]

@@ -55,11 +55,31 @@ pub struct TextTokenizer {
     pub eos: Option<u32>,
     /// Padding token.
     pub pad: Option<u32>,
+    digest: String,
 }
 
 impl TextTokenizer {
-    /// Loads `tokenizer.json`, `tokenizer_config.json` and the chat template of a model directory.
-    pub fn load(folder: &Path) -> Result<(Self, ChatTemplate), TokenizerError> {
+    /// Loads `tokenizer.json`, `tokenizer_config.json` and the chat template of a model directory, or
+    /// another template instead of its own.
+    pub fn load_with(
+        folder: &Path,
+        template: Option<&Path>,
+    ) -> Result<(Self, ChatTemplate), TokenizerError> {
+        let (tokenizer, bos, eos) = Self::load_alone(folder)?;
+        let source = match template {
+            Some(path) => Some(template_file(path)?),
+            None => chat_template(folder)?,
+        };
+        let template = match source {
+            Some(source) => ChatTemplate::new(&source, &bos, &eos)?,
+            None => ChatTemplate::absent(),
+        };
+        Ok((tokenizer, template))
+    }
+
+    /// Loads the tokenizer of a model directory, whether or not it has a chat template; with it the
+    /// texts of its BOS and EOS.
+    pub fn load_alone(folder: &Path) -> Result<(Self, String, String), TokenizerError> {
         let path = folder.join("tokenizer.json");
         let bytes = read_bounded(&path, FILE_BYTES)?;
         let broken = |reason: String| TokenizerError::Broken {
@@ -84,16 +104,16 @@ impl TextTokenizer {
         let text = |key: &str| named_token(&config, key);
         let id = |key: &str| tokenizer.token_to_id(&text(key));
         let (bos, eos, pad) = (id("bos_token"), id("eos_token"), id("pad_token"));
-        let source = template_source(folder, &config)?;
-        let template = ChatTemplate::new(&source, &text("bos_token"), &text("eos_token"))?;
+        let texts = (text("bos_token"), text("eos_token"));
         let tokenizer = Self {
             tokenizer,
             controls,
             bos,
             eos,
             pad,
+            digest: blake3::hash(&bytes).to_hex().to_string(),
         };
-        Ok((tokenizer, template))
+        Ok((tokenizer, texts.0, texts.1))
     }
 
     /// The first control token in a text: its place and number.
@@ -147,6 +167,11 @@ impl TextTokenizer {
             .map_err(|error| TokenizerError::Encode(error.to_string()))
     }
 
+    /// A hash of its file.
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+
     /// One past the largest token number.
     pub fn size(&self) -> usize {
         let ids = self.tokenizer.get_vocab(true).into_values();
@@ -170,14 +195,24 @@ fn named_token(config: &Value, key: &str) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-fn template_source(folder: &Path, config: &Value) -> Result<String, TokenizerError> {
+fn template_file(path: &Path) -> Result<String, TokenizerError> {
+    let bytes = read_bounded(path, 1 << 20)?;
+    String::from_utf8(bytes).map_err(|error| TokenizerError::Broken {
+        path: path.into(),
+        reason: error.to_string(),
+    })
+}
+
+/// The chat template of a model directory, if it has one.
+pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>, TokenizerError> {
+    let config = parse_config(&folder.join("tokenizer_config.json"))?;
+    template_source(folder, &config)
+}
+
+fn template_source(folder: &Path, config: &Value) -> Result<Option<String>, TokenizerError> {
     let path = folder.join("chat_template.jinja");
     if path.exists() {
-        let bytes = read_bounded(&path, 1 << 20)?;
-        return String::from_utf8(bytes).map_err(|error| TokenizerError::Broken {
-            path,
-            reason: error.to_string(),
-        });
+        return template_file(&path).map(Some);
     }
     let template = &config["chat_template"];
     let named = template.as_array().and_then(|all| {
@@ -185,6 +220,5 @@ fn template_source(folder: &Path, config: &Value) -> Result<String, TokenizerErr
             .find(|one| one["name"] == "default")
             .and_then(|one| one["template"].as_str())
     });
-    let source = template.as_str().or(named);
-    source.map(str::to_owned).ok_or(TokenizerError::NoTemplate)
+    Ok(template.as_str().or(named).map(str::to_owned))
 }

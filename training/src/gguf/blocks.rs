@@ -30,6 +30,20 @@ impl BlockKind {
         })
     }
 
+    /// The number that stands for it in a file.
+    pub(super) fn code(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
+            Self::Q8_0 => 8,
+            Self::Bf16 => 30,
+        }
+    }
+
     /// Numbers of one block.
     pub(super) fn elements(self) -> usize {
         match self {
@@ -61,6 +75,27 @@ impl BlockKind {
         numbers
     }
 
+    /// Numbers as blocks: of the kinds that are written, F32, F16 and Q8_0.
+    pub(super) fn encode(self, numbers: &[f32]) -> Result<Vec<u8>, String> {
+        let most = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
+        // A maximum passes NaN by; a sum does not.
+        if !numbers.iter().sum::<f32>().is_finite() && numbers.iter().any(|x| !x.is_finite()) {
+            return Err("it holds NaN or infinite values".into());
+        }
+        match self {
+            Self::F32 => Ok(numbers.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            Self::F16 if most > f16::MAX.to_f32() => {
+                Err(format!("{most} is too large for 16 bits"))
+            }
+            Self::F16 => {
+                let half = |x: &f32| f16::from_f32(*x).to_le_bytes();
+                Ok(numbers.iter().flat_map(half).collect())
+            }
+            Self::Q8_0 => Ok(numbers.chunks(32).flat_map(q8_0).collect()),
+            other => Err(format!("{other:?} is only read")),
+        }
+    }
+
     fn decode_block(self, block: &[u8], out: &mut Vec<f32>) {
         let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
         match self {
@@ -80,6 +115,18 @@ impl BlockKind {
             Self::Q8_0 => out.extend(block[2..].iter().map(|&b| half(0) * f32::from(b as i8))),
         }
     }
+}
+
+/// 32 numbers as a scale and bytes, as ggml rounds them.
+fn q8_0(numbers: &[f32]) -> [u8; 34] {
+    let scale = numbers.iter().fold(0f32, |most, x| most.max(x.abs())) / 127.0;
+    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let mut block = [0; 34];
+    block[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+    for (byte, number) in block[2..].iter_mut().zip(numbers) {
+        *byte = (number * inverse).round() as i8 as u8;
+    }
+    block
 }
 
 /// 32 numbers of four bits, the low halves first, with a fifth bit from `high`.

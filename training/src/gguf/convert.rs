@@ -78,7 +78,7 @@ fn unpermute(weight: &Tensor, heads: i64) -> Tensor {
 }
 
 /// GGUF's name for a Hugging Face one.
-fn stored_name(name: &str) -> Option<String> {
+pub(super) fn stored_name(name: &str) -> Option<String> {
     match name {
         "model.embed_tokens.weight" => return Some("token_embd.weight".into()),
         "model.norm.weight" => return Some("output_norm.weight".into()),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::attention::attend;
-use super::{Layout, ModelConfig};
-use crate::torch::recompute;
+use super::{Layout, ModelConfig, Nf4, Residence};
+use crate::torch::{Pass, recompute};
 
 /// A low-rank addition to a matrix: `scale · B · A`.
 #[derive(Debug)]
@@ -17,46 +17,104 @@ pub struct Lora {
     pub b: Tensor,
     /// `alpha / rank`.
     pub scale: f64,
+    /// Part of the input that the addition does not see, while it is trained.
+    pub dropout: Option<Dropout>,
+}
+
+/// Elements left out at random. The seed is set for each pass through the model, so that a block
+/// that runs again leaves out the same ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// Share left out, from 0 to below 1; the others are scaled up.
+    pub share: f64,
+    /// Of this matrix in this pass.
+    pub seed: i64,
+}
+
+impl Dropout {
+    fn apply(self, x: &Tensor) -> Tensor {
+        tch::manual_seed(self.seed);
+        let kept = no_grad(|| {
+            let drawn = Tensor::rand(x.size(), (Kind::Float, x.device()));
+            drawn.ge(self.share).to_kind(x.kind()) / (1.0 - self.share)
+        });
+        x * kept
+    }
+}
+
+impl Lora {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let low = match self.dropout {
+            Some(dropout) => dropout.apply(x).linear(&self.a, None::<Tensor>),
+            None => x.linear(&self.a, None::<Tensor>),
+        };
+        low.linear(&self.b, None::<Tensor>) * self.scale
+    }
+
+    fn share(&self) -> Self {
+        Self {
+            a: self.a.shallow_clone(),
+            b: self.b.shallow_clone(),
+            scale: self.scale,
+            dropout: self.dropout,
+        }
+    }
 }
 
 /// `x · Wᵀ + b`, and what LoRA adds to it.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub struct Linear {
+    /// `[out, in]`; a single zero seen in that shape where `packed` holds the values.
     pub weight: Tensor,
     pub bias: Option<Tensor>,
     pub lora: Option<Lora>,
+    /// The values in four bits each.
+    pub packed: Option<Nf4>,
 }
 
 impl Linear {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let y = x.linear(&self.weight, self.bias.as_ref());
+        let y = match &self.packed {
+            None => x.linear(&self.weight, self.bias.as_ref()),
+            Some(packed) => x.linear(&packed.values(), self.bias.as_ref()),
+        };
         match &self.lora {
             None => y,
-            Some(lora) => {
-                let low = x.linear(&lora.a, None::<Tensor>);
-                y + low.linear(&lora.b, None::<Tensor>) * lora.scale
-            }
+            Some(lora) => y + lora.forward(x),
         }
+    }
+
+    /// Holds the matrix in four bits from here on.
+    pub fn pack(&mut self) {
+        let packed = Nf4::pack(&self.weight);
+        let zero = Tensor::zeros([1, 1], (self.weight.kind(), self.weight.device()));
+        self.weight = zero.expand(self.weight.size(), true);
+        self.packed = Some(packed);
     }
 
     fn share(&self) -> Self {
         Self {
             weight: self.weight.shallow_clone(),
             bias: self.bias.as_ref().map(Tensor::shallow_clone),
-            lora: self.lora.as_ref().map(|lora| Lora {
-                a: lora.a.shallow_clone(),
-                b: lora.b.shallow_clone(),
-                scale: lora.scale,
-            }),
+            lora: self.lora.as_ref().map(Lora::share),
+            packed: self.packed.as_ref().map(Nf4::share),
         }
     }
 
-    /// Adds the low-rank part to the matrix and drops it.
+    /// Unpacks the matrix, adds the low-rank part to it and drops that.
     pub fn merge(&mut self) {
+        if let Some(packed) = self.packed.take() {
+            self.weight = packed.values();
+        }
         if let Some(lora) = self.lora.take() {
-            let delta = lora.b.matmul(&lora.a) * lora.scale;
-            self.weight = no_grad(|| &self.weight + delta.to_kind(self.weight.kind())).detach();
+            let kind = self.weight.kind();
+            self.weight = no_grad(|| {
+                let [a, b] = [&lora.a, &lora.b].map(|factor| factor.to_kind(Kind::Float));
+                let sum = self.weight.to_kind(Kind::Float) + b.matmul(&a) * lora.scale;
+                sum.to_kind(kind)
+            })
+            .detach();
         }
     }
 }
@@ -104,6 +162,35 @@ impl Block {
         ]
     }
 
+    fn into_parameters(mut self, layer: usize) -> Vec<(String, Tensor)> {
+        let mut all = vec![];
+        self.visit(|name, tensor| {
+            all.push((
+                format!("model.layers.{layer}.{name}"),
+                tensor.shallow_clone(),
+            ));
+        });
+        all
+    }
+
+    /// Calls `each(name, tensor)` for every parameter, always in the same order.
+    fn visit(&mut self, mut each: impl FnMut(&str, &mut Tensor)) {
+        each("input_layernorm.weight", &mut self.input_norm);
+        each("post_attention_layernorm.weight", &mut self.post_norm);
+        for (name, linear) in self.linears_mut() {
+            if linear.packed.is_none() {
+                each(&format!("{name}.weight"), &mut linear.weight);
+            }
+            if let Some(bias) = &mut linear.bias {
+                each(&format!("{name}.bias"), bias);
+            }
+            if let Some(lora) = &mut linear.lora {
+                each(&format!("{name}.lora_A.weight"), &mut lora.a);
+                each(&format!("{name}.lora_B.weight"), &mut lora.b);
+            }
+        }
+    }
+
     /// The same block over the same tensors.
     fn share(&self) -> Self {
         Self {
@@ -121,6 +208,18 @@ impl Block {
     }
 
     fn forward(&self, x: &Tensor, context: &Context) -> Tensor {
+        self.apply(x, context, |q, k, v| {
+            attend(q, k, v, &context.layout, self.window)
+        })
+    }
+
+    /// The block around some attention over rotated queries and keys.
+    pub(super) fn apply(
+        &self,
+        x: &Tensor,
+        context: &Context,
+        attention: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Tensor,
+    ) -> Tensor {
         let (rows, width) = (x.size()[0], x.size()[1]);
         let heads = |linear: &Linear, input: &Tensor| {
             let y = linear.forward(input);
@@ -130,7 +229,7 @@ impl Block {
         let q = context.rotate(&heads(&self.q, &h));
         let k = context.rotate(&heads(&self.k, &h));
         let v = heads(&self.v, &h);
-        let attended = attend(&q, &k, &v, &context.layout, self.window);
+        let attended = attention(&q, &k, &v);
         let x = x + self
             .o
             .forward(&attended.transpose(1, 2).reshape([rows, width, -1]));
@@ -140,12 +239,12 @@ impl Block {
     }
 }
 
-fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
+pub(super) fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
     x.rms_norm(weight.size(), Some(weight), Some(eps))
 }
 
 /// What all blocks of one forward pass share.
-struct Context {
+pub(super) struct Context {
     layout: Arc<Layout>,
     cos: Tensor,
     sin: Tensor,
@@ -155,10 +254,15 @@ struct Context {
 
 impl Context {
     fn new(model: &Model, layout: &Arc<Layout>) -> Self {
+        let positions = layout.positions(model.embed.device());
+        Self::at(model, layout, &positions)
+    }
+
+    /// With positions `[rows, width]` (int64) other than the layout's own.
+    pub(super) fn at(model: &Model, layout: &Arc<Layout>, positions: &Tensor) -> Self {
         let (device, kind) = (model.embed.device(), model.embed.kind());
         let frequencies = Tensor::from_slice(&model.config.frequencies()).to_device(device);
-        let positions = layout.positions(device).to_kind(Kind::Float);
-        let angles = positions.unsqueeze(-1) * frequencies;
+        let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * frequencies;
         let angles = Tensor::cat(&[&angles, &angles], -1).unsqueeze(1);
         Self {
             layout: layout.clone(),
@@ -206,6 +310,8 @@ pub struct Model {
     pub norm: Tensor,
     /// `[vocab, hidden]`; `None` when tied.
     pub head: Option<Tensor>,
+    /// Whoever keeps the parameters where this process does not hold all of them.
+    pub residence: Option<Arc<dyn Residence>>,
 }
 
 impl Model {
@@ -228,6 +334,7 @@ impl Model {
                         false => None,
                     },
                     lora: None,
+                    packed: None,
                 })
             };
             blocks.push(Block {
@@ -253,6 +360,7 @@ impl Model {
             blocks,
             norm,
             head,
+            residence: None,
             config,
         })
     }
@@ -274,36 +382,34 @@ impl Model {
     }
 
     /// Every parameter with its Hugging Face name, in a fixed order; LoRA's as PEFT names them.
+    /// Packed matrices are none.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         let mut all = vec![(
             "model.embed_tokens.weight".to_owned(),
             self.embed.shallow_clone(),
         )];
         for (layer, block) in self.blocks.iter().enumerate() {
-            let mut push = |name: String, tensor: &Tensor| {
-                all.push((
-                    format!("model.layers.{layer}.{name}"),
-                    tensor.shallow_clone(),
-                ));
-            };
-            push("input_layernorm.weight".into(), &block.input_norm);
-            push("post_attention_layernorm.weight".into(), &block.post_norm);
-            for (name, linear) in block.linears() {
-                push(format!("{name}.weight"), &linear.weight);
-                if let Some(bias) = &linear.bias {
-                    push(format!("{name}.bias"), bias);
-                }
-                if let Some(lora) = &linear.lora {
-                    push(format!("{name}.lora_A.weight"), &lora.a);
-                    push(format!("{name}.lora_B.weight"), &lora.b);
-                }
-            }
+            let named = block.share().into_parameters(layer);
+            all.extend(named);
         }
         all.push(("model.norm.weight".into(), self.norm.shallow_clone()));
         if let Some(head) = &self.head {
             all.push(("lm_head.weight".into(), head.shallow_clone()));
         }
         all
+    }
+
+    /// Puts another tensor in the place of each parameter: what `change(name, tensor)` gives.
+    pub fn replace_parameters(&mut self, mut change: impl FnMut(&str, &Tensor) -> Tensor) {
+        let mut each = |name: &str, tensor: &mut Tensor| *tensor = change(name, tensor);
+        each("model.embed_tokens.weight", &mut self.embed);
+        for (layer, block) in self.blocks.iter_mut().enumerate() {
+            block.visit(|name, tensor| each(&format!("model.layers.{layer}.{name}"), tensor));
+        }
+        each("model.norm.weight", &mut self.norm);
+        if let Some(head) = &mut self.head {
+            each("lm_head.weight", head);
+        }
     }
 
     /// The output matrix, `[vocab, hidden]`.
@@ -315,18 +421,42 @@ impl Model {
     pub fn hidden(&self, ids: &Tensor, layout: &Arc<Layout>, memory: Recomputation) -> Tensor {
         let context = Context::new(self, layout);
         let mut x = Tensor::embedding(&self.embed, ids, -1, false, false);
-        for block in &self.blocks {
-            x = match memory {
-                Recomputation::Keep => block.forward(&x, &context),
-                Recomputation::Blocks => {
-                    let (block, context) = (block.share(), context.share());
-                    let run = move |x: &Tensor| block.forward(x, &context);
-                    // Fails only where the block itself would have.
-                    recompute(&x, run).unwrap_or_else(|error| panic!("{error}"))
+        for (layer, block) in self.blocks.iter().enumerate() {
+            x = match (memory, &self.residence) {
+                (Recomputation::Keep, None) => block.forward(&x, &context),
+                // Without a backward pass: what the block computed would hold on to its parameters.
+                (Recomputation::Keep, Some(residence)) => {
+                    let _here = residence.clone().stay(layer);
+                    block.forward(&x, &context)
                 }
+                (Recomputation::Blocks, _) => self.recomputed(layer, &x, &context),
             };
         }
         norm(&x, &self.norm, self.config.norm_eps)
+    }
+
+    fn recomputed(&self, layer: usize, x: &Tensor, context: &Context) -> Tensor {
+        let (block, context) = (self.blocks[layer].share(), context.share());
+        let (come, go) = (self.residence.clone(), self.residence.clone());
+        let run = move |x: &Tensor| {
+            if let Some(residence) = &come
+                && let Err(error) = residence.gather(layer)
+            {
+                panic!("{error}");
+            }
+            block.forward(x, &context)
+        };
+        let done = move |pass| match &go {
+            None => Ok(()),
+            Some(residence) => {
+                if pass == Pass::Backward {
+                    residence.reduce(layer)?;
+                }
+                residence.release(layer)
+            }
+        };
+        // Fails only where the block itself would have.
+        recompute(x, run, done).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Logits `[rows, width, vocab]`, for tests and generation; training never holds them whole.

@@ -40,7 +40,7 @@ pub enum LoadError {
         found: Vec<usize>,
         wanted: Vec<i64>,
     },
-    #[error("tensor {name} is of type {found}; known are F32, F16 and BF16")]
+    #[error("tensor {name} is of type {found}; known are F32, F16, BF16 and U8")]
     Kind { name: String, found: String },
     #[error("tensor {name} holds NaN or infinite values: the file is broken")]
     NotFinite { name: String },
@@ -137,6 +137,20 @@ impl Weights {
         })
     }
 
+    /// Names and shapes of all tensors.
+    pub fn shapes(&self) -> Result<Vec<(String, Vec<usize>)>, LoadError> {
+        let mut all = vec![];
+        for (path, map) in &self.files {
+            let header = parse(path, map)?;
+            all.extend(
+                header
+                    .iter()
+                    .map(|(name, view)| (name.to_owned(), view.shape().into())),
+            );
+        }
+        Ok(all)
+    }
+
     /// A copy of one tensor, checked for its shape and for values that are no numbers.
     pub fn tensor(
         &self,
@@ -168,6 +182,7 @@ impl Weights {
             Dtype::F32 => Kind::Float,
             Dtype::F16 => Kind::Half,
             Dtype::BF16 => Kind::BFloat16,
+            Dtype::U8 if kind == Kind::Uint8 => Kind::Uint8,
             other => {
                 return Err(LoadError::Kind {
                     name: name.into(),

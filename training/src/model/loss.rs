@@ -8,7 +8,7 @@ use tch::{IndexOp, Kind, Reduction, Tensor, no_grad};
 use super::{Layout, Model, Recomputation};
 
 /// Elements of logits held at once.
-const CHUNK_ELEMENTS: i64 = 1 << 25;
+pub(crate) const CHUNK_ELEMENTS: i64 = 1 << 25;
 
 /// What is to be predicted: the token after each, and how much it counts.
 #[derive(Debug)]
@@ -89,7 +89,8 @@ impl Model {
         denominator: f64,
         memory: Recomputation,
     ) -> Loss {
-        if targets.is_empty() {
+        // Where parameters lie with several processes, each must go through all blocks.
+        if targets.is_empty() && self.residence.is_none() {
             return Loss::default();
         }
         let hidden = self.hidden(ids, layout, memory);
@@ -98,7 +99,10 @@ impl Model {
         // gathers there is then sent through the blocks at once.
         let cut = chosen.detach().set_requires_grad(true);
         let loss = self.chunks(&cut, targets, |sum| (sum / denominator).backward());
-        let gradient = cut.grad();
+        let gradient = match cut.grad() {
+            gradient if gradient.defined() => gradient,
+            _ => cut.zeros_like(),
+        };
         (chosen * gradient).sum(None::<Kind>).backward();
         loss
     }
@@ -108,6 +112,8 @@ impl Model {
         if targets.is_empty() {
             return Loss::default();
         }
+        let residence = self.residence.clone();
+        let _root = residence.map(|residence| residence.stay(self.blocks.len()));
         no_grad(|| {
             let hidden = self.hidden(ids, layout, Recomputation::Keep);
             self.chunks(&select(&hidden, targets), targets, |_| ())

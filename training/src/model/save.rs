@@ -68,6 +68,7 @@ fn dtype(kind: Kind) -> std::io::Result<&'static str> {
         Kind::Half => "F16",
         Kind::BFloat16 => "BF16",
         Kind::Int64 => "I64",
+        Kind::Uint8 => "U8",
         other => return Err(std::io::Error::other(format!("no name for {other:?}"))),
     })
 }

@@ -1,8 +1,10 @@
-//! What of libtorch `tch` lacks, behind safe functions: [`fused_adamw`], [`recompute`], CUDA at run
-//! time.
+//! What of libtorch `tch` lacks, behind safe functions: [`fused_adamw`], [`recompute`], storage that
+//! comes and goes, [`Group`]s of processes, CUDA at run time.
 
 mod cuda;
+mod group;
 mod shim;
 
 pub use cuda::enable_cuda;
-pub use shim::{AdamStep, fused_adamw, recompute};
+pub use group::{Group, GroupError};
+pub use shim::{AdamStep, Pass, allocate, forget_gradient, fused_adamw, recompute, release};

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tch::{Kind, TchError, Tensor};
 use torch_sys::C_tensor;
 
-type Raw = *mut C_tensor;
+pub(super) type Raw = *mut C_tensor;
+type BlockDone = extern "C" fn(*mut c_void, c_int) -> c_int;
 type BlockRun = extern "C" fn(*mut c_void, Raw) -> Raw;
 type BlockDrop = extern "C" fn(*mut c_void);
 
@@ -25,17 +26,21 @@ unsafe extern "C" {
         decay: f64,
         epsilon: f64,
     ) -> c_int;
+    fn shim_release(tensor: Raw) -> c_int;
+    fn shim_allocate(tensor: Raw) -> c_int;
+    fn shim_forget_gradient(tensor: Raw) -> c_int;
     fn shim_recompute(
         input: Raw,
         anchor: Raw,
         run: BlockRun,
+        done: BlockDone,
         drop: BlockDrop,
         user: *mut c_void,
         output: *mut Raw,
     ) -> c_int;
 }
 
-fn check(code: c_int) -> Result<(), TchError> {
+pub(super) fn check(code: c_int) -> Result<(), TchError> {
     if code == 0 {
         return Ok(());
     }
@@ -99,15 +104,47 @@ pub fn fused_adamw(
     })
 }
 
+/// Frees the bytes behind a tensor that fills its storage, and behind all its views. Their shapes
+/// stay; nothing may read or write them before [`allocate`].
+pub fn release(tensor: &Tensor) -> Result<(), TchError> {
+    // SAFETY: the tensor is alive.
+    check(unsafe { shim_release(tensor.as_ptr() as Raw) })
+}
+
+/// Gives a tensor that was [`release`]d bytes again, of no particular value.
+pub fn allocate(tensor: &Tensor) -> Result<(), TchError> {
+    // SAFETY: the tensor is alive.
+    check(unsafe { shim_allocate(tensor.as_ptr() as Raw) })
+}
+
+/// Forgets the gradient of a tensor and frees it.
+pub fn forget_gradient(tensor: &Tensor) -> Result<(), TchError> {
+    // SAFETY: the tensor is alive.
+    check(unsafe { shim_forget_gradient(tensor.as_ptr() as Raw) })
+}
+
+/// Which pass of a recomputed block is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The one that keeps nothing.
+    Forward,
+    /// The one that ran the block again; the gradients of its parameters are there.
+    Backward,
+}
+
 /// Applies `block` to `input` and keeps nothing but the input: the block runs again in the backward
 /// pass, on a thread of libtorch's choice. It must give the same result both times, and reads its
-/// parameters itself.
+/// parameters itself. `done` is called after each pass.
 pub fn recompute(
     input: &Tensor,
     block: impl Fn(&Tensor) -> Tensor + Send + 'static,
+    done: impl Fn(Pass) -> Result<(), TchError> + Send + 'static,
 ) -> Result<Tensor, TchError> {
     let anchor = Tensor::zeros([], (Kind::Float, input.device())).set_requires_grad(true);
-    let user = Box::into_raw(Box::new(Boxed(Box::new(block))));
+    let user = Box::into_raw(Box::new(Block {
+        run: Box::new(block),
+        done: Box::new(done),
+    }));
     let mut output: Raw = std::ptr::null_mut();
     // SAFETY: `user` is owned by the node from here on, which frees it by `drop_block`; both
     // tensors live through the call.
@@ -116,6 +153,7 @@ pub fn recompute(
             input.as_ptr() as Raw,
             anchor.as_ptr() as Raw,
             run_block,
+            done_block,
             drop_block,
             user.cast(),
             &mut output,
@@ -125,14 +163,17 @@ pub fn recompute(
     Ok(unsafe { Tensor::from_ptr(output.cast()) })
 }
 
-/// A thin pointer to a closure.
-struct Boxed(Box<dyn Fn(&Tensor) -> Tensor + Send>);
+/// Both closures behind one thin pointer.
+struct Block {
+    run: Box<dyn Fn(&Tensor) -> Tensor + Send>,
+    done: Box<dyn Fn(Pass) -> Result<(), TchError> + Send>,
+}
 
 extern "C" fn run_block(user: *mut c_void, input: Raw) -> Raw {
-    // SAFETY: `user` is the `Boxed` that `recompute` made; `input` is alive during the call.
-    let (block, input) = unsafe { (&*user.cast::<Boxed>(), Tensor::clone_from_ptr(input.cast())) };
+    // SAFETY: `user` is the `Block` that `recompute` made; `input` is alive during the call.
+    let (block, input) = unsafe { (&*user.cast::<Block>(), Tensor::clone_from_ptr(input.cast())) };
     // A panic must not cross C++.
-    match catch_unwind(AssertUnwindSafe(|| (block.0)(&input))) {
+    match catch_unwind(AssertUnwindSafe(|| (block.run)(&input))) {
         Ok(mut output) => {
             let pointer = output.as_mut_ptr() as Raw;
             std::mem::forget(output);
@@ -142,7 +183,20 @@ extern "C" fn run_block(user: *mut c_void, input: Raw) -> Raw {
     }
 }
 
+extern "C" fn done_block(user: *mut c_void, backward: c_int) -> c_int {
+    // SAFETY: `user` is the `Block` that `recompute` made.
+    let block = unsafe { &*user.cast::<Block>() };
+    let pass = match backward {
+        0 => Pass::Forward,
+        _ => Pass::Backward,
+    };
+    match catch_unwind(AssertUnwindSafe(|| (block.done)(pass))) {
+        Ok(Ok(())) => 0,
+        _ => 1,
+    }
+}
+
 extern "C" fn drop_block(user: *mut c_void) {
     // SAFETY: called once, by the node that owns it.
-    drop(unsafe { Box::from_raw(user.cast::<Boxed>()) });
+    drop(unsafe { Box::from_raw(user.cast::<Block>()) });
 }

@@ -1,18 +1,26 @@
-//! Checkpoints: whole folders that appear at once, the newest few of them.
+//! Checkpoints: whole folders that appear at once, the newest few of them, written while training
+//! goes on.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
-use tch::{Device, Kind, no_grad};
+use tch::{Device, Tensor, no_grad};
 use thiserror::Error;
 
 use super::AdamW;
+use super::optimizer::StatePart;
 use crate::model::{LoadError, SafetensorsWriter, Weights, read_bounded, write_json};
 
 const PREFIX: &str = "step-";
-const VERSION: u32 = 1;
+const BUILDING: &str = ".building-";
+const VERSION: u32 = 2;
+/// How long the first process waits for the files of the others.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Why a checkpoint cannot be written or read.
 #[derive(Debug, Error)]
@@ -38,7 +46,8 @@ pub enum CheckpointError {
     Load(#[from] LoadError),
 }
 
-/// What a checkpoint holds beside tensors. The place in the data follows from the step.
+/// What a checkpoint holds beside tensors. The place in the data, the seeds of dropout and of
+/// rounding follow from the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     version: u32,
@@ -48,77 +57,211 @@ pub struct State {
     pub recipe: String,
     /// Hash of the tokenised data and the names of the trained parameters.
     pub data: String,
+    /// The last losses, as bits.
+    pub losses: Vec<u64>,
 }
 
 impl State {
     /// The state after `step` steps.
-    pub fn new(step: u64, recipe: &str, data: &str) -> Self {
+    pub fn new(step: u64, recipe: &str, data: &str, losses: Vec<u64>) -> Self {
         Self {
             version: VERSION,
             step,
             recipe: recipe.into(),
             data: data.into(),
+            losses,
         }
     }
 }
 
-/// A folder of checkpoints.
+/// A folder of checkpoints, as one process of a run sees it.
 #[derive(Debug)]
 pub struct Checkpoint {
+    place: Place,
+    writing: Option<JoinHandle<Result<(), CheckpointError>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
     folder: PathBuf,
     keep: usize,
+    rank: usize,
+    world: usize,
 }
 
 impl Checkpoint {
-    /// Checkpoints in `folder`, the newest `keep` of which stay.
-    pub fn new(folder: &Path, keep: usize) -> Self {
+    /// Checkpoints in `folder`, the newest `keep` of which stay; this is process `rank` of `world`.
+    pub fn new(folder: &Path, keep: usize, (rank, world): (usize, usize)) -> Self {
         Self {
-            folder: folder.into(),
-            keep: keep.max(1),
+            place: Place {
+                folder: folder.into(),
+                keep: keep.max(1),
+                rank,
+                world,
+            },
+            writing: None,
         }
     }
 
-    /// Writes one. It is there whole or not at all, and only then are older ones deleted.
-    pub fn save(&self, state: &State, optimizer: &AdamW) -> Result<PathBuf, CheckpointError> {
-        let path = self.folder.join(format!("{PREFIX}{:08}", state.step));
-        self.write(&path, state, optimizer)
-            .map_err(|error| CheckpointError::Write {
-                path: path.clone(),
-                error,
-            })?;
-        Ok(path)
+    /// Begins to write one: copies the tensors and leaves the rest to a thread. Waits for the one
+    /// before. It is there whole or not at all, and only then are older ones deleted.
+    pub fn save(&mut self, state: State, optimizer: &AdamW) -> Result<(), CheckpointError> {
+        self.finish()?;
+        let tensors: Vec<(String, Tensor)> = optimizer
+            .state()
+            .into_iter()
+            .map(|part| (stored_name(&part), snapshot(&part.tensor)))
+            .collect();
+        let place = self.place.clone();
+        let write = move || place.write(&state, &tensors);
+        let thread = std::thread::Builder::new().name("checkpoint".into());
+        self.writing = Some(
+            thread
+                .spawn(write)
+                .map_err(|error| self.place.failed(error))?,
+        );
+        Ok(())
     }
 
-    fn write(&self, path: &Path, state: &State, optimizer: &AdamW) -> std::io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        // Deleted when anything fails.
-        let building = tempfile::Builder::new()
-            .prefix(".building-")
-            .tempdir_in(&self.folder)?;
-        let tensors = building.path().join("state.safetensors");
-        SafetensorsWriter::write(&tensors, &optimizer.state(), &Map::new())?;
-        write_json(
-            &building.path().join("state.json"),
-            &serde_json::to_value(state)?,
-        )?;
-        File::open(building.path())?.sync_all()?;
+    /// Tells whether the last one failed, without waiting for it.
+    pub fn poll(&mut self) -> Result<(), CheckpointError> {
+        match &self.writing {
+            Some(thread) if thread.is_finished() => self.finish(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the last one is written.
+    pub fn finish(&mut self) -> Result<(), CheckpointError> {
+        match self.writing.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => {
+                let panicked = std::io::Error::other("the writing thread panicked");
+                Err(self.place.failed(panicked))
+            }
+        }
+    }
+
+    /// Deletes what a killed process left half done. One process does this, before others write.
+    pub fn tidy(&self) -> Result<(), CheckpointError> {
+        self.place.tidy().map_err(|error| self.place.failed(error))
+    }
+
+    /// Puts the newest checkpoint into the optimizer's tensors. `None` where there is none; an error
+    /// where it is another run's. The number of processes may differ from the one that wrote it.
+    pub fn resume(
+        &self,
+        recipe: &str,
+        data: &str,
+        optimizer: &mut AdamW,
+    ) -> Result<Option<State>, CheckpointError> {
+        let all = self.place.all().map_err(|error| CheckpointError::Read {
+            path: self.place.folder.clone(),
+            error,
+        })?;
+        let Some(path) = all.last() else {
+            return Ok(None);
+        };
+        let state = read_state(path, recipe, data)?;
+        let parts = Parts::open(path)?;
+        for part in optimizer.state() {
+            parts.read(&part)?;
+        }
+        optimizer.restored();
+        Ok(Some(state))
+    }
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        // A run that ends with another error still leaves the checkpoint that it had begun.
+        let _ = self.finish();
+    }
+}
+
+fn stored_name(part: &StatePart) -> String {
+    format!("{}@{}", part.name, part.start)
+}
+
+fn snapshot(tensor: &Tensor) -> Tensor {
+    no_grad(|| match tensor.device() {
+        Device::Cpu => tensor.detach().copy(),
+        _ => tensor.detach().to_device(Device::Cpu),
+    })
+}
+
+impl Place {
+    fn failed(&self, error: std::io::Error) -> CheckpointError {
+        CheckpointError::Write {
+            path: self.folder.clone(),
+            error,
+        }
+    }
+
+    fn write(&self, state: &State, tensors: &[(String, Tensor)]) -> Result<(), CheckpointError> {
+        let name = format!("{PREFIX}{:08}", state.step);
+        let building = self.folder.join(format!("{BUILDING}{name}"));
+        let path = self.folder.join(name);
+        let written = self.write_part(&building, tensors);
+        let result = match (written, self.rank) {
+            (Ok(()), 0) => self.complete(state, &building, &path),
+            (written, _) => written,
+        };
+        if result.is_err() {
+            // The first process deletes; the others tell it.
+            let _ = match self.rank {
+                0 => fs::remove_dir_all(&building),
+                _ => fs::write(building.join("failed"), []),
+            };
+        }
+        result.map_err(|error| CheckpointError::Write { path, error })
+    }
+
+    fn write_part(&self, building: &Path, tensors: &[(String, Tensor)]) -> std::io::Result<()> {
+        fs::create_dir_all(building)?;
+        let name = part_name(self.rank, self.world);
+        let unfinished = building.join(format!("{name}.unfinished"));
+        SafetensorsWriter::write(&unfinished, tensors, &Map::new())?;
+        fs::rename(unfinished, building.join(name))
+    }
+
+    /// Waits for the parts of all processes and puts the folder in its place.
+    fn complete(&self, state: &State, building: &Path, path: &Path) -> std::io::Result<()> {
+        let started = Instant::now();
+        let missing = || {
+            let mut names = (0..self.world).map(|rank| part_name(rank, self.world));
+            names.find(|name| !building.join(name).exists())
+        };
+        while let Some(name) = missing() {
+            if building.join("failed").exists() || started.elapsed() > PATIENCE {
+                return Err(std::io::Error::other(format!("{name} was not written")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        write_json(&building.join("state.json"), &serde_json::to_value(state)?)?;
+        File::open(building)?.sync_all()?;
         if path.exists() {
             fs::remove_dir_all(path)?;
         }
-        fs::rename(building.path(), path)?;
-        let _ = building.keep();
+        fs::rename(building, path)?;
         File::open(&self.folder)?.sync_all()?;
-        self.prune()
-    }
-
-    fn prune(&self) -> std::io::Result<()> {
         let all = self.all()?;
         let old = all.len().saturating_sub(self.keep);
         all[..old].iter().try_for_each(fs::remove_dir_all)
     }
 
-    /// Whole checkpoints, the oldest first. What a killed process left half done is deleted.
+    fn tidy(&self) -> std::io::Result<()> {
+        let left = self.entries(BUILDING)?;
+        left.iter().try_for_each(fs::remove_dir_all)
+    }
+
+    /// Whole checkpoints, the oldest first.
     fn all(&self) -> std::io::Result<Vec<PathBuf>> {
+        self.entries(PREFIX)
+    }
+
+    fn entries(&self, prefix: &str) -> std::io::Result<Vec<PathBuf>> {
         let mut found = vec![];
         let Ok(entries) = fs::read_dir(&self.folder) else {
             return Ok(found);
@@ -126,55 +269,186 @@ impl Checkpoint {
         for entry in entries {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(".building-") {
-                fs::remove_dir_all(&path)?;
-            } else if name.starts_with(PREFIX) {
+            if name.starts_with(prefix) {
                 found.push(path);
             }
         }
         found.sort();
         Ok(found)
     }
+}
 
-    /// Puts the newest checkpoint into the optimizer's tensors. `None` where there is none; an error
-    /// where it is another run's.
-    pub fn resume(
-        &self,
-        recipe: &str,
-        data: &str,
-        optimizer: &AdamW,
-    ) -> Result<Option<u64>, CheckpointError> {
-        let all = self.all().map_err(|error| CheckpointError::Read {
-            path: self.folder.clone(),
-            error,
-        })?;
-        let Some(path) = all.last() else {
-            return Ok(None);
-        };
-        let broken = |reason: String| CheckpointError::Broken {
-            path: path.clone(),
-            reason,
-        };
-        let bytes = read_bounded(&path.join("state.json"), 1 << 20)?;
-        let state: State =
-            serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
-        let other = |what| CheckpointError::Other {
-            path: path.clone(),
+fn part_name(rank: usize, world: usize) -> String {
+    format!("part-{rank:05}-of-{world:05}.safetensors")
+}
+
+fn read_state(path: &Path, recipe: &str, data: &str) -> Result<State, CheckpointError> {
+    let bytes = read_bounded(&path.join("state.json"), 1 << 20)?;
+    let broken = |error: serde_json::Error| CheckpointError::Broken {
+        path: path.into(),
+        reason: error.to_string(),
+    };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(broken)?;
+    let other = |what| {
+        Err(CheckpointError::Other {
+            path: path.into(),
             what,
+        })
+    };
+    if value["version"] != VERSION {
+        return other("version");
+    }
+    let state: State = serde_json::from_value(value).map_err(broken)?;
+    match state {
+        state if state.recipe != recipe => other("recipe"),
+        state if state.data != data => other("data"),
+        state => Ok(state),
+    }
+}
+
+/// The tensors of all parts of a checkpoint.
+struct Parts {
+    path: PathBuf,
+    files: Vec<Weights>,
+    /// Name to ranges: first element, elements, file.
+    ranges: BTreeMap<String, Vec<(i64, i64, usize)>>,
+}
+
+impl Parts {
+    fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let read = |error| CheckpointError::Read {
+            path: path.into(),
+            error,
         };
-        if state.version != VERSION {
-            return Err(other("version"));
-        } else if state.recipe != recipe {
-            return Err(other("recipe"));
-        } else if state.data != data {
-            return Err(other("data"));
+        let mut names: Vec<PathBuf> = vec![];
+        for entry in fs::read_dir(path).map_err(read)? {
+            names.push(entry.map_err(read)?.path());
         }
-        let weights = Weights::open_file(&path.join("state.safetensors"))?;
-        for (name, tensor) in optimizer.state() {
-            let found = weights.tensor(&name, &tensor.size(), Kind::Float, Device::Cpu)?;
-            let mut tensor = tensor;
-            no_grad(|| tensor.copy_(&found));
+        names.retain(|name| name.extension().is_some_and(|e| e == "safetensors"));
+        names.sort();
+        let mut parts = Self {
+            path: path.into(),
+            files: vec![],
+            ranges: BTreeMap::new(),
+        };
+        for (file, name) in names.iter().enumerate() {
+            let weights = Weights::open_file(name)?;
+            for (stored, shape) in weights.shapes()? {
+                let (name, start) = stored.rsplit_once('@').unwrap_or((&stored, "0"));
+                let start: i64 = start.parse().map_err(|_| parts.broken(&stored))?;
+                let elements = shape.iter().product::<usize>() as i64;
+                let ranges = parts.ranges.entry(name.to_owned()).or_default();
+                ranges.push((start, elements, file));
+            }
+            parts.files.push(weights);
         }
-        Ok(Some(state.step))
+        Ok(parts)
+    }
+
+    fn broken(&self, name: &str) -> CheckpointError {
+        CheckpointError::Broken {
+            path: self.path.clone(),
+            reason: format!("it does not hold all of {name}"),
+        }
+    }
+
+    /// Fills a part from the ranges that overlap it.
+    fn read(&self, part: &StatePart) -> Result<(), CheckpointError> {
+        let ranges = self.ranges.get(&part.name);
+        let (kind, elements) = (part.tensor.kind(), part.tensor.size()[0]);
+        let (start, end) = (part.start, part.start + elements);
+        let mut filled = start;
+        let mut ranges = ranges.cloned().unwrap_or_default();
+        ranges.sort_unstable();
+        for (from, length, file) in ranges {
+            let (first, last) = (from.max(filled), (from + length).min(end));
+            if first != filled || first >= last {
+                continue;
+            }
+            let name = format!("{}@{from}", part.name);
+            let found = self.files[file].tensor(&name, &[length], kind, Device::Cpu)?;
+            let mut place = part.tensor.narrow(0, first - start, last - first);
+            no_grad(|| place.copy_(&found.narrow(0, first - from, last - first)));
+            filled = last;
+        }
+        match filled == end {
+            true => Ok(()),
+            false => Err(self.broken(&part.name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Kind;
+
+    use crate::train::recipe::{MomentKind, Optimizer};
+    use crate::train::{AdamW, Piece};
+
+    /// An optimizer over a part of a parameter of 1000 elements, after a step.
+    fn adam(offset: i64, elements: i64, step: bool) -> AdamW {
+        let options = Optimizer {
+            moments: MomentKind::EightBits,
+            ..Optimizer::default()
+        };
+        let all = Tensor::arange(1000, (Kind::Float, Device::Cpu)) / 1000.0;
+        let piece = Piece {
+            name: "w".into(),
+            offset,
+            matrix: true,
+            weight: all.narrow(0, offset, elements).copy(),
+        };
+        let mut adam = AdamW::new(vec![piece], &options, 0);
+        if step {
+            let gradient = all.narrow(0, offset, elements).sin();
+            adam.step(0, &[Some(gradient)], 1.0, 0.1).unwrap();
+        }
+        adam
+    }
+
+    fn same(a: &AdamW, b: &AdamW) -> bool {
+        let mut pairs = a.state().into_iter().zip(b.state());
+        pairs.all(|(a, b)| a.name == b.name && a.tensor.equal(&b.tensor))
+    }
+
+    #[test]
+    fn what_two_processes_wrote_one_reads_and_the_other_way_round() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = || State::new(3, "r", "d", vec![]);
+        let halves = [adam(0, 512, true), adam(512, 488, true)];
+        let mut first = Checkpoint::new(folder.path(), 1, (0, 2));
+        let mut second = Checkpoint::new(folder.path(), 1, (1, 2));
+        first.save(state(), &halves[0]).unwrap();
+        second.save(state(), &halves[1]).unwrap();
+        second.finish().unwrap();
+        first.finish().unwrap();
+        let mut whole = adam(0, 1000, false);
+        let alone = Checkpoint::new(folder.path(), 1, (0, 1));
+        let found = alone.resume("r", "d", &mut whole).unwrap();
+        assert_eq!(found, Some(state()));
+        assert!(same(&whole, &adam(0, 1000, true)));
+
+        let mut alone = Checkpoint::new(folder.path(), 1, (0, 1));
+        alone.save(State::new(4, "r", "d", vec![]), &whole).unwrap();
+        alone.finish().unwrap();
+        let mut third = adam(256, 256, false);
+        let found = alone.resume("r", "d", &mut third).unwrap();
+        assert_eq!(found.unwrap().step, 4);
+        assert!(same(&third, &adam(256, 256, true)));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_write_is_told_later_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("checkpoints");
+        std::fs::write(&file, "a file, no folder").unwrap();
+        let mut broken = Checkpoint::new(&file, 1, (0, 1));
+        let adam = adam(0, 1000, true);
+        broken.save(State::new(1, "r", "d", vec![]), &adam).unwrap();
+        let error = broken.finish().unwrap_err().to_string();
+        assert!(error.contains("are intact"), "{error}");
+        assert!(broken.poll().is_ok(), "told once");
     }
 }

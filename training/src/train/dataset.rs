@@ -1,14 +1,16 @@
 //! Conversations made into batches, in an order that recipe and step fix.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use tch::{Device, Tensor};
 
 use super::Recipe;
+use super::mixture::{Share, chosen, shares};
 use crate::data::{
-    Bins, Conversation, Overflow, OverflowReport, Preflight, Rendered, Renderer, fit, pack,
-    preflight, read,
+    Bins, Class, Conversation, Facts, Fitting, Overflow, Preflight, Rendered, Renderer, TokenStore,
+    fit, judge, pack, tokenize,
 };
 use crate::model::{Layout, Targets};
 
@@ -23,16 +25,78 @@ pub struct Document {
     pub place: String,
 }
 
-/// All documents, and how they are packed.
+/// What the tokens that the model does not have to produce count as targets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Weights {
+    prompt: f32,
+    observation: f32,
+}
+
+impl Weights {
+    fn of(self, class: u8) -> f32 {
+        match class {
+            class if class == Class::Trained as u8 => 1.0,
+            class if class == Class::Observation as u8 => self.observation,
+            _ => self.prompt,
+        }
+    }
+}
+
+/// A source's documents.
+#[derive(Debug)]
+enum Documents {
+    Ready(Vec<Document>),
+    Stored(Box<TokenStore>, Weights),
+}
+
+impl Documents {
+    fn len(&self) -> usize {
+        match self {
+            Self::Ready(documents) => documents.len(),
+            Self::Stored(store, _) => store.len(),
+        }
+    }
+
+    fn length(&self, number: usize) -> usize {
+        match self {
+            Self::Ready(documents) => documents[number].ids.len(),
+            Self::Stored(store, _) => store.length(number),
+        }
+    }
+
+    fn get(&self, number: usize) -> Document {
+        match self {
+            Self::Ready(documents) => documents[number].clone(),
+            Self::Stored(store, weights) => {
+                let classes = store.classes(number).iter();
+                Document {
+                    ids: store.ids(number).map(i64::from).collect(),
+                    weights: classes.map(|&class| weights.of(class)).collect(),
+                    place: store.place(number),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Part {
+    documents: Documents,
+    /// Number of its first document among those of all sources.
+    first: usize,
+    weight: f64,
+}
+
+/// All documents, and how they are packed. The documents stay on disk until a batch needs them.
 #[derive(Debug)]
 pub struct Dataset {
-    /// The documents.
-    pub documents: Vec<Document>,
-    /// What did not fit.
-    pub overflow: OverflowReport,
+    /// What each source gives.
+    pub mixture: Vec<Share>,
+    /// What tokenising saw, all sources together.
+    pub facts: Facts,
     /// What the preflight found.
     pub preflight: Preflight,
-    lengths: Vec<usize>,
+    parts: Vec<Part>,
     context: usize,
     seed: u64,
     /// The last epoch that was packed; it takes several steps to go through one.
@@ -93,39 +157,30 @@ impl Batch {
     }
 }
 
-/// Renders conversations and fits them into `context` tokens. Errors name the conversation.
+/// Renders conversations and fits them into `context` tokens; only replies count. Errors name the
+/// conversation.
 pub fn prepare(
     renderer: &Renderer,
     conversations: &[Conversation],
     context: usize,
-    overflow: Overflow,
-    prompt_weight: f32,
-) -> Result<(Vec<Document>, Vec<Rendered>, OverflowReport)> {
-    let (mut documents, mut parts_seen) = (vec![], vec![]);
-    let mut report = OverflowReport::default();
+) -> Result<Vec<Document>> {
+    let mut documents = vec![];
     for conversation in conversations {
         let place = &conversation.place;
         let rendered = match renderer.render(&conversation.messages) {
             Ok(rendered) => rendered,
             Err(error) => bail!("{place}: {error}"),
         };
-        let tokens = rendered.ids.len();
-        let Some((parts, lost)) = fit(rendered, context, overflow) else {
-            bail!(
-                "{place} has {tokens} tokens, more than train.context = {context}; raise it, or choose train.overflow = \"drop\", \"cut_at_turn\" or \"split_with_context\""
-            );
-        };
-        report += lost;
-        for part in parts {
-            documents.push(document(&part, prompt_weight, place));
-            parts_seen.push(part);
+        let fitted = fit(rendered, context, Overflow::CutAtTurn);
+        for part in fitted.map(|(parts, _)| parts).unwrap_or_default() {
+            documents.push(document(&part, place));
         }
     }
-    Ok((documents, parts_seen, report))
+    Ok(documents)
 }
 
-fn document(rendered: &Rendered, prompt_weight: f32, place: &str) -> Document {
-    let weight = |trained: bool| if trained { 1.0 } else { prompt_weight };
+fn document(rendered: &Rendered, place: &str) -> Document {
+    let weight = |trained: bool| if trained { 1.0 } else { 0.0 };
     Document {
         ids: rendered.ids.iter().map(|&id| id.into()).collect(),
         weights: rendered.spans.iter().map(|s| weight(s.trained)).collect(),
@@ -134,40 +189,60 @@ fn document(rendered: &Rendered, prompt_weight: f32, place: &str) -> Document {
 }
 
 impl Dataset {
-    /// Reads and renders the recipe's sources; `vocab` is the number of rows of the embedding.
-    pub fn load(recipe: &Recipe, renderer: &Renderer, vocab: i64) -> Result<Self> {
-        let mut conversations = vec![];
-        for source in &recipe.data {
-            conversations.extend(weighted(read(source)?, source.weight));
-        }
+    /// The recipe's sources as tokens, from the folder `cache` where it has them; `vocab` is the number
+    /// of rows of the embedding.
+    pub fn load(recipe: &Recipe, renderer: &Renderer, vocab: i64, cache: &Path) -> Result<Self> {
         let train = &recipe.train;
-        let (documents, rendered, overflow) = prepare(
-            renderer,
-            &conversations,
-            train.context,
-            train.overflow,
-            train.prompt_weight,
-        )?;
-        let preflight = preflight(renderer, &conversations, &rendered, vocab)?;
-        Ok(Self {
-            lengths: documents.iter().map(|d| d.ids.len()).collect(),
-            documents,
-            overflow,
-            preflight,
+        let fitting = Fitting {
             context: train.context,
-            seed: recipe.seed,
-            packed: None,
-            counts: vec![],
-        })
+            overflow: train.overflow,
+        };
+        let weights = Weights {
+            prompt: train.prompt_weight,
+            observation: train.observation_weight,
+        };
+        let stores = recipe
+            .data
+            .iter()
+            .map(|source| tokenize(source, renderer, fitting, cache));
+        let stores = stores.collect::<Result<Vec<_>, _>>()?;
+        let mut facts = Facts::default();
+        stores.iter().for_each(|store| facts += store.facts());
+        let named = recipe.data.iter().zip(&stores);
+        let mixture =
+            shares(named.map(|(source, store)| (source.title(), source.weight, store.facts())));
+        let may = train.pad_may_be_trained;
+        let preflight = judge(&facts, &renderer.tokenizer, vocab, may);
+        let parts = stores.into_iter().zip(&recipe.data);
+        let parts = parts
+            .map(|(store, source)| (Documents::Stored(Box::new(store), weights), source.weight));
+        let mut data = Self::mixed(parts.collect(), train.context, recipe.seed);
+        (data.mixture, data.facts, data.preflight) = (mixture, facts, preflight);
+        Ok(data)
     }
 
     /// A dataset of ready documents.
     pub fn of(documents: Vec<Document>, context: usize, seed: u64) -> Self {
+        Self::mixed(vec![(Documents::Ready(documents), 1.0)], context, seed)
+    }
+
+    fn mixed(sources: Vec<(Documents, f64)>, context: usize, seed: u64) -> Self {
+        let mut parts: Vec<Part> = vec![];
+        for (documents, weight) in sources {
+            let first = parts
+                .last()
+                .map_or(0, |last| last.first + last.documents.len());
+            parts.push(Part {
+                documents,
+                first,
+                weight,
+            });
+        }
         Self {
-            lengths: documents.iter().map(|d| d.ids.len()).collect(),
-            documents,
-            overflow: OverflowReport::default(),
+            mixture: vec![],
+            facts: Facts::default(),
             preflight: Preflight::default(),
+            parts,
             context,
             seed,
             packed: None,
@@ -175,18 +250,76 @@ impl Dataset {
         }
     }
 
-    /// Tokens, and trained ones.
-    pub fn tokens(&self) -> (usize, usize) {
-        let trained = |d: &Document| d.weights.iter().filter(|&&w| w > 0.0).count();
-        let all = self.documents.iter();
-        (self.lengths.iter().sum(), all.map(trained).sum())
+    /// A document by its number.
+    pub fn document(&self, number: usize) -> Document {
+        let part = self.parts.partition_point(|part| part.first <= number);
+        let part = &self.parts[part - 1];
+        part.documents.get(number - part.first)
+    }
+
+    /// A batch of rows of documents.
+    pub fn batch(&self, rows: &[Vec<usize>], device: Device) -> Result<Batch> {
+        let numbers = rows.concat();
+        let documents: Vec<Document> = numbers.iter().map(|&n| self.document(n)).collect();
+        let mut next = 0..;
+        let local = rows
+            .iter()
+            .map(|row| next.by_ref().take(row.len()).collect::<Vec<usize>>());
+        let batch = Batch::new(&documents, &local.collect::<Vec<_>>(), device)?;
+        Ok(Batch {
+            documents: numbers,
+            ..batch
+        })
+    }
+
+    /// A hash of all documents and their weights.
+    pub fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for part in &self.parts {
+            hasher.update(&part.weight.to_le_bytes());
+            match &part.documents {
+                Documents::Stored(store, weights) => {
+                    hasher.update(format!("{} {weights:?}", store.key()).as_bytes());
+                }
+                Documents::Ready(documents) => {
+                    for document in documents {
+                        hasher.update(
+                            format!("{:?} {:?}", document.ids, document.weights).as_bytes(),
+                        );
+                    }
+                }
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// The documents that an epoch sees, with their lengths.
+    fn seen(&self, epoch: u64) -> (Vec<usize>, Vec<usize>) {
+        let mut seen = (vec![], vec![]);
+        for (number, part) in self.parts.iter().enumerate() {
+            let seed = self.seed.wrapping_add(number as u64);
+            for document in chosen(part.documents.len(), part.weight, seed, epoch) {
+                seen.0.push(part.first + document);
+                seen.1.push(part.documents.length(document));
+            }
+        }
+        seen
+    }
+
+    fn pack(&self, epoch: u64) -> Bins {
+        let (documents, lengths) = self.seen(epoch);
+        let mut bins = pack(&lengths, self.context, self.seed, epoch);
+        bins.iter_mut()
+            .flatten()
+            .for_each(|place| *place = documents[*place]);
+        bins
     }
 
     /// Packed rows of an epoch.
     pub fn rows(&mut self, epoch: u64) -> &Bins {
         let packed = match self.packed.take() {
             Some((number, bins)) if number == epoch => (number, bins),
-            _ => (epoch, pack(&self.lengths, self.context, self.seed, epoch)),
+            _ => (epoch, self.pack(epoch)),
         };
         &self.packed.insert(packed).1
     }
@@ -232,13 +365,6 @@ impl Dataset {
     }
 }
 
-/// The conversations as often as the weight says; of a fraction the first ones.
-fn weighted(conversations: Vec<Conversation>, weight: f64) -> Vec<Conversation> {
-    let count = (conversations.len() as f64 * weight).round() as usize;
-    let all = conversations.iter().cycle();
-    all.take(count).cloned().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,5 +388,22 @@ mod tests {
             .collect();
         assert_eq!(seen[..wanted.len()], wanted);
         assert!(seen.len() - wanted.len() < 4);
+    }
+    #[test]
+    fn batches_hold_the_documents_of_their_numbers() {
+        let data = Dataset::mixed(
+            vec![
+                (Documents::Ready(vec![]), 1.0),
+                (dataset().parts.remove(0).documents, 0.5),
+            ],
+            32,
+            5,
+        );
+        let rows = data.pack(1);
+        assert_eq!(rows.concat().len(), 20);
+        let batch = data.batch(&rows[..2], Device::Cpu).unwrap();
+        assert_eq!(batch.documents, rows[..2].concat());
+        let lengths = batch.documents.iter().map(|&n| data.document(n).ids.len());
+        assert_eq!(batch.tokens, lengths.sum::<usize>());
     }
 }

@@ -1,4 +1,4 @@
-//! `metrics.jsonl` and the live line.
+//! `metrics.jsonl`, TensorBoard's events and the live line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{IsTerminal, Write};
@@ -6,23 +6,30 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::StepReport;
+use super::tensorboard::EventFile;
 
 /// Writes a line for every step.
 #[derive(Debug)]
 pub(super) struct Metrics {
     file: File,
+    events: EventFile,
     steps: u64,
+    /// Operations per second that the devices could do.
+    peak: f64,
     live: bool,
     last_line: Option<Instant>,
     seconds: f64,
     tokens: usize,
+    flops: f64,
     done: u64,
 }
 
 impl Metrics {
-    /// Goes on with a file after `done` steps: lines of steps that a resumed run does again go.
-    pub(super) fn open(path: &Path, done: u64, steps: u64) -> std::io::Result<Self> {
-        let kept: String = fs::read_to_string(path)
+    /// Goes on with the files in `out` after `done` steps: lines of steps that a resumed run does
+    /// again go.
+    pub(super) fn open(out: &Path, done: u64, steps: u64, peak: f64) -> std::io::Result<Self> {
+        let path = out.join("metrics.jsonl");
+        let kept: String = fs::read_to_string(&path)
             .unwrap_or_default()
             .lines()
             .filter(|line| {
@@ -32,14 +39,17 @@ impl Metrics {
             })
             .map(|line| format!("{line}\n"))
             .collect();
-        fs::write(path, kept)?;
+        fs::write(&path, kept)?;
         Ok(Self {
             file: OpenOptions::new().append(true).open(path)?,
+            events: EventFile::create(&out.join("tensorboard"), done)?,
             steps,
+            peak,
             live: std::io::stderr().is_terminal(),
             last_line: None,
             seconds: 0.0,
             tokens: 0,
+            flops: 0.0,
             done: 0,
         })
     }
@@ -48,8 +58,20 @@ impl Metrics {
         let mut line = serde_json::to_string(report)?;
         line.push('\n');
         self.file.write_all(line.as_bytes())?;
+        let scalars = [
+            ("train/loss", report.loss),
+            ("train/learning_rate", report.rate),
+            ("train/gradient_norm", report.gradient_norm),
+            (
+                "speed/tokens_per_second",
+                report.tokens as f64 / report.seconds,
+            ),
+            ("speed/mfu", report.flops / report.seconds / self.peak),
+        ];
+        self.events.scalars(report.step, &scalars)?;
         self.seconds += report.seconds;
         self.tokens += report.tokens;
+        self.flops += report.flops;
         self.done += 1;
         self.show(report);
         Ok(())
@@ -66,13 +88,14 @@ impl Metrics {
         self.last_line = Some(Instant::now());
         let left = (self.steps - report.step) as f64 * self.seconds / self.done as f64;
         let line = format!(
-            "step {}/{}  loss {:.4}  gradient {:.3}  rate {:.2e}  {:.0} tokens/s  {} left",
+            "step {}/{}  loss {:.4}  gradient {:.3}  rate {:.2e}  {:.0} tokens/s  MFU {:.0} %  {} left",
             report.step,
             self.steps,
             report.loss,
             report.gradient_norm,
             report.rate,
             self.tokens as f64 / self.seconds,
+            100.0 * self.flops / self.seconds / self.peak,
             minutes(left)
         );
         match self.live {

@@ -32,6 +32,8 @@ pub enum RecipeError {
         value: String,
         wanted: &'static str,
     },
+    #[error("{path}: {reason}")]
+    Stages { path: PathBuf, reason: String },
 }
 
 /// A run.
@@ -45,6 +47,12 @@ pub struct Recipe {
     pub seed: u64,
     /// A name of the catalogue (`training/models.toml`), or a Hugging Face directory.
     pub model: String,
+    /// A `config.json` like the model's, beside the recipe: enough for a dry run without the model.
+    #[serde(default)]
+    pub shape: Option<PathBuf>,
+    /// A chat template beside the recipe, instead of the model's own; goes out with the model.
+    #[serde(default)]
+    pub chat_template: Option<PathBuf>,
     /// Where conversations come from.
     pub data: Vec<Source>,
     /// Conversations that are only measured, before and after.
@@ -108,9 +116,64 @@ pub struct Train {
     /// Weight of the tokens that the model does not have to produce.
     #[serde(default)]
     pub prompt_weight: f32,
-    /// Run blocks again in the backward pass instead of keeping what they computed.
+    /// The same for what tools and the interpreter said.
+    #[serde(default)]
+    pub observation_weight: f32,
+    /// The padding token is trained as well (ChatML models pad with their end of turn). Here padding is
+    /// told by place, so that is no harm; where it is not said, it stops the run.
+    #[serde(default)]
+    pub pad_may_be_trained: bool,
+    /// Run blocks again in the backward pass instead of keeping what they computed. Always so where
+    /// several processes train together, and where matrices are packed.
     #[serde(default)]
     pub recompute: bool,
+    /// What the model is held and computed in.
+    #[serde(default)]
+    pub weights: WeightKind,
+}
+
+/// Kinds of weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightKind {
+    /// Four bytes.
+    #[default]
+    Float32,
+    /// Two bytes; `optimizer.updates` says how small updates survive.
+    Bf16,
+}
+
+/// How bf16 weights are updated; float32 ones need no care.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Updates {
+    /// In an exact float32 copy.
+    #[default]
+    Master,
+    /// In place, rounded up or down at random so that the mean is right: no copy is needed.
+    Stochastic,
+    /// In place, rounded to the nearest: most small updates are lost. Only for comparison.
+    Plain,
+}
+
+/// Kinds of moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum MomentKind {
+    /// Four bytes each.
+    #[default]
+    #[serde(rename = "float32")]
+    Float32,
+    /// One byte each, and a scale for 256.
+    #[serde(rename = "8bit")]
+    EightBits,
+}
+
+/// How frozen matrices are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Packing {
+    /// Four bits an element, after QLoRA.
+    Nf4,
 }
 
 impl Train {
@@ -139,6 +202,13 @@ pub struct Optimizer {
     pub decay: f64,
     /// Largest norm of the whole gradient; 0 does not clip.
     pub clip: f64,
+    /// How bf16 weights are updated.
+    pub updates: Updates,
+    /// What moments are kept in.
+    pub moments: MomentKind,
+    /// A loss so many spreads above the median of the last 64 stops the run and saves the batch; 0
+    /// never does.
+    pub spike: f64,
 }
 
 impl Default for Optimizer {
@@ -152,6 +222,9 @@ impl Default for Optimizer {
             epsilon: 1e-8,
             decay: 0.0,
             clip: 1.0,
+            updates: Updates::Master,
+            moments: MomentKind::Float32,
+            spike: 10.0,
         }
     }
 }
@@ -167,6 +240,12 @@ pub struct LoraChoice {
     /// Names of matrices, such as `q_proj`; all of a block's by default.
     #[serde(default)]
     pub targets: Vec<String>,
+    /// Share of the input that the addition does not see in training.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Pack the blocks' matrices, which are frozen: QLoRA.
+    #[serde(default)]
+    pub quantise: Option<Packing>,
 }
 
 /// Checkpoints.
@@ -188,28 +267,57 @@ impl Default for CheckpointChoice {
     }
 }
 
+/// The text of a recipe file.
+pub(super) fn read_recipe(path: &Path) -> Result<String, RecipeError> {
+    let io = |error| RecipeError::Io {
+        path: path.into(),
+        error,
+    };
+    let size = std::fs::metadata(path).map_err(io)?.len();
+    if size > RECIPE_BYTES {
+        return Err(io(std::io::Error::other(format!("{size} bytes"))));
+    }
+    std::fs::read_to_string(path).map_err(io)
+}
+
 impl Recipe {
-    /// Reads and checks a recipe.
-    pub fn load(path: &Path) -> Result<Self, RecipeError> {
-        let io = |error| RecipeError::Io {
-            path: path.into(),
-            error,
-        };
-        let size = std::fs::metadata(path).map_err(io)?.len();
-        if size > RECIPE_BYTES {
-            return Err(io(std::io::Error::other(format!("{size} bytes"))));
+    /// A recipe from text; `path` is for messages, and where its files lie.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, RecipeError> {
+        let mut recipe = Self::checked(toml::from_str(text), path)?;
+        for file in [&mut recipe.shape, &mut recipe.chat_template] {
+            *file = file.take().map(|file| super::stages::near(path, &file));
         }
-        Self::parse(&std::fs::read_to_string(path).map_err(io)?, path)
+        Ok(recipe)
     }
 
-    /// The same from text; `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, RecipeError> {
-        let recipe: Self = toml::from_str(text).map_err(|error| RecipeError::Syntax {
+    /// The same from what several files say together, whose files are found already.
+    pub(super) fn from_table(table: toml::Table, path: &Path) -> Result<Self, RecipeError> {
+        Self::checked(table.try_into(), path)
+    }
+
+    fn checked(parsed: Result<Self, toml::de::Error>, path: &Path) -> Result<Self, RecipeError> {
+        let recipe = parsed.map_err(|error| RecipeError::Syntax {
             path: path.into(),
             error,
         })?;
         recipe.check(path)?;
         Ok(recipe)
+    }
+
+    /// What another run must have in common with this one to go on from its checkpoints.
+    pub fn identity(&self) -> String {
+        let mut same = self.clone();
+        same.checkpoint = CheckpointChoice::default();
+        same.optimizer.spike = 0.0;
+        blake3::hash(format!("{same:?}").as_bytes())
+            .to_hex()
+            .to_string()
+    }
+
+    /// Whether blocks run again in the backward pass; `together`: with other processes.
+    pub fn recomputes(&self, together: bool) -> bool {
+        let packed = self.lora.as_ref().is_some_and(|l| l.quantise.is_some());
+        self.train.recompute || together || packed
     }
 
     fn check(&self, path: &Path) -> Result<(), RecipeError> {
@@ -218,13 +326,14 @@ impl Recipe {
         let named =
             !self.name.is_empty() && self.name.len() <= 64 && self.name.chars().all(name_fits);
         let positive = |x: f64| x.is_finite() && x > 0.0;
+        let weight = |x: f32| (0.0..=1000.0).contains(&x);
         let share = |x: f64| (0.0..1.0).contains(&x);
         let lora = self.lora.as_ref();
         let bad_weight = self
             .data
             .iter()
             .find(|s| !(0.0..=1000.0).contains(&s.weight));
-        let rules: [(bool, &'static str, String, &'static str); 13] = [
+        let rules: [(bool, &'static str, String, &'static str); 15] = [
             (
                 named,
                 "name",
@@ -274,10 +383,13 @@ impl Recipe {
                 "above 0, at most 10000",
             ),
             (
-                t.prompt_weight.is_finite() && t.prompt_weight >= 0.0,
+                weight(t.prompt_weight) && weight(t.observation_weight),
                 "train.prompt_weight",
-                t.prompt_weight.to_string(),
-                "0 or more",
+                format!(
+                    "{}, observation_weight = {}",
+                    t.prompt_weight, t.observation_weight
+                ),
+                "each 0 to 1000",
             ),
             (
                 positive(o.rate) && positive(o.epsilon),
@@ -302,6 +414,18 @@ impl Recipe {
                 "lora.rank",
                 format!("{:?}", lora.map(|l| l.rank)),
                 "rank is 1 to 4096, alpha above 0",
+            ),
+            (
+                lora.is_none_or(|l| share(l.dropout)),
+                "lora.dropout",
+                format!("{:?}", lora.map(|l| l.dropout)),
+                "from 0 to below 1",
+            ),
+            (
+                o.spike.is_finite() && o.spike >= 0.0,
+                "optimizer.spike",
+                o.spike.to_string(),
+                "0 or more",
             ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
@@ -341,14 +465,18 @@ mod tests {
         assert!(error(&GOOD.replace("steps=1", "steps=1\nepochs=1")).contains("train.steps"));
         assert!(error(&GOOD.replace("context=8", "context=1")).contains("train.context"));
         assert!(error(&format!("{GOOD}[optimizer]\nbetas=[0.9,1.0]\n")).contains("betas"));
+        let lora = format!("{GOOD}[lora]\nrank=4\nalpha=8\ndropout=1.0\n");
+        assert!(error(&lora).contains("lora.dropout"));
     }
 
     #[test]
-    fn recipes_of_the_repository_are_valid() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
-        for entry in std::fs::read_dir(folder).unwrap() {
-            Recipe::load(&entry.unwrap().path()).unwrap();
-        }
+    fn only_what_changes_weights_makes_another_run() {
+        let parse = |extra: &str| Recipe::parse(&format!("{GOOD}{extra}"), Path::new("r")).unwrap();
+        let plain = parse("").identity();
+        assert_eq!(parse("[checkpoint]\nevery=7\n").identity(), plain);
+        assert_eq!(parse("[optimizer]\nspike=3\n").identity(), plain);
+        assert_ne!(parse("[optimizer]\nmoments='8bit'\n").identity(), plain);
+        assert_ne!(parse("weights='bf16'\n").identity(), plain);
     }
 
     #[test]

@@ -2,7 +2,19 @@
 
 mod bad_input;
 mod batching;
+mod cache;
+mod gguf;
+mod hub;
+mod jinja;
+mod kinds;
+mod memory;
 mod parity;
+mod preflight;
 mod run;
+mod serving;
+mod sources;
+mod spike;
+mod stages;
 mod support;
+mod together;
 mod tokens;

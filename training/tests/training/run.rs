@@ -13,6 +13,11 @@ pub(crate) struct Project {
 
 impl Project {
     pub(crate) fn new(train: &str) -> Self {
+        Self::shaped(&serde_json::json!({}), &format!("context=128\n{train}"))
+    }
+
+    /// The same with other values in `config.json`, and the whole of `[train]`.
+    pub(crate) fn shaped(shape: &serde_json::Value, train: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = folder.path().join("start");
         std::fs::create_dir(&model).unwrap();
@@ -24,6 +29,9 @@ impl Project {
         let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
         config["vocab_size"] = 520.into();
         config["max_position_embeddings"] = 512.into();
+        for (key, value) in shape.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
         let config =
             pybench_training::model::ModelConfig::parse(config.to_string().as_bytes()).unwrap();
         let random =
@@ -42,7 +50,7 @@ impl Project {
         std::fs::write(folder.path().join("test.jsonl"), lines(40..46)).unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let recipe = format!(
-            "name='tiny'\nseed=1\nmodel='{}'\n[[data]]\npath='{}'\n[held_out]\npath='{}'\n[train]\ncontext=128\n{train}\n",
+            "name='tiny'\nseed=1\nmodel='{}'\n[[data]]\npath='{}'\n[held_out]\npath='{}'\n[train]\n{train}\n",
             at("start"),
             at("train.jsonl"),
             at("test.jsonl")
@@ -64,6 +72,7 @@ impl Project {
             .arg(self.path(out));
         // One thread: two on a busy machine wait for each other.
         command.env("OMP_NUM_THREADS", "1");
+        command.env("PYBENCH_CACHE", self.path("cache"));
         command
     }
 
@@ -74,7 +83,7 @@ impl Project {
     }
 }
 
-fn losses(out: &Path) -> serde_json::Value {
+pub(crate) fn losses(out: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap()
 }
 
@@ -92,6 +101,13 @@ fn a_run_learns_and_leaves_a_model() {
     assert!(project.path("out/model/tokenizer.json").exists());
     let metrics = std::fs::read_to_string(project.path("out/metrics.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 30);
+    for plot in ["loss.svg", "rate.svg", "report.html"] {
+        let text = std::fs::read_to_string(project.path("out").join(plot)).unwrap();
+        assert!(text.contains("<polyline"), "{plot}");
+    }
+    let mut events = std::fs::read_dir(project.path("out/tensorboard")).unwrap();
+    let size = events.next().unwrap().unwrap().metadata().unwrap().len();
+    assert!(size > 30 * 100, "{size} bytes of events");
 }
 
 #[test]

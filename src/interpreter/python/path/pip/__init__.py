@@ -1,1 +1,1 @@
-"""Stands in for pip in sessions that have no wheelhouse: explains what is there and what is not."""
+"""Stands in for pip in sessions that have neither wheelhouse nor network: explains what is there and what is not."""

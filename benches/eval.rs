@@ -1,0 +1,145 @@
+//! `just bench eval`: as many tasks as PyBench has, with a model that answers at once and trivial cells:
+//! `pybench-eval`, from the first session to the last record, against upstream's way, 16 threads with a
+//! notebook kernel each; both in one run. `--quick` takes a few tasks, to try the benchmark itself.
+
+#[path = "../pipelines/tests/support/endpoint.rs"]
+mod endpoint;
+#[path = "rivals.rs"]
+mod rivals;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use endpoint::{Answer, Endpoint};
+use pybench::grade::Checker;
+use pybench::interpreter::{Interpreter, interpreter};
+use pybench::llm::Price;
+use pybench::run::{ExecutorOptions, Interrupt, Progress, RunFolder};
+use pybench_pipelines::eval::bench::Bench;
+use pybench_pipelines::eval::bench::spec;
+use pybench_pipelines::eval::bench::upstream::Upstream;
+use pybench_pipelines::eval::run::{AgentChoice, EvalRecipe, Setup, run};
+use rivals::{Result, Rivals, load};
+use serde_json::json;
+
+/// Tasks of PyBench.
+const TASKS: usize = 143;
+/// Threads of upstream's runner.
+const THREADS: usize = 16;
+const CELL: &str = "import pandas as pd\nint(pd.Series([1, 2]).sum())";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let tasks = if quick { 8 } else { TASKS };
+    let ours = interpreter(&Default::default())?;
+    let rivals = Rivals::new(Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../benches"
+    )))?;
+    let cores = std::thread::available_parallelism()?.get();
+    println!(
+        "eval: {tasks} tasks · {} · {cores} cores · load {}",
+        ours.environment(),
+        load()?
+    );
+    evaluate(&ours, 2).await?; // the page cache is warm for both
+    rivals.seconds(&["sessions", "1", "1"])?;
+    let mine = evaluate(&ours, tasks).await?;
+    let theirs = rivals.seconds(&["sessions", &tasks.to_string(), &THREADS.to_string()])?;
+    let theirs = theirs.first().copied().ok_or("the rival said nothing")?;
+    println!("\n| | seconds | isolated |\n| --- | --- | --- |");
+    println!(
+        "| `pybench-eval`: sessions, cells, {tasks} unit tests in sessions of their own, records | {mine:.2} | yes |"
+    );
+    println!(
+        "| {THREADS} threads with nbclient: kernels and cells alone, nothing scored | {theirs:.2} | no |"
+    );
+    println!("\nours is {:.1} times as fast", theirs / mine);
+    Ok(())
+}
+
+/// Seconds of an evaluation of so many tasks: two replies each, a cell and an answer, then the score.
+async fn evaluate(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f64> {
+    let place = tempfile::tempdir()?;
+    let bench = bench(place.path(), tasks)?;
+    let endpoint = Endpoint::start(|request| async move {
+        let asked = request["messages"].as_array().map_or(0, Vec::len);
+        let cell =
+            format!("Analyse: run it\n<|execute_start|>\n```python\n{CELL}\n```\n<|execute_end|>");
+        Answer::Content(if asked <= 2 {
+            cell
+        } else {
+            "Finished: 3".to_owned()
+        })
+    })
+    .await;
+    let model = AgentChoice::Openai {
+        model: "m".to_owned(),
+        base_url: endpoint.base_url(),
+        key_env: None,
+        headers: BTreeMap::new(),
+        price: Some(Price::default()),
+        timeout_seconds: 60,
+        about: None,
+    };
+    let mut recipe = EvalRecipe::new("bench", BTreeMap::from([("model".to_owned(), model)]));
+    recipe.rollout.reuse = false;
+    let begun = Instant::now();
+    let setup = Setup {
+        folder: Arc::new(RunFolder::open(
+            &place.path().join("run"),
+            &recipe.to_toml()?,
+        )?),
+        recipe,
+        bench: Some(bench),
+        checker: Checker::new(interpreter.clone())?,
+        interpreter: interpreter.clone(),
+        options: ExecutorOptions::default(),
+        progress: Progress::hidden(),
+        interrupt: Interrupt::new(),
+        project_root: place.path().to_owned(),
+    };
+    let evaluation = run(&setup).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let passed = evaluation
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.scores.upstream == Some(true));
+    match passed.count() == tasks {
+        true => Ok(seconds),
+        false => Err("not every task came to its end".into()),
+    }
+}
+
+/// Tasks without inputs, each with a unit test.
+fn bench(place: &Path, tasks: usize) -> Result<Bench> {
+    let data = place.join("data");
+    std::fs::create_dir_all(data.join("meta"))?;
+    std::fs::create_dir_all(data.join("unit_test"))?;
+    let rows: Vec<_> = (1..=tasks)
+        .map(|n| json!({"index": n.to_string(), "user": format!("add {n}")}))
+        .collect();
+    std::fs::write(data.join("meta/task.json"), json!(rows).to_string())?;
+    let tests = (1..=tasks).map(|n| {
+        format!("def test_task_{n}(trajectory):\n    assert '3' in trajectory[-1]['content']\n\n")
+    });
+    std::fs::write(data.join("unit_test/tests.py"), tests.collect::<String>())?;
+    let specs: Vec<_> = (1..=tasks)
+        .map(|n| {
+            let text = "category = 'math'\nstatus = 'judge'\nreason = 'a benchmark of the benchmark'\noutputs = []\n";
+            (format!("{n:03}.toml"), format!("index = {n}\n{text}"))
+        })
+        .collect();
+    let specs = spec::load(
+        specs
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str())),
+    )?;
+    Ok(Bench {
+        specs: Arc::new(specs),
+        upstream: Arc::new(Upstream::open(place)?),
+    })
+}

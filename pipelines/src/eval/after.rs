@@ -1,0 +1,337 @@
+//! What is done with records: `judge`, `compare`, `report`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use pybench::llm::{Metered, OpenAi, OpenAiOptions, TeacherError, known_price};
+use pybench::run::{BudgetCap, RunError, RunFolder};
+
+use super::command::REPORT;
+use super::judge::{Calibration, FORMAT, Judge, JudgeOptions, Labels, calibrate, judge};
+use super::record::{AgentKind, Evaluation, RecordError};
+use super::report::{self, ReportError};
+use super::run::RESULTS;
+use super::stats::{Agreement, Measure, compare_all};
+
+/// A model behind an endpoint, with a budget.
+#[derive(Debug, Args)]
+pub struct EndpointArgs {
+    /// The model, as its endpoint knows it
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Any OpenAI-compatible endpoint
+    #[arg(long, value_name = "URL", default_value = "https://api.openai.com/v1")]
+    pub base_url: String,
+    /// The environment variable that holds the key
+    #[arg(long, value_name = "VARIABLE")]
+    pub key_env: Option<String>,
+    /// Questions at a time
+    #[arg(long, default_value_t = 4)]
+    pub jobs: usize,
+    /// Most dollars; needs a model whose price is known
+    #[arg(long, value_name = "DOLLARS")]
+    pub usd: Option<f64>,
+    /// Most tokens
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
+}
+
+/// What to judge, and by whom.
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// Run folder of an evaluation
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// The judge; without a model only --calibrate is done
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Show it no pictures
+    #[arg(long)]
+    pub blind: bool,
+    /// Compare every other agent with this one: win, tie, lose, in both orders
+    #[arg(long, value_name = "AGENT")]
+    pub against: Option<String>,
+    /// Labels of people (columns task, agent, label; suite and seed where needed): prints kappa of the
+    /// judge against them and against strict
+    #[arg(long, value_name = "FILE")]
+    pub calibrate: Option<PathBuf>,
+}
+
+/// What to compare.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Run folders, files of records, or labels of agents in them; without labels: every agent that
+    /// competes
+    #[arg(value_name = "A B", required = true, num_args = 1..)]
+    pub what: Vec<String>,
+    /// What is counted: strict, fixed, upstream, judge
+    #[arg(long, default_value = "strict")]
+    pub score: String,
+    /// Where the agents are, when only labels are given
+    #[arg(long, value_name = "RUN")]
+    pub records: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to report.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Run folders or files of records; several must agree in all that defines the scores
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Folder of the report [default: report/ in the first run folder]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The model that the others were tuned from: what they lost against it is flagged
+    #[arg(long, value_name = "AGENT")]
+    pub base: Option<String>,
+}
+
+/// The file of records that a path stands for.
+fn records(path: &Path) -> PathBuf {
+    match path.is_dir() {
+        true => path.join(RESULTS),
+        false => path.to_owned(),
+    }
+}
+
+/// The content store beside a file of records.
+fn store(records: &Path) -> PathBuf {
+    records.parent().unwrap_or(Path::new(".")).join("files")
+}
+
+fn read(paths: &[PathBuf]) -> Result<Evaluation, RunError> {
+    let parts = paths.iter().map(|path| Evaluation::read(&records(path)));
+    let parts = parts.collect::<Result<Vec<_>, _>>().map_err(bad)?;
+    Evaluation::merge(parts).map_err(RunError::BadInput)
+}
+
+fn bad(error: RecordError) -> RunError {
+    RunError::BadInput(error.to_string())
+}
+
+/// Writes the report.
+///
+/// # Errors
+/// [`RunError::BadInput`] for records that cannot be read or do not belong together, and for a folder
+/// that holds something else.
+pub fn reported(args: &ReportArgs) -> Result<(), RunError> {
+    let evaluation = read(&args.runs)?;
+    let stores: Vec<_> = args.runs.iter().map(|run| store(&records(run))).collect();
+    let beside = |run: &PathBuf| records(run).with_file_name(REPORT);
+    let out = args.out.clone().or_else(|| args.runs.first().map(beside));
+    let out = out.unwrap_or_else(|| PathBuf::from(REPORT));
+    if let Some(base) = &args.base
+        && !evaluation.frozen.agents.contains_key(base)
+    {
+        return Err(unknown(base, &evaluation));
+    }
+    let options = report::Options {
+        base: args.base.clone(),
+    };
+    report::write(&evaluation, &stores, &out, &options).map_err(|error| match error {
+        ReportError::Render(text) => RunError::Internal(text),
+        other => RunError::BadInput(other.to_string()),
+    })?;
+    println!("{}", out.join("index.html").display());
+    Ok(())
+}
+
+fn unknown(label: &str, evaluation: &Evaluation) -> RunError {
+    let known: Vec<_> = evaluation.frozen.agents.keys().cloned().collect();
+    RunError::BadInput(format!(
+        "`{label}` is neither a run nor an agent of these records; they have: {}",
+        known.join(", ")
+    ))
+}
+
+/// Prints every pair of agents.
+///
+/// # Errors
+/// [`RunError::BadInput`] for records that cannot be read, labels that they do not have, and agents
+/// that share no task.
+pub fn compared(args: &CompareArgs) -> Result<(), RunError> {
+    let measure = Measure::named(&args.score).ok_or_else(|| {
+        RunError::BadInput(format!(
+            "--score {}: expected strict, fixed, upstream or judge",
+            args.score
+        ))
+    })?;
+    let (paths, labels): (Vec<_>, Vec<_>) = args.what.iter().partition(|w| Path::new(w).exists());
+    let mut runs: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
+    runs.extend(args.records.iter().cloned());
+    if runs.is_empty() {
+        return Err(RunError::BadInput(
+            "no records: name a run folder, or give --records RUN".to_owned(),
+        ));
+    }
+    let evaluation = read(&runs)?;
+    if let Some(label) = labels
+        .iter()
+        .find(|l| !evaluation.frozen.agents.contains_key(**l))
+    {
+        return Err(unknown(label, &evaluation));
+    }
+    let competes = |kind: AgentKind| !matches!(kind, AgentKind::Reference | AgentKind::Null);
+    let agents: Vec<String> = match labels.is_empty() {
+        false => labels.into_iter().cloned().collect(),
+        true => {
+            let all = evaluation
+                .frozen
+                .agents
+                .iter()
+                .filter(|(_, agent)| competes(agent.kind));
+            all.map(|(label, _)| label.clone()).collect()
+        }
+    };
+    let mut suites: Vec<_> = evaluation
+        .attempts
+        .iter()
+        .map(|a| a.suite.clone())
+        .collect();
+    suites.dedup();
+    let pairs = suites
+        .iter()
+        .flat_map(|suite| compare_all(&evaluation, suite, measure, &agents));
+    let pairs: Vec<_> = pairs.collect();
+    if pairs.is_empty() {
+        return Err(RunError::BadInput(format!(
+            "{} agents, no pair of which shares a task with a value of {}",
+            agents.len(),
+            measure.name()
+        )));
+    }
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&pairs)?),
+        false => pairs
+            .iter()
+            .for_each(|pair| println!("{}", report::markdown::sentence(pair))),
+    }
+    Ok(())
+}
+
+/// Asks the judge, keeps its verdicts in the records, and prints what came of it.
+///
+/// # Errors
+/// [`RunError::BadInput`] for records and labels that cannot be read, [`RunError::Endpoint`] for a key
+/// that is not set. A judge that is down is no error: its verdicts are missing.
+pub async fn judged(args: &JudgeArgs) -> Result<(), RunError> {
+    let path = records(&args.run);
+    let mut evaluation = Evaluation::read(&path).map_err(bad)?;
+    if let Some(label) = &args.against
+        && !evaluation.frozen.agents.contains_key(label)
+    {
+        return Err(unknown(label, &evaluation));
+    }
+    if args.endpoint.model.is_some() {
+        let teacher = args.endpoint.open(&path.with_file_name("judge"), FORMAT)?;
+        let by = Judge::new(Arc::new(teacher), !args.blind);
+        let options = JudgeOptions {
+            against: args.against.clone(),
+            concurrency: args.endpoint.jobs,
+        };
+        let (with, asked) = judge(&evaluation, &[store(&path)], &by, &options).await;
+        with.write(&path).map_err(bad)?;
+        evaluation = with;
+        println!(
+            "{} attempts judged, {} abstentions",
+            asked.judged, asked.abstained
+        );
+        for (failure, count) in &asked.failures {
+            println!(
+                "{count} questions without an answer: {failure} (missing values; run again to ask again)"
+            );
+        }
+    }
+    if let Some(labels) = &args.calibrate {
+        let labels = Labels::read(labels).map_err(|error| RunError::BadInput(error.to_string()))?;
+        print_calibration(&calibrate(&evaluation, &labels));
+    }
+    Ok(())
+}
+
+impl EndpointArgs {
+    /// The model with books of its own, in a folder below `books`: nothing is paid for twice. `format`
+    /// names its calls in the journal.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] without a model, for an address that is none, and for a budget in dollars
+    /// where the price is not known; [`RunError::Endpoint`] for a key that is not set.
+    pub fn open(&self, books: &Path, format: &'static str) -> Result<Metered<OpenAi>, RunError> {
+        let bad = |text: String| RunError::BadInput(text);
+        let model = self
+            .model
+            .as_deref()
+            .ok_or_else(|| bad("--model NAME is missing".to_owned()))?;
+        let base_url = self.base_url.trim_end_matches('/').to_owned();
+        let price = known_price(model);
+        if self.usd.is_some() && price.is_none() {
+            return Err(bad(format!(
+                "the price of {model} is not known: bound it by --tokens"
+            )));
+        }
+        let name = report::text::slug(&format!("{model} {base_url}"));
+        let frozen = format!("model = {model:?}\nbase_url = {base_url:?}\n");
+        let folder = Arc::new(RunFolder::open(&books.join(name), &frozen)?);
+        let endpoint = OpenAi::new(OpenAiOptions {
+            model: model.to_owned(),
+            base_url,
+            key: self.key()?.map(Into::into),
+            headers: Default::default(),
+            price,
+            timeout: Duration::from_secs(120),
+            extra: Default::default(),
+        });
+        let endpoint = endpoint.map_err(|error| match error {
+            TeacherError::Rejected(text) => RunError::BadInput(text),
+            other => RunError::Endpoint(other.to_string()),
+        })?;
+        let cap = BudgetCap {
+            micro_usd: self.usd.map(|usd| (usd * 1e6) as u64),
+            tokens: self.tokens,
+        };
+        Ok(Metered::new(endpoint, folder, cap, format))
+    }
+
+    fn key(&self) -> Result<Option<String>, RunError> {
+        let Some(name) = &self.key_env else {
+            return Ok(None);
+        };
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+        let missing = || RunError::Endpoint(format!("the environment variable {name} is not set"));
+        value.ok_or_else(missing).map(Some)
+    }
+}
+
+fn print_calibration(found: &Calibration) {
+    let say = |name: &str, agreement: &Option<Agreement>| match agreement {
+        None => println!("{name}: nothing that both rated"),
+        Some(a) => {
+            let kappa = a.kappa.map_or(
+                "not defined (one of them says the same of all)".to_owned(),
+                |k| format!("{k:.3}"),
+            );
+            let interval = a
+                .interval
+                .map_or(String::new(), |i| format!(" [{:.3}, {:.3}]", i.low, i.high));
+            println!(
+                "{name}: kappa {kappa}{interval}, agreement {:.1} % of {}",
+                a.agree * 100.0,
+                a.items
+            );
+        }
+    };
+    say("judge against people", &found.judge_human);
+    say("judge against strict", &found.judge_strict);
+    say("strict against people", &found.strict_human);
+    if found.unknown > 0 {
+        println!(
+            "{} labels are of attempts that the records do not hold",
+            found.unknown
+        );
+    }
+}

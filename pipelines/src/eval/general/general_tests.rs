@@ -1,0 +1,200 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use pybench::llm::Price;
+use pybench::trajectory::Usage;
+
+use super::*;
+use crate::eval::record::tests::frozen;
+use crate::eval::record::{AgentKind, Evaluation};
+use crate::eval::stats::{Measure, summarise};
+
+type Say = dyn Fn(&str) -> Result<String, TeacherError> + Send + Sync;
+
+/// Answers by a function of the prompt.
+struct Scripted(Box<Say>, AtomicUsize);
+
+#[async_trait]
+impl Teacher for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn price(&self) -> Option<Price> {
+        None
+    }
+
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Ok(Reply {
+            content: (self.0)(&request.messages[0].content)?,
+            usage: Usage::default(),
+            truncated: false,
+            fault: None,
+        })
+    }
+}
+
+/// Files in the format of the sets, made by us.
+fn files() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let code = |id: &str, entry: &str, arguments: &str, body: &str, base: &str, plus: &str| {
+        format!(
+            "{{\"task_id\":\"{id}\",\"prompt\":\"def {entry}({arguments}):\\n\",\"entry_point\":\"{entry}\",\"canonical_solution\":\"    return {body}\\n\",\"base_input\":{base},\"plus_input\":{plus},\"atol\":0}}\n"
+        )
+    };
+    let humaneval = [
+        code(
+            "HumanEval/0",
+            "double",
+            "x",
+            "x * 2",
+            "[[1],[2]]",
+            "[[0.5],[-3]]",
+        ),
+        code(
+            "HumanEval/1",
+            "largest",
+            "xs",
+            "max(xs)",
+            "[[[3,1]]]",
+            "[[[-1,-2]],[[]]]",
+        ),
+        code("HumanEval/2", "spin", "x", "x", "[[1]]", "[]"),
+    ];
+    std::fs::write(
+        folder.path().join("HumanEvalPlus.jsonl"),
+        humaneval.concat(),
+    )
+    .unwrap();
+    let gsm8k = "{\"question\":\"What is 3 + 4?\",\"answer\":\"3+4=7\\n#### 7\"}\n{\"question\":\"1000 + 1?\",\"answer\":\"#### 1,001\"}\n";
+    std::fs::write(folder.path().join("gsm8k_test.jsonl"), gsm8k).unwrap();
+    std::fs::create_dir(folder.path().join("mmlu")).unwrap();
+    std::fs::write(
+        folder.path().join("mmlu/logic_test.csv"),
+        "\"Is it, then?\",no,yes,maybe,never,B\nTwice?,1,2,3,4,C\n",
+    )
+    .unwrap();
+    folder
+}
+
+fn interpreter() -> Option<Arc<dyn Interpreter>> {
+    match pybench::interpreter::interpreter(&Default::default()) {
+        Ok(interpreter) => Some(interpreter),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn examination(
+    interpreter: Arc<dyn Interpreter>,
+    say: impl Fn(&str) -> Result<String, TeacherError> + Send + Sync + 'static,
+) -> Examination {
+    Examination {
+        agent: "m".into(),
+        teacher: Arc::new(Scripted(Box::new(say), AtomicUsize::new(0))),
+        interpreter,
+        sampling: Sampling::default(),
+        concurrency: 2,
+    }
+}
+
+fn passed(attempts: &[Attempt], suite: &str) -> Vec<Option<bool>> {
+    attempts
+        .iter()
+        .filter(|a| a.suite == suite)
+        .map(|a| a.scores.upstream)
+        .collect()
+}
+
+#[tokio::test]
+async fn programs_are_scored_as_their_known_solutions() {
+    let Some(interpreter) = interpreter() else {
+        return;
+    };
+    let folder = files();
+    let set = load(&folder.path().join("HumanEvalPlus.jsonl")).unwrap();
+    let right = |prompt: &str| {
+        let body = match prompt {
+            p if p.contains("double") => "def double(x):\n    return x + x",
+            p if p.contains("largest") => "def largest(xs):\n    return sorted(xs)[-1]",
+            _ => "def spin(x):\n    return x",
+        };
+        Ok(format!("```python\n{body}\n```"))
+    };
+    let attempts = examine(&set, &examination(interpreter.clone(), right)).await;
+    assert_eq!(
+        passed(&attempts, "humaneval"),
+        [Some(true); 3],
+        "{attempts:?}"
+    );
+    assert_eq!(passed(&attempts, "humaneval+"), [Some(true); 3]);
+    // Right on the base tests alone; wrong; without end.
+    let half = |prompt: &str| {
+        let body = match prompt {
+            p if p.contains("double") => "def double(x):\n    return int(x) * 2",
+            p if p.contains("largest") => "import os\ndef largest(xs):\n    os._exit(0)",
+            _ => "def spin(x):\n    while True: pass",
+        };
+        Ok(format!("```python\n{body}\n```"))
+    };
+    let attempts = examine(&set, &examination(interpreter, half)).await;
+    assert_eq!(
+        passed(&attempts, "humaneval"),
+        [Some(true), Some(false), Some(false)],
+        "{attempts:?}"
+    );
+    assert_eq!(passed(&attempts, "humaneval+"), [Some(false); 3]);
+    let evaluation = Evaluation::new(frozen(&[("m", AgentKind::Model)]), attempts);
+    let summaries = summarise(&evaluation);
+    let rate = |suite: &str| {
+        summaries
+            .iter()
+            .find(|s| s.suite == suite)
+            .unwrap()
+            .measure(Measure::Upstream)
+            .unwrap()
+            .overall
+            .rate
+    };
+    assert!((rate("humaneval") - 1.0 / 3.0).abs() < 1e-12 && rate("humaneval+") == 0.0);
+}
+
+#[tokio::test]
+async fn numbers_and_letters_are_scored() {
+    let Some(interpreter) = interpreter() else {
+        return;
+    };
+    let folder = files();
+    let say = |prompt: &str| match prompt {
+        p if p.contains("3 + 4") => Ok("It is 7.\n#### 7".to_owned()),
+        p if p.contains("1000 + 1") => Ok("#### 1002".to_owned()),
+        p if p.contains("Is it") => Ok("Surely.\nAnswer: B".to_owned()),
+        _ => Err(TeacherError::Rejected("too long".into())),
+    };
+    let by = examination(interpreter, say);
+    let gsm8k = examine(&load(&folder.path().join("gsm8k_test.jsonl")).unwrap(), &by).await;
+    assert_eq!(passed(&gsm8k, "gsm8k"), [Some(true), Some(false)]);
+    let mmlu = examine(&load(&folder.path().join("mmlu")).unwrap(), &by).await;
+    assert_eq!(passed(&mmlu, "mmlu"), [Some(true), None]);
+    assert!(
+        matches!(mmlu[1].outcome, Outcome::Infrastructure { .. }) && mmlu[0].category == "logic"
+    );
+}
+
+#[test]
+fn files_are_known_by_their_names() {
+    for (path, name) in [
+        ("a/HumanEvalPlus-v0.1.10.jsonl.gz", Some("humaneval")),
+        ("MbppPlus.jsonl", Some("mbpp")),
+        ("x.jsonl", None),
+    ] {
+        assert_eq!(name_of(Path::new(path)), name);
+    }
+    assert!(matches!(
+        load(Path::new("x.jsonl")),
+        Err(LoadError::Unknown(_))
+    ));
+}

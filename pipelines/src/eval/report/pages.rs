@@ -1,0 +1,495 @@
+//! The pages: an index, and for each task one page or, with many attempts, several.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use minijinja::{Environment, Value, context};
+use pybench::trajectory::{Role, Trajectory};
+use serde::Serialize;
+
+use super::board::boards;
+use super::notebook::notebook;
+use super::plots::{Point, Shares, duels, rates, turns};
+use super::show::{Shown, Store};
+use super::text::{line, percent, size, slug, visible};
+use super::{Numbers, ReportError, put, render, templates, value};
+use crate::eval::record::{Attempt, Duel, Outcome, Score, cut};
+use crate::eval::stats::{AgentSummary, Comparison, Measure};
+
+/// Attempts of one page; more go to further pages.
+const PER_PAGE: usize = 6;
+/// Output files shown of one attempt.
+const MOST_OUTPUTS: usize = 20;
+/// Messages and characters of a message shown; the notebook holds more.
+const MOST_MESSAGES: usize = 24;
+const MOST_MESSAGE: usize = 4_000;
+/// Largest trajectory file that is read, bytes.
+const MOST_TRAJECTORY: u64 = 32 << 20;
+/// Longest prompt shown, characters.
+const MOST_PROMPT: usize = 20_000;
+
+/// A plot in the index.
+#[derive(Serialize)]
+pub(super) struct Plot {
+    src: String,
+    title: String,
+}
+
+/// Draw every plot.
+pub(super) fn plots(numbers: &Numbers<'_>, out: &Path) -> Result<Vec<Plot>, ReportError> {
+    let mut plots = Vec::new();
+    let mut add = |name: String, title: String, svg: String| {
+        let src = format!("plots/{name}.svg");
+        put(out, &src, &svg)?;
+        plots.push(Plot { src, title });
+        Ok::<_, ReportError>(())
+    };
+    for suite in numbers.suites() {
+        let name = slug(suite);
+        for measure in Measure::ALL {
+            let points: Vec<_> = numbers
+                .of(suite)
+                .filter_map(|s| point(s, measure))
+                .collect();
+            if !points.is_empty() {
+                let title = format!("{}: pass rate, {}", line(suite), measure.name());
+                add(
+                    format!("{name}-{}", measure.name()),
+                    title.clone(),
+                    rates(&title, &points),
+                )?;
+            }
+        }
+        let points: Vec<_> = numbers.of(suite).filter_map(turn_point).collect();
+        if !points.is_empty() {
+            let title = format!("{}: turns", line(suite));
+            add(
+                format!("{name}-turns"),
+                title.clone(),
+                turns(&title, &points),
+            )?;
+        }
+        let rows: Vec<_> = numbers.of(suite).flat_map(shares).collect();
+        if !rows.is_empty() {
+            let title = format!("{}: win / tie / lose", line(suite));
+            add(format!("{name}-duels"), title.clone(), duels(&title, &rows))?;
+        }
+    }
+    Ok(plots)
+}
+
+fn point(summary: &AgentSummary, measure: Measure) -> Option<Point> {
+    let measured = summary.measure(measure)?;
+    Some(Point {
+        label: summary.agent.clone(),
+        value: measured.overall.rate,
+        interval: Some(measured.overall.interval),
+    })
+}
+
+fn turn_point(summary: &AgentSummary) -> Option<Point> {
+    Some(Point {
+        label: summary.agent.clone(),
+        value: summary.turns?.plain,
+        interval: None,
+    })
+}
+
+fn shares(summary: &AgentSummary) -> Vec<Shares> {
+    let share = |(other, d): (&String, &crate::eval::stats::Duels)| Shares {
+        label: format!("{} : {other}", summary.agent),
+        counts: [d.win, d.tie, d.lose],
+    };
+    summary.duels.iter().map(share).collect()
+}
+
+/// A mark of the index or of a page.
+#[derive(Serialize)]
+struct Mark {
+    class: &'static str,
+    text: String,
+}
+
+impl Mark {
+    fn of(passed: Option<bool>) -> Self {
+        let (class, text) = match passed {
+            Some(true) => ("pass", "pass"),
+            Some(false) => ("fail", "fail"),
+            None => ("none", "–"),
+        };
+        Self {
+            class,
+            text: text.to_owned(),
+        }
+    }
+}
+
+/// What the pages are made with.
+pub(super) struct Pages<'a> {
+    numbers: &'a Numbers<'a>,
+    store: Store<'a>,
+    out: &'a Path,
+    environment: Environment<'static>,
+    /// The attempts of each task of each suite, in the order of the records.
+    tasks: Vec<Vec<&'a Attempt>>,
+}
+
+impl<'a> Pages<'a> {
+    pub(super) fn new(
+        numbers: &'a Numbers<'a>,
+        store: Store<'a>,
+        out: &'a Path,
+    ) -> Result<Self, ReportError> {
+        let attempts = &numbers.evaluation.attempts;
+        let same = |a: &Attempt, b: &Attempt| (&a.suite, &a.task) == (&b.suite, &b.task);
+        let tasks = attempts.chunk_by(same).map(|task| task.iter().collect());
+        Ok(Self {
+            numbers,
+            store,
+            out,
+            environment: templates()?,
+            tasks: tasks.collect(),
+        })
+    }
+
+    /// Every page.
+    pub(super) fn write(mut self, plots: &[Plot]) -> Result<(), ReportError> {
+        put(self.out, "index.html", &self.index(plots)?)?;
+        for task in std::mem::take(&mut self.tasks) {
+            self.task(&task)?;
+        }
+        Ok(())
+    }
+
+    fn index(&self, plots: &[Plot]) -> Result<String, ReportError> {
+        let frozen = &self.numbers.evaluation.frozen;
+        let limits = frozen.limits.iter();
+        let limits: Vec<_> = limits
+            .map(|(k, v)| context! { name => line(k), value => v })
+            .collect();
+        let agents = frozen.agents.iter().map(|(label, agent)| {
+            let sampling = agent.sampling.as_ref().map_or_else(String::new, |s| {
+                format!(
+                    " Temperature {}, top_p {}, {} tokens a reply.",
+                    s.temperature, s.top_p, s.max_tokens
+                )
+            });
+            context! { label => line(label), about => format!("{}{sampling}", line(&agent.about)) }
+        });
+        let summaries = &self.numbers.summaries;
+        let context = context! {
+            title => format!("pybench: {}", line(&frozen.task_set)),
+            up => "",
+            frozen => context! {
+                task_set => line(&frozen.task_set), tasks => frozen.tasks.as_str(),
+                checker => line(&frozen.checker), environment => line(&frozen.environment),
+                prompts => line(&frozen.prompts), limits => limits,
+            },
+            warnings => value(&self.numbers.warnings),
+            boards => value(&boards(self.numbers)),
+            agents => agents.collect::<Vec<_>>(),
+            counts => summaries.iter().map(|s| self.counts(s)).collect::<Vec<_>>(),
+            missing => summaries.iter().flat_map(missing).collect::<Vec<_>>(),
+            at_k => summaries.iter().flat_map(at_k).collect::<Vec<_>>(),
+            comparisons => self.numbers.comparisons.iter().map(pair).collect::<Vec<_>>(),
+            plots => value(plots),
+            suites => self.suites(),
+        };
+        render(&self.environment, "index.html", context)
+    }
+
+    fn counts(&self, s: &AgentSummary) -> Value {
+        let agent = self.numbers.evaluation.frozen.agents.get(&s.agent);
+        context! {
+            agent => line(&s.agent), about => agent.map(|a| line(&a.about)), suite => line(&s.suite),
+            tasks => s.tasks, not_run => s.not_run, attempts => s.attempts, ran => s.ran,
+            infrastructure => s.infrastructure, tokens_in => s.tokens_in, tokens_out => s.tokens_out,
+            usd => format!("{:.4}", s.micro_usd as f64 / 1e6),
+        }
+    }
+
+    /// The list of tasks, with `strict` (or what there is) of each agent.
+    fn suites(&self) -> Vec<Value> {
+        let mut suites: BTreeMap<&str, (BTreeSet<&str>, Vec<&Vec<&Attempt>>)> = BTreeMap::new();
+        for task in &self.tasks {
+            if let Some(first) = task.first() {
+                let suite = suites.entry(&first.suite).or_default();
+                suite.0.extend(task.iter().map(|a| &*a.agent));
+                suite.1.push(task);
+            }
+        }
+        let suite = |(name, (agents, tasks)): (&str, (BTreeSet<&str>, Vec<&Vec<&Attempt>>))| {
+            let rows = tasks.iter().filter_map(|task| task_row(task, &agents));
+            context! {
+                name => line(name),
+                agents => agents.iter().map(|a| line(a)).collect::<Vec<_>>(),
+                tasks => rows.collect::<Vec<_>>(),
+            }
+        };
+        suites.into_iter().map(suite).collect()
+    }
+
+    fn task(&mut self, attempts: &[&Attempt]) -> Result<(), ReportError> {
+        let Some(first) = attempts.first() else {
+            return Ok(());
+        };
+        let name = page_name(&first.suite, &first.task);
+        let chunks: Vec<_> = attempts.chunks(PER_PAGE).collect();
+        let file = |i: usize| match i {
+            0 => format!("{name}.html"),
+            i => format!("{name}-{}.html", i + 1),
+        };
+        let links = (0..chunks.len()).filter(|_| chunks.len() > 1);
+        let link =
+            |i| context! { src => file(i), text => format!("attempts {}–", i * PER_PAGE + 1) };
+        let links: Vec<_> = links.map(link).collect();
+        let inputs = first.inputs.iter();
+        let inputs: Vec<_> = inputs
+            .map(|f| context! { path => line(&f.path), size => size(f.size) })
+            .collect();
+        for (i, chunk) in chunks.iter().enumerate() {
+            let views = chunk
+                .iter()
+                .map(|a| self.attempt(a))
+                .collect::<Result<Vec<_>, _>>()?;
+            let context = context! {
+                title => format!("{}, task {}", line(&first.suite), line(&first.task)),
+                up => "../",
+                pages => links.clone(),
+                category => line(&first.category),
+                headline => first.headline.reason.as_deref().filter(|_| !first.headline.counts).map(line),
+                prompt => visible(&cut(&first.prompt, MOST_PROMPT)),
+                inputs => inputs.clone(),
+                attempts => views,
+            };
+            let page = render(&self.environment, "task.html", context)?;
+            put(self.out, &format!("tasks/{}", file(i)), &page)?;
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self, attempt: &Attempt) -> Result<Value, ReportError> {
+        let trajectory = self.trajectory(attempt);
+        let (notebook, messages) = match &trajectory {
+            Ok(Some(trajectory)) => (
+                Some(self.notebook(attempt, trajectory)?),
+                messages(trajectory),
+            ),
+            _ => (None, Vec::new()),
+        };
+        let outputs = attempt.outputs.iter().take(MOST_OUTPUTS);
+        let outputs: Vec<_> = outputs
+            .map(|f| context! { path => line(&f.path), size => size(f.size), shown => value(&clean(self.store.show(f))) })
+            .collect();
+        let scores = Score::ALL.iter().map(|score| {
+            let mark = Mark::of(attempt.score(*score));
+            context! { name => score.name(), class => mark.class, text => mark.text }
+        });
+        Ok(context! {
+            agent => line(&attempt.agent), seed => attempt.seed,
+            scores => scores.collect::<Vec<_>>(),
+            problem => problem(attempt, trajectory.err()),
+            judge => judge(attempt),
+            checks => attempt.checks.iter().map(check).collect::<Vec<_>>(),
+            turns => attempt.turns, max_turns => attempt.max_turns,
+            tokens => attempt.tokens_in.saturating_add(attempt.tokens_out),
+            messages => messages, outputs => outputs,
+            more_outputs => attempt.outputs.len().saturating_sub(MOST_OUTPUTS),
+            notebook => notebook,
+        })
+    }
+
+    /// The trajectory, if there is one; an error in words.
+    fn trajectory(&self, attempt: &Attempt) -> Result<Option<Trajectory>, String> {
+        let Some(file) = &attempt.trajectory else {
+            return Ok(None);
+        };
+        let bytes = self.store.whole(file, MOST_TRAJECTORY);
+        let bytes = bytes.map_err(|reason| format!("The trajectory is not shown: {reason}."))?;
+        let read = serde_json::from_slice(&bytes);
+        read.map(Some)
+            .map_err(|e| format!("The trajectory could not be read: {e}."))
+    }
+
+    fn notebook(&self, attempt: &Attempt, trajectory: &Trajectory) -> Result<String, ReportError> {
+        let page = page_name(&attempt.suite, &attempt.task);
+        let path = format!(
+            "notebooks/{page}-{}-{}.ipynb",
+            slug(&attempt.agent),
+            attempt.seed
+        );
+        put(self.out, &path, &notebook(attempt, trajectory))?;
+        Ok(path)
+    }
+}
+
+fn page_name(suite: &str, task: &str) -> String {
+    format!("{}-{}", slug(suite), slug(task))
+}
+
+/// The first score that says anything of these attempts, as a mark.
+fn mark(attempts: &[&&Attempt]) -> Mark {
+    let says = |measure: Measure| {
+        let values: Vec<_> = attempts.iter().filter_map(|a| measure.value(a)).collect();
+        let passed = values.iter().filter(|v| **v).count();
+        match (passed, values.len()) {
+            (_, 0) => None,
+            (passed, 1) => Some(Mark::of(Some(passed == 1))),
+            (passed, of) => Some(Mark {
+                class: if passed == of {
+                    "pass"
+                } else if passed == 0 {
+                    "fail"
+                } else {
+                    ""
+                },
+                text: format!("{passed} of {of}"),
+            }),
+        }
+    };
+    let order = [Measure::Strict, Measure::Fixed, Measure::Upstream];
+    let outcome = || match attempts.first().map(|a| &a.outcome) {
+        Some(Outcome::NotRun { .. }) => "not run",
+        Some(Outcome::Infrastructure { .. }) => "infrastructure",
+        _ => "–",
+    };
+    let none = || Mark {
+        class: "none",
+        text: outcome().to_owned(),
+    };
+    order.into_iter().find_map(says).unwrap_or_else(none)
+}
+
+fn task_row(task: &[&Attempt], agents: &BTreeSet<&str>) -> Option<Value> {
+    let first = task.first()?;
+    let marks = agents.iter().map(|agent| {
+        let own: Vec<_> = task.iter().filter(|a| a.agent == *agent).collect();
+        mark(&own)
+    });
+    Some(context! {
+        name => line(&first.task), category => line(&first.category),
+        page => format!("tasks/{}.html", page_name(&first.suite, &first.task)),
+        marks => value(&marks.collect::<Vec<_>>()),
+    })
+}
+
+fn missing(s: &AgentSummary) -> Vec<Value> {
+    let some = s.measures.iter().filter(|m| m.bounds.missing > 0);
+    let row = |m: &crate::eval::stats::MeasureSummary| {
+        context! {
+            agent => line(&s.agent), suite => line(&s.suite), measure => m.measure.name(),
+            missing => m.bounds.missing, rate => percent(m.overall.rate),
+            worst => percent(m.bounds.worst), best => percent(m.bounds.best),
+        }
+    };
+    some.map(row).collect()
+}
+
+fn at_k(s: &AgentSummary) -> Vec<Value> {
+    let several = s.measures.iter().filter(|m| m.at_k.len() > 1);
+    let rows = several.flat_map(|m| m.at_k.iter().map(move |k| (m.measure, k)));
+    let row = |(measure, k): (Measure, &crate::eval::stats::AtK)| {
+        context! {
+            agent => line(&s.agent), suite => line(&s.suite), measure => measure.name(),
+            k => k.k, any => percent(k.any), all => percent(k.all),
+        }
+    };
+    rows.map(row).collect()
+}
+
+fn pair(c: &Comparison) -> Value {
+    let flips = c.flips.iter().map(|f| {
+        let better = if f.a > f.b { &c.a } else { &c.b };
+        let page = format!("tasks/{}.html", page_name(&c.suite, &f.task));
+        context! { task => line(&f.task), better => line(better), page => page }
+    });
+    let verdict = match (c.tied, c.difference > 0.0) {
+        (true, _) => "statistically tied".to_owned(),
+        (false, true) => format!("{} is better", line(&c.a)),
+        (false, false) => format!("{} is better", line(&c.b)),
+    };
+    context! {
+        a => line(&c.a), b => line(&c.b), suite => line(&c.suite), measure => c.measure.name(),
+        tasks => c.tasks, a_rate => percent(c.a_rate), b_rate => percent(c.b_rate),
+        difference => percent(c.difference),
+        interval => format!("{} to {}", percent(c.interval.low), percent(c.interval.high)),
+        a_better => c.a_better, b_better => c.b_better,
+        p => format!("{:.4}", c.p), p_holm => format!("{:.4}", c.p_holm),
+        verdict => verdict, flips => flips.collect::<Vec<_>>(),
+    }
+}
+
+/// What stands in the way of a score, in words.
+fn problem(attempt: &Attempt, trajectory: Option<String>) -> Option<String> {
+    match &attempt.outcome {
+        Outcome::NotRun { reason } => Some(format!("Not run: {}", visible(reason))),
+        Outcome::Infrastructure { failure } => {
+            Some(format!("The infrastructure failed: {}", visible(failure)))
+        }
+        Outcome::Ran => trajectory,
+    }
+}
+
+fn judge(attempt: &Attempt) -> Option<Value> {
+    let judgement = attempt.judgement.as_ref()?;
+    let mark = Mark::of(judgement.passed);
+    let text = match judgement.passed {
+        None => "abstained".to_owned(),
+        Some(_) => mark.text,
+    };
+    let duels = judgement.duels.iter().map(|(other, duel)| {
+        let text = match duel {
+            Duel::Win => "win",
+            Duel::Tie => "tie",
+            Duel::Lose => "lose",
+            Duel::Abstained => "abstained",
+        };
+        context! { other => line(other), text => text }
+    });
+    Some(context! {
+        who => format!("Judge {}", line(&judgement.judge)), class => mark.class, text => text,
+        reason => visible(&judgement.reason), duels => duels.collect::<Vec<_>>(),
+    })
+}
+
+fn check(check: &crate::eval::record::Check) -> Value {
+    let mark = Mark::of(Some(check.passed));
+    context! {
+        score => check.score.name(), name => visible(&check.name), class => mark.class,
+        text => mark.text, expected => visible(&check.expected), actual => visible(&check.actual),
+    }
+}
+
+fn messages(trajectory: &Trajectory) -> Vec<Value> {
+    let shown = trajectory.messages.iter().take(MOST_MESSAGES);
+    let message = |m: &pybench::trajectory::Message| {
+        let role = match m.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        };
+        context! { role => role, text => visible(&cut(&m.content, MOST_MESSAGE)) }
+    };
+    let mut messages: Vec<_> = shown.map(message).collect();
+    let more = trajectory.messages.len().saturating_sub(MOST_MESSAGES);
+    if more > 0 {
+        messages.push(
+            context! { role => "…", text => format!("{more} more messages: see the notebook") },
+        );
+    }
+    messages
+}
+
+/// Texts of files as they can be shown. HTML stays as it is: its frame shows it, escaped.
+fn clean(shown: Shown) -> Shown {
+    match shown {
+        Shown::Text { text, note } => Shown::Text {
+            text: visible(&text),
+            note,
+        },
+        Shown::Nothing { reason } => Shown::Nothing {
+            reason: visible(&reason),
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,392 @@
+//! Trajectories that other systems made: upstream's `trajectory.jsonl` with its `output/`, a run folder or
+//! a shard of ours. All of it is hostile: lines, counts and sizes are bounded, links are not followed.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pybench::agent::{Format, Parsed, PybenchFormat};
+use pybench::id::Digest;
+use pybench::interpreter::Limits;
+use pybench::run::{ContentStore, RunError};
+use pybench::task::Task;
+use pybench::trajectory::{End, Message, OutputFile, Role, Sampling, Trajectory, Turn, Usage};
+use serde::Deserialize;
+
+use super::artefacts::TRAJECTORIES;
+use super::parquet;
+use super::questions::Question;
+use super::{Setup, Try};
+
+/// Longest line, bytes.
+const MOST_LINE: u64 = 32 << 20;
+/// Most lines of a file.
+const MOST_LINES: usize = 10_000;
+/// Most messages of a trajectory.
+const MOST_MESSAGES: usize = 1_000;
+/// Most entries looked at in a folder of outputs.
+const MOST_ENTRIES: usize = 100_000;
+/// Deepest folder looked into.
+const MOST_DEPTH: usize = 8;
+
+/// One line of `trajectory.jsonl`: fields of `task.json`, and `messages`.
+#[derive(Debug, Deserialize)]
+struct Line {
+    index: Index,
+    #[serde(default)]
+    messages: Vec<Said>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Index {
+    Text(String),
+    Number(u64),
+}
+
+#[derive(Debug, Deserialize)]
+struct Said {
+    role: String,
+    #[serde(default)]
+    content: Option<String>,
+}
+
+/// The tries at these questions that `path` holds: a file of upstream's, a folder with one in it, or a run
+/// folder. A task that it lacks has no try.
+pub(super) fn read(
+    setup: &Setup,
+    agent: usize,
+    path: &Path,
+    outputs: Option<&Path>,
+    questions: &[Question],
+) -> Result<Vec<Try>, RunError> {
+    let shard = path.extension().is_some_and(|end| end == "parquet");
+    let found = match path.is_dir() && path.join("trajectories.jsonl").is_file() {
+        _ if shard => of_shard(path, setup.folder.store(), questions)?,
+        true => of_run(path, setup.folder.store(), questions)?,
+        false => of_upstream(setup, path, outputs, questions)?,
+    };
+    let tries = found.into_iter().map(|(question, trajectory)| Try {
+        agent,
+        question,
+        sample: trajectory.sample,
+        result: Ok(Arc::new(trajectory)),
+        seconds: 0.0,
+    });
+    Ok(tries.collect())
+}
+
+fn of_upstream(
+    setup: &Setup,
+    path: &Path,
+    outputs: Option<&Path>,
+    questions: &[Question],
+) -> Result<Vec<(usize, Trajectory)>, RunError> {
+    let file = match path.is_dir() {
+        true => path.join(TRAJECTORIES),
+        false => path.to_owned(),
+    };
+    let beside = file.parent().unwrap_or(Path::new(".")).to_owned();
+    let outputs = outputs.map_or(beside, Path::to_owned);
+    let said = read_lines(&file)?;
+    let limits = &setup.recipe.interpreter.limits;
+    let mut found = Vec::new();
+    for (at, question) in questions.iter().enumerate() {
+        let Some(messages) = question.index.and_then(|_| said.get(&question.name)) else {
+            continue;
+        };
+        let left = collect(&outputs, &question.name, &question.task, limits);
+        let left = left.into_iter().map(|(path, bytes)| {
+            Ok(OutputFile {
+                size: bytes.len() as u64,
+                id: setup.folder.store().put(&bytes)?,
+                path,
+            })
+        });
+        let left = left.collect::<Result<Vec<_>, RunError>>()?;
+        found.push((at, trajectory(&question.task, messages.clone(), left)));
+    }
+    Ok(found)
+}
+
+/// Index → messages. The last line of an index counts, as upstream reads them.
+fn read_lines(path: &Path) -> Result<HashMap<String, Vec<Message>>, RunError> {
+    let wrong = |line: usize, text: String| match line {
+        0 => RunError::BadInput(format!("{}: {text}", path.display())),
+        line => RunError::BadInput(format!("{}:{line}: {text}", path.display())),
+    };
+    let file = File::open(path).map_err(|error| wrong(0, error.to_string()))?;
+    let mut reader = BufReader::new(file);
+    let mut found = HashMap::new();
+    for number in 1.. {
+        let mut line = Vec::new();
+        let mut bounded = (&mut reader).take(MOST_LINE + 1);
+        bounded
+            .read_until(b'\n', &mut line)
+            .map_err(|error| wrong(number, error.to_string()))?;
+        if line.is_empty() {
+            break;
+        }
+        if line.len() as u64 > MOST_LINE || number > MOST_LINES {
+            return Err(wrong(
+                number,
+                "the file is longer than any set of trajectories".to_owned(),
+            ));
+        }
+        if !line.trim_ascii().is_empty() {
+            let (index, messages) = parse_line(&line).map_err(|text| wrong(number, text))?;
+            found.insert(index, messages);
+        }
+    }
+    Ok(found)
+}
+
+/// One line: the index and what was said. A role that is not known speaks as the user does.
+fn parse_line(line: &[u8]) -> Result<(String, Vec<Message>), String> {
+    let line: Line =
+        serde_json::from_slice(line).map_err(|error| format!("no trajectory: {error}"))?;
+    if line.messages.len() > MOST_MESSAGES {
+        return Err(format!("more than {MOST_MESSAGES} messages"));
+    }
+    let index = match line.index {
+        Index::Text(text) => text,
+        Index::Number(number) => number.to_string(),
+    };
+    let messages = line.messages.into_iter().map(|said| {
+        let role = match said.role.as_str() {
+            "system" => Role::System,
+            "assistant" => Role::Assistant,
+            _ => Role::User,
+        };
+        Message::new(role, said.content.unwrap_or_default())
+    });
+    Ok((index, messages.collect()))
+}
+
+/// A trajectory of which only the words are known: what its cells did is not.
+fn trajectory(task: &Task, messages: Vec<Message>, outputs: Vec<OutputFile>) -> Trajectory {
+    let replies = messages
+        .iter()
+        .filter(|message| message.role == Role::Assistant);
+    let turns: Vec<Turn> = replies
+        .map(|message| Turn {
+            reply: message.content.clone(),
+            cell: match PybenchFormat.parse(&message.content) {
+                Parsed::Cell(cell) => Some(cell.to_owned()),
+                _ => None,
+            },
+            observation: None,
+            usage: Usage::default(),
+        })
+        .collect();
+    let finished = |turn: &Turn| matches!(PybenchFormat.parse(&turn.reply), Parsed::Answer(_));
+    let end = match turns.last() {
+        Some(turn) if finished(turn) => End::Finished,
+        Some(turn) if turn.cell.is_some() => End::MaxTurns,
+        _ => End::NoAnswer,
+    };
+    Trajectory {
+        id: Digest::of_json(&("foreign", &task.id, &messages, &outputs)),
+        task: task.id.clone(),
+        teacher: "foreign".to_owned(),
+        sampling: Sampling::default(),
+        sample: 0,
+        seed: 0,
+        environment: String::new(),
+        format: PybenchFormat.name().to_owned(),
+        messages,
+        turns,
+        outputs,
+        end,
+        fault: None,
+    }
+}
+
+/// What lies in `root/output` (or in `root/<index>/output`) of that task: the files it asks for, and those
+/// whose name begins with its number.
+fn collect(root: &Path, index: &str, task: &Task, limits: &Limits) -> Vec<(String, Vec<u8>)> {
+    let own = root.join(index).join("output");
+    let is_own = own.is_dir();
+    let folder = if is_own { own } else { root.join("output") };
+    let mut walk = Walk::default();
+    walk.folder(&folder, "output", 0);
+    walk.found.sort();
+    let asked = |path: &str| {
+        let name = path.trim_start_matches("output/");
+        let rest = name.strip_prefix(index);
+        let numbered = rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
+        is_own || numbered || task.outputs.iter().any(|pattern| matches(pattern, path))
+    };
+    let (mut bytes, mut files) = (0, Vec::new());
+    for (path, file, size) in walk.found {
+        let fits = size <= limits.file_mib << 20 && bytes + size <= limits.output_mib << 20;
+        if !asked(&path) || !fits || files.len() >= limits.output_files {
+            continue;
+        }
+        if let Ok(content) = read_regular(&file, size) {
+            bytes += size;
+            files.push((path, content));
+        }
+    }
+    files
+}
+
+#[derive(Default)]
+struct Walk {
+    entries: usize,
+    found: Vec<(String, PathBuf, u64)>,
+}
+
+impl Walk {
+    fn folder(&mut self, folder: &Path, path: &str, depth: usize) {
+        // The folder itself may be a link.
+        let real = fs::symlink_metadata(folder).is_ok_and(|metadata| metadata.is_dir());
+        if !real || depth > MOST_DEPTH {
+            return;
+        }
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            self.entries += 1;
+            let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else {
+                continue;
+            };
+            if self.entries > MOST_ENTRIES {
+                return;
+            }
+            let path = format!("{path}/{name}");
+            if kind.is_dir() {
+                self.folder(&entry.path(), &path, depth + 1);
+            } else if kind.is_file() {
+                let size = entry.metadata().map_or(u64::MAX, |metadata| metadata.len());
+                self.found.push((path, entry.path(), size));
+            }
+        }
+    }
+}
+
+fn read_regular(path: &Path, size: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(size).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A path against one with `*` and `?` in it.
+fn matches(pattern: &str, path: &str) -> bool {
+    globset::GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .build()
+        .is_ok_and(|glob| glob.compile_matcher().is_match(path))
+}
+
+/// The rows of a shard of ours on tasks of the same id; the first of each counts.
+fn of_shard(
+    path: &Path,
+    store: &ContentStore,
+    questions: &[Question],
+) -> Result<Vec<(usize, Trajectory)>, RunError> {
+    let rows = parquet::read(path)?;
+    let there = parquet::run_of(path).map(|run| ContentStore::open(&run.join("files")));
+    let there = there.transpose()?;
+    let mut found = Vec::new();
+    for (at, question) in questions.iter().enumerate() {
+        if let Some(row) = rows.iter().find(|row| row.task_id == question.task.id) {
+            let outputs = row.outputs(there.as_ref(), store)?;
+            found.push((
+                at,
+                trajectory(&question.task, row.messages.clone(), outputs),
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// The tries of a run folder of ours at tasks of the same id.
+fn of_run(
+    path: &Path,
+    store: &ContentStore,
+    questions: &[Question],
+) -> Result<Vec<(usize, Trajectory)>, RunError> {
+    let file = path.join("trajectories.jsonl");
+    let wrong = |line: usize, text: String| {
+        RunError::BadInput(format!("{}:{line}: {text}", file.display()))
+    };
+    let reader =
+        BufReader::new(File::open(&file).map_err(RunError::io(file.display().to_string()))?);
+    let places: HashMap<&Digest, usize> = questions
+        .iter()
+        .enumerate()
+        .map(|(at, q)| (&q.task.id, at))
+        .collect();
+    let there = ContentStore::open(&path.join("files"))?;
+    let mut found = Vec::new();
+    for (number, line) in reader.take(MOST_LINE * 64).lines().enumerate() {
+        let line = line.map_err(|error| wrong(number + 1, error.to_string()))?;
+        let trajectory: Trajectory =
+            serde_json::from_str(&line).map_err(|error| wrong(number + 1, error.to_string()))?;
+        let Some(at) = places.get(&trajectory.task) else {
+            continue;
+        };
+        for output in &trajectory.outputs {
+            if store.put(&there.get(&output.id)?)? != output.id {
+                return Err(wrong(
+                    number + 1,
+                    format!("{} is not what its digest says", output.path),
+                ));
+            }
+        }
+        found.push((*at, trajectory));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::run::questions::blank_task;
+
+    #[test]
+    fn outputs_are_told_by_name_and_links_are_left() {
+        let root = tempfile::tempdir().unwrap();
+        let output = root.path().join("output");
+        fs::create_dir_all(output.join("14")).unwrap();
+        for name in ["1_a.png", "1.csv", "14/x.html", "14.csv", "other.csv"] {
+            fs::write(output.join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", output.join("1_link.txt")).unwrap();
+        std::os::unix::fs::symlink("/etc", output.join("1_folder")).unwrap();
+        let names = |index: &str, task: &Task| -> Vec<String> {
+            let found = collect(root.path(), index, task, &Limits::default());
+            found.into_iter().map(|(path, _)| path).collect()
+        };
+        let mut task = blank_task();
+        assert_eq!(names("1", &task), ["output/1.csv", "output/1_a.png"]);
+        assert_eq!(names("14", &task), ["output/14.csv", "output/14/x.html"]);
+        task.outputs = vec!["output/oth*.csv".to_owned()];
+        assert_eq!(names("9", &task), ["output/other.csv"]);
+    }
+
+    #[test]
+    fn lines_are_bounded_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trajectory.jsonl");
+        let good = r#"{"index": "7", "user": "q", "messages": [{"role": "assistant", "content": "a"}, {"role": "tool", "content": null}]}"#;
+        fs::write(&path, format!("{good}\n\n{{\"index\": 8}}\n")).unwrap();
+        let found = read_lines(&path).unwrap();
+        assert_eq!(found["7"][0], Message::new(Role::Assistant, "a"));
+        assert!(found["8"].is_empty());
+        fs::write(&path, format!("{good}\n{{\"index\": []}}\n")).unwrap();
+        let error = read_lines(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("trajectory.jsonl:2: no trajectory"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn fuzz_lines() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let _ = parse_line(bytes);
+        });
+    }
+}

@@ -1,0 +1,224 @@
+//! Parquet, read batch by batch.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::datatypes::DataType;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+
+use super::lines::UNRENDERED;
+use super::source::{
+    Kind, MESSAGES, Records, SourceError, conversation, io, is_usual, role, usual,
+};
+use super::{Message, Record};
+
+/// Rows decoded at once.
+const BATCH: usize = 64;
+
+/// The rows of a Parquet file.
+pub(super) fn read(
+    path: &Path,
+    kind: Kind,
+    column: Option<String>,
+) -> Result<Records, SourceError> {
+    let broken = |reason: String| SourceError::Broken {
+        path: path.into(),
+        reason,
+    };
+    let file = File::open(path).map_err(io(path))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|error| broken(error.to_string()))?;
+    let names = builder.schema().fields().iter().map(|f| f.name().clone());
+    let names: Vec<String> = names.collect();
+    let wanted = match &column {
+        Some(name) => names.iter().position(|n| n == name),
+        None => names.iter().position(|n| is_usual(kind, n)),
+    };
+    let wanted = wanted.ok_or_else(|| {
+        let asked = column.as_deref().unwrap_or(usual(kind));
+        broken(format!("no column {asked}; there are {}", names.join(", ")))
+    })?;
+    let mut roots = vec![wanted];
+    roots.extend(names.iter().position(|name| name == "held_out_template"));
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+    let reader = builder
+        .with_projection(mask)
+        .with_batch_size(BATCH)
+        .build()
+        .map_err(|error| broken(error.to_string()))?;
+    Ok(Box::new(Rows {
+        reader,
+        path: path.into(),
+        column: names[wanted].clone(),
+        kind,
+        row: 0,
+        ready: vec![].into_iter(),
+        ended: false,
+    }))
+}
+
+struct Rows {
+    reader: ParquetRecordBatchReader,
+    path: PathBuf,
+    column: String,
+    kind: Kind,
+    /// Number of the next batch's first row.
+    row: usize,
+    ready: std::vec::IntoIter<Record>,
+    ended: bool,
+}
+
+impl Iterator for Rows {
+    type Item = Result<Record, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.ready.next() {
+                return Some(Ok(record));
+            }
+            if self.ended {
+                return None;
+            }
+            let batch = match self.reader.next()? {
+                Ok(batch) => self.records(&batch),
+                Err(error) => Err(self.broken(error.to_string())),
+            };
+            match batch {
+                Ok(records) => self.ready = records.into_iter(),
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Rows {
+    fn broken(&self, reason: String) -> SourceError {
+        SourceError::Broken {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+
+    fn records(&mut self, batch: &RecordBatch) -> Result<Vec<Record>, SourceError> {
+        let first = self.row;
+        self.row += batch.num_rows();
+        let found = batch.column_by_name(&self.column);
+        let found = found.ok_or_else(|| self.broken(format!("no column {}", self.column)))?;
+        match self.kind {
+            Kind::Text => self.texts(found, first),
+            Kind::Messages => self.conversations(found, batch, first),
+        }
+    }
+
+    fn place(&self, row: usize) -> String {
+        format!("{}:{row}", self.path.display())
+    }
+
+    fn texts(&self, found: &ArrayRef, first: usize) -> Result<Vec<Record>, SourceError> {
+        let texts = self.text(found, &self.column)?;
+        let texts = texts.as_string::<i32>();
+        let record = |row: usize| Record::Text {
+            text: or_empty(texts, row).to_owned(),
+            place: self.place(first + row),
+        };
+        Ok((0..texts.len()).map(record).collect())
+    }
+
+    fn text(&self, array: &ArrayRef, name: &str) -> Result<ArrayRef, SourceError> {
+        let text = matches!(
+            array.data_type(),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..)
+        );
+        let cast = text.then(|| arrow::compute::cast(array, &DataType::Utf8));
+        match cast {
+            Some(Ok(array)) => Ok(array),
+            _ => Err(self.broken(format!("column {}: {name} is no text", self.column))),
+        }
+    }
+
+    fn conversations(
+        &self,
+        found: &ArrayRef,
+        batch: &RecordBatch,
+        first: usize,
+    ) -> Result<Vec<Record>, SourceError> {
+        let column = |reason: &str| self.broken(format!("column {}: {reason}", self.column));
+        let lists = found
+            .as_list_opt::<i32>()
+            .ok_or_else(|| column("is no list"))?;
+        let held_out = batch.column_by_name("held_out_template");
+        let held_out: Option<&BooleanArray> = held_out.and_then(|array| array.as_boolean_opt());
+        let mut records = vec![];
+        for row in 0..batch.num_rows() {
+            let items = lists.value(row);
+            let items = items.as_struct_opt();
+            let items = items.ok_or_else(|| column("holds no structs"))?;
+            let text = |names: [&str; 2]| {
+                let array = names.iter().find_map(|name| items.column_by_name(name));
+                let missing = || column(&format!("its structs have no {}", names[0]));
+                self.text(array.ok_or_else(missing)?, names[0])
+            };
+            let (roles, contents) = (text(["role", "from"])?, text(["content", "value"])?);
+            let (roles, contents) = (roles.as_string::<i32>(), contents.as_string::<i32>());
+            let place = self.place(first + row);
+            if calls(items.column_by_name("tool_calls")) {
+                let reason = UNRENDERED.into();
+                return Err(SourceError::Row { place, reason });
+            }
+            // One more than is allowed, so that the bound is told by who checks it.
+            let count = items.len().min(MESSAGES + 1);
+            let message = |i: usize| Message::new(role(or_empty(roles, i)), or_empty(contents, i));
+            let held_out = held_out.is_some_and(|h| h.is_valid(row) && h.value(row));
+            records.push(conversation(
+                (0..count).map(message).collect(),
+                held_out,
+                place,
+            )?);
+        }
+        Ok(records)
+    }
+}
+
+fn or_empty(texts: &arrow::array::StringArray, row: usize) -> &str {
+    match texts.is_null(row) {
+        true => "",
+        false => texts.value(row),
+    }
+}
+
+/// Whether any message calls a tool.
+fn calls(column: Option<&ArrayRef>) -> bool {
+    let Some(column) = column else { return false };
+    match column.as_list_opt::<i32>() {
+        Some(lists) => (0..lists.len()).any(|i| lists.is_valid(i) && lists.value_length(i) > 0),
+        None => column.null_count() < column.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_parquet() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        bolero::check!().for_each(|noise: &[u8]| {
+            let mut file = b"PAR1".to_vec();
+            file.extend(noise);
+            file.extend((noise.len() as u32).to_le_bytes());
+            file.extend(b"PAR1");
+            std::fs::write(&path, file).unwrap();
+            for kind in [Kind::Messages, Kind::Text] {
+                if let Ok(records) = read(&path, kind, None) {
+                    records.for_each(drop);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,316 @@
+//! A Hugging Face directory to GGUF, for llama.cpp: f16 or q8_0 matrices, everything else float32.
+
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde_json::Value as Json;
+use tch::{Device, Kind, Tensor};
+
+use super::Value;
+use super::blocks::BlockKind;
+use super::convert::stored_name;
+use super::writer::{Entry, write};
+use crate::data::chat_template;
+use crate::model::{Model, ModelConfig, RopeScaling, read_bounded};
+
+/// Most bytes of a tokenizer file.
+const FILE_BYTES: u64 = 256 << 20;
+/// llama.cpp's factors of rotary frequencies.
+const FACTORS: &str = "rope_freqs.weight";
+
+/// How matrices are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Quantisation {
+    /// 16-bit floating point.
+    F16,
+    /// 8 bits and a scale for each 32.
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+type Pairs = Vec<(String, Value)>;
+
+/// Writes the model of `folder` into the file `out`, which appears whole or not at all.
+pub fn export(folder: &Path, out: &Path, quantisation: Quantisation) -> Result<()> {
+    let model = Model::load(folder, Kind::Float, Device::Cpu)?;
+    let config = &model.config;
+    let kind = architecture(config)?;
+    let mut pairs = description(config, kind, folder, quantisation);
+    pairs.extend(tokenizer(folder, config.vocab)?);
+    let mut tensors: Vec<(String, Tensor)> = vec![];
+    for (name, tensor) in model.parameters() {
+        let stored = stored_name(&name).with_context(|| format!("GGUF has no name for {name}"))?;
+        let heads = match &*name {
+            name if name.contains(".q_proj.") => Some(config.heads),
+            name if name.contains(".k_proj.") => Some(config.kv_heads),
+            _ => None,
+        };
+        tensors.push(match heads.filter(|_| kind == "llama") {
+            Some(heads) => (stored, permute(&tensor, heads)),
+            None => (stored, tensor),
+        });
+    }
+    if let Some(factors) = factors(config) {
+        tensors.push((FACTORS.into(), Tensor::from_slice(&factors)));
+    }
+    let parent = match out.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    // As any new file: the umask decides who may read it.
+    let building = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(parent)
+        .with_context(|| parent.display().to_string())?;
+    let mut file = BufWriter::new(building);
+    let entries: Vec<Entry> = tensors
+        .iter()
+        .map(|(n, t)| entry(n, t, quantisation))
+        .collect();
+    let mut next = tensors.iter();
+    write(&mut file, &pairs, &entries, |_| {
+        let tensor = next.next().map(|(_, tensor)| tensor.reshape([-1]));
+        let numbers = tensor.map(|tensor| Vec::<f32>::try_from(&tensor));
+        match numbers {
+            Some(Ok(numbers)) => Ok(numbers),
+            _ => Err(std::io::Error::other("libtorch gave no numbers")),
+        }
+    })?;
+    file.flush()?;
+    let building = file.into_inner().map_err(|error| error.into_error())?;
+    building.as_file().sync_all()?;
+    building
+        .persist(out)
+        .with_context(|| out.display().to_string())?;
+    Ok(())
+}
+
+fn entry(name: &str, tensor: &Tensor, quantisation: Quantisation) -> Entry {
+    let shape: Vec<u64> = tensor.size().into_iter().map(|size| size as u64).collect();
+    let row = shape.last().copied().unwrap_or(1);
+    let kind = match (shape.len(), quantisation) {
+        (0 | 1, _) => BlockKind::F32,
+        (_, Quantisation::Q8_0) if row.is_multiple_of(32) => BlockKind::Q8_0,
+        _ => BlockKind::F16,
+    };
+    Entry {
+        name: name.into(),
+        shape,
+        kind,
+    }
+}
+
+/// llama.cpp turns pairs of neighbours where transformers turns the two halves of a head.
+fn permute(weight: &Tensor, heads: i64) -> Tensor {
+    let size = weight.size();
+    weight
+        .view([heads, 2, size[0] / heads / 2, -1])
+        .transpose(1, 2)
+        .reshape(&size)
+}
+
+fn architecture(config: &ModelConfig) -> Result<&'static str> {
+    if config
+        .windows
+        .iter()
+        .flatten()
+        .any(|&window| window < config.context)
+    {
+        bail!("llama.cpp has no sliding window for this architecture: it would say other things");
+    }
+    match config.raw["model_type"].as_str() {
+        Some("qwen2") => Ok("qwen2"),
+        _ => Ok("llama"),
+    }
+}
+
+fn description(
+    config: &ModelConfig,
+    kind: &str,
+    folder: &Path,
+    quantisation: Quantisation,
+) -> Pairs {
+    let number = |n: i64| Value::Unsigned(n as u64);
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.into());
+    let name = folder
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let file_type = match quantisation {
+        Quantisation::F16 => 1,
+        Quantisation::Q8_0 => 7,
+    };
+    let mut pairs: Pairs = vec![
+        ("general.architecture".into(), Value::Text(kind.into())),
+        ("general.name".into(), Value::Text(name)),
+        ("general.file_type".into(), number(file_type)),
+        ("general.quantization_version".into(), number(2)),
+    ];
+    let mut push = |key: &str, value: Value| pairs.push((format!("{kind}.{key}"), value));
+    push("vocab_size", number(config.vocab));
+    push("context_length", number(config.context));
+    push("embedding_length", number(config.hidden));
+    push("block_count", number(config.layers as i64));
+    push("feed_forward_length", number(config.intermediate));
+    push("rope.dimension_count", number(config.head_dim));
+    push("rope.freq_base", Value::Float(config.rope_theta));
+    push("attention.head_count", number(config.heads));
+    push("attention.head_count_kv", number(config.kv_heads));
+    push("attention.key_length", number(config.head_dim));
+    push("attention.value_length", number(config.head_dim));
+    push(
+        "attention.layer_norm_rms_epsilon",
+        Value::Float(config.norm_eps),
+    );
+    if let RopeScaling::Linear { factor } = config.rope_scaling {
+        push("rope.scaling.type", Value::Text("linear".into()));
+        push("rope.scaling.factor", Value::Float(factor));
+    }
+    pairs
+}
+
+/// What llama.cpp divides each frequency by, where the scaling is no single number.
+fn factors(config: &ModelConfig) -> Option<Vec<f32>> {
+    let RopeScaling::Llama3 { .. } = config.rope_scaling else {
+        return None;
+    };
+    let plain = ModelConfig {
+        rope_scaling: RopeScaling::None,
+        ..config.clone()
+    };
+    let pairs = plain.frequencies().into_iter().zip(config.frequencies());
+    Some(pairs.map(|(plain, scaled)| plain / scaled).collect())
+}
+
+// --- tokenizer -----------------------------------------------------------------------------------
+
+const NORMAL: i64 = 1;
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+const UNUSED: i64 = 5;
+
+fn tokenizer(folder: &Path, rows: i64) -> Result<Pairs> {
+    let read = |name: &str| -> Result<Json> {
+        let bytes = read_bounded(&folder.join(name), FILE_BYTES)?;
+        serde_json::from_slice(&bytes).with_context(|| name.to_owned())
+    };
+    let (json, config) = (read("tokenizer.json")?, read("tokenizer_config.json")?);
+    if json["model"]["type"] != "BPE" || !json["decoder"].to_string().contains("ByteLevel") {
+        bail!("only byte-level BPE tokenizers are exported");
+    }
+    let (texts, kinds) = tokens(&json, rows)?;
+    let place = |text: &str| texts.iter().position(|token| token == text);
+    let array = |items: Vec<Value>| Value::Array(items);
+    let mut pairs: Pairs = vec![
+        ("tokenizer.ggml.model".into(), Value::Text("gpt2".into())),
+        (
+            "tokenizer.ggml.pre".into(),
+            Value::Text(pre_tokenizer(&json)?.into()),
+        ),
+        ("tokenizer.ggml.merges".into(), array(merges(&json)?)),
+    ];
+    for name in ["bos", "eos", "pad", "unk"] {
+        let token = &config[format!("{name}_token")];
+        let text = token.as_str().or(token["content"].as_str());
+        if let Some(id) = text.and_then(place) {
+            let key = match name {
+                "pad" => "padding",
+                "unk" => "unknown",
+                name => name,
+            };
+            pairs.push((
+                format!("tokenizer.ggml.{key}_token_id"),
+                Value::Unsigned(id as u64),
+            ));
+        }
+    }
+    // Whether the tokenizer puts a BOS before a text of its own.
+    let adds = json["post_processor"]
+        .to_string()
+        .contains("TemplateProcessing");
+    pairs.push(("tokenizer.ggml.add_bos_token".into(), Value::Bool(adds)));
+    if let Ok(Some(template)) = chat_template(folder) {
+        pairs.push(("tokenizer.chat_template".into(), Value::Text(template)));
+    }
+    let texts = texts.into_iter().map(Value::Text).collect();
+    let kinds = kinds.into_iter().map(Value::Signed).collect();
+    pairs.push(("tokenizer.ggml.tokens".into(), array(texts)));
+    pairs.push(("tokenizer.ggml.token_type".into(), array(kinds)));
+    Ok(pairs)
+}
+
+/// Every row of the embedding has a text; rows that the tokenizer does not use get a name.
+fn tokens(json: &Json, rows: i64) -> Result<(Vec<String>, Vec<i64>)> {
+    let mut texts: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
+    let mut kinds = vec![UNUSED; texts.len()];
+    let mut set = |id: &Json, text: &str, kind: i64| {
+        let place = id.as_u64().and_then(|id| usize::try_from(id).ok());
+        let place = place.filter(|&id| id < texts.len());
+        let place = place.with_context(|| format!("token {text} has no row in the embedding"))?;
+        texts[place] = text.into();
+        kinds[place] = kind;
+        Ok::<_, anyhow::Error>(())
+    };
+    let vocabulary = json["model"]["vocab"].as_object();
+    for (text, id) in vocabulary.context("tokenizer.json has no vocabulary")? {
+        set(id, text, NORMAL)?;
+    }
+    for token in json["added_tokens"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice)
+    {
+        let text = token["content"]
+            .as_str()
+            .context("an added token has no text")?;
+        let kind = if token["special"] == true {
+            CONTROL
+        } else {
+            USER_DEFINED
+        };
+        set(&token["id"], text, kind)?;
+    }
+    Ok((texts, kinds))
+}
+
+fn merges(json: &Json) -> Result<Vec<Value>> {
+    let merges = json["model"]["merges"].as_array();
+    let merge = |merge: &Json| {
+        let pair = merge.as_array().and_then(|pair| match &pair[..] {
+            [a, b] => Some(format!("{} {}", a.as_str()?, b.as_str()?)),
+            _ => None,
+        });
+        let text = pair.or_else(|| merge.as_str().map(str::to_owned));
+        text.map(Value::Text)
+            .context("a merge of tokenizer.json is no pair")
+    };
+    merges
+        .context("tokenizer.json has no merges")?
+        .iter()
+        .map(merge)
+        .collect()
+}
+
+/// llama.cpp's name for the way a text is cut before merging.
+fn pre_tokenizer(json: &Json) -> Result<&'static str> {
+    let text = json["pre_tokenizer"].to_string();
+    // Regular expressions stand for themselves: digits in threes are Llama 3's, single ones Qwen2's.
+    let found = [
+        (
+            "smollm",
+            text.contains("Digits") && text.contains("\"individual_digits\":true"),
+        ),
+        ("llama-bpe", text.contains(r"\\p{N}{1,3}")),
+        ("qwen2", text.contains(r"|\\p{N}|")),
+        ("gpt-2", json["pre_tokenizer"]["type"] == "ByteLevel"),
+    ];
+    match found.into_iter().find(|(_, fits)| *fits) {
+        Some((name, _)) => Ok(name),
+        None => bail!(
+            "the pre-tokenizer has no name in llama.cpp that this knows; known are those of SmolLM2, Llama 3, Qwen2 and GPT-2"
+        ),
+    }
+}

@@ -1,0 +1,161 @@
+//! The container, written: header, table, data, each tensor as it is asked for.
+
+use std::io::{Error, Result, Write};
+
+use super::Value;
+use super::blocks::BlockKind;
+
+/// What tensors' data begins at a multiple of.
+const ALIGNMENT: u64 = 32;
+
+/// A tensor to be written.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// Sizes, the slowest first.
+    pub(super) shape: Vec<u64>,
+    pub(super) kind: BlockKind,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        let elements: u64 = self.shape.iter().product();
+        elements / self.kind.elements() as u64 * self.kind.bytes() as u64
+    }
+}
+
+/// Writes a file of version 3. `data` gives the numbers of an entry when it is its turn.
+pub(super) fn write(
+    out: &mut impl Write,
+    pairs: &[(String, Value)],
+    entries: &[Entry],
+    mut data: impl FnMut(&Entry) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let mut header = b"GGUF".to_vec();
+    header.extend(3u32.to_le_bytes());
+    header.extend((entries.len() as u64).to_le_bytes());
+    header.extend((pairs.len() as u64).to_le_bytes());
+    for (key, value) in pairs {
+        text(&mut header, key);
+        header.extend(code(value).to_le_bytes());
+        put(&mut header, value)?;
+    }
+    let mut offset = 0u64;
+    for entry in entries {
+        text(&mut header, &entry.name);
+        header.extend((entry.shape.len() as u32).to_le_bytes());
+        for size in entry.shape.iter().rev() {
+            header.extend(size.to_le_bytes());
+        }
+        header.extend(entry.kind.code().to_le_bytes());
+        header.extend(offset.to_le_bytes());
+        offset += entry.bytes().next_multiple_of(ALIGNMENT);
+    }
+    pad(&mut header);
+    out.write_all(&header)?;
+    for entry in entries {
+        let mut bytes = entry
+            .kind
+            .encode(&data(entry)?)
+            .map_err(|reason| Error::other(format!("tensor {}: {reason}", entry.name)))?;
+        if bytes.len() as u64 != entry.bytes() {
+            return Err(Error::other(format!(
+                "tensor {} has another size",
+                entry.name
+            )));
+        }
+        pad(&mut bytes);
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn pad(bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+/// The types that llama.cpp expects: 32 bits for numbers.
+fn code(value: &Value) -> u32 {
+    match value {
+        Value::Unsigned(_) => 4,
+        Value::Signed(_) => 5,
+        Value::Float(_) => 6,
+        Value::Bool(_) => 7,
+        Value::Text(_) => 8,
+        Value::Array(_) => 9,
+    }
+}
+
+fn put(out: &mut Vec<u8>, value: &Value) -> Result<()> {
+    let large = |_| Error::other("a number of the header does not fit 32 bits");
+    match value {
+        Value::Unsigned(n) => out.extend(u32::try_from(*n).map_err(large)?.to_le_bytes()),
+        Value::Signed(n) => out.extend(i32::try_from(*n).map_err(large)?.to_le_bytes()),
+        Value::Float(number) => out.extend((*number as f32).to_le_bytes()),
+        Value::Bool(flag) => out.push(u8::from(*flag)),
+        Value::Text(string) => text(out, string),
+        Value::Array(items) => {
+            out.extend(items.first().map_or(4, code).to_le_bytes());
+            out.extend((items.len() as u64).to_le_bytes());
+            for item in items {
+                put(out, item)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Gguf;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<u32>().prop_map(|n| Value::Unsigned(n.into())),
+            any::<i32>().prop_map(|n| Value::Signed(n.into())),
+            (-1e6f32..1e6).prop_map(|x| Value::Float(x.into())),
+            any::<bool>().prop_map(Value::Bool),
+            ".{0,12}".prop_map(Value::Text),
+        ];
+        let texts = prop::collection::vec(".{0,6}".prop_map(Value::Text), 0..5);
+        prop_oneof![leaf, texts.prop_map(Value::Array)]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            pairs in prop::collection::btree_map("[a-z.]{1,10}", value(), 0..6),
+            rows in 1u64..4,
+            numbers in prop::collection::vec(-100f32..100.0, 96),
+        ) {
+            prop_assume!(!pairs.contains_key("general.alignment"));
+            let pairs: Vec<_> = pairs.into_iter().collect();
+            let entry = |name: &str, kind| Entry { name: name.into(), shape: vec![rows, 32], kind };
+            let entries = [entry("a", BlockKind::F32), entry("b", BlockKind::F16), entry("c", BlockKind::Q8_0)];
+            let mut file = vec![];
+            let numbers = &numbers[..rows as usize * 32];
+            write(&mut file, &pairs, &entries, |_| Ok(numbers.to_vec())).unwrap();
+            let gguf = Gguf::parse(&file).unwrap();
+            for (key, value) in &pairs {
+                prop_assert_eq!(gguf.get(key), Some(value));
+            }
+            prop_assert_eq!(gguf.numbers("a").unwrap(), (vec![rows, 32], numbers.to_vec()));
+            for (name, step) in [("b", 1.0 / 2048.0), ("c", 0.5 / 127.0 + 1.0 / 2048.0)] {
+                let found = gguf.numbers(name).unwrap().1;
+                for (block, wanted) in found.chunks(32).zip(numbers.chunks(32)) {
+                    let most = wanted.iter().fold(0f32, |m, x| m.max(x.abs()));
+                    for (a, b) in block.iter().zip(wanted) {
+                        prop_assert!((a - b).abs() <= step * most + 1e-6, "{name}: {a} for {b}");
+                    }
+                }
+            }
+        }
+    }
+}

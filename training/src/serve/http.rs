@@ -1,0 +1,287 @@
+//! The routes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::engine::{Engine, Job};
+use super::error::ApiError;
+use super::prompt::{ChatPrompt, PromptError};
+use super::reply::{Pending, Shape, seconds};
+use super::request::{ChatRequest, Common, CompletionRequest, Prompt, Wanted, parse};
+use super::sampler::Sampling;
+use super::vocabulary::Vocabulary;
+
+/// Most bytes of a request.
+const BODY_BYTES: usize = 8 << 20;
+/// Most prompts of one completion request.
+const PROMPTS: usize = 128;
+
+/// What the routes share.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) created: u64,
+    pub(super) engine: Engine,
+    pub(super) vocabulary: Arc<Vocabulary>,
+    /// `None` for a base model.
+    pub(super) chat: Option<ChatPrompt>,
+    /// Tokens after which a reply is over.
+    pub(super) ends: Arc<Vec<u32>>,
+    /// Rows of the embedding.
+    pub(super) rows: i64,
+    /// Most tokens of prompt and reply.
+    pub(super) context: usize,
+    /// What `Authorization: Bearer` must hold.
+    pub(super) key: Option<String>,
+    pub(super) requests: AtomicU64,
+}
+
+type Shared = State<Arc<Server>>;
+type Body = Result<Bytes, BytesRejection>;
+
+/// All routes, with errors of OpenAI's shape everywhere.
+pub(super) fn router(server: Arc<Server>) -> Router {
+    Router::new()
+        .route("/v1/models", get(models))
+        .route("/v1/models/{name}", get(model))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(completions))
+        .route("/health", get(health))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(from_fn_with_state(server.clone(), check_key))
+        .with_state(server)
+}
+
+async fn check_key(State(server): Shared, request: Request, next: Next) -> Response {
+    let given = request.headers().get("authorization");
+    let wanted = server.key.as_ref().map(|key| format!("Bearer {key}"));
+    match wanted {
+        Some(wanted) if !given.is_some_and(|g| same(g.as_bytes(), wanted.as_bytes())) => {
+            ApiError::unauthorized().into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+/// Compares without telling by its time where the difference lies.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
+}
+
+async fn nowhere(uri: Uri) -> ApiError {
+    ApiError::no_route(StatusCode::NOT_FOUND, format!("there is no {}", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let text = format!("{} does not take {method}", uri.path());
+    ApiError::no_route(StatusCode::METHOD_NOT_ALLOWED, text)
+}
+
+async fn health(State(server): Shared) -> Json<Value> {
+    Json(json!({"status": "ok", "room": server.engine.room()}))
+}
+
+async fn models(State(server): Shared) -> Json<Value> {
+    Json(json!({"object": "list", "data": [server.card()]}))
+}
+
+async fn model(State(server): Shared, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+    server.check_model(Some(&name))?;
+    Ok(Json(server.card()))
+}
+
+async fn chat(State(server): Shared, body: Body) -> Result<Response, ApiError> {
+    let request: ChatRequest = parse(&take(body)?)?;
+    server.check_model(request.common.model.as_deref())?;
+    let wanted = request.wanted()?;
+    let messages = request.conversation()?;
+    let seed = server.seed(&request.common);
+    let worker = server.clone();
+    let prompt = off_thread(move || match &worker.chat {
+        Some(chat) => chat.tokens(&messages).map_err(refused),
+        None => Err(ApiError::bad(
+            None,
+            "this server has a base model without a chat template: use /v1/completions",
+        )),
+    });
+    let prompts = vec![prompt.await?];
+    answer(&server, Shape::Chat, prompts, wanted, seed).await
+}
+
+async fn completions(State(server): Shared, body: Body) -> Result<Response, ApiError> {
+    let request: CompletionRequest = parse(&take(body)?)?;
+    server.check_model(request.common.model.as_deref())?;
+    let wanted = request.wanted()?;
+    let seed = server.seed(&request.common);
+    let worker = server.clone();
+    let prompts = off_thread(move || worker.completion_prompts(request.prompt)).await?;
+    answer(&server, Shape::Completion, prompts, wanted, seed).await
+}
+
+fn take(body: Body) -> Result<Bytes, ApiError> {
+    body.map_err(|error| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::too_large(format!("the body is larger than {BODY_BYTES} bytes"))
+        }
+        _ => ApiError::bad(None, error.body_text()),
+    })
+}
+
+/// Tokenizing takes time; the thread that serves others must not.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(ApiError::ours("the prompt could not be made")))
+}
+
+fn refused(error: PromptError) -> ApiError {
+    ApiError::bad(Some("messages"), error.to_string())
+}
+
+async fn answer(
+    server: &Server,
+    shape: Shape,
+    prompts: Vec<Vec<i64>>,
+    wanted: Wanted,
+    seed: u64,
+) -> Result<Response, ApiError> {
+    let stream = wanted.stream;
+    let pending = server.submit(shape, prompts, wanted, seed)?;
+    match stream {
+        true => Ok(pending.stream()),
+        false => Ok(Json(pending.whole().await?).into_response()),
+    }
+}
+
+impl Server {
+    fn card(&self) -> Value {
+        json!({
+            "id": self.name, "object": "model", "created": self.created, "owned_by": "pybench",
+            "max_model_len": self.context,
+        })
+    }
+
+    fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
+        match asked {
+            Some(asked) if asked != self.name => Err(ApiError::no_model(asked, &self.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The request's seed, or one of its own.
+    fn seed(&self, common: &Common) -> u64 {
+        let own = || rand::random::<u64>();
+        common.seed.map_or_else(own, |seed| seed as u64)
+    }
+
+    fn completion_prompts(&self, prompt: Prompt) -> Result<Vec<Vec<i64>>, ApiError> {
+        let encode = |text: String| {
+            let ids = self.vocabulary.encode(&text, true);
+            ids.map_err(|error| ApiError::bad(Some("prompt"), error))
+        };
+        let prompts = match prompt {
+            Prompt::Text(text) => vec![encode(text)?],
+            Prompt::Tokens(ids) => vec![ids],
+            Prompt::Texts(texts) if texts.len() <= PROMPTS => {
+                texts.into_iter().map(encode).collect::<Result<_, _>>()?
+            }
+            Prompt::ManyTokens(all) if all.len() <= PROMPTS => all,
+            _ => {
+                let text = format!("at most {PROMPTS} prompts");
+                return Err(ApiError::bad(Some("prompt"), text));
+            }
+        };
+        if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
+            return Err(ApiError::bad(Some("prompt"), "a prompt without a token"));
+        }
+        Ok(prompts)
+    }
+
+    /// Tokens that a reply to this prompt may have.
+    fn limit(&self, prompt: &[i64], wanted: Option<usize>) -> Result<usize, ApiError> {
+        if let Some(id) = prompt.iter().find(|id| !(0..self.rows).contains(*id)) {
+            let text = format!("token {id} is not in the vocabulary of {}", self.rows);
+            return Err(ApiError::bad(Some("prompt"), text));
+        }
+        let left = self.context.saturating_sub(prompt.len());
+        let needed = wanted.unwrap_or(1);
+        if needed > left {
+            return Err(ApiError::too_long(format!(
+                "the context is {} tokens; the prompt has {} and the reply may have {needed}",
+                self.context,
+                prompt.len()
+            )));
+        }
+        Ok(wanted.unwrap_or(left))
+    }
+
+    fn submit(
+        &self,
+        shape: Shape,
+        prompts: Vec<Vec<i64>>,
+        wanted: Wanted,
+        seed: u64,
+    ) -> Result<Pending, ApiError> {
+        let limits = prompts
+            .iter()
+            .map(|prompt| self.limit(prompt, wanted.limit));
+        let limits = limits.collect::<Result<Vec<_>, _>>()?;
+        let choices = prompts.len() * wanted.choices;
+        let permits = self.engine.reserve(choices).ok_or_else(ApiError::busy)?;
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let (out, events) = mpsc::unbounded_channel();
+        let prompt_tokens = prompts.iter().map(Vec::len).sum();
+        let prompts: Vec<Arc<Vec<i64>>> = prompts.into_iter().map(Arc::new).collect();
+        for (index, permit) in permits.into_iter().enumerate() {
+            let prompt = index / wanted.choices;
+            let job = Job {
+                index,
+                family: number * PROMPTS as u64 + prompt as u64,
+                prompt: prompts[prompt].clone(),
+                limit: limits[prompt],
+                sampling: Sampling {
+                    temperature: wanted.temperature,
+                    top_p: wanted.top_p,
+                    seed: seed.wrapping_add(index as u64),
+                },
+                stops: wanted.stops.clone(),
+                ends: self.ends.clone(),
+                log_probabilities: wanted.log_probabilities,
+                trim_first: shape == Shape::Chat && self.vocabulary.marks_words,
+                out: out.clone(),
+                _permit: permit,
+            };
+            if !self.engine.submit(job) {
+                return Err(ApiError::ours("the engine stopped; start the server again"));
+            }
+        }
+        let prefix = match shape {
+            Shape::Chat => "chatcmpl",
+            Shape::Completion => "cmpl",
+        };
+        Ok(Pending {
+            shape,
+            model: self.name.clone(),
+            vocabulary: self.vocabulary.clone(),
+            id: format!("{prefix}-{}-{number}", seconds()),
+            choices,
+            prompt_tokens,
+            stream_usage: wanted.stream_usage,
+            events,
+        })
+    }
+}

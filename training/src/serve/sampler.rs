@@ -1,0 +1,157 @@
+//! From logits to a token.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// How tokens are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0 takes the likeliest.
+    pub temperature: f64,
+    /// Only the likeliest tokens that together have this probability.
+    pub top_p: f64,
+    /// Equal seeds give equal replies.
+    pub seed: u64,
+}
+
+/// The choices of one reply.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    sampling: Sampling,
+    random: ChaCha8Rng,
+}
+
+impl Sampler {
+    pub(super) fn new(sampling: Sampling) -> Self {
+        Self {
+            random: ChaCha8Rng::seed_from_u64(sampling.seed),
+            sampling,
+        }
+    }
+
+    /// A token from finite logits, of which there is at least one.
+    pub(super) fn pick(&mut self, logits: &[f32]) -> u32 {
+        if self.sampling.temperature <= 0.0 {
+            return likeliest(logits);
+        }
+        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weight = |&logit: &f32| (f64::from(logit - most) / self.sampling.temperature).exp();
+        let mut kept: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(weight)).collect();
+        let mut total: f64 = kept.iter().map(|(_, weight)| weight).sum();
+        if self.sampling.top_p < 1.0 {
+            // All tokens below this share have less than 1 - top_p together: no need to sort them.
+            let least = total * (1.0 - self.sampling.top_p) / logits.len() as f64;
+            kept.retain(|&(_, weight)| weight >= least);
+            kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            total = keep_nucleus(&mut kept, total * self.sampling.top_p);
+        }
+        let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let mut left = uniform * total;
+        for &(id, weight) in &kept {
+            left -= weight;
+            if left < 0.0 {
+                return id;
+            }
+        }
+        // Rounding may leave a crumb: the last token takes it.
+        kept.last().map_or(0, |&(id, _)| id)
+    }
+}
+
+/// Keeps the first tokens that together reach `goal`, at least one, and gives their weight.
+fn keep_nucleus(kept: &mut Vec<(u32, f64)>, goal: f64) -> f64 {
+    let mut sum = 0.0;
+    let reached = kept.iter().position(|&(_, weight)| {
+        sum += weight;
+        sum >= goal
+    });
+    kept.truncate(reached.map_or(kept.len(), |place| place + 1));
+    sum
+}
+
+/// The place of the largest; the first of equals.
+fn likeliest(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (place, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = place;
+        }
+    }
+    best as u32
+}
+
+/// Log-probabilities of a token and of the `count` likeliest, the likeliest first.
+pub(super) fn log_probabilities(
+    logits: &[f32],
+    token: u32,
+    count: usize,
+) -> (f32, Vec<(u32, f32)>) {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|l| f64::from(l - most).exp()).sum();
+    let norm = most + sum.ln() as f32;
+    let mut places: Vec<u32> = (0..logits.len() as u32).collect();
+    let order = |a: &u32, b: &u32| {
+        let (x, y) = (logits[*a as usize], logits[*b as usize]);
+        y.total_cmp(&x).then(a.cmp(b))
+    };
+    let count = count.min(places.len());
+    if count < places.len() {
+        places.select_nth_unstable_by(count, order);
+        places.truncate(count);
+    }
+    places.sort_by(order);
+    let of = |id: u32| logits[id as usize] - norm;
+    (
+        of(token),
+        places.into_iter().map(|id| (id, of(id))).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampler(temperature: f64, top_p: f64, seed: u64) -> Sampler {
+        Sampler::new(Sampling {
+            temperature,
+            top_p,
+            seed,
+        })
+    }
+
+    #[test]
+    fn temperature_zero_takes_the_first_of_the_largest() {
+        assert_eq!(sampler(0.0, 1.0, 1).pick(&[0.0, 2.0, 2.0]), 1);
+    }
+
+    #[test]
+    fn shares_are_those_of_the_softmax() {
+        let mut sampler = sampler(2.0, 1.0, 7);
+        let logits = [0.0, 2.0 * 3f32.ln()];
+        let ones = (0..20_000).filter(|_| sampler.pick(&logits) == 1).count();
+        // 3 to 1; six standard deviations of 20,000 draws are 0.018.
+        assert!((ones as f64 / 20_000.0 - 0.75).abs() < 0.02, "{ones}");
+    }
+
+    #[test]
+    fn the_nucleus_holds_only_the_likeliest() {
+        let logits: Vec<f32> = [0.1f32, 0.5, 0.15, 0.25].iter().map(|p| p.ln()).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut sampler = sampler(1.0, 0.7, 3);
+        (0..2_000).for_each(|_| {
+            seen.insert(sampler.pick(&logits));
+        });
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn log_probabilities_are_normalised_and_sorted() {
+        let logits: Vec<f32> = [0.1f32, 0.6, 0.3].iter().map(|p| p.ln() + 5.0).collect();
+        let (own, top) = log_probabilities(&logits, 0, 2);
+        assert!((own - 0.1f32.ln()).abs() < 1e-5);
+        let ids: Vec<u32> = top.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids, [1, 2]);
+        assert!((top[0].1 - 0.6f32.ln()).abs() < 1e-5);
+        assert_eq!(log_probabilities(&logits, 0, 9).1.len(), 3);
+    }
+}

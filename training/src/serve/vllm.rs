@@ -1,0 +1,66 @@
+//! The same model under vLLM, where it is installed.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// `vllm` on the path, if it is there.
+pub(super) fn installed() -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths)
+        .map(|folder| folder.join("vllm"))
+        .find(|path| path.is_file())
+}
+
+/// What `vllm serve` is told.
+#[derive(Clone, Debug)]
+pub(super) struct Launch<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) name: &'a str,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) slots: u16,
+    pub(super) context: usize,
+    pub(super) template: Option<&'a Path>,
+    pub(super) dtype: Option<&'static str>,
+}
+
+impl Launch<'_> {
+    /// The arguments, which are all of the launch line but the program and the key: vLLM takes that
+    /// from its environment.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let mut all: Vec<OsString> = vec!["serve".into(), self.folder.into()];
+        let mut add = |name: &str, value: OsString| all.extend([name.into(), value]);
+        add("--served-model-name", self.name.into());
+        add("--host", self.host.clone().into());
+        add("--port", self.port.to_string().into());
+        add("--max-model-len", self.context.to_string().into());
+        add("--max-num-seqs", self.slots.to_string().into());
+        // Temperature and the rest are the client's choice, not the model directory's.
+        add("--generation-config", "vllm".into());
+        if let Some(dtype) = self.dtype {
+            add("--dtype", dtype.into());
+        }
+        if let Some(template) = self.template {
+            add("--chat-template", template.into());
+            add("--chat-template-content-format", "string".into());
+        }
+        all.push("--enable-prefix-caching".into());
+        all
+    }
+
+    /// Becomes vLLM: this returns only when it could not be started.
+    pub(super) fn run(&self, program: &Path, key: Option<&str>) -> Result<()> {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(program);
+        command.args(self.arguments());
+        if let Some(key) = key {
+            command.env("VLLM_API_KEY", key);
+        }
+        let words = command.get_args().map(|word| word.to_string_lossy());
+        eprintln!("vllm {}", words.collect::<Vec<_>>().join(" "));
+        Err(command.exec()).with_context(|| program.display().to_string())
+    }
+}

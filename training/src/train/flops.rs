@@ -1,0 +1,69 @@
+//! How many floating-point operations training needs, and how many a device does.
+
+use std::time::Instant;
+
+use tch::{Device, Kind, Tensor, no_grad};
+
+use crate::model::{Layout, ModelConfig};
+
+/// Operations of a forward and backward pass. Matrices cost 2 an element and token forwards, and
+/// twice that backwards (once where they are frozen); attention sees the tokens behind it only.
+/// The output matrix is counted for every token, though masked ones skip it.
+pub(super) fn of_batch(config: &ModelConfig, layout: &Layout, full: bool) -> f64 {
+    let tables = if config.tied {
+        0
+    } else {
+        config.vocab * config.hidden
+    };
+    let matrices = (config.parameters() - tables) as f64;
+    let width = (config.heads * config.head_dim) as f64;
+    let passes = if full { 3.0 } else { 2.0 };
+    let documents = layout.rows().iter().flatten();
+    documents
+        .map(|document| {
+            let tokens = document.length as f64;
+            let attention = 2.0 * width * tokens * tokens * config.layers as f64;
+            passes * 2.0 * matrices * tokens + 3.0 * attention
+        })
+        .sum()
+}
+
+/// Operations per second of a large product of matrices of that kind on this device: the best of five
+/// measurements, since others may use it too.
+pub(super) fn measured_peak(kind: Kind, device: Device) -> f64 {
+    let (size, rounds) = match device {
+        Device::Cuda(_) => (8192, 20),
+        _ => (768, 3),
+    };
+    no_grad(|| {
+        let a = Tensor::ones([size, size], (kind, device));
+        let product = || a.matmul(&a).get(0).get(0).double_value(&[]);
+        product();
+        let seconds = || {
+            let started = Instant::now();
+            (1..rounds).for_each(|_| drop(a.matmul(&a)));
+            // Reading a value waits for the device.
+            product();
+            started.elapsed().as_secs_f64()
+        };
+        let best = (0..5).map(|_| seconds()).fold(f64::MAX, f64::min);
+        f64::from(rounds) * 2.0 * (size as f64).powi(3) / best
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_six_for_each_parameter_and_token_and_attention() {
+        let json = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":96,
+            "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":100,
+            "tie_word_embeddings":true}"#;
+        let config = ModelConfig::parse(json).unwrap();
+        let n = config.parameters() as f64;
+        let two = Layout::packed(30, &[vec![10, 20]]).unwrap();
+        let wanted = 6.0 * n * 30.0 + 6.0 * 64.0 * 2.0 * (100.0 + 400.0);
+        assert_eq!(of_batch(&config, &two, true), wanted);
+    }
+}

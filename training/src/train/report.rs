@@ -1,0 +1,212 @@
+//! The report of a run: `report.html`, with loss and learning rate drawn as SVG.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Width and height of a plot, and the room for its labels.
+const SIZE: (f64, f64) = (640.0, 320.0);
+const MARGIN: (f64, f64) = (70.0, 40.0);
+/// Points drawn of a line; of more, equal stretches are averaged.
+const POINTS: usize = 1000;
+
+/// Writes `loss.svg`, `rate.svg` and `report.html` into the run's folder, from its `metrics.jsonl`.
+pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<()> {
+    let text = fs::read_to_string(out.join("metrics.jsonl"))?;
+    let rows: Vec<Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let column = |key: &str| -> Vec<(f64, f64)> {
+        let pairs = rows
+            .iter()
+            .map(|row| (row["step"].as_f64(), row[key].as_f64()));
+        pairs.filter_map(|(x, y)| Some((x?, y?))).collect()
+    };
+    let loss = plot("Loss, nats per trained token", &column("loss"));
+    let rate = plot("Learning rate", &column("rate"));
+    fs::write(out.join("loss.svg"), &loss)?;
+    fs::write(out.join("rate.svg"), &rate)?;
+    fs::write(out.join("report.html"), page(name, results, &[loss, rate]))
+}
+
+fn page(name: &str, results: &Value, plots: &[String]) -> String {
+    let mut rows = String::new();
+    for (group, label) in [
+        ("unseen_files", "unseen files"),
+        ("held_out_templates", "held-out templates"),
+    ] {
+        let cell = |when: &str| match results[when][group].as_f64() {
+            Some(loss) => format!("{loss:.4}"),
+            None => "not measured".into(),
+        };
+        let (before, after) = (cell("before"), cell("after"));
+        let _ = write!(rows, "<tr><td>{label}<td>{before}<td>{after}");
+    }
+    let plots = plots.concat();
+    let name = escape(name);
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>{name}</title>\n\
+         <style>body{{font-family:sans-serif;max-width:45em;margin:2em auto}}td,th{{padding:.2em 1em;text-align:left}}</style>\n\
+         <h1>{name}</h1>\n<table><tr><th>held-out loss<th>before<th>after{rows}</table>\n{plots}\n"
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;")
+}
+
+/// A line through the points, with a grid at round values.
+pub(super) fn plot(title: &str, points: &[(f64, f64)]) -> String {
+    let (width, height) = SIZE;
+    let points: Vec<(f64, f64)> = thin(points);
+    let (xs, ys) = (
+        range(points.iter().map(|p| p.0)),
+        range(points.iter().map(|p| p.1)),
+    );
+    let x = |value: f64| MARGIN.0 + (value - xs.0) / (xs.1 - xs.0) * (width - MARGIN.0 - 10.0);
+    let y =
+        |value: f64| height - MARGIN.1 - (value - ys.0) / (ys.1 - ys.0) * (height - 2.0 * MARGIN.1);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\
+         <text x=\"{}\" y=\"20\" font-size=\"14\">{}</text>",
+        MARGIN.0,
+        escape(title)
+    );
+    for value in ticks(ys) {
+        let at = y(value);
+        let _ = write!(
+            svg,
+            "<path d=\"M{} {at:.1}H{}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            MARGIN.0,
+            width - 10.0,
+            MARGIN.0 - 6.0,
+            at + 4.0,
+            label(value)
+        );
+    }
+    for value in ticks(xs) {
+        let (at, below) = (x(value), height - MARGIN.1 + 18.0);
+        let _ = write!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{}</text>",
+            label(value)
+        );
+    }
+    let line: Vec<String> = points
+        .iter()
+        .map(|&(px, py)| format!("{:.1},{:.1}", x(px), y(py)))
+        .collect();
+    let _ = writeln!(
+        svg,
+        "<polyline fill=\"none\" stroke=\"#1f6fb4\" stroke-width=\"1.5\" points=\"{}\"/>\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text></svg>",
+        line.join(" "),
+        width - 10.0,
+        height - 6.0
+    );
+    svg
+}
+
+/// Means of equal stretches where there are more points than can be seen.
+fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let finite: Vec<_> = points
+        .iter()
+        .filter(|p| p.0.is_finite() && p.1.is_finite())
+        .collect();
+    let stretch = finite.len().div_ceil(POINTS).max(1);
+    let mean = |chunk: &[&(f64, f64)]| {
+        let count = chunk.len() as f64;
+        let sum = chunk.iter().fold((0.0, 0.0), |s, p| (s.0 + p.0, s.1 + p.1));
+        (sum.0 / count, sum.1 / count)
+    };
+    finite.chunks(stretch).map(mean).collect()
+}
+
+/// Least and most, apart even where all are equal.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
+    match (low, high) {
+        (low, high) if low > high => (0.0, 1.0),
+        (low, high) if low == high => (
+            low - low.abs().max(1e-9) / 2.0,
+            high + high.abs().max(1e-9) / 2.0,
+        ),
+        both => both,
+    }
+}
+
+/// Three to seven round values in a range.
+fn ticks((low, high): (f64, f64)) -> Vec<f64> {
+    let rough = (high - low) / 4.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= rough)
+        .unwrap_or(rough);
+    let first = (low / step).ceil() as i64;
+    (first..first + 8)
+        .map(|n| n as f64 * step)
+        .take_while(|value| *value <= high + step * 1e-9)
+        .collect()
+}
+
+fn label(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        size if !(1e-3..1e6).contains(&size) => format!("{value:.1e}"),
+        _ => {
+            let text = format!("{value:.4}");
+            text.trim_end_matches('0').trim_end_matches('.').into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_spans_its_points() {
+        let svg = plot("a < b", &[(1.0, 2.0), (2.0, 4.0), (5.0, 3.0)]);
+        assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
+        let (left, right) = ("70.0,280.0", "630.0,160.0");
+        assert!(
+            svg.contains(&format!("points=\"{left} ")) && svg.contains(right),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn strange_points_are_drawn_all_the_same() {
+        for points in [vec![], vec![(1.0, 1.0)], vec![(1.0, f64::NAN), (2.0, 0.0)]] {
+            let svg = plot("x", &points);
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+    }
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(ticks((0.0, 10.0)), [0.0, 5.0, 10.0]);
+        for range in [(0.13, 0.87), (-3e-5, 2e-5), (1e6, 1.00001e6)] {
+            let all = ticks(range);
+            assert!((2..=7).contains(&all.len()), "{range:?} {all:?}");
+            assert!(
+                all.iter().all(|t| *t >= range.0 && *t <= range.1 + 1e-9),
+                "{all:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_points_are_averaged() {
+        let points: Vec<_> = (0..10_000).map(|n| (f64::from(n), 1.0)).collect();
+        assert_eq!(thin(&points).len(), 1000);
+    }
+}

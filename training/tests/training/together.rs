@@ -1,0 +1,176 @@
+//! Several processes train as one does.
+
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use pybench_training::model::Weights;
+use tch::{Device, Kind};
+
+use crate::run::{Project, losses};
+use crate::support::distance;
+
+/// Starts `world` processes of one run.
+fn start(project: &Project, out: &str, world: usize) -> Vec<Child> {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    (0..world)
+        .map(|rank| {
+            let mut command = project.command(out);
+            command
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", world.to_string())
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", port.to_string())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect()
+}
+
+fn finish(children: Vec<Child>) -> String {
+    let mut all = String::new();
+    for (rank, child) in children.into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "process {rank}: {text}");
+        all += &text;
+    }
+    all
+}
+
+fn assert_same_weights(project: &Project, a: &str, b: &str, bound: f64) {
+    let open = |out: &str| {
+        let path = project.path(out).join("model/model.safetensors");
+        Weights::open_file(&path).unwrap()
+    };
+    let (a_file, b_file) = (open(a), open(b));
+    let mut compared = 0;
+    for (name, shape) in a_file.shapes().unwrap() {
+        let shape: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
+        let get = |file: &Weights| {
+            file.tensor(&name, &shape, Kind::Float, Device::Cpu)
+                .unwrap()
+        };
+        let off = distance(&get(&b_file), &get(&a_file));
+        assert!(off <= bound, "{a} and {b}, {name}: {off:e}");
+        compared += 1;
+    }
+    assert!(compared > 10);
+    let after = |out: &str| {
+        let results = losses(&project.path(out));
+        results["after"]["unseen_files"].as_f64().unwrap()
+    };
+    assert!((after(a) - after(b)).abs() < 1e-4);
+}
+
+const RATE: &str = "[optimizer]\nrate=0.001\ndecay=0.1\n";
+
+#[test]
+fn eight_at_once_one_by_one_and_two_processes_reach_the_same_weights() {
+    let project = Project::new("rows=8\nmicro_rows=8\nsteps=6\n[optimizer]\nrate=0.001\ndecay=0.1");
+    assert!(project.run("at-once").0);
+    let recipe = std::fs::read_to_string(project.path("recipe.toml")).unwrap();
+    let single = recipe.replace("micro_rows=8", "micro_rows=1");
+    std::fs::write(project.path("recipe.toml"), single).unwrap();
+    assert!(project.run("one-by-one").0);
+    finish(start(&project, "two", 2));
+    assert_same_weights(&project, "at-once", "one-by-one", 1e-5);
+    assert_same_weights(&project, "at-once", "two", 1e-5);
+}
+
+#[test]
+fn a_process_without_work_in_a_step_takes_part() {
+    let project = Project::new(&format!("rows=3\nsteps=4\n{RATE}"));
+    let (good, text) = project.run("one");
+    assert!(good, "{text}");
+    let output = project
+        .command("two")
+        .args(["--processes", "2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert_same_weights(&project, "one", "two", 1e-5);
+}
+
+#[test]
+fn a_process_that_fails_ends_the_others() {
+    let project = Project::new("rows=2\nsteps=400\n[optimizer]\nrate=1e30\nclip=0");
+    let output = project
+        .command("out")
+        .args(["--processes", "2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("diverged"),
+        "{text}"
+    );
+}
+
+#[test]
+fn low_rank_additions_and_packed_matrices_are_shared_out() {
+    for rest in ["", "quantise='nf4'\n"] {
+        let lora = format!("rows=2\nsteps=4\n{RATE}[lora]\nrank=4\nalpha=8\n{rest}");
+        let project = Project::new(&lora);
+        let (good, text) = project.run("one");
+        assert!(good, "{text}");
+        finish(start(&project, "two", 2));
+        assert_same_weights(&project, "one", "two", 1e-5);
+    }
+}
+
+#[test]
+fn killed_processes_go_on_with_the_same_bits_and_one_can_go_on_for_two() {
+    let project = Project::new(&format!(
+        "rows=4\nsteps=30\n{RATE}[checkpoint]\nevery=3\nkeep=2"
+    ));
+    finish(start(&project, "whole", 2));
+    let first = project.path("killed/checkpoints/step-00000003");
+    let mut children = start(&project, "killed", 2);
+    for _ in 0..30_000 {
+        if first.exists() || children[0].try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(
+        !project.path("killed/model").exists(),
+        "over before it could be killed"
+    );
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([project.path("killed"), project.path("alone")])
+        .status();
+    assert!(copied.unwrap().success());
+    let text = finish(start(&project, "killed", 2));
+    assert!(text.contains("going on after step"), "{text}");
+    let model = |out: &str| std::fs::read(project.path(out).join("model/model.safetensors"));
+    assert!(model("whole").unwrap() == model("killed").unwrap());
+    let (good, text) = project.run("alone");
+    assert!(good && text.contains("going on after step"), "{text}");
+    assert_same_weights(&project, "whole", "alone", 1e-5);
+}
+
+#[test]
+fn a_number_that_is_none_is_named() {
+    let project = Project::new("steps=1");
+    let output = project
+        .command("out")
+        .env("WORLD_SIZE", "2")
+        .env("RANK", "2")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && text.contains("RANK = \"2\""),
+        "{text}"
+    );
+}
