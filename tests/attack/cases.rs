@@ -52,7 +52,7 @@ async fn attack(code: &str) -> Option<Observation> {
     let mut session = start_with(with_limits(|limits| {
         limits.memory_mib = 512;
         limits.processes = 32;
-        limits.cell_seconds = 30;
+        limits.cell_seconds = if in_gvisor() { 300 } else { 30 }; // its kernel is slower
     }))
     .await?;
     let seen = session.run(&format!("{PRELUDE}{code}")).await;
