@@ -9,7 +9,7 @@ mod rivals;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
 use pybench::interpreter::{Interpreter, Session, SessionSpec, interpreter};

@@ -29,8 +29,8 @@ pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
 use crate::catalogue;
-use crate::data::{ChatTemplate, Renderer, TextTokenizer};
-use crate::model::{Model, ModelConfig, load_config, read_bounded};
+use crate::data::Renderer;
+use crate::model::{Model, ModelConfig, load_config};
 use engine::Engine;
 use http::Server;
 use prompt::ChatPrompt;
@@ -146,7 +146,7 @@ fn under_vllm(options: &Options, program: &Path) -> Result<()> {
     let folder = catalogue::find(&options.model)?;
     // A template that does not compile is found out here and not in a traceback.
     if let Some(path) = &options.chat_template {
-        with_template(&folder, &read_template(path)?)?;
+        Renderer::load_with(&folder, Some(path))?;
     }
     let launch = vllm::Launch {
         name: &name(options, &folder),
@@ -159,11 +159,6 @@ fn under_vllm(options: &Options, program: &Path) -> Result<()> {
         folder: &folder,
     };
     launch.run(program, options.key.as_deref())
-}
-
-fn read_template(path: &Path) -> Result<String> {
-    let bytes = read_bounded(path, 1 << 20)?;
-    String::from_utf8(bytes).with_context(|| path.display().to_string())
 }
 
 fn serve_ourselves(options: &Options) -> Result<()> {

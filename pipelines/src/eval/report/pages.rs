@@ -240,8 +240,10 @@ impl<'a> Pages<'a> {
             i => format!("{name}-{}.html", i + 1),
         };
         let links = (0..chunks.len()).filter(|_| chunks.len() > 1);
-        let link =
-            |i| context! { src => file(i), text => format!("attempts {}–", i * PER_PAGE + 1) };
+        let link = |i| {
+            let (from, to) = (i * PER_PAGE + 1, attempts.len().min((i + 1) * PER_PAGE));
+            context! { src => file(i), text => format!("attempts {from}–{to}") }
+        };
         let links: Vec<_> = links.map(link).collect();
         let inputs = first.inputs.iter();
         let inputs: Vec<_> = inputs
