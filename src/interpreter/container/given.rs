@@ -118,7 +118,7 @@ pub(super) async fn receive(
 ) -> io::Result<Collected> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let (mut found, mut names) = (Collected::default(), BTreeSet::new());
-    let mut room = (limits.output_mib as u64) << 20;
+    let mut room = limits.output_mib << 20;
     loop {
         let length = reader.read_u32().await? as usize;
         if length == 0 {

@@ -372,10 +372,7 @@ impl Engine for Kubernetes {
         };
         let collect = async {
             let pod = workspace.kept::<Pod>().ok_or(io::ErrorKind::NotFound)?;
-            let (files, bytes) = (
-                limits.output_files.to_string(),
-                (limits.output_mib as u64) << 20,
-            );
+            let (files, bytes) = (limits.output_files.to_string(), limits.output_mib << 20);
             let program = [
                 "/opt/env/bin/python",
                 "-I",
