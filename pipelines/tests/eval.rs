@@ -288,10 +288,10 @@ fn by_hand(tests: &Path, data: &Path, outputs: &Path, index: &str) -> bool {
     let stub = "class MP3:\n    def __init__(self, *_):\n        raise ImportError('absent')\n";
     fs::write(folder.path().join("absent/mutagen/mp3.py"), stub).unwrap();
     let lines = fs::read_to_string(outputs.join("trajectory.jsonl")).unwrap();
-    let lines = lines
+    let mut lines = lines
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let messages = lines.filter(|line| line["index"] == index).last().unwrap();
+    let messages = lines.rfind(|line| line["index"] == index).unwrap();
     fs::write(
         folder.path().join("messages.json"),
         messages["messages"].to_string(),
