@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 
 from . import jail
@@ -45,6 +46,7 @@ def warm_up():
             importlib.import_module(name)
         except ImportError:
             pass  # an environment may lack it; the cell that asks for it is told
+    tempfile.tempdir = "/tmp"  # looked for, it would draw a random number that a cold session does not draw
     if "jieba" in sys.modules and os.path.exists("/tmp/jieba.cache"):
         sys.modules["jieba"].initialize()  # its dictionary: seconds and 70 MB for each session otherwise
 
