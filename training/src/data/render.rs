@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(parts.len(), 2);
         assert_eq!(
             (report.lost, report.lost_trained, report.repeated),
-            (0, 0, 3)
+            (0, 0, 4)
         );
         let trained: usize = parts.iter().map(Rendered::trained).sum();
         assert_eq!(trained, whole.trained());
