@@ -1,27 +1,22 @@
 //! The `pybench` program as users meet it, and the documented exit codes.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pybench::run::ExitCode;
 
-/// Held while a program is written and while one is started: a process forked in between would keep the
-/// file open for writing, and nobody could run it ("Text file busy").
-static PROGRAMS: Mutex<()> = Mutex::new(());
+#[path = "support/program.rs"]
+mod program;
 
-fn alone() -> MutexGuard<'static, ()> {
-    PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use program::write_program;
 
 /// `pybench` with only these programs in its PATH.
 fn pybench(path: &Path, args: &[&str]) -> Output {
-    // A copy, so that stages built beside the real one are not found.
-    let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
+    // In a folder of its own, so that stages built beside it are not found; linked, as a copy would be
+    // open for writing in whatever another test forks meanwhile.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("pybench");
-    std::fs::copy(env!("CARGO_BIN_EXE_pybench"), &program).unwrap();
+    std::fs::hard_link(env!("CARGO_BIN_EXE_pybench"), &program).unwrap();
     Command::new(program)
         .args(args)
         .env("PATH", path)
@@ -30,10 +25,7 @@ fn pybench(path: &Path, args: &[&str]) -> Output {
 }
 
 fn script(folder: &Path, name: &str, text: &str) {
-    let _alone = alone();
-    let path = folder.join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&folder.join(name), &format!("#!/bin/sh\n{text}\n"));
 }
 
 fn stages() -> tempfile::TempDir {

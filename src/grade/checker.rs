@@ -55,22 +55,23 @@ impl Candidate {
             outputs: outputs
                 .map(|file| (file.path.clone(), store.path(&file.id)))
                 .collect(),
-            claims: observations.flat_map(claims).collect(),
+            claims: observations.flat_map(Claim::all_of).collect(),
         }
     }
 }
 
-fn claims(observation: &Observation) -> impl Iterator<Item = Claim> + '_ {
-    observation
-        .outputs
-        .iter()
-        .filter_map(|output| match output {
-            Output::Chart { path, figure } => Some(Claim {
+impl Claim {
+    /// What the figures of an observation are said to show.
+    pub fn all_of(observation: &Observation) -> impl Iterator<Item = Self> + '_ {
+        let charts = observation.outputs.iter();
+        charts.filter_map(|output| match output {
+            Output::Chart { path, figure } => Some(Self {
                 path: path.clone(),
                 figure: figure.clone(),
             }),
             _ => None,
         })
+    }
 }
 
 /// A failure of ours: no verdict on the candidate.

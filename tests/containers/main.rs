@@ -2,14 +2,17 @@
 //! their containers with bubblewrap everywhere else. A stand-in shows that sessions run, over the very
 //! commands and manifests that are issued; it enforces no limit and proves nothing of an engine.
 
+#[path = "../support/program.rs"]
+mod program;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use program::write_program;
 use pybench::interpreter::{
     ClusterSettings, EngineSettings, Interpreter, InterpreterError, LocalInterpreter, SessionSpec,
     Stopped, environment_python,
@@ -355,8 +358,7 @@ async fn podman_live() {
     let mut settings = EngineSettings::default();
     if Path::new("/sys/fs/cgroup/unified").exists() {
         let wrapper = folder.path().join("podman");
-        std::fs::write(&wrapper, ONE_VERSION).unwrap();
-        std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&wrapper, ONE_VERSION);
         settings.program = Some(wrapper);
     }
     let interpreter = LocalInterpreter::podman(&settings).unwrap();

@@ -18,15 +18,7 @@ pub(super) fn read(
     kind: Kind,
     column: Option<String>,
 ) -> Result<Records, SourceError> {
-    Ok(Box::new(Rows {
-        reader: BufReader::new(File::open(path).map_err(io(path))?),
-        path: path.into(),
-        kind,
-        column,
-        next: Rows::line,
-        number: 0,
-        ended: false,
-    }))
+    Rows::open(path, kind, column, Rows::line)
 }
 
 /// The objects of a file that is one JSON array.
@@ -35,24 +27,18 @@ pub(super) fn read_array(
     kind: Kind,
     column: Option<String>,
 ) -> Result<Records, SourceError> {
-    Ok(Box::new(Rows {
-        reader: BufReader::new(File::open(path).map_err(io(path))?),
-        path: path.into(),
-        kind,
-        column,
-        next: Rows::element,
-        number: 0,
-        ended: false,
-    }))
+    Rows::open(path, kind, column, Rows::element)
 }
+
+/// The bytes of the next row; none at the end.
+type Next = fn(&mut Rows) -> Result<Option<Vec<u8>>, SourceError>;
 
 struct Rows {
     reader: BufReader<File>,
     path: PathBuf,
     kind: Kind,
     column: Option<String>,
-    /// The bytes of the next row; none at the end.
-    next: fn(&mut Self) -> Result<Option<Vec<u8>>, SourceError>,
+    next: Next,
     number: usize,
     ended: bool,
 }
@@ -82,6 +68,23 @@ impl Iterator for Rows {
 }
 
 impl Rows {
+    fn open(
+        path: &Path,
+        kind: Kind,
+        column: Option<String>,
+        next: Next,
+    ) -> Result<Records, SourceError> {
+        Ok(Box::new(Self {
+            reader: BufReader::new(File::open(path).map_err(io(path))?),
+            path: path.into(),
+            kind,
+            column,
+            next,
+            number: 0,
+            ended: false,
+        }))
+    }
+
     fn place(&self) -> String {
         format!("{}:{}", self.path.display(), self.number)
     }

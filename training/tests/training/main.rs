@@ -10,6 +10,8 @@ mod kinds;
 mod memory;
 mod parity;
 mod preflight;
+#[path = "../../../tests/support/program.rs"]
+mod program;
 mod run;
 mod serving;
 mod sources;

@@ -11,6 +11,7 @@ use pybench_training::serve::Vocabulary;
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 
+use crate::program::write_program;
 use crate::support::data;
 
 /// A directory with a tiny random model and the tokenizer of the template fixtures.
@@ -515,18 +516,15 @@ fn a_key_is_asked_for() {
 
 #[test]
 fn vllm_is_launched_where_it_is_installed() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = folder();
     let path = folder.path().join("bin");
     std::fs::create_dir(&path).unwrap();
     let vllm = path.join("vllm");
     // Stands for vLLM: what counts is what it is told.
-    std::fs::write(
+    write_program(
         &vllm,
         "#!/bin/sh\nprintf '%s\\n' \"$@\" \"key=$VLLM_API_KEY\"\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&vllm, std::fs::Permissions::from_mode(0o755)).unwrap();
+    );
     let template = data("jinja").join("brackets.jinja");
     let run = |engine: &str, more: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))

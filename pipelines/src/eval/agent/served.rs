@@ -110,7 +110,12 @@ pub fn base_of(root: &Path, run: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+#[path = "../../../../tests/support/program.rs"]
+mod program;
+
+#[cfg(test)]
 mod tests {
+    use super::program::write_program;
     use super::*;
 
     #[test]
@@ -144,11 +149,7 @@ mod tests {
     async fn a_server_is_asked_for_its_address() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("serve");
-        let write = |script: &str| {
-            use std::os::unix::fs::PermissionsExt as _;
-            std::fs::write(&program, script).unwrap();
-            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        };
+        let write = |script: &str| write_program(&program, script);
         write("#!/bin/sh\necho http://127.0.0.1:7/v1/$2/$6\nexec sleep 60\n");
         let served = Served::start(&program, "M", "N", false).await.unwrap();
         assert_eq!(served.base_url, "http://127.0.0.1:7/v1/M/N");

@@ -7,7 +7,7 @@ use pybench::agent::{
     self, Format, Job, PybenchFormat, Step, TurnLog, interpreter_failure, observation_text,
 };
 use pybench::grade::{Candidate, Claim};
-use pybench::interpreter::{Interpreter, Limits, Observation, Output, Session, SessionSpec};
+use pybench::interpreter::{Interpreter, Limits, Observation, Session, SessionSpec};
 use pybench::run::{ContentStore, Failure, FailureKind, RunError};
 use pybench::task::Task;
 use pybench::trajectory::{Role, Sampling};
@@ -67,7 +67,7 @@ impl Player<'_> {
         Ok(Candidate {
             answer: PybenchFormat.write_answer(&said),
             outputs: left,
-            claims: seen.iter().flat_map(claims).collect(),
+            claims: seen.iter().flat_map(Claim::all_of).collect(),
         })
     }
 
@@ -160,17 +160,4 @@ async fn run_cells(
         seen.push(observation);
     }
     Ok(seen)
-}
-
-fn claims(observation: &Observation) -> impl Iterator<Item = Claim> + '_ {
-    observation
-        .outputs
-        .iter()
-        .filter_map(|output| match output {
-            Output::Chart { path, figure } => Some(Claim {
-                path: path.clone(),
-                figure: figure.clone(),
-            }),
-            _ => None,
-        })
 }

@@ -17,12 +17,13 @@ use futures::StreamExt;
 use pybench::id::Digest;
 use pybench::interpreter::Interpreter;
 use pybench::llm::{ChatRequest, Reply, Teacher, TeacherError};
-use pybench::task::{Category, Language, Task, TaskOrigin};
+use pybench::task::{Category, Task};
 use pybench::trajectory::{Message, Role, Sampling};
 
 pub use load::{Item, LoadError, Question, Set, load};
 pub use program::{Program, run_program};
 
+use super::bare::bare_task;
 use super::record::{Attempt, Check, Headline, Outcome, Score, Scores};
 
 /// Attempts at one reply.
@@ -111,24 +112,7 @@ async fn ask(item: &Item, by: &Examination) -> Result<Reply, TeacherError> {
 
 /// A task that stands for a question: calls are kept in the journal under its id.
 fn task(prompt: &str) -> Task {
-    Task {
-        id: Digest::of_bytes(prompt.as_bytes()),
-        category: Category::Software,
-        subcategory: String::new(),
-        keyword: String::new(),
-        language: Language::En,
-        query: String::new(),
-        files: Vec::new(),
-        held_out: Vec::new(),
-        outputs: Vec::new(),
-        reference: String::new(),
-        checks: Vec::new(),
-        origin: TaskOrigin::Library {
-            template: "general".to_owned(),
-            slots: Default::default(),
-            phrasing: 0,
-        },
-    }
+    bare_task(prompt, Category::Software, "general")
 }
 
 fn unscored(set: &Set, item: &Item, by: &Examination, failure: &str) -> Vec<Attempt> {

@@ -16,12 +16,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use pybench::id::Digest;
 use pybench::llm::{ChatRequest, Teacher, TeacherError};
-use pybench::task::{Category, Language, Task, TaskOrigin};
+use pybench::task::{Category, Task};
 use pybench::trajectory::{Message, Role, Sampling};
 
 pub use calibrate::{Calibration, CalibrationError, Labels, calibrate};
 use case::{Case, PAIR, PASS, Question};
 
+use super::bare::bare_task;
 use super::record::{Attempt, Duel, Evaluation, Judgement, MOST_SHOWN, cut};
 use super::report::show::Store;
 
@@ -182,24 +183,7 @@ fn verdict(reply: &str) -> Option<String> {
 
 /// A task that stands for a question: calls are kept in the journal under its id.
 fn task(question: &Question) -> Task {
-    let mut task = Task {
-        id: Digest::of_bytes(question.text.as_bytes()),
-        category: Category::Text,
-        subcategory: String::new(),
-        keyword: String::new(),
-        language: Language::En,
-        query: String::new(),
-        files: Vec::new(),
-        held_out: Vec::new(),
-        outputs: Vec::new(),
-        reference: String::new(),
-        checks: Vec::new(),
-        origin: TaskOrigin::Library {
-            template: FORMAT.to_owned(),
-            slots: BTreeMap::new(),
-            phrasing: 0,
-        },
-    };
+    let mut task = bare_task(&question.text, Category::Text, FORMAT);
     if !question.pictures.is_empty() {
         let shown = question.pictures.iter().map(|p| Digest::of_bytes(&p.bytes));
         task.id = Digest::of_json(&(&task.id, shown.collect::<Vec<_>>()));

@@ -1,14 +1,13 @@
 //! Which tasks are asked, and which cannot be.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pybench::id::Digest;
 use pybench::run::RunError;
-use pybench::task::{Category, Language, Task, TaskOrigin};
+use pybench::task::{Category, Task};
 
 use super::recipe::ranges;
 use super::{Setup, library};
+use crate::eval::bare::bare_task;
 use crate::eval::bench::prepare::{Changes, PrepareStage};
 use crate::eval::bench::spec::TaskSpec;
 use crate::eval::bench::{Bench, Ready, SUITE};
@@ -161,22 +160,5 @@ fn absent(bench: &Bench, spec: &TaskSpec, reason: String) -> Absent {
 
 /// A task of no content, to see how a format opens.
 pub(super) fn blank_task() -> Task {
-    Task {
-        id: Digest::of_bytes(b""),
-        category: Category::Chart,
-        subcategory: String::new(),
-        keyword: String::new(),
-        language: Language::En,
-        query: String::new(),
-        files: Vec::new(),
-        held_out: Vec::new(),
-        outputs: Vec::new(),
-        reference: String::new(),
-        checks: Vec::new(),
-        origin: TaskOrigin::Library {
-            template: String::new(),
-            slots: BTreeMap::new(),
-            phrasing: 0,
-        },
-    }
+    bare_task("", Category::Chart, "")
 }

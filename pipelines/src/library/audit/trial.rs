@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pybench::agent::{Format, PybenchFormat, observation_text};
 use pybench::grade::{Candidate, Claim};
 use pybench::id::Digest;
-use pybench::interpreter::{InterpreterError, Limits, Observation, Output, Session, SessionSpec};
+use pybench::interpreter::{InterpreterError, Limits, Observation, Session, SessionSpec};
 use pybench::run::RunError;
 use pybench::task::Task;
 
@@ -68,7 +68,7 @@ pub(super) async fn attempt(
     let candidate = Candidate {
         answer: PybenchFormat.write_answer(&answer),
         outputs: paths.collect(),
-        claims: observations.iter().flat_map(claims).collect(),
+        claims: observations.iter().flat_map(Claim::all_of).collect(),
     };
     Ok(Trial {
         observations,
@@ -95,19 +95,6 @@ async fn play(
         }
     }
     Err(TrialError::Endless)
-}
-
-fn claims(observation: &Observation) -> impl Iterator<Item = Claim> + '_ {
-    observation
-        .outputs
-        .iter()
-        .filter_map(|output| match output {
-            Output::Chart { path, figure } => Some(Claim {
-                path: path.clone(),
-                figure: figure.clone(),
-            }),
-            _ => None,
-        })
 }
 
 /// Where two runs of the same script part.
