@@ -55,13 +55,14 @@ parity: setup
 # Everything that CI checks.
 test *ARGS: setup lint
     @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
-    @training/setup
     @{{ fuzz_for }}10000 cargo test --no-fail-fast -p pybench-training "$@"
 
 # Formatting and clippy, warnings refused; licences and bans, where cargo-deny is installed.
 lint:
     @cargo fmt --check
     @cargo clippy --quiet --all-targets -- -D warnings
+    @training/setup
+    @cargo clippy --quiet --all-targets -p pybench-training -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; fi
 
 # What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.
