@@ -7,7 +7,7 @@
 pub mod after;
 pub mod agent;
 pub mod audit;
-mod bare;
+pub(crate) mod bare;
 pub mod bench;
 pub mod command;
 pub mod general;

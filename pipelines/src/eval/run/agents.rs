@@ -7,10 +7,11 @@ use pybench::agent::{Format, PybenchFormat};
 use pybench::id::Digest;
 use pybench::interpreter::SessionSpec;
 use pybench::llm::{OpenAiOptions, Price, Teacher};
-use pybench::run::{Rollout, RunError};
+use pybench::run::{Rollout, RunError, default_cache_dir};
 use pybench::trajectory::Role;
 
 use super::{AgentChoice, Setup};
+use crate::embedded::{Embedded, Model};
 use crate::eval::agent::config::Config;
 use crate::eval::agent::served::{self, Served};
 use crate::eval::agent::{Human, Script, Scripted, UpstreamFormat};
@@ -59,6 +60,16 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
                     .clone()
                     .unwrap_or_else(|| format!("`{model}`, served here"));
                 checkpoint(setup, label, model, *base, about).await?
+            }
+            AgentChoice::Gguf {
+                model,
+                sha256,
+                context,
+                about,
+            } => {
+                let (root, cache) = (&setup.project_root, default_cache_dir());
+                let found = Model::find(model, sha256.as_deref(), *context, root, &cache).await?;
+                gguf(setup, label, found, about.clone()).await?
             }
             other => member(setup, label, other)?,
         });
@@ -109,6 +120,30 @@ async fn checkpoint(
         price: Some(Price::default()),
         at_once: usize::MAX,
         _served: Some(served),
+    })
+}
+
+/// A model file that runs on this machine, in a process without keys; it costs nothing.
+async fn gguf(
+    setup: &Setup,
+    label: &str,
+    model: Model,
+    about: Option<String>,
+) -> Result<Member, RunError> {
+    let about = about.unwrap_or_else(|| format!("`{}`, run here", model.name));
+    let cap = money::cap(&setup.recipe.budget);
+    let teacher = Embedded::open(model).await?;
+    let teacher = teacher.metered(setup.folder.clone(), cap, PybenchFormat.name());
+    Ok(Member {
+        label: label.to_owned(),
+        player: Player::Teacher(teacher),
+        kind: AgentKind::Model,
+        about,
+        format: &PybenchFormat,
+        how: setup.recipe.rollout.clone(),
+        price: Some(Price::default()),
+        at_once: usize::MAX,
+        _served: None,
     })
 }
 
@@ -167,8 +202,8 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
                 blank(AgentKind::Model, about, player)
             })
         }
-        AgentChoice::Checkpoint { .. } => Err(RunError::Internal(
-            "a checkpoint is served first".to_owned(),
+        AgentChoice::Checkpoint { .. } | AgentChoice::Gguf { .. } => Err(RunError::Internal(
+            "a model of this machine is started first".to_owned(),
         )),
         AgentChoice::Config { path, price } => {
             let mut config = Config::read(&setup.project_root.join(path), variable)?;
