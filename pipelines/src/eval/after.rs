@@ -1,18 +1,22 @@
 //! What is done with records: `judge`, `compare`, `report`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use pybench::llm::{Metered, OpenAi, OpenAiOptions, TeacherError, known_price};
+use pybench::run::project::project_root;
 use pybench::run::{BudgetCap, RunError, RunFolder};
 
 use super::command::REPORT;
+use super::general::card;
 use super::judge::{Calibration, FORMAT, Judge, JudgeOptions, Labels, calibrate, judge};
-use super::record::{AgentKind, Evaluation, RecordError};
+use super::lines::FileError;
+use super::record::{AgentKind, Evaluation};
 use super::report::{self, ReportError};
-use super::run::RESULTS;
+use super::run::{AgentChoice, EvalRecipe, RESULTS};
 use super::stats::{Agreement, Measure, compare_all};
 
 /// A model behind an endpoint, with a budget.
@@ -89,6 +93,10 @@ pub struct ReportArgs {
     /// The model that the others were tuned from: what they lost against it is flagged
     #[arg(long, value_name = "AGENT")]
     pub base: Option<String>,
+    /// Say on the card (README.md) of an agent's model folder what it lost against --base in general ability
+    /// [default: the checkpoints of the run folders]
+    #[arg(long, value_name = "AGENT=DIR", requires = "base")]
+    pub card: Vec<String>,
 }
 
 /// The file of records that a path stands for.
@@ -110,7 +118,7 @@ fn read(paths: &[PathBuf]) -> Result<Evaluation, RunError> {
     Evaluation::merge(parts).map_err(RunError::BadInput)
 }
 
-fn bad(error: RecordError) -> RunError {
+fn bad(error: FileError) -> RunError {
     RunError::BadInput(error.to_string())
 }
 
@@ -138,6 +146,50 @@ pub fn reported(args: &ReportArgs) -> Result<(), RunError> {
         other => RunError::BadInput(other.to_string()),
     })?;
     println!("{}", out.join("index.html").display());
+    match &args.base {
+        Some(base) => put_on_cards(&evaluation, base, &cards(args)?),
+        None => Ok(()),
+    }
+}
+
+/// Agents with the folders of their models: as given, else the checkpoints that the run folders name.
+fn cards(args: &ReportArgs) -> Result<BTreeMap<String, PathBuf>, RunError> {
+    let given = args.card.iter().map(|card| match card.split_once('=') {
+        Some((label, folder)) => Ok((label.to_owned(), PathBuf::from(folder))),
+        None => Err(RunError::BadInput(format!(
+            "--card {card}: expected AGENT=DIR"
+        ))),
+    });
+    let given = given.collect::<Result<BTreeMap<_, _>, _>>()?;
+    if !given.is_empty() {
+        return Ok(given);
+    }
+    let root = project_root(Path::new(".")).unwrap_or_default();
+    let recipes = args.runs.iter().map(|run| run.join("recipe.toml"));
+    let recipes = recipes.filter_map(|path| EvalRecipe::load(&path).ok());
+    let agents = recipes.flat_map(|recipe| recipe.agents);
+    let folders = agents.filter_map(|(label, choice)| match choice {
+        AgentChoice::Checkpoint { model, .. } => Some((label, root.join(model))),
+        _ => None,
+    });
+    // A name of the trainer's catalogue is no folder.
+    Ok(folders.filter(|(_, folder)| folder.is_dir()).collect())
+}
+
+/// Tells on the card of every model but the base what became of its general ability.
+fn put_on_cards(
+    evaluation: &Evaluation,
+    base: &str,
+    cards: &BTreeMap<String, PathBuf>,
+) -> Result<(), RunError> {
+    for (label, folder) in cards.iter().filter(|(label, _)| *label != base) {
+        if !evaluation.frozen.agents.contains_key(label) {
+            return Err(unknown(label, evaluation));
+        }
+        if let Some(section) = card::section(evaluation, base, label) {
+            println!("{}", card::write(folder, &section)?.display());
+        }
+    }
     Ok(())
 }
 

@@ -114,6 +114,12 @@ pub struct RunArgs {
     /// The folder that holds their output/ [default: beside the trajectories]
     #[arg(long, value_name = "DIR", requires = "trajectories")]
     pub outputs: Option<PathBuf>,
+    /// Most dollars [default: the recipe's budget]; needs models whose price is known
+    #[arg(long, value_name = "DOLLARS")]
+    pub usd: Option<f64>,
+    /// Most tokens [default: the recipe's budget]
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
 }
 
 /// Where to.
@@ -305,6 +311,8 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
     let mut recipe = recipe(&args, root.as_deref())?;
     recipe.tasks = args.place.tasks.clone().or(recipe.tasks);
     recipe.regenerate = args.place.regenerate.or(recipe.regenerate);
+    recipe.budget.usd = args.usd.or(recipe.budget.usd);
+    recipe.budget.tokens = args.tokens.or(recipe.budget.tokens);
     let root = root.unwrap_or_else(|| PathBuf::from("."));
     if recipe.checkpoints {
         add_checkpoints(&mut recipe, &root);

@@ -12,8 +12,11 @@ pub mod bench;
 pub mod command;
 pub mod general;
 pub mod judge;
+mod lines;
 pub mod record;
 pub mod report;
 pub mod run;
 pub mod score;
 pub mod stats;
+
+pub use lines::FileError;

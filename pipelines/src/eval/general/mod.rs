@@ -6,11 +6,11 @@
 //! reply: pass@1.
 
 mod answer;
+pub mod card;
 pub mod command;
 mod load;
 mod program;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -20,7 +20,8 @@ use pybench::llm::{ChatRequest, Reply, Teacher, TeacherError};
 use pybench::task::{Category, Task};
 use pybench::trajectory::{Message, Role, Sampling};
 
-pub use load::{Item, LoadError, Question, Set, load};
+use load::load_as;
+pub use load::{Item, Question, Set, load};
 pub use program::{Program, run_program};
 
 use super::bare::bare_task;
@@ -184,9 +185,9 @@ pub fn digest(sets: &[Set]) -> Digest {
     )
 }
 
-/// Name of a set by its file: `humaneval`, `mbpp`, `gsm8k` or `mmlu` must stand in it.
-pub fn name_of(path: &Path) -> Option<&'static str> {
-    let name = path.file_name()?.to_string_lossy().to_lowercase();
+/// Name of a set by that of its file or repository: `humaneval`, `mbpp`, `gsm8k` or `mmlu` must stand in it.
+pub fn name_of(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
     ["humaneval", "mbpp", "gsm8k", "mmlu"]
         .into_iter()
         .find(|known| name.contains(known))

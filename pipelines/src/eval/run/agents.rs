@@ -263,7 +263,9 @@ fn endpoint(
 ) -> Result<Member, RunError> {
     let recipe = &setup.recipe;
     let price = options.price;
-    money::bounded(&options.model, price, &recipe.budget)?;
+    money::bounded(&options.model, price, &recipe.budget).map_err(|error| {
+        RunError::BadInput(format!("{error}; on the command line: --usd or --tokens"))
+    })?;
     // The player is known once the format is.
     let mut member = make(Player::Trajectories {
         path: PathBuf::new(),
