@@ -10,6 +10,7 @@ pub mod audit;
 pub(crate) mod bare;
 pub mod bench;
 pub mod command;
+pub mod endpoint;
 pub mod general;
 pub mod judge;
 mod lines;

@@ -10,7 +10,7 @@ use pybench::run::{RunError, default_cache_dir};
 use pybench::trajectory::Sampling;
 
 use super::{Examination, Set, digest, examine, load, load_as, name_of};
-use crate::eval::after::EndpointArgs;
+use crate::eval::endpoint::EndpointArgs;
 use crate::eval::record::{Agent, AgentKind, Evaluation, Frozen};
 use crate::eval::stats::{Measure, summarise};
 use crate::hub::HubFile;
