@@ -19,5 +19,6 @@ pub mod report;
 pub mod run;
 pub mod score;
 pub mod stats;
+mod terminal;
 
 pub use lines::FileError;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pybench::agent::{Format, PybenchFormat};
+use pybench::agent::{self, Format, PybenchFormat};
 use pybench::id::Digest;
 use pybench::interpreter::SessionSpec;
 use pybench::llm::{OpenAiOptions, Price, Teacher};
@@ -107,15 +107,16 @@ async fn checkpoint(
         extra: serde_json::Map::new(),
     };
     let recipe = &setup.recipe;
-    let format = PybenchFormat.name();
+    let format = agent::format(recipe.rollout.format);
     // Ports differ from run to run: nothing is shared with other runs.
-    let teacher = metered(options, setup.folder.clone(), &recipe.budget, format, None)?;
+    let folder = setup.folder.clone();
+    let teacher = metered(options, folder, &recipe.budget, format.name(), None)?;
     Ok(Member {
         label: label.to_owned(),
         player: Player::Teacher(teacher),
         kind: AgentKind::Model,
         about,
-        format: &PybenchFormat,
+        format,
         how: recipe.rollout.clone(),
         price: Some(Price::default()),
         at_once: usize::MAX,
@@ -132,14 +133,15 @@ async fn gguf(
 ) -> Result<Member, RunError> {
     let about = about.unwrap_or_else(|| format!("`{}`, run here", model.name));
     let cap = money::cap(&setup.recipe.budget);
+    let format = agent::format(setup.recipe.rollout.format);
     let teacher = Embedded::open(model).await?;
-    let teacher = teacher.metered(setup.folder.clone(), cap, PybenchFormat.name());
+    let teacher = teacher.metered(setup.folder.clone(), cap, format.name());
     Ok(Member {
         label: label.to_owned(),
         player: Player::Teacher(teacher),
         kind: AgentKind::Model,
         about,
-        format: &PybenchFormat,
+        format,
         how: setup.recipe.rollout.clone(),
         price: Some(Price::default()),
         at_once: usize::MAX,
@@ -198,8 +200,9 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
             let about = about
                 .clone()
                 .unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
-            endpoint(setup, options, |player| {
-                blank(AgentKind::Model, about, player)
+            endpoint(setup, options, |player| Member {
+                format: agent::format(setup.recipe.rollout.format),
+                ..blank(AgentKind::Model, about, player)
             })
         }
         AgentChoice::Checkpoint { .. } | AgentChoice::Gguf { .. } => Err(RunError::Internal(
