@@ -309,7 +309,8 @@ mod tests {
         let kept = std::fs::read_dir(cache.path().join("hub")).unwrap();
         let files = kept.flat_map(|entry| std::fs::read_dir(entry.unwrap().path()).unwrap());
         assert_eq!(files.count(), 1, "nothing is left of what failed");
-        let gone = file(&"2".repeat(64)).fetch_from("http://127.0.0.1:9", None, cache.path(), 9);
+        let gone = file(&"2".repeat(64));
+        let gone = gone.fetch_from("http://127.0.0.1:9", None, cache.path(), 9);
         assert!(matches!(gone.await, Err(RunError::Environment(_))));
     }
 

@@ -64,7 +64,7 @@ async fn ask(teacher: &Embedded, sample: u32) -> Result<Reply, TeacherError> {
 const ECHO: &str = r#"
 while read -r line; do
     said=$(printf '%s %s %s' "$#:$2:$3" "$(/usr/bin/env | /usr/bin/sort | /usr/bin/tr '\n' ' ')" "$line" | /usr/bin/sed 's/["\\]/\\&/g')
-    echo "{\"reply\":{\"content\":\"$said\",\"prompt_tokens\":5,\"reused_tokens\":4,\"completion_tokens\":2,\"truncated\":true}}"
+    printf '{"reply":{"content":"%s","prompt_tokens":5,"reused_tokens":4,"completion_tokens":2,"truncated":true}}\n' "$said"
 done
 "#;
 

@@ -6,7 +6,7 @@ use super::record::{Evaluation, Outcome, Score};
 use super::report::text::line;
 
 /// The scores side by side, a line for each agent: passed of those that the score speaks of.
-pub fn table(evaluation: &Evaluation) -> String {
+pub(super) fn table(evaluation: &Evaluation) -> String {
     let mut text = format!(
         "{:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
         "agent", "upstream", "fixed", "strict", "not run", "failed"
@@ -41,7 +41,7 @@ pub fn table(evaluation: &Evaluation) -> String {
 }
 
 /// Everything that defines the scores.
-pub fn frozen(evaluation: &Evaluation) -> String {
+pub(super) fn frozen(evaluation: &Evaluation) -> String {
     let frozen = &evaluation.frozen;
     let limits = frozen.limits.iter();
     let limits: Vec<_> = limits
