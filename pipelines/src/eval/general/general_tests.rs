@@ -247,3 +247,63 @@ fn parquet_holds_the_same_questions() {
         Err(FileError::Whole { .. })
     ));
 }
+
+/// As the Hub has EvalPlus' sets: inputs stand in a program of tests, and may be what JSON has not.
+#[tokio::test]
+async fn programs_of_the_hub_are_scored() {
+    let Some(interpreter) = interpreter() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let row = |id: &str, entry: &str, body: &str, inputs: &str| {
+        let prompt = format!("def {entry}(x):\n");
+        let test = format!("def check(f):\n    inputs = {inputs}\n    results = [None]\n");
+        serde_json::json!({
+            "task_id": id, "prompt": prompt, "entry_point": entry,
+            "canonical_solution": format!("    return {body}\n"), "test": test,
+        })
+    };
+    let rows = [
+        row("HumanEval/0", "pair", "x + (1,)", "[[(1, 2)], [()]]"),
+        row("HumanEval/1", "large", "x * 2", "[[inf], [3]]"),
+        row(
+            "HumanEval/2",
+            "items",
+            "len(x)",
+            "[[{1, 2, 2}], [{'a': ']'}]]",
+        ),
+    ];
+    let path = folder.path().join("humanevalplus.jsonl");
+    std::fs::write(&path, rows.map(|row| row.to_string() + "\n").concat()).unwrap();
+    let set = load(&path).unwrap();
+    let right = |prompt: &str| {
+        let code = match prompt {
+            p if p.contains("pair") => "def pair(x):\n    return tuple(list(x) + [1])",
+            p if p.contains("large") => "def large(x):\n    return x + x",
+            _ => "def items(x):\n    return sum(1 for _ in x)",
+        };
+        Ok(code.to_owned())
+    };
+    let attempts = examine(&set, &examination(interpreter.clone(), right)).await;
+    assert_eq!(
+        passed(&attempts, "humaneval+"),
+        [Some(true); 3],
+        "{attempts:?}"
+    );
+    let base = passed(&attempts, "humaneval");
+    assert!(base.is_empty(), "nobody can tell which tests are the base");
+    let wrong = |prompt: &str| {
+        let code = match prompt {
+            p if p.contains("pair") => "def pair(x):\n    return list(x) + [1]",
+            p if p.contains("large") => "def large(x):\n    return 6",
+            _ => "def items(x):\n    return 2",
+        };
+        Ok(code.to_owned())
+    };
+    let attempts = examine(&set, &examination(interpreter, wrong)).await;
+    assert_eq!(
+        passed(&attempts, "humaneval+"),
+        [Some(false); 3],
+        "{attempts:?}"
+    );
+}

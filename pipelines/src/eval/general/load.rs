@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use pybench::id::Digest;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::answer::plain;
-use super::program::Program;
+use super::evalplus::evalplus;
+use super::program::{Inputs, Program};
 use crate::eval::lines::FileError;
 use crate::eval::report::show::records;
 use crate::eval::run::parquet;
@@ -43,7 +43,7 @@ pub struct Item {
     /// The set, or the subject.
     pub category: String,
     /// What is asked.
-    text: String,
+    pub(super) text: String,
     /// What is right.
     pub question: Question,
 }
@@ -60,10 +60,14 @@ pub enum Question {
 }
 
 impl Set {
-    /// The suites that its records belong to.
-    pub(super) fn suites(&self) -> Vec<String> {
-        match &*self.name {
-            "humaneval" | "mbpp" => vec![self.name.clone(), format!("{}+", self.name)],
+    /// The suites that records of an item belong to.
+    pub(super) fn suites(&self, item: &Item) -> Vec<String> {
+        let plus = || format!("{}+", self.name);
+        match &item.question {
+            Question::Program(program) => match &program.inputs {
+                Inputs::Listed { .. } => vec![self.name.clone(), plus()],
+                Inputs::Source(_) => vec![plus()],
+            },
             _ => vec![self.name.clone()],
         }
     }
@@ -168,20 +172,6 @@ fn subject(path: &Path) -> String {
         .to_owned()
 }
 
-/// A line of EvalPlus' files.
-#[derive(Deserialize)]
-struct EvalPlus {
-    task_id: Value,
-    prompt: String,
-    entry_point: String,
-    canonical_solution: String,
-    base_input: Vec<Vec<Value>>,
-    #[serde(default)]
-    plus_input: Value,
-    #[serde(default)]
-    atol: f64,
-}
-
 /// A row of MMLU as the Hub has it.
 #[derive(Deserialize)]
 struct Mmlu {
@@ -216,38 +206,6 @@ fn lines(text: &str, name: &str) -> Found {
         item.map_err(|problem| (i + 1, problem))
     };
     lines.take(MOST_ITEMS).map(item).collect()
-}
-
-fn evalplus(line: &str, name: &str) -> Result<Item, String> {
-    let row: EvalPlus = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    let identifier = |c: char| c.is_alphanumeric() || c == '_';
-    if row.entry_point.is_empty() || !row.entry_point.chars().all(identifier) {
-        return Err(format!("`entry_point` {:?} is no name", row.entry_point));
-    }
-    // Where a task has no more inputs, MBPP+ has an object instead of a list.
-    let plus = serde_json::from_value(row.plus_input).unwrap_or_default();
-    let text = row.prompt.clone();
-    let id = row
-        .task_id
-        .as_str()
-        .map_or_else(|| row.task_id.to_string(), str::to_owned);
-    Ok(Item {
-        id,
-        category: name.to_owned(),
-        question: Question::Program(Program {
-            solution: format!("{}{}", row.prompt, row.canonical_solution),
-            prompt: row.prompt,
-            entry: row.entry_point,
-            base: row.base_input,
-            plus,
-            tolerance: if row.atol.is_finite() {
-                row.atol.max(0.0)
-            } else {
-                0.0
-            },
-        }),
-        text,
-    })
 }
 
 fn gsm8k(line: &str, i: usize) -> Result<Item, String> {

@@ -8,6 +8,7 @@
 mod answer;
 pub mod card;
 pub mod command;
+mod evalplus;
 mod load;
 mod program;
 
@@ -22,7 +23,7 @@ use pybench::trajectory::{Message, Role, Sampling};
 
 use load::load_as;
 pub use load::{Item, Question, Set, load};
-pub use program::{Program, run_program};
+pub use program::{Inputs, Program, run_program};
 
 use super::bare::bare_task;
 use super::record::{Attempt, Check, Headline, Outcome, Score, Scores};
@@ -45,7 +46,7 @@ pub struct Examination {
 }
 
 /// Ask every item of a set. HumanEval and MBPP give two records each: the base tests, and those of
-/// EvalPlus. Failures of ours are records without a score.
+/// EvalPlus; where the file does not tell them apart, one. Failures of ours are records without a score.
 pub async fn examine(set: &Set, by: &Examination) -> Vec<Attempt> {
     let asked = futures::stream::iter(&set.items).map(|item| examine_one(set, item, by));
     let attempts = asked
@@ -70,7 +71,7 @@ async fn examine_one(set: &Set, item: &Item, by: &Examination) -> Vec<Attempt> {
         Question::Number(expected) => vec![one(answer::number(&reply.content), expected)],
         Question::Letter(expected) => vec![one(answer::letter(&reply.content), expected)],
     };
-    let suites = set.suites().into_iter().zip(scores);
+    let suites = set.suites(item).into_iter().zip(scores);
     suites
         .map(|(suite, found)| record(&suite, item, by, &reply, found))
         .collect()
@@ -120,7 +121,7 @@ fn unscored(set: &Set, item: &Item, by: &Examination, failure: &str) -> Vec<Atte
     let outcome = Outcome::Infrastructure {
         failure: failure.to_owned(),
     };
-    let suites = set.suites().into_iter();
+    let suites = set.suites(item).into_iter();
     suites
         .map(|suite| blank(&suite, item, by, outcome.clone()))
         .collect()
