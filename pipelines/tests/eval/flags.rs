@@ -7,8 +7,8 @@ use pybench_pipelines::eval::record::Evaluation;
 use pybench_pipelines::eval::run::RESULTS;
 use serde_json::{Value, json};
 
-use crate::endpoint::{Answer, Endpoint};
 use crate::place::{Place, tools};
+use crate::support::endpoint::{Answer, Endpoint};
 
 const KEY: &str = "sk-0123456789-secret";
 /// As upstream's files look.

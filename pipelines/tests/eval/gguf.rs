@@ -6,6 +6,7 @@ use pybench_pipelines::eval::record::{AgentKind, Outcome};
 use pybench_pipelines::eval::run::{AgentChoice, run};
 
 use crate::place::{ALONE, Place, recipe, setup, tools};
+use crate::support::place as project;
 
 /// What the catalogue's model is called in the cache.
 const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
@@ -78,4 +79,38 @@ async fn a_gguf_file_is_evaluated() {
         assert_eq!(attempt.micro_usd, 0);
         assert!(attempt.scores.strict.is_some());
     }
+}
+
+/// The same engine as the teacher of a rollout, from the catalogue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gguf_file_is_a_teacher() {
+    if tools().is_none() || model().is_none() {
+        return;
+    }
+    let teacher = "{ kind = 'embedded', model = 'smollm2-135m-instruct', context = 4096 }";
+    let rest = "[rollout]\nmax_turns = 2\n[rollout.sampling]\nmax_tokens = 24\n";
+    let place = project::Place::new(&project::recipe(2, teacher, rest)).await;
+    let output = place.rollout(&[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(project::code(&output), Some(0), "{stderr}");
+    let first = place.artefact();
+    let trajectories = place.trajectories();
+    assert_eq!(trajectories.len(), 2);
+    for trajectory in &trajectories {
+        assert_eq!(
+            trajectory.teacher,
+            "gguf:smollm2-135m-instruct-b179c9523d0e"
+        );
+        let spent = trajectory
+            .turns
+            .iter()
+            .map(|turn| turn.usage.completion_tokens);
+        assert!(spent.sum::<u64>() > 0);
+    }
+    // Nobody is asked again.
+    assert_eq!(
+        project::code(&place.rollout(&[]).output().unwrap()),
+        Some(0)
+    );
+    assert_eq!(place.artefact(), first);
 }
