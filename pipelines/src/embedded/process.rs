@@ -96,12 +96,10 @@ impl Process {
     async fn last_words(&mut self) -> String {
         let mut said = Vec::new();
         if let Some(errors) = self.child.stderr.take() {
+            let mut errors = errors.take(MOST_SAID);
             // A grandchild could hold the pipe open.
-            let read = tokio::time::timeout(
-                Duration::from_secs(5),
-                errors.take(MOST_SAID).read_to_end(&mut said),
-            );
-            let _ = read.await;
+            let read = errors.read_to_end(&mut said);
+            let _ = tokio::time::timeout(Duration::from_secs(5), read).await;
         }
         let _ = self.child.start_kill();
         let status = match self.child.wait().await {
