@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
 use llama_cpp_2::context::LlamaContext;
@@ -35,7 +36,6 @@ pub struct Options {
 
 /// A model file, loaded.
 pub struct Loaded {
-    backend: LlamaBackend,
     model: LlamaModel,
 }
 
@@ -59,18 +59,28 @@ fn failed(error: impl std::fmt::Display) -> Trouble {
     Trouble::Failed(error.to_string())
 }
 
+/// llama.cpp, started once for the process.
+fn backend() -> Result<&'static LlamaBackend> {
+    static BACKEND: OnceLock<Option<LlamaBackend>> = OnceLock::new();
+    let start = || {
+        let mut backend = LlamaBackend::init().ok()?;
+        backend.void_logs();
+        Some(backend)
+    };
+    let backend = BACKEND.get_or_init(start).as_ref();
+    backend.context("llama.cpp could not be started")
+}
+
 impl Loaded {
     /// Reads the file.
     ///
     /// # Errors
     /// Where it is no model that llama.cpp knows.
     pub fn open(path: &Path) -> Result<Self> {
-        let mut backend = LlamaBackend::init()?;
-        backend.void_logs();
-        let model = LlamaModel::load_from_file(&backend, path, &LlamaModelParams::default());
+        let model = LlamaModel::load_from_file(backend()?, path, &LlamaModelParams::default());
         let model =
             model.with_context(|| format!("{}: no model that can be loaded", path.display()))?;
-        Ok(Self { backend, model })
+        Ok(Self { model })
     }
 
     /// Room for conversations.
@@ -93,7 +103,7 @@ impl Loaded {
             .with_kv_unified(true)
             .with_n_threads(threads)
             .with_n_threads_batch(threads);
-        let context = self.model.new_context(&self.backend, params);
+        let context = self.model.new_context(backend()?, params);
         Ok(Engine {
             model: &self.model,
             context: context.context("no context")?,
