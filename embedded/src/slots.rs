@@ -15,6 +15,8 @@ pub(crate) struct Slots {
 struct Slot {
     /// Computed tokens, from the start.
     tokens: Vec<i32>,
+    /// How many of them the last prompt had.
+    prompt: usize,
     /// When it was last given out.
     used: u64,
 }
@@ -49,7 +51,10 @@ impl Slots {
         let from = places.clone().max_by_key(|&i| shared(&self.all[i]));
         let from = from.unwrap_or_default();
         let reused = shared(&self.all[from]);
-        let goes_on = 2 * reused >= self.all[from].tokens.len();
+        // The next turn of a conversation begins with all that was asked before; a bit of slack for
+        // templates that write the end of a prompt otherwise once there is a reply. To share a long
+        // system prompt is not enough: two conversations would drive each other out.
+        let goes_on = reused > 0 && 8 * reused >= 7 * self.all[from].prompt;
         let slot = match goes_on {
             true => from,
             // The one that is copied from keeps what it has, where there is another.
@@ -64,6 +69,7 @@ impl Slots {
         };
         self.clock += 1;
         self.all[slot].used = self.clock;
+        self.all[slot].prompt = prompt.len();
         self.all[slot].tokens = prompt[..reused].to_vec();
         Place { slot, from, reused }
     }
@@ -93,12 +99,12 @@ mod tests {
     fn a_conversation_goes_on_where_it_was() {
         let mut slots = Slots::new(2);
         let first: Vec<i32> = (0..40).collect();
-        let second: Vec<i32> = (0..20).chain(100..140).collect();
+        let second: Vec<i32> = (0..30).chain(100..140).collect();
         let a = run(&mut slots, &first);
         assert_eq!(a.reused, 0);
         // Another conversation with the same beginning copies it and leaves the first one whole.
         let b = run(&mut slots, &second);
-        assert_eq!((b.from, b.reused), (a.slot, 20));
+        assert_eq!((b.from, b.reused), (a.slot, 30));
         assert_ne!(b.slot, a.slot);
         for (prompt, place) in [(&first, a), (&second, b)] {
             let longer: Vec<i32> = prompt.iter().copied().chain([7, 8, 9]).collect();
