@@ -2,9 +2,12 @@
 //! artefacts of the stage before it from the run folder and writes its own.
 
 pub mod crawl;
+pub mod embedded;
 pub mod eval;
 pub mod grade;
+pub mod hub;
 pub mod library;
+mod program;
 pub mod query;
 pub mod rollout;
 pub mod shard;

@@ -221,6 +221,20 @@ pub enum TeacherChoice {
         #[schemars(range(min = 1, max = 3600))]
         timeout_seconds: u64,
     },
+    /// A GGUF model on this machine, in a process of its own that holds no keys (`just embedded`).
+    Embedded {
+        /// A name of the catalogue (`embedded/models.toml`), or a file.
+        model: String,
+        /// SHA-256 that a file must have; the catalogue's models are pinned there.
+        #[serde(default)]
+        #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+        #[schemars(extend("x-expected" = "64 lower-case hexadecimal digits"))]
+        sha256: Option<String>,
+        /// Most tokens of a conversation; the model's own, at most 8,192, otherwise.
+        #[serde(default)]
+        #[schemars(range(min = 1, max = 1_000_000))]
+        context: Option<u32>,
+    },
 }
 
 fn default_endpoint_timeout() -> u64 {

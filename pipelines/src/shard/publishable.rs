@@ -30,6 +30,9 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
             *value = LEFT_OUT.to_owned();
         }
     }
+    if let TeacherChoice::Embedded { model, .. } = &mut recipe.teacher {
+        *model = without_folder(Path::new(model)).display().to_string();
+    }
     if let Some(wheelhouse) = &mut recipe.interpreter.wheelhouse {
         *wheelhouse = without_folder(wheelhouse);
     }

@@ -2,7 +2,7 @@
 
 mod http;
 mod local;
-mod pypi;
+pub(crate) mod pypi;
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;

@@ -25,7 +25,7 @@ use crate::crawl::sniff::ArchiveKind;
 pub(super) struct Pypi {
     packages: Vec<PypiPackage>,
     downloads: PathBuf,
-    uv: PathBuf,
+    project_root: PathBuf,
 }
 
 impl Pypi {
@@ -33,38 +33,43 @@ impl Pypi {
         Self {
             packages,
             downloads: context.cache_dir.join("downloads"),
-            uv: find_uv(&context.project_root),
+            project_root: context.project_root.clone(),
         }
     }
+}
 
-    /// The archive, from the cache or from the index.
-    async fn fetch(&self, package: &PypiPackage, limits: Limits) -> Result<File, Failure> {
-        let path = self.downloads.join(package.sha256.to_ascii_lowercase());
-        if let Ok(file) = File::open(&path) {
-            return Ok(file);
-        }
-        let place = resolve(&self.uv, package).await?;
-        let got = match http::get(
-            &place,
-            Limits {
-                file: limits.total,
-                ..limits
-            },
-        )
-        .await
-        {
-            Ok(got) => got,
-            Err(Trouble::Failed(failure)) => return Err(failure),
-            Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
-        };
-        if !got.sha256.eq_ignore_ascii_case(&package.sha256) {
-            return Err(item_failure(
-                package,
-                format!("the download has SHA-256 {}", got.sha256),
-            ));
-        }
-        blocking(move || keep(got.file, &path)).await
+/// The archive of a package, by its SHA-256 from the folder of downloads, or from the index.
+pub(crate) async fn fetch(
+    package: &PypiPackage,
+    downloads: &Path,
+    project_root: &Path,
+    limits: Limits,
+) -> Result<File, Failure> {
+    let path = downloads.join(package.sha256.to_ascii_lowercase());
+    if let Ok(file) = File::open(&path) {
+        return Ok(file);
     }
+    let place = resolve(&find_uv(project_root), package).await?;
+    let got = match http::get(
+        &place,
+        Limits {
+            file: limits.total,
+            ..limits
+        },
+    )
+    .await
+    {
+        Ok(got) => got,
+        Err(Trouble::Failed(failure)) => return Err(failure),
+        Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
+    };
+    if !got.sha256.eq_ignore_ascii_case(&package.sha256) {
+        return Err(item_failure(
+            package,
+            format!("the download has SHA-256 {}", got.sha256),
+        ));
+    }
+    blocking(move || keep(got.file, &path)).await
 }
 
 #[async_trait]
@@ -84,7 +89,8 @@ impl Source for Pypi {
                 format!("the recipe has no package `{item}`"),
             )
         })?;
-        let file = self.fetch(package, outlet.limits()).await?;
+        let (downloads, root) = (&self.downloads, &self.project_root);
+        let file = fetch(package, downloads, root, outlet.limits()).await?;
         let package = package.clone();
         blocking(move || open(&package, file, &outlet)).await
     }
