@@ -22,22 +22,30 @@ impl Place {
     }
 
     async fn teacher(&self, patience: Duration) -> Result<Embedded, String> {
-        let model = Model::find(
-            "m.gguf",
-            None,
-            Some(64),
-            self.folder.path(),
-            self.folder.path(),
-        );
-        let model = model.await.unwrap();
+        let model = self.model("m.gguf", None);
         let program = self.folder.path().join("program");
-        let process = Process::start(&program, &model.path, model.context).await?;
+        let (path, digest) = model.find().await.unwrap();
+        let process = Process::start(&program, &path, model.context).await?;
         Ok(Embedded {
+            name: named(&model.model, &digest),
             model,
             program,
             patience,
-            process: Mutex::new(Some(process)),
+            place: Mutex::new(super::Place {
+                path: None,
+                process: Some(process),
+            }),
         })
+    }
+
+    fn model(&self, model: &str, sha256: Option<String>) -> Model {
+        Model {
+            model: model.to_owned(),
+            sha256,
+            context: Some(64),
+            root: self.folder.path().to_owned(),
+            cache: self.folder.path().to_owned(),
+        }
     }
 }
 
@@ -111,14 +119,16 @@ async fn what_ends_or_hangs_is_started_anew() {
     let teacher = place.teacher(Duration::from_millis(200)).await.unwrap();
     let begun = Instant::now();
     assert_eq!(ask(&teacher, 0).await.unwrap_err(), TeacherError::Timeout);
-    assert!(begun.elapsed() < Duration::from_secs(300) && teacher.process.lock().await.is_none());
+    assert!(
+        begun.elapsed() < Duration::from_secs(300) && teacher.place.lock().await.process.is_none()
+    );
     let refuses = "while read -r line; do echo '{\"refused\":\"too long\"}'; done\n";
     let place = Place::new(&format!("{HELLO}{refuses}"));
     let teacher = place.teacher(Duration::from_secs(60)).await.unwrap();
     let error = ask(&teacher, 0).await.unwrap_err();
     assert_eq!(error, TeacherError::Rejected("too long".into()));
     assert!(
-        teacher.process.lock().await.is_some(),
+        teacher.place.lock().await.process.is_some(),
         "it can be asked again"
     );
 }
@@ -131,13 +141,18 @@ async fn models_that_cannot_be_had_say_why() {
         error.contains("no chat template") && error.contains("m.gguf"),
         "{error}"
     );
-    let root = place.folder.path();
-    let find = |model: &'static str, sha256| Model::find(model, sha256, None, root, root);
-    let error = find("absent.gguf", None).await.unwrap_err().to_string();
+    let find = async |model, sha256| {
+        let found = place.model(model, sha256).find().await;
+        found.unwrap_err().to_string()
+    };
+    let error = find("absent.gguf", None).await;
     assert!(error.contains("smollm2-135m-instruct"), "{error}");
-    let other = "0".repeat(64);
-    let error = Model::find("m.gguf", Some(&other), None, root, root).await;
-    assert!(error.unwrap_err().to_string().contains("not the pinned"));
+    let error = find("m.gguf", Some("0".repeat(64))).await;
+    assert!(error.contains("not the pinned"), "{error}");
+    if program::find(PROGRAM).is_some() {
+        let error = Embedded::pinned(place.model("m.gguf", None)).err().unwrap();
+        assert!(error.to_string().contains("sha256sum"), "{error}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         return dry_run(context, &tasks);
     }
     money::check(&context.recipe)?;
-    let teacher = teacher::of(context).await?;
+    let teacher = teacher::of(context)?;
     let mut choice = context.recipe.interpreter.clone();
     choice.wheelhouse = choice.wheelhouse.map(|path| context.resolve(&path));
     let interpreter = pybench::interpreter::interpreter(&choice)

@@ -9,14 +9,14 @@ use pybench::llm::{Completions, Metered, OpenAi, OpenAiOptions, Teacher, Teacher
 use pybench::run::{Budget, RunContext, RunError, RunFolder, TeacherChoice};
 
 use super::money;
-use crate::embedded;
+use crate::embedded::{Embedded, Model};
 use crate::library::{Expert, Library};
 
 /// Replies that the runs of a project share.
 pub(crate) const COMPLETIONS: &str = "data/cache/completions";
 
 /// The teacher of that run. A key is read from the environment only when the recipe names it.
-pub(super) async fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
+pub(super) fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
     let recipe = &context.recipe;
     let format = agent::format(recipe.rollout.format);
     if let TeacherChoice::Expert { faults } = recipe.teacher {
@@ -30,15 +30,13 @@ pub(super) async fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunErro
         context: tokens,
     } = &recipe.teacher
     {
-        let pinned = sha256.as_deref();
-        if embedded::name(model, pinned).is_none() {
-            return Err(RunError::BadInput(format!(
-                "`{model}` is not in the catalogue: pin the file by `teacher.sha256` (`sha256sum {model}`)"
-            )));
-        }
-        let (root, cache) = (&context.project_root, &context.cache_dir);
-        let found = embedded::Model::find(model, pinned, *tokens, root, cache).await?;
-        let teacher = embedded::Embedded::open(found).await?;
+        let teacher = Embedded::pinned(Model {
+            model: model.clone(),
+            sha256: sha256.clone(),
+            context: *tokens,
+            root: context.project_root.clone(),
+            cache: context.cache_dir.clone(),
+        })?;
         let cap = money::cap(&recipe.budget);
         return Ok(teacher.metered(context.folder.clone(), cap, format.name()));
     }

@@ -67,8 +67,13 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
                 context,
                 about,
             } => {
-                let (root, cache) = (&setup.project_root, default_cache_dir());
-                let found = Model::find(model, sha256.as_deref(), *context, root, &cache).await?;
+                let found = Model {
+                    model: model.clone(),
+                    sha256: sha256.clone(),
+                    context: *context,
+                    root: setup.project_root.clone(),
+                    cache: default_cache_dir(),
+                };
                 gguf(setup, label, found, about.clone()).await?
             }
             other => member(setup, label, other)?,
@@ -131,10 +136,10 @@ async fn gguf(
     model: Model,
     about: Option<String>,
 ) -> Result<Member, RunError> {
-    let about = about.unwrap_or_else(|| format!("`{}`, run here", model.name));
     let cap = money::cap(&setup.recipe.budget);
     let format = agent::format(setup.recipe.rollout.format);
     let teacher = Embedded::open(model).await?;
+    let about = about.unwrap_or_else(|| format!("`{}`, run here", teacher.name()));
     let teacher = teacher.metered(setup.folder.clone(), cap, format.name());
     Ok(Member {
         label: label.to_owned(),
