@@ -45,6 +45,12 @@ fn answer(request: &Value) -> Answer {
     Answer::Content(said)
 }
 
+/// A list of tasks as upstream has it.
+fn tasks() -> String {
+    json!([{"index": "134", "category1": "math", "user": "A power, please.", "file_paths": [], "attachments": []}])
+        .to_string()
+}
+
 fn evaluate(place: &Place, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-eval"));
     command
@@ -90,8 +96,7 @@ async fn upstreams_flags_drive_a_run() {
     let config = CONFIG.replace("BASE_URL", &endpoint.base_url());
     std::fs::write(place.path("gpt.yaml"), config).unwrap();
     // Another list than the checkout's own: it holds one of the two tasks.
-    let rows = json!([{"index": "134", "category1": "math", "user": "A power, please.", "file_paths": [], "attachments": []}]);
-    std::fs::write(place.path("task.json"), rows.to_string()).unwrap();
+    std::fs::write(place.path("task.json"), tasks()).unwrap();
 
     let refused = evaluate(&place, &[]);
     let stderr = String::from_utf8_lossy(&refused.stderr);
@@ -195,7 +200,7 @@ fn a_literal_key_is_refused_before_anything_is_made() {
         CONFIG.replace("$EVAL_FLAGS_KEY", KEY),
     )
     .unwrap();
-    std::fs::write(place.path("task.json"), "[]").unwrap();
+    std::fs::write(place.path("task.json"), tasks()).unwrap();
     let output = evaluate(&place, &["--tokens", "100000"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if tools().is_some() {
