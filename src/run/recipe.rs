@@ -339,8 +339,12 @@ pub enum Tier {
 impl Tier {
     /// Whether its sessions can be given a list of hosts to reach, and nothing else.
     pub fn holds_to_hosts(self) -> bool {
-        matches!(self, Self::Jail | Self::Bwrap)
+        !matches!(self, Self::Kubernetes | Self::None)
     }
+
+    /// What to say of those that cannot.
+    pub const NO_HOSTS: &str = "sessions of the tiers `kubernetes` (a pod's network is the cluster's) and `none` \
+                                cannot be held to a list of hosts: leave the list empty, or choose another tier";
 }
 
 /// Which filters decide, in this order.

@@ -5,10 +5,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{PRELUDE, in_gvisor, outside, start_with};
+use super::{PRELUDE, outside, start_with};
 use crate::support::*;
-use pybench::interpreter::{InterpreterError, Network, SessionSpec};
-use pybench::run::Tier;
+use pybench::interpreter::{Network, SessionSpec};
 
 /// A host that answers, and how often it was reached.
 fn host() -> (u16, Arc<AtomicUsize>) {
@@ -31,12 +30,6 @@ async fn reaching(rules: &[String]) -> Option<Live> {
         network: Network::to(rules).unwrap(),
         ..with_limits(|limits| limits.processes = 64)
     };
-    if in_gvisor() {
-        let refused = interpreter_of(Tier::Gvisor)?.start(spec).await.err();
-        assert!(matches!(refused, Some(InterpreterError::Unavailable(_))));
-        eprintln!("skipped: the tier gvisor refuses lists of hosts, there is no proxy to attack");
-        return None;
-    }
     start_with(spec).await
 }
 

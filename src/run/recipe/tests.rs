@@ -149,7 +149,7 @@ fn mistakes_are_shown_where_they_are() {
     r.toml:15:12: at_least: 10 rows are asked for, fewer than must be accepted
     r.toml:15:11: filters: a filter is named twice
     r.toml:15:11: network: "http://b.example" is no rule: expected a name, *.name or an address, with or without :port
-    r.toml:16:11: network: sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can
+    r.toml:16:11: network: sessions of the tiers `kubernetes` (a pod's network is the cluster's) and `none` cannot be held to a list of hosts: leave the list empty, or choose another tier
     "#);
 }
 

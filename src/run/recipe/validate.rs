@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{InterpreterChoice, Recipe, SourceChoice, TeacherChoice};
+use super::{InterpreterChoice, Recipe, SourceChoice, TeacherChoice, Tier};
 use crate::interpreter::Network;
 
 /// Shares of languages may miss 1 by this.
@@ -56,10 +56,7 @@ fn network_problems(choice: &InterpreterChoice, refuse: &mut impl FnMut(&str, St
         wrong(error.to_string());
     }
     if !choice.network.is_empty() && !choice.tier.holds_to_hosts() {
-        wrong(
-            "sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can"
-                .into(),
-        );
+        wrong(Tier::NO_HOSTS.into());
     }
 }
 
