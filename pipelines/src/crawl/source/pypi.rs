@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::http::{self, Trouble};
+use super::web::{Trouble, Web};
 use super::{Event, Limits, Outlet, Source, blocking, disk, known_extension};
 use crate::crawl::archive::{self, Bounds, Visitor};
 use crate::crawl::sniff::ArchiveKind;
@@ -26,11 +26,13 @@ pub(super) struct Pypi {
     packages: Vec<PypiPackage>,
     downloads: PathBuf,
     uv: PathBuf,
+    web: Arc<Web>,
 }
 
 impl Pypi {
-    pub(super) fn new(packages: Vec<PypiPackage>, context: &RunContext) -> Self {
+    pub(super) fn new(packages: Vec<PypiPackage>, context: &RunContext, web: Arc<Web>) -> Self {
         Self {
+            web,
             packages,
             downloads: context.cache_dir.join("downloads"),
             uv: find_uv(&context.project_root),
@@ -44,15 +46,11 @@ impl Pypi {
             return Ok(file);
         }
         let place = resolve(&self.uv, package).await?;
-        let got = match http::get(
-            &place,
-            Limits {
-                file: limits.total,
-                ..limits
-            },
-        )
-        .await
-        {
+        let whole = Limits {
+            file: limits.total,
+            ..limits
+        };
+        let got = match self.web.get(&place, whole).await {
             Ok(got) => got,
             Err(Trouble::Failed(failure)) => return Err(failure),
             Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
@@ -348,6 +346,7 @@ impl Visitor for Members<'_> {
             origin,
             path: path.to_owned(),
             bytes,
+            licence: None,
         });
     }
 
