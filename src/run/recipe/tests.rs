@@ -58,7 +58,7 @@ fn every_kind_of_source_and_teacher_survives_its_own_text() {
     let text = format!(
         "{}\n[[crawl.fallback]]\nsource = 'http'\nurls = ['https://e.org/a.csv']\n\
          [[crawl.fallback]]\nsource = 'pypi'\n[[crawl.fallback.packages]]\n\
-         requirement = 'mutagen==1.47.0'\narchive = 'sdist'\nsha256 = '{}'\ninclude = ['*.mp3']\n",
+         requirement = 'mutagen==1.47.0'\narchive = 'sdist'\nsha256 = '{}'\ninclude = ['*.mp3']\n{SERVICES}",
         GOOD.replace(
             "kind = \"expert\"\nfaults = 0.1",
             "kind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\nkey_env = 'KEY'\n\
@@ -68,6 +68,77 @@ fn every_kind_of_source_and_teacher_survives_its_own_text() {
     );
     let recipe = parse(&text).unwrap();
     assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+}
+
+const SERVICES: &str = r#"
+[[crawl.fallback]]
+source = "arxiv"
+papers = ["2407.16732v2", "hep-th/9901001v1"]
+searches = [{ text = "cat:cs.CL", most = 5 }]
+formats = ["pdf", "source"]
+[[crawl.fallback]]
+source = "github"
+repositories = ["o/n.x@0123456789abcdef0123456789abcdef01234567"]
+include = ["*.csv"]
+[[crawl.fallback]]
+source = "hub"
+datasets = ["o/n@0123456789abcdef0123456789abcdef01234567"]
+files = 5
+[[crawl.fallback]]
+source = "kaggle"
+datasets = ["o/n@3"]
+[[crawl.fallback]]
+source = "zenodo"
+records = [7]
+"#;
+
+#[test]
+fn what_services_give_is_pinned() {
+    let refused = |from: &str, to: &str| {
+        assert!(SERVICES.contains(from), "{from}");
+        let services = SERVICES.replace(from, to);
+        parse(&format!("{GOOD}{services}"))
+            .expect_err(to)
+            .to_string()
+    };
+    for (from, to, message) in [
+        ("16732v2", "16732", "a paper with its version"),
+        ("o/n@3", "o/n", "a dataset with its version"),
+        (
+            "o/n.x@0123",
+            "o/n.x@123",
+            "the commit with all its 40 digits",
+        ),
+        (
+            "o/n@0123456789abcdef0123456789abcdef01234567",
+            "o/n@main",
+            "the commit with all its 40 digits",
+        ),
+        (
+            "records = [7]",
+            "",
+            "name at least one of `records` or `searches`",
+        ),
+        (
+            "datasets = [\"o/n@3\"]",
+            "",
+            "name at least one of `datasets` or `searches`",
+        ),
+        (
+            "[\"pdf\", \"source\"]",
+            "[]",
+            "name `pdf`, `source` or both",
+        ),
+        ("most = 5", "most = 0", "must be at least 1"),
+        ("files = 5", "files = 0", "must be at least 1"),
+        ("records = [7]", "records = [\"7\"]", "expected"),
+    ] {
+        let said = refused(from, to);
+        assert!(
+            said.contains(message) && said.contains("r.toml:"),
+            "{to}: {said}"
+        );
+    }
 }
 
 #[test]

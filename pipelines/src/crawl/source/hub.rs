@@ -121,7 +121,7 @@ impl About {
             .as_ref()
             .and_then(|card| card.license.as_ref());
         let named: Vec<&str> = match card {
-            Some(OneOrMore::One(one)) => vec![one],
+            Some(OneOrMore::One(one)) => vec![one.as_str()],
             Some(OneOrMore::More(more)) => more.iter().map(String::as_str).collect(),
             None => {
                 let tags = self.tags.iter();

@@ -69,7 +69,7 @@ impl Kaggle {
         let mut found: Vec<About> = Vec::new();
         for page in 1.. {
             let page = page.to_string();
-            let query = [("search", search.text.as_str()), ("page", &page)];
+            let query: [(&str, &str); 2] = [("search", search.text.as_str()), ("page", &page)];
             let url = self.service.url(["api", "v1", "datasets", "list"], &query);
             let some = self.service.json::<Found>(url).await?.0.into_list();
             let last = some.len() < PAGE;
@@ -105,7 +105,9 @@ impl Kaggle {
             Ok(got) => {
                 let (outlet, choice) = (outlet.under(licence), self.choice.clone());
                 blocking(move || {
-                    outlet.offer(&origin, &got.name, got.file, &|path| choice.wants(path));
+                    outlet.offer(&origin, &got.name, got.file, &|path: &str| {
+                        choice.wants(path)
+                    });
                     Ok(())
                 })
                 .await

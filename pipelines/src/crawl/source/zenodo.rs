@@ -64,7 +64,7 @@ impl Zenodo {
         let size = search.most.min(PAGE).to_string();
         for page in 1.. {
             let page = page.to_string();
-            let query = [
+            let query: [(&str, &str); 3] = [
                 ("q", search.text.as_str()),
                 ("size", &size),
                 ("page", &page),

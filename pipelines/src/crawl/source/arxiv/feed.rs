@@ -105,11 +105,11 @@ fn elements(text: &str, see: &mut dyn FnMut(&[String], &str)) -> Result<(), Stri
                 if path.len() >= MAX_DEPTH {
                     return Err(format!("elements deeper than {MAX_DEPTH}"));
                 }
-                path.push(tag.local_name().as_ref().to_owned());
+                path.push(AsRef::<str>::as_ref(&tag.local_name()).to_owned());
                 texts.push(String::new());
             }
             Event::Empty(tag) => {
-                path.push(tag.local_name().as_ref().to_owned());
+                path.push(AsRef::<str>::as_ref(&tag.local_name()).to_owned());
                 see(&path, "");
                 path.pop();
             }

@@ -64,7 +64,7 @@ impl Arxiv {
 
     /// The papers that a search finds now, newest first.
     async fn found(&self, search: &Search) -> Result<Vec<String>, Trouble> {
-        let query = [
+        let query: [(&str, &str); 3] = [
             ("search_query", search.text.as_str()),
             ("max_results", &search.most.to_string()),
             ("sortBy", "submittedDate"),
@@ -81,7 +81,7 @@ impl Arxiv {
     async fn licence(&self, paper: &str) -> Result<Option<String>, Trouble> {
         let number = paper.rsplit_once('v').map_or(paper, |(number, _)| number);
         let identifier = format!("oai:arXiv.org:{number}");
-        let query = [
+        let query: [(&str, &str); 3] = [
             ("verb", "GetRecord"),
             ("metadataPrefix", "arXiv"),
             ("identifier", &identifier),
