@@ -208,8 +208,8 @@ fn mistakes_are_shown_where_they_are() {
     r.toml:6:1: unknown key `paht` in sources.0 with source `local`: did you mean `path`?; known are `source`, `path`, `ignore`, `licence`
     r.toml:4:1: sources.0 with source `local`: the key `path` is missing: The folder; relative to the recipe's project root.
     r.toml:6:8: path: the path is empty
-    r.toml:5:10: source: unknown value `locale`: did you mean `local`?; one of `local`, `http`, `pypi`
-    r.toml:4:1: sources.0: the key `source` is missing: one of `local`, `http`, `pypi`
+    r.toml:5:10: source: unknown value `locale`: did you mean `local`?; one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
+    r.toml:4:1: sources.0: the key `source` is missing: one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
     r.toml:16:10: faults: 1.1 must be at most 1
     r.toml:16:1: unknown key `fault` in teacher with kind `expert`: did you mean `faults`?; known are `kind`, `faults`
     r.toml:15:8: kind: expected one of `expert`, `openai`, found a whole number

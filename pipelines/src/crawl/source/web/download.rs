@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::Limits;
 use super::super::http::file_name;
-use super::kept::{Kept, Mark, State, hex, sha256};
+use super::kept::{Kept, Mark, State, hex};
 use super::{Auth, Expected, LISTING, Pace, Trouble, Web, chain, display_url, headers, refusal};
 use crate::crawl::sniff::{HEAD, archive_head};
 
