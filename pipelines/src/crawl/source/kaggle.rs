@@ -290,7 +290,7 @@ mod tests {
         ] {
             mock.on("/api/v1/datasets/list", Answer::json(&list));
             let seen = mock
-                .collect(&source(&mock, &[], &[search.clone()], &[]))
+                .collect(&source(&mock, &[], std::slice::from_ref(&search), &[]))
                 .await
                 .unwrap();
             assert_eq!(seen[0], "CC-BY-SA-4.0 kaggle:o/d@5#a.csv");
