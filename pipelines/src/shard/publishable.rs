@@ -18,7 +18,12 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
                 urls.iter_mut()
                     .for_each(|url| *url = without_credentials(url));
             }
-            SourceChoice::Pypi { .. } => {}
+            SourceChoice::Pypi { .. }
+            | SourceChoice::Arxiv { .. }
+            | SourceChoice::Github { .. }
+            | SourceChoice::Hub { .. }
+            | SourceChoice::Kaggle { .. }
+            | SourceChoice::Zenodo { .. } => {}
         }
     }
     if let TeacherChoice::Openai {
