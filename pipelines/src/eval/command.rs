@@ -15,6 +15,7 @@ use pybench::run::{
 };
 
 use super::after;
+use super::agent::config::Config;
 use super::agent::served;
 use super::audit::{Audit, Row, audit, markdown, summary};
 use super::bench::prepare::Changes;
@@ -443,6 +444,8 @@ fn recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
         std::path::absolute(path).map_err(RunError::io(path.display().to_string()))
     };
     if let Some(path) = &args.config_path {
+        // A key in it is refused before anything is made.
+        Config::read(path, |name| std::env::var(name).ok())?;
         let choice = AgentChoice::Config {
             path: absolute(path)?,
             price: None,

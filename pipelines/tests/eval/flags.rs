@@ -203,11 +203,8 @@ fn a_literal_key_is_refused_before_anything_is_made() {
     std::fs::write(place.path("task.json"), tasks()).unwrap();
     let output = evaluate(&place, &["--tokens", "100000"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    if tools().is_some() {
-        assert!(
-            !output.status.success() && stderr.contains("environment variable"),
-            "{stderr}"
-        );
-    }
+    assert!(!output.status.success(), "{stderr}");
+    assert!(stderr.contains("environment variable"), "{stderr}");
+    assert!(!place.path("runs").exists(), "nothing was made");
     assert!(!stderr.contains(KEY), "{stderr}");
 }

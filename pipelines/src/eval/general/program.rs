@@ -207,7 +207,9 @@ fn number(value: &Value) -> Option<f64> {
 
 fn close(x: f64, y: f64, tolerance: f64) -> bool {
     let tolerance = if tolerance == 0.0 { 1e-6 } else { tolerance };
-    x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance + 1e-7 * x.abs()
+    // Of what is infinite any share is infinite, too.
+    let near = || (x - y).abs() <= tolerance + 1e-7 * x.abs();
+    x == y || (x.is_nan() && y.is_nan()) || (x.is_finite() && y.is_finite() && near())
 }
 
 #[cfg(test)]
@@ -224,6 +226,10 @@ mod tests {
         assert!(same(json!(["f", "0.1"]), json!(["f", "0.10000001"])));
         assert!(same(json!(["f", "nan"]), json!(["f", "nan"])));
         assert!(!same(json!(["f", "0.1"]), json!(["f", "0.2"])));
+        assert!(same(json!(["f", "inf"]), json!(["f", "inf"])));
+        for other in ["6.0", "-inf", "nan"] {
+            assert!(!same(json!(["f", "inf"]), json!(["f", other])), "{other}");
+        }
         assert!(
             !same(json!(["l", [["i", "1"]]]), json!(["t", [["i", "1"]]])),
             "a list is no tuple"
