@@ -13,3 +13,6 @@ pub mod rollout;
 pub mod shard;
 pub mod status;
 pub mod synthesize;
+#[cfg(test)]
+#[path = "../../tests/support/program.rs"]
+mod test_program;

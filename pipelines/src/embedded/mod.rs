@@ -250,8 +250,4 @@ impl Teacher for Embedded {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/support/program.rs"]
-mod write;
-
-#[cfg(test)]
 mod tests;

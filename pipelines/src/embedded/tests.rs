@@ -4,9 +4,9 @@ use pybench::id::Digest;
 use pybench::task::Task;
 use pybench::trajectory::{Message as Said, Sampling};
 
-use super::write::write_program;
 use super::*;
 use crate::eval::bare::bare_task;
+use crate::test_program::write_program;
 
 /// A stand-in for the program that answers like it, in sh: `replies` are its lines after the first.
 struct Place {

@@ -105,13 +105,9 @@ pub fn base_of(root: &Path, run: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "../../../../tests/support/program.rs"]
-mod program;
-
-#[cfg(test)]
 mod tests {
-    use super::program::write_program;
     use super::*;
+    use crate::test_program::write_program;
 
     #[test]
     fn the_newest_model_and_its_base_are_found() {
