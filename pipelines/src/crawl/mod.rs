@@ -7,6 +7,7 @@
 
 pub mod archive;
 mod clock;
+mod entity;
 mod name;
 pub mod profile;
 mod select;

@@ -3,6 +3,8 @@
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
+use crate::crawl::entity;
+
 /// Most papers of a feed that are read.
 const MAX_PAPERS: usize = 2000;
 /// Longest text of an element that is read.
@@ -115,7 +117,7 @@ fn elements(text: &str, see: &mut dyn FnMut(&[String], &str)) -> Result<(), Stri
             }
             Event::Text(text) => add(&mut texts, &text),
             Event::CData(text) => add(&mut texts, &text),
-            Event::GeneralRef(entity) => add(&mut texts, resolve(&entity)),
+            Event::GeneralRef(named) => add(&mut texts, entity::resolve(&named)),
             Event::End(_) => {
                 see(&path, &texts.pop().unwrap_or_default());
                 path.pop();
@@ -132,17 +134,6 @@ fn add(texts: &mut [String], text: &str) {
         && last.len() + text.len() <= MAX_TEXT
     {
         last.push_str(text);
-    }
-}
-
-fn resolve(entity: &str) -> &'static str {
-    match entity {
-        "amp" => "&",
-        "lt" => "<",
-        "gt" => ">",
-        "quot" => "\"",
-        "apos" => "'",
-        _ => "\u{fffd}",
     }
 }
 
