@@ -1,7 +1,8 @@
-//! What of libtorch `tch` lacks, behind safe functions: [`fused_adamw`], [`recompute`], storage that
-//! comes and goes, [`Group`]s of processes, CUDA at run time.
+//! What of libtorch `tch` lacks, behind safe functions: [`fused_adamw`], [`recompute`], [`fused`]
+//! operations, storage that comes and goes, [`Group`]s of processes, CUDA at run time.
 
 mod cuda;
+pub mod fused;
 mod group;
 mod shim;
 

@@ -121,6 +121,7 @@ impl AdamW {
                 0.0
             },
             epsilon: self.options.epsilon,
+            factor,
         };
         let elements = piece.weight.size()[0];
         let in_place =
@@ -131,10 +132,7 @@ impl AdamW {
         };
         for start in (0..elements).step_by(chunk as usize) {
             let range = (start, chunk.min(elements - start));
-            let mut gradient = cut(gradient, range).to_kind(Kind::Float);
-            if factor != 1.0 {
-                let _ = gradient.g_mul_scalar_(factor);
-            }
+            let gradient = cut(gradient, range).to_kind(Kind::Float);
             self.step_range(place, range, number, gradient, numbers)?;
         }
         Ok(())

@@ -1,9 +1,11 @@
 //! What a run will need, before step 1, and what it needed.
 
+use tch::Device;
+
 use super::Recipe;
 use super::optimizer::chunk;
 use super::recipe::{MomentKind, Updates, WeightKind};
-use crate::model::{CHUNK_ELEMENTS, ModelConfig};
+use crate::model::{ModelConfig, chunk_elements};
 
 /// Predicted bytes of one process, on the device where it computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +113,7 @@ impl MemoryPlan {
                 false => 0,
                 // Weight, gradient, both moments, codes and what they are made by.
                 true => {
-                    let device = tch::Device::cuda_if_available();
+                    let device = Device::cuda_if_available();
                     64 * counts.largest.min(chunk(device) as u64)
                 }
             },
@@ -278,7 +280,8 @@ fn lora_per_token(recipe: &Recipe, c: &ModelConfig) -> u64 {
 
 fn logits(recipe: &Recipe, c: &ModelConfig, bytes: u64, counts: &Counts) -> u64 {
     let tokens = (recipe.train.context * recipe.train.micro_rows) as u64;
-    let elements = (CHUNK_ELEMENTS as u64).min(tokens * c.vocab as u64);
+    let elements =
+        (chunk_elements(Device::cuda_if_available()) as u64).min(tokens * c.vocab as u64);
     // Logarithm of the softmax, its gradient and the logits' in float32; logits in their own kind,
     // and twice again where that is not float32.
     let each = if bytes == 2 { 18 } else { 16 };
