@@ -146,40 +146,44 @@ Tensor matrix_gradient(Tensor weight, const Tensor &dy, const Tensor &x) {
 
 // Several matrices of one normalised input. The normalised rows are not kept.
 struct NormLinears : Function<NormLinears> {
-  // `linears` are the matrices, then as many biases, undefined where there is none.
+  // `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
   static variable_list forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon,
-                               at::TensorList linears) {
+                               int64_t count, int64_t biased, at::TensorList linears) {
     Tensor rows = flat(x), scale = scales(rows, epsilon);
     Tensor h = normalise(rows, weight, scale);
     variable_list saved{x, weight, scale}, all;
-    saved.insert(saved.end(), linears.begin(), linears.end());
+    saved.insert(saved.end(), linears.begin(), linears.begin() + count);
     context->save_for_backward(saved);
-    size_t count = linears.size() / 2;
-    for (size_t i = 0; i < count; i++) {
-      const Tensor &matrix = linears[i], &bias = linears[count + i];
-      Tensor y = bias.defined() ? at::addmm(bias, h, matrix.t()) : h.mm(matrix.t());
-      all.push_back(y.view(resized(x, matrix.size(0))));
+    context->saved_data["biased"] = biased;
+    const Tensor *bias = linears.begin() + count;
+    for (int64_t i = 0; i < count; i++) {
+      Tensor matrix = linears[i].t();
+      Tensor y = biased >> i & 1 ? at::addmm(*bias++, h, matrix) : h.mm(matrix);
+      all.push_back(y.view(resized(x, matrix.size(1))));
     }
     return all;
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
+    int64_t biased = context->saved_data["biased"].toInt();
     Tensor rows = flat(saved[0]), weight = saved[1], scale = saved[2], dh;
     Tensor h = normalise(rows, weight, scale);
     size_t count = gradients.size();
-    variable_list all(3 + 2 * count);
+    variable_list dmatrices(count), dbiases;
     for (size_t i = 0; i < count; i++) {
       Tensor dy = flat(gradients[i]), matrix = saved[3 + i];
-      if (context->needs_input_grad(2 + i)) all[3 + i] = matrix_gradient(matrix, dy, h);
-      if (saved[3 + count + i].defined() && context->needs_input_grad(2 + count + i))
-        all[3 + count + i] = dy.sum(0);
+      if (context->needs_input_grad(2 + i)) dmatrices[i] = matrix_gradient(matrix, dy, h);
+      if (biased >> i & 1) dbiases.push_back(dy.sum(0));
       if (dh.defined()) dh.addmm_(dy, matrix);
       else dh = dy.mm(matrix);
       gradients[i].reset();
     }
     h.reset();
-    all[1] = normalise_backward(rows, weight, scale, dh);
-    all[0] = dh.view(saved[0].sizes());
+    Tensor dweight = normalise_backward(rows, weight, scale, dh);
+    // Numbers among the arguments have no gradient.
+    variable_list all{dh.view(saved[0].sizes()), dweight, Tensor(), Tensor(), Tensor()};
+    all.insert(all.end(), dmatrices.begin(), dmatrices.end());
+    all.insert(all.end(), dbiases.begin(), dbiases.end());
     return all;
   }
 };
@@ -379,8 +383,13 @@ int shim_norm_linears(Tensor *x, Tensor *weight, double epsilon, Tensor *const *
                       Tensor **outputs) {
   return guarded([&] {
     variable_list all;
-    for (int i = 0; i < 2 * count; i++) all.push_back(linears[i] ? *linears[i] : Tensor());
-    auto made = NormLinears::apply(*x, *weight, epsilon, at::TensorList(all));
+    int64_t biased = 0;
+    for (int i = 0; i < 2 * count; i++) {
+      if (linears[i]) all.push_back(*linears[i]);
+      if (linears[i] && i >= count) biased |= int64_t(1) << (i - count);
+    }
+    auto made =
+        NormLinears::apply(*x, *weight, epsilon, int64_t(count), biased, at::TensorList(all));
     for (int i = 0; i < count; i++) outputs[i] = new Tensor(made[i]);
   });
 }
