@@ -1,0 +1,81 @@
+//! JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it: chat templates put calls of tools
+//! in with it, and their tokens must be transformers'.
+
+use std::io::{self, Write};
+
+use minijinja::value::Kwargs;
+use minijinja::{Error, ErrorKind};
+use serde::Serialize;
+use serde_json::ser::Formatter;
+
+/// The filter `tojson` of chat templates. `ensure_ascii` is false whatever is said, as in transformers,
+/// unless a template asks for it, which is refused; so are indents.
+pub(super) fn tojson(value: &minijinja::Value, options: Kwargs) -> Result<String, Error> {
+    let refuse = |text: String| Error::new(ErrorKind::InvalidOperation, text);
+    for name in ["indent", "ensure_ascii", "sort_keys", "separators"] {
+        let given: Option<minijinja::Value> = options.get(name)?;
+        if given.is_some_and(|value| value.is_true()) {
+            return Err(refuse(format!("tojson({name}) is not supported")));
+        }
+    }
+    dumps(value).map_err(|error| refuse(error.to_string()))
+}
+
+/// One line of JSON.
+pub(super) fn dumps(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut out = vec![];
+    value.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut out, Python,
+    ))?;
+    String::from_utf8(out).map_err(serde::ser::Error::custom)
+}
+
+/// A blank behind commas and colons, and Python's numbers.
+struct Python;
+
+impl Formatter for Python {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        to.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        to.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, to: &mut W) -> io::Result<()> {
+        to.write_all(b": ")
+    }
+
+    fn write_f64<W: Write + ?Sized>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size != 0.0 && !(1e-4..1e16).contains(&size) {
+            // 1e-7 is 1e-07 in Python, and 1e16 is 1e+16.
+            let text = format!("{value:e}");
+            let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+            let (sign, power) = match power.strip_prefix('-') {
+                Some(power) => ('-', power),
+                None => ('+', power),
+            };
+            return write!(to, "{digits}e{sign}{power:0>2}");
+        }
+        write!(to, "{value:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_pythons() {
+        // python3 -c 'import json; print(json.dumps(…, ensure_ascii=False))'
+        let value: serde_json::Value = serde_json::from_str(
+            r#"{"b":[1,2.0,-0.5,1e-7,1e16,123456789012345680.0,0.0001],"a":{"t":"é\"\n\u001f<>&'中"},"n":null,"e":{},"l":[],"y":true}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            dumps(&value).unwrap(),
+            r#"{"b": [1, 2.0, -0.5, 1e-07, 1e+16, 1.2345678901234568e+17, 0.0001], "a": {"t": "é\"\n\u001f<>&'中"}, "n": null, "e": {}, "l": [], "y": true}"#
+        );
+    }
+}
