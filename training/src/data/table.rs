@@ -171,7 +171,7 @@ impl Rows {
             let calls = items.column_by_name("tool_calls");
             // One more than is allowed, so that the bound is told by who checks it.
             let count = items.len().min(MESSAGES + 1);
-            let message = |i: usize| {
+            let message = |i: usize| -> Result<Message, SourceError> {
                 let calls = calls.map(|column| calls_at(column, i)).transpose();
                 let reason = |reason| SourceError::Row {
                     place: place.clone(),
@@ -219,7 +219,13 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
     if array.is_null(row) {
         return Ok(Value::Null);
     }
-    let number = |to: DataType| arrow::compute::cast(&array.slice(row, 1), &to);
+    let number = |to: DataType| {
+        let one = arrow::compute::cast(&array.slice(row, 1), &to).map_err(|e| e.to_string())?;
+        match one.is_null(0) {
+            true => Err("tool_calls hold a number of more than 63 bits".to_owned()),
+            false => Ok(one),
+        }
+    };
     match array.data_type() {
         DataType::List(_) => {
             let items = array.as_list::<i32>().value(row);
@@ -240,14 +246,14 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
         DataType::LargeUtf8 => Ok(array.as_string::<i64>().value(row).into()),
         DataType::Utf8View => Ok(array.as_string_view().value(row).into()),
         DataType::Boolean => Ok(array.as_boolean().value(row).into()),
-        kind if kind.is_integer() => match number(DataType::Int64) {
-            Ok(one) => Ok(one.as_primitive::<Int64Type>().value(0).into()),
-            Err(error) => Err(error.to_string()),
-        },
-        kind if kind.is_floating() => match number(DataType::Float64) {
-            Ok(one) => Ok(one.as_primitive::<Float64Type>().value(0).into()),
-            Err(error) => Err(error.to_string()),
-        },
+        kind if kind.is_integer() => {
+            let one = number(DataType::Int64)?;
+            Ok(one.as_primitive::<Int64Type>().value(0).into())
+        }
+        kind if kind.is_floating() => {
+            let one = number(DataType::Float64)?;
+            Ok(one.as_primitive::<Float64Type>().value(0).into())
+        }
         kind => Err(format!("tool_calls hold {kind}, which is not read")),
     }
 }
