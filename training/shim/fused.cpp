@@ -2,6 +2,7 @@
 // what is cheap to compute from its inputs is computed again. Float32 or bf16, float32 inside.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -135,18 +136,70 @@ struct RmsNorm : Function<RmsNorm> {
 
 // --- matrices ------------------------------------------------------------------------------------
 
+// Whether oneDNN multiplies float32 matrices here: MKL has kernels for Intel's vectors, and a slower
+// one for everybody else.
+bool by_onednn() {
+#ifdef __x86_64__
+  static const bool found =
+      !__builtin_cpu_is("intel") &&
+      c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""}).has_value();
+  return found;
+#else
+  return false;
+#endif
+}
+
+// x · wᵀ of float32 matrices by oneDNN.
+Tensor onednn_product(const Tensor &x, const Tensor &w) {
+  static auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "");
+  std::vector<c10::IValue> stack{
+      x, w, c10::IValue(), std::string("none"), c10::List<std::optional<at::Scalar>>(), c10::IValue()};
+  operation.callBoxed(&stack);
+  return stack[0].toTensor();
+}
+
+// x · wᵀ. Few rows are not worth the order that oneDNN puts a matrix in.
+Tensor product(const Tensor &x, const Tensor &w) {
+  bool many = std::min(x.size(0), w.size(0)) >= 32;
+  return many && x.scalar_type() == at::kFloat && by_onednn() ? onednn_product(x, w) : x.mm(w.t());
+}
+
 // The gradient of a matrix in y = x · Wᵀ. Where there is one of an earlier part of the step, it is
 // added there at once, and autograd gets nothing to add.
 Tensor matrix_gradient(Tensor weight, const Tensor &dy, const Tensor &x) {
+  Tensor made = product(dy.t(), x.t());
   Tensor &before = weight.mutable_grad();
-  if (!before.defined()) return dy.t().mm(x);
-  before.addmm_(dy.t(), x);
+  if (!before.defined()) return made;
+  before.add_(made);
   return Tensor();
 }
 
+struct Linear : Function<Linear> {
+  // `bias` may be without elements.
+  static Tensor forward(AutogradContext *context, Tensor x, Tensor matrix, Tensor bias) {
+    context->save_for_backward({x, matrix, bias});
+    Tensor y = product(flat(x), matrix);
+    if (bias.numel()) y.add_(bias);
+    return y.view(resized(x, matrix.size(0)));
+  }
+  static variable_list backward(AutogradContext *context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    Tensor dy = flat(gradients[0]), matrix = saved[1], dmatrix, dbias;
+    if (context->needs_input_grad(1)) dmatrix = matrix_gradient(matrix, dy, flat(saved[0]));
+    if (context->needs_input_grad(2)) dbias = dy.sum(0);
+    return {product(dy, matrix.t()).view(saved[0].sizes()), dmatrix, dbias};
+  }
+};
+
 // Several matrices of one normalised input. The normalised rows are not kept.
 struct NormLinears : Function<NormLinears> {
-  // `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
+  // `bias` is without elements where there is none.
+int shim_linear(Tensor *x, Tensor *matrix, Tensor *bias, Tensor **y) {
+  return guarded([&] { *y = new Tensor(Linear::apply(*x, *matrix, *bias)); });
+}
+
+// `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
   static variable_list forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon,
                                int64_t count, int64_t biased, at::TensorList linears) {
     Tensor rows = flat(x), scale = scales(rows, epsilon);
@@ -157,9 +210,9 @@ struct NormLinears : Function<NormLinears> {
     context->saved_data["biased"] = biased;
     const Tensor *bias = linears.begin() + count;
     for (int64_t i = 0; i < count; i++) {
-      Tensor matrix = linears[i].t();
-      Tensor y = biased >> i & 1 ? at::addmm(*bias++, h, matrix) : h.mm(matrix);
-      all.push_back(y.view(resized(x, matrix.size(1))));
+      Tensor y = product(h, linears[i]);
+      if (biased >> i & 1) y.add_(*bias++);
+      all.push_back(y.view(resized(x, linears[i].size(0))));
     }
     return all;
   }
@@ -174,8 +227,8 @@ struct NormLinears : Function<NormLinears> {
       Tensor dy = flat(gradients[i]), matrix = saved[3 + i];
       if (context->needs_input_grad(2 + i)) dmatrices[i] = matrix_gradient(matrix, dy, h);
       if (biased >> i & 1) dbiases.push_back(dy.sum(0));
-      if (dh.defined()) dh.addmm_(dy, matrix);
-      else dh = dy.mm(matrix);
+      Tensor part = product(dy, matrix.t());
+      dh = dh.defined() ? dh.add_(part) : part;
       gradients[i].reset();
     }
     h.reset();
@@ -205,7 +258,7 @@ Tensor gated(const Tensor &gate, const Tensor &up) {
 struct SwigluLinear : Function<SwigluLinear> {
   static Tensor forward(AutogradContext *context, Tensor gate, Tensor up, Tensor matrix) {
     context->save_for_backward({gate, up, matrix});
-    return gated(flat(gate), flat(up)).mm(matrix.t()).view(resized(gate, matrix.size(0)));
+    return product(gated(flat(gate), flat(up)), matrix).view(resized(gate, matrix.size(0)));
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
@@ -213,7 +266,7 @@ struct SwigluLinear : Function<SwigluLinear> {
     Tensor dy = flat(gradients[0]), dmatrix;
     if (context->needs_input_grad(2)) dmatrix = matrix_gradient(matrix, dy, gated(gate, up));
     // The gradient of `up` is put where that of the product was.
-    Tensor dup = dy.mm(matrix), dgate = at::empty_like(gate);
+    Tensor dup = product(dy, matrix.t()), dgate = at::empty_like(gate);
     Matrix a(gate), b(up), da(dgate), db(dup);
     each_row(a, [&](int64_t row, float *room) {
       float *second = room + a.width, *third = second + a.width, *fourth = third + a.width;
@@ -334,14 +387,12 @@ struct Embed : Function<Embed> {
 double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tokens,
                             const Tensor &weights, double scale, int64_t chunk, Tensor *gradient) {
   int64_t count = hidden.size(0), vocabulary = head.size(0);
-  Tensor room = at::empty({std::min(chunk, count), vocabulary}, head.options());
   std::vector<double> losses(count);
   const int64_t *token = tokens.data_ptr<int64_t>();
   const float *weight = weights.data_ptr<float>();
   for (int64_t start = 0; start < count; start += chunk) {
     int64_t rows_here = std::min(chunk, count - start);
-    Tensor h = hidden.narrow(0, start, rows_here), logits = room.narrow(0, 0, rows_here);
-    at::mm_out(logits, h, head.t());
+    Tensor h = hidden.narrow(0, start, rows_here), logits = product(h, head);
     Matrix all(logits);
     at::parallel_for(0, rows_here, 1, [&](int64_t begin, int64_t end) {
       std::vector<float> room(vocabulary);
@@ -358,8 +409,7 @@ double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tok
       }
     });
     if (!gradient) continue;
-    Tensor place = gradient->narrow(0, start, rows_here);
-    at::mm_out(place, logits, head);
+    gradient->narrow(0, start, rows_here).copy_(product(logits, head.t()));
     if (head.requires_grad()) {
       Tensor made = matrix_gradient(head, logits, h);
       if (made.defined()) head.mutable_grad() = made;

@@ -81,6 +81,7 @@ impl Linear {
 
     fn forward(&self, x: &Tensor) -> Tensor {
         let y = match &self.packed {
+            None if fused::supports(x) => fused::linear(x, &self.weight, self.bias.as_ref()),
             None => x.linear(&self.weight, self.bias.as_ref()),
             Some(packed) => x.linear(&packed.values(), self.bias.as_ref()),
         };

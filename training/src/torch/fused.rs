@@ -11,6 +11,7 @@ use super::shim::{Raw, check};
 
 unsafe extern "C" {
     fn shim_rms_norm(x: Raw, weight: Raw, epsilon: f64, y: *mut Raw) -> c_int;
+    fn shim_linear(x: Raw, matrix: Raw, bias: Raw, y: *mut Raw) -> c_int;
     fn shim_norm_linears(
         x: Raw,
         weight: Raw,
@@ -63,6 +64,14 @@ fn made(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
     // SAFETY: both tensors are alive; the shim checks their kinds.
     made(|y| unsafe { shim_rms_norm(raw(x), raw(weight), epsilon, y) })
+}
+
+/// `x · matrixᵀ + bias`.
+pub fn linear(x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let none = Tensor::empty([0], (x.kind(), x.device()));
+    let bias = raw(bias.unwrap_or(&none));
+    // SAFETY: the tensors are alive; libtorch checks their sizes.
+    made(|y| unsafe { shim_linear(raw(x), raw(matrix), bias, y) })
 }
 
 /// Several matrices `[out, in]`, with a bias or without, of one input that is normalised as

@@ -4,8 +4,10 @@
 mod cuda;
 pub mod fused;
 mod group;
+mod memory;
 mod shim;
 
 pub use cuda::enable_cuda;
 pub use group::{Group, GroupError};
+pub use memory::keep_memory;
 pub use shim::{AdamStep, Pass, allocate, forget_gradient, fused_adamw, recompute, release};

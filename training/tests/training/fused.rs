@@ -84,6 +84,19 @@ fn rms_norm_is_the_formula() {
 }
 
 #[test]
+fn a_matrix_with_a_bias_is_the_formula_for_few_rows_and_many() {
+    for rows in [3, 70] {
+        let matrix = random(&[64, 48], 3) * 0.1;
+        compare(
+            "linear",
+            &[random(&[2, rows, 48], 1), matrix, random(&[64], 5)],
+            |x| vec![fused::linear(&x[0], &x[1], Some(&x[2]))],
+            |x| vec![x[0].linear(&x[1], Some(&x[2]))],
+        );
+    }
+}
+
+#[test]
 fn matrices_of_a_normalised_input_are_the_formula() {
     let inputs = [
         random(&[2, 9, 48], 1),
