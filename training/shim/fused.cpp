@@ -194,12 +194,7 @@ struct Linear : Function<Linear> {
 
 // Several matrices of one normalised input. The normalised rows are not kept.
 struct NormLinears : Function<NormLinears> {
-  // `bias` is without elements where there is none.
-int shim_linear(Tensor *x, Tensor *matrix, Tensor *bias, Tensor **y) {
-  return guarded([&] { *y = new Tensor(Linear::apply(*x, *matrix, *bias)); });
-}
-
-// `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
+  // `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
   static variable_list forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon,
                                int64_t count, int64_t biased, at::TensorList linears) {
     Tensor rows = flat(x), scale = scales(rows, epsilon);
@@ -426,6 +421,11 @@ extern "C" {
 
 int shim_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **y) {
   return guarded([&] { *y = new Tensor(RmsNorm::apply(*x, *weight, epsilon)); });
+}
+
+// `bias` is without elements where there is none.
+int shim_linear(Tensor *x, Tensor *matrix, Tensor *bias, Tensor **y) {
+  return guarded([&] { *y = new Tensor(Linear::apply(*x, *matrix, *bias)); });
 }
 
 // `linears` are `count` matrices, then as many biases, null where there is none.

@@ -3,9 +3,10 @@
 
 use std::io::{self, Write};
 
-use minijinja::value::Kwargs;
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::ser::Formatter;
 
 /// The filter `tojson` of chat templates. `ensure_ascii` is false whatever is said, as in transformers,
@@ -18,7 +19,56 @@ pub(super) fn tojson(value: &minijinja::Value, options: Kwargs) -> Result<String
             return Err(refuse(format!("tojson({name}) is not supported")));
         }
     }
-    dumps(value).map_err(|error| refuse(error.to_string()))
+    dumps(&from_template(value)?).map_err(|error| refuse(error.to_string()))
+}
+
+/// A value as templates see it.
+pub(super) fn to_template(value: &Value) -> minijinja::Value {
+    match value {
+        Value::Null => ().into(),
+        Value::Bool(truth) => (*truth).into(),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => whole.into(),
+            (None, real) => real.unwrap_or(f64::NAN).into(),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(items) => items.iter().map(to_template).collect::<Vec<_>>().into(),
+        Value::Object(fields) => {
+            let pairs = fields
+                .iter()
+                .map(|(key, value)| (key.as_str(), to_template(value)));
+            minijinja::Value::from_pairs(pairs)
+        }
+    }
+}
+
+fn from_template(value: &minijinja::Value) -> Result<Value, Error> {
+    let refuse = |kind| {
+        let text = format!("tojson of {kind} is not supported");
+        Error::new(ErrorKind::InvalidOperation, text)
+    };
+    Ok(match value.kind() {
+        ValueKind::None => Value::Null,
+        ValueKind::Bool => value.is_true().into(),
+        ValueKind::Number => match i64::try_from(value.clone()) {
+            Ok(whole) if value.is_integer() => whole.into(),
+            _ => f64::try_from(value.clone())?.into(),
+        },
+        ValueKind::String => value.as_str().unwrap_or_default().into(),
+        ValueKind::Seq => {
+            let items = value.try_iter()?.map(|item| from_template(&item));
+            Value::Array(items.collect::<Result<_, _>>()?)
+        }
+        ValueKind::Map => {
+            let mut fields = serde_json::Map::new();
+            for key in value.try_iter()? {
+                let field = from_template(&value.get_item(&key)?)?;
+                fields.insert(key.as_str().unwrap_or_default().to_owned(), field);
+            }
+            fields.into()
+        }
+        kind => return Err(refuse(kind)),
+    })
 }
 
 /// One line of JSON.

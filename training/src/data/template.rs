@@ -8,7 +8,7 @@ use minijinja::{Environment, ErrorKind, Value, context};
 use thiserror::Error;
 
 use super::Message;
-use super::json::{dumps, tojson};
+use super::json::{dumps, to_template, tojson};
 
 /// Most bytes of a template.
 const TEMPLATE_BYTES: usize = 1 << 20;
@@ -276,7 +276,8 @@ fn value(message: &Message) -> Value {
         ("content", text(&message.content)),
     ];
     if !message.calls.is_empty() {
-        pairs.push(("tool_calls", Value::from_serialize(&message.calls)));
+        let calls: Vec<Value> = message.calls.iter().map(to_template).collect();
+        pairs.push(("tool_calls", calls.into()));
     }
     Value::from_pairs(pairs)
 }
