@@ -47,6 +47,10 @@ serve MODEL="data/runs/smollm2/model" *ARGS: setup
     @cargo build --quiet -p pybench-training
     @model=${1:-data/runs/smollm2/model}; [ $# -eq 0 ] || shift; exec "${CARGO_TARGET_DIR:-target}/debug/pybench-train" serve "$model" --engine auto "$@"
 
+# Build the engine of GGUF models (llama.cpp, some minutes once), for agents of the kind `gguf` and teachers of the kind `embedded`; `test` tests it.
+embedded *ARGS: setup
+    @embedded/build "$@"
+
 # Compare the trainer live with transformers (a full PyTorch in a venv of its own, 4.6 GB).
 parity: setup
     @training/setup

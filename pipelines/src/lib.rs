@@ -2,11 +2,17 @@
 //! artefacts of the stage before it from the run folder and writes its own.
 
 pub mod crawl;
+pub mod embedded;
 pub mod eval;
 pub mod grade;
+pub mod hub;
 pub mod library;
+mod program;
 pub mod query;
 pub mod rollout;
 pub mod shard;
 pub mod status;
 pub mod synthesize;
+#[cfg(test)]
+#[path = "../../tests/support/program.rs"]
+mod test_program;
