@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "guarded.h"
 #include "rows.h"
 
@@ -36,11 +38,9 @@ public:
   const int64_t count, width;
 
   explicit Matrix(const Tensor &tensor)
-      : data(static_cast<char *>(tensor.data_ptr())), half(tensor.scalar_type() == at::kBFloat16),
-        count(tensor.numel() / tensor.size(-1)), width(tensor.size(-1)) {
-    TORCH_CHECK(tensor.is_contiguous() && (half || tensor.scalar_type() == at::kFloat),
-                "a fused operation needs contiguous float32 or bf16");
-  }
+      : data(static_cast<char *>(checked(tensor).data_ptr())),
+        half(tensor.scalar_type() == at::kBFloat16), count(tensor.numel() / tensor.size(-1)),
+        width(tensor.size(-1)) {}
   // A row, in `room` where it must be converted.
   const float *read(int64_t row, float *room) const {
     if (!half) return place<float>(row);
@@ -54,6 +54,13 @@ public:
   }
 
 private:
+  static const Tensor &checked(const Tensor &tensor) {
+    auto kind = tensor.scalar_type();
+    TORCH_CHECK(tensor.is_cpu() && (kind == at::kFloat || kind == at::kBFloat16) &&
+                    tensor.is_contiguous() && tensor.dim() > 0 && tensor.size(-1) > 0,
+                "a fused operation needs contiguous rows of float32 or bf16 on the CPU");
+    return tensor;
+  }
   template <typename T> T *place(int64_t row) const {
     return reinterpret_cast<T *>(data) + row * width;
   }
@@ -79,8 +86,10 @@ std::vector<int64_t> resized(const Tensor &like, int64_t last) {
 
 // --- RMSNorm -------------------------------------------------------------------------------------
 
-// What each row is multiplied by, float32.
-Tensor scales(const Tensor &x, double epsilon) {
+// What each row is multiplied by before the weight, float32.
+Tensor scales(const Tensor &x, const Tensor &weight, double epsilon) {
+  TORCH_CHECK(weight.dim() == 1 && weight.size(0) == x.size(1), "the weight of a norm has ",
+              weight.numel(), " elements for rows of ", x.size(1));
   Tensor all = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
   Matrix from(x);
   float *scale = all.data_ptr<float>();
@@ -106,23 +115,30 @@ Tensor normalise(const Tensor &x, const Tensor &weight, const Tensor &scales) {
 Tensor normalise_backward(const Tensor &x, const Tensor &weight, const Tensor &scales,
                           const Tensor &dy) {
   Tensor factors = weight.to(at::kFloat).contiguous();
-  Tensor sums = at::zeros({at::get_num_threads(), x.size(1)}, factors.options());
   Matrix from(x), back(dy);
+  // Each part of the rows sums for itself.
+  int64_t parts = std::clamp<int64_t>(from.count, 1, at::get_num_threads());
+  Tensor sums = at::zeros({parts, from.width}, factors.options());
   const float *scale = scales.data_ptr<float>(), *factor = factors.data_ptr<float>();
   float *sum = sums.data_ptr<float>();
-  each_row(from, [&](int64_t row, float *room) {
-    float *out = back.begin(row, room + from.width);
-    const float *above = back.read(row, room + from.width);
-    rows().rms_norm_backward(from.read(row, room), factor, scale[row], above, out,
-                             sum + at::get_thread_num() * from.width, from.width);
-    back.end(row, out);
+  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> room(2 * from.width);
+    float *second = room.data() + from.width;
+    for (int64_t part = begin; part < end; part++)
+      for (int64_t row = part * from.count / parts; row < (part + 1) * from.count / parts; row++) {
+        float *out = back.begin(row, second);
+        const float *above = back.read(row, second);
+        rows().rms_norm_backward(from.read(row, room.data()), factor, scale[row], above, out,
+                                 sum + part * from.width, from.width);
+        back.end(row, out);
+      }
   });
   return sums.sum(0).to(weight.scalar_type());
 }
 
 struct RmsNorm : Function<RmsNorm> {
   static Tensor forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon) {
-    Tensor rows = flat(x), scale = scales(rows, epsilon);
+    Tensor rows = flat(x), scale = scales(rows, weight, epsilon);
     context->save_for_backward({x, weight, scale});
     return normalise(rows, weight, scale).view(x.sizes());
   }
@@ -161,7 +177,7 @@ Tensor onednn_product(const Tensor &x, const Tensor &w) {
 
 // x · wᵀ. Few rows are not worth the order that oneDNN puts a matrix in.
 Tensor product(const Tensor &x, const Tensor &w) {
-  bool many = std::min(x.size(0), w.size(0)) >= 32;
+  bool many = std::min(x.size(0), w.size(0)) >= 32 && x.size(1) > 0;
   return many && x.scalar_type() == at::kFloat && by_onednn() ? onednn_product(x, w) : x.mm(w.t());
 }
 
@@ -197,7 +213,7 @@ struct NormLinears : Function<NormLinears> {
   // `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
   static variable_list forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon,
                                int64_t count, int64_t biased, at::TensorList linears) {
-    Tensor rows = flat(x), scale = scales(rows, epsilon);
+    Tensor rows = flat(x), scale = scales(rows, weight, epsilon);
     Tensor h = normalise(rows, weight, scale);
     variable_list saved{x, weight, scale}, all;
     saved.insert(saved.end(), linears.begin(), linears.begin() + count);
@@ -239,6 +255,7 @@ struct NormLinears : Function<NormLinears> {
 // --- SwiGLU --------------------------------------------------------------------------------------
 
 Tensor gated(const Tensor &gate, const Tensor &up) {
+  TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
   Tensor y = at::empty_like(gate);
   Matrix a(gate), b(up), to(y);
   each_row(a, [&](int64_t row, float *room) {
@@ -282,8 +299,9 @@ Tensor rotated(const Tensor &x, const Tensor &cos, const Tensor &sin, float sign
   Tensor from_rows = x.contiguous(), y = at::empty_like(from_rows);
   Matrix from(from_rows), to(y), cosines(cos), sines(sin);
   int64_t dim = cosines.width;
-  TORCH_CHECK(cosines.count == from.count && sines.count == from.count && from.width % dim == 0 &&
-                  cos.scalar_type() == at::kFloat && sin.scalar_type() == at::kFloat,
+  TORCH_CHECK(cosines.count == from.count && sin.sizes() == cos.sizes() && dim % 2 == 0 &&
+                  from.width % dim == 0 && cos.scalar_type() == at::kFloat &&
+                  sin.scalar_type() == at::kFloat,
               "one float32 row of cosines and sines for each token");
   each_row(from, [&](int64_t row, float *room) {
     float *out = to.begin(row, room + from.width);
@@ -324,6 +342,11 @@ struct Attend : Function<Attend> {
     return made.transpose(1, 2);
   }
   static Tensor forward(AutogradContext *context, Tensor q, Tensor k, Tensor v, Tensor documents) {
+    TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && k.size(1) > 0 && k.sizes() == v.sizes(),
+                "attention needs heads of queries, keys and values");
+    TORCH_CHECK(documents.is_cpu() && documents.is_contiguous() && documents.dim() == 2 &&
+                    documents.size(1) == 3,
+                "documents are rows of three numbers");
     Tensor out = room(q, documents);
     variable_list saved{q, k, v, documents, out};
     int64_t keys = k.size(1), group = q.size(1) / keys;
@@ -381,6 +404,7 @@ struct Embed : Function<Embed> {
 // for `hidden` and added to the head's.
 double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tokens,
                             const Tensor &weights, double scale, int64_t chunk, Tensor *gradient) {
+  TORCH_CHECK(hidden.dim() == 2 && head.dim() == 2, "hidden states and their matrix have two sizes");
   int64_t count = hidden.size(0), vocabulary = head.size(0);
   std::vector<double> losses(count);
   const int64_t *token = tokens.data_ptr<int64_t>();

@@ -9,6 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
+/// Deepest values: serde_json reads as deep ones.
+const DEPTH: usize = 128;
+
 /// The filter `tojson` of chat templates. `ensure_ascii` is false whatever is said, as in transformers,
 /// unless a template asks for it, which is refused; so are indents.
 pub(super) fn tojson(value: &minijinja::Value, options: Kwargs) -> Result<String, Error> {
@@ -19,7 +22,7 @@ pub(super) fn tojson(value: &minijinja::Value, options: Kwargs) -> Result<String
             return Err(refuse(format!("tojson({name}) is not supported")));
         }
     }
-    dumps(&from_template(value)?).map_err(|error| refuse(error.to_string()))
+    dumps(&from_template(value, 0)?).map_err(|error| refuse(error.to_string()))
 }
 
 /// A value as templates see it.
@@ -42,11 +45,14 @@ pub(super) fn to_template(value: &Value) -> minijinja::Value {
     }
 }
 
-fn from_template(value: &minijinja::Value) -> Result<Value, Error> {
-    let refuse = |kind| {
-        let text = format!("tojson of {kind} is not supported");
+fn from_template(value: &minijinja::Value, depth: usize) -> Result<Value, Error> {
+    let refuse = |what: String| {
+        let text = format!("tojson of {what} is not supported");
         Error::new(ErrorKind::InvalidOperation, text)
     };
+    if depth > DEPTH {
+        return Err(refuse(format!("more than {DEPTH} levels")));
+    }
     Ok(match value.kind() {
         ValueKind::None => Value::Null,
         ValueKind::Bool => value.is_true().into(),
@@ -56,18 +62,20 @@ fn from_template(value: &minijinja::Value) -> Result<Value, Error> {
         },
         ValueKind::String => value.as_str().unwrap_or_default().into(),
         ValueKind::Seq => {
-            let items = value.try_iter()?.map(|item| from_template(&item));
+            let items = value
+                .try_iter()?
+                .map(|item| from_template(&item, depth + 1));
             Value::Array(items.collect::<Result<_, _>>()?)
         }
         ValueKind::Map => {
             let mut fields = serde_json::Map::new();
             for key in value.try_iter()? {
-                let field = from_template(&value.get_item(&key)?)?;
+                let field = from_template(&value.get_item(&key)?, depth + 1)?;
                 fields.insert(key.as_str().unwrap_or_default().to_owned(), field);
             }
             fields.into()
         }
-        kind => return Err(refuse(kind)),
+        kind => return Err(refuse(kind.to_string())),
     })
 }
 
@@ -127,5 +135,13 @@ mod tests {
             dumps(&value).unwrap(),
             r#"{"b": [1, 2.0, -0.5, 1e-07, 1e+16, 1.2345678901234568e+17, 0.0001], "a": {"t": "é\"\n\u001f<>&'中"}, "n": null, "e": {}, "l": [], "y": true}"#
         );
+    }
+
+    #[test]
+    fn a_value_without_end_is_refused() {
+        let nest = |levels| (0..levels).fold(minijinja::Value::from(1), |v, _| vec![v].into());
+        let write = |levels| tojson(&nest(levels), Kwargs::from_iter([("indent", false.into())]));
+        assert_eq!(write(2).unwrap(), "[[1]]");
+        assert!(write(200).unwrap_err().to_string().contains("levels"));
     }
 }

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::shim::{Raw, check};
 
@@ -62,7 +62,7 @@ fn made(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
 
 /// RMSNorm (arXiv 1910.07467) of the last dimension: `x / sqrt(mean(x²) + epsilon) * weight`.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
-    // SAFETY: both tensors are alive; the shim checks their kinds.
+    // SAFETY: both tensors are alive; the shim checks their kinds and sizes.
     made(|y| unsafe { shim_rms_norm(raw(x), raw(weight), epsilon, y) })
 }
 
@@ -97,7 +97,7 @@ pub fn norm_linears<const N: usize>(
 
 /// `(silu(gate) * up) · matrixᵀ` (SwiGLU, arXiv 2002.05202). Of the product nothing is kept.
 pub fn swiglu_linear(gate: &Tensor, up: &Tensor, matrix: &Tensor) -> Tensor {
-    // SAFETY: the tensors are alive; the shim checks their kinds.
+    // SAFETY: the tensors are alive; the shim checks their kinds and sizes.
     made(|y| unsafe { shim_swiglu_linear(raw(gate), raw(up), raw(matrix), y) })
 }
 
@@ -112,7 +112,7 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
 /// a divisor of it, within documents: int64 `[n, 3]`, row, first column and length. Columns of none
 /// give 0.
 pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, documents: &Tensor) -> Tensor {
-    // SAFETY: the tensors are alive; libtorch checks that documents lie within them.
+    // SAFETY: the tensors are alive; the shim checks what documents are, libtorch that they lie within.
     made(|y| unsafe { shim_attend(raw(q), raw(k), raw(v), raw(documents), y) })
 }
 
@@ -175,7 +175,7 @@ pub fn linear_cross_entropy(
 }
 
 /// The backward pass from a tensor whose gradient is known.
-pub fn backward(tensor: &Tensor, gradient: &Tensor) -> Result<(), TchError> {
+pub fn backward(tensor: &Tensor, gradient: &Tensor) {
     // SAFETY: both tensors are alive.
-    check(unsafe { shim_backward(raw(tensor), raw(gradient)) })
+    demand(unsafe { shim_backward(raw(tensor), raw(gradient)) })
 }

@@ -97,11 +97,11 @@ impl MemoryPlan {
             false => 0,
         };
         let (near, working) = match (&optimizer.offload, device) {
+            (Some(_), Device::Cuda(_)) => (0, 0),
             // One parameter's at a time.
             (Some(Offload::Disk(_)), _) => {
                 (0, (moments + masters) / trained.max(1) * counts.largest)
             }
-            (Some(Offload::Memory), Device::Cuda(_)) => (0, 0),
             _ => (1, 0),
         };
         let parts = recipe.train.rows.div_ceil(recipe.train.micro_rows) as u64;
