@@ -429,10 +429,13 @@ double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tok
     });
     if (!gradient) continue;
     gradient->narrow(0, start, rows_here).copy_(product(logits, head.t()));
-    if (head.requires_grad()) {
-      Tensor made = matrix_gradient(head, logits, h);
-      if (made.defined()) head.mutable_grad() = made;
-    }
+    if (!head.requires_grad()) continue;
+    // Added at once: a table of its own for each chunk would be the largest tensor of all.
+    Tensor &before = head.mutable_grad();
+    if (before.defined())
+      before.addmm_(logits.t(), h);
+    else
+      before = product(logits.t(), h.t());
   }
   double sum = 0;
   for (double loss : losses) sum += loss;

@@ -7,10 +7,13 @@ use super::optimizer::chunk;
 use super::recipe::{MomentKind, Offload, Updates, WeightKind};
 use crate::model::{ModelConfig, chunk_elements};
 
+/// What libtorch takes once it computes: more of its code, threads, buffers. Measured.
+const LIBTORCH: u64 = 40 << 20;
+
 /// Predicted bytes of one process, on the device where it computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Libraries and data, as they are now.
+    /// Libraries and data.
     pub base: u64,
     /// Weights, packed ones and gathered ones included.
     pub weights: u64,
@@ -28,6 +31,8 @@ pub struct MemoryPlan {
     pub update: u64,
     /// The copy that a checkpoint is written from while training goes on.
     pub snapshot: u64,
+    /// Of the activations, those that are there when the last gradients appear.
+    backward: u64,
     /// Whether gradients of an earlier part are there while the next goes through the model.
     accumulates: bool,
 }
@@ -105,8 +110,9 @@ impl MemoryPlan {
             _ => (1, 0),
         };
         let parts = recipe.train.rows.div_ceil(recipe.train.micro_rows) as u64;
+        let (activations, backward) = activations(recipe, config, bytes, world > 1, device);
         Self {
-            base: resident().unwrap_or(0),
+            base: resident().unwrap_or(0) + LIBTORCH,
             weights: weights(recipe, &counts, config, bytes, world),
             masters: near * masters,
             moments: near * moments,
@@ -115,7 +121,8 @@ impl MemoryPlan {
                 // Its part in float32; beside it a whole unit, in both kinds.
                 _ => 4 * trained + (bytes + 4) * counts.trained.min(counts.root),
             },
-            activations: activations(recipe, config, bytes, world > 1, device),
+            activations,
+            backward,
             logits: logits(recipe, config, bytes, &counts, device),
             update: working
                 + match bf16 || eight {
@@ -136,7 +143,7 @@ impl MemoryPlan {
     pub fn total(&self) -> u64 {
         let always = self.base + self.weights + self.masters + self.moments + self.snapshot;
         let forward = self.activations + self.logits;
-        let end = self.gradients + self.update;
+        let end = self.gradients + self.update.max(self.backward);
         always
             + match self.accumulates {
                 true => (forward + self.gradients).max(end),
@@ -254,13 +261,14 @@ fn weights(recipe: &Recipe, counts: &Counts, c: &ModelConfig, bytes: u64, world:
     packed + spread + gathered
 }
 
+/// All of them, and those that one block's backward pass needs.
 fn activations(
     recipe: &Recipe,
     c: &ModelConfig,
     bytes: u64,
     together: bool,
     device: Device,
-) -> u64 {
+) -> (u64, u64) {
     let tokens = (recipe.train.context * recipe.train.micro_rows) as u64;
     let block = per_token(recipe, c, device) + lora_per_token(recipe, c);
     let layers = c.layers as u64;
@@ -272,7 +280,12 @@ fn activations(
     // The backward pass of a block works with about as much as its gated layer kept; the hidden
     // states before and after the last norm, chosen and cut off.
     let working = 3 * c.intermediate as u64 + 4 * hidden;
-    bytes * tokens * (kept + working)
+    let held = |elements| match device {
+        // Freed memory stays with the process in pieces, not all of which are of use again. Measured.
+        Device::Cpu => bytes * tokens * elements * 5 / 4,
+        _ => bytes * tokens * elements,
+    };
+    (held(kept + working), held(block + working))
 }
 
 /// Elements that a block keeps for each token.
