@@ -8,7 +8,7 @@ use super::recipe::{MomentKind, Offload, Updates, WeightKind};
 use crate::model::{ModelConfig, chunk_elements};
 
 /// What libtorch takes once it computes: more of its code, threads, buffers. Measured.
-const LIBTORCH: u64 = 40 << 20;
+const LIBTORCH: u64 = 48 << 20;
 
 /// Predicted bytes of one process, on the device where it computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl MemoryPlan {
                 + match bf16 || eight {
                     false => 0,
                     // Weight, gradient, both moments, codes and what they are made by.
-                    true => 64 * counts.largest.min(chunk(device) as u64),
+                    true => in_pieces(64 * counts.largest.min(chunk(device) as u64), device),
                 },
             snapshot: match recipe.checkpoint.every {
                 0 => 0,
@@ -280,12 +280,17 @@ fn activations(
     // The backward pass of a block works with about as much as its gated layer kept; the hidden
     // states before and after the last norm, chosen and cut off.
     let working = 3 * c.intermediate as u64 + 4 * hidden;
-    let held = |elements| match device {
-        // Freed memory stays with the process in pieces, not all of which are of use again. Measured.
-        Device::Cpu => bytes * tokens * elements * 5 / 4,
-        _ => bytes * tokens * elements,
-    };
+    let held = |elements| in_pieces(bytes * tokens * elements, device);
     (held(kept + working), held(block + working))
+}
+
+/// What bytes that come and go take: on a CPU freed memory stays with the process in pieces, not all of
+/// which are of use again. Measured.
+fn in_pieces(bytes: u64, device: Device) -> u64 {
+    match device {
+        Device::Cpu => bytes * 5 / 4,
+        _ => bytes,
+    }
 }
 
 /// Elements that a block keeps for each token.
@@ -334,7 +339,7 @@ fn logits(recipe: &Recipe, c: &ModelConfig, bytes: u64, counts: &Counts, device:
         None => tables * bytes * table.min(counts.trained),
         Some(_) => 0,
     };
-    each * elements + head
+    in_pieces(each * elements, device) + head
 }
 
 fn matrices(c: &ModelConfig) -> [(&'static str, u64, u64); 7] {
