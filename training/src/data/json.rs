@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind};
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::ser::Formatter;
+use serde_json::{Number, Value};
 
 /// Deepest values: serde_json reads as deep ones.
 const DEPTH: usize = 128;
@@ -30,9 +30,10 @@ pub(super) fn to_template(value: &Value) -> minijinja::Value {
     match value {
         Value::Null => ().into(),
         Value::Bool(truth) => (*truth).into(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => whole.into(),
-            (None, real) => real.unwrap_or(f64::NAN).into(),
+        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(whole), ..) => whole.into(),
+            (None, Some(large), _) => large.into(),
+            (None, None, real) => real.unwrap_or(f64::NAN).into(),
         },
         Value::String(text) => text.as_str().into(),
         Value::Array(items) => items.iter().map(to_template).collect::<Vec<_>>().into(),
@@ -56,10 +57,9 @@ fn from_template(value: &minijinja::Value, depth: usize) -> Result<Value, Error>
     Ok(match value.kind() {
         ValueKind::None => Value::Null,
         ValueKind::Bool => value.is_true().into(),
-        ValueKind::Number => match i64::try_from(value.clone()) {
-            Ok(whole) if value.is_integer() => whole.into(),
-            _ => f64::try_from(value.clone())?.into(),
-        },
+        ValueKind::Number => number(value)
+            .ok_or_else(|| refuse(format!("the number {value}")))?
+            .into(),
         ValueKind::String => value.as_str().unwrap_or_default().into(),
         ValueKind::Seq => {
             let items = value
@@ -71,12 +71,26 @@ fn from_template(value: &minijinja::Value, depth: usize) -> Result<Value, Error>
             let mut fields = serde_json::Map::new();
             for key in value.try_iter()? {
                 let field = from_template(&value.get_item(&key)?, depth + 1)?;
-                fields.insert(key.as_str().unwrap_or_default().to_owned(), field);
+                let name = key.as_str();
+                let name =
+                    name.ok_or_else(|| refuse(format!("the key {key}, which is no text")))?;
+                fields.insert(name.to_owned(), field);
             }
             fields.into()
         }
         kind => return Err(refuse(kind.to_string())),
     })
+}
+
+/// A number that JSON has and 64 bits hold.
+fn number(value: &minijinja::Value) -> Option<Number> {
+    if !value.is_integer() {
+        return Number::from_f64(f64::try_from(value.clone()).ok()?);
+    }
+    let small = i64::try_from(value.clone()).map(Number::from);
+    small
+        .or_else(|_| u64::try_from(value.clone()).map(Number::from))
+        .ok()
 }
 
 /// One line of JSON.
@@ -134,6 +148,24 @@ mod tests {
         assert_eq!(
             dumps(&value).unwrap(),
             r#"{"b": [1, 2.0, -0.5, 1e-07, 1e+16, 1.2345678901234568e+17, 0.0001], "a": {"t": "é\"\n\u001f<>&'中"}, "n": null, "e": {}, "l": [], "y": true}"#
+        );
+    }
+
+    #[test]
+    fn numbers_pass_through_a_template_as_they_are() {
+        let text = "[-9223372036854775808, 18446744073709551615, 1.0, 0.1]";
+        let value: Value = serde_json::from_str(text).unwrap();
+        let none = || Kwargs::from_iter([("indent", false.into())]);
+        assert_eq!(tojson(&to_template(&value), none()).unwrap(), text);
+        for strange in [f64::NAN, f64::INFINITY] {
+            assert!(tojson(&strange.into(), none()).is_err());
+        }
+        let keys = minijinja::Value::from_pairs([(1, 2)]);
+        assert!(
+            tojson(&keys, none())
+                .unwrap_err()
+                .to_string()
+                .contains("key 1")
         );
     }
 

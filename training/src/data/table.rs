@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::source::{
     Kind, MESSAGES, Records, SourceError, conversation, io, is_usual, role, usual,
@@ -252,7 +252,9 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
         }
         kind if kind.is_floating() => {
             let one = number(DataType::Float64)?;
-            Ok(one.as_primitive::<Float64Type>().value(0).into())
+            let found = Number::from_f64(one.as_primitive::<Float64Type>().value(0));
+            let found = found.ok_or("tool_calls hold a number that is not finite")?;
+            Ok(found.into())
         }
         kind => Err(format!("tool_calls hold {kind}, which is not read")),
     }
