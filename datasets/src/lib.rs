@@ -2,15 +2,20 @@
 //!
 //! [`Row`] is one sample with its provenance, [`split`](mod@split) decides what is train and what
 //! is test, [`shards`] writes the files, [`card`] describes them, and [`dataset::write`] does all
-//! of it in one step. Nothing here knows of runs.
+//! of it in one step. [`samples`] reads datasets of any origin, [`survey`] says what they look like.
+//! Nothing here knows of runs.
 
 pub mod card;
 pub mod dataset;
 pub mod row;
+pub mod samples;
 mod schema;
 pub mod shards;
 pub mod split;
 pub mod stats;
+pub mod survey;
+pub mod svg;
+pub mod tokens;
 
 pub use row::{CheckOutcome, Counted, Row, RowFile, RowOutput, RowTokens};
 pub use schema::schema;

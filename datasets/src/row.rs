@@ -188,15 +188,6 @@ pub fn language_code(language: Language) -> &'static str {
     }
 }
 
-/// `system`, `user`, `assistant`.
-pub(crate) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-    }
-}
-
 fn files(task: &Task) -> Vec<RowFile> {
     let file = |f: &pybench::task::TaskFile| RowFile {
         name: f.name.clone(),

@@ -10,7 +10,7 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use arrow::error::ArrowError;
 
-use crate::row::{Row, category_name, language_code, role_name};
+use crate::row::{Row, category_name, language_code};
 
 /// What PyInstruct has in `tool_choices`.
 const TOOL_CHOICES: &str = "auto";
@@ -48,7 +48,7 @@ pub fn schema() -> Schema {
 pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     let columns = vec![
         lists(messages(), rows, |row| &row.messages, message_columns)?,
-        Arc::new(StringArray::new_null(rows.len())) as ArrayRef,
+        Arc::new(rows.iter().map(tools).collect::<StringArray>()) as ArrayRef,
         strings(rows, |_| TOOL_CHOICES),
         strings(rows, |row| row.task_id.as_str()),
         strings(rows, |row| row.trajectory_id.as_str()),
@@ -73,6 +73,12 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         strings(rows, |row| &row.checker),
     ];
     RecordBatch::try_new(Arc::new(schema()), columns)
+}
+
+/// What the model was told of tools, as OpenAI's `tools`; nothing in formats without calls.
+fn tools(row: &Row) -> Option<String> {
+    let format = pybench::agent::format_named(&row.format)?;
+    Some(format.tools()?.to_string())
 }
 
 // --- nested types ------------------------------------------------------------------------------
@@ -122,7 +128,7 @@ fn checks() -> Fields {
 
 fn message_columns(messages: &[&pybench::trajectory::Message]) -> Vec<ArrayRef> {
     vec![
-        strings(messages, |m| role_name(m.role)),
+        strings(messages, |m| m.role.name()),
         strings(messages, |m| &m.content),
     ]
 }

@@ -3,10 +3,14 @@
 
 pub mod crawl;
 pub mod eval;
+pub mod goal;
 pub mod grade;
 pub mod library;
+pub mod notebook;
 pub mod query;
 pub mod rollout;
 pub mod shard;
+pub mod show;
+pub mod stats;
 pub mod status;
 pub mod synthesize;

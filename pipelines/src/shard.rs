@@ -41,7 +41,9 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let dropped = written.split.count(Place::Dropped);
     journal.set_fact("dropped_rows", &dropped.into())?;
     clock.save()?;
-    enough(context.recipe.grade.at_least, written.split.places.len())
+    let recipe = &context.recipe;
+    let asked = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
+    enough(asked, written.split.places.len())
 }
 
 fn enough(asked: usize, accepted: usize) -> Result<(), RunError> {
@@ -120,10 +122,15 @@ fn about(
 
 /// The teacher as rows and cards name it.
 pub fn teacher_name(recipe: &Recipe) -> String {
-    match &recipe.teacher {
+    let name = |choice: &TeacherChoice| match choice {
         TeacherChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
         TeacherChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
-    }
+    };
+    let names = recipe
+        .teachers()
+        .into_iter()
+        .map(|(_, choice)| name(choice));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// The command that makes such a dataset with a model behind an endpoint.

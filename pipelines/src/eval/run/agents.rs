@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pybench::agent::{Format, PybenchFormat};
+use pybench::agent::{self, Format, PybenchFormat};
 use pybench::id::Digest;
 use pybench::interpreter::SessionSpec;
 use pybench::llm::{OpenAiOptions, Price, Teacher};
@@ -96,15 +96,16 @@ async fn checkpoint(
         extra: serde_json::Map::new(),
     };
     let recipe = &setup.recipe;
-    let format = PybenchFormat.name();
+    let format = agent::format(recipe.rollout.format);
     // Ports differ from run to run: nothing is shared with other runs.
-    let teacher = metered(options, setup.folder.clone(), &recipe.budget, format, None)?;
+    let (folder, options) = (setup.folder.clone(), options.offering(format.tools()));
+    let teacher = metered(options, folder, &recipe.budget, format.name(), None)?;
     Ok(Member {
         label: label.to_owned(),
         player: Player::Teacher(teacher),
         kind: AgentKind::Model,
         about,
-        format: &PybenchFormat,
+        format,
         how: recipe.rollout.clone(),
         price: Some(Price::default()),
         at_once: usize::MAX,
@@ -163,8 +164,10 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
             let about = about
                 .clone()
                 .unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
-            endpoint(setup, options, |player| {
-                blank(AgentKind::Model, about, player)
+            let format = agent::format(setup.recipe.rollout.format);
+            endpoint(setup, options.offering(format.tools()), |player| Member {
+                format,
+                ..blank(AgentKind::Model, about, player)
             })
         }
         AgentChoice::Checkpoint { .. } => Err(RunError::Internal(
@@ -271,6 +274,9 @@ impl Member {
             },
             format: self.format,
             teacher,
+            mix: Vec::new(),
+            stronger: Vec::new(),
+            seed: 0,
             interpreter: setup.interpreter.clone(),
         }
     }
