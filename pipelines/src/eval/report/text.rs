@@ -1,3 +1,3 @@
 //! Text as it can be shown.
 
-pub(in crate::eval) use pybench::text::{escape, line, markdown, percent, size, slug, visible};
+pub(in crate::eval) use pybench::text::{line, markdown, percent, size, slug, visible};
