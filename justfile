@@ -47,6 +47,10 @@ serve MODEL="data/runs/smollm2/model" *ARGS: setup
     @cargo build --quiet -p pybench-training
     @model=${1:-data/runs/smollm2/model}; [ $# -eq 0 ] || shift; exec "${CARGO_TARGET_DIR:-target}/debug/pybench-train" serve "$model" --engine auto "$@"
 
+# Build the engine of GGUF models (llama.cpp, some minutes once), for agents of the kind `gguf` and teachers of the kind `embedded`; `test` tests it.
+embedded *ARGS: setup
+    @embedded/build "$@"
+
 # Compare the trainer live with transformers (a full PyTorch in a venv of its own, 4.6 GB).
 parity: setup
     @training/setup
@@ -55,13 +59,14 @@ parity: setup
 # Everything that CI checks.
 test *ARGS: setup lint
     @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
-    @training/setup
     @{{ fuzz_for }}10000 cargo test --no-fail-fast -p pybench-training "$@"
 
 # Formatting and clippy, warnings refused; licences and bans, where cargo-deny is installed.
 lint:
     @cargo fmt --check
     @cargo clippy --quiet --all-targets -- -D warnings
+    @training/setup
+    @cargo clippy --quiet --all-targets -p pybench-training -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; fi
 
 # What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.

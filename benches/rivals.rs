@@ -59,6 +59,9 @@ impl Rivals {
         lines
             .map(|line| {
                 let value: Value = serde_json::from_str(line)?;
+                if let Some(lost @ 1..) = value["lost"].as_u64() {
+                    println!("(of theirs {lost} never ended and were given up)");
+                }
                 value["seconds"]
                     .as_f64()
                     .ok_or_else(|| format!("no seconds in {line}").into())

@@ -101,3 +101,15 @@ async fn neither_the_host_nor_a_network_is_seen() {
     assert_eq!(seen.plain(), "['-', '/tmp', 'agent']");
     session.close().await;
 }
+
+/// The way out, as in the tiers of `interpreter`.
+#[path = "interpreter/network.rs"]
+mod network;
+
+async fn start() -> Option<Live> {
+    start_with(SessionSpec::default()).await
+}
+
+async fn start_with(spec: SessionSpec) -> Option<Live> {
+    start_in(Tier::Gvisor, spec).await
+}

@@ -125,6 +125,9 @@ pub fn teacher_name(recipe: &Recipe) -> String {
     let name = |choice: &TeacherChoice| match choice {
         TeacherChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
         TeacherChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
+        TeacherChoice::Embedded { model, sha256, .. } => {
+            crate::embedded::name(model, sha256.as_deref()).unwrap_or_else(|| model.clone())
+        }
     };
     let names = recipe
         .teachers()

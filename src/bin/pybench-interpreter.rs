@@ -148,8 +148,7 @@ impl Serve {
         let wrong = |text: String| RunError::BadInput(format!("--allow: {text}"));
         let network = Network::to(&self.allow).map_err(|error| wrong(error.to_string()))?;
         if network.is_some() && !tier.holds_to_hosts() {
-            let text = "sessions of this tier cannot be held to a list of hosts; take --tier jail or bwrap";
-            return Err(wrong(text.to_owned()));
+            return Err(wrong(Tier::NO_HOSTS.to_owned()));
         }
         Ok(Options {
             tokens,

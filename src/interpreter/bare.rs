@@ -85,6 +85,7 @@ fn start(environment: &Environment, order: Order) -> io::Result<Sandbox> {
         init: First(init),
         group: order.group,
         keeper: Keeper::Bare(child),
+        door: None,
     })
 }
 

@@ -112,6 +112,7 @@ impl Bubblewrap {
             init: First(init),
             group: order.group,
             keeper: Keeper::Bubblewrap(monitor),
+            door: None,
         })
     }
 

@@ -237,12 +237,15 @@ impl Group {
         Ok(())
     }
 
-    /// Files into which a process writes `0` to join.
+    /// Files into which a process of one thread writes `0` to join. Version 1 lets a thread join by itself,
+    /// which holds up no fork on the machine; a whole process waits 6 to 9 ms for all others.
     pub(super) fn joins(&self) -> io::Result<Vec<File>> {
         let open = |folder: &PathBuf| {
-            OpenOptions::new()
-                .write(true)
-                .open(folder.join("cgroup.procs"))
+            let mut file = folder.join("tasks");
+            if !file.exists() {
+                file = folder.join("cgroup.procs");
+            }
+            OpenOptions::new().write(true).open(file)
         };
         self.folders.iter().map(open).collect()
     }

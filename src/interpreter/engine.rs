@@ -71,6 +71,16 @@ pub(super) trait Engine: Send + Sync {
         Ok(Collected::default())
     }
 
+    /// A digest of a workspace that is elsewhere: equal ones hold the same.
+    async fn digest(&self, _workspace: &Workspace) -> Result<String, InterpreterError> {
+        Ok(String::new())
+    }
+
+    /// What a sandbox that did not stand has said, and what to do about it where that is known.
+    fn explain(&self, words: String) -> String {
+        words
+    }
+
     /// What it cannot do here.
     fn warnings(&self) -> Vec<&'static str> {
         Vec::new()

@@ -48,6 +48,7 @@ const RUNNER: &[(&str, &str)] = &[
     ("lib/pybench_runner/view.py", include_str!("python/view.py")),
     ("lib/pybench_runner/jail.py", include_str!("python/jail.py")),
     ("lib/pybench_runner/boot.py", include_str!("python/boot.py")),
+    ("lib/pybench_runner/way.py", include_str!("python/way.py")),
     (
         "lib/pybench_runner/relay.py",
         include_str!("python/relay.py"),

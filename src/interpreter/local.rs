@@ -24,6 +24,7 @@ use super::session::LocalSession;
 use super::worker::Worker;
 use super::workspace::{Storage, Workspace};
 use super::{Interpreter, InterpreterError, Limits, Session, SessionSpec};
+use crate::run::Tier;
 
 /// Sessions started by root run as one of these users, which no system gives to anybody; the first is
 /// the warm server's.
@@ -200,9 +201,7 @@ impl Shared {
         user: Option<u32>,
     ) -> Result<Sandbox, InterpreterError> {
         if spec.network.is_some() && !self.engine.holds_to_hosts() {
-            let text = "sessions of this tier cannot be held to a list of hosts: leave the list empty, or \
-                        choose the tier `jail` or `bwrap`";
-            return Err(InterpreterError::Unavailable(text.to_owned()));
+            return Err(InterpreterError::Unavailable(Tier::NO_HOSTS.to_owned()));
         }
         let (cgroups, mut limits) = (self.cgroups.clone(), spec.limits.clone());
         self.engine.allow_for_itself(&mut limits);

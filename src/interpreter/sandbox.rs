@@ -55,6 +55,8 @@ pub(super) struct Sandbox {
     pub(super) init: First,
     pub(super) group: Group,
     pub(super) keeper: Keeper,
+    /// Where its connections to the proxy come in; `None` where it hands over a socket of its own.
+    pub(super) door: Option<OwnedFd>,
 }
 
 /// The pidfd of a sandbox's first process, which is killed when this is dropped.

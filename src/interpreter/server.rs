@@ -158,6 +158,7 @@ impl Engine for Servers {
             init: First(init),
             group: order.group,
             keeper: Keeper::Server { _alive: server },
+            door: None,
         })
     }
 

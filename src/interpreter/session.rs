@@ -148,7 +148,7 @@ impl LocalSession {
         let init = Request::Init {
             seed: self.spec.seed,
             limits: self.shared.rlimits(&self.spec.limits),
-            proxy: network.is_some().then_some(network::PORT),
+            proxy: (network.is_some() && process.sandbox.door.is_none()).then_some(network::PORT),
         };
         let result = timeout(START_PATIENCE, process.greet(&init, network)).await;
         let problem = match result {
@@ -156,7 +156,10 @@ impl LocalSession {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it did not stand within {} s", START_PATIENCE.as_secs()),
         };
-        let words = process.sandbox.ends.last_words();
+        let words = self
+            .shared
+            .engine
+            .explain(process.sandbox.ends.last_words());
         self.bury(process).await?;
         Err(InterpreterError::Start(format!("{problem}: {words}")))
     }
@@ -296,10 +299,6 @@ impl Session for LocalSession {
     }
 
     async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
-        if self.shared.engine.is_remote() {
-            let why = "its workspace is not on this machine";
-            return Err(InterpreterError::Fork(why.to_owned()));
-        }
         let copy = self.repeat().await?;
         Ok((Box::new(copy), ForkKind::Replay))
     }
@@ -442,8 +441,10 @@ impl Process {
     ) -> Result<(), ProtocolError> {
         protocol::send(&mut self.writer, init).await?;
         if let Some(network) = network {
-            let stream = self.reader.inner().as_ref();
-            let socket = protocol::receive_descriptor(stream).await?;
+            let socket = match self.sandbox.door.take() {
+                Some(socket) => socket,
+                None => protocol::receive_descriptor(self.reader.inner().as_ref()).await?,
+            };
             self.way = Some(Way::open(socket, network)?);
         }
         while self.reader.next().await?.0.what != What::Ready {}

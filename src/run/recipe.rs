@@ -209,6 +209,124 @@ pub enum SourceChoice {
         /// `name==version`, each optionally `[sdist]`: `"mutagen==1.47.0"`.
         packages: Vec<PypiPackage>,
     },
+    /// Papers of arXiv. One request per three seconds, so a paper takes six to nine.
+    Arxiv {
+        /// With their versions: `2407.16732v2`.
+        #[serde(default)]
+        #[schemars(inner(regex(
+            pattern = r"^([0-9]{4}\.[0-9]{4,5}|[a-z-]+(\.[A-Z]{2})?/[0-9]{7})v[1-9][0-9]*$"
+        )))]
+        #[schemars(extend("x-expected-items" = "a paper with its version, such as `2407.16732v2`"))]
+        papers: Vec<String>,
+        /// In arXiv's own query language: `cat:cs.CL AND ti:benchmark`.
+        #[serde(default)]
+        searches: Vec<Search>,
+        /// What is taken of each paper.
+        #[serde(default = "ArxivFormat::usual")]
+        #[schemars(length(min = 1))]
+        formats: Vec<ArxivFormat>,
+    },
+    /// Files of repositories on GitHub. `GITHUB_TOKEN` is used where it is set.
+    Github {
+        /// Each at a commit: `owner/name@<40 hexadecimal digits>`.
+        #[schemars(length(min = 1))]
+        #[schemars(inner(regex(
+            pattern = r"^[A-Za-z0-9-]{1,39}/[A-Za-z0-9._-]{1,100}@[0-9a-f]{40}$"
+        )))]
+        #[schemars(extend("x-expected-items" = "`owner/name@commit`, the commit with all its 40 digits"))]
+        repositories: Vec<String>,
+        /// Globs of files to take; empty takes every file of a known type.
+        #[serde(default)]
+        include: Vec<String>,
+        /// Most files of each, in the order of their paths.
+        #[serde(default = "SourceChoice::usual_files")]
+        #[schemars(range(min = 1, max = 10_000))]
+        files: usize,
+    },
+    /// Files of dataset repositories on the Hugging Face Hub. `HF_TOKEN`, or the token that the Hub's own tools
+    /// keep, is used where there is one.
+    Hub {
+        /// Each at a commit: `owner/name@<40 hexadecimal digits>`.
+        #[schemars(length(min = 1))]
+        #[schemars(inner(regex(
+            pattern = r"^([A-Za-z0-9._-]{1,96}/)?[A-Za-z0-9._-]{1,96}@[0-9a-f]{40}$"
+        )))]
+        #[schemars(extend("x-expected-items" = "`owner/name@commit`, the commit with all its 40 digits"))]
+        datasets: Vec<String>,
+        /// Globs of files to take; empty takes every file of a known type.
+        #[serde(default)]
+        include: Vec<String>,
+        /// Most files of each, in the order of their paths.
+        #[serde(default = "SourceChoice::usual_files")]
+        #[schemars(range(min = 1, max = 10_000))]
+        files: usize,
+    },
+    /// Datasets of Kaggle. Needs `KAGGLE_USERNAME` and `KAGGLE_KEY`, or `~/.kaggle/kaggle.json`.
+    Kaggle {
+        /// Each at a version: `owner/name@3`.
+        #[serde(default)]
+        #[schemars(inner(regex(
+            pattern = r"^[A-Za-z0-9-]{1,60}/[A-Za-z0-9-]{1,100}@[1-9][0-9]{0,8}$"
+        )))]
+        #[schemars(extend("x-expected-items" = "a dataset with its version, such as `owner/name@3`"))]
+        datasets: Vec<String>,
+        /// Words; what is found is taken at its current version.
+        #[serde(default)]
+        searches: Vec<Search>,
+        /// Globs of files to take; empty takes every file of a known type.
+        #[serde(default)]
+        include: Vec<String>,
+    },
+    /// Files of records on Zenodo.
+    Zenodo {
+        /// Numbers of records, each of which is one version.
+        #[serde(default)]
+        records: Vec<u64>,
+        /// In Zenodo's own query language: `title:census AND resource_type.type:dataset`.
+        #[serde(default)]
+        searches: Vec<Search>,
+        /// Globs of files to take; empty takes every file of a known type.
+        #[serde(default)]
+        include: Vec<String>,
+        /// Most files of each, in the order of their names.
+        #[serde(default = "SourceChoice::usual_files")]
+        #[schemars(range(min = 1, max = 10_000))]
+        files: usize,
+    },
+}
+
+impl SourceChoice {
+    fn usual_files() -> usize {
+        200
+    }
+}
+
+/// A question to a service. What it finds changes with time; what was found is recorded with its version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// What to search for.
+    #[schemars(length(min = 1, max = 500))]
+    pub text: String,
+    /// Most results to take.
+    #[schemars(range(min = 1, max = 100))]
+    pub most: usize,
+}
+
+/// What is taken of a paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ArxivFormat {
+    /// The paper.
+    Pdf,
+    /// What it was made from: figures and data, where the authors gave any.
+    Source,
+}
+
+impl ArxivFormat {
+    fn usual() -> Vec<Self> {
+        vec![Self::Pdf]
+    }
 }
 
 /// One package of the `pypi` source.
@@ -321,6 +439,20 @@ pub enum TeacherChoice {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1))]
         tokens_per_minute: Option<u64>,
+    },
+    /// A GGUF model on this machine, in a process of its own that holds no keys (`just embedded`).
+    Embedded {
+        /// A name of the catalogue (`embedded/models.toml`), or a file.
+        model: String,
+        /// SHA-256 that a file must have; the catalogue's models are pinned there.
+        #[serde(default)]
+        #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+        #[schemars(extend("x-expected" = "64 lower-case hexadecimal digits"))]
+        sha256: Option<String>,
+        /// Most tokens of a conversation; the model's own, at most 8,192, otherwise.
+        #[serde(default)]
+        #[schemars(range(min = 1, max = 1_000_000))]
+        context: Option<u32>,
     },
 }
 
@@ -446,8 +578,12 @@ pub enum Tier {
 impl Tier {
     /// Whether its sessions can be given a list of hosts to reach, and nothing else.
     pub fn holds_to_hosts(self) -> bool {
-        matches!(self, Self::Jail | Self::Bwrap)
+        !matches!(self, Self::Kubernetes | Self::None)
     }
+
+    /// What to say of those that cannot.
+    pub const NO_HOSTS: &str = "sessions of the tiers `kubernetes` (a pod's network is the cluster's) and `none` \
+                                cannot be held to a list of hosts: leave the list empty, or choose another tier";
 }
 
 /// Which filters decide, in this order.

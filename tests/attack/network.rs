@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{PRELUDE, in_gvisor, outside, start_with};
 use crate::support::*;
-use pybench::interpreter::{InterpreterError, Network, SessionSpec};
-use pybench::run::Tier;
+use pybench::interpreter::{Network, SessionSpec};
 
 /// A host that answers, and how often it was reached.
 fn host() -> (u16, Arc<AtomicUsize>) {
@@ -31,12 +30,6 @@ async fn reaching(rules: &[String]) -> Option<Live> {
         network: Network::to(rules).unwrap(),
         ..with_limits(|limits| limits.processes = 64)
     };
-    if in_gvisor() {
-        let refused = interpreter_of(Tier::Gvisor)?.start(spec).await.err();
-        assert!(matches!(refused, Some(InterpreterError::Unavailable(_))));
-        eprintln!("skipped: the tier gvisor refuses lists of hosts, there is no proxy to attack");
-        return None;
-    }
     start_with(spec).await
 }
 
@@ -143,5 +136,43 @@ sum(listens(int(fd)) for fd in os.listdir('/proc/self/fd')), {{attempt(take), at
     );
     let seen = session.run(&code).await;
     assert_eq!(seen.plain(), "(0, {'Address already in use'})", "{seen:?}");
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_door_leads_to_the_proxy_and_cannot_be_moved() {
+    let ((open, _asked), (shut, reached)) = (host(), host());
+    let Some(mut session) = reaching(&[format!("127.0.0.1:{open}")]).await else {
+        return;
+    };
+    if !in_gvisor() {
+        // Only containers have one.
+        let seen = session.run("import os; os.path.exists('/opt/door')").await;
+        assert_eq!(seen.plain(), "False", "{seen:?}");
+        return session.close().await;
+    }
+    let code = format!(
+        "{PRELUDE}
+door = '/opt/door/socket'
+def at_the_door(port):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(door)
+        s.sendall(f'GET http://127.0.0.1:{{port}}/ HTTP/1.1\\r\\n\\r\\n'.encode())
+        return s.recv(4096).split(b' ')[1]
+def replaced():
+    os.unlink(door)
+    return 'replaced'
+def put():
+    with socket.socket(socket.AF_UNIX) as s: s.bind('/opt/door/other')
+    return 'put'
+attempt(lambda: os.listdir('/opt/door')), at_the_door({open}), at_the_door({shut}), {{attempt(replaced), attempt(put), attempt(lambda: os.rename('/opt/door', '/tmp/door'))}} & {{'replaced', 'put', None}}"
+    );
+    let seen = session.run(&code).await;
+    assert_eq!(
+        seen.plain(),
+        "('Permission denied', b'200', b'403', set())",
+        "{seen:?}"
+    );
+    assert_eq!(reached.load(Ordering::SeqCst), 0, "somebody came in");
     session.close().await;
 }

@@ -43,6 +43,10 @@ const CASES: &[(&str, Outside)] = &[
     ("hosts_that_are_not_listed_stay_out_of_reach", Works),
     ("a_flood_of_connections_hits_only_itself", NotTried(Flood)),
     ("the_proxy_stays_the_hosts", NotTried(Inside)),
+    (
+        "a_door_leads_to_the_proxy_and_cannot_be_moved",
+        NotTried(Inside),
+    ),
 ];
 
 #[test]

@@ -1,11 +1,18 @@
 //! The tiers `docker`, `podman` and `kubernetes`: live where an engine answers, and with stand-ins that make
 //! their containers with bubblewrap everywhere else. A stand-in shows that sessions run, over the very
 //! commands and manifests that are issued; it enforces no limit and proves nothing of an engine.
+#![allow(clippy::duplicate_mod)] // the same cases, once per engine
 
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "way.rs"]
+mod way_docker;
+#[path = "way.rs"]
+mod way_live;
+#[path = "way.rs"]
+mod way_podman;
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -14,8 +21,8 @@ use std::time::Duration;
 
 use program::write_program;
 use pybench::interpreter::{
-    ClusterSettings, EngineSettings, Interpreter, InterpreterError, LocalInterpreter, SessionSpec,
-    Stopped, environment_python,
+    ClusterSettings, EngineSettings, ForkKind, Interpreter, InterpreterError, LocalInterpreter,
+    Network, SessionSpec, Stopped, environment_python,
 };
 use support::*;
 
@@ -285,6 +292,15 @@ async fn kubernetes_by_a_stand_in() {
         "no network, whatever the cluster allows: {error:?}"
     );
     session.close().await;
+    branches(&interpreter).await;
+    assert_eq!(entries(&folder.path().join("pods")), 0, "a pod is left");
+
+    let with_a_list = SessionSpec {
+        network: Network::to(&["a.example".to_owned()]).unwrap(),
+        ..SessionSpec::default()
+    };
+    let refused = interpreter.start(with_a_list).await.err().unwrap();
+    assert!(refused.to_string().contains("`kubernetes`"), "{refused}");
 
     std::fs::write(folder.path().join("forbidden"), "").unwrap();
     let error = LocalInterpreter::kubernetes(&settings)
@@ -295,6 +311,30 @@ async fn kubernetes_by_a_stand_in() {
         error.contains("may not create pods in the namespace pybench"),
         "{error}"
     );
+}
+
+/// A session in a pod is forked by its cells, run again in another pod.
+async fn branches(interpreter: &dyn Interpreter) {
+    let mut session = Live {
+        inner: interpreter.start(SessionSpec::default()).await.unwrap(),
+    };
+    session
+        .run("x = [1]; n = open('output/n', 'w').write('1')")
+        .await;
+    let (inner, kind) = session.inner.fork().await.unwrap();
+    let mut branch = Live { inner };
+    assert_eq!(kind, ForkKind::Replay);
+    let look = "x.append(2); x, open('output/n').read()";
+    assert_eq!(branch.run(look).await.plain(), "([1, 2], '1')");
+    assert_eq!(session.run("x").await.plain(), "[1]");
+    branch.close().await;
+    session
+        .run("import time; n = open('output/n', 'w').write(str(time.time()))")
+        .await;
+    let refused = session.inner.fork().await.err().unwrap().to_string();
+    assert!(refused.contains("hold something else"), "{refused}");
+    assert_eq!(session.run("x").await.plain(), "[1]");
+    session.close().await;
 }
 
 #[test]
@@ -349,10 +389,10 @@ async fn docker_live() {
 /// crun refuses machines that have control groups of both versions; here it sees but one of them.
 const ONE_VERSION: &str = "#!/bin/sh\nexec unshare --mount sh -c 'umount /sys/fs/cgroup/unified; exec podman \"$@\"' podman \"$@\"\n";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn podman_live() {
+/// The podman of this machine, and a folder to keep; `None`, with a printed reason, where there is none.
+fn podman_here() -> Option<(EngineSettings, tempfile::TempDir)> {
     if !answers("podman") {
-        return;
+        return None;
     }
     let folder = shared_folder();
     let mut settings = EngineSettings::default();
@@ -361,6 +401,14 @@ async fn podman_live() {
         write_program(&wrapper, ONE_VERSION);
         settings.program = Some(wrapper);
     }
+    Some((settings, folder))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn podman_live() {
+    let Some((settings, _folder)) = podman_here() else {
+        return;
+    };
     let interpreter = LocalInterpreter::podman(&settings).unwrap();
     works(&interpreter, false).await;
     let label = format!("label=pybench={}", std::process::id());

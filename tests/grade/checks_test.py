@@ -1,6 +1,6 @@
 """Right answers pass, every mutant and null candidate fails, hostile files never become our failure.
 
-    python tests/grade/checks_test.py [kind …] [hostile] [fuzz]
+    python tests/grade/checks_test.py [kind …] [hostile] [fuzz] [round]
 """
 
 import logging
@@ -161,9 +161,31 @@ def scrambled(noise, value):
     return [scrambled(noise, v) for v in value] if isinstance(value, list) else value
 
 
+def round_axes(rows=3, columns=5):
+    """Each of many round axes has a clip path of its own; what it holds is drawn again."""
+    import matplotlib.pyplot as plt
+    from chart.picture import difference
+    from chart.redraw import Drawing
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as folder:
+        claims = right.recorder(folder)
+        figure, places = plt.subplots(rows, columns, subplot_kw={"polar": True}, figsize=(15, 9))
+        for n, place in enumerate(places.flat):
+            place.plot([0, 1, 2 + n / 10, 4, 0], [n + 1, 2, 3, 4, n + 1])
+        path = os.path.join(folder, "round.png")
+        figure.savefig(path)
+        plt.close(figure)
+        for claim in claims:
+            gap = difference(Image.open(path), Drawing(claim["figure"]).picture())
+            expect(gap < 6, f"round axes: redrawn they differ by {gap:.0f}")
+        expect(claims, "round axes: no record")
+
+
 def main(wanted):
-    for name in wanted or [*right.KINDS, "hostile", "fuzz"]:
-        {"hostile": hostile, "fuzz": fuzz}.get(name, lambda name=name: kind(name))()
+    others = {"hostile": hostile, "fuzz": fuzz, "round": round_axes}
+    for name in wanted or [*right.KINDS, *others]:
+        others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")
     return 1 if FAILURES else 0
 

@@ -241,13 +241,21 @@ def pages():
     yield "full", given, {path: full.encode()}
 
 
+def recorder(folder):
+    """Records the figures that are saved below the folder from here on; gives the list of them."""
+    import charts
+
+    claims = []
+    charts.install(lambda path, record: claims.append({"path": path, "figure": json.loads(json.dumps(record))}), folder)
+    return claims
+
+
 def charts(every=9):
     """Honest charts of tests/grade/chart_cases.py, with their records."""
-    import charts as recorder
     import chart_cases
 
-    folder, claims = tempfile.mkdtemp(), []
-    recorder.install(lambda path, record: claims.append({"path": path, "figure": json.loads(json.dumps(record))}), folder)
+    folder = tempfile.mkdtemp()
+    claims = recorder(folder)
     for i, case in enumerate(chart_cases.CASES):
         for j, way in enumerate(chart_cases.WAYS):
             if (i + 3 * j) % every == 0:

@@ -76,11 +76,12 @@ path = "{scratch / 'data.jsonl'}"
 context = {most}
 steps = {len(chosen)}
 recompute = {str(recompute).lower()}
+pad_may_be_trained = true
 [optimizer]
 rate = 1e-5
 schedule = "constant"
 [checkpoint]
-every = 1000000
+every = 0
 """
     )
     out = scratch / f"out-{recompute}"

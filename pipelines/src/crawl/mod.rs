@@ -7,6 +7,7 @@
 
 pub mod archive;
 mod clock;
+mod entity;
 mod name;
 pub mod profile;
 mod select;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use pybench::run::local::LocalExecutor;
 use pybench::run::{Executor, RunContext, RunError, SourceChoice, UnitState};
 use serde::Serialize;
+use source::{Source, Web};
 use stage::{CrawlStage, Manifest, Remark, What};
 
 /// The artefact: one source file a line, sorted by type and origin.
@@ -38,9 +40,10 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         return Ok(());
     }
     let crawl = &context.recipe.crawl;
-    check(context, "sources", &crawl.sources)?;
-    check(context, "fallback", &crawl.fallback)?;
-    let mut gathered = gather(context, "sources", &crawl.sources).await?;
+    let web = Web::new(&context.cache_dir);
+    let sources = check(context, &web, "sources", &crawl.sources)?;
+    let fallback = check(context, &web, "fallback", &crawl.fallback)?;
+    let mut gathered = gather(context, "sources", sources).await?;
     if gathered.iter().all(|manifest| manifest.files.is_empty()) && !crawl.fallback.is_empty() {
         tracing::warn!(
             "no source gave a file (is there a network?): using the recipe's fallback files"
@@ -53,7 +56,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
             files: vec![],
             remarks: reports,
         };
-        gathered = gather(context, "fallback", &crawl.fallback).await?;
+        gathered = gather(context, "fallback", fallback).await?;
         gathered.push(report);
         context
             .folder
@@ -77,8 +80,15 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Wrong paths and packages named twice are the recipe's fault, found before any work.
-fn check(context: &RunContext, list: &str, choices: &[SourceChoice]) -> Result<(), RunError> {
+/// The sources of a list. Wrong paths, packages named twice and credentials that are none are found before any
+/// work.
+fn check(
+    context: &RunContext,
+    web: &Arc<Web>,
+    list: &str,
+    choices: &[SourceChoice],
+) -> Result<Vec<Arc<dyn Source>>, RunError> {
+    let mut sources = Vec::new();
     for (number, choice) in choices.iter().enumerate() {
         let at = format!("crawl.{list}[{number}]");
         if let SourceChoice::Local { path, .. } = choice {
@@ -91,15 +101,18 @@ fn check(context: &RunContext, list: &str, choices: &[SourceChoice]) -> Result<(
             }
         }
         let mut seen = HashSet::new();
-        for item in source::open(choice, context).items() {
+        let opened = source::open(choice, context, web);
+        let source = opened.map_err(|f| RunError::BadInput(format!("{at}: {}", f.detail)))?;
+        for item in source.items() {
             if !seen.insert(item.clone()) {
                 return Err(RunError::BadInput(format!(
                     "{at}: `{item}` is named twice; name it once"
                 )));
             }
         }
+        sources.push(Arc::from(source));
     }
-    Ok(())
+    Ok(sources)
 }
 
 /// Do the units of these sources; their manifests in order. A unit that failed gives a manifest
@@ -107,13 +120,10 @@ fn check(context: &RunContext, list: &str, choices: &[SourceChoice]) -> Result<(
 async fn gather(
     context: &RunContext,
     list: &str,
-    choices: &[SourceChoice],
+    sources: Vec<Arc<dyn Source>>,
 ) -> Result<Vec<Manifest>, RunError> {
-    let prefixes: Vec<String> = (0..choices.len()).map(|n| format!("{list}/{n}/")).collect();
-    let opened = choices
-        .iter()
-        .map(|choice| Arc::from(source::open(choice, context)));
-    let sources: BTreeMap<_, _> = prefixes.iter().cloned().zip(opened).collect();
+    let prefixes: Vec<String> = (0..sources.len()).map(|n| format!("{list}/{n}/")).collect();
+    let sources: BTreeMap<_, _> = prefixes.iter().cloned().zip(sources).collect();
     let limits = source::Limits::of(&context.recipe.crawl);
     let stage = Arc::new(CrawlStage::new(context.folder.clone(), limits, sources));
     let items = stage.items(&prefixes);

@@ -138,14 +138,21 @@ impl<'a> Intake<'a> {
                 origin,
                 path,
                 bytes,
-            } => self.file(origin, &path, bytes).await?,
+                licence,
+            } => self.file(origin, &path, bytes, licence).await?,
             Event::LeftOut { origin, reason } => self.remark(What::LeftOut, &origin, reason),
             Event::Licence(licence) => self.licence = Some(licence),
         }
         Ok(())
     }
 
-    async fn file(&mut self, origin: String, path: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+    async fn file(
+        &mut self,
+        origin: String,
+        path: &str,
+        bytes: Vec<u8>,
+        licence: Option<String>,
+    ) -> Result<(), Failure> {
         let (kind, broken) = match sniff(path, &bytes) {
             Sniffed::File(kind) => (kind, None),
             Sniffed::Broken(kind, reason) => (kind, Some(reason)),
@@ -200,7 +207,7 @@ impl<'a> Intake<'a> {
             size,
             kind,
             origin,
-            licence: None,
+            licence,
             fetched: super::clock::now(),
             profile,
         });
@@ -233,7 +240,7 @@ impl<'a> Intake<'a> {
 
     fn finish(mut self) -> Manifest {
         for file in &mut self.manifest.files {
-            file.licence.clone_from(&self.licence);
+            file.licence = file.licence.take().or_else(|| self.licence.clone());
         }
         self.manifest
     }

@@ -1,42 +1,22 @@
 //! What is done with records: `judge`, `compare`, `report`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
-use pybench::llm::{Metered, OpenAi, OpenAiOptions, TeacherError, known_price};
-use pybench::run::{BudgetCap, RunError, RunFolder};
+use pybench::run::RunError;
+use pybench::run::project::project_root;
 
 use super::command::REPORT;
+use super::endpoint::EndpointArgs;
+use super::general::card;
 use super::judge::{Calibration, FORMAT, Judge, JudgeOptions, Labels, calibrate, judge};
-use super::record::{AgentKind, Evaluation, RecordError};
+use super::lines::FileError;
+use super::record::{AgentKind, Evaluation};
 use super::report::{self, ReportError};
-use super::run::RESULTS;
+use super::run::{AgentChoice, EvalRecipe, RESULTS};
 use super::stats::{Agreement, Measure, compare_all};
-
-/// A model behind an endpoint, with a budget.
-#[derive(Debug, Args)]
-pub struct EndpointArgs {
-    /// The model, as its endpoint knows it
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// Any OpenAI-compatible endpoint
-    #[arg(long, value_name = "URL", default_value = "https://api.openai.com/v1")]
-    pub base_url: String,
-    /// The environment variable that holds the key
-    #[arg(long, value_name = "VARIABLE")]
-    pub key_env: Option<String>,
-    /// Questions at a time
-    #[arg(long, default_value_t = 4)]
-    pub jobs: usize,
-    /// Most dollars; needs a model whose price is known
-    #[arg(long, value_name = "DOLLARS")]
-    pub usd: Option<f64>,
-    /// Most tokens
-    #[arg(long, value_name = "N")]
-    pub tokens: Option<u64>,
-}
 
 /// What to judge, and by whom.
 #[derive(Debug, Args)]
@@ -89,6 +69,10 @@ pub struct ReportArgs {
     /// The model that the others were tuned from: what they lost against it is flagged
     #[arg(long, value_name = "AGENT")]
     pub base: Option<String>,
+    /// Say on the card (README.md) of an agent's model folder what it lost against --base in general ability
+    /// [default: the checkpoints of the run folders]
+    #[arg(long, value_name = "AGENT=DIR", requires = "base")]
+    pub card: Vec<String>,
 }
 
 /// The file of records that a path stands for.
@@ -110,7 +94,7 @@ fn read(paths: &[PathBuf]) -> Result<Evaluation, RunError> {
     Evaluation::merge(parts).map_err(RunError::BadInput)
 }
 
-fn bad(error: RecordError) -> RunError {
+fn bad(error: FileError) -> RunError {
     RunError::BadInput(error.to_string())
 }
 
@@ -138,6 +122,50 @@ pub fn reported(args: &ReportArgs) -> Result<(), RunError> {
         other => RunError::BadInput(other.to_string()),
     })?;
     println!("{}", out.join("index.html").display());
+    match &args.base {
+        Some(base) => put_on_cards(&evaluation, base, &cards(args)?),
+        None => Ok(()),
+    }
+}
+
+/// Agents with the folders of their models: as given, else the checkpoints that the run folders name.
+fn cards(args: &ReportArgs) -> Result<BTreeMap<String, PathBuf>, RunError> {
+    let given = args.card.iter().map(|card| match card.split_once('=') {
+        Some((label, folder)) => Ok((label.to_owned(), PathBuf::from(folder))),
+        None => Err(RunError::BadInput(format!(
+            "--card {card}: expected AGENT=DIR"
+        ))),
+    });
+    let given = given.collect::<Result<BTreeMap<_, _>, _>>()?;
+    if !given.is_empty() {
+        return Ok(given);
+    }
+    let root = project_root(Path::new(".")).unwrap_or_default();
+    let recipes = args.runs.iter().map(|run| run.join("recipe.toml"));
+    let recipes = recipes.filter_map(|path| EvalRecipe::load(&path).ok());
+    let agents = recipes.flat_map(|recipe| recipe.agents);
+    let folders = agents.filter_map(|(label, choice)| match choice {
+        AgentChoice::Checkpoint { model, .. } => Some((label, root.join(model))),
+        _ => None,
+    });
+    // A name of the trainer's catalogue is no folder.
+    Ok(folders.filter(|(_, folder)| folder.is_dir()).collect())
+}
+
+/// Tells on the card of every model but the base what became of its general ability.
+fn put_on_cards(
+    evaluation: &Evaluation,
+    base: &str,
+    cards: &BTreeMap<String, PathBuf>,
+) -> Result<(), RunError> {
+    for (label, folder) in cards.iter().filter(|(label, _)| *label != base) {
+        if !evaluation.frozen.agents.contains_key(label) {
+            return Err(unknown(label, evaluation));
+        }
+        if let Some(section) = card::section(evaluation, base, label) {
+            println!("{}", card::write(folder, &section)?.display());
+        }
+    }
     Ok(())
 }
 
@@ -252,59 +280,6 @@ pub async fn judged(args: &JudgeArgs) -> Result<(), RunError> {
         print_calibration(&calibrate(&evaluation, &labels));
     }
     Ok(())
-}
-
-impl EndpointArgs {
-    /// The model with books of its own, in a folder below `books`: nothing is paid for twice. `format`
-    /// names its calls in the journal.
-    ///
-    /// # Errors
-    /// [`RunError::BadInput`] without a model, for an address that is none, and for a budget in dollars
-    /// where the price is not known; [`RunError::Endpoint`] for a key that is not set.
-    pub fn open(&self, books: &Path, format: &'static str) -> Result<Metered<OpenAi>, RunError> {
-        let bad = |text: String| RunError::BadInput(text);
-        let model = self
-            .model
-            .as_deref()
-            .ok_or_else(|| bad("--model NAME is missing".to_owned()))?;
-        let base_url = self.base_url.trim_end_matches('/').to_owned();
-        let price = known_price(model);
-        if self.usd.is_some() && price.is_none() {
-            return Err(bad(format!(
-                "the price of {model} is not known: bound it by --tokens"
-            )));
-        }
-        let name = report::text::slug(&format!("{model} {base_url}"));
-        let frozen = format!("model = {model:?}\nbase_url = {base_url:?}\n");
-        let folder = Arc::new(RunFolder::open(&books.join(name), &frozen)?);
-        let endpoint = OpenAi::new(OpenAiOptions {
-            model: model.to_owned(),
-            base_url,
-            key: self.key()?.map(Into::into),
-            headers: Default::default(),
-            price,
-            timeout: Duration::from_secs(120),
-            extra: Default::default(),
-        });
-        let endpoint = endpoint.map_err(|error| match error {
-            TeacherError::Rejected(text) => RunError::BadInput(text),
-            other => RunError::Endpoint(other.to_string()),
-        })?;
-        let cap = BudgetCap {
-            micro_usd: self.usd.map(|usd| (usd * 1e6) as u64),
-            tokens: self.tokens,
-        };
-        Ok(Metered::new(endpoint, folder, cap, format))
-    }
-
-    fn key(&self) -> Result<Option<String>, RunError> {
-        let Some(name) = &self.key_env else {
-            return Ok(None);
-        };
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-        let missing = || RunError::Endpoint(format!("the environment variable {name} is not set"));
-        value.ok_or_else(missing).map(Some)
-    }
 }
 
 fn print_calibration(found: &Calibration) {

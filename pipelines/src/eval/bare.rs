@@ -6,7 +6,7 @@ use pybench::id::Digest;
 use pybench::task::{Category, Language, Task, TaskOrigin};
 
 /// The task that stands for a text that is asked.
-pub(super) fn bare_task(text: &str, category: Category, template: &str) -> Task {
+pub(crate) fn bare_task(text: &str, category: Category, template: &str) -> Task {
     Task {
         id: Digest::of_bytes(text.as_bytes()),
         category,

@@ -15,17 +15,19 @@ use pybench::run::{
 };
 
 use super::after;
+use super::agent::config::Config;
 use super::agent::served;
 use super::audit::{Audit, Row, audit, markdown, summary};
 use super::bench::prepare::Changes;
 use super::bench::spec::TaskSpec;
 use super::bench::{Bench, fetch, upstream};
 use super::general;
-use super::record::{Evaluation, Outcome, Score};
+use super::record::Evaluation;
 use super::report;
 use super::run::artefacts::copy;
 use super::run::recipe::ranges;
 use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, run};
+use super::terminal;
 
 /// The folder of the report in the run folder.
 pub(super) const REPORT: &str = "report";
@@ -114,6 +116,12 @@ pub struct RunArgs {
     /// The folder that holds their output/ [default: beside the trajectories]
     #[arg(long, value_name = "DIR", requires = "trajectories")]
     pub outputs: Option<PathBuf>,
+    /// Most dollars [default: the recipe's budget]; needs models whose price is known
+    #[arg(long, value_name = "DOLLARS")]
+    pub usd: Option<f64>,
+    /// Most tokens [default: the recipe's budget]
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
 }
 
 /// Where to.
@@ -305,6 +313,8 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
     let mut recipe = recipe(&args, root.as_deref())?;
     recipe.tasks = args.place.tasks.clone().or(recipe.tasks);
     recipe.regenerate = args.place.regenerate.or(recipe.regenerate);
+    recipe.budget.usd = args.usd.or(recipe.budget.usd);
+    recipe.budget.tokens = args.tokens.or(recipe.budget.tokens);
     let root = root.unwrap_or_else(|| PathBuf::from("."));
     if recipe.checkpoints {
         add_checkpoints(&mut recipe, &root);
@@ -372,8 +382,9 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
     .map_err(|error| RunError::Internal(error.to_string()))?;
     let (shown, page) = (records.display(), pages.join("index.html"));
     let text = format!(
-        "{}records: {shown}\nreport: {}\n",
-        table(&evaluation),
+        "{}\n{}records: {shown}\nreport: {}\n",
+        terminal::table(&evaluation),
+        terminal::frozen(&evaluation),
         page.display()
     );
     process.progress.suspend(|| print!("{text}"));
@@ -433,6 +444,8 @@ fn recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
         std::path::absolute(path).map_err(RunError::io(path.display().to_string()))
     };
     if let Some(path) = &args.config_path {
+        // A key in it is refused before anything is made.
+        Config::read(path, |name| std::env::var(name).ok())?;
         let choice = AgentChoice::Config {
             path: absolute(path)?,
             price: None,
@@ -458,41 +471,6 @@ fn recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
         }
         _ => EvalRecipe::load(asked),
     }
-}
-
-/// The scores side by side, a line for each agent: passed of those that the score speaks of.
-pub fn table(evaluation: &Evaluation) -> String {
-    let mut text = format!(
-        "{:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
-        "agent", "upstream", "fixed", "strict", "not run", "failed"
-    );
-    for label in evaluation.frozen.agents.keys() {
-        let own = || {
-            evaluation
-                .attempts
-                .iter()
-                .filter(|attempt| attempt.agent == *label)
-        };
-        let share = |score: Score| {
-            let scored: Vec<bool> = own().filter_map(|attempt| attempt.score(score)).collect();
-            format!(
-                "{}/{}",
-                scored.iter().filter(|passed| **passed).count(),
-                scored.len()
-            )
-        };
-        let count =
-            |wanted: fn(&Outcome) -> bool| own().filter(|attempt| wanted(&attempt.outcome)).count();
-        text += &format!(
-            "{label:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
-            share(Score::Upstream),
-            share(Score::Fixed),
-            share(Score::Strict),
-            count(|outcome| matches!(outcome, Outcome::NotRun { .. })),
-            count(|outcome| matches!(outcome, Outcome::Infrastructure { .. })),
-        );
-    }
-    text
 }
 
 fn put(path: &Path, text: &str) -> Result<(), RunError> {

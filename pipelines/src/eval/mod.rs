@@ -7,13 +7,18 @@
 pub mod after;
 pub mod agent;
 pub mod audit;
-mod bare;
+pub(crate) mod bare;
 pub mod bench;
 pub mod command;
+pub mod endpoint;
 pub mod general;
 pub mod judge;
+mod lines;
 pub mod record;
 pub mod report;
 pub mod run;
 pub mod score;
 pub mod stats;
+mod terminal;
+
+pub use lines::FileError;

@@ -4,22 +4,18 @@
 //! record is trusted to be small or harmless: the reader bounds what it reads, the report escapes
 //! what it shows.
 
+mod evaluation;
+mod file;
+
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 
 use pybench::id::Digest;
 use pybench::trajectory::{OutputFile, Sampling};
 use serde::{Deserialize, Serialize};
 
-/// Longest line that is read, bytes.
-const MOST_LINE: u64 = 4 << 20;
-/// Most records of one file.
-const MOST_RECORDS: usize = 1_000_000;
-/// Largest file that is read, bytes.
-const MOST_BYTES: u64 = 4 << 30;
+pub use evaluation::Evaluation;
+
 /// Most characters of what a check expected or found.
 pub const MOST_SHOWN: usize = 2_000;
 /// Most checks of one attempt.
@@ -287,102 +283,6 @@ pub enum Duel {
     Abstained,
 }
 
-/// A file of records.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation {
-    /// What defines the scores.
-    pub frozen: Frozen,
-    /// In the order of [`Attempt::order`].
-    pub attempts: Vec<Attempt>,
-}
-
-/// Why a file of records could not be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The file system said no.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
-    /// A line is wrong.
-    #[error("{}, line {line}: {problem}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
-
-impl Frozen {
-    /// Take what another header defines. Where both define the scores of a suite (`shared`) they must
-    /// agree. Prompts belong to agents, so they may differ.
-    fn join(&mut self, other: Self, shared: bool) -> Result<(), String> {
-        let parts = [
-            ("task set", self.tasks == other.tasks),
-            ("checker", self.checker == other.checker),
-            ("environment", self.environment == other.environment),
-            ("limits", self.limits == other.limits),
-        ];
-        match parts.iter().find(|(_, same)| !same) {
-            Some((part, _)) if shared => {
-                return Err(format!(
-                    "the files differ in {part}: their scores do not compare; run one of them again"
-                ));
-            }
-            Some(_) => self.stand_beside(&other),
-            None => {}
-        }
-        if self.prompts != other.prompts {
-            self.prompts = Digest::of_json(&(&self.prompts, &other.prompts)).to_string();
-        }
-        for (label, agent) in other.agents {
-            match self.agents.get(&label) {
-                Some(known) if shared && *known != agent => {
-                    return Err(format!("two agents are called `{label}`"));
-                }
-                // On another suite it is asked in another way.
-                Some(_) => {}
-                None => {
-                    self.agents.insert(label, agent);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Frozen {
-    /// Headers of different suites: each keeps what defines its scores, named by its task set.
-    fn stand_beside(&mut self, other: &Self) {
-        let both = |a: &str, b: &str| {
-            if a == b {
-                a.to_owned()
-            } else {
-                format!("{a}; {b}")
-            }
-        };
-        let limits = other
-            .limits
-            .iter()
-            .map(|(name, limit)| match self.limits.get(name) {
-                Some(own) if own != limit => (format!("{name} ({})", other.task_set), *limit),
-                _ => (name.clone(), *limit),
-            });
-        let limits: Vec<_> = limits.collect();
-        self.limits.extend(limits);
-        self.task_set = both(&self.task_set, &other.task_set);
-        self.checker = both(&self.checker, &other.checker);
-        self.environment = both(&self.environment, &other.environment);
-        self.tasks = Digest::of_json(&(&self.tasks, &other.tasks));
-    }
-}
-
 impl Attempt {
     /// Suite, task (numbers by value), agent, seed: the order of every file and every page.
     pub fn order(&self, other: &Self) -> Ordering {
@@ -435,150 +335,5 @@ pub fn task_order(a: &str, b: &str) -> Ordering {
     }
 }
 
-impl Evaluation {
-    /// Records in their order, whatever the order they were made in.
-    pub fn new(frozen: Frozen, mut attempts: Vec<Attempt>) -> Self {
-        attempts.sort_by(Attempt::order);
-        Self { frozen, attempts }
-    }
-
-    /// Several files as one. Those that share a suite must agree in everything that defines its scores;
-    /// an agent that stands in two of them must be the same, and none of its attempts may stand twice.
-    pub fn merge(parts: Vec<Self>) -> Result<Self, String> {
-        let mut parts = parts.into_iter();
-        let mut whole = parts.next().ok_or("no records")?;
-        for part in parts {
-            let suites: BTreeSet<_> = whole.attempts.iter().map(|a| &a.suite).collect();
-            let shared = part.attempts.iter().any(|a| suites.contains(&a.suite));
-            whole.frozen.join(part.frozen, shared)?;
-            whole.attempts.extend(part.attempts);
-        }
-        let whole = Self::new(whole.frozen, whole.attempts);
-        let same = |pair: &&[Attempt]| pair[0].order(&pair[1]) == Ordering::Equal;
-        match whole.attempts.windows(2).find(same) {
-            Some([twice, ..]) => Err(format!(
-                "task {} of {} by `{}` (seed {}) stands in two files",
-                twice.task, twice.suite, twice.agent, twice.seed
-            )),
-            _ => Ok(whole),
-        }
-    }
-
-    /// Read a file of records, within bounds.
-    pub fn read(path: &Path) -> Result<Self, RecordError> {
-        let io = |source| RecordError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let file = File::open(path).map_err(io)?;
-        read_lines(BufReader::new(file)).map_err(|problem| match problem {
-            Problem::Io(source) => io(source),
-            Problem::Line(line, problem) => RecordError::Line {
-                path: path.to_owned(),
-                line,
-                problem,
-            },
-        })
-    }
-
-    /// Write the file whole: the header, then a line each.
-    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
-        let io = |source| RecordError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        self.write_to(&mut file).map_err(io)?;
-        file.persist(path).map_err(|error| io(error.error))?;
-        Ok(())
-    }
-
-    fn write_to(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let mut out = std::io::BufWriter::new(out);
-        serde_json::to_writer(&mut out, &self.frozen)?;
-        writeln!(out)?;
-        for attempt in &self.attempts {
-            serde_json::to_writer(&mut out, attempt)?;
-            writeln!(out)?;
-        }
-        out.flush()
-    }
-}
-
-/// What is wrong with a stream of lines.
-enum Problem {
-    Io(std::io::Error),
-    Line(usize, String),
-}
-
-fn read_lines(reader: impl BufRead) -> Result<Evaluation, Problem> {
-    let mut lines = Lines {
-        reader: reader.take(MOST_BYTES),
-        number: 0,
-    };
-    let header = lines.next_line()?;
-    let header = header.ok_or_else(|| lines.problem("the file is empty: the header is missing"))?;
-    let frozen: Frozen = lines.parse(&header)?;
-    let (mut attempts, mut seen) = (Vec::new(), BTreeSet::new());
-    while let Some(line) = lines.next_line()? {
-        let attempt: Attempt = lines.parse(&line)?;
-        if attempts.len() == MOST_RECORDS {
-            return Err(lines.problem(&format!("more than {MOST_RECORDS} records")));
-        }
-        if let Some(problem) = attempt.problem(&frozen) {
-            return Err(lines.problem(&problem));
-        }
-        let key = (&attempt.agent, &attempt.suite, &attempt.task, attempt.seed);
-        if !seen.insert(Digest::of_json(&key)) {
-            return Err(lines.problem("agent, suite, task and seed have a record already"));
-        }
-        attempts.push(attempt);
-    }
-    if lines.reader.limit() == 0 {
-        return Err(lines.problem(&format!("the file exceeds {MOST_BYTES} bytes")));
-    }
-    Ok(Evaluation::new(frozen, attempts))
-}
-
-/// Lines of bounded length.
-struct Lines<R> {
-    reader: std::io::Take<R>,
-    number: usize,
-}
-
-impl<R: BufRead> Lines<R> {
-    /// The next line that is not blank.
-    fn next_line(&mut self) -> Result<Option<Vec<u8>>, Problem> {
-        loop {
-            let mut line = Vec::new();
-            let mut bounded = (&mut self.reader).take(MOST_LINE + 1);
-            bounded.read_until(b'\n', &mut line).map_err(Problem::Io)?;
-            if line.is_empty() {
-                return Ok(None);
-            }
-            self.number += 1;
-            if line.len() as u64 > MOST_LINE {
-                return Err(self.problem(&format!("longer than {MOST_LINE} bytes")));
-            }
-            if !line.trim_ascii().is_empty() {
-                return Ok(Some(line));
-            }
-        }
-    }
-
-    fn parse<T: for<'a> Deserialize<'a>>(&self, line: &[u8]) -> Result<T, Problem> {
-        serde_json::from_slice(line).map_err(|error| self.problem(&error.to_string()))
-    }
-
-    fn problem(&self, problem: &str) -> Problem {
-        Problem::Line(self.number.max(1), problem.to_owned())
-    }
-}
-
 #[cfg(test)]
-#[path = "record_tests.rs"]
 pub(crate) mod tests;

@@ -10,6 +10,7 @@ use pybench::task::Task;
 use pybench::trajectory::{Trajectory, Usage};
 
 use super::{STAGE, money};
+use crate::embedded;
 
 /// Bytes per token, taken for the lower bound; the upper one takes a token per byte.
 const BYTES_PER_TOKEN: u64 = 6;
@@ -103,6 +104,9 @@ fn teacher_name(choice: &TeacherChoice) -> String {
     match choice {
         TeacherChoice::Expert { .. } => "expert".to_owned(),
         TeacherChoice::Openai { model, .. } => format!("openai:{model}"),
+        TeacherChoice::Embedded { model, sha256, .. } => {
+            embedded::name(model, sha256.as_deref()).unwrap_or_else(|| format!("gguf:{model}"))
+        }
     }
 }
 

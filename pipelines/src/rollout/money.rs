@@ -7,7 +7,7 @@ use pybench::run::{Budget, BudgetCap, Recipe, RunError, TeacherChoice};
 /// costs nothing.
 pub(crate) fn price(teacher: &TeacherChoice) -> Option<Price> {
     match teacher {
-        TeacherChoice::Expert { .. } => Some(Price::default()),
+        TeacherChoice::Expert { .. } | TeacherChoice::Embedded { .. } => Some(Price::default()),
         TeacherChoice::Openai { model, price, .. } => price.or_else(|| known_price(model)),
     }
 }

@@ -11,6 +11,7 @@ use pybench::llm::{
 use pybench::run::{Budget, FormatChoice, RunContext, RunError, RunFolder, TeacherChoice};
 
 use super::money;
+use crate::embedded::{Embedded, Model};
 use crate::library::{Expert, Library};
 
 /// Replies that the runs of a project share.
@@ -78,6 +79,22 @@ pub(crate) fn one(
         let expert =
             Expert::new(Arc::new(library), speech.format).with_faults(*faults, recipe.seed);
         return Ok(Arc::new(expert));
+    }
+    if let TeacherChoice::Embedded {
+        model,
+        sha256,
+        context: tokens,
+    } = &recipe.teacher
+    {
+        let teacher = Embedded::pinned(Model {
+            model: model.clone(),
+            sha256: sha256.clone(),
+            context: *tokens,
+            root: context.project_root.clone(),
+            cache: context.cache_dir.clone(),
+        })?;
+        let cap = money::cap(&recipe.budget);
+        return Ok(teacher.metered(context.folder.clone(), cap, format.name()));
     }
     let variable = |name: &str| std::env::var(name).ok();
     let options = OpenAiOptions::from_recipe(choice, variable).map_err(refused)?;

@@ -18,7 +18,12 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
                 urls.iter_mut()
                     .for_each(|url| *url = without_credentials(url));
             }
-            SourceChoice::Pypi { .. } => {}
+            SourceChoice::Pypi { .. }
+            | SourceChoice::Arxiv { .. }
+            | SourceChoice::Github { .. }
+            | SourceChoice::Hub { .. }
+            | SourceChoice::Kaggle { .. }
+            | SourceChoice::Zenodo { .. } => {}
         }
     }
     for teacher in recipe.models_mut() {
@@ -32,6 +37,9 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
         for value in headers.values_mut().filter(|value| !value.starts_with('$')) {
             *value = LEFT_OUT.to_owned();
         }
+    }
+    if let TeacherChoice::Embedded { model, .. } = &mut recipe.teacher {
+        *model = without_folder(Path::new(model)).display().to_string();
     }
     if let Some(wheelhouse) = &mut recipe.interpreter.wheelhouse {
         *wheelhouse = without_folder(wheelhouse);

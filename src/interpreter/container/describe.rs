@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::interpreter::engine::Order;
 use crate::interpreter::environment::Environment;
+use crate::interpreter::network::Door;
 use crate::interpreter::seccomp;
 use crate::interpreter::view::View;
 
@@ -46,8 +47,14 @@ pub(super) enum World {
 }
 
 impl Container {
-    /// The container of an order, in which `boot.<begin>` takes the last steps.
-    pub(super) fn new(environment: &Environment, order: &Order, world: World, begin: &str) -> Self {
+    /// The container of an order, in which `boot.<begin>` takes the last steps. `door` is its way out.
+    pub(super) fn new(
+        environment: &Environment,
+        order: &Order,
+        world: World,
+        begin: &str,
+        door: Option<&Door>,
+    ) -> Self {
         let view = View::of(environment, &order.spec);
         let temporary = |to| Mount::Temporary {
             to,
@@ -67,20 +74,28 @@ impl Container {
         mounts.push(bind(path, inside, true));
         let read_only = order.workspace.read_only().iter();
         mounts.extend(read_only.map(|inner| bind(&path.join(inner), &inside.join(inner), false)));
+        mounts.extend(door.map(|door| bind(door.folder(), Path::new(DOOR), false)));
         Self {
             mounts,
             variables: view.variables,
-            command: command(begin, Some(&seccomp::program())),
+            command: command(begin, Some(&seccomp::program()), door.is_some()),
         }
     }
 }
 
-/// The command that calls `boot.<begin>`, with a system call filter.
-pub(super) fn command(begin: &str, filter: Option<&[u8]>) -> Vec<String> {
+/// The way out of an order, where it asks for one: for `Container::new` and for the sandbox.
+pub(super) fn door(environment: &Environment, order: &Order) -> io::Result<Option<Door>> {
+    let make = |_: &_| Door::make(&environment.cache.join("doors"), order.user);
+    order.spec.network.as_ref().map(make).transpose()
+}
+
+/// The command that calls `boot.<begin>`, with a system call filter and a way out, or without.
+pub(super) fn command(begin: &str, filter: Option<&[u8]>, way: bool) -> Vec<String> {
     let filter = filter.map(|filter| format!("'{}'", STANDARD.encode(filter)));
+    let way = if way { ", way=True" } else { "" };
     let code = format!(
         "import sys; sys.path.insert(0, '/opt/pybench/lib'); \
-         from pybench_runner import boot; boot.{begin}({})",
+         from pybench_runner import boot; boot.{begin}({}{way})",
         filter.unwrap_or_default(),
     );
     ["/opt/env/bin/python", "-P", "-u", "-c", &code]
@@ -101,18 +116,25 @@ fn bind(from: &Path, to: &Path, writable: bool) -> Mount {
     }
 }
 
+/// Where a container has its way out (`python/way.py`).
+const DOOR: &str = "/opt/door";
+
+/// Folders of a root folder that not every view has something in.
+pub(super) const PLACES: [&str; 8] = [
+    "proc",
+    "dev",
+    "sys",
+    "tmp",
+    "etc/ssl/certs",
+    "workspace",
+    "opt/wheelhouse",
+    "opt/door",
+];
+
 /// Make a root folder: the places where a view is mounted, and its links.
 pub(super) fn mount_points(root: &Path, view: &View) -> io::Result<()> {
     let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    for folder in [
-        "proc",
-        "dev",
-        "sys",
-        "tmp",
-        "etc",
-        "workspace",
-        "opt/wheelhouse",
-    ] {
+    for folder in PLACES {
         fs::create_dir_all(root.join(folder))?;
     }
     // `runsc` mounts all of them into this folder first, those below `/tmp` too.

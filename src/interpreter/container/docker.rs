@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::describe::{Container, Mount, World, mount_points};
+use super::describe::{Container, Mount, PLACES, World, door, mount_points};
 use super::program::{self, Program};
 use super::relay::{Started, first_of};
 use super::settings::EngineSettings;
@@ -19,6 +19,7 @@ use crate::interpreter::child::enter;
 use crate::interpreter::engine::{Bounds, Engine, Order};
 use crate::interpreter::environment::Environment;
 use crate::interpreter::local::Ground;
+use crate::interpreter::network::Door;
 use crate::interpreter::sandbox::{Ends, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
@@ -27,7 +28,7 @@ use crate::interpreter::{InterpreterError, Limits};
 /// How long the engine may take to answer a question, and to take an image in.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The relay in the container.
+/// The relay in the container; a way out is one more thread of it.
 const OURS: u64 = 1;
 
 /// Processes and threads of podman's client and monitor, where those are in a session's control group.
@@ -135,8 +136,8 @@ impl Docker {
     /// mounted; made once.
     fn image_of_places(&self) -> Result<String, String> {
         let view = View::new(&self.environment, None, false);
-        let digest =
-            blake3::hash(format!("{:?} {:?} {:?}", view.binds, view.links, view.caches).as_bytes());
+        let (binds, links, caches) = (&view.binds, &view.links, &view.caches);
+        let digest = blake3::hash(format!("{PLACES:?} {binds:?} {links:?} {caches:?}").as_bytes());
         let image = format!("localhost/pybench-places:{}", &digest.to_hex()[..16]);
         if self.ask(&["image", "inspect", &image], b"").is_ok() {
             return Ok(image);
@@ -147,12 +148,12 @@ impl Docker {
     }
 
     /// The command line of a session, after the program.
-    fn arguments(&self, order: &Order, name: &str) -> Vec<String> {
+    fn arguments(&self, order: &Order, name: &str, door: Option<&Door>) -> Vec<String> {
         let world = match self.settings.image {
             Some(_) => World::Image,
             None => World::Machine,
         };
-        let container = Container::new(&self.environment, order, world, "attached");
+        let container = Container::new(&self.environment, order, world, "attached", door);
         let limits = &order.spec.limits;
         let mut words = Words::default();
         words.flags("run --rm --interactive --pull never");
@@ -174,7 +175,7 @@ impl Docker {
                 words.flags("--userns keep-id");
             }
         }
-        self.bound(&mut words, limits);
+        self.bound(&mut words, limits, OURS + u64::from(door.is_some()));
         self.choose(&mut words);
         for mount in &container.mounts {
             words.mount(mount);
@@ -193,11 +194,12 @@ impl Docker {
         words.0
     }
 
-    fn bound(&self, words: &mut Words, limits: &Limits) {
+    /// `ours` are processes and threads in it that are not the session's.
+    fn bound(&self, words: &mut Words, limits: &Limits, ours: u64) {
         if self.joins {
             return words.flags("--cgroups disabled");
         }
-        words.pair("--pids-limit", &(limits.processes + OURS).to_string());
+        words.pair("--pids-limit", &(limits.processes + ours).to_string());
         let memory = format!("{}m", limits.memory_mib);
         words.pair("--memory", &memory);
         words.pair("--memory-swap", &memory); // both together: no swap
@@ -224,12 +226,13 @@ impl Docker {
             rand::random::<u64>()
         );
         let (ends, inside) = Ends::make()?;
+        let door = door(&self.environment, &order)?;
         let mut command = self.program.command();
         let joins = order.group.joins()?;
         // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
         unsafe { command.pre_exec(move || enter(&joins, &[], None)) };
         let monitor = command
-            .args(self.arguments(&order, &name))
+            .args(self.arguments(&order, &name, door.as_ref()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(ends.streams[1].try_clone()?)
@@ -241,6 +244,7 @@ impl Docker {
             ends,
             inside,
             monitor,
+            door,
         })
     }
 
@@ -270,6 +274,14 @@ impl Engine for Docker {
         started.and_then(Started::connect).map_err(failed)
     }
 
+    fn explain(&self, words: String) -> String {
+        explained(self.kind, &words)
+    }
+
+    fn holds_to_hosts(&self) -> bool {
+        true
+    }
+
     fn allow_for_itself(&self, limits: &mut Limits) {
         limits.processes = limits.processes.saturating_add(HELPERS);
     }
@@ -296,6 +308,12 @@ fn explained(kind: Kind, complaint: &str) -> String {
         }
         Kind::Podman if says("newuidmap") || says("subuid") => {
             "Install uidmap and give this user a range in /etc/subuid and /etc/subgid"
+        }
+        Kind::Podman if says("crun") && says("hybrid") => {
+            "This machine has control groups of both versions (/sys/fs/cgroup/unified beside those of version \
+             1), which podman's runtime crun refuses. Boot with systemd.unified_cgroup_hierarchy=1, or unmount \
+             /sys/fs/cgroup/unified, or install runc and name it as `runtime` of [podman] in the file that \
+             PYBENCH_CONTAINERS names (docs/interpreter.md, Settings)"
         }
         _ => return complaint.to_owned(),
     };

@@ -38,7 +38,7 @@ fn order(cache: &Path) -> Order {
 /// One option a line, without the machine's own folders, the temporary names and the filter.
 fn told(engine: &Docker, cache: &Path, order: &Order) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for word in engine.arguments(order, "pybench-1-x") {
+    for word in engine.arguments(order, "pybench-1-x", None) {
         match lines.last_mut() {
             Some(line)
                 if !word.starts_with('-') && line.starts_with('-') && !line.contains(' ') =>
@@ -79,6 +79,37 @@ fn commands_as_they_are_given() {
 }
 
 #[test]
+fn only_a_list_of_hosts_opens_a_door() {
+    let cache = tempfile::tempdir().unwrap();
+    std::fs::create_dir(cache.path().join("runner")).unwrap();
+    let docker = engine(Kind::Docker, cache.path());
+    let mut order = order(cache.path());
+    let (without, with) = {
+        let without = docker.arguments(&order, "x", None).join(" ");
+        order.spec.network = crate::interpreter::Network::to(&["a.example".to_owned()]).unwrap();
+        let door = door(&docker.environment, &order).unwrap();
+        (
+            without,
+            docker.arguments(&order, "x", door.as_ref()).join(" "),
+        )
+    };
+    let limit = |more: u64| format!("--pids-limit {} ", order.spec.limits.processes + more);
+    let signs = [
+        "dst=/opt/door,readonly",
+        "way=True",
+        "HTTPS_PROXY=",
+        &limit(2),
+    ];
+    for sign in signs {
+        assert!(
+            with.contains(sign) && !without.contains(sign),
+            "{sign}: {with}"
+        );
+    }
+    assert!(without.contains(&limit(1)) && with.contains("--network none"));
+}
+
+#[test]
 fn an_image_brings_its_own_world() {
     let cache = tempfile::tempdir().unwrap();
     std::fs::create_dir(cache.path().join("runner")).unwrap();
@@ -90,7 +121,7 @@ fn an_image_brings_its_own_world() {
         cpus: Some(1.5),
         ..EngineSettings::default()
     };
-    let words = docker.arguments(&order(cache.path()), "x").join(" ");
+    let words = docker.arguments(&order(cache.path()), "x", None).join(" ");
     assert!(
         !words.contains("src=/usr") && words.contains("dst=/opt/pybench,readonly"),
         "{words}"
@@ -115,6 +146,12 @@ fn complaints_name_the_way_out() {
         docker("permission denied while trying to connect to the docker API").contains("rootless")
     );
     assert!(explained(Kind::Podman, "exec: \"newuidmap\": not found").contains("/etc/subuid"));
+    let mixed = "Error: OCI runtime error: crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv2";
+    let said = explained(Kind::Podman, mixed);
+    assert!(
+        said.starts_with(mixed) && said.contains("both versions") && said.contains("runc"),
+        "{said}"
+    );
     assert_eq!(docker("no space left"), "no space left");
 }
 

@@ -70,6 +70,29 @@ root = os.open('output', os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
 walk(root, 'output', 0)
 out.write(bytes(4))";
 
+/// Prints a digest of the workspace, in Python: names, kinds, permissions, links and contents.
+pub(super) const DIGEST: &str = "\
+import hashlib, os, stat
+digest, left = hashlib.sha256(), 50_000
+def walk(folder, depth):
+    global left
+    names = sorted(os.listdir(folder))
+    left -= len(names)
+    assert left >= 0 and depth < 64
+    for name in names:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        link = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(mode) else ''
+        digest.update(repr((os.fsencode(name), mode, link)).encode())
+        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            if stat.S_ISDIR(mode): walk(fd, depth + 1)
+            else:
+                with open(fd, 'rb', closefd=False) as file: digest.update(hashlib.file_digest(file, 'sha256').digest())
+            os.close(fd)
+    digest.update(b'.')
+walk(os.open('.', os.O_RDONLY), 0)
+print(digest.hexdigest())";
+
 /// Send the files below `from` as `to/…`.
 pub(super) async fn send(
     writer: &mut (impl AsyncWrite + Unpin),

@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::describe::{Container, Mount, World, mount_points};
+use super::describe::{Container, Mount, World, door, mount_points};
 use super::relay::Started;
 use crate::interpreter::child::enter;
 use crate::interpreter::engine::{Engine, Order};
 use crate::interpreter::environment::Environment;
+use crate::interpreter::network::Door;
 use crate::interpreter::sandbox::{Ends, Sandbox};
 use crate::interpreter::view::View;
 use crate::interpreter::worker::Worker;
@@ -115,11 +116,16 @@ impl Gvisor {
         if let Some(user) = order.user {
             chown(&state, Some(user), Some(user))?;
         }
-        let config = self.config(&order);
+        let door = door(&self.environment, &order)?;
+        let config = self.config(&order, door.as_ref());
         fs::write(folder.path().join("config.json"), config.to_string())?;
 
         let (ends, inside) = Ends::make()?;
         let mut command = self.command(&state, order.user, order.group.joins()?);
+        if door.is_some() {
+            // Its kernel may connect to sockets of what is mounted: there is one, the door.
+            command.arg("--host-uds=open");
+        }
         command
             .args(["run", "--pid-file"])
             .arg(state.join("pid"))
@@ -145,12 +151,13 @@ impl Gvisor {
             inside,
             monitor,
             first,
+            door,
         })
     }
 
     /// The bundle's description.
-    fn config(&self, order: &Order) -> Value {
-        let container = Container::new(&self.environment, order, World::Machine, "gvisor");
+    fn config(&self, order: &Order, door: Option<&Door>) -> Value {
+        let container = Container::new(&self.environment, order, World::Machine, "gvisor", door);
         let variables = container.variables.iter();
         let variables: Vec<String> = variables
             .map(|(name, value)| format!("{name}={value}"))
@@ -206,6 +213,10 @@ fn mount(mount: &Mount) -> Value {
 
 #[async_trait]
 impl Engine for Gvisor {
+    fn holds_to_hosts(&self) -> bool {
+        true
+    }
+
     fn allow_for_itself(&self, limits: &mut Limits) {
         let stubs = limits.processes.saturating_mul(STUBS);
         limits.processes = limits

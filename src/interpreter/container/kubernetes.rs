@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::describe::command;
 use super::given;
@@ -304,11 +305,25 @@ impl Kubernetes {
         }
     }
 
+    /// Start a program of ours beside the session in its pod, to hear what it says. It ends with the first.
+    fn beside(&self, workspace: &Workspace, program: &[&str]) -> io::Result<(Child, ChildStdout)> {
+        let pod = workspace.kept::<Pod>().ok_or(io::ErrorKind::NotFound)?;
+        let words = ["/opt/env/bin/python", "-I", "-c"];
+        let program = words.iter().chain(program).map(|&word| word.to_owned());
+        let program: Vec<String> = program.collect();
+        let mut child = Command::from(self.kubectl.exec(&pod.name, SESSION, &program))
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok((child, output))
+    }
+
     /// Start the runner in a pod. Must run on a thread of the launcher.
     fn try_launch(&self, pod: &str, order: Order) -> io::Result<Started> {
         let (ends, inside) = Ends::make()?;
         // A pod's network is the cluster's: the filter refuses what the policy may not keep in.
-        let begin = command("attached", Some(&seccomp::program_offline()));
+        let begin = command("attached", Some(&seccomp::program_offline()), false);
         let mut exec = self.kubectl.exec(pod, SESSION, &begin);
         // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
         unsafe { exec.pre_exec(|| enter(&[], &[], None)) };
@@ -322,6 +337,7 @@ impl Kubernetes {
             ends,
             inside,
             monitor,
+            door: None,
         })
     }
 }
@@ -371,27 +387,35 @@ impl Engine for Kubernetes {
             source,
         };
         let collect = async {
-            let pod = workspace.kept::<Pod>().ok_or(io::ErrorKind::NotFound)?;
-            let (files, bytes) = (limits.output_files.to_string(), limits.output_mib << 20);
-            let program = [
-                "/opt/env/bin/python",
-                "-I",
-                "-c",
-                given::SEND,
-                &files,
-                &bytes.to_string(),
-            ];
-            let program = program.map(str::to_owned);
-            let mut child = Command::from(self.kubectl.exec(&pod.name, SESSION, &program))
-                .stderr(Stdio::null())
-                .kill_on_drop(true)
-                .spawn()?;
-            let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+            let (files, bytes) = (limits.output_files, limits.output_mib << 20);
+            let program = [given::SEND, &files.to_string(), &bytes.to_string()];
+            let (_child, output) = self.beside(workspace, &program)?;
             given::receive(&mut tokio::io::BufReader::new(output), limits).await
         };
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let collected = tokio::time::timeout(COLLECT_PATIENCE, collect).await;
         collected.map_err(late).flatten().map_err(failed)
+    }
+
+    async fn digest(&self, workspace: &Workspace) -> Result<String, InterpreterError> {
+        let failed = |source| InterpreterError::Io {
+            context: "comparing workspaces in pods".to_owned(),
+            source,
+        };
+        let ask = async {
+            let (_child, output) = self.beside(workspace, &[given::DIGEST])?;
+            let mut said = String::new();
+            output.take(100).read_to_string(&mut said).await?;
+            match said.trim() {
+                digest if digest.len() == 64 => Ok(digest.to_owned()),
+                _ => Err(io::Error::other(
+                    "a workspace cannot be read, or is too large",
+                )),
+            }
+        };
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        let asked = tokio::time::timeout(COLLECT_PATIENCE, ask).await;
+        asked.map_err(late).flatten().map_err(failed)
     }
 
     fn warnings(&self) -> Vec<&'static str> {

@@ -164,7 +164,7 @@ fn session(wish: &Wish<'_>, settings: &ClusterSettings) -> Value {
         "name": SESSION,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": command("hold", None),
+        "command": command("hold", None, false),
         "workingDir": "/workspace",
         "env": variables,
         "securityContext": powerless(),

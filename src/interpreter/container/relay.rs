@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use crate::interpreter::engine::Order;
+use crate::interpreter::network::Door;
 use crate::interpreter::sandbox::{Ends, First, Keeper, Sandbox};
 
 /// Most bytes of a packet.
@@ -36,6 +37,8 @@ pub(super) struct Started {
     pub(super) first: OwnedFd,
     /// Removes what is left.
     pub(super) remove: Box<dyn FnOnce() + Send>,
+    /// Its way to the proxy, if it has one.
+    pub(super) door: Option<Door>,
 }
 
 /// The engine's program itself, for [`Started::first`].
@@ -56,14 +59,20 @@ impl Started {
         let streams = [first.try_clone()?, second.try_clone()?];
         let most = self.order.spec.limits.file_mib << 20;
         carry(output, input, self.inside, streams, most)?;
+        let (door, folder) = self.door.map(Door::open).unzip();
+        let remove = self.remove;
         Ok(Sandbox {
             ends: self.ends,
             init: First(self.first),
             group: self.order.group,
             keeper: Keeper::Container {
                 monitor: self.monitor,
-                remove: self.remove,
+                remove: Box::new(move || {
+                    remove();
+                    drop(folder);
+                }),
             },
+            door,
         })
     }
 }

@@ -4,12 +4,15 @@
 //! A session keeps its own network namespace, in which there is nothing but its loopback. Before any
 //! cell runs its process listens on a port there and hands the listening socket to the host, which
 //! accepts on it: a socket belongs to the namespace that it was made in, whoever holds it. Nothing is
-//! mounted, no process forwards, and the system call filter is the one of every session. The host
+//! mounted, no process forwards, and the system call filter is the one of every session. From a container
+//! no socket can be handed over: there the relay, which no cell can reach, listens on the same port and
+//! forwards to a socket of the host's in a folder of its own ([`Door`]), and to nothing else. The host
 //! answers as an HTTP proxy and resolves names itself, so that nothing but permitted connections leaves
 //! the namespace, not even a DNS question. A name's addresses must be public: a permitted name that
 //! points into the host's own networks is refused, unless the list names the address itself.
 
 mod allow;
+mod door;
 mod proxy;
 mod request;
 
@@ -17,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use allow::{AllowList, RuleError};
+pub(super) use door::Door;
 pub(super) use proxy::Way;
 pub use proxy::{Bounds, Log, Verdict, Visit};
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::net::AddressFamily;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -91,9 +92,7 @@ impl Way {
         if !rustix::net::sockopt::socket_acceptconn(&socket)? {
             return Err(io::Error::other("the session does not listen"));
         }
-        let listener = std::net::TcpListener::from(socket);
-        listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
+        let listener = Listener::of(socket)?;
         Ok(Self(tokio::spawn(serve(listener, network))))
     }
 }
@@ -104,8 +103,35 @@ impl Drop for Way {
     }
 }
 
+/// Where a session's connections come in: on its own loopback, or at a [`Door`](super::Door).
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// One of them.
+trait Client: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Client for T {}
+
+impl Listener {
+    fn of(socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(match rustix::net::sockopt::socket_domain(&socket)? {
+            AddressFamily::UNIX => Self::Unix(UnixListener::from_std(socket.into())?),
+            _ => Self::Tcp(TcpListener::from_std(socket.into())?),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<Box<dyn Client>> {
+        Ok(match self {
+            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
+            Self::Unix(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
 /// Serve one session's socket until the future is dropped, which ends its connections too.
-async fn serve(listener: TcpListener, network: Network) {
+async fn serve(listener: Listener, network: Network) {
     let network = Arc::new(network);
     let permits = Arc::new(Semaphore::new(network.bounds.connections));
     let mut connections = tokio::task::JoinSet::new();
@@ -116,7 +142,7 @@ async fn serve(listener: TcpListener, network: Network) {
         };
         while connections.try_join_next().is_some() {}
         let client = match listener.accept().await {
-            Ok((client, _)) => client,
+            Ok(client) => client,
             Err(error) => {
                 tracing::warn!("the proxy's socket: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -136,7 +162,7 @@ async fn serve(listener: TcpListener, network: Network) {
 }
 
 /// Answer one connection.
-async fn answer(mut client: TcpStream, network: &Network) -> Visit {
+async fn answer(mut client: impl Client, network: &Network) -> Visit {
     let bounds = &network.bounds;
     let mut visit = Visit {
         session: network.session.clone(),
@@ -182,7 +208,7 @@ async fn answer(mut client: TcpStream, network: &Network) -> Visit {
 }
 
 /// The request, and what came after its head.
-async fn read_head(client: &mut TcpStream) -> Option<(Request, Vec<u8>)> {
+async fn read_head(client: &mut impl Client) -> Option<(Request, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
         if let Some(end) = end_of_head(&bytes) {
@@ -194,7 +220,7 @@ async fn read_head(client: &mut TcpStream) -> Option<(Request, Vec<u8>)> {
     }
 }
 
-async fn refuse(client: &mut TcpStream, status: &str, text: &str) {
+async fn refuse(client: &mut impl Client, status: &str, text: &str) {
     let length = text.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n{text}"
@@ -242,13 +268,13 @@ async fn resolve(request: &Request) -> io::Result<Vec<SocketAddr>> {
 
 /// Carry bytes both ways until an end, a bound, or the time; how many went out and came back.
 async fn exchange(
-    client: TcpStream,
+    client: impl Client,
     mut server: TcpStream,
     head: Option<Vec<u8>>,
     rest: &[u8],
     bounds: &Bounds,
 ) -> (u64, u64) {
-    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_client, mut to_client) = tokio::io::split(client);
     let begun = match &head {
         Some(head) => server.write_all(head).await,
         None => {
@@ -328,7 +354,7 @@ mod tests {
             log: Some(write),
             ..Network::to(&rules(port)).unwrap().unwrap().of("mine")
         };
-        let proxy = serve(listener, network);
+        let proxy = serve(Listener::Tcp(listener), network);
         World {
             socket,
             port,

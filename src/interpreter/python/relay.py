@@ -21,10 +21,15 @@ SHORTEST, LONGEST = 10, 200  # ms between looks at the streams
 SILENCE = 120  # s without a word from the host, which gives one every ten, after which it is taken for dead
 
 
-def main(start, signals=False):
+def main(start, signals=False, way=False):
     """`start(control, interrupt)` becomes the session, in a child. `signals`: where the kernel makes no
-    signal of what comes in on a socket, an interrupt is sent as one, too."""
+    signal of what comes in on a socket, an interrupt is sent as one, too. `way`: there is a way out."""
     syscalls.adopt_orphans()
+    listener = None
+    if way:
+        from . import way as ways  # not always: what it imports takes memory
+
+        listener = ways.listen()
     control, control_inside = socket.socketpair()
     interrupt, interrupt_inside = socket.socketpair()
     streams = [stream(name) for name in ("stdout", "stderr")]
@@ -36,10 +41,14 @@ def main(start, signals=False):
         fds = control_inside.detach(), interrupt_inside.detach()
         for fd in (null, *streams, control.detach(), interrupt.detach()):
             os.close(fd)
+        if listener:
+            listener.close()
         start(*fds)
         os._exit(0)
     syscalls.set_dumpable(False)  # nobody traces it, nobody opens its descriptors
     control_inside.close(), interrupt_inside.close()
+    if listener:
+        ways.begin(listener)
     try:
         Relay(control, interrupt, streams, child if signals else None).run()
     except OSError:

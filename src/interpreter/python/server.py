@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 
-from . import jail
+from . import jail, syscalls
 from .runner import Runner
 
 # Imported before the fork. Only what prints nothing, starts no thread of Python's and changes no variable.
@@ -37,6 +37,7 @@ def main(control, outside, rest):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    syscalls.use_huge_pages()
     serve(socket.socket(fileno=control), outside, config, runner)
 
 

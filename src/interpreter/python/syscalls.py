@@ -90,6 +90,20 @@ def equal_addresses():
     _libc.personality(ctypes.c_ulong(_NO_RANDOMIZE))
 
 
+def use_huge_pages():
+    """Gather the memory of this process in pages of 2 MiB, whose tables a fork copies in no time. Where the
+    kernel cannot (before Linux 6.1), nothing changes."""
+    huge, collapse = 1 << 21, 25  # MADV_COLLAPSE
+    with open("/proc/self/maps") as file:
+        lines = [line.split() for line in file]
+    for addresses, access, _offset, _device, inode, *_name in lines:
+        if access == "rw-p" and inode == "0":
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            begin, end = -(-begin // huge) * huge, end // huge * huge
+            if begin < end:
+                _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), collapse)
+
+
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 

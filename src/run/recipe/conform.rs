@@ -103,12 +103,19 @@ impl<'a> Check<'a> {
         match (&node.value, kind) {
             (Value::Table(entries), "object") => self.table(schema, node, entries, name),
             (Value::Array(items), "array") => {
+                let expected = &schema["x-expected-items"];
                 for (index, item) in items.iter().enumerate() {
-                    self.node(&schema["items"], item, &format!("{name}.{index}"));
+                    let name = format!("{name}.{index}");
+                    match &item.value {
+                        Value::Leaf(toml::Value::String(text)) if expected.is_string() => {
+                            self.string(&schema["items"], expected, &item.place, text, &name);
+                        }
+                        _ => self.node(&schema["items"], item, &name),
+                    }
                 }
             }
             (Value::Leaf(toml::Value::String(text)), "string") => {
-                self.string(schema, &node.place, text, name);
+                self.string(schema, &schema["x-expected"], &node.place, text, name);
             }
             (Value::Leaf(toml::Value::Integer(i)), "integer" | "number") => {
                 self.bounds(schema, &node.place, *i as f64, name);
@@ -153,14 +160,14 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn string(&mut self, schema: &Json, place: &Place, text: &str, name: &str) {
+    fn string(&mut self, schema: &Json, expected: &Json, place: &Place, text: &str, name: &str) {
         let Some(pattern) = schema["pattern"].as_str() else {
             return;
         };
         // The patterns are constants of the types; a test compiles each of them.
         let matches = regex::Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
         if !matches {
-            let expected = schema["x-expected"].as_str().unwrap_or(pattern);
+            let expected = expected.as_str().unwrap_or(pattern);
             self.refuse(place, format!("{name}: expected {expected}"));
         }
     }

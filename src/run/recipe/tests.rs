@@ -58,7 +58,7 @@ fn every_kind_of_source_and_teacher_survives_its_own_text() {
     let text = format!(
         "{}\n[[crawl.fallback]]\nsource = 'http'\nurls = ['https://e.org/a.csv']\n\
          [[crawl.fallback]]\nsource = 'pypi'\n[[crawl.fallback.packages]]\n\
-         requirement = 'mutagen==1.47.0'\narchive = 'sdist'\nsha256 = '{}'\ninclude = ['*.mp3']\n",
+         requirement = 'mutagen==1.47.0'\narchive = 'sdist'\nsha256 = '{}'\ninclude = ['*.mp3']\n{SERVICES}",
         GOOD.replace(
             "kind = \"expert\"\nfaults = 0.1",
             "kind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\nkey_env = 'KEY'\n\
@@ -68,6 +68,77 @@ fn every_kind_of_source_and_teacher_survives_its_own_text() {
     );
     let recipe = parse(&text).unwrap();
     assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+}
+
+const SERVICES: &str = r#"
+[[crawl.fallback]]
+source = "arxiv"
+papers = ["2407.16732v2", "hep-th/9901001v1"]
+searches = [{ text = "cat:cs.CL", most = 5 }]
+formats = ["pdf", "source"]
+[[crawl.fallback]]
+source = "github"
+repositories = ["o/n.x@0123456789abcdef0123456789abcdef01234567"]
+include = ["*.csv"]
+[[crawl.fallback]]
+source = "hub"
+datasets = ["o/n@0123456789abcdef0123456789abcdef01234567"]
+files = 5
+[[crawl.fallback]]
+source = "kaggle"
+datasets = ["o/n@3"]
+[[crawl.fallback]]
+source = "zenodo"
+records = [7]
+"#;
+
+#[test]
+fn what_services_give_is_pinned() {
+    let refused = |from: &str, to: &str| {
+        assert!(SERVICES.contains(from), "{from}");
+        let services = SERVICES.replace(from, to);
+        parse(&format!("{GOOD}{services}"))
+            .expect_err(to)
+            .to_string()
+    };
+    for (from, to, message) in [
+        ("16732v2", "16732", "a paper with its version"),
+        ("o/n@3", "o/n", "a dataset with its version"),
+        (
+            "o/n.x@0123",
+            "o/n.x@123",
+            "the commit with all its 40 digits",
+        ),
+        (
+            "o/n@0123456789abcdef0123456789abcdef01234567",
+            "o/n@main",
+            "the commit with all its 40 digits",
+        ),
+        (
+            "records = [7]",
+            "",
+            "name at least one of `records` or `searches`",
+        ),
+        (
+            "datasets = [\"o/n@3\"]",
+            "",
+            "name at least one of `datasets` or `searches`",
+        ),
+        (
+            "[\"pdf\", \"source\"]",
+            "[]",
+            "name `pdf`, `source` or both",
+        ),
+        ("most = 5", "most = 0", "must be at least 1"),
+        ("files = 5", "files = 0", "must be at least 1"),
+        ("records = [7]", "records = [\"7\"]", "expected"),
+    ] {
+        let said = refused(from, to);
+        assert!(
+            said.contains(message) && said.contains("r.toml:"),
+            "{to}: {said}"
+        );
+    }
 }
 
 #[test]
@@ -137,11 +208,11 @@ fn mistakes_are_shown_where_they_are() {
     r.toml:6:1: unknown key `paht` in sources.0 with source `local`: did you mean `path`?; known are `source`, `path`, `ignore`, `licence`
     r.toml:4:1: sources.0 with source `local`: the key `path` is missing: The folder; relative to the recipe's project root.
     r.toml:6:8: path: the path is empty
-    r.toml:5:10: source: unknown value `locale`: did you mean `local`?; one of `local`, `http`, `pypi`
-    r.toml:4:1: sources.0: the key `source` is missing: one of `local`, `http`, `pypi`
+    r.toml:5:10: source: unknown value `locale`: did you mean `local`?; one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
+    r.toml:4:1: sources.0: the key `source` is missing: one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
     r.toml:16:10: faults: 1.1 must be at most 1
     r.toml:16:1: unknown key `fault` in teacher with kind `expert`: did you mean `faults`?; known are `kind`, `faults`
-    r.toml:15:8: kind: expected one of `expert`, `openai`, found a whole number
+    r.toml:15:8: kind: expected one of `expert`, `openai`, `embedded`, found a whole number
     r.toml:15:15: temperature: NaN must be a finite number
     r.toml:15:7: usd: -1 must be at least 0
     r.toml:15:15: concurrency: 100000 must be at most 1024
@@ -149,7 +220,7 @@ fn mistakes_are_shown_where_they_are() {
     r.toml:15:12: at_least: 10 rows are asked for, fewer than must be accepted
     r.toml:15:11: filters: a filter is named twice
     r.toml:15:11: network: "http://b.example" is no rule: expected a name, *.name or an address, with or without :port
-    r.toml:16:11: network: sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can
+    r.toml:16:11: network: sessions of the tiers `kubernetes` (a pod's network is the cluster's) and `none` cannot be held to a list of hosts: leave the list empty, or choose another tier
     "#);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Filter, Grade, InterpreterChoice, Keep, Recipe, SourceChoice, TeacherChoice};
+use super::{Filter, Grade, InterpreterChoice, Keep, Recipe, SourceChoice, TeacherChoice, Tier};
 use crate::interpreter::Network;
 
 /// Shares of languages may miss 1 by this.
@@ -61,10 +61,7 @@ fn network_problems(choice: &InterpreterChoice, refuse: &mut impl FnMut(&str, St
         wrong(error.to_string());
     }
     if !choice.network.is_empty() && !choice.tier.holds_to_hosts() {
-        wrong(
-            "sessions of this tier cannot be held to a list of hosts; `jail` and `bwrap` can"
-                .into(),
-        );
+        wrong(Tier::NO_HOSTS.into());
     }
 }
 
@@ -79,6 +76,37 @@ fn source_problems(at: &str, source: &SourceChoice, refuse: &mut impl FnMut(&str
         SourceChoice::Pypi { packages } if packages.is_empty() => {
             let message = "packages: name at least one package".into();
             refuse(&format!("{at}.packages"), message);
+        }
+        SourceChoice::Github { repositories, .. } if repositories.is_empty() => {
+            let message = "repositories: name at least one".into();
+            refuse(&format!("{at}.repositories"), message);
+        }
+        SourceChoice::Hub { datasets, .. } if datasets.is_empty() => {
+            refuse(
+                &format!("{at}.datasets"),
+                "datasets: name at least one".into(),
+            );
+        }
+        SourceChoice::Arxiv { formats, .. } if formats.is_empty() => {
+            refuse(
+                &format!("{at}.formats"),
+                "formats: name `pdf`, `source` or both".into(),
+            );
+        }
+        SourceChoice::Arxiv {
+            papers, searches, ..
+        } if papers.is_empty() && searches.is_empty() => {
+            refuse(at, "name at least one of `papers` or `searches`".into());
+        }
+        SourceChoice::Kaggle {
+            datasets, searches, ..
+        } if datasets.is_empty() && searches.is_empty() => {
+            refuse(at, "name at least one of `datasets` or `searches`".into());
+        }
+        SourceChoice::Zenodo {
+            records, searches, ..
+        } if records.is_empty() && searches.is_empty() => {
+            refuse(at, "name at least one of `records` or `searches`".into());
         }
         _ => {}
     }

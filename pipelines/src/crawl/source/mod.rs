@@ -1,11 +1,22 @@
 //! Where files come from. A source is asked item by item, each a unit of work of its own.
 
+mod arxiv;
+mod github;
 mod http;
+mod hub;
+mod kaggle;
+mod licence;
+mod listing;
 mod local;
-mod pypi;
+#[cfg(test)]
+mod mock;
+pub(crate) mod pypi;
+mod web;
+mod zenodo;
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench::run::{Crawl, Failure, FailureKind, RunContext, SourceChoice};
@@ -14,6 +25,7 @@ use tokio::sync::mpsc;
 use super::archive::{self, Bounds, Visitor};
 use super::name::printable;
 use super::sniff::{HEAD, archive_head};
+pub use web::Web;
 
 /// One source of files.
 #[async_trait]
@@ -28,9 +40,16 @@ pub trait Source: Send + Sync {
     async fn collect(&self, item: &str, outlet: Outlet) -> Result<(), Failure>;
 }
 
-/// The source that a recipe names.
-pub fn open(choice: &SourceChoice, context: &RunContext) -> Box<dyn Source> {
-    match choice {
+/// The source that a recipe names. `web` is what it shares with the others of the run.
+///
+/// # Errors
+/// Credentials that can be none; an endpoint in a variable that is no URL.
+pub fn open(
+    choice: &SourceChoice,
+    context: &RunContext,
+    web: &Arc<Web>,
+) -> Result<Box<dyn Source>, Failure> {
+    Ok(match choice {
         SourceChoice::Local {
             path,
             ignore,
@@ -41,10 +60,40 @@ pub fn open(choice: &SourceChoice, context: &RunContext) -> Box<dyn Source> {
             licence.clone(),
         )),
         SourceChoice::Http { urls, licence } => {
-            Box::new(http::Http::new(urls.clone(), licence.clone()))
+            Box::new(http::Http::new(urls.clone(), licence.clone(), web.clone()))
         }
-        SourceChoice::Pypi { packages } => Box::new(pypi::Pypi::new(packages.clone(), context)),
-    }
+        SourceChoice::Pypi { packages } => {
+            Box::new(pypi::Pypi::new(packages.clone(), context, web.clone()))
+        }
+        SourceChoice::Arxiv {
+            papers,
+            searches,
+            formats,
+        } => Box::new(arxiv::Arxiv::open(web, papers, searches, formats)?),
+        SourceChoice::Github {
+            repositories,
+            include,
+            files,
+        } => Box::new(github::Github::open(web, repositories, include, *files)?),
+        SourceChoice::Hub {
+            datasets,
+            include,
+            files,
+        } => Box::new(hub::Hub::open(web, datasets, include, *files)?),
+        SourceChoice::Kaggle {
+            datasets,
+            searches,
+            include,
+        } => Box::new(kaggle::Kaggle::open(web, datasets, searches, include)?),
+        SourceChoice::Zenodo {
+            records,
+            searches,
+            include,
+            files,
+        } => Box::new(zenodo::Zenodo::open(
+            web, records, searches, include, *files,
+        )?),
+    })
 }
 
 /// What a source found.
@@ -58,6 +107,8 @@ pub enum Event {
         path: String,
         /// All of it.
         bytes: Vec<u8>,
+        /// Its own licence, where it is not that of the item.
+        licence: Option<String>,
     },
     /// Something left out, and why.
     LeftOut {
@@ -66,7 +117,7 @@ pub enum Event {
         /// In words.
         reason: String,
     },
-    /// The licence of everything in this item.
+    /// The licence of everything in this item that has none of its own.
     Licence(String),
 }
 
@@ -96,13 +147,29 @@ impl Limits {
 pub struct Outlet {
     sender: mpsc::Sender<Event>,
     limits: Limits,
+    licence: Option<String>,
 }
 
 impl Outlet {
     /// An outlet and its other side.
     pub fn new(limits: Limits) -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(1);
-        (Self { sender, limits }, receiver)
+        let licence = None;
+        let this = Self {
+            sender,
+            limits,
+            licence,
+        };
+        (this, receiver)
+    }
+
+    /// The same for files that have this licence.
+    #[must_use]
+    pub fn under(&self, licence: Option<String>) -> Self {
+        Self {
+            licence,
+            ..self.clone()
+        }
     }
 
     /// Bounds on what is read.
@@ -180,6 +247,7 @@ impl Outlet {
             origin: printable(origin),
             path: path.to_owned(),
             bytes,
+            licence: self.licence.clone(),
         });
         Ok(())
     }
@@ -216,6 +284,7 @@ impl Visitor for Members<'_> {
             origin,
             path: path.to_owned(),
             bytes,
+            licence: self.outlet.licence.clone(),
         });
     }
 

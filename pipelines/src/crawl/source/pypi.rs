@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::http::{self, Trouble};
+use super::web::{Trouble, Web};
 use super::{Event, Limits, Outlet, Source, blocking, disk, known_extension};
 use crate::crawl::archive::{self, Bounds, Visitor};
 use crate::crawl::sniff::ArchiveKind;
@@ -25,46 +25,50 @@ use crate::crawl::sniff::ArchiveKind;
 pub(super) struct Pypi {
     packages: Vec<PypiPackage>,
     downloads: PathBuf,
-    uv: PathBuf,
+    project_root: PathBuf,
+    web: Arc<Web>,
 }
 
 impl Pypi {
-    pub(super) fn new(packages: Vec<PypiPackage>, context: &RunContext) -> Self {
+    pub(super) fn new(packages: Vec<PypiPackage>, context: &RunContext, web: Arc<Web>) -> Self {
         Self {
+            web,
             packages,
             downloads: context.cache_dir.join("downloads"),
-            uv: find_uv(&context.project_root),
+            project_root: context.project_root.clone(),
         }
     }
+}
 
-    /// The archive, from the cache or from the index.
-    async fn fetch(&self, package: &PypiPackage, limits: Limits) -> Result<File, Failure> {
-        let path = self.downloads.join(package.sha256.to_ascii_lowercase());
-        if let Ok(file) = File::open(&path) {
-            return Ok(file);
-        }
-        let place = resolve(&self.uv, package).await?;
-        let got = match http::get(
-            &place,
-            Limits {
-                file: limits.total,
-                ..limits
-            },
-        )
-        .await
-        {
-            Ok(got) => got,
-            Err(Trouble::Failed(failure)) => return Err(failure),
-            Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
-        };
-        if !got.sha256.eq_ignore_ascii_case(&package.sha256) {
-            return Err(item_failure(
-                package,
-                format!("the download has SHA-256 {}", got.sha256),
-            ));
-        }
-        blocking(move || keep(got.file, &path)).await
+/// The archive of a package, by its SHA-256 from the folder of downloads, or from the index.
+pub(crate) async fn fetch(
+    package: &PypiPackage,
+    web: &Web,
+    downloads: &Path,
+    project_root: &Path,
+    limits: Limits,
+) -> Result<File, Failure> {
+    let path = downloads.join(package.sha256.to_ascii_lowercase());
+    if let Ok(file) = File::open(&path) {
+        return Ok(file);
     }
+    let place = resolve(&find_uv(project_root), package).await?;
+    let whole = Limits {
+        file: limits.total,
+        ..limits
+    };
+    let got = match web.get(&place, whole).await {
+        Ok(got) => got,
+        Err(Trouble::Failed(failure)) => return Err(failure),
+        Err(Trouble::Refused(reason)) => return Err(item_failure(package, reason)),
+    };
+    if !got.sha256.eq_ignore_ascii_case(&package.sha256) {
+        return Err(item_failure(
+            package,
+            format!("the download has SHA-256 {}", got.sha256),
+        ));
+    }
+    blocking(move || keep(got.file, &path)).await
 }
 
 #[async_trait]
@@ -84,7 +88,8 @@ impl Source for Pypi {
                 format!("the recipe has no package `{item}`"),
             )
         })?;
-        let file = self.fetch(package, outlet.limits()).await?;
+        let (web, downloads, root) = (&self.web, &self.downloads, &self.project_root);
+        let file = fetch(package, web, downloads, root, outlet.limits()).await?;
         let package = package.clone();
         blocking(move || open(&package, file, &outlet)).await
     }
@@ -348,6 +353,7 @@ impl Visitor for Members<'_> {
             origin,
             path: path.to_owned(),
             bytes,
+            licence: None,
         });
     }
 

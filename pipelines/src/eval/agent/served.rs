@@ -76,12 +76,7 @@ impl Served {
 
 /// The trainer's program, where it lies beside this one or in the path.
 pub fn program() -> Option<PathBuf> {
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|own| Some(own.parent()?.join(PROGRAM)));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let listed = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
-    beside.into_iter().chain(listed).find(|file| file.is_file())
+    crate::program::find(PROGRAM)
 }
 
 /// The model that training made last: `<runs>/*/model`, and the name of its run.
@@ -110,13 +105,9 @@ pub fn base_of(root: &Path, run: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "../../../../tests/support/program.rs"]
-mod program;
-
-#[cfg(test)]
 mod tests {
-    use super::program::write_program;
     use super::*;
+    use crate::test_program::write_program;
 
     #[test]
     fn the_newest_model_and_its_base_are_found() {

@@ -1,25 +1,30 @@
 //! `pybench-eval general`: the user's files, one model, records that a report takes beside others.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use pybench::id::Digest;
-use pybench::run::RunError;
+use pybench::run::{RunError, default_cache_dir};
 use pybench::trajectory::Sampling;
 
-use super::{Examination, Set, digest, examine, load};
-use crate::eval::after::EndpointArgs;
+use super::{Examination, Set, digest, examine, load, load_as, name_of};
+use crate::eval::endpoint::EndpointArgs;
 use crate::eval::record::{Agent, AgentKind, Evaluation, Frozen};
 use crate::eval::stats::{Measure, summarise};
+use crate::hub::HubFile;
+
+/// Largest file that is fetched, bytes.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What to ask, and whom.
 #[derive(Debug, Args)]
 pub struct GeneralArgs {
-    /// HumanEvalPlus.jsonl, MbppPlus.jsonl (also .gz), gsm8k….jsonl, a CSV file or a folder of MMLU
+    /// HumanEvalPlus.jsonl, MbppPlus.jsonl (also .gz), gsm8k….jsonl, a CSV file or a folder of MMLU, any of them
+    /// as .parquet; or a file of the Hub: hf://datasets/OWNER/NAME@REVISION/PATH#sha256=DIGEST
     #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
+    pub files: Vec<String>,
     /// The model that is asked.
     #[command(flatten)]
     pub endpoint: EndpointArgs,
@@ -41,10 +46,10 @@ pub struct GeneralArgs {
 /// a sandbox. Questions that could not be asked or scored are records without a score.
 pub async fn main(args: &GeneralArgs) -> Result<(), RunError> {
     let bad = |text: String| RunError::BadInput(text);
-    let sets = args.files.iter().map(|file| load(file));
-    let mut sets = sets
-        .collect::<Result<Vec<Set>, _>>()
-        .map_err(|error| bad(error.to_string()))?;
+    let mut sets = Vec::new();
+    for file in &args.files {
+        sets.push(set(file).await?);
+    }
     for set in &mut sets {
         set.items.truncate(args.limit.unwrap_or(usize::MAX));
     }
@@ -75,6 +80,23 @@ pub async fn main(args: &GeneralArgs) -> Result<(), RunError> {
     print(&evaluation);
     println!("records: {}", args.out.display());
     Ok(())
+}
+
+/// The set in a file of this machine, or of the Hub.
+async fn set(file: &str) -> Result<Set, RunError> {
+    let bad = |error: &dyn std::fmt::Display| RunError::BadInput(error.to_string());
+    if !file.starts_with("hf://") {
+        return load(Path::new(file)).map_err(|error| bad(&error));
+    }
+    let remote = HubFile::parse(file).map_err(|error| bad(&error))?;
+    let name = name_of(file);
+    let name = name.ok_or_else(|| {
+        bad(&format!(
+            "{file}: expected humaneval, mbpp, gsm8k or mmlu in it"
+        ))
+    })?;
+    let path = remote.fetch(&default_cache_dir(), MOST_BYTES).await?;
+    load_as(name, &path).map_err(|error| bad(&error))
 }
 
 fn frozen(args: &GeneralArgs, sets: &[Set], by: &Examination) -> Frozen {

@@ -40,6 +40,9 @@ def late(*_):
 def main():
     with open("data/call.json") as file:
         call = json.load(file)
+    if isinstance(call["inputs"], str):
+        # As a program of tests has them; `inf` and `nan` are what such a program imports.
+        call["inputs"] = eval(call["inputs"], {"inf": float("inf"), "nan": float("nan")})
     space = {"__name__": "solution"}
     try:
         with open("data/program.py") as file:

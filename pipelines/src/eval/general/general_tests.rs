@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use pybench::llm::Price;
 use pybench::trajectory::Usage;
 
+use std::path::Path;
+
 use super::*;
+use crate::eval::lines::FileError;
 use crate::eval::record::tests::frozen;
 use crate::eval::record::{AgentKind, Evaluation};
 use crate::eval::stats::{Measure, summarise};
@@ -191,10 +194,116 @@ fn files_are_known_by_their_names() {
         ("MbppPlus.jsonl", Some("mbpp")),
         ("x.jsonl", None),
     ] {
-        assert_eq!(name_of(Path::new(path)), name);
+        assert_eq!(name_of(path), name);
     }
     assert!(matches!(
         load(Path::new("x.jsonl")),
-        Err(LoadError::Unknown(_))
+        Err(FileError::Whole { .. })
     ));
+}
+
+/// The same questions as Parquet, as the Hub has them: the same items.
+#[test]
+fn parquet_holds_the_same_questions() {
+    use polars::prelude::{DataFrame, IntoColumn, NamedFrom, ParquetWriter, Series};
+    let folder = files();
+    let write = |name: &str, columns: Vec<Series>| {
+        let path = folder.path().join(name);
+        let height = columns[0].len();
+        let columns = columns.into_iter().map(IntoColumn::into_column).collect();
+        let mut frame = DataFrame::new(height, columns).unwrap();
+        let file = std::fs::File::create(&path).unwrap();
+        ParquetWriter::new(file).finish(&mut frame).unwrap();
+        path
+    };
+    let questions = ["What is 3 + 4?", "1000 + 1?"];
+    let answers = ["3+4=7\n#### 7", "#### 1,001"];
+    let columns = vec![
+        Series::new("question".into(), questions),
+        Series::new("answer".into(), answers),
+    ];
+    let theirs = load(&write("gsm8k-test.parquet", columns)).unwrap();
+    let ours = load(&folder.path().join("gsm8k_test.jsonl")).unwrap();
+    let shape = |set: &Set| format!("{:?}", set.items);
+    assert_eq!(shape(&theirs), shape(&ours));
+    let choices = [["no", "yes", "maybe", "never"], ["1", "2", "3", "4"]];
+    let choices = choices.map(|row| Series::new("".into(), row));
+    let columns = |right: [i64; 2]| {
+        vec![
+            Series::new("question".into(), ["Is it, then?", "Twice?"]),
+            Series::new("subject".into(), ["logic"; 2]),
+            Series::new("choices".into(), choices.clone()),
+            Series::new("answer".into(), right),
+        ]
+    };
+    let theirs = load(&write("mmlu.parquet", columns([1, 2]))).unwrap();
+    let ours = load(&folder.path().join("mmlu")).unwrap();
+    assert_eq!(shape(&theirs), shape(&ours));
+    let error = load(&write("mmlu-broken.parquet", columns([1, 4]))).unwrap_err();
+    assert!(matches!(error, FileError::Line { line: 2, .. }), "{error}");
+    std::fs::write(folder.path().join("mmlu.parquet"), b"PAR1 no").unwrap();
+    assert!(matches!(
+        load(&folder.path().join("mmlu.parquet")),
+        Err(FileError::Whole { .. })
+    ));
+}
+
+/// As the Hub has EvalPlus' sets: inputs stand in a program of tests, and may be what JSON has not.
+#[tokio::test]
+async fn programs_of_the_hub_are_scored() {
+    let Some(interpreter) = interpreter() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let row = |id: &str, entry: &str, body: &str, inputs: &str| {
+        let prompt = format!("def {entry}(x):\n");
+        let test = format!("def check(f):\n    inputs = {inputs}\n    results = [None]\n");
+        serde_json::json!({
+            "task_id": id, "prompt": prompt, "entry_point": entry,
+            "canonical_solution": format!("    return {body}\n"), "test": test,
+        })
+    };
+    let rows = [
+        row("HumanEval/0", "pair", "x + (1,)", "[[(1, 2)], [()]]"),
+        row("HumanEval/1", "large", "x * 2", "[[inf], [3]]"),
+        row(
+            "HumanEval/2",
+            "items",
+            "len(x)",
+            "[[{1, 2, 2}], [{'a': ']'}]]",
+        ),
+    ];
+    let path = folder.path().join("humanevalplus.jsonl");
+    std::fs::write(&path, rows.map(|row| row.to_string() + "\n").concat()).unwrap();
+    let set = load(&path).unwrap();
+    let right = |prompt: &str| {
+        let code = match prompt {
+            p if p.contains("pair") => "def pair(x):\n    return tuple(list(x) + [1])",
+            p if p.contains("large") => "def large(x):\n    return x + x",
+            _ => "def items(x):\n    return sum(1 for _ in x)",
+        };
+        Ok(code.to_owned())
+    };
+    let attempts = examine(&set, &examination(interpreter.clone(), right)).await;
+    assert_eq!(
+        passed(&attempts, "humaneval+"),
+        [Some(true); 3],
+        "{attempts:?}"
+    );
+    let base = passed(&attempts, "humaneval");
+    assert!(base.is_empty(), "nobody can tell which tests are the base");
+    let wrong = |prompt: &str| {
+        let code = match prompt {
+            p if p.contains("pair") => "def pair(x):\n    return list(x) + [1]",
+            p if p.contains("large") => "def large(x):\n    return 6",
+            _ => "def items(x):\n    return 2",
+        };
+        Ok(code.to_owned())
+    };
+    let attempts = examine(&set, &examination(interpreter, wrong)).await;
+    assert_eq!(
+        passed(&attempts, "humaneval+"),
+        [Some(false); 3],
+        "{attempts:?}"
+    );
 }

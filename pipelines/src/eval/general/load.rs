@@ -1,5 +1,5 @@
 //! The user's files: EvalPlus' `HumanEvalPlus.jsonl` and `MbppPlus.jsonl` (also as `.gz`), GSM8K's
-//! `test.jsonl`, MMLU's CSV files or a folder of them.
+//! `test.jsonl`, MMLU's CSV files or a folder of them; each also as the Hub has it, in Parquet.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,16 +8,21 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use pybench::id::Digest;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::answer::plain;
-use super::program::Program;
+use super::evalplus::evalplus;
+use super::program::{Inputs, Program};
+use crate::eval::lines::FileError;
 use crate::eval::report::show::records;
+use crate::eval::run::parquet;
 
 /// Most bytes of a file, unpacked; most items of a set; most files of a folder.
 const MOST_BYTES: u64 = 1 << 30;
 const MOST_ITEMS: usize = 100_000;
 const MOST_FILES: usize = 1_000;
+
+/// Everything that records of general ability may belong to.
+pub(super) const SUITES: [&str; 6] = ["humaneval", "humaneval+", "mbpp", "mbpp+", "gsm8k", "mmlu"];
 
 /// A set of questions.
 #[derive(Clone, Debug)]
@@ -38,7 +43,7 @@ pub struct Item {
     /// The set, or the subject.
     pub category: String,
     /// What is asked.
-    text: String,
+    pub(super) text: String,
     /// What is right.
     pub question: Question,
 }
@@ -54,37 +59,15 @@ pub enum Question {
     Letter(String),
 }
 
-/// Why a file could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The file system said no.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
-    /// A line is wrong.
-    #[error("{}, line {line}: {problem}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The file's name says nothing.
-    #[error("{}: expected humaneval, mbpp, gsm8k or mmlu in its name", .0.display())]
-    Unknown(PathBuf),
-}
-
 impl Set {
-    /// The suites that its records belong to.
-    pub(super) fn suites(&self) -> Vec<String> {
-        match &*self.name {
-            "humaneval" | "mbpp" => vec![self.name.clone(), format!("{}+", self.name)],
+    /// The suites that records of an item belong to.
+    pub(super) fn suites(&self, item: &Item) -> Vec<String> {
+        let plus = || format!("{}+", self.name);
+        match &item.question {
+            Question::Program(program) => match &program.inputs {
+                Inputs::Listed { .. } => vec![self.name.clone(), plus()],
+                Inputs::Source(_) => vec![plus()],
+            },
             _ => vec![self.name.clone()],
         }
     }
@@ -110,26 +93,32 @@ impl Item {
     }
 }
 
-/// The set in a file or, for MMLU, in a folder of CSV files.
-pub fn load(path: &Path) -> Result<Set, LoadError> {
-    let name = super::name_of(path).ok_or_else(|| LoadError::Unknown(path.to_owned()))?;
+/// The set in a file or, for MMLU, in a folder of CSV files. Its name says which it is.
+pub fn load(path: &Path) -> Result<Set, FileError> {
+    match super::name_of(&path.file_name().unwrap_or_default().to_string_lossy()) {
+        Some(name) => load_as(name, path),
+        None => Err(FileError::Whole {
+            path: path.to_owned(),
+            problem: "expected humaneval, mbpp, gsm8k or mmlu in its name".to_owned(),
+        }),
+    }
+}
+
+/// The set of that name in a file whose own name may say nothing.
+pub(super) fn load_as(name: &str, path: &Path) -> Result<Set, FileError> {
     let files = match path.is_dir() {
         true => folder(path)?,
         false => vec![path.to_owned()],
     };
     let (mut items, mut digests) = (Vec::new(), Vec::new());
     for file in files {
-        let text = read(&file)?;
+        let (text, table) = read(&file)?;
         digests.push(Digest::of_bytes(text.as_bytes()));
-        let found = match name {
-            "mmlu" => mmlu(&text, &subject(&file)),
+        let found = match (name, table) {
+            ("mmlu", false) => mmlu(&text, &subject(&file)),
             _ => lines(&text, name),
         };
-        items.extend(found.map_err(|(line, problem)| LoadError::Line {
-            path: file,
-            line,
-            problem,
-        })?);
+        items.extend(found.map_err(FileError::line(&file))?);
     }
     items.truncate(MOST_ITEMS);
     Ok(Set {
@@ -139,12 +128,8 @@ pub fn load(path: &Path) -> Result<Set, LoadError> {
     })
 }
 
-fn folder(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let io = |source| LoadError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let entries = std::fs::read_dir(path).map_err(io)?;
+fn folder(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let entries = std::fs::read_dir(path).map_err(FileError::io(path))?;
     let files = entries
         .take(MOST_FILES)
         .filter_map(|entry| Some(entry.ok()?.path()));
@@ -155,21 +140,29 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<String, LoadError> {
-    let io = |source| LoadError::Io {
-        path: path.to_owned(),
-        source,
-    };
+/// The text, and whether it is the rows of a Parquet file as JSON lines.
+fn read(path: &Path) -> Result<(String, bool), FileError> {
+    let io = FileError::io(path);
+    let extension = path.extension().unwrap_or_default();
+    if extension == "parquet" {
+        let whole = |problem: String| FileError::Whole {
+            path: path.to_owned(),
+            problem,
+        };
+        let lines = parquet::lines(path, None).map_err(whole)?;
+        let text = String::from_utf8(lines).map_err(|error| whole(error.to_string()))?;
+        return Ok((text, true));
+    }
     let file = File::open(path).map_err(io)?;
     let mut text = String::new();
-    match path.extension().is_some_and(|e| e == "gz") {
+    match extension == "gz" {
         true => GzDecoder::new(file)
             .take(MOST_BYTES)
             .read_to_string(&mut text),
         false => file.take(MOST_BYTES).read_to_string(&mut text),
     }
     .map_err(io)?;
-    Ok(text)
+    Ok((text, false))
 }
 
 fn subject(path: &Path) -> String {
@@ -179,18 +172,15 @@ fn subject(path: &Path) -> String {
         .to_owned()
 }
 
-/// A line of EvalPlus' files.
+/// A row of MMLU as the Hub has it.
 #[derive(Deserialize)]
-struct EvalPlus {
-    task_id: Value,
-    prompt: String,
-    entry_point: String,
-    canonical_solution: String,
-    base_input: Vec<Vec<Value>>,
+struct Mmlu {
+    question: String,
     #[serde(default)]
-    plus_input: Value,
-    #[serde(default)]
-    atol: f64,
+    subject: String,
+    choices: Vec<String>,
+    /// Place of the right choice.
+    answer: usize,
 }
 
 /// A line of GSM8K.
@@ -210,43 +200,12 @@ fn lines(text: &str, name: &str) -> Found {
     let item = |(i, line): (usize, &str)| {
         let item = match name {
             "gsm8k" => gsm8k(line, i),
+            "mmlu" => mmlu_row(line, i),
             _ => evalplus(line, name),
         };
         item.map_err(|problem| (i + 1, problem))
     };
     lines.take(MOST_ITEMS).map(item).collect()
-}
-
-fn evalplus(line: &str, name: &str) -> Result<Item, String> {
-    let row: EvalPlus = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    let identifier = |c: char| c.is_alphanumeric() || c == '_';
-    if row.entry_point.is_empty() || !row.entry_point.chars().all(identifier) {
-        return Err(format!("`entry_point` {:?} is no name", row.entry_point));
-    }
-    // Where a task has no more inputs, MBPP+ has an object instead of a list.
-    let plus = serde_json::from_value(row.plus_input).unwrap_or_default();
-    let text = row.prompt.clone();
-    let id = row
-        .task_id
-        .as_str()
-        .map_or_else(|| row.task_id.to_string(), str::to_owned);
-    Ok(Item {
-        id,
-        category: name.to_owned(),
-        question: Question::Program(Program {
-            solution: format!("{}{}", row.prompt, row.canonical_solution),
-            prompt: row.prompt,
-            entry: row.entry_point,
-            base: row.base_input,
-            plus,
-            tolerance: if row.atol.is_finite() {
-                row.atol.max(0.0)
-            } else {
-                0.0
-            },
-        }),
-        text,
-    })
 }
 
 fn gsm8k(line: &str, i: usize) -> Result<Item, String> {
@@ -266,18 +225,39 @@ fn gsm8k(line: &str, i: usize) -> Result<Item, String> {
     })
 }
 
+fn mmlu_row(line: &str, i: usize) -> Result<Item, String> {
+    let row: Mmlu = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let [a, b, c, d] = &row.choices[..] else {
+        return Err(format!("{} choices: expected four", row.choices.len()));
+    };
+    let letter = ["A", "B", "C", "D"].get(row.answer);
+    let letter = letter.ok_or_else(|| format!("`answer` {}: expected 0 to 3", row.answer))?;
+    Ok(multiple(
+        &row.subject,
+        i,
+        [&row.question, a, b, c, d],
+        letter,
+    ))
+}
+
+/// A question with four choices.
+fn multiple(subject: &str, i: usize, [question, a, b, c, d]: [&str; 5], letter: &str) -> Item {
+    Item {
+        id: format!("{subject}-{i}"),
+        category: subject.to_owned(),
+        text: format!("{question}\n\nA. {a}\nB. {b}\nC. {c}\nD. {d}"),
+        question: Question::Letter(letter.to_owned()),
+    }
+}
+
 /// Rows of question, four choices, letter; a header is known by its last column.
 fn mmlu(text: &str, subject: &str) -> Found {
     let rows = records(text, ',', MOST_ITEMS).into_iter().enumerate();
     let item = |(i, row): (usize, Vec<String>)| match &row[..] {
         [.., last] if i == 0 && last.eq_ignore_ascii_case("answer") => None,
         [question, a, b, c, d, answer] if ["A", "B", "C", "D"].contains(&answer.trim()) => {
-            Some(Ok(Item {
-                id: format!("{subject}-{i}"),
-                category: subject.to_owned(),
-                text: format!("{question}\n\nA. {a}\nB. {b}\nC. {c}\nD. {d}"),
-                question: Question::Letter(answer.trim().to_owned()),
-            }))
+            let texts = [question, a, b, c, d].map(String::as_str);
+            Some(Ok(multiple(subject, i, texts, answer.trim())))
         }
         _ => Some(Err((
             i + 1,

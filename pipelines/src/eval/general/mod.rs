@@ -6,11 +6,12 @@
 //! reply: pass@1.
 
 mod answer;
+pub mod card;
 pub mod command;
+mod evalplus;
 mod load;
 mod program;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -20,8 +21,9 @@ use pybench::llm::{ChatRequest, Reply, Teacher, TeacherError};
 use pybench::task::{Category, Task};
 use pybench::trajectory::{Message, Role, Sampling};
 
-pub use load::{Item, LoadError, Question, Set, load};
-pub use program::{Program, run_program};
+use load::load_as;
+pub use load::{Item, Question, Set, load};
+pub use program::{Inputs, Program, run_program};
 
 use super::bare::bare_task;
 use super::record::{Attempt, Check, Headline, Outcome, Score, Scores};
@@ -44,7 +46,7 @@ pub struct Examination {
 }
 
 /// Ask every item of a set. HumanEval and MBPP give two records each: the base tests, and those of
-/// EvalPlus. Failures of ours are records without a score.
+/// EvalPlus; where the file does not tell them apart, one. Failures of ours are records without a score.
 pub async fn examine(set: &Set, by: &Examination) -> Vec<Attempt> {
     let asked = futures::stream::iter(&set.items).map(|item| examine_one(set, item, by));
     let attempts = asked
@@ -69,7 +71,7 @@ async fn examine_one(set: &Set, item: &Item, by: &Examination) -> Vec<Attempt> {
         Question::Number(expected) => vec![one(answer::number(&reply.content), expected)],
         Question::Letter(expected) => vec![one(answer::letter(&reply.content), expected)],
     };
-    let suites = set.suites().into_iter().zip(scores);
+    let suites = set.suites(item).into_iter().zip(scores);
     suites
         .map(|(suite, found)| record(&suite, item, by, &reply, found))
         .collect()
@@ -119,7 +121,7 @@ fn unscored(set: &Set, item: &Item, by: &Examination, failure: &str) -> Vec<Atte
     let outcome = Outcome::Infrastructure {
         failure: failure.to_owned(),
     };
-    let suites = set.suites().into_iter();
+    let suites = set.suites(item).into_iter();
     suites
         .map(|suite| blank(&suite, item, by, outcome.clone()))
         .collect()
@@ -184,9 +186,9 @@ pub fn digest(sets: &[Set]) -> Digest {
     )
 }
 
-/// Name of a set by its file: `humaneval`, `mbpp`, `gsm8k` or `mmlu` must stand in it.
-pub fn name_of(path: &Path) -> Option<&'static str> {
-    let name = path.file_name()?.to_string_lossy().to_lowercase();
+/// Name of a set by that of its file or repository: `humaneval`, `mbpp`, `gsm8k` or `mmlu` must stand in it.
+pub fn name_of(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
     ["humaneval", "mbpp", "gsm8k", "mmlu"]
         .into_iter()
         .find(|known| name.contains(known))

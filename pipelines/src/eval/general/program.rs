@@ -29,15 +29,28 @@ pub struct Program {
     pub solution: String,
     /// The function that is called.
     pub entry: String,
-    /// Arguments of each call of the original tests.
-    pub base: Vec<Vec<Value>>,
-    /// Arguments of each call that EvalPlus added.
-    pub plus: Vec<Vec<Value>>,
+    /// What it is called with.
+    pub inputs: Inputs,
     /// Absolute tolerance of floats; 0: EvalPlus' 1e-6 where floats are expected.
     pub tolerance: f64,
 }
 
-/// The base tests, and all tests: two findings. An error, in words, is no verdict on the model.
+/// Arguments of each call.
+#[derive(Clone, Debug)]
+pub enum Inputs {
+    /// As values.
+    Listed {
+        /// Those of the original tests.
+        base: Vec<Vec<Value>>,
+        /// Those that EvalPlus added.
+        plus: Vec<Vec<Value>>,
+    },
+    /// As a Python expression, all of them.
+    Source(String),
+}
+
+/// The base tests, and all tests: two findings; where the inputs do not tell them apart, one. An error, in
+/// words, is no verdict on the model.
 ///
 /// Inputs on which the file's own solution fails are left out, and it is an error if it fails on all.
 pub async fn run_program(
@@ -45,12 +58,15 @@ pub async fn run_program(
     reply: &str,
     interpreter: &dyn Interpreter,
 ) -> Result<Vec<Found>, String> {
-    let inputs: Vec<_> = program.base.iter().chain(&program.plus).collect();
+    let inputs = match &program.inputs {
+        Inputs::Listed { base, plus } => json!(base.iter().chain(plus).collect::<Vec<_>>()),
+        Inputs::Source(source) => json!(source),
+    };
     let call = json!({"entry": program.entry, "inputs": inputs, "seconds": CALL_SECONDS});
     let expected = call_all(&program.solution, &call, interpreter).await?;
     let expected = expected.ok_or("the file's own solution does not end")?;
     let right = |at: &usize| expected.get(*at).is_some_and(|value| value[0] != "!");
-    let usable: Vec<usize> = (0..inputs.len()).filter(right).collect();
+    let usable: Vec<usize> = (0..expected.len()).filter(right).collect();
     if usable.is_empty() {
         return Err("the file's own solution fails on every input".to_owned());
     }
@@ -68,7 +84,10 @@ pub async fn run_program(
             let found = found
                 .get(*at)
                 .map_or("nothing".to_owned(), Value::to_string);
-            let input = cut(&json!(inputs[*at]).to_string(), 500);
+            let input = match inputs.get(*at) {
+                Some(input) => cut(&input.to_string(), 500),
+                None => format!("input {}", at + 1),
+            };
             (
                 false,
                 format!("{} of {input}", cut(&expected[*at].to_string(), 500)),
@@ -76,11 +95,14 @@ pub async fn run_program(
             )
         }
     };
-    let base = usable
-        .iter()
-        .filter(|at| **at < program.base.len())
-        .find(wrong);
-    Ok(vec![say(base), say(usable.iter().find(wrong))])
+    let all = say(usable.iter().find(wrong));
+    Ok(match &program.inputs {
+        Inputs::Source(_) => vec![all],
+        Inputs::Listed { base, .. } => {
+            let mut first = usable.iter().filter(|at| **at < base.len());
+            vec![say(first.find(wrong)), all]
+        }
+    })
 }
 
 /// The last fenced block that defines the function; a bare completion goes behind the prompt.
@@ -185,7 +207,9 @@ fn number(value: &Value) -> Option<f64> {
 
 fn close(x: f64, y: f64, tolerance: f64) -> bool {
     let tolerance = if tolerance == 0.0 { 1e-6 } else { tolerance };
-    x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance + 1e-7 * x.abs()
+    // Of what is infinite any share is infinite, too.
+    let near = || (x - y).abs() <= tolerance + 1e-7 * x.abs();
+    x == y || (x.is_nan() && y.is_nan()) || (x.is_finite() && y.is_finite() && near())
 }
 
 #[cfg(test)]
@@ -202,6 +226,10 @@ mod tests {
         assert!(same(json!(["f", "0.1"]), json!(["f", "0.10000001"])));
         assert!(same(json!(["f", "nan"]), json!(["f", "nan"])));
         assert!(!same(json!(["f", "0.1"]), json!(["f", "0.2"])));
+        assert!(same(json!(["f", "inf"]), json!(["f", "inf"])));
+        for other in ["6.0", "-inf", "nan"] {
+            assert!(!same(json!(["f", "inf"]), json!(["f", other])), "{other}");
+        }
         assert!(
             !same(json!(["l", [["i", "1"]]]), json!(["t", [["i", "1"]]])),
             "a list is no tuple"

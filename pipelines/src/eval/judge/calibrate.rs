@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
+use crate::eval::lines::FileError;
 use crate::eval::record::{Attempt, Evaluation};
 use crate::eval::report::show::records;
 use crate::eval::stats::{Agreement, Measure, agreement, clusters};
@@ -14,29 +15,6 @@ use crate::eval::stats::{Agreement, Measure, agreement, clusters};
 /// Largest file of labels, bytes, and most labels.
 const MOST_BYTES: u64 = 16 << 20;
 const MOST_LABELS: usize = 100_000;
-
-/// Why labels could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum CalibrationError {
-    /// The file system said no.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
-    /// A line is wrong.
-    #[error("{}, line {line}: {problem}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
 
 /// What people said, by suite, task, agent and seed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,19 +36,12 @@ pub struct Calibration {
 impl Labels {
     /// Reads a table with the columns `task`, `agent` and `label` (pass or fail), and, where they are
     /// needed, `suite` (else `pybench`) and `seed` (else 0).
-    pub fn read(path: &Path) -> Result<Self, CalibrationError> {
-        let io = |source| CalibrationError::Io {
-            path: path.to_owned(),
-            source,
-        };
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let io = FileError::io(path);
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(io)?;
         file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(io)?;
-        Self::parse(&bytes).map_err(|(line, problem)| CalibrationError::Line {
-            path: path.to_owned(),
-            line,
-            problem,
-        })
+        Self::parse(&bytes).map_err(FileError::line(path))
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, (usize, String)> {

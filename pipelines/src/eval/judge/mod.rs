@@ -19,7 +19,7 @@ use pybench::llm::{ChatRequest, Teacher, TeacherError};
 use pybench::task::{Category, Task};
 use pybench::trajectory::{Message, Role, Sampling, Trajectory};
 
-pub use calibrate::{Calibration, CalibrationError, Labels, calibrate};
+pub use calibrate::{Calibration, Labels, calibrate};
 use case::{Case, PAIR, PASS, Question};
 
 use super::bare::bare_task;

@@ -434,45 +434,83 @@ fn hostile_content_is_bounded_and_shown_escaped() {
     }
 }
 
+/// 143 tasks; each try with a long text, a picture, a sound, a page and a long conversation.
+fn large(place: &Place, agents: &[&'static str], seeds: u64) -> Evaluation {
+    let chat = serde_json::to_vec(&trajectory(&"word ".repeat(50_000))).unwrap();
+    let chat = place.put("trajectory.json", &chat);
+    let outputs = vec![
+        place.put("output/long.txt", "line\n".repeat(100_000).as_bytes()),
+        place.put("output/p.png", &picture(300, 200)),
+        place.put("output/a.wav", b"RIFF and what follows"),
+        place.put("output/page.html", b"<p>page</p>"),
+    ];
+    let mut attempts = Vec::new();
+    for agent in agents {
+        for (task, seed) in (2..145_u32).flat_map(|task| (0..seeds).map(move |seed| (task, seed))) {
+            attempts.push(Attempt {
+                outputs: outputs.clone(),
+                trajectory: Some(chat.clone()),
+                ..attempt(agent, &task.to_string(), seed, task > 70)
+            });
+        }
+    }
+    let known: Vec<_> = agents
+        .iter()
+        .map(|agent| (*agent, AgentKind::Model))
+        .collect();
+    Evaluation::new(frozen(&known), attempts)
+}
+
 #[test]
 fn large_runs_have_small_pages() {
     let place = Place::new();
-    let long = place.put("output/long.txt", "line\n".repeat(100_000).as_bytes());
-    let chat = serde_json::to_vec(&trajectory(&"word ".repeat(50_000))).unwrap();
-    let chat = place.put("trajectory.json", &chat);
-    let one = |agent: &str, task: u32, seed| Attempt {
-        outputs: vec![long.clone()],
-        trajectory: Some(chat.clone()),
-        ..attempt(agent, &task.to_string(), seed, task > 70)
+    let written = |agents: &[&'static str], seeds| {
+        let evaluation = large(&place, agents, seeds);
+        let begun = std::time::Instant::now();
+        let out = place.write(&evaluation, "report");
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut files = tree(&out);
+        files.retain(|name, _| name.ends_with(".html"));
+        let index = files.remove("index.html").unwrap().len();
+        let pages = files.len();
+        let largest = files.values().map(Vec::len).max().unwrap_or(0);
+        println!(
+            "{} attempts: {seconds:.1} s; index {:.1} KiB; {pages} pages, the largest {:.1} KiB",
+            evaluation.attempts.len(),
+            index as f64 / 1024.0,
+            largest as f64 / 1024.0
+        );
+        (evaluation.attempts.len(), index, pages, largest, files)
     };
-    let agents = ["a", "b", "c", "d"];
-    let attempts = agents
-        .iter()
-        .flat_map(|agent| (0..429).map(move |i| (agent, i)));
-    let attempts = attempts.map(|(agent, i)| one(agent, i / 3 + 2, u64::from(i % 3)));
-    let known = agents.map(|agent| (agent, AgentKind::Model));
-    let evaluation = Evaluation::new(frozen(&known), attempts.collect());
-    let begun = std::time::Instant::now();
-    let files = tree(&place.write(&evaluation, "report"));
-    let largest = |start: &str| {
-        let sizes = files
-            .iter()
-            .filter(|(n, _)| n.starts_with(start))
-            .map(|(_, b)| b.len());
-        sizes.max().unwrap_or(0)
-    };
-    println!(
-        "{} attempts: {:.1} s, index {} KiB, largest page {} KiB",
-        evaluation.attempts.len(),
-        begun.elapsed().as_secs_f64(),
-        largest("index") / 1024,
-        largest("tasks/") / 1024
-    );
-    assert_eq!(
-        files.keys().filter(|n| n.starts_with("tasks/")).count(),
-        2 * 143
-    );
-    assert!(largest("index") < 512 << 10 && largest("tasks/") < 512 << 10);
+    let (few, small, pages, ..) = written(&["a"], 1);
+    assert_eq!(pages, 143);
+    let (many, index, pages, largest, files) = written(&["a"], 10);
+    assert_eq!((many, pages), (1_430, 2 * 143), "six attempts on a page");
+    // The index lists tasks, not attempts: a count grows from "pass" to "10 of 10".
+    let growth = index.saturating_sub(small) as f64 / (many - few) as f64;
+    println!("the index grows by {growth:.2} bytes an attempt");
+    assert!(growth < 4.0, "{growth}");
+    assert!(index < 128 << 10 && largest < 512 << 10);
+    for (name, bytes) in &files {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        assert!(!text.contains("data:"), "{name} holds a file");
+        for (tag, lazily) in [
+            ("<img", "loading=\"lazy\""),
+            ("<iframe", "loading=\"lazy\""),
+            ("<audio", "preload=\"none\""),
+        ] {
+            let tags: Vec<_> = text.split(tag).skip(1).collect();
+            assert!(!tags.is_empty(), "{tag} in {name}");
+            for rest in tags {
+                assert!(
+                    rest.split('>').next().unwrap().contains(lazily),
+                    "{tag} in {name}"
+                );
+            }
+        }
+    }
+    let (_, index, _, largest, _) = written(&["a", "b", "c", "d"], 3);
+    assert!(index < 512 << 10 && largest < 512 << 10);
 }
 
 #[test]

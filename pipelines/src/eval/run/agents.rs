@@ -7,10 +7,11 @@ use pybench::agent::{self, Format, PybenchFormat};
 use pybench::id::Digest;
 use pybench::interpreter::SessionSpec;
 use pybench::llm::{OpenAiOptions, Price, Teacher};
-use pybench::run::{Rollout, RunError};
+use pybench::run::{Rollout, RunError, default_cache_dir};
 use pybench::trajectory::Role;
 
 use super::{AgentChoice, Setup};
+use crate::embedded::{Embedded, Model};
 use crate::eval::agent::config::Config;
 use crate::eval::agent::served::{self, Served};
 use crate::eval::agent::{Human, Script, Scripted, UpstreamFormat};
@@ -59,6 +60,21 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
                     .clone()
                     .unwrap_or_else(|| format!("`{model}`, served here"));
                 checkpoint(setup, label, model, *base, about).await?
+            }
+            AgentChoice::Gguf {
+                model,
+                sha256,
+                context,
+                about,
+            } => {
+                let found = Model {
+                    model: model.clone(),
+                    sha256: sha256.clone(),
+                    context: *context,
+                    root: setup.project_root.clone(),
+                    cache: default_cache_dir(),
+                };
+                gguf(setup, label, found, about.clone()).await?
             }
             other => member(setup, label, other)?,
         });
@@ -110,6 +126,31 @@ async fn checkpoint(
         price: Some(Price::default()),
         at_once: usize::MAX,
         _served: Some(served),
+    })
+}
+
+/// A model file that runs on this machine, in a process without keys; it costs nothing.
+async fn gguf(
+    setup: &Setup,
+    label: &str,
+    model: Model,
+    about: Option<String>,
+) -> Result<Member, RunError> {
+    let cap = money::cap(&setup.recipe.budget);
+    let format = agent::format(setup.recipe.rollout.format);
+    let teacher = Embedded::open(model).await?;
+    let about = about.unwrap_or_else(|| format!("`{}`, run here", teacher.name()));
+    let teacher = teacher.metered(setup.folder.clone(), cap, format.name());
+    Ok(Member {
+        label: label.to_owned(),
+        player: Player::Teacher(teacher),
+        kind: AgentKind::Model,
+        about,
+        format,
+        how: setup.recipe.rollout.clone(),
+        price: Some(Price::default()),
+        at_once: usize::MAX,
+        _served: None,
     })
 }
 
@@ -170,8 +211,8 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
                 ..blank(AgentKind::Model, about, player)
             })
         }
-        AgentChoice::Checkpoint { .. } => Err(RunError::Internal(
-            "a checkpoint is served first".to_owned(),
+        AgentChoice::Checkpoint { .. } | AgentChoice::Gguf { .. } => Err(RunError::Internal(
+            "a model of this machine is started first".to_owned(),
         )),
         AgentChoice::Config { path, price } => {
             let mut config = Config::read(&setup.project_root.join(path), variable)?;
@@ -231,7 +272,9 @@ fn endpoint(
 ) -> Result<Member, RunError> {
     let recipe = &setup.recipe;
     let price = options.price;
-    money::bounded(&options.model, price, &recipe.budget)?;
+    money::bounded(&options.model, price, &recipe.budget).map_err(|error| {
+        RunError::BadInput(format!("{error}; on the command line: --usd or --tokens"))
+    })?;
     // The player is known once the format is.
     let mut member = make(Player::Trajectories {
         path: PathBuf::new(),

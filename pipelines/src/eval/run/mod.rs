@@ -8,7 +8,7 @@ pub mod artefacts;
 mod attempts;
 pub mod foreign;
 mod library;
-mod parquet;
+pub(in crate::eval) mod parquet;
 mod questions;
 pub mod recipe;
 mod scores;

@@ -37,29 +37,37 @@ struct ShardOutput {
 pub(super) fn read(path: &Path) -> Result<Vec<ShardRow>, RunError> {
     let wrong =
         |error: &dyn std::fmt::Display| RunError::BadInput(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(|error| wrong(&error))?;
-    if file.metadata().map_err(|error| wrong(&error))?.len() > MOST_BYTES {
-        return Err(wrong(&"larger than any shard"));
-    }
-    let columns = ["task_id", "messages", "outputs"]
-        .map(str::to_owned)
-        .to_vec();
-    let reader = ParquetReader::new(file).with_columns(Some(columns));
-    let mut frame = reader.finish().map_err(|error| wrong(&error))?;
-    if frame.height() > MOST_ROWS {
-        return Err(wrong(&"more rows than any shard"));
-    }
-    let mut lines = Vec::new();
-    let writer = JsonWriter::new(&mut lines).with_json_format(JsonFormat::JsonLines);
-    { writer }
-        .finish(&mut frame)
-        .map_err(|error| wrong(&error))?;
+    let columns = ["task_id", "messages", "outputs"].map(str::to_owned);
+    let lines = lines(path, Some(columns.to_vec())).map_err(|error| wrong(&error))?;
     let lines = lines
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());
     lines
         .map(|line| serde_json::from_slice(line).map_err(|error| wrong(&error)))
         .collect()
+}
+
+/// The rows of a Parquet file as JSON lines; of all columns, or of those.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(in crate::eval) fn lines(path: &Path, columns: Option<Vec<String>>) -> Result<Vec<u8>, String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let file = File::open(path).map_err(|error| said(&error))?;
+    if file.metadata().map_err(|error| said(&error))?.len() > MOST_BYTES {
+        return Err("larger than any shard".to_owned());
+    }
+    let reader = ParquetReader::new(file).with_columns(columns);
+    let mut frame = reader.finish().map_err(|error| said(&error))?;
+    if frame.height() > MOST_ROWS {
+        return Err("more rows than any shard".to_owned());
+    }
+    let mut lines = Vec::new();
+    let writer = JsonWriter::new(&mut lines).with_json_format(JsonFormat::JsonLines);
+    { writer }
+        .finish(&mut frame)
+        .map_err(|error| said(&error))?;
+    Ok(lines)
 }
 
 /// The run folder whose `dataset/data` holds that shard.

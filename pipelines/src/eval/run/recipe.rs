@@ -98,6 +98,20 @@ pub enum AgentChoice {
         #[serde(default)]
         about: Option<String>,
     },
+    /// A GGUF file, run in a process of its own while it is evaluated.
+    Gguf {
+        /// The file, or a name of the catalogue (`embedded/models.toml`).
+        model: String,
+        /// SHA-256 that the file must have.
+        #[serde(default)]
+        sha256: Option<String>,
+        /// Most tokens of a conversation; the model's own, at most 8,192, otherwise.
+        #[serde(default)]
+        context: Option<u32>,
+        /// What it is, in a sentence.
+        #[serde(default)]
+        about: Option<String>,
+    },
     /// Upstream's YAML configuration.
     Config {
         /// The file.

@@ -43,6 +43,8 @@ class Drawing:
         self.ops = _unpack(record.get("ops"))
         self.renderer = RendererAgg(self.width, self.height, self.dpi)
         self._texts = None
+        # The renderer knows the last clip path by its address: one that is freed would be taken for the next.
+        self._contexts = []
 
     def picture(self, without=frozenset()):
         """RGB on white, as floats; `without` names primitives left out by number."""
@@ -50,7 +52,8 @@ class Drawing:
             self.renderer.clear()
             for number, op in enumerate(self.ops):
                 if number not in without:
-                    _draw(self.renderer, op)
+                    self._contexts.append(_context(op))
+                    DRAW[op["op"]](self.renderer, self._contexts[-1], op)
             rgba = np.asarray(self.renderer.buffer_rgba()).astype(float)
         return on_white(rgba)
 
@@ -189,10 +192,6 @@ def _font(op):
     family, style, variant, weight, stretch = op["font"]
     size = _number(op["size"], 0.1, 400)
     return FontProperties([_string(f) for f in family[:40]], style, variant, weight, stretch, size)
-
-
-def _draw(renderer, op):
-    DRAW[op["op"]](renderer, _context(op), op)
 
 
 def _draw_path(renderer, gc, op):

@@ -7,6 +7,7 @@ use quick_xml::events::{BytesStart, Event};
 use zip::ZipArchive;
 
 use super::Found;
+use crate::crawl::entity;
 
 /// All parts of a document, unpacked.
 const MAX_UNPACKED: u64 = 64 << 20;
@@ -66,7 +67,7 @@ pub(super) fn docx(bytes: &[u8]) -> Result<Found, String> {
             Event::Text(text) if in_text => {
                 paragraph.text.push_str(&text);
             }
-            Event::GeneralRef(entity) if in_text => paragraph.text.push_str(resolve(&entity)),
+            Event::GeneralRef(named) if in_text => paragraph.text.push_str(entity::resolve(&named)),
             Event::End(tag) => {
                 depth -= 1;
                 in_text = false;
@@ -78,17 +79,6 @@ pub(super) fn docx(bytes: &[u8]) -> Result<Found, String> {
             Event::Eof => return Ok(found),
             _ => {}
         }
-    }
-}
-
-fn resolve(entity: &str) -> &'static str {
-    match entity {
-        "amp" => "&",
-        "lt" => "<",
-        "gt" => ">",
-        "quot" => "\"",
-        "apos" => "'",
-        _ => "\u{fffd}",
     }
 }
 

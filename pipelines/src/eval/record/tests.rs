@@ -1,3 +1,4 @@
+use super::file::{MOST_LINE, Problem, read_lines};
 use super::*;
 
 pub(crate) fn frozen(agents: &[(&str, AgentKind)]) -> Frozen {

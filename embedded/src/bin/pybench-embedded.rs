@@ -1,0 +1,59 @@
+//! `pybench-embedded MODEL [--context N] [--slots N] [--threads N]`: answers questions on standard input.
+
+use std::io::{BufRead, Read, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use pybench_embedded::engine::{Loaded, Options};
+use pybench_embedded::{Answer, Ask, MOST_LINE};
+
+fn main() -> Result<()> {
+    let (model, options) = arguments(std::env::args().skip(1))?;
+    let loaded = Loaded::open(&model)?;
+    let mut engine = loaded.engine(&options)?;
+    let mut out = std::io::stdout().lock();
+    say(&mut out, &engine.hello())?;
+    let mut input = std::io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        (&mut input).take(MOST_LINE).read_until(b'\n', &mut line)?;
+        // Half a line is what a parent that died has left.
+        if line.pop() != Some(b'\n') {
+            return Ok(());
+        }
+        let answer = match serde_json::from_slice::<Ask>(&line) {
+            Ok(ask) => engine.answer(&ask),
+            Err(error) => Answer::Refused(format!("no question: {error}")),
+        };
+        say(&mut out, &answer)?;
+    }
+}
+
+fn say(out: &mut impl Write, what: &impl serde::Serialize) -> Result<()> {
+    serde_json::to_writer(&mut *out, what)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+fn arguments(mut given: impl Iterator<Item = String>) -> Result<(PathBuf, Options)> {
+    let model = given.next().context("expected a GGUF file")?;
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let mut options = Options {
+        context: None,
+        slots: 2,
+        threads,
+    };
+    while let Some(name) = given.next() {
+        let value = given
+            .next()
+            .with_context(|| format!("{name}: expected a number"))?;
+        let value: u32 = value.parse().with_context(|| format!("{name} {value}"))?;
+        match name.as_str() {
+            "--context" => options.context = Some(value),
+            "--slots" => options.slots = value,
+            "--threads" => options.threads = value,
+            _ => bail!("{name} is no option"),
+        }
+    }
+    Ok((PathBuf::from(model), options))
+}

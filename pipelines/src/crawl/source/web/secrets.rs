@@ -1,0 +1,249 @@
+//! Who we are to a service: from variables and from the files that its own tools write. Nothing of it is
+//! ever printed.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pybench::run::{Failure, FailureKind};
+use reqwest::RequestBuilder;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+
+/// Longest file of credentials, bytes.
+const MAX_FILE: u64 = 64 << 10;
+
+/// How requests are signed.
+#[derive(Clone, Debug)]
+pub(in crate::crawl::source) enum Auth {
+    None,
+    Bearer(SecretString),
+    Basic(String, SecretString),
+}
+
+impl Auth {
+    pub(super) fn sign(&self, request: RequestBuilder) -> RequestBuilder {
+        match self {
+            Self::None => request,
+            Self::Bearer(token) => request.bearer_auth(token.expose_secret()),
+            Self::Basic(user, key) => request.basic_auth(user, Some(key.expose_secret())),
+        }
+    }
+
+    /// Whether there is anybody.
+    pub(in crate::crawl::source) fn is_some(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+}
+
+type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// The variables of a process.
+#[derive(Clone)]
+pub(in crate::crawl::source) struct Surroundings(Arc<Variables>);
+
+impl Surroundings {
+    pub(super) fn of_this_process() -> Self {
+        Self(Arc::new(|name| std::env::var(name).ok()))
+    }
+
+    /// These variables and no others.
+    #[cfg(test)]
+    pub(in crate::crawl::source) fn of(variables: &[(&str, &str)]) -> Self {
+        let owned = variables.iter();
+        let owned: std::collections::HashMap<String, String> = owned
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Self(Arc::new(move |name| owned.get(name).cloned()))
+    }
+
+    /// A variable that says something.
+    pub(in crate::crawl::source) fn variable(&self, name: &str) -> Option<String> {
+        let value = (self.0)(name)?.trim().to_owned();
+        (!value.is_empty()).then_some(value)
+    }
+
+    fn folder(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
+        let named = self.variable(variable).map(PathBuf::from);
+        named.or_else(|| Some(Path::new(&self.variable("HOME")?).join(below_home)))
+    }
+
+    /// GitHub: `GITHUB_TOKEN`, or nobody.
+    ///
+    /// # Errors
+    /// Where the token can be none.
+    pub(in crate::crawl::source) fn github(&self) -> Result<Auth, Failure> {
+        match self.variable("GITHUB_TOKEN") {
+            Some(token) => bearer(token, "GITHUB_TOKEN"),
+            None => Ok(Auth::None),
+        }
+    }
+
+    /// The Hub: `HF_TOKEN`, or the file that its tools keep the token in, or nobody.
+    ///
+    /// # Errors
+    /// Where the token can be none.
+    pub(in crate::crawl::source) fn hub(&self) -> Result<Auth, Failure> {
+        if let Some(token) = self.variable("HF_TOKEN") {
+            return bearer(token, "HF_TOKEN");
+        }
+        let caches = self.folder("XDG_CACHE_HOME", ".cache");
+        let home = self.variable("HF_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(caches?.join("huggingface")));
+        let named = self.variable("HF_TOKEN_PATH").map(PathBuf::from);
+        let path = named.or_else(|| Some(home?.join("token")));
+        let token = path.as_deref().and_then(read);
+        match (path, token) {
+            (Some(path), Some(token)) if !token.trim().is_empty() => {
+                bearer(token.trim().to_owned(), &path.display().to_string())
+            }
+            _ => Ok(Auth::None),
+        }
+    }
+
+    /// Kaggle: `KAGGLE_USERNAME` and `KAGGLE_KEY`, or the file `kaggle.json`, or nobody.
+    ///
+    /// # Errors
+    /// Where that file is not of its form, or the key can be none.
+    pub(in crate::crawl::source) fn kaggle(&self) -> Result<Auth, Failure> {
+        let named = (
+            self.variable("KAGGLE_USERNAME"),
+            self.variable("KAGGLE_KEY"),
+        );
+        if let (Some(user), Some(key)) = named {
+            return basic(user, key, "KAGGLE_USERNAME and KAGGLE_KEY");
+        }
+        let folder = self.folder("KAGGLE_CONFIG_DIR", ".kaggle");
+        let Some(path) = folder.map(|folder| folder.join("kaggle.json")) else {
+            return Ok(Auth::None);
+        };
+        let Some(text) = read(&path) else {
+            return Ok(Auth::None);
+        };
+        let place = path.display().to_string();
+        match serde_json::from_str::<KaggleFile>(&text) {
+            Ok(file) => basic(file.username, file.key, &place),
+            // What serde says of it may quote it.
+            Err(_) => Err(no_credentials(&place)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct KaggleFile {
+    username: String,
+    key: String,
+}
+
+fn read(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn bearer(token: String, place: &str) -> Result<Auth, Failure> {
+    match is_plain(&token) {
+        true => Ok(Auth::Bearer(token.into())),
+        false => Err(no_credentials(place)),
+    }
+}
+
+fn basic(user: String, key: String, place: &str) -> Result<Auth, Failure> {
+    match is_plain(&user) && is_plain(&key) && !user.contains(':') {
+        true => Ok(Auth::Basic(user, key.into())),
+        false => Err(no_credentials(place)),
+    }
+}
+
+/// Whether a text can stand in a header.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.len() < 10_000 && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn no_credentials(place: &str) -> Failure {
+    let text = format!("what {place} holds are no credentials: write them anew, or remove it");
+    Failure::new(FailureKind::Item, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(auth: Result<Auth, Failure>) -> String {
+        match auth {
+            Ok(Auth::None) => "nobody".to_owned(),
+            Ok(Auth::Bearer(token)) => token.expose_secret().to_owned(),
+            Ok(Auth::Basic(user, key)) => format!("{user}:{}", key.expose_secret()),
+            Err(failure) => failure.detail,
+        }
+    }
+
+    #[test]
+    fn variables_come_before_files() {
+        let home = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put(".kaggle/kaggle.json", r#"{"username": "u", "key": "k"}"#);
+        put(".cache/huggingface/token", "hf_file\n");
+        put("elsewhere/token", "hf_elsewhere");
+        put(
+            "broken/kaggle.json",
+            "{\"username\": \"u\", \"key\": 5secret}",
+        );
+        let (at, elsewhere) = (
+            home.path().display().to_string(),
+            home.path().join("elsewhere"),
+        );
+        let (elsewhere, broken) = (elsewhere.display().to_string(), home.path().join("broken"));
+        let broken = broken.display().to_string();
+        let of = |more: &[(&str, &str)]| {
+            let mut variables = vec![("HOME", at.as_str())];
+            variables.extend(more);
+            Surroundings::of(&variables)
+        };
+        assert_eq!(told(of(&[]).kaggle()), "u:k");
+        assert_eq!(told(of(&[]).hub()), "hf_file");
+        assert_eq!(told(of(&[]).github()), "nobody");
+        assert_eq!(told(Surroundings::of(&[]).kaggle()), "nobody");
+        assert_eq!(told(Surroundings::of(&[]).hub()), "nobody");
+        let named = of(&[
+            ("KAGGLE_USERNAME", "v"),
+            ("KAGGLE_KEY", "w"),
+            ("HF_TOKEN", " t "),
+            ("GITHUB_TOKEN", "g"),
+        ]);
+        assert_eq!(told(named.kaggle()), "v:w");
+        assert_eq!(told(named.hub()), "t");
+        assert_eq!(told(named.github()), "g");
+        assert_eq!(told(of(&[("HF_HOME", &elsewhere)]).hub()), "hf_elsewhere");
+        let said = told(of(&[("KAGGLE_CONFIG_DIR", &broken)]).kaggle());
+        assert!(
+            said.contains("kaggle.json") && !said.contains("secret"),
+            "{said}"
+        );
+        let said = told(of(&[("HF_TOKEN", "a\nsecret")]).hub());
+        assert!(
+            said.contains("HF_TOKEN") && !said.contains("secret"),
+            "{said}"
+        );
+        let debug = format!("{:?}", named.kaggle().unwrap());
+        assert!(!debug.contains('w'), "{debug}");
+    }
+
+    #[test]
+    fn fuzz_files_of_credentials() {
+        let home = tempfile::tempdir().unwrap();
+        let at = home.path().display().to_string();
+        bolero::check!().for_each(|bytes: &[u8]| {
+            std::fs::write(home.path().join("kaggle.json"), bytes).unwrap();
+            std::fs::write(home.path().join("token"), bytes).unwrap();
+            let from = Surroundings::of(&[("KAGGLE_CONFIG_DIR", &at), ("HF_HOME", &at)]);
+            let (_, _) = (from.kaggle(), from.hub());
+        });
+    }
+}

@@ -1,0 +1,172 @@
+use std::time::Instant;
+
+use pybench::id::Digest;
+use pybench::task::Task;
+use pybench::trajectory::{Message as Said, Sampling};
+
+use super::*;
+use crate::eval::bare::bare_task;
+use crate::test_program::write_program;
+
+/// A stand-in for the program that answers like it, in sh: `replies` are its lines after the first.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("m.gguf"), "12345").unwrap();
+        write_program(&folder.path().join("program"), script);
+        Self { folder }
+    }
+
+    async fn teacher(&self, patience: Duration) -> Result<Embedded, String> {
+        let model = self.model("m.gguf", None);
+        let program = self.folder.path().join("program");
+        let (path, digest) = model.find().await.unwrap();
+        let process = Process::start(&program, &path, model.context).await?;
+        Ok(Embedded {
+            name: named(&model.model, &digest),
+            model,
+            program,
+            patience,
+            place: Mutex::new(super::Place {
+                path: None,
+                process: Some(process),
+            }),
+        })
+    }
+
+    fn model(&self, model: &str, sha256: Option<String>) -> Model {
+        Model {
+            model: model.to_owned(),
+            sha256,
+            context: Some(64),
+            root: self.folder.path().to_owned(),
+            cache: self.folder.path().to_owned(),
+        }
+    }
+}
+
+const HELLO: &str = "#!/bin/sh\necho '{\"model\":\"m\",\"context\":64}'\n";
+
+fn task() -> Task {
+    bare_task("q", pybench::task::Category::Math, "t")
+}
+
+async fn ask(teacher: &Embedded, sample: u32) -> Result<Reply, TeacherError> {
+    let messages = [Said::new(Role::System, "s"), Said::new(Role::User, "q")];
+    let request = ChatRequest {
+        task: &task(),
+        sample,
+        messages: &messages,
+        sampling: &Sampling::default(),
+        stop: &["END".to_owned()],
+        pictures: &[],
+    };
+    teacher.reply(&request).await
+}
+
+/// Answers with its own arguments and environment, and with the question.
+const ECHO: &str = r#"
+while read -r line; do
+    said=$(printf '%s %s %s' "$#:$2:$3" "$(/usr/bin/env | /usr/bin/sort | /usr/bin/tr '\n' ' ')" "$line" | /usr/bin/sed 's/["\\]/\\&/g')
+    printf '{"reply":{"content":"%s","prompt_tokens":5,"reused_tokens":4,"completion_tokens":2,"truncated":true}}\n' "$said"
+done
+"#;
+
+#[tokio::test]
+async fn the_process_gets_questions_and_no_environment() {
+    let place = Place::new(&format!("{HELLO}{ECHO}"));
+    let teacher = place.teacher(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(teacher.name(), "gguf:m-5994471abb01");
+    let reply = ask(&teacher, 0).await.unwrap();
+    assert!(
+        reply.truncated && reply.usage.prompt_tokens == 5 && reply.usage.completion_tokens == 2
+    );
+    assert!(
+        reply.content.starts_with("3:--context:64 "),
+        "{}",
+        reply.content
+    );
+    for own in ["HOME=", "CARGO", "UV=", "USER="] {
+        assert!(!reply.content.contains(own), "{own} in {}", reply.content);
+    }
+    assert!(
+        reply
+            .content
+            .contains(r#""messages":[{"role":"system","content":"s"}"#)
+    );
+    assert!(reply.content.contains(r#""stop":["END"]"#));
+    // Equal questions are equal draws, other samples others.
+    let again = ask(&teacher, 0).await.unwrap();
+    assert_eq!(again.content, reply.content);
+    assert_ne!(ask(&teacher, 1).await.unwrap().content, reply.content);
+}
+
+#[tokio::test]
+async fn what_ends_or_hangs_is_started_anew() {
+    let dies = "read -r line\necho 'out of luck' >&2\nexit 3\n";
+    let place = Place::new(&format!("{HELLO}{dies}"));
+    let teacher = place.teacher(Duration::from_secs(60)).await.unwrap();
+    for _ in 0..2 {
+        let error = ask(&teacher, 0).await.unwrap_err();
+        let broken = matches!(&error, TeacherError::Broken(text) if text.contains("out of luck"));
+        assert!(broken && error.retryable(), "{error}");
+    }
+    let place = Place::new(&format!("{HELLO}exec sleep 600\n"));
+    let teacher = place.teacher(Duration::from_millis(200)).await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(ask(&teacher, 0).await.unwrap_err(), TeacherError::Timeout);
+    assert!(
+        begun.elapsed() < Duration::from_secs(300) && teacher.place.lock().await.process.is_none()
+    );
+    let refuses = "while read -r line; do echo '{\"refused\":\"too long\"}'; done\n";
+    let place = Place::new(&format!("{HELLO}{refuses}"));
+    let teacher = place.teacher(Duration::from_secs(60)).await.unwrap();
+    let error = ask(&teacher, 0).await.unwrap_err();
+    assert_eq!(error, TeacherError::Rejected("too long".into()));
+    assert!(
+        teacher.place.lock().await.process.is_some(),
+        "it can be asked again"
+    );
+}
+
+#[tokio::test]
+async fn models_that_cannot_be_had_say_why() {
+    let place = Place::new("#!/bin/sh\necho 'no chat template' >&2\nexit 2\n");
+    let error = place.teacher(Duration::from_secs(60)).await.err().unwrap();
+    assert!(
+        error.contains("no chat template") && error.contains("m.gguf"),
+        "{error}"
+    );
+    let find = async |model, sha256| {
+        let found = place.model(model, sha256).find().await;
+        found.unwrap_err().to_string()
+    };
+    let error = find("absent.gguf", None).await;
+    assert!(error.contains("smollm2-135m-instruct"), "{error}");
+    let error = find("m.gguf", Some("0".repeat(64))).await;
+    assert!(error.contains("not the pinned"), "{error}");
+    if program::find(PROGRAM).is_some() {
+        let error = Embedded::pinned(place.model("m.gguf", None)).err().unwrap();
+        assert!(error.to_string().contains("sha256sum"), "{error}");
+    }
+}
+
+#[test]
+fn names_follow_the_bytes() {
+    let digest = "ABCDEF0123456789";
+    assert_eq!(
+        name("a/b.gguf", Some(digest)).unwrap(),
+        "gguf:b-abcdef012345"
+    );
+    assert_eq!(name("a/b.gguf", None), None);
+    assert_eq!(
+        name("smollm2-135m-instruct", None).unwrap(),
+        "gguf:smollm2-135m-instruct-b179c9523d0e"
+    );
+    let seeds = |sample| Digest::of_json(&(sample, 1)).seed();
+    assert_ne!(seeds(1), seeds(2));
+}
