@@ -2,6 +2,7 @@
 //! artefacts of the stage before it from the run folder and writes its own.
 
 pub mod crawl;
+pub mod dataset;
 pub mod eval;
 pub mod grade;
 pub mod library;
@@ -10,3 +11,4 @@ pub mod rollout;
 pub mod shard;
 pub mod status;
 pub mod synthesize;
+pub mod verify;

@@ -2,6 +2,7 @@
 
 mod http;
 mod local;
+pub(crate) mod origin;
 mod pypi;
 
 use std::io::{Read, Seek, SeekFrom};
