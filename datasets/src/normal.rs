@@ -23,7 +23,7 @@ const RULES: [(&str, &str); 10] = [
     (r"\b0x[0-9a-fA-F]{9,16}\b", "0x…"),
     // Temporary paths, processes.
     (r"(/tmp/tmp)[a-z0-9_]{6,12}\b", "${1}…"),
-    (r"\b(pid[ =:]{1,2}|/proc/)\d{1,9}\b", "${1}…"),
+    (r"(\bpid[ =:]{1,2}|/proc/)\d{1,9}\b", "${1}…"),
     // Where Python and its packages are installed.
     (
         r"(?:/[\w.+-]+)+/(?:site|dist)-packages/",
@@ -203,6 +203,7 @@ mod tests {
                 "saved to /tmp/tmpzz12_x9z/a.csv",
             ),
             ("pid: 12", "pid: 3456"),
+            ("in /proc/12/maps", "in /proc/7/maps"),
             (
                 "/opt/env/lib/python3.11/site-packages/pandas/a.py:3: W",
                 "/usr/lib/python3/dist-packages/pandas/a.py:3: W",

@@ -5,7 +5,7 @@
 //! turns, then fewer tokens) and of equals the order is drawn from the seed, so that the same rows and
 //! the same recipe give the same choice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pybench::task::{Category, Language};
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,7 @@ pub struct Selector {
     lines: Vec<Line>,
     balance: Vec<Vec<(String, String)>>,
     report: Chosen,
-    tasks: HashMap<u64, ()>,
+    tasks: HashSet<u64>,
 }
 
 impl Selector {
@@ -199,7 +199,7 @@ impl Selector {
             lines: Vec::new(),
             balance: Vec::new(),
             report: Chosen::default(),
-            tasks: HashMap::new(),
+            tasks: HashSet::new(),
         })
     }
 
@@ -217,7 +217,7 @@ impl Selector {
             *self.report.left_out.entry(rule.to_owned()).or_default() += 1;
         }
         let task = row.task_id.seed();
-        if self.tasks.insert(task, ()).is_none() {
+        if self.tasks.insert(task) {
             let rate = f64::from(row.attempts.solved) / f64::from(row.attempts.tried.max(1));
             let tenth = format!("{:.1}", (rate * 10.0).floor() / 10.0);
             *self.report.difficulty.entry(tenth).or_default() += 1;

@@ -128,7 +128,11 @@ impl Schema {
                 vec![row.into()]
             }
             Self::Conversations => {
-                let said = fitted.messages.iter().flat_map(shared);
+                let mut before = None;
+                let said = fitted.messages.iter().flat_map(|said| {
+                    let follows = before.replace(said.speaker) == Some(said.speaker);
+                    shared(said, follows)
+                });
                 let mut row = Map::new();
                 row.insert("id".into(), id.into());
                 row.insert("conversations".into(), said.collect::<Vec<_>>().into());
@@ -219,8 +223,9 @@ fn with_texts(said: &Said) -> Value {
     calling(said, |call| call.arguments.to_string().into())
 }
 
-/// Words first, then each call in a message of its own.
-fn shared(said: &Said) -> Vec<Value> {
+/// Words first, then each call in a message of its own. Calls belong to the words before them: where the
+/// same speaker spoke before, there are words even if they are none.
+fn shared(said: &Said, follows: bool) -> Vec<Value> {
     let from = match said.speaker {
         Speaker::System => "system",
         Speaker::User => "human",
@@ -228,7 +233,7 @@ fn shared(said: &Said) -> Vec<Value> {
         Speaker::Tool => "observation",
     };
     let mut messages = Vec::new();
-    if !said.content.is_empty() || said.calls.is_empty() {
+    if !said.content.is_empty() || said.calls.is_empty() || follows {
         messages.push(json!({"from": from, "value": said.content}));
     }
     for call in &said.calls {

@@ -78,7 +78,7 @@ pub fn items(path: &Path) -> Result<Vec<Item>, RunError> {
     }
     let mut named = std::collections::HashSet::new();
     for (item, names) in &mut items {
-        for name in names {
+        for name in names.iter() {
             let found = by_name.get(name).cloned().or_else(|| beside(&folder, name));
             if let Some(file) = found {
                 add(item, &file)?;

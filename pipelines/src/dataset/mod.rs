@@ -16,7 +16,7 @@ use pybench_datasets::card::About;
 use pybench_datasets::{DatasetError, card, read};
 
 pub use benchmark::items;
-pub use decontaminate::{Contamination, Verdict};
+pub use decontaminate::{Contamination, Verdict, search};
 
 /// Work on whole datasets.
 #[derive(Clone, Debug, clap::Parser)]
