@@ -25,7 +25,9 @@ pub mod split;
 pub mod stats;
 pub mod text;
 
-pub use row::{CheckOutcome, Counted, Grading, Row, RowFile, RowInterpreter, RowOutput, RowTokens};
+pub use row::{
+    Attempts, CheckOutcome, Counted, Grading, Row, RowFile, RowInterpreter, RowOutput, RowTokens,
+};
 pub use schema::schema;
 
 /// Errors of datasets.
