@@ -33,7 +33,7 @@ pub struct DedupArgs {
 
 /// What has to be nearly the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
+pub(super) enum By {
     /// The query.
     Query,
     /// The code of all cells together.
