@@ -23,6 +23,14 @@ synthesize *ARGS: setup
 status *ARGS:
     @cargo run --quiet --bin pybench-status -- "$@"
 
+# Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder or the name of a run.
+verify *ARGS: setup
+    @cargo run --quiet --bin pybench-verify -- "$@"
+
+# Work on a whole dataset: dedup, decontaminate, select, export, convert; each with --help.
+dataset *ARGS:
+    @cargo run --quiet --bin pybench-dataset -- "$@"
+
 # Prove every template of the task library: the expert passes, wrong answers fail.
 library-audit *ARGS: setup
     @cargo run --quiet --bin pybench-library -- audit "$@"

@@ -2,6 +2,7 @@
 //! artefacts of the stage before it from the run folder and writes its own.
 
 pub mod crawl;
+pub mod dataset;
 pub mod embedded;
 pub mod eval;
 pub mod goal;
@@ -20,3 +21,4 @@ pub mod synthesize;
 #[cfg(test)]
 #[path = "../../tests/support/program.rs"]
 mod test_program;
+pub mod verify;
