@@ -23,6 +23,22 @@ synthesize *ARGS: setup
 status *ARGS:
     @cargo run --quiet --bin pybench-status -- "$@"
 
+# Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder or the name of a run.
+verify *ARGS: setup
+    @cargo run --quiet --bin pybench-verify -- "$@"
+
+# Work on a whole dataset: dedup, decontaminate, select, export, convert; each with --help.
+dataset *ARGS:
+    @cargo run --quiet --bin pybench-dataset -- "$@"
+
+# One trajectory as a person reads it, or as a notebook; without its number, the list. RUN is a run, a dataset or a file.
+show *ARGS:
+    @cargo run --quiet --bin pybench-show -- "$@"
+
+# The paper's table of a dataset: instructions, turns, tokens; `--plots FOLDER` draws them.
+stats *ARGS:
+    @cargo run --quiet --bin pybench-stats -- "$@"
+
 # Prove every template of the task library: the expert passes, wrong answers fail.
 library-audit *ARGS: setup
     @cargo run --quiet --bin pybench-library -- audit "$@"

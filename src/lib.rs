@@ -11,4 +11,5 @@ pub mod interpreter;
 pub mod llm;
 pub mod run;
 pub mod task;
+pub mod text;
 pub mod trajectory;

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::Digest;
 use crate::interpreter::Observation;
 
-/// Who speaks. Observations come back as user messages, as PyBench has them.
+/// Who speaks. Observations come back as user messages, as PyBench and CodeAct have them; in the
+/// format `tools` as messages of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -14,6 +15,20 @@ pub enum Role {
     System,
     User,
     Assistant,
+    /// The interpreter, in the format `tools`.
+    Tool,
+}
+
+impl Role {
+    /// `system`, `user`, `assistant`, `tool`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
 }
 
 /// One message of a conversation, as PyInstruct stores it.
@@ -82,8 +97,40 @@ pub struct Turn {
     /// What the interpreter answered; without a cell, what the model was told of its broken reply.
     /// `None` ends the run.
     pub observation: Option<Observation>,
+    /// The other cells of the same reply, in order: parallel calls of the format `tools`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<Ran>,
     /// Tokens of the call.
     pub usage: Usage,
+}
+
+impl Turn {
+    /// Every cell of the reply with what it did; calls that could not be run have none.
+    pub fn ran(&self) -> impl Iterator<Item = (Option<&str>, Option<&Observation>)> {
+        let first = (self.cell.as_deref(), self.observation.as_ref());
+        let more = self.more.iter();
+        std::iter::once(first).chain(more.map(|ran| (ran.cell.as_deref(), Some(&ran.observation))))
+    }
+
+    /// The cells that were run, in order.
+    pub fn cells(&self) -> impl Iterator<Item = &str> {
+        self.ran().filter_map(|(cell, _)| cell)
+    }
+
+    /// What came back, in order.
+    pub fn observations(&self) -> impl Iterator<Item = &Observation> {
+        self.ran().filter_map(|(_, seen)| seen)
+    }
+}
+
+/// One more cell of a reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ran {
+    /// The cell; `None` for a call that could not be run.
+    pub cell: Option<String>,
+    /// What the interpreter answered, or why there was nothing to run.
+    pub observation: Observation,
 }
 
 /// How a trajectory ended. Only `Finished` and `MaxTurns` and `NoAnswer` are the model's own doing.
@@ -128,7 +175,7 @@ pub struct Trajectory {
     pub seed: u64,
     /// Digest of the Python environment.
     pub environment: String,
-    /// Message format (`pybench`).
+    /// Message format (`pybench`, `codeact`, `tools`).
     pub format: String,
     /// The conversation in full, system prompt included.
     pub messages: Vec<Message>,
@@ -200,6 +247,18 @@ pub enum Outcome {
     Unproven,
 }
 
+/// What a language model that judges says of a trajectory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Opinion {
+    /// Who judged, for instance `openai:gpt-4o`.
+    pub judge: String,
+    /// Whether it holds; `None`: it abstained, or its answer could not be read. Never a verdict then.
+    pub passed: Option<bool>,
+    /// In its words, cut.
+    pub reason: String,
+}
+
 /// What `grade` says of a trajectory. A failure of ours is never a verdict: it is a failed unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -210,6 +269,9 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// Whether all findings pass.
     pub accepted: bool,
+    /// What a language model says of it, where one was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opinion: Option<Opinion>,
     /// Digest of the checker's source and environment.
     pub checker: String,
 }

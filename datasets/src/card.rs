@@ -40,6 +40,8 @@ pub fn render(about: &About, written: &Written) -> String {
         split(written),
         columns(),
         licences(&all),
+        scrubbing(written),
+        proof(written),
         limits(about, &all),
         recipe(about),
     ];
@@ -90,7 +92,9 @@ fn section(name: &str, items: String) -> String {
 }
 
 fn introduction(about: &About) -> String {
-    let teacher = if about.teacher == EXPERT_LABEL {
+    let teacher = if about.teacher == EXPERT_LABEL && about.endpoint_command.is_empty() {
+        format!("**Teacher: {EXPERT_LABEL}.** The replies were not written by a language model.\n")
+    } else if about.teacher == EXPERT_LABEL {
         format!(
             "**Teacher: {EXPERT_LABEL}.** The replies were not written by a language model: thoughts \
              and code come from the task library's own solutions. Such rows show the format and \
@@ -209,6 +213,9 @@ fn tokens_rule(all: &Stats) -> String {
 fn split(written: &Written) -> String {
     let split = &written.split;
     let mut text = String::from("## Split\n\n");
+    if split.places.is_empty() {
+        return text + "As in the dataset that the rows were taken from.\n";
+    }
     let _ = writeln!(
         text,
         "Rows that share an input file (by digest or by origin) stand in one split, as whole \
@@ -257,7 +264,7 @@ fn columns() -> String {
             "held_out_template",
             "whether the template is absent from training",
         ),
-        ("language", "of the query"),
+        ("language, query", "of the query; what the user asks"),
         (
             "files",
             "input files: name, BLAKE3, licence as found, origin (`purl#member`, URL or path), type",
@@ -266,15 +273,31 @@ fn columns() -> String {
             "teacher, sampling, seed",
             "who wrote the replies and how; seed of the session's random state",
         ),
-        ("environment", "digest of the Python environment"),
         (
-            "format, turns, tokens",
-            "message format; replies; tokens of all calls and who counted them",
+            "environment, interpreter",
+            "digest of the Python environment; bounds of its sessions, as JSON",
         ),
-        ("outputs", "files the code left, with BLAKE3 and size"),
+        (
+            "format, attempts, turns, tokens",
+            "message format; samples of the task that were graded and that solved it; replies; tokens of \
+             all calls and who counted them",
+        ),
+        (
+            "outputs",
+            "files the code left: BLAKE3 of the bytes, and of the content without times of creation; size",
+        ),
         (
             "checks, checker",
             "what was checked and what became of it; digest of the checker",
+        ),
+        (
+            "grading",
+            "what the checker was given, as JSON: outputs asked for, held-out files, reference code, checks",
+        ),
+        (
+            "proof",
+            "BLAKE3 of query, prompts, teacher, sampling, environment, files, outputs, grading, checks, \
+             of each cell and of all that it showed, and of the whole row; places that were scrubbed",
         ),
     ];
     let mut text = String::from("## Columns\n\n| column | content |\n| --- | --- |\n");
@@ -296,6 +319,80 @@ fn licences(all: &Stats) -> String {
     let counts = all.licences.iter().map(|(k, v)| (cell(k), *v as u64));
     text += &table(["licence as found", "files"], counts);
     text
+}
+
+fn scrubbing(written: &Written) -> String {
+    let scrub = &written.scrub;
+    let mut text = String::from(
+        "## Scrubbing\n\nKeys, tokens, passwords, mail addresses, user names and host paths were looked \
+         for in every text of every row, and in the input files that this dataset carries. ",
+    );
+    match scrub.found.total() {
+        0 => text += "Nothing was found in the rows.\n",
+        total => {
+            let _ = writeln!(
+                text,
+                "{total} finds in {} rows were replaced by words in brackets:\n",
+                scrub.rows
+            );
+            let name = |kind: &crate::scrub::Kind| kind.placeholder().to_owned();
+            let counts = scrub
+                .found
+                .0
+                .iter()
+                .map(|(kind, n)| (name(kind), *n as u64));
+            text += &table(["in place of", "finds"], counts);
+        }
+    }
+    if !scrub.withheld.is_empty() {
+        let count = scrub.withheld.len();
+        let _ = writeln!(
+            text,
+            "\n{count} input files hold such things themselves and are not carried; their origins are in \
+             the rows."
+        );
+    }
+    text
+}
+
+/// Where the stamp of a verification stands in a card.
+pub const STAMP: [&str; 2] = ["<!-- verified -->\n", "<!-- /verified -->\n"];
+
+fn proof(written: &Written) -> String {
+    let mut text = format!(
+        "## Proof\n\nDigest of all rows: `{}`. Every row carries the hashes of what made it (`proof`). \
+         `just verify FOLDER` runs the cells of the rows again in their environment, compares what they \
+         show and leave, and runs the checks again.\n",
+        written.digest
+    );
+    if written.files.0 > 0 {
+        let (count, bytes) = written.files;
+        let _ = writeln!(
+            text,
+            "\nThe input files lie in `files/` under their BLAKE3 ({count} files, {:.1} MB), as far as they \
+             state a licence.",
+            bytes as f64 / 1e6
+        );
+    }
+    text + "\n" + STAMP[0] + "Not verified yet.\n" + STAMP[1]
+}
+
+/// The card with another stamp; `None` where it has no place for one.
+pub fn stamped(card: &str, stamp: &str) -> Option<String> {
+    let (before, rest) = card.split_once(STAMP[0])?;
+    let (_, after) = rest.split_once(STAMP[1])?;
+    Some([before, STAMP[0], stamp, STAMP[1], after].concat())
+}
+
+/// The title of a card.
+pub fn title(card: &str) -> Option<&str> {
+    card.lines().find_map(|line| line.strip_prefix("# "))
+}
+
+/// The digest of all rows that a card names.
+pub fn digest(card: &str) -> Option<&str> {
+    let (_, rest) = card.split_once("Digest of all rows: `")?;
+    Some(rest.split_once('`')?.0)
 }
 
 fn limits(about: &About, all: &Stats) -> String {

@@ -1,14 +1,23 @@
 //! One sample of a dataset: the conversation as PyInstruct has it, and where it came from.
 
+use pybench::agent::format_named;
+use pybench::grade::CheckSpec;
 use pybench::id::Digest;
-use pybench::task::{Category, Language, Task, TaskOrigin};
-use pybench::trajectory::{Finding, Message, Outcome, Role, Sampling, Trajectory, Usage, Verdict};
+use pybench::interpreter::{Limits, Observation};
+use pybench::run::InterpreterChoice;
+use pybench::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench::trajectory::{
+    Finding, Message, Outcome, Role, Sampling, Trajectory, Turn, Usage, Verdict,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::proof::Proof;
 
 /// How rows name the embedded teacher, so that nobody takes its texts for a model's.
 pub const EXPERT_LABEL: &str = "expert (scripted, not a language model)";
 
 /// One sample. The field order is the column order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The conversation in full, system prompt included.
     pub messages: Vec<Message>,
@@ -28,6 +37,8 @@ pub struct Row {
     pub held_out_template: bool,
     /// Language of the query.
     pub language: Language,
+    /// What the user asks.
+    pub query: String,
     /// Input files.
     pub files: Vec<RowFile>,
     /// Who wrote the replies.
@@ -40,8 +51,12 @@ pub struct Row {
     pub seed: u64,
     /// Digest of the Python environment.
     pub environment: String,
+    /// How its sessions were bounded.
+    pub interpreter: RowInterpreter,
     /// Message format.
     pub format: String,
+    /// Samples of the task that were graded, and those that solved it.
+    pub attempts: Attempts,
     /// Replies of the teacher, the answer included.
     pub turns: u32,
     /// Tokens of all calls.
@@ -52,13 +67,62 @@ pub struct Row {
     pub checks: Vec<CheckOutcome>,
     /// Digest of the checker.
     pub checker: String,
+    /// What the checker was given to decide on.
+    pub grading: Grading,
+    /// Digests of the cells that were run, in order.
+    pub cells: Vec<Digest>,
+    /// Digests of all that each of them showed, pictures and charts included; see [`observed`].
+    pub observed: Vec<Digest>,
+    /// Places where the scrubber put something else.
+    pub scrubbed: u32,
+    /// The hashes that a shard had beside the row; `None` for a row that was not read from one.
+    #[serde(skip)]
+    pub stored: Option<Proof>,
     /// Files of the task by digest and by origin, the checker's held-out rows included. Not a
     /// column: rows that share one of these never stand in different splits.
+    #[serde(skip)]
     pub shared_keys: Vec<String>,
 }
 
+/// How sessions were bounded, as far as it decides on what a cell shows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowInterpreter {
+    /// Bounds of a session.
+    pub limits: Limits,
+    /// Hosts that cells could reach.
+    #[serde(default)]
+    pub network: Vec<String>,
+    /// Whether cells could install packages from a folder of wheels.
+    #[serde(default)]
+    pub wheelhouse: bool,
+}
+
+/// How hard a task is: how often it was tried by this teacher, and solved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Attempts {
+    /// Samples that were graded.
+    pub tried: u32,
+    /// Samples that solved it.
+    pub solved: u32,
+}
+
+/// What decides on a trajectory: the task as the checker sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grading {
+    /// Paths the query asks for.
+    pub outputs: Vec<String>,
+    /// What only the checker sees.
+    pub held_out: Vec<TaskFile>,
+    /// Python source that defines what is expected.
+    pub reference: String,
+    /// All must hold.
+    pub checks: Vec<CheckSpec>,
+}
+
 /// An input file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowFile {
     /// Name under `./data`.
     pub name: String,
@@ -73,18 +137,21 @@ pub struct RowFile {
 }
 
 /// A file the code left.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowOutput {
     /// `output/…`.
     pub path: String,
     /// Digest of the bytes.
     pub blake3: Digest,
+    /// Digest of what does not depend on when and where it was written; see
+    /// [`normal::content`](crate::normal::content).
+    pub content: Digest,
     /// Bytes.
     pub size: u64,
 }
 
 /// One check and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckOutcome {
     /// For instance `table output/result.csv`.
     pub subject: String,
@@ -93,7 +160,7 @@ pub struct CheckOutcome {
 }
 
 /// Tokens of all calls of a trajectory, as they are billed: each call reads what came before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RowTokens {
     /// Tokens read.
     pub prompt: u64,
@@ -104,7 +171,7 @@ pub struct RowTokens {
 }
 
 /// Who counted tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Counted {
     /// The endpoint's own usage.
     Endpoint,
@@ -139,25 +206,158 @@ impl Row {
             template,
             held_out_template: false,
             language: task.language,
-            files: files(task),
+            query: task.query.clone(),
+            files: files(&task.files),
             teacher: teacher_label(&trajectory.teacher).to_owned(),
             sampling: trajectory.sampling.clone(),
             sample: trajectory.sample,
             seed: trajectory.seed,
             environment: trajectory.environment.clone(),
+            interpreter: RowInterpreter::default(),
             format: trajectory.format.clone(),
+            attempts: Attempts {
+                tried: 1,
+                solved: 1,
+            },
             turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
             tokens: tokens(trajectory),
             outputs: outputs(trajectory),
             checks: checks(&verdict.findings),
             checker: verdict.checker.clone(),
+            grading: Grading {
+                outputs: task.outputs.clone(),
+                held_out: task.held_out.clone(),
+                reference: task.reference.clone(),
+                checks: task.checks.clone(),
+            },
+            cells: cells(trajectory),
+            observed: observations(trajectory).map(observed).collect(),
+            scrubbed: 0,
+            stored: None,
             shared_keys: shared_keys(task),
         }
+    }
+
+    /// The same row, made in sessions that were bounded so.
+    #[must_use]
+    pub fn in_interpreter(mut self, choice: &InterpreterChoice) -> Self {
+        self.interpreter = RowInterpreter {
+            limits: choice.limits.clone(),
+            network: choice.network.clone(),
+            wheelhouse: choice.wheelhouse.is_some(),
+        };
+        self
+    }
+
+    /// The same row with [`RowOutput::content`] of every output whose bytes `read` gives.
+    #[must_use]
+    pub fn with_contents(mut self, read: impl Fn(&Digest) -> Option<Vec<u8>>) -> Self {
+        for output in &mut self.outputs {
+            if let Some(bytes) = read(&output.blake3) {
+                output.content = crate::normal::content(&output.path, &bytes);
+            }
+        }
+        self
+    }
+
+    /// The task that the row says it solves; its id is computed from what the row holds, so that it
+    /// differs from [`Row::task_id`] where one of the two is wrong.
+    pub fn task(&self) -> Task {
+        let mut task = Task {
+            id: self.task_id.clone(),
+            category: self.category,
+            subcategory: self.subcategory.clone(),
+            keyword: self.keyword.clone(),
+            language: self.language,
+            query: self.query.clone(),
+            files: self.files.iter().map(RowFile::as_task_file).collect(),
+            held_out: self.grading.held_out.clone(),
+            outputs: self.grading.outputs.clone(),
+            reference: self.grading.reference.clone(),
+            checks: self.grading.checks.clone(),
+            origin: TaskOrigin::Library {
+                template: self.template.clone(),
+                slots: std::collections::BTreeMap::new(),
+                phrasing: 0,
+            },
+        };
+        task.id = task.compute_id();
+        task
+    }
+
+    /// The id that this trajectory has by what the row says of it.
+    pub fn compute_trajectory_id(&self) -> Digest {
+        let teacher = match self.teacher.as_str() {
+            EXPERT_LABEL => "expert",
+            other => other,
+        };
+        Trajectory::compute_id(
+            &self.task_id,
+            teacher,
+            &self.sampling,
+            &self.format,
+            self.sample,
+        )
+    }
+
+    /// The cells of its replies, in order; none of a format that this version does not know.
+    pub fn cell_texts(&self) -> Vec<String> {
+        let Some(format) = format_named(&self.format) else {
+            return Vec::new();
+        };
+        let replies = self.messages.iter().filter(|m| m.role == Role::Assistant);
+        let asked = replies.flat_map(|m| format.parse(&m.content).asked());
+        asked.filter_map(Result::ok).collect()
     }
 
     /// UTF-8 bytes of all messages.
     pub fn bytes(&self) -> usize {
         self.messages.iter().map(|m| m.content.len()).sum()
+    }
+}
+
+impl RowFile {
+    /// As tasks have it.
+    pub fn as_task_file(&self) -> TaskFile {
+        TaskFile {
+            name: self.name.clone(),
+            id: self.blake3.clone(),
+            // Every `kind` of a row comes from this list.
+            kind: file_kind(self.kind).unwrap_or(FileKind::Txt),
+            origin: self.origin.clone(),
+            licence: self.licence.clone(),
+        }
+    }
+}
+
+/// The type of that name.
+pub fn file_kind(name: &str) -> Option<FileKind> {
+    FileKind::ALL.into_iter().find(|kind| kind.name() == name)
+}
+
+/// Digest of all that a cell showed, with what differs between two runs of equal work taken out of its
+/// texts ([`normal::text`](crate::normal::text)) and secrets taken out as the scrubber does.
+pub fn observed(observation: &Observation) -> Digest {
+    let mut value = serde_json::to_value(observation).unwrap_or_default();
+    settle(&mut value, false);
+    Digest::of_json(&value)
+}
+
+/// Every text normalised; what stands under an image type is left as it is.
+fn settle(value: &mut serde_json::Value, picture: bool) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) if !picture => {
+            *text = crate::normal::text(&crate::scrub::text(text).text);
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| settle(item, picture)),
+        Value::Object(map) => {
+            for (key, item) in map {
+                let picture = key.starts_with("image/") && key != "image/svg+xml";
+                settle(item, picture);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -188,16 +388,19 @@ pub fn language_code(language: Language) -> &'static str {
     }
 }
 
-/// `system`, `user`, `assistant`.
-pub(crate) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-    }
+fn observations(trajectory: &Trajectory) -> impl Iterator<Item = &Observation> {
+    let ran = trajectory.turns.iter().flat_map(Turn::ran);
+    ran.filter_map(|(cell, seen)| cell.and(seen))
 }
 
-fn files(task: &Task) -> Vec<RowFile> {
+fn cells(trajectory: &Trajectory) -> Vec<Digest> {
+    let cells = trajectory.turns.iter().flat_map(Turn::cells);
+    cells
+        .map(|cell| Digest::of_bytes(cell.as_bytes()))
+        .collect()
+}
+
+fn files(files: &[TaskFile]) -> Vec<RowFile> {
     let file = |f: &pybench::task::TaskFile| RowFile {
         name: f.name.clone(),
         blake3: f.id.clone(),
@@ -205,7 +408,7 @@ fn files(task: &Task) -> Vec<RowFile> {
         origin: f.origin.clone(),
         kind: f.kind.name(),
     };
-    task.files.iter().map(file).collect()
+    files.iter().map(file).collect()
 }
 
 fn shared_keys(task: &Task) -> Vec<String> {
@@ -223,6 +426,7 @@ fn outputs(trajectory: &Trajectory) -> Vec<RowOutput> {
     let output = |o: &pybench::trajectory::OutputFile| RowOutput {
         path: o.path.clone(),
         blake3: o.id.clone(),
+        content: o.id.clone(),
         size: o.size,
     };
     trajectory.outputs.iter().map(output).collect()

@@ -10,7 +10,8 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use arrow::error::ArrowError;
 
-use crate::row::{Row, category_name, language_code, role_name};
+use crate::proof::Proof;
+use crate::row::{Row, category_name, language_code};
 
 /// What PyInstruct has in `tool_choices`.
 const TOOL_CHOICES: &str = "auto";
@@ -30,17 +31,22 @@ pub fn schema() -> Schema {
         text("template"),
         Field::new("held_out_template", DataType::Boolean, false),
         text("language"),
+        text("query"),
         list("files", files()),
         text("teacher"),
         Field::new("sampling", DataType::Struct(sampling()), false),
         Field::new("seed", DataType::UInt64, false),
         text("environment"),
+        text("interpreter"),
         text("format"),
+        Field::new("attempts", DataType::Struct(attempts()), false),
         Field::new("turns", DataType::UInt32, false),
         Field::new("tokens", DataType::Struct(tokens()), false),
         list("outputs", outputs()),
         list("checks", checks()),
         text("checker"),
+        text("grading"),
+        Field::new("proof", DataType::Struct(proof()), false),
     ])
 }
 
@@ -48,7 +54,7 @@ pub fn schema() -> Schema {
 pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     let columns = vec![
         lists(messages(), rows, |row| &row.messages, message_columns)?,
-        Arc::new(StringArray::new_null(rows.len())) as ArrayRef,
+        Arc::new(rows.iter().map(tools).collect::<StringArray>()) as ArrayRef,
         strings(rows, |_| TOOL_CHOICES),
         strings(rows, |row| row.task_id.as_str()),
         strings(rows, |row| row.trajectory_id.as_str()),
@@ -60,19 +66,30 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
             rows.iter().map(|row| Some(row.held_out_template)),
         )),
         strings(rows, |row| language_code(row.language)),
+        strings(rows, |row| &row.query),
         lists(files(), rows, |row| &row.files, file_columns)?,
         strings(rows, |row| &row.teacher),
         structs(sampling(), sampling_columns(rows))?,
         numbers(rows, |row| row.seed),
         strings(rows, |row| &row.environment),
+        json(rows, |row| &row.interpreter)?,
         strings(rows, |row| &row.format),
+        structs(attempts(), attempt_columns(rows))?,
         small_numbers(rows, |row| row.turns),
         structs(tokens(), token_columns(rows))?,
         lists(outputs(), rows, |row| &row.outputs, output_columns)?,
         lists(checks(), rows, |row| &row.checks, check_columns)?,
         strings(rows, |row| &row.checker),
+        json(rows, |row| &row.grading)?,
+        structs(proof(), proof_columns(rows)?)?,
     ];
     RecordBatch::try_new(Arc::new(schema()), columns)
+}
+
+/// What the model was told of tools, as OpenAI's `tools`; nothing in formats without calls.
+fn tools(row: &Row) -> Option<String> {
+    let format = pybench::agent::format_named(&row.format)?;
+    Some(format.tools()?.to_string())
 }
 
 // --- nested types ------------------------------------------------------------------------------
@@ -89,6 +106,18 @@ fn files() -> Fields {
         text("origin"),
         text("kind"),
     ])
+}
+
+fn attempts() -> Fields {
+    let number = |name| Field::new(name, DataType::UInt32, false);
+    ["tried", "solved"].into_iter().map(number).collect()
+}
+
+fn attempt_columns(rows: &[Row]) -> Vec<ArrayRef> {
+    vec![
+        small_numbers(rows, |row| row.attempts.tried),
+        small_numbers(rows, |row| row.attempts.solved),
+    ]
 }
 
 fn sampling() -> Fields {
@@ -112,6 +141,7 @@ fn outputs() -> Fields {
     Fields::from(vec![
         text("path"),
         text("blake3"),
+        text("content"),
         Field::new("size", DataType::UInt64, false),
     ])
 }
@@ -120,9 +150,29 @@ fn checks() -> Fields {
     [text("subject"), text("outcome")].into_iter().collect()
 }
 
+fn proof() -> Fields {
+    let texts = [
+        "query",
+        "prompts",
+        "teacher",
+        "sampling",
+        "environment",
+        "files",
+        "outputs",
+        "grading",
+        "checks",
+    ];
+    let mut fields: Vec<Field> = texts.into_iter().map(text).collect();
+    fields.push(text_list("cells"));
+    fields.push(text_list("observations"));
+    fields.push(Field::new("scrubbed", DataType::UInt32, false));
+    fields.push(text("row"));
+    Fields::from(fields)
+}
+
 fn message_columns(messages: &[&pybench::trajectory::Message]) -> Vec<ArrayRef> {
     vec![
-        strings(messages, |m| role_name(m.role)),
+        strings(messages, |m| m.role.name()),
         strings(messages, |m| &m.content),
     ]
 }
@@ -162,6 +212,7 @@ fn output_columns(outputs: &[&crate::RowOutput]) -> Vec<ArrayRef> {
     vec![
         strings(outputs, |o| &o.path),
         strings(outputs, |o| o.blake3.as_str()),
+        strings(outputs, |o| o.content.as_str()),
         numbers(outputs, |o| o.size),
     ]
 }
@@ -171,6 +222,25 @@ fn check_columns(checks: &[&crate::CheckOutcome]) -> Vec<ArrayRef> {
         strings(checks, |c| &c.subject),
         strings(checks, |c| c.outcome),
     ]
+}
+
+fn proof_columns(rows: &[Row]) -> Result<Vec<ArrayRef>, ArrowError> {
+    let proofs: Vec<Proof> = rows.iter().map(Proof::of).collect();
+    Ok(vec![
+        strings(&proofs, |p| &p.query),
+        strings(&proofs, |p| &p.prompts),
+        strings(&proofs, |p| &p.teacher),
+        strings(&proofs, |p| &p.sampling),
+        strings(&proofs, |p| &p.environment),
+        strings(&proofs, |p| &p.files),
+        strings(&proofs, |p| &p.outputs),
+        strings(&proofs, |p| &p.grading),
+        strings(&proofs, |p| &p.checks),
+        string_lists(&proofs, |p| &p.cells)?,
+        string_lists(&proofs, |p| &p.observations)?,
+        small_numbers(&proofs, |p| p.scrubbed),
+        strings(&proofs, |p| &p.row),
+    ])
 }
 
 // --- builders ----------------------------------------------------------------------------------
@@ -190,6 +260,30 @@ fn element(fields: Fields) -> Arc<Field> {
 
 fn strings<'a, T>(items: &'a [T], get: impl Fn(&'a T) -> &'a str) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(items.iter().map(get)))
+}
+
+/// A list of texts without nulls.
+fn text_list(name: &str) -> Field {
+    Field::new(name, DataType::List(Arc::new(text("element"))), false)
+}
+
+fn string_lists<T>(items: &[T], get: impl Fn(&T) -> &Vec<String>) -> Result<ArrayRef, ArrowError> {
+    let offsets = OffsetBuffer::from_lengths(items.iter().map(|item| get(item).len()));
+    let flat: Vec<&String> = items.iter().flat_map(&get).collect();
+    let values = strings(&flat, |text| text.as_str());
+    let list = ListArray::try_new(Arc::new(text("element")), offsets, values, None)?;
+    Ok(Arc::new(list))
+}
+
+/// A value that has a shape of its own, as canonical JSON.
+fn json<T: serde::Serialize>(
+    rows: &[Row],
+    get: impl Fn(&Row) -> &T,
+) -> Result<ArrayRef, ArrowError> {
+    let texts = rows.iter().map(|row| serde_json::to_string(get(row)));
+    let texts: Result<Vec<String>, _> = texts.collect();
+    let texts = texts.map_err(|error| ArrowError::JsonError(error.to_string()))?;
+    Ok(strings(&texts, |text| text.as_str()))
 }
 
 fn numbers<T>(items: &[T], get: impl Fn(&T) -> u64) -> ArrayRef {

@@ -50,18 +50,124 @@ pub fn write(
     rows: &[Row],
     settings: &ShardSettings,
 ) -> Result<Vec<PathBuf>, DatasetError> {
-    let properties = properties(settings)?;
-    let count = rows.len().div_ceil(settings.shard_rows).max(1);
-    let mut rest = rows;
-    let mut paths = Vec::with_capacity(count);
-    for index in 0..count {
-        let (shard, tail) = rest.split_at(rest.len().min(settings.shard_rows));
-        rest = tail;
-        let path = folder.join(format!("{split}-{index:05}-of-{count:05}.parquet"));
-        write_shard(&path, shard, properties.clone())?;
-        paths.push(path);
+    let mut writer = Writer::new(folder, split, rows.len(), settings)?;
+    for batch in rows.chunks(BATCH_ROWS) {
+        writer.write(batch)?;
     }
-    Ok(paths)
+    writer.finish()
+}
+
+/// Writes the shards of a split, row after row.
+pub struct Writer {
+    folder: PathBuf,
+    split: String,
+    properties: WriterProperties,
+    shard_rows: usize,
+    /// Shards there will be.
+    count: usize,
+    open: Option<(ArrowWriter<File>, PathBuf, usize)>,
+    waiting: Vec<Row>,
+    done: Vec<PathBuf>,
+}
+
+impl Writer {
+    /// For that many rows; a name says how many shards there are, so their number has to be known.
+    ///
+    /// # Errors
+    /// [`DatasetError::Setting`] for settings that cannot be used.
+    pub fn new(
+        folder: &Path,
+        split: &str,
+        rows: usize,
+        settings: &ShardSettings,
+    ) -> Result<Self, DatasetError> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            split: split.to_owned(),
+            properties: properties(settings)?,
+            shard_rows: settings.shard_rows,
+            count: rows.div_ceil(settings.shard_rows).max(1),
+            open: None,
+            waiting: Vec::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// The next row.
+    ///
+    /// # Errors
+    /// Failures of the disk.
+    pub fn add(&mut self, row: Row) -> Result<(), DatasetError> {
+        self.waiting.push(row);
+        match self.waiting.len() < BATCH_ROWS {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), DatasetError> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.write(&waiting)
+    }
+
+    /// A batch at a time: the columns of a shard are never in memory twice.
+    fn write(&mut self, mut rows: &[Row]) -> Result<(), DatasetError> {
+        while !rows.is_empty() {
+            let shard_rows = self.shard_rows;
+            let (writer, path, there) = self.shard()?;
+            let (now, rest) = rows.split_at(rows.len().min(shard_rows - *there));
+            let batch = crate::schema::batch(now)?;
+            writer.write(&batch).map_err(DatasetError::parquet(path))?;
+            *there += now.len();
+            let full = *there == shard_rows;
+            rows = rest;
+            if full {
+                self.close()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The shard that is open; the next one where none is.
+    fn shard(&mut self) -> Result<&mut (ArrowWriter<File>, PathBuf, usize), DatasetError> {
+        let shard = match self.open.take() {
+            Some(shard) => shard,
+            None => {
+                let (split, index, count) = (&self.split, self.done.len(), self.count);
+                let name = format!("{split}-{index:05}-of-{count:05}.parquet");
+                let path = self.folder.join(name);
+                let file = File::create_new(&path).map_err(DatasetError::io(&path))?;
+                let properties = Some(self.properties.clone());
+                let writer = ArrowWriter::try_new(file, Arc::new(schema()), properties)
+                    .map_err(DatasetError::parquet(&path))?;
+                (writer, path, 0)
+            }
+        };
+        Ok(self.open.insert(shard))
+    }
+
+    fn close(&mut self) -> Result<(), DatasetError> {
+        let Some((writer, path, _)) = self.open.take() else {
+            return Ok(());
+        };
+        let file = writer.into_inner().map_err(DatasetError::parquet(&path))?;
+        file.sync_all().map_err(DatasetError::io(&path))?;
+        self.done.push(path);
+        Ok(())
+    }
+
+    /// The paths, in order; without rows there is one empty shard.
+    ///
+    /// # Errors
+    /// Failures of the disk.
+    pub fn finish(mut self) -> Result<Vec<PathBuf>, DatasetError> {
+        self.flush()?;
+        if self.done.is_empty() {
+            self.shard()?;
+        }
+        self.close()?;
+        Ok(self.done)
+    }
 }
 
 fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError> {
@@ -86,22 +192,4 @@ fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_content_defined_chunking(Some(CdcOptions::default()))
         .build())
-}
-
-fn write_shard(
-    path: &Path,
-    rows: &[Row],
-    properties: WriterProperties,
-) -> Result<(), DatasetError> {
-    let file = File::create_new(path).map_err(DatasetError::io(path))?;
-    let schema = Arc::new(schema());
-    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))
-        .map_err(DatasetError::parquet(path))?;
-    // A batch at a time: the columns of a shard are never in memory twice.
-    for rows in rows.chunks(BATCH_ROWS) {
-        let batch = crate::schema::batch(rows)?;
-        writer.write(&batch).map_err(DatasetError::parquet(path))?;
-    }
-    let file = writer.into_inner().map_err(DatasetError::parquet(path))?;
-    file.sync_all().map_err(DatasetError::io(path))
 }

@@ -46,7 +46,7 @@ pub enum Place {
 }
 
 /// The split, and how it came out.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Split {
     /// Where each row goes, in the order of the rows.
     pub places: Vec<Place>,

@@ -116,7 +116,7 @@ fn merge<K: Ord + Clone>(mine: &mut BTreeMap<K, usize>, theirs: &BTreeMap<K, usi
     }
 }
 
-fn turn_class(turns: u32) -> usize {
+pub(crate) fn turn_class(turns: u32) -> usize {
     match turns {
         0..=3 => 0,
         4..=6 => 1,

@@ -45,6 +45,10 @@ fn load(python: &Path, folder: &Path, scratch: &Path) -> Value {
 
 /// The row as a user of `datasets` sees it; `held_out_template` apart, which the split sets.
 fn expected(row: &Row, held_out: bool) -> Value {
+    let row = &Row {
+        held_out_template: held_out,
+        ..row.clone()
+    };
     let messages = row.messages.iter();
     let messages: Vec<_> = messages
         .map(|m| json!({"role": m.role, "content": m.content}))
@@ -53,7 +57,8 @@ fn expected(row: &Row, held_out: bool) -> Value {
         json!({"name": f.name, "blake3": f.blake3, "licence": f.licence, "origin": f.origin, "kind": f.kind})
     });
     let outputs = row.outputs.iter();
-    let outputs = outputs.map(|o| json!({"path": o.path, "blake3": o.blake3, "size": o.size}));
+    let outputs = outputs
+        .map(|o| json!({"path": o.path, "blake3": o.blake3, "content": o.content, "size": o.size}));
     let checks = row
         .checks
         .iter()
@@ -71,6 +76,7 @@ fn expected(row: &Row, held_out: bool) -> Value {
         "template": row.template,
         "held_out_template": held_out,
         "language": row.language,
+        "query": row.query,
         "files": files.collect::<Vec<_>>(),
         "teacher": row.teacher,
         "sampling": {
@@ -79,7 +85,9 @@ fn expected(row: &Row, held_out: bool) -> Value {
         },
         "seed": row.seed,
         "environment": row.environment,
+        "interpreter": serde_json::to_string(&row.interpreter).unwrap(),
         "format": row.format,
+        "attempts": row.attempts,
         "turns": row.turns,
         "tokens": {
             "prompt": tokens.prompt, "completion": tokens.completion,
@@ -88,6 +96,8 @@ fn expected(row: &Row, held_out: bool) -> Value {
         "outputs": outputs.collect::<Vec<_>>(),
         "checks": checks.collect::<Vec<_>>(),
         "checker": row.checker,
+        "grading": serde_json::to_string(&row.grading).unwrap(),
+        "proof": pybench_datasets::proof::Proof::of(row),
     })
 }
 

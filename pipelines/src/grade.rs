@@ -9,6 +9,7 @@ mod examiner;
 pub(crate) use examiner::check_failure;
 mod faults;
 mod filters;
+mod opinion;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -27,6 +28,9 @@ use serde_json::Value;
 pub use consistent::unsupported;
 pub use faults::{FaultReport, fault_report};
 pub use filters::Case;
+pub use opinion::{JudgeReport, judge_report};
+
+use crate::goal::{Traits, choose};
 
 /// For `--help`.
 pub const ABOUT: &str = "Decide by executed checks which trajectories of a run become rows";
@@ -51,7 +55,12 @@ pub trait Examiner: Send + Sync {
 /// Grades every trajectory of the run with the checker, whose sessions the recipe's interpreter
 /// starts; see [`run_with`]. [`RunError::Environment`] when there is no interpreter.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
-    run_with(context, Arc::new(examiner::Sandboxed::of(context)?)).await
+    run_with(context, examiner(context)?).await
+}
+
+/// The checker, in sessions of the recipe's interpreter.
+pub(crate) fn examiner(context: &RunContext) -> Result<Arc<dyn Examiner>, RunError> {
+    Ok(Arc::new(examiner::Sandboxed::of(context)?))
 }
 
 /// Grades every trajectory of the run with an examiner; writes `verdicts.jsonl` and the facts
@@ -70,13 +79,21 @@ pub async fn run_with(context: &RunContext, examiner: Arc<dyn Examiner>) -> Resu
         filters: context.recipe.grade.filters.clone(),
         format: agent::format(context.recipe.rollout.format),
         examiner,
+        judging: opinion::Judging::of(context)?,
     };
     let summary = context.executor().run(Arc::new(stage), &items).await?;
     let mut verdicts = verdicts_in_order(folder, &items)?;
     report_failures(folder, &summary, verdicts.len())?;
-    if context.recipe.grade.filters.contains(&Filter::Duplicate) {
-        mark_duplicates(&trajectories, &mut verdicts);
-    }
+    let graded: HashMap<&Digest, &Trajectory> = trajectories.iter().map(|t| (&t.id, t)).collect();
+    let graded = verdicts.iter().filter_map(|v| graded.get(&v.trajectory));
+    let traits: Vec<Traits> = graded.map(|t| Traits::of(t)).collect();
+    let traits: Vec<&Traits> = traits.iter().collect();
+    choose(
+        &context.recipe.grade,
+        &context.recipe.goal,
+        &traits,
+        &mut verdicts,
+    );
     finish(folder, &trajectories, &verdicts)
 }
 
@@ -124,6 +141,10 @@ fn finish(
     let accepted = verdicts.iter().filter(|verdict| verdict.accepted).count();
     journal.set_fact("accepted", &accepted.into())?;
     journal.set_fact("rejected", &serde_json::to_value(rejections(verdicts))?)?;
+    if let Some(report) = judge_report(trajectories, verdicts) {
+        tracing::info!("{report}");
+        journal.set_fact("judge", &report.to_string().into())?;
+    }
     let faults = fault_report(trajectories, verdicts);
     journal.set_fact("faults", &faults.to_string().into())?;
     report_faults(&faults);
@@ -194,30 +215,6 @@ pub fn first_reason(verdict: &Verdict) -> Option<String> {
     Some(format!("{filter} {subject}: {detail}"))
 }
 
-/// Rejects trajectories whose messages equal an earlier accepted one's.
-fn mark_duplicates(trajectories: &[Trajectory], verdicts: &mut [Verdict]) {
-    let by_id: HashMap<&Digest, &Trajectory> = trajectories.iter().map(|t| (&t.id, t)).collect();
-    let mut first: HashMap<Digest, Digest> = HashMap::new();
-    for verdict in verdicts.iter_mut().filter(|verdict| verdict.accepted) {
-        let Some(trajectory) = by_id.get(&verdict.trajectory) else {
-            continue;
-        };
-        let messages = Digest::of_json(&trajectory.messages);
-        let finding = match first.get(&messages) {
-            None => {
-                first.insert(messages, verdict.trajectory.clone());
-                filters::passed("duplicate", "messages")
-            }
-            Some(earlier) => {
-                verdict.accepted = false;
-                let why = format!("the same conversation as {}", earlier.short());
-                filters::failed("duplicate", "messages", &why)
-            }
-        };
-        verdict.findings.push(finding);
-    }
-}
-
 /// Grades one trajectory per unit.
 struct GradeStage {
     tasks: HashMap<Digest, Task>,
@@ -225,6 +222,7 @@ struct GradeStage {
     filters: Vec<Filter>,
     format: &'static dyn Format,
     examiner: Arc<dyn Examiner>,
+    judging: Option<opinion::Judging>,
 }
 
 impl GradeStage {
@@ -247,8 +245,8 @@ impl GradeStage {
             Filter::Outputs => of("outputs"),
             Filter::Check => of("check"),
             Filter::Consistent => filters::consistent(case),
-            // Needs the verdicts of the trajectories before it.
-            Filter::Duplicate => Vec::new(),
+            // The one has an opinion, the other needs the verdicts of the trajectories before it.
+            Filter::Judge | Filter::Duplicate => Vec::new(),
         });
         Ok(findings.collect())
     }
@@ -276,11 +274,17 @@ impl Stage for GradeStage {
             trajectory,
             format: self.format,
         };
-        let findings = self.findings(&case).await?;
+        let mut findings = self.findings(&case).await?;
+        let mut opinion = None;
+        if let Some(judging) = &self.judging {
+            opinion = judging.opinion(task, trajectory).await?;
+            findings.extend(opinion.as_ref().and_then(|said| judging.finding(said)));
+        }
         let verdict = Verdict {
             trajectory: trajectory.id.clone(),
             accepted: findings.iter().all(|f| f.outcome == Outcome::Pass),
             findings,
+            opinion,
             checker: self.examiner.digest().to_owned(),
         };
         serde_json::to_value(verdict).map_err(|error| failure(error.to_string()))

@@ -13,10 +13,12 @@ use pybench::trajectory::{Trajectory, Verdict};
 use pybench_datasets::card::About;
 use pybench_datasets::dataset::{self, Written};
 use pybench_datasets::row::{EXPERT_LABEL, teacher_label};
+use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::{Place, SplitSettings};
-use pybench_datasets::{DatasetError, Row};
+use pybench_datasets::{Attempts, DatasetError, Row};
 
+use crate::goal::holds;
 use crate::grade::{self, TRAJECTORIES, VERDICTS, read_lines, read_tasks};
 
 /// For `--help`.
@@ -40,8 +42,24 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     journal.set_fact("test_rows", &written.test.rows.into())?;
     let dropped = written.split.count(Place::Dropped);
     journal.set_fact("dropped_rows", &dropped.into())?;
+    journal.set_fact("scrubbed", &serde_json::to_value(&written.scrub)?)?;
+    tell_of(&written);
     clock.save()?;
-    enough(context.recipe.grade.at_least, written.split.places.len())
+    let recipe = &context.recipe;
+    let asked = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
+    enough(asked, written.split.places.len())
+}
+
+fn tell_of(written: &Written) {
+    let scrub = &written.scrub;
+    if scrub.found.total() > 0 {
+        let (finds, rows) = (scrub.found.total(), scrub.rows);
+        tracing::info!("{finds} keys, addresses or names were taken out of {rows} rows");
+    }
+    if !scrub.withheld.is_empty() {
+        let count = scrub.withheld.len();
+        tracing::info!("{count} input files hold such things and are not carried by the dataset");
+    }
 }
 
 fn enough(asked: usize, accepted: usize) -> Result<(), RunError> {
@@ -60,7 +78,7 @@ fn write(folder: &RunFolder, recipe: &Recipe) -> Result<Written, RunError> {
     let trajectories: Vec<Trajectory> = read_lines(folder, TRAJECTORIES)?;
     let verdicts: Vec<Verdict> = read_lines(folder, VERDICTS)?;
     let about = about(folder, recipe, &tasks, &trajectories, &verdicts)?;
-    let rows = rows(&tasks, &trajectories, &verdicts);
+    let rows = rows(folder, recipe, &tasks, &trajectories, &verdicts);
     let split = SplitSettings {
         test_fraction: recipe.shard.test_fraction,
         held_out_templates: recipe.shard.held_out_templates,
@@ -72,19 +90,57 @@ fn write(folder: &RunFolder, recipe: &Recipe) -> Result<Written, RunError> {
         zstd_level: recipe.shard.zstd_level,
         ..ShardSettings::default()
     };
-    dataset::write(&folder.root().join(DATASET), rows, &split, &shards, &about).map_err(run_error)
+    let written = dataset::write_with(
+        &folder.root().join(DATASET),
+        rows,
+        (&split, &shards),
+        &about,
+        &Scrubber::of_machine(),
+        Some(folder.store()),
+    );
+    written.map_err(run_error)
 }
 
 /// Accepted trajectories as rows, in item order.
-fn rows(tasks: &[Task], trajectories: &[Trajectory], verdicts: &[Verdict]) -> Vec<Row> {
+fn rows(
+    folder: &RunFolder,
+    recipe: &Recipe,
+    tasks: &[Task],
+    trajectories: &[Trajectory],
+    verdicts: &[Verdict],
+) -> Vec<Row> {
     let tasks: HashMap<&Digest, &Task> = tasks.iter().map(|t| (&t.id, t)).collect();
     let by_id: HashMap<&Digest, &Trajectory> = trajectories.iter().map(|t| (&t.id, t)).collect();
+    let attempts = attempts(&by_id, verdicts);
     let accepted = verdicts.iter().filter(|verdict| verdict.accepted);
     let row = |verdict: &Verdict| {
         let trajectory = by_id.get(&verdict.trajectory)?;
-        Some(Row::new(tasks.get(&trajectory.task)?, trajectory, verdict))
+        let mut row = Row::new(tasks.get(&trajectory.task)?, trajectory, verdict);
+        row.attempts = attempts.get(&trajectory.task).copied()?;
+        let row = row.in_interpreter(&recipe.interpreter);
+        Some(row.with_contents(|id| folder.store().get(id).ok()))
     };
     accepted.filter_map(row).collect()
+}
+
+/// How often each task was tried and solved. A solution that was not needed is one; what the expert does wrong on
+/// purpose says nothing of a task.
+fn attempts<'a>(
+    trajectories: &HashMap<&Digest, &'a Trajectory>,
+    verdicts: &[Verdict],
+) -> HashMap<&'a Digest, Attempts> {
+    let mut attempts: HashMap<&Digest, Attempts> = HashMap::new();
+    for verdict in verdicts {
+        let Some(trajectory) = trajectories.get(&verdict.trajectory) else {
+            continue;
+        };
+        let of_task = attempts.entry(&trajectory.task).or_default();
+        if trajectory.fault.is_none() {
+            of_task.tried += 1;
+            of_task.solved += u32::from(holds(verdict));
+        }
+    }
+    attempts
 }
 
 fn about(
@@ -120,13 +176,18 @@ fn about(
 
 /// The teacher as rows and cards name it.
 pub fn teacher_name(recipe: &Recipe) -> String {
-    match &recipe.teacher {
+    let name = |choice: &TeacherChoice| match choice {
         TeacherChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
         TeacherChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
         TeacherChoice::Embedded { model, sha256, .. } => {
             crate::embedded::name(model, sha256.as_deref()).unwrap_or_else(|| model.clone())
         }
-    }
+    };
+    let names = recipe
+        .teachers()
+        .into_iter()
+        .map(|(_, choice)| name(choice));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// The command that makes such a dataset with a model behind an endpoint.

@@ -12,6 +12,8 @@ use pybench::run::{FailureKind, Journal, RunError, Spent, UnitFailure};
 use pybench::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 
+use crate::goal::CHOICES;
+
 /// Examples shown of each kind of failure or rejection.
 const EXAMPLES: usize = 3;
 
@@ -60,6 +62,8 @@ pub struct Funnel {
     pub rejected: Vec<Count>,
     /// What became of the faults that the expert put in on purpose.
     pub faults: Option<String>,
+    /// How the judge and the checks agree.
+    pub judge: Option<String>,
     /// What is not as it should be on this machine.
     pub warnings: Vec<String>,
 }
@@ -122,11 +126,12 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
     };
     let verdicts: Vec<Verdict> = journal.outputs("grade")?;
     let passed = verdicts.iter().filter(|verdict| verdict.accepted).count() as u64;
-    let duplicates = duplicates(journal)?;
+    let afterwards = afterwards(journal)?;
+    let left_out: u64 = afterwards.iter().map(|(_, count)| count).sum();
     let mut rejected = tally(verdicts.iter().filter_map(describe_rejection));
-    rejected.extend((duplicates > 0).then(|| Count {
-        what: "duplicate".to_owned(),
-        count: duplicates,
+    rejected.extend(afterwards.into_iter().map(|(what, count)| Count {
+        what: what.to_owned(),
+        count,
         examples: Vec::new(),
     }));
     rejected.sort_by_key(|count| Reverse(count.count));
@@ -135,7 +140,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         tasks: fact("tasks")?,
         trajectories: journal.summary("rollout")?.done,
         graded: verdicts.len() as u64,
-        accepted: passed.saturating_sub(duplicates),
+        accepted: passed.saturating_sub(left_out),
         rows: fact("train_rows")?.zip(fact("test_rows")?),
         stages: stages(journal)?,
         spent: journal.spent()?,
@@ -144,14 +149,18 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         faults: journal
             .fact("faults")?
             .and_then(|f| Some(f.as_str()?.to_owned())),
+        judge: journal
+            .fact("judge")?
+            .and_then(|f| Some(f.as_str()?.to_owned())),
         warnings: warnings(journal)?,
     })
 }
 
-/// Duplicates are found once all are graded, not unit by unit: `grade` counts them in a fact.
-fn duplicates(journal: &Journal) -> Result<u64, RunError> {
+/// What is left out once all are graded, not unit by unit: `grade` counts it in a fact.
+fn afterwards(journal: &Journal) -> Result<Vec<(&'static str, u64)>, RunError> {
     let rejected = journal.fact("rejected")?.unwrap_or_default();
-    Ok(rejected["duplicate"].as_u64().unwrap_or(0))
+    let count = |what: &'static str| Some((what, rejected[what].as_u64().filter(|n| *n > 0)?));
+    Ok(CHOICES.into_iter().filter_map(count).collect())
 }
 
 fn warnings(journal: &Journal) -> Result<Vec<String>, RunError> {
@@ -285,6 +294,7 @@ mod tests {
             trajectory: Digest::of_bytes(name.as_bytes()),
             findings: findings.to_vec(),
             accepted: failing.is_empty(),
+            opinion: None,
             checker: "c".to_owned(),
         };
         serde_json::to_value(verdict).unwrap()

@@ -10,11 +10,16 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use pybench::task::Task;
+use pybench::trajectory::Verdict;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process_group};
+use support::endpoint::Answer;
 use support::endpoint::Endpoint;
-use support::place::{FREE, Place, expert_endpoint, interpreter_is_here, openai};
+use support::place::{
+    ExpertServer, FREE, Place, expert_endpoint, find_task, interpreter_is_here, openai,
+};
 
 const KILLS: u32 = 20;
 const TASKS: usize = 8;
@@ -139,4 +144,100 @@ async fn twenty_kills_change_nothing_and_cost_nothing() {
         in_flight += uncertain;
     }
     eprintln!("{kills} kills, {in_flight} calls in flight at them");
+}
+
+/// A call is 110 tokens.
+const PRICED: &str = ", price = { prompt = 1.0, completion = 1.0 }";
+const CALL: u64 = 110;
+const ROWS: usize = 7;
+
+/// An endpoint at which the expert answers, but gives up on every other task.
+async fn weak_endpoint(tasks: Arc<OnceLock<Vec<Task>>>, delay: Duration) -> Endpoint {
+    let expert = Arc::new(ExpertServer::new());
+    Endpoint::start(move |request| {
+        let (tasks, expert) = (tasks.clone(), expert.clone());
+        async move {
+            tokio::time::sleep(delay).await;
+            let tasks = tasks.get().unwrap();
+            let messages: Vec<_> = serde_json::from_value(request["messages"].clone()).unwrap();
+            let task = find_task(tasks, &messages);
+            match tasks.iter().position(|other| other.id == task.id) {
+                Some(at) if at % 2 == 1 => Answer::Content("Finished: it cannot be done.".into()),
+                _ => expert.answer(tasks, &request).await,
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::new());
+    let delay = Duration::from_millis(40);
+    let weak = weak_endpoint(tasks.clone(), delay).await;
+    let strong = expert_endpoint(tasks.clone(), delay).await;
+    let text = recipe(&openai(&weak.base_url(), PRICED)).replace("tasks = 8", "tasks = 12");
+    let text = text.replace("[rollout]", "[rollout]\nsamples = 2");
+    let text = format!(
+        "{text}\n[goal]\naccept = {ROWS}\nenough = 1\n\n[budget]\nusd = 1.0\n\n[[stronger]]\nkind = 'openai'\n\
+         model = 'strong'\nbase_url = '{}'\nprice = {{ prompt = 1.0, completion = 1.0 }}\n",
+        strong.base_url()
+    );
+    let undisturbed = Place::bare(&text);
+    for stage in [
+        env!("CARGO_BIN_EXE_pybench-crawl"),
+        env!("CARGO_BIN_EXE_pybench-query"),
+    ] {
+        let written = undisturbed.program(stage, &[]).output().unwrap();
+        assert!(written.status.success(), "{written:?}");
+    }
+    tasks.set(undisturbed.lines("tasks.jsonl")).unwrap();
+    let begun = Instant::now();
+    assert!(start(&undisturbed).wait().unwrap().success());
+    let whole = begun.elapsed();
+    let accepted = |place: &Place| {
+        let verdicts: Vec<Verdict> = place.lines("verdicts.jsonl");
+        verdicts.iter().filter(|verdict| verdict.accepted).count()
+    };
+    assert_eq!(accepted(&undisturbed), ROWS);
+    let calls = || u64::from(weak.call_count() + strong.call_count());
+    assert!(strong.call_count() > 0, "the stronger one was needed");
+    assert_eq!(undisturbed.spent().micro_usd, CALL * calls());
+    let tries = undisturbed.units().len();
+    assert!(
+        tries < 12 * 4,
+        "{tries} tries: it went on with the goal reached"
+    );
+    let expected = dataset(&undisturbed);
+    // The same command again changes nothing and costs nothing.
+    let (before, paid) = (calls(), undisturbed.spent().calls);
+    assert!(start(&undisturbed).wait().unwrap().success());
+    assert_eq!((calls(), dataset(&undisturbed) == expected), (before, true));
+
+    let seed = rand::random::<u64>();
+    eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}, {tries} tries");
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut kills = 0;
+    while kills < 5 {
+        let place = Place::bare(&text);
+        weak.forget();
+        strong.forget();
+        kills += run_killed(&place, 5 - kills, whole, &mut rng);
+        assert_eq!(accepted(&place), ROWS);
+        assert!(
+            dataset(&place) == expected,
+            "another dataset after {kills} kills"
+        );
+        let (spent, answered) = (place.spent(), place.spent().calls - place.spent().uncertain);
+        assert!(spent.micro_usd <= 1_000_000);
+        assert!(calls() <= spent.calls, "{} calls, {spent:?}", calls());
+        if spent.uncertain == 0 {
+            assert_eq!(spent.micro_usd, CALL * answered);
+        }
+        assert_eq!(answered, paid, "every reply is paid for once");
+    }
+    eprintln!("{kills} kills, exactly {ROWS} rows");
 }

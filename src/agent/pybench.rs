@@ -1,18 +1,18 @@
 //! PyBench's prompt mode: thought, then a cell between two tokens, in one assistant message.
 
-use super::{Format, Parsed, observation_text};
-use crate::interpreter::Observation;
-use crate::task::Task;
+use super::{Format, Parsed};
 use crate::trajectory::{Message, Role};
 
 /// Opens a cell.
 pub const START: &str = "<|execute_start|>";
 /// Closes a cell; also the stop sequence.
 pub const END: &str = "<|execute_end|>";
-const FENCE: &str = "```";
+pub(super) const FENCE: &str = "```";
 const SYSTEM: &str = include_str!("../../pipelines/prompts/pybench.jinja");
-const EMPTY: &str = "the reply is empty";
-const NEVER_CLOSES: &str = "the code block never closes";
+/// How an observation begins.
+const HEARD: &str = "[INFO]This is a Code Interpreter Message:\n";
+pub(super) const EMPTY: &str = "the reply is empty";
+pub(super) const NEVER_CLOSES: &str = "the code block never closes";
 
 /// PyBench's prompt mode with upstream's exact framing of messages. Code stands between
 /// [`START`] and [`END`]; a reply without these tokens may hold a fenced ```` ```python ```` block.
@@ -24,19 +24,8 @@ impl Format for PybenchFormat {
         "pybench"
     }
 
-    fn opening(&self, task: &Task) -> Vec<Message> {
-        let mut messages = vec![Message::new(Role::System, SYSTEM.trim_end())];
-        if !task.files.is_empty() {
-            let paths: Vec<_> = task
-                .files
-                .iter()
-                .map(|f| format!("./data/{}", f.name))
-                .collect();
-            let notice = format!("[INFO]The data is uploaded to {}", paths.join(","));
-            messages.push(Message::new(Role::User, notice));
-        }
-        messages.push(Message::new(Role::User, task.query.clone()));
-        messages
+    fn system(&self) -> &'static str {
+        SYSTEM.trim_end()
     }
 
     fn stop(&self) -> Vec<String> {
@@ -63,12 +52,15 @@ impl Format for PybenchFormat {
         }
     }
 
-    fn observe(&self, observation: &Observation) -> Message {
-        let text = observation_text(observation);
-        Message::new(
-            Role::User,
-            format!("[INFO]This is a Code Interpreter Message:\n{text}"),
-        )
+    fn write_heard(&self, text: &str) -> Message {
+        Message::new(Role::User, format!("{HEARD}{text}"))
+    }
+
+    fn heard<'a>(&self, message: &'a Message) -> Option<&'a str> {
+        match message.role {
+            Role::User => message.content.strip_prefix(HEARD),
+            _ => None,
+        }
     }
 
     fn write_step(&self, thought: &str, cell: &str) -> String {
@@ -124,7 +116,7 @@ fn locate(reply: &str) -> Located<'_> {
 }
 
 /// The code between the tokens: without its fence, where it has one.
-fn unfence(body: &str) -> &str {
+pub(super) fn unfence(body: &str) -> &str {
     let Some(rest) = body.trim_start().strip_prefix(FENCE) else {
         let inner = fenced(body).and_then(|block| block.closed);
         return inner.map_or(body.trim_matches(['\r', '\n']), |(cell, _)| cell);
@@ -173,7 +165,7 @@ fn fenced(text: &str) -> Option<Block<'_>> {
 }
 
 /// The first line that says `Finished:`, bold or as a heading too: its place and the words after it.
-fn finished(reply: &str) -> Option<(usize, &str)> {
+pub(super) fn finished(reply: &str) -> Option<(usize, &str)> {
     let mut at = 0;
     for line in reply.split_inclusive('\n') {
         let words = line.trim_start_matches(['#', '*', '_', '>', ' ', '\t']);

@@ -7,7 +7,7 @@ use crate::interpreter::{InterpreterError, Observation, Output, Session};
 use crate::llm::{ChatRequest, Reply, Teacher, TeacherError};
 use crate::run::{Failure, FailureKind};
 use crate::task::Task;
-use crate::trajectory::{End, Message, Role, Sampling, Turn};
+use crate::trajectory::{End, Message, Ran, Role, Sampling, Turn};
 
 /// One try at a task.
 #[derive(Clone, Copy)]
@@ -88,22 +88,23 @@ pub async fn solve(
         let text = job.format.tidy(&reply.content, reply.truncated);
         messages.push(Message::new(Role::Assistant, text.clone()));
         fault = fault.or(reply.fault);
-        let (cell, observation, done) = match job.format.parse(&text) {
-            Parsed::Cell(cell) => {
-                let seen = memory.observation(session, cell).await?;
-                (Some(cell.to_owned()), Some(seen), None)
-            }
-            Parsed::Malformed(why) => (None, Some(explain(why)), None),
-            Parsed::Answer(_) => (None, None, Some(End::Finished)),
-            Parsed::Unfinished(_) => (None, None, Some(End::NoAnswer)),
+        let parsed = job.format.parse(&text);
+        let done = match &parsed {
+            Parsed::Answer(_) => Some(End::Finished),
+            Parsed::Unfinished(_) => Some(End::NoAnswer),
+            _ => None,
         };
-        messages.extend(observation.iter().map(|seen| job.format.observe(seen)));
-        turns.push(Turn {
-            reply: text,
-            cell,
-            observation,
+        let mut ran = memory.run(job, session, parsed.asked()).await?.into_iter();
+        let first = ran.next();
+        let turn = Turn {
+            cell: first.as_ref().and_then(|ran| ran.cell.clone()),
+            observation: first.map(|ran| ran.observation),
+            more: ran.collect(),
             usage: reply.usage,
-        });
+            reply: text,
+        };
+        messages.extend(turn.observations().map(|seen| job.format.observe(seen)));
+        turns.push(turn);
         if let Some(done) = done {
             end = done;
             break;
@@ -119,10 +120,8 @@ pub async fn solve(
 }
 
 /// What a model that broke the format is told in place of an observation.
-fn explain(why: &str) -> Observation {
-    let text = format!(
-        "No code was run: {why}. Reply with one complete code block, or with Finished: and the answer.\n"
-    );
+fn explain(why: &str, format: &dyn Format) -> Observation {
+    let text = format!("No code was run: {why}. {}\n", format.rule());
     Observation {
         outputs: vec![Output::Stream {
             name: "stderr".to_owned(),
@@ -170,6 +169,26 @@ impl<'a> Memory<'a> {
             reply: reply.clone(),
         })?;
         Ok(reply)
+    }
+
+    /// Runs the cells of a reply in order, the later ones also where an earlier one failed: the model
+    /// asked for all of them without having seen any.
+    async fn run(
+        &mut self,
+        job: &Job<'_>,
+        session: &mut dyn Session,
+        asked: Vec<Result<String, &'static str>>,
+    ) -> Result<Vec<Ran>, Failure> {
+        let mut ran = Vec::with_capacity(asked.len());
+        for cell in asked {
+            let observation = match &cell {
+                Ok(cell) => self.observation(session, cell).await?,
+                Err(why) => explain(why, job.format),
+            };
+            let cell = cell.ok();
+            ran.push(Ran { cell, observation });
+        }
+        Ok(ran)
     }
 
     async fn observation(
@@ -227,7 +246,8 @@ impl<'a> Memory<'a> {
     }
 }
 
-fn teacher_failure(error: TeacherError) -> Failure {
+/// A failure of a teacher: the endpoint's, the budget's or ours.
+pub fn teacher_failure(error: TeacherError) -> Failure {
     let kind = match &error {
         TeacherError::Budget(_) => FailureKind::Budget,
         TeacherError::Internal(_) | TeacherError::NoScript(_) => FailureKind::Internal,

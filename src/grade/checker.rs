@@ -45,10 +45,7 @@ pub struct Claim {
 impl Candidate {
     /// The candidate of a trajectory whose outputs lie in `store`.
     pub fn of(trajectory: &Trajectory, store: &ContentStore) -> Self {
-        let observations = trajectory
-            .turns
-            .iter()
-            .filter_map(|t| t.observation.as_ref());
+        let observations = trajectory.turns.iter().flat_map(|turn| turn.observations());
         let outputs = trajectory.outputs.iter();
         Self {
             answer: trajectory.answer().to_owned(),

@@ -44,6 +44,7 @@ pub use files::{Entry, EntryKind, FileError, Files, Upload};
 pub use live::Watcher;
 pub use local::LocalInterpreter;
 pub use network::Network;
+pub use normalise::normalise;
 
 use crate::run::{InterpreterChoice, Tier};
 

@@ -39,7 +39,7 @@ static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 });
 
 /// The text as it would be in another run.
-pub(super) fn normalise(text: &str) -> String {
+pub fn normalise(text: &str) -> String {
     let overwritten = overwrite(text);
     let apply = |text: Cow<'_, str>, (rule, to): &(Regex, &str)| {
         rule.replace_all(&text, *to).into_owned().into()

@@ -1,16 +1,21 @@
 //! Paid calls: reserved in the journal before they are sent, settled after, never paid twice.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::{ChatRequest, Completions, Price, Reply, Teacher, TeacherError, token_bound};
+use super::{
+    ChatRequest, Completions, Gate, Limits, Pass, Price, Reply, Teacher, TeacherError, token_bound,
+};
 use crate::id::Digest;
 use crate::run::{BudgetCap, CallState, Reservation, ReserveError, RunError, RunFolder};
 use crate::trajectory::{Role, Trajectory, Usage};
 
+/// Bytes of a token, to guess what a request takes of a limit per minute.
+const BYTES_PER_TOKEN: u64 = 4;
 /// Most tokens that a picture is taken for: above what endpoints count for 1,024 pixels a side.
 const PICTURE_TOKENS: u64 = 4_096;
 
@@ -22,17 +27,37 @@ const PICTURE_TOKENS: u64 = 4_096;
 /// its reply is read from the journal, provided that the conversation is the same.
 #[derive(Debug)]
 pub struct Metered<T> {
-    teacher: T,
+    /// The same teacher under each of its keys, at least one; taken in turn.
+    lines: Vec<Line<T>>,
+    /// Requests made: the next one begins to look for a line here.
+    turn: AtomicUsize,
     folder: Arc<RunFolder>,
     cap: BudgetCap,
     /// Name of the message format; part of a trajectory's id.
     format: &'static str,
-    /// Calls of this process that hold a reservation.
+    /// What the calls of this process hold.
+    reserves: Arc<Reserves>,
+    /// What other runs paid for.
+    completions: Option<Completions>,
+}
+
+/// What the calls of a process hold of a run's budget. Teachers that share a budget share this, so that
+/// none takes it for used up while a call of another may give some of it back.
+#[derive(Debug, Default)]
+pub struct Reserves {
+    /// Calls that hold a reservation.
     in_flight: Mutex<usize>,
     /// A reservation was settled or given up.
     freed: Notify,
-    /// What other runs paid for.
-    completions: Option<Completions>,
+}
+
+/// A teacher under one key.
+#[derive(Debug)]
+struct Line<T> {
+    teacher: T,
+    gate: Arc<Gate>,
+    /// The endpoint does not take this key.
+    refused: AtomicBool,
 }
 
 /// An answered call as the journal keeps it.
@@ -46,15 +71,37 @@ struct Kept {
 impl<T: Teacher> Metered<T> {
     /// `format` is the name of the message format that the trajectories have.
     pub fn new(teacher: T, folder: Arc<RunFolder>, cap: BudgetCap, format: &'static str) -> Self {
-        Self {
+        Self::in_turn(teacher, Vec::new(), Limits::default(), folder, cap, format)
+    }
+
+    /// The same teacher under more keys, taken in turn, each held to these limits.
+    pub fn in_turn(
+        teacher: T,
+        more: Vec<T>,
+        limits: Limits,
+        folder: Arc<RunFolder>,
+        cap: BudgetCap,
+        format: &'static str,
+    ) -> Self {
+        let line = |teacher| Line {
             teacher,
+            gate: Gate::new(limits),
+            refused: AtomicBool::new(false),
+        };
+        Self {
+            lines: std::iter::once(teacher).chain(more).map(line).collect(),
+            turn: AtomicUsize::new(0),
             folder,
             cap,
             format,
-            in_flight: Mutex::new(0),
-            freed: Notify::new(),
+            reserves: Arc::default(),
             completions: None,
         }
+    }
+
+    /// The same, sharing a budget with the other teachers that hold these.
+    pub fn beside(self, reserves: Arc<Reserves>) -> Self {
+        Self { reserves, ..self }
     }
 
     /// Take replies from there before asking, and leave new ones there.
@@ -95,7 +142,7 @@ impl<T: Teacher> Metered<T> {
 
     /// `<trajectory>/<turn>`.
     fn turn_id(&self, request: &ChatRequest<'_>) -> String {
-        let (task, teacher) = (&request.task.id, self.teacher.name());
+        let (task, teacher) = (&request.task.id, self.name());
         let id =
             Trajectory::compute_id(task, teacher, request.sampling, self.format, request.sample);
         let replies = request.messages.iter();
@@ -127,6 +174,54 @@ impl<T: Teacher> Metered<T> {
         }
     }
 
+    /// Asks under the next key that has a turn; where the endpoint does not take it, under another one.
+    async fn ask(
+        &self,
+        id: String,
+        digest: Digest,
+        request: &ChatRequest<'_>,
+    ) -> Result<Reply, TeacherError> {
+        let prompt_tokens =
+            token_bound(request.messages) + PICTURE_TOKENS * request.pictures.len() as u64;
+        let most = Usage {
+            prompt_tokens,
+            completion_tokens: request.sampling.max_tokens.into(),
+        };
+        let about = prompt_tokens / BYTES_PER_TOKEN + most.completion_tokens;
+        let mut refusal = None;
+        while let Some((line, pass)) = self.line(about).await {
+            let reserved = self.reserve(id.clone(), self.cost(most)).await?;
+            let end = line.teacher.reply(request).await;
+            pass.learn(&end);
+            reserved.book(digest.clone(), &end).map_err(internal)?;
+            match end {
+                Err(error @ TeacherError::Unauthorized(_)) => {
+                    tracing::warn!("a key is refused: {error}");
+                    line.refused.store(true, Ordering::Relaxed);
+                    refusal = Some(error);
+                }
+                end => return end,
+            }
+        }
+        Err(refusal.unwrap_or_else(|| TeacherError::Unauthorized("every key was refused".into())))
+    }
+
+    /// The next line with a turn; `None` once the endpoint took no key of ours.
+    async fn line(&self, tokens: u64) -> Option<(&Line<T>, Pass)> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let count = self.lines.len();
+        let in_turn = (0..count).map(|n| &self.lines[(first.wrapping_add(n)) % count]);
+        let taken = |line: &&Line<T>| !line.refused.load(Ordering::Relaxed);
+        let taken: Vec<_> = in_turn.filter(taken).collect();
+        for line in &taken {
+            if let Ok(pass) = line.gate.try_enter(tokens) {
+                return Some((line, pass));
+            }
+        }
+        let line = taken.first()?;
+        Some((line, line.gate.enter(tokens).await))
+    }
+
     /// Reserves, waiting while calls in flight hold what may become free.
     async fn reserve(
         &self,
@@ -134,7 +229,7 @@ impl<T: Teacher> Metered<T> {
         most: Reservation,
     ) -> Result<Reserved<'_, T>, TeacherError> {
         loop {
-            let freed = self.freed.notified();
+            let freed = self.reserves.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
             if let Some(reserved) = self.try_reserve(&id, most)? {
@@ -168,7 +263,8 @@ impl<T: Teacher> Metered<T> {
 
     fn in_flight(&self) -> MutexGuard<'_, usize> {
         // A number is never half written.
-        self.in_flight
+        self.reserves
+            .in_flight
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +302,7 @@ impl<T: Teacher> Reserved<'_, T> {
 impl<T: Teacher> Drop for Reserved<'_, T> {
     fn drop(&mut self) {
         *self.metered.in_flight() -= 1;
-        self.metered.freed.notify_waiters();
+        self.metered.reserves.freed.notify_waiters();
     }
 }
 
@@ -217,11 +313,11 @@ fn internal(error: RunError) -> TeacherError {
 #[async_trait]
 impl<T: Teacher> Teacher for Metered<T> {
     fn name(&self) -> &str {
-        self.teacher.name()
+        self.lines[0].teacher.name()
     }
 
     fn price(&self) -> Option<Price> {
-        self.teacher.price()
+        self.lines[0].teacher.price()
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
@@ -236,14 +332,7 @@ impl<T: Teacher> Teacher for Metered<T> {
         if let Some(reply) = self.shared(&id, &digest, request).map_err(internal)? {
             return Ok(reply);
         }
-        let most = self.cost(Usage {
-            prompt_tokens: token_bound(request.messages)
-                + PICTURE_TOKENS * request.pictures.len() as u64,
-            completion_tokens: request.sampling.max_tokens.into(),
-        });
-        let reserved = self.reserve(id, most).await?;
-        let end = self.teacher.reply(request).await;
-        reserved.book(digest, &end).map_err(internal)?;
+        let end = self.ask(id, digest, request).await;
         if let (Some(completions), Ok(reply)) = (&self.completions, &end) {
             completions.put(request, reply).map_err(internal)?;
         }

@@ -256,3 +256,44 @@ async fn a_reservation_waits_for_calls_in_flight_before_it_gives_up() {
     assert_eq!(answered, 5, "{all:?}");
     assert!(metered.folder.journal().spent().unwrap().tokens <= cap.tokens.unwrap());
 }
+
+/// Two keys: the first is refused from the second call on.
+#[tokio::test]
+async fn keys_are_taken_in_turn_and_a_refused_one_is_left_out() {
+    let at = tempfile::tempdir().unwrap();
+    let (good, other) = (Paid::default(), Paid::default());
+    let refused = Paid {
+        fails: Some(TeacherError::Unauthorized("401".into())),
+        ..Paid::default()
+    };
+    let keys = |more| Metered::in_turn(&good, more, Limits::default(), folder(&at), FREE, "f");
+    let metered = keys(vec![&other]);
+    for sample in 0..6 {
+        ask(&metered, sample, 'a').await.unwrap();
+    }
+    let calls = |paid: &Paid| paid.calls.load(Ordering::SeqCst);
+    assert_eq!((calls(&good), calls(&other)), (3, 3));
+    drop(metered);
+
+    let metered = keys(vec![&refused]);
+    for sample in 6..12 {
+        ask(&metered, sample, 'a').await.unwrap();
+    }
+    assert_eq!(
+        (calls(&good), calls(&refused)),
+        (9, 1),
+        "asked once, then left out"
+    );
+    assert_eq!(
+        metered.folder.journal().spent().unwrap().micro_usd,
+        12 * 110
+    );
+    drop(metered);
+
+    let metered = Metered::new(&refused, folder(&at), FREE, "f");
+    for _ in 0..2 {
+        let error = ask(&metered, 99, 'a').await.unwrap_err();
+        assert_eq!(error.kind(), "unauthorized");
+    }
+    assert_eq!(metered.folder.journal().spent().unwrap().uncertain, 0);
+}

@@ -1,15 +1,18 @@
 //! Teachers: one trait for chat completion, with prices and classified errors.
 
 mod budget;
+pub mod calls;
 mod completions;
+mod gate;
 mod http;
 mod openai;
 mod price;
 
 use std::time::Duration;
 
-pub use budget::Metered;
+pub use budget::{Metered, Reserves};
 pub use completions::Completions;
+pub use gate::{Gate, Limits, Pass};
 pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, token_bound};
 

@@ -15,6 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::calls::{self, Call};
 use super::http::Transport;
 use super::{ChatRequest, Price, Reply, Teacher, TeacherError, known_price};
 use crate::run::TeacherChoice;
@@ -53,16 +54,12 @@ impl OpenAiOptions {
             headers,
             price,
             timeout_seconds,
+            ..
         } = choice
         else {
             return Ok(None);
         };
-        let secret = |name: &str| match variable(name).filter(|value| !value.is_empty()) {
-            Some(value) => Ok(SecretString::from(value)),
-            None => Err(TeacherError::Unauthorized(format!(
-                "the environment variable {name}, which the recipe names, is not set"
-            ))),
-        };
+        let secret = |name: &str| secret(name, &variable);
         let resolve = |(name, value): (&String, &String)| {
             let value = match value.strip_prefix('$') {
                 Some(variable) => secret(variable)?,
@@ -79,6 +76,49 @@ impl OpenAiOptions {
             timeout: Duration::from_secs((*timeout_seconds).max(1)),
             extra: serde_json::Map::new(),
         }))
+    }
+}
+
+impl OpenAiOptions {
+    /// The same under each further key that the recipe names.
+    ///
+    /// # Errors
+    /// [`TeacherError::Unauthorized`] when one of the variables is not set.
+    pub fn under_more_keys(
+        &self,
+        choice: &TeacherChoice,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Self>, TeacherError> {
+        let TeacherChoice::Openai { more_keys_env, .. } = choice else {
+            return Ok(Vec::new());
+        };
+        let under = |name: &String| {
+            Ok(Self {
+                key: Some(secret(name, &variable)?),
+                ..self.clone()
+            })
+        };
+        more_keys_env.iter().map(under).collect()
+    }
+
+    /// The same, every request offering these tools (OpenAI's `tools`); calls come back as text, see
+    /// [`calls`].
+    pub fn offering(mut self, tools: Option<Value>) -> Self {
+        self.extra
+            .extend(tools.map(|tools| ("tools".to_owned(), tools)));
+        self
+    }
+}
+
+fn secret(
+    name: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<SecretString, TeacherError> {
+    match variable(name).filter(|value| !value.is_empty()) {
+        Some(value) => Ok(SecretString::from(value)),
+        None => Err(TeacherError::Unauthorized(format!(
+            "the environment variable {name}, which the recipe names, is not set"
+        ))),
     }
 }
 
@@ -182,7 +222,7 @@ impl<'a> Body<'a> {
     fn new(options: &'a OpenAiOptions, request: &ChatRequest<'a>) -> Self {
         Self {
             model: &options.model,
-            messages: said(request),
+            messages: said(request, options.extra.contains_key("tools")),
             temperature: request.sampling.temperature,
             top_p: request.sampling.top_p,
             max_tokens: request.sampling.max_tokens,
@@ -198,12 +238,20 @@ impl<'a> Body<'a> {
 #[serde(untagged)]
 enum Said<'a> {
     Text(&'a Message),
+    Wire(Value),
     Parts { role: Role, content: Vec<Value> },
 }
 
-/// The messages; pictures stand in the last one, as data URLs.
-fn said<'a>(request: &ChatRequest<'a>) -> Vec<Said<'a>> {
-    let mut said: Vec<_> = request.messages.iter().map(Said::Text).collect();
+/// The messages; calls of tools as the endpoint has them, where tools are spoken of; pictures stand in
+/// the last one, as data URLs.
+fn said<'a>(request: &ChatRequest<'a>, tools: bool) -> Vec<Said<'a>> {
+    let mut said: Vec<_> = match tools {
+        true => calls::to_wire(request.messages)
+            .into_iter()
+            .map(Said::Wire)
+            .collect(),
+        false => request.messages.iter().map(Said::Text).collect(),
+    };
     if let (Some(last), false) = (request.messages.last(), request.pictures.is_empty()) {
         let mut content = vec![json!({"type": "text", "text": last.content})];
         content.extend(request.pictures.iter().map(|picture| {
@@ -238,6 +286,19 @@ struct Choice {
 #[derive(Deserialize)]
 struct Content {
     content: Option<String>,
+    #[serde(default)]
+    tool_calls: Option<Vec<ToolCall>>,
+}
+
+#[derive(Deserialize)]
+struct ToolCall {
+    function: Called,
+}
+
+#[derive(Deserialize)]
+struct Called {
+    name: String,
+    arguments: String,
 }
 
 #[derive(Deserialize)]
@@ -254,8 +315,21 @@ fn read_answer(answer: serde_json::Value) -> Result<Reply, TeacherError> {
         .map_err(|error| TeacherError::Malformed(format!("not a chat completion: {error}")))?;
     let choice = answer.choices.into_iter().next();
     let choice = choice.ok_or_else(|| malformed("no choices"))?;
-    let content = choice.message.content;
-    let content = content.ok_or_else(|| malformed("the message has no content"))?;
+    let Content {
+        content,
+        tool_calls,
+    } = choice.message;
+    let called = tool_calls.unwrap_or_default().into_iter();
+    let called: Vec<Call> = called
+        .map(|call| Call {
+            name: call.function.name,
+            arguments: call.function.arguments,
+        })
+        .collect();
+    let content = match content {
+        None if called.is_empty() => return Err(malformed("the message has no content")),
+        content => calls::write(&content.unwrap_or_default(), &called),
+    };
     let usage = answer.usage.map_or(Usage::default(), |counts| Usage {
         prompt_tokens: counts.prompt_tokens,
         completion_tokens: counts.completion_tokens,
@@ -354,6 +428,9 @@ mod tests {
                 .collect(),
             price: None,
             timeout_seconds: 1,
+            more_keys_env: Vec::new(),
+            requests_per_minute: None,
+            tokens_per_minute: None,
         }
     }
 

@@ -40,6 +40,14 @@ pub struct Recipe {
     pub query: Query,
     /// Who solves them.
     pub teacher: TeacherChoice,
+    /// More teachers: each task is given to one of all, drawn by weight from seed and task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub mix: Vec<Mixed>,
+    /// Tasks of which every sample is rejected go on to these, one after another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub stronger: Vec<TeacherChoice>,
     /// How.
     #[serde(default)]
     pub rollout: Rollout,
@@ -52,9 +60,87 @@ pub struct Recipe {
     /// Which filters decide.
     #[serde(default)]
     pub grade: Grade,
+    /// What the run works towards.
+    #[serde(default, skip_serializing_if = "Goal::is_default")]
+    pub goal: Goal,
     /// How shards are written.
     #[serde(default)]
     pub shard: Shard,
+}
+
+impl Recipe {
+    /// Every teacher and its place in the recipe: `teacher`, those of the mix, the stronger ones.
+    pub fn teachers(&self) -> Vec<(String, &TeacherChoice)> {
+        let mixed = self.mix.iter().enumerate();
+        let mixed = mixed.map(|(at, mixed)| (format!("mix.{at}.teacher"), &mixed.teacher));
+        let stronger = self.stronger.iter().enumerate();
+        let stronger = stronger.map(|(at, teacher)| (format!("stronger.{at}"), teacher));
+        let first = std::iter::once(("teacher".to_owned(), &self.teacher));
+        first.chain(mixed).chain(stronger).collect()
+    }
+
+    /// Every model that is asked for something, and its place: the teachers and the judge.
+    pub fn models(&self) -> Vec<(String, &TeacherChoice)> {
+        let judge = self.grade.judge.as_ref();
+        let judge = judge.map(|judge| ("grade.judge.teacher".to_owned(), &judge.teacher));
+        self.teachers().into_iter().chain(judge).collect()
+    }
+
+    /// The same to change them.
+    pub fn models_mut(&mut self) -> impl Iterator<Item = &mut TeacherChoice> {
+        let mixed = self.mix.iter_mut().map(|mixed| &mut mixed.teacher);
+        let judge = self.grade.judge.as_mut().map(|judge| &mut judge.teacher);
+        let first = std::iter::once(&mut self.teacher);
+        first.chain(mixed).chain(&mut self.stronger).chain(judge)
+    }
+}
+
+/// One teacher of a mix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mixed {
+    /// How often it is drawn; `teacher` itself weighs 1.
+    #[schemars(range(max = 1_000_000), extend("exclusiveMinimum" = 0))]
+    pub weight: f64,
+    /// Who it is.
+    pub teacher: TeacherChoice,
+}
+
+/// What the run works towards. Rollout and grading take turns until it is reached or no task is left.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Goal {
+    /// Rows: exactly so many, and no more tries once there are as many. Absent: every task is tried.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub accept: Option<usize>,
+    /// Accepted samples of a task after which no more of its samples are made; 0 makes all.
+    #[schemars(range(max = 1000))]
+    pub enough: u32,
+    /// Which accepted samples of a task become rows.
+    pub keep: Keep,
+    /// Share of the rows for which, of a task's accepted samples, one with an error that was fixed is
+    /// kept before the others; with `keep` other than `all`.
+    #[schemars(range(min = 0, max = 1))]
+    pub repairs: f64,
+}
+
+impl Goal {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Which accepted samples of a task become rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// All of them.
+    #[default]
+    All,
+    /// The one with the fewest turns; of equal ones the one with the fewest tokens.
+    Turns,
+    /// The one with the fewest tokens written; of equal ones the one with the fewest turns.
+    Tokens,
 }
 
 /// Where files come from.
@@ -338,6 +424,21 @@ pub enum TeacherChoice {
         #[serde(default = "default_endpoint_timeout")]
         #[schemars(range(min = 1, max = 3600))]
         timeout_seconds: u64,
+        /// Names of environment variables with more keys; requests take all keys in turn.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schemars(
+            length(max = 1000),
+            inner(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))
+        )]
+        more_keys_env: Vec<String>,
+        /// Requests per minute that each key allows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 10_000_000))]
+        requests_per_minute: Option<u32>,
+        /// Tokens per minute, prompt and completion, that each key allows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        tokens_per_minute: Option<u64>,
     },
     /// A GGUF model on this machine, in a process of its own that holds no keys (`just embedded`).
     Embedded {
@@ -398,11 +499,17 @@ impl Default for Rollout {
 }
 
 /// Message formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FormatChoice {
     /// PyBench's prompt mode.
+    #[default]
     Pybench,
+    /// CodeAct's: cells between `<execute>` and `</execute>`, the answer between `<solution>` and
+    /// `</solution>`.
+    Codeact,
+    /// Calls of the function `execute_python`, as OpenAI's endpoints have them, several at once too.
+    Tools,
 }
 
 /// What may be spent. Absent is unlimited, except that an endpoint with a price needs `usd`.
@@ -487,6 +594,21 @@ pub struct Grade {
     pub filters: Vec<Filter>,
     /// Accepted rows below which the run counts as incomplete.
     pub at_least: usize,
+    /// A language model that is asked for its opinion of every trajectory, at temperature 0. It decides
+    /// only where `judge` stands among the filters; how far it agrees with the checks is always told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge: Option<JudgeChoice>,
+}
+
+/// A language model that judges.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeChoice {
+    /// Who it is.
+    pub teacher: TeacherChoice,
+    /// Whether it is shown pictures.
+    #[serde(default)]
+    pub sees: bool,
 }
 
 impl Default for Grade {
@@ -495,6 +617,7 @@ impl Default for Grade {
         Self {
             filters: vec![Format, Finished, Outputs, Check, Consistent, Duplicate],
             at_least: 0,
+            judge: None,
         }
     }
 }
@@ -513,6 +636,8 @@ pub enum Filter {
     Check,
     /// Numbers in the answer occur in the observations or the query.
     Consistent,
+    /// The judge of `grade.judge` says that it holds; where it abstains, it decides nothing.
+    Judge,
     /// No earlier accepted trajectory is the same.
     Duplicate,
 }

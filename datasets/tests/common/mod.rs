@@ -101,6 +101,7 @@ fn trajectory(task: &Task, number: usize) -> Trajectory {
         reply: "r".into(),
         cell: None,
         observation: Some(Observation::default()),
+        more: Vec::new(),
         usage: Usage::default(),
     };
     Trajectory {
@@ -138,6 +139,7 @@ fn verdict(trajectory: &Trajectory, task: &Task) -> Verdict {
             finding("check", &format!("table {}", task.outputs[0])),
         ],
         accepted: true,
+        opinion: None,
         checker: "checker".into(),
     }
 }

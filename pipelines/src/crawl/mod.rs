@@ -6,7 +6,7 @@
 //! `crawl-report.jsonl`, which names every file that was left out, broken or renamed, and why.
 
 pub mod archive;
-mod clock;
+pub(crate) mod clock;
 mod entity;
 mod name;
 pub mod profile;

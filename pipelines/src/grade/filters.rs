@@ -25,11 +25,11 @@ pub struct Case<'a> {
 pub(super) fn format(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, turn) in case.trajectory.turns.iter().enumerate() {
-        let why = match (case.format.parse(&turn.reply), &turn.cell) {
-            (Parsed::Malformed(why), _) => why,
-            (Parsed::Cell(cell), Some(run)) if cell == run => continue,
-            (Parsed::Answer(_) | Parsed::Unfinished(_), None) => continue,
-            _ => "the cell that was run is not the reply's",
+        let asked = case.format.parse(&turn.reply).asked();
+        let why = match asked.iter().find_map(|cell| cell.as_ref().err()) {
+            Some(why) => why,
+            None if asked.iter().flatten().eq(turn.cells()) => continue,
+            None => "the cells that were run are not the reply's",
         };
         findings.push(failed("format", format!("reply {}", index + 1), why));
     }
@@ -58,7 +58,7 @@ pub(super) fn consistent(case: &Case<'_>) -> Vec<Finding> {
     };
     let messages = case.trajectory.messages.iter();
     let seen: Vec<&str> = messages
-        .filter(|message| message.role == Role::User)
+        .filter(|message| matches!(message.role, Role::User | Role::Tool))
         .map(|message| message.content.as_str())
         .collect();
     let unsupported = consistent::unsupported(answer, &seen, &paths(case));

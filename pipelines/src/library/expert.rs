@@ -49,7 +49,10 @@ impl Expert {
         let deviation = fault
             .as_ref()
             .map_or(Deviation::Honest, |(_, deviation)| *deviation);
-        let content = match script.deviating(deviation).next(&observations(messages))? {
+        let content = match script
+            .deviating(deviation)
+            .next(&observations(self.format, messages))?
+        {
             Move::Step { thought, cell } => self.format.write_step(&thought, &cell),
             Move::Answer(answer) => self.format.write_answer(&answer),
         };
@@ -101,16 +104,12 @@ pub fn faults(script: &Script<'_>) -> Vec<(String, Deviation)> {
         .collect()
 }
 
-/// How an observation begins as a message.
-const FRAME: &str = "[INFO]This is a Code Interpreter Message:\n";
-
 /// The texts that came back after each assistant message.
-pub(crate) fn observations(messages: &[Message]) -> Vec<&str> {
+pub(crate) fn observations<'a>(format: &dyn Format, messages: &'a [Message]) -> Vec<&'a str> {
     let pairs = messages.iter().zip(messages.iter().skip(1));
     let answered = pairs.filter(|(before, _)| before.role == Role::Assistant);
-    let texts = answered.map(|(_, after)| after.content.as_str());
-    texts
-        .map(|text| text.strip_prefix(FRAME).unwrap_or(text))
+    answered
+        .map(|(_, after)| format.heard(after).unwrap_or(&after.content))
         .collect()
 }
 

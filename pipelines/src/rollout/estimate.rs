@@ -29,7 +29,7 @@ pub struct Range {
 pub struct Estimate {
     /// Who would be asked.
     pub teacher: String,
-    /// Tries that are left.
+    /// Tries that are left, at most.
     pub tries: u64,
     /// Tries that came to an end before.
     pub done: u64,
@@ -43,6 +43,8 @@ pub struct Estimate {
     pub micro_usd: Option<Range>,
     /// What the recipe allows.
     pub budget: String,
+    /// Who judges trajectories besides, one call each, which none of these figures holds.
+    pub judge: Option<String>,
 }
 
 /// Bounds on what is left of that run.
@@ -57,38 +59,51 @@ pub(super) fn of(context: &RunContext, tasks: &[Task]) -> Result<Estimate, RunEr
 }
 
 fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimate {
-    let free = matches!(recipe.teacher, TeacherChoice::Expert { .. });
+    let names = recipe.teachers().into_iter();
+    let names: Vec<_> = names.map(|(_, choice)| teacher_name(choice)).collect();
     let mut estimate = Estimate {
-        teacher: teacher_name(&recipe.teacher),
+        teacher: names.join(", "),
         tries: 0,
         done: 0,
         calls: Range::default(),
         prompt_tokens: Range::default(),
         completion_tokens: Range::default(),
-        micro_usd: None,
+        micro_usd: Some(Range::default()),
         budget: budget(recipe),
+        judge: recipe
+            .grade
+            .judge
+            .as_ref()
+            .map(|j| teacher_name(&j.teacher)),
     };
+    // A goal is reached at the earliest when every try is accepted.
+    let mut surely = recipe.goal.accept.unwrap_or(usize::MAX);
     for task in tasks {
-        let (low, high) = bounds(recipe, task);
-        for sample in 0..recipe.rollout.samples {
-            if ended(try_id(recipe, task, sample).as_str()) {
-                estimate.done += 1;
-                continue;
-            }
-            estimate.tries += 1;
-            estimate.calls.add(1, recipe.rollout.max_turns.into());
-            if !free {
-                estimate
-                    .prompt_tokens
-                    .add(low.prompt_tokens, high.prompt_tokens);
-                estimate
-                    .completion_tokens
-                    .add(low.completion_tokens, high.completion_tokens);
+        for (rung, choices) in rungs(recipe).iter().enumerate() {
+            for sample in 0..recipe.rollout.samples {
+                let made =
+                    |choice: &&TeacherChoice| ended(try_id(recipe, choice, task, sample).as_str());
+                if choices.iter().any(made) {
+                    estimate.done += 1;
+                    surely = surely.saturating_sub(1);
+                    continue;
+                }
+                let first = recipe.goal.enough == 0 || sample < recipe.goal.enough;
+                let sure = rung == 0 && first && surely > 0;
+                surely -= usize::from(sure);
+                estimate.add(recipe, choices, task, sure);
             }
         }
     }
-    estimate.micro_usd = money::price(&recipe.teacher).map(|price| estimate.money(price));
     estimate
+}
+
+/// Who may be asked for a try, from the first to the strongest: one of these.
+fn rungs(recipe: &Recipe) -> Vec<Vec<&TeacherChoice>> {
+    let mixed = recipe.mix.iter().map(|mixed| &mixed.teacher);
+    let first = std::iter::once(&recipe.teacher).chain(mixed).collect();
+    let stronger = recipe.stronger.iter().map(|teacher| vec![teacher]);
+    std::iter::once(first).chain(stronger).collect()
 }
 
 /// The name that the teacher will have in ids.
@@ -102,27 +117,34 @@ fn teacher_name(choice: &TeacherChoice) -> String {
     }
 }
 
-fn try_id(recipe: &Recipe, task: &Task, sample: u32) -> pybench::id::Digest {
+fn try_id(
+    recipe: &Recipe,
+    choice: &TeacherChoice,
+    task: &Task,
+    sample: u32,
+) -> pybench::id::Digest {
     let how = &recipe.rollout;
     let format = agent::format(how.format).name();
-    let teacher = teacher_name(&recipe.teacher);
+    let teacher = teacher_name(choice);
     Trajectory::compute_id(&task.id, &teacher, &how.sampling, format, sample)
 }
 
 /// Tokens of one try, at least and at most.
 fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
     let how = &recipe.rollout;
-    let opening = token_bound(&agent::format(how.format).opening(task));
+    let format = agent::format(how.format);
+    let opening = token_bound(&format.opening(task));
     let (turns, reply) = (u64::from(how.max_turns), u64::from(how.sampling.max_tokens));
     // Output is capped in characters, each at most four bytes; notices and template come on top.
     let observation = 4 * recipe.interpreter.limits.output_chars as u64 + 1024;
+    let observed = format.most_cells() as u64 * observation;
     let low = Usage {
         prompt_tokens: opening / BYTES_PER_TOKEN,
         completion_tokens: 1,
     };
     let grown = turns * turns.saturating_sub(1) / 2;
     let high = Usage {
-        prompt_tokens: turns * opening + grown * (reply + observation),
+        prompt_tokens: turns * opening + grown * (reply + observed),
         completion_tokens: turns * reply,
     };
     (low, high)
@@ -150,16 +172,32 @@ impl Range {
 }
 
 impl Estimate {
-    fn money(&self, price: Price) -> Range {
-        let of = |prompt_tokens, completion_tokens| {
-            price.micro_usd(Usage {
-                prompt_tokens,
-                completion_tokens,
-            })
+    /// A try by one of these; `sure` when it is made whatever comes of the others.
+    fn add(&mut self, recipe: &Recipe, choices: &[&TeacherChoice], task: &Task, sure: bool) {
+        let (mut low, high) = bounds(recipe, task);
+        if !sure {
+            low = Usage::default();
+        }
+        self.tries += 1;
+        self.calls
+            .add(u64::from(sure), recipe.rollout.max_turns.into());
+        let free = |choice: &&TeacherChoice| matches!(choice, TeacherChoice::Expert { .. });
+        if choices.iter().all(free) {
+            return;
+        }
+        self.prompt_tokens
+            .add(low.prompt_tokens, high.prompt_tokens);
+        self.completion_tokens
+            .add(low.completion_tokens, high.completion_tokens);
+        let prices: Option<Vec<Price>> = choices.iter().map(|c| money::price(c)).collect();
+        let costs = |usage: Usage| {
+            let prices = prices.iter().flatten();
+            prices.map(move |price| price.micro_usd(usage))
         };
-        Range {
-            from: of(self.prompt_tokens.from, self.completion_tokens.from),
-            to: of(self.prompt_tokens.to, self.completion_tokens.to),
+        let (from, to) = (costs(low).min(), costs(high).max());
+        match (&mut self.micro_usd, from.zip(to)) {
+            (Some(money), Some((from, to))) => money.add(from, to),
+            (money, _) => *money = None,
         }
     }
 }
@@ -184,7 +222,17 @@ impl fmt::Display for Estimate {
             }
             None => writeln!(f, "US dollars         unknown: set `teacher.price`")?,
         }
-        writeln!(f, "budget             {}", self.budget)
+        writeln!(f, "budget             {}", self.budget)?;
+        match &self.judge {
+            Some(judge) => {
+                let calls = self.tries;
+                writeln!(
+                    f,
+                    "judge              {judge}: at most {calls} calls more, not in these figures"
+                )
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -245,9 +293,52 @@ mod tests {
     #[test]
     fn what_is_done_is_not_counted_again() {
         let (recipe, tasks) = (recipe(PAID), [task("q")]);
-        let first = try_id(&recipe, &tasks[0], 0);
+        let first = try_id(&recipe, &recipe.teacher, &tasks[0], 0);
         let rest = sum(&recipe, &tasks, |item| item == first.as_str());
         assert_eq!((rest.done, rest.tries, rest.calls.to), (1, 1, 3));
+    }
+
+    #[test]
+    fn a_goal_lowers_the_least_and_stronger_teachers_raise_the_most() {
+        let mut recipe = recipe(PAID);
+        let tasks = [task("q"), task("longer query")];
+        let plain = sum(&recipe, &tasks, |_| false);
+        recipe.goal.accept = Some(1);
+        let goal = sum(&recipe, &tasks, |_| false);
+        assert_eq!((goal.calls.from, goal.calls.to), (1, plain.calls.to));
+        let text = PAID.replace("\"m\"", "\"n\"");
+        let text = text.replace("prompt = 1.0", "prompt = 10.0");
+        recipe.stronger = vec![
+            toml::from_str::<toml::Table>(&format!("t = {text}")).unwrap()["t"]
+                .clone()
+                .try_into()
+                .unwrap(),
+        ];
+        let both = sum(&recipe, &tasks, |_| false);
+        assert_eq!(both.tries, 2 * plain.tries);
+        assert!(both.micro_usd.unwrap().to > 2 * plain.micro_usd.unwrap().to);
+        assert_eq!(both.teacher, "openai:m, openai:n");
+    }
+
+    #[test]
+    fn parallel_calls_may_show_more_and_a_judge_is_named() {
+        let mut recipe = recipe(PAID);
+        let one = sum(&recipe, &[task("q")], |_| false);
+        recipe.rollout.format = pybench::run::FormatChoice::Tools;
+        let many = sum(&recipe, &[task("q")], |_| false);
+        assert!(many.prompt_tokens.to > 10 * one.prompt_tokens.to);
+        assert!(!many.to_string().contains("judge"));
+        let text = format!("t = {}", PAID.replace("\"m\"", "\"j\""));
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        recipe.grade.judge = Some(pybench::run::JudgeChoice {
+            teacher: table["t"].clone().try_into().unwrap(),
+            sees: false,
+        });
+        let judged = sum(&recipe, &[task("q")], |_| false).to_string();
+        assert!(
+            judged.contains("openai:j: at most 2 calls more"),
+            "{judged}"
+        );
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use pybench::interpreter::Interpreter;
-use pybench::llm::Teacher;
 use pybench::run::{
     Executor, Failure, FailureKind, Mode, RunContext, RunError, StageSummary, UnitState,
 };
@@ -50,8 +49,10 @@ const TASKS: &str = "tasks.jsonl";
 /// What this stage writes.
 const TRAJECTORIES: &str = "trajectories.jsonl";
 
-/// Solves every task of the run, with the teacher and the interpreter of its recipe, and writes
-/// `trajectories.jsonl` in item order (tasks in their order, samples within a task).
+/// Makes the tries that come next, with the teachers and the interpreter of the recipe, and writes
+/// `trajectories.jsonl` in item order (tasks in their order, teachers and samples within a task). Without
+/// a goal these are all of them; with one, `grade` says of each wave what comes of it, and the same
+/// command makes the next one.
 ///
 /// A try that failed for good is counted in the journal and has no line; the same command tries it
 /// again. Errors: [`RunError::Budget`] when a budget is used up, [`RunError::Endpoint`] when the key
@@ -59,42 +60,56 @@ const TRAJECTORIES: &str = "trajectories.jsonl";
 /// had, [`RunError::Interrupted`] on Ctrl-C, [`RunError::BadInput`] when there are no tasks or when
 /// money could be spent without a bound.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
-    let tasks = read_tasks(context)?;
     if context.mode == Mode::DryRun {
-        return dry_run(context, &tasks);
+        return dry_run(context, &read_tasks(context)?);
     }
+    let stage = open(context).await?;
+    wave(context, &stage).await.map(|_| ())
+}
+
+/// The stage with the teachers and the interpreter of the recipe.
+///
+/// # Errors
+/// As [`run`], before the first try.
+pub async fn open(context: &RunContext) -> Result<Arc<RolloutStage>, RunError> {
+    let tasks = read_tasks(context)?;
     money::check(&context.recipe)?;
-    let teacher = teacher::of(context)?;
+    let teachers = teacher::all(context)?;
     let mut choice = context.recipe.interpreter.clone();
     choice.wheelhouse = choice.wheelhouse.map(|path| context.resolve(&path));
     let interpreter = pybench::interpreter::interpreter(&choice)
         .map_err(|error| RunError::Environment(error.to_string()))?;
-    run_with(context, tasks, teacher, interpreter).await
+    warn_of(context, interpreter.as_ref())?;
+    let stage = RolloutStage::new(context, tasks, teachers, interpreter)?;
+    Ok(Arc::new(stage))
 }
 
-/// The same with another teacher and interpreter.
-pub async fn run_with(
-    context: &RunContext,
-    tasks: Vec<Task>,
-    teacher: Arc<dyn Teacher>,
-    interpreter: Arc<dyn Interpreter>,
-) -> Result<(), RunError> {
-    warn_of(context, interpreter.as_ref())?;
-    let stage = Arc::new(RolloutStage::new(context, tasks, teacher, interpreter));
-    let items = match context.mode {
-        Mode::Preview(count) => stage.first_tries(count),
-        _ => stage.items(),
+/// The next wave of tries; whether there was one.
+///
+/// # Errors
+/// As [`run`].
+pub async fn wave(context: &RunContext, stage: &Arc<RolloutStage>) -> Result<bool, RunError> {
+    // What failed in an earlier process is part of its wave again, before that is looked for.
+    let journal = context.folder.journal();
+    journal.retry_failed(STAGE, context.options.retry_failed)?;
+    let plan = crate::goal::plan_of(context, stage)?;
+    let (items, all) = match context.mode {
+        Mode::Preview(count) => (stage.first_tries(count), stage.first_tries(count)),
+        _ => (stage.items_of(&plan.wave), stage.items_of(&plan.tries)),
     };
     let summary = context.executor().run(stage.clone(), &items).await?;
-    let done = trajectories(context, &items)?;
-    if done.is_empty() && !items.is_empty() {
+    let done = trajectories(context, &all)?;
+    let made = |item: &String| done.iter().any(|trajectory| trajectory.id.as_str() == item);
+    if !items.is_empty() && !items.iter().any(made) {
         return Err(nothing_done(context)?);
     }
     if let Mode::Preview(_) = context.mode {
-        return print(context, &preview::render(&stage, &done));
+        print(context, &preview::render_all(stage, &done))?;
+        return Ok(false);
     }
     warn_of_failures(&summary);
-    write_trajectories(context, &done)
+    write_trajectories(context, &done)?;
+    Ok(!items.is_empty())
 }
 
 /// Whether every try came to an end; [`RunError::Incomplete`] names how many did not.

@@ -23,10 +23,12 @@ pub(crate) fn cap(budget: &Budget) -> BudgetCap {
 
 /// Refuses a run that could spend without a bound, or whose bound could not be kept.
 pub(crate) fn check(recipe: &Recipe) -> Result<(), RunError> {
-    let TeacherChoice::Openai { model, .. } = &recipe.teacher else {
-        return Ok(());
-    };
-    bounded(model, price(&recipe.teacher), &recipe.budget)
+    for (_, teacher) in recipe.models() {
+        if let TeacherChoice::Openai { model, .. } = teacher {
+            bounded(model, price(teacher), &recipe.budget)?;
+        }
+    }
+    Ok(())
 }
 
 /// The same for a model at that price.

@@ -14,6 +14,7 @@ use pybench::trajectory::{OutputFile, Trajectory};
 use serde_json::Value;
 
 use super::STAGE;
+use crate::goal::Course;
 
 /// A task and the number of a sample of it.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Try {
     pub task: Arc<Task>,
     /// Sample number, from 0.
     pub sample: u32,
+    /// Who tries: a place in the crew's teachers.
+    pub teacher: usize,
 }
 
 /// The stage: its items are ids of trajectories, its outputs trajectories.
@@ -32,9 +35,11 @@ pub struct RolloutStage {
     how: Rollout,
     session: SessionSpec,
     format: &'static dyn Format,
-    teacher: Arc<dyn Teacher>,
+    teachers: Vec<Arc<dyn Teacher>>,
     interpreter: Arc<dyn Interpreter>,
     order: Vec<Try>,
+    /// The tries of each task, by teacher.
+    courses: Vec<Course>,
     /// Item → place in `order`.
     places: HashMap<String, usize>,
 }
@@ -49,6 +54,12 @@ pub struct Crew {
     pub format: &'static dyn Format,
     /// Who replies.
     pub teacher: Arc<dyn Teacher>,
+    /// Who is drawn for some of the tasks in its place, by weight (its own is 1).
+    pub mix: Vec<(f64, Arc<dyn Teacher>)>,
+    /// Who tries the tasks that it fails, one after another.
+    pub stronger: Vec<Arc<dyn Teacher>>,
+    /// Seed of the draw.
+    pub seed: u64,
     /// Who runs cells.
     pub interpreter: Arc<dyn Interpreter>,
 }
@@ -58,10 +69,15 @@ impl RolloutStage {
     pub fn new(
         context: &RunContext,
         tasks: Vec<Task>,
-        teacher: Arc<dyn Teacher>,
+        teachers: Vec<Arc<dyn Teacher>>,
         interpreter: Arc<dyn Interpreter>,
-    ) -> Self {
+    ) -> Result<Self, RunError> {
         let recipe = &context.recipe;
+        let mut teachers = teachers.into_iter();
+        let teacher = teachers.next();
+        let teacher = teacher.ok_or_else(|| RunError::Internal("no teacher".to_owned()))?;
+        let weights = recipe.mix.iter().map(|mixed| mixed.weight);
+        let mix = weights.zip(teachers.by_ref()).collect();
         let wheelhouse = recipe.interpreter.wheelhouse.as_ref();
         // A list with an error in it has been refused with the recipe.
         let network = Network::to(&recipe.interpreter.network).ok().flatten();
@@ -75,31 +91,47 @@ impl RolloutStage {
             },
             format: agent::format(recipe.rollout.format),
             teacher,
+            mix,
+            stronger: teachers.collect(),
+            seed: recipe.seed,
             interpreter,
         };
         let tasks = tasks.into_iter().map(Arc::new).collect();
-        Self::with(context.folder.clone(), tasks, crew)
+        Ok(Self::with(context.folder.clone(), tasks, crew))
     }
 
     /// The same without a recipe.
     pub fn with(folder: Arc<RunFolder>, tasks: Vec<Arc<Task>>, crew: Crew) -> Self {
-        let order = tries(&crew, tasks);
+        let (order, courses) = tries(&crew, tasks);
         let places = order.iter().enumerate();
+        let teachers = crew.everybody();
         Self {
             folder,
             how: crew.how,
             session: crew.session,
             format: crew.format,
-            teacher: crew.teacher,
+            teachers,
             interpreter: crew.interpreter,
             places: places.map(|(at, t)| (t.id.to_string(), at)).collect(),
             order,
+            courses,
         }
     }
 
     /// Every try, in order.
     pub fn tries(&self) -> &[Try] {
         &self.order
+    }
+
+    /// The tries of each task, by teacher: places in [`RolloutStage::tries`].
+    pub fn courses(&self) -> &[Course] {
+        &self.courses
+    }
+
+    /// The items of those tries.
+    pub fn items_of(&self, tries: &[usize]) -> Vec<String> {
+        let tries = tries.iter().filter_map(|at| self.order.get(*at));
+        tries.map(|t| t.id.to_string()).collect()
     }
 
     /// Every item, in order.
@@ -109,8 +141,9 @@ impl RolloutStage {
 
     /// The items of the first sample of the first tasks.
     pub fn first_tries(&self, tasks: usize) -> Vec<String> {
-        let first = self.order.iter().filter(|t| t.sample == 0);
-        first.take(tasks).map(|t| t.id.to_string()).collect()
+        let courses = self.courses.iter().take(tasks);
+        let first = courses.filter_map(|course| course.first()?.first().copied());
+        self.items_of(&first.collect::<Vec<_>>())
     }
 
     /// The try behind an item.
@@ -143,7 +176,7 @@ impl RolloutStage {
         let job = Job {
             task: &asked.task,
             sample: asked.sample,
-            teacher: self.teacher.as_ref(),
+            teacher: self.teachers[asked.teacher].as_ref(),
             format: self.format,
             sampling: &self.how.sampling,
             max_turns: self.how.max_turns,
@@ -176,7 +209,7 @@ impl RolloutStage {
         Trajectory {
             id: asked.id.clone(),
             task: asked.task.id.clone(),
-            teacher: self.teacher.name().to_owned(),
+            teacher: self.teachers[asked.teacher].name().to_owned(),
             sampling: self.how.sampling.clone(),
             sample: asked.sample,
             seed: asked.id.seed(),
@@ -191,18 +224,57 @@ impl RolloutStage {
     }
 }
 
-/// Tasks in their order, samples within a task.
-fn tries(crew: &Crew, tasks: Vec<Arc<Task>>) -> Vec<Try> {
+impl Crew {
+    /// The teacher, those of the mix, the stronger ones.
+    fn everybody(&self) -> Vec<Arc<dyn Teacher>> {
+        let mixed = self.mix.iter().map(|(_, teacher)| teacher);
+        let first = std::iter::once(&self.teacher);
+        let all = first.chain(mixed).chain(&self.stronger);
+        all.cloned().collect()
+    }
+
+    /// Who tries a task, from the first to the strongest: places in everybody.
+    fn rungs(&self, task: &Digest) -> Vec<usize> {
+        let stronger = 1 + self.mix.len();
+        let rest = stronger..stronger + self.stronger.len();
+        std::iter::once(self.drawn(task)).chain(rest).collect()
+    }
+
+    /// The teacher or one of the mix, from seed and task alone.
+    fn drawn(&self, task: &Digest) -> usize {
+        let weights = || std::iter::once(1.0).chain(self.mix.iter().map(|(weight, _)| *weight));
+        let drawn = Digest::of_json(&(task, self.seed, "teacher")).seed();
+        // 53 bits make a double in [0, 1).
+        let mut left = (drawn >> 11) as f64 / (1_u64 << 53) as f64 * weights().sum::<f64>();
+        let below = weights().position(|weight| {
+            left -= weight;
+            left < 0.0
+        });
+        below.unwrap_or(0)
+    }
+}
+
+/// Tasks in their order, teachers within a task, samples of each.
+fn tries(crew: &Crew, tasks: Vec<Arc<Task>>) -> (Vec<Try>, Vec<Course>) {
     let (how, format) = (&crew.how, crew.format.name());
-    let teacher = crew.teacher.name();
-    let of = |task: Arc<Task>| {
-        (0..how.samples).map(move |sample| Try {
-            id: Trajectory::compute_id(&task.id, teacher, &how.sampling, format, sample),
-            task: task.clone(),
-            sample,
-        })
-    };
-    tasks.into_iter().flat_map(of).collect()
+    let everybody = crew.everybody();
+    let (mut order, mut courses) = (Vec::new(), Vec::with_capacity(tasks.len()));
+    for task in tasks {
+        let mut course = Course::new();
+        for teacher in crew.rungs(&task.id) {
+            let name = everybody[teacher].name();
+            let first = order.len();
+            order.extend((0..how.samples).map(|sample| Try {
+                id: Trajectory::compute_id(&task.id, name, &how.sampling, format, sample),
+                task: task.clone(),
+                sample,
+                teacher,
+            }));
+            course.push((first..order.len()).collect());
+        }
+        courses.push(course);
+    }
+    (order, courses)
 }
 
 #[async_trait]

@@ -1,12 +1,14 @@
-//! The teacher that a recipe names.
+//! The teachers that a recipe names.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use pybench::agent;
+use pybench::agent::{self, Format};
 use pybench::id::Digest;
-use pybench::llm::{Completions, Metered, OpenAi, OpenAiOptions, Teacher, TeacherError};
-use pybench::run::{Budget, RunContext, RunError, RunFolder, TeacherChoice};
+use pybench::llm::{
+    Completions, Limits, Metered, OpenAi, OpenAiOptions, Reserves, Teacher, TeacherError,
+};
+use pybench::run::{Budget, FormatChoice, RunContext, RunError, RunFolder, TeacherChoice};
 
 use super::money;
 use crate::embedded::{Embedded, Model};
@@ -15,20 +17,74 @@ use crate::library::{Expert, Library};
 /// Replies that the runs of a project share.
 pub(crate) const COMPLETIONS: &str = "data/cache/completions";
 
-/// The teacher of that run. A key is read from the environment only when the recipe names it.
-pub(super) fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
+/// The teachers of that run, as [`Recipe::teachers`](pybench::run::Recipe::teachers) lists them. A key
+/// is read from the environment only when the recipe names it.
+pub(super) fn all(context: &RunContext) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
+    let reserves = Arc::new(Reserves::default());
+    let speech = Speech::of(context);
+    let mut teachers: Vec<Arc<dyn Teacher>> = Vec::new();
+    for (path, choice) in context.recipe.teachers() {
+        let teacher = one(context, choice, &speech, &reserves)?;
+        if teachers.iter().any(|other| other.name() == teacher.name()) {
+            let name = teacher.name();
+            return Err(RunError::BadInput(format!(
+                "`{path}`: another teacher is called `{name}` too, and trajectories could not be told \
+                 apart"
+            )));
+        }
+        teachers.push(teacher);
+    }
+    Ok(teachers)
+}
+
+/// How a model is spoken to.
+pub(crate) struct Speech {
+    /// Name under which its calls stand in the journal.
+    name: &'static str,
+    format: &'static dyn Format,
+    tools: Option<serde_json::Value>,
+}
+
+impl Speech {
+    /// In the message format of a run.
+    fn of(context: &RunContext) -> Self {
+        let format = agent::format(context.recipe.rollout.format);
+        Self {
+            name: format.name(),
+            tools: format.tools(),
+            format,
+        }
+    }
+
+    /// In questions without tools.
+    pub(crate) fn plain(name: &'static str) -> Self {
+        Self {
+            name,
+            tools: None,
+            format: agent::format(FormatChoice::default()),
+        }
+    }
+}
+
+/// One of them; it shares the budget with the others.
+pub(crate) fn one(
+    context: &RunContext,
+    choice: &TeacherChoice,
+    speech: &Speech,
+    reserves: &Arc<Reserves>,
+) -> Result<Arc<dyn Teacher>, RunError> {
     let recipe = &context.recipe;
-    let format = agent::format(recipe.rollout.format);
-    if let TeacherChoice::Expert { faults } = recipe.teacher {
+    if let TeacherChoice::Expert { faults } = choice {
         let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
-        let expert = Expert::new(Arc::new(library), format).with_faults(faults, recipe.seed);
+        let expert =
+            Expert::new(Arc::new(library), speech.format).with_faults(*faults, recipe.seed);
         return Ok(Arc::new(expert));
     }
     if let TeacherChoice::Embedded {
         model,
         sha256,
         context: tokens,
-    } = &recipe.teacher
+    } = choice
     {
         let teacher = Embedded::pinned(Model {
             model: model.clone(),
@@ -37,24 +93,34 @@ pub(super) fn of(context: &RunContext) -> Result<Arc<dyn Teacher>, RunError> {
             root: context.project_root.clone(),
             cache: context.cache_dir.clone(),
         })?;
-        let cap = money::cap(&recipe.budget);
-        return Ok(teacher.metered(context.folder.clone(), cap, format.name()));
+        let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
+        let metered = Metered::new(teacher, folder, cap, speech.name);
+        return Ok(Arc::new(metered.beside(reserves.clone())));
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let options = OpenAiOptions::from_recipe(&recipe.teacher, variable).map_err(refused)?;
+    let options = OpenAiOptions::from_recipe(choice, variable).map_err(refused)?;
     let options = options.ok_or_else(|| RunError::Internal("no such teacher".to_owned()))?;
-    let shared = recipe
-        .rollout
-        .reuse
-        .then(|| context.project_root.join(COMPLETIONS));
-    let folder = context.folder.clone();
-    metered(
-        options,
-        folder,
-        &recipe.budget,
-        format.name(),
-        shared.as_deref(),
-    )
+    let options = options.offering(speech.tools.clone());
+    let more = options.under_more_keys(choice, variable).map_err(refused)?;
+    let endpoint = endpoint_name(&options);
+    let keyed: Result<Vec<_>, _> = more.into_iter().map(OpenAi::new).collect();
+    let teacher = OpenAi::new(options).map_err(refused)?;
+    let metered = Metered::in_turn(
+        teacher,
+        keyed.map_err(refused)?,
+        Limits::of(choice),
+        context.folder.clone(),
+        money::cap(&recipe.budget),
+        speech.name,
+    );
+    let metered = metered.beside(reserves.clone());
+    Ok(match recipe.rollout.reuse {
+        false => Arc::new(metered),
+        true => {
+            let root = context.project_root.join(COMPLETIONS);
+            Arc::new(metered.sharing(Completions::new(&root, &endpoint)))
+        }
+    })
 }
 
 /// A model behind an endpoint, its calls journaled and within the budget; replies are shared with other
@@ -66,16 +132,22 @@ pub(crate) fn metered(
     format: &'static str,
     shared: Option<&Path>,
 ) -> Result<Arc<dyn Teacher>, RunError> {
-    let mut endpoint = format!("{} {}", options.base_url, options.model);
-    if !options.extra.is_empty() {
-        endpoint += &format!(" {}", Digest::of_json(&options.extra));
-    }
+    let endpoint = endpoint_name(&options);
     let teacher = OpenAi::new(options).map_err(refused)?;
     let metered = Metered::new(teacher, folder, money::cap(budget), format);
     Ok(match shared {
         None => Arc::new(metered),
         Some(root) => Arc::new(metered.sharing(Completions::new(root, &endpoint))),
     })
+}
+
+/// What tells endpoints apart whose replies are shared.
+fn endpoint_name(options: &OpenAiOptions) -> String {
+    let mut endpoint = format!("{} {}", options.base_url, options.model);
+    if !options.extra.is_empty() {
+        endpoint += &format!(" {}", Digest::of_json(&options.extra));
+    }
+    endpoint
 }
 
 pub(crate) fn refused(error: TeacherError) -> RunError {

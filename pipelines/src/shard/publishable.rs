@@ -26,10 +26,13 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
             | SourceChoice::Zenodo { .. } => {}
         }
     }
-    if let TeacherChoice::Openai {
-        base_url, headers, ..
-    } = &mut recipe.teacher
-    {
+    for teacher in recipe.models_mut() {
+        let TeacherChoice::Openai {
+            base_url, headers, ..
+        } = teacher
+        else {
+            continue;
+        };
         *base_url = without_credentials(base_url);
         for value in headers.values_mut().filter(|value| !value.starts_with('$')) {
             *value = LEFT_OUT.to_owned();

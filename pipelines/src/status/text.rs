@@ -21,8 +21,8 @@ impl fmt::Display for Funnel {
         if let Some((train, test)) = self.rows {
             writeln!(f, "dataset: {train} rows to train on, {test} to test on")?;
         }
-        if let Some(faults) = &self.faults {
-            writeln!(f, "{}", one_line(faults))?;
+        for told in [&self.faults, &self.judge].into_iter().flatten() {
+            writeln!(f, "{}", one_line(told))?;
         }
         for warning in &self.warnings {
             writeln!(f, "warning: {}", one_line(warning))?;

@@ -190,7 +190,7 @@ fn mistakes_are_shown_where_they_are() {
         ),
     ];
     insta::assert_snapshot!(shown.join("\n"), @r#"
-    r.toml:2:1: unknown key `sed` in the recipe: did you mean `seed`?; known are `name`, `seed`, `crawl`, `query`, `teacher`, `rollout`, `budget`, `interpreter`, `grade`, `shard`
+    r.toml:2:1: unknown key `sed` in the recipe: did you mean `seed`?; known are `name`, `seed`, `crawl`, `query`, `teacher`, `mix`, `stronger`, `rollout`, `budget`, `interpreter`, `grade`, `goal`, `shard`
     r.toml:2:8: seed: expected a whole number, found a string
     r.toml:2:8: seed: -1 must be at least 0
     r.toml:2:8: the number does not fit into 64 bits
@@ -308,7 +308,7 @@ fn wrong_sets_are_named() {
     --set seed.x: `x` cannot be set: what stands before it is a single value
     --set crawl.sources.7.path: `7` is no index of a list of 1: 0 to 1, where 1 appends
     --set query.languages.en: languages: the shares add up to 0.9; they must add up to 1
-    r.toml:16:1: unknown key `faults` in teacher with kind `openai`; known are `kind`, `model`, `base_url`, `key_env`, `headers`, `price`, `timeout_seconds`
+    r.toml:16:1: unknown key `faults` in teacher with kind `openai`; known are `kind`, `model`, `base_url`, `key_env`, `headers`, `price`, `timeout_seconds`, `more_keys_env`, `requests_per_minute`, `tokens_per_minute`
     r.toml:14:1: teacher with kind `openai`: the key `model` is missing: Model name as the endpoint knows it.
     r.toml:14:1: teacher with kind `openai`: the key `base_url` is missing: For instance `https://api.openai.com/v1`.
     "#);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{InterpreterChoice, Recipe, SourceChoice, TeacherChoice, Tier};
+use super::{Filter, Grade, InterpreterChoice, Keep, Recipe, SourceChoice, TeacherChoice, Tier};
 use crate::interpreter::Network;
 
 /// Shares of languages may miss 1 by this.
@@ -18,7 +18,8 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
         let message = format!("languages: the shares add up to {shares}; they must add up to 1");
         refuse("query.languages", message);
     }
-    let rows = recipe.query.tasks as u64 * u64::from(recipe.rollout.samples);
+    let tries = recipe.query.tasks as u64 * u64::from(recipe.rollout.samples);
+    let rows = tries.saturating_mul(1 + recipe.stronger.len() as u64);
     if recipe.grade.at_least as u64 > rows {
         refuse(
             "grade.at_least",
@@ -46,7 +47,11 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
             source_problems(&format!("crawl.{list}.{index}"), source, &mut refuse);
         }
     }
-    teacher_problems(&recipe.teacher, &mut refuse);
+    goal_problems(recipe, rows, &mut refuse);
+    judge_problems(&recipe.grade, &mut refuse);
+    for (path, teacher) in recipe.models() {
+        teacher_problems(&path, teacher, &mut refuse);
+    }
     problems
 }
 
@@ -107,17 +112,61 @@ fn source_problems(at: &str, source: &SourceChoice, refuse: &mut impl FnMut(&str
     }
 }
 
+fn goal_problems(recipe: &Recipe, rows: u64, refuse: &mut impl FnMut(&str, String)) {
+    let goal = &recipe.goal;
+    if let Some(asked) = goal.accept.filter(|asked| *asked as u64 > rows) {
+        let message = format!("accept: {asked} rows are asked for of at most {rows} tries");
+        refuse("goal.accept", message);
+    }
+    if goal.enough > recipe.rollout.samples {
+        let samples = recipe.rollout.samples;
+        let message = format!("enough: a task has only {samples} samples (`rollout.samples`)");
+        refuse("goal.enough", message);
+    }
+    if goal.repairs > 0.0 && goal.keep == Keep::All {
+        let message = "repairs: with `keep = \"all\"` nothing is chosen; set `goal.keep`";
+        refuse("goal.repairs", message.into());
+    }
+}
+
+fn judge_problems(grade: &Grade, refuse: &mut impl FnMut(&str, String)) {
+    if grade.filters.contains(&Filter::Judge) && grade.judge.is_none() {
+        let message = "filters: `judge` needs a judge: set `grade.judge.teacher`";
+        refuse("grade.filters", message.into());
+    }
+    if let Some(TeacherChoice::Expert { .. }) = grade.judge.as_ref().map(|judge| &judge.teacher) {
+        let message = "teacher: the expert knows its own tasks only: a judge is a model";
+        refuse("grade.judge.teacher", message.into());
+    }
+}
+
 /// A secret written into a recipe would be frozen into the run folder.
-fn teacher_problems(teacher: &TeacherChoice, refuse: &mut impl FnMut(&str, String)) {
-    let TeacherChoice::Openai { headers, .. } = teacher else {
+fn teacher_problems(at: &str, teacher: &TeacherChoice, refuse: &mut impl FnMut(&str, String)) {
+    let TeacherChoice::Openai {
+        headers,
+        key_env,
+        more_keys_env,
+        ..
+    } = teacher
+    else {
         return;
     };
+    let keys: HashSet<_> = key_env.iter().chain(more_keys_env).collect();
+    if keys.len() <= more_keys_env.len() {
+        let message = match key_env {
+            None => "more_keys_env: `key_env` names the first key",
+            Some(_) => "more_keys_env: a variable is named twice",
+        };
+        if !more_keys_env.is_empty() {
+            refuse(&format!("{at}.more_keys_env"), message.into());
+        }
+    }
     for (name, value) in headers {
         let lower = name.to_ascii_lowercase();
         let secret = ["auth", "key", "token", "secret", "cookie"];
         if secret.iter().any(|word| lower.contains(word)) && !value.starts_with('$') {
             refuse(
-                &format!("teacher.headers.{name}"),
+                &format!("{at}.headers.{name}"),
                 format!(
                     "{name}: a secret does not belong into a recipe; write `$NAME` to read the environment variable NAME"
                 ),

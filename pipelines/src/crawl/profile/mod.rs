@@ -10,6 +10,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use pybench::task::{FileKind, Profile};
+use pybench_datasets::decontaminate::Table;
 
 /// JSON larger than this is not parsed: a tree takes up to twenty times the space of its text.
 pub(crate) const MAX_JSON: usize = 8 << 20;
@@ -44,6 +45,18 @@ pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
             reason: "its parser gave up on it".into(),
         },
     }
+}
+
+/// What is in a file that is a table, for comparing it with others; `None` for any other file.
+pub(crate) fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
+    silence_panics();
+    let bytes = bytes.to_vec();
+    let thread = std::thread::Builder::new()
+        .name(THREAD.into())
+        .stack_size(STACK);
+    let read = move || catch_unwind(AssertUnwindSafe(|| table::content(kind, &bytes)));
+    // A parser that gives up has found no table.
+    thread.spawn(read).ok()?.join().ok()?.ok()?
 }
 
 /// An array of flat objects is a table, any other shape a document.

@@ -10,6 +10,7 @@ mod listing;
 mod local;
 #[cfg(test)]
 mod mock;
+pub(crate) mod origin;
 pub(crate) mod pypi;
 mod web;
 mod zenodo;

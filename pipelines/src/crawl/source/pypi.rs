@@ -134,7 +134,7 @@ struct Artefact {
 }
 
 /// `$UV`, else the one that the project's set-up installed, else the one on the path.
-fn find_uv(project_root: &Path) -> PathBuf {
+pub(super) fn find_uv(project_root: &Path) -> PathBuf {
     let named = std::env::var_os("UV")
         .filter(|value| !value.is_empty())
         .map(PathBuf::from);
@@ -145,22 +145,9 @@ fn find_uv(project_root: &Path) -> PathBuf {
 
 /// Ask uv where the archive with that checksum lies.
 async fn resolve(uv: &Path, package: &PypiPackage) -> Result<String, Failure> {
-    let (name, version) = split_requirement(package)?;
-    let text = lock(uv, package, name, version).await?;
-    let lock: Lock = toml::from_str(&text)
-        .map_err(|e| item_failure(package, format!("uv's answer does not parse: {e}")))?;
-    let mut artefacts = lock
-        .packages
-        .into_iter()
-        .flat_map(|locked| match package.archive {
-            PypiArchive::Wheel => locked.wheels,
-            PypiArchive::Sdist => locked.sdist.into_iter().collect(),
-        });
-    let matching = |artefact: &Artefact| {
-        let hash = artefact.hashes.get("sha256");
-        hash.is_some_and(|hash| hash.eq_ignore_ascii_case(&package.sha256))
-    };
-    let found = artefacts.find(matching).and_then(|artefact| artefact.url);
+    let artefacts = archives(uv, package).await?;
+    let matching = |(_, hash): &(String, String)| hash.eq_ignore_ascii_case(&package.sha256);
+    let found = artefacts.into_iter().find(matching).map(|(url, _)| url);
     found.ok_or_else(|| {
         item_failure(
             package,
@@ -170,6 +157,29 @@ async fn resolve(uv: &Path, package: &PypiPackage) -> Result<String, Failure> {
             ),
         )
     })
+}
+
+/// Address and SHA-256 of every archive of that kind that the index offers of a package.
+pub(super) async fn archives(
+    uv: &Path,
+    package: &PypiPackage,
+) -> Result<Vec<(String, String)>, Failure> {
+    let (name, version) = split_requirement(package)?;
+    let text = lock(uv, package, name, version).await?;
+    let lock: Lock = toml::from_str(&text)
+        .map_err(|e| item_failure(package, format!("uv's answer does not parse: {e}")))?;
+    let artefacts = lock
+        .packages
+        .into_iter()
+        .flat_map(|locked| match package.archive {
+            PypiArchive::Wheel => locked.wheels,
+            PypiArchive::Sdist => locked.sdist.into_iter().collect(),
+        });
+    let complete = |artefact: Artefact| {
+        let mut hashes = artefact.hashes;
+        Some((artefact.url?, hashes.remove("sha256")?))
+    };
+    Ok(artefacts.filter_map(complete).collect())
 }
 
 fn split_requirement(package: &PypiPackage) -> Result<(&str, &str), Failure> {
@@ -287,7 +297,7 @@ fn open(package: &PypiPackage, file: File, outlet: &Outlet) -> Result<(), Failur
     Ok(())
 }
 
-fn archive_kind(mut file: &File) -> std::io::Result<Option<ArchiveKind>> {
+pub(super) fn archive_kind(mut file: &File) -> std::io::Result<Option<ArchiveKind>> {
     use std::io::{Read, Seek, SeekFrom};
     let mut head = Vec::new();
     file.take(super::HEAD as u64).read_to_end(&mut head)?;

@@ -2,9 +2,7 @@
 
 use pybench::agent::{END, Format, Parsed, PybenchFormat};
 use pybench::id::Digest;
-use pybench::interpreter::Observation;
-use pybench::task::Task;
-use pybench::trajectory::{Message, Role};
+use pybench::trajectory::Message;
 
 /// PyBench's framing around the system prompt of a configuration. Its name tells prompts apart.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +27,8 @@ impl Format for UpstreamFormat {
         self.name
     }
 
-    fn opening(&self, task: &Task) -> Vec<Message> {
-        let mut messages = PybenchFormat.opening(task);
-        messages[0] = Message::new(Role::System, self.system);
-        messages
+    fn system(&self) -> &'static str {
+        self.system
     }
 
     fn stop(&self) -> Vec<String> {
@@ -50,8 +46,12 @@ impl Format for UpstreamFormat {
         PybenchFormat.tidy(reply, truncated)
     }
 
-    fn observe(&self, observation: &Observation) -> Message {
-        PybenchFormat.observe(observation)
+    fn write_heard(&self, text: &str) -> Message {
+        PybenchFormat.write_heard(text)
+    }
+
+    fn heard<'a>(&self, message: &'a Message) -> Option<&'a str> {
+        PybenchFormat.heard(message)
     }
 
     fn write_step(&self, thought: &str, cell: &str) -> String {

@@ -102,7 +102,12 @@ impl Scripted {
         let replies = messages.iter().filter(|m| m.role == Role::Assistant);
         let done = replies.count();
         if self.script != Script::Reference {
-            return Ok(null(self.script, task, done, &observations(messages)));
+            return Ok(null(
+                self.script,
+                task,
+                done,
+                &observations(self.format, messages),
+            ));
         }
         let number = index(task).ok_or("the task is of another suite")?;
         let spec = self.specs.get(&number);
@@ -110,7 +115,10 @@ impl Scripted {
         let solution = solution.ok_or_else(|| format!("task {number} has no solution"))?;
         match solution.turns.get(done) {
             Some(turn) => Ok(Move::Cell(turn.cell.clone())),
-            None => Ok(Move::Answer(answer(solution, &observations(messages))?)),
+            None => Ok(Move::Answer(answer(
+                solution,
+                &observations(self.format, messages),
+            )?)),
         }
     }
 }

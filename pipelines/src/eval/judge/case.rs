@@ -51,21 +51,32 @@ impl Case {
             let bytes = store.whole(file, MOST_TRAJECTORY)?;
             serde_json::from_slice::<Trajectory>(&bytes).map_err(|error| error.to_string())
         });
+        Self::new(&attempt.prompt, trajectory, &attempt.outputs, store, sees)
+    }
+
+    /// What can be shown of a trajectory and the files it left.
+    pub(super) fn new(
+        query: &str,
+        trajectory: Result<Trajectory, String>,
+        outputs: &[OutputFile],
+        store: &mut Store<'_>,
+        sees: bool,
+    ) -> Self {
         let (steps, answer) = match trajectory {
             Ok(trajectory) => (steps(&trajectory.messages), trajectory.answer().to_owned()),
             Err(reason) => (format!("[not to be had: {reason}]"), String::new()),
         };
         let mut pictures = Vec::new();
-        let shown = attempt.outputs.iter().take(MOST_FILES);
+        let shown = outputs.iter().take(MOST_FILES);
         let shown = shown.map(|f| describe(f, store, sees, &mut pictures));
         let mut files: Vec<_> = shown.collect();
-        match attempt.outputs.len() {
+        match outputs.len() {
             0 => files.push("[none]".to_owned()),
             all if all > MOST_FILES => files.push(format!("[{} more]", all - MOST_FILES)),
             _ => {}
         }
         Self {
-            query: shorten(&attempt.prompt, MOST_QUERY),
+            query: shorten(query, MOST_QUERY),
             steps,
             answer: shorten(&answer, MOST_ANSWER),
             files: files.join("\n"),

@@ -17,7 +17,7 @@ use futures::StreamExt;
 use pybench::id::Digest;
 use pybench::llm::{ChatRequest, Teacher, TeacherError};
 use pybench::task::{Category, Task};
-use pybench::trajectory::{Message, Role, Sampling};
+use pybench::trajectory::{Message, Role, Sampling, Trajectory};
 
 pub use calibrate::{Calibration, Labels, calibrate};
 use case::{Case, PAIR, PASS, Question};
@@ -129,6 +129,31 @@ impl Judge {
         };
         // It cannot overflow: above DOWN nobody asks any more.
         self.failed.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Its opinion of a trajectory; `None` where it abstains or its answer cannot be read. `stores` hold
+    /// the files that were left.
+    pub(crate) async fn opinion(
+        &self,
+        query: &str,
+        trajectory: &Trajectory,
+        stores: &[PathBuf],
+    ) -> Result<(Option<bool>, String), TeacherError> {
+        let mut store = Store::new(stores, PathBuf::new());
+        let outputs = trajectory.outputs.clone();
+        let case = Case::new(
+            query,
+            Ok(trajectory.clone()),
+            &outputs,
+            &mut store,
+            self.sees,
+        );
+        self.passed(&case).await
+    }
+
+    /// Who judges.
+    pub(crate) fn name(&self) -> &str {
+        self.teacher.name()
     }
 
     async fn passed(&self, case: &Case) -> Result<(Option<bool>, String), TeacherError> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use minijinja::{Environment, Value, context};
-use pybench::trajectory::{Role, Trajectory};
+use pybench::trajectory::Trajectory;
 use serde::Serialize;
 
 use super::board::boards;
@@ -465,12 +465,7 @@ fn check(check: &crate::eval::record::Check) -> Value {
 fn messages(trajectory: &Trajectory) -> Vec<Value> {
     let shown = trajectory.messages.iter().take(MOST_MESSAGES);
     let message = |m: &pybench::trajectory::Message| {
-        let role = match m.role {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-        };
-        context! { role => role, text => visible(&cut(&m.content, MOST_MESSAGE)) }
+        context! { role => m.role.name(), text => visible(&cut(&m.content, MOST_MESSAGE)) }
     };
     let mut messages: Vec<_> = shown.map(message).collect();
     let more = trajectory.messages.len().saturating_sub(MOST_MESSAGES);

@@ -84,6 +84,7 @@ fn trajectory(reply: &str) -> Trajectory {
             reply: reply.into(),
             cell: Some("print(1)".into()),
             observation: None,
+            more: Vec::new(),
             usage: Usage::default(),
         }],
         outputs: Vec::new(),

@@ -114,7 +114,7 @@ async fn checkpoint(
     let recipe = &setup.recipe;
     let format = agent::format(recipe.rollout.format);
     // Ports differ from run to run: nothing is shared with other runs.
-    let folder = setup.folder.clone();
+    let (folder, options) = (setup.folder.clone(), options.offering(format.tools()));
     let teacher = metered(options, folder, &recipe.budget, format.name(), None)?;
     Ok(Member {
         label: label.to_owned(),
@@ -205,8 +205,9 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
             let about = about
                 .clone()
                 .unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
-            endpoint(setup, options, |player| Member {
-                format: agent::format(setup.recipe.rollout.format),
+            let format = agent::format(setup.recipe.rollout.format);
+            endpoint(setup, options.offering(format.tools()), |player| Member {
+                format,
                 ..blank(AgentKind::Model, about, player)
             })
         }
@@ -316,6 +317,9 @@ impl Member {
             },
             format: self.format,
             teacher,
+            mix: Vec::new(),
+            stronger: Vec::new(),
+            seed: 0,
             interpreter: setup.interpreter.clone(),
         }
     }

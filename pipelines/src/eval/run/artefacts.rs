@@ -2,13 +2,13 @@
 
 use std::path::{Component, Path};
 
-use pybench::agent::observation_text;
 use pybench::run::RunError;
-use pybench::trajectory::{Role, Trajectory};
+use pybench::trajectory::Trajectory;
 use serde_json::{Map, Value, json};
 
 use super::questions::Question;
 use super::{Setup, Try};
+use crate::notebook::{Notebook, Style};
 
 /// Name of the file of trajectories.
 pub const TRAJECTORIES: &str = "trajectory.jsonl";
@@ -39,7 +39,8 @@ pub(super) fn write<'a>(
                 put(&root.join(&file.path), &store.get(&file.id)?)?;
             }
         }
-        let notebook = serde_json::to_vec_pretty(&notebook(trajectory))?;
+        let notebook =
+            serde_json::to_vec_pretty(&Notebook::of(trajectory, Style::Upstream).end(json!({})))?;
         put(
             &root.join("Cells").join(format!("{index}.ipynb")),
             &notebook,
@@ -81,40 +82,6 @@ fn line(trajectory: &Trajectory, row: Value) -> Value {
         line.extend(row);
     }
     Value::Object(line)
-}
-
-/// Prompts and thoughts as text, cells with what they printed.
-pub fn notebook(trajectory: &Trajectory) -> Value {
-    let text = |role: &str, text: &str| json!({"cell_type": "markdown", "metadata": {}, "source": format!("<|{role}|>\n\n{text}")});
-    let opening = trajectory
-        .messages
-        .iter()
-        .take_while(|message| message.role != Role::Assistant);
-    let mut cells: Vec<Value> = opening
-        .map(|message| match message.role {
-            Role::System => text("system", &message.content),
-            _ => text("user", &message.content),
-        })
-        .collect();
-    for turn in &trajectory.turns {
-        cells.push(text("assistant", &turn.reply));
-        if let (Some(cell), Some(seen)) = (&turn.cell, &turn.observation) {
-            let output = json!({"name": "stdout", "output_type": "stream", "text": [observation_text(seen)]});
-            cells.push(json!({"cell_type": "code", "execution_count": null, "metadata": {}, "outputs": [output], "source": [cell]}));
-        }
-    }
-    for (number, cell) in cells.iter_mut().enumerate() {
-        cell["id"] = json!(format!("cell-{number}"));
-    }
-    json!({
-        "cells": cells,
-        "metadata": {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-            "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
-        },
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    })
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<(), RunError> {

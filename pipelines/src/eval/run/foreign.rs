@@ -178,6 +178,7 @@ fn trajectory(task: &Task, messages: Vec<Message>, outputs: Vec<OutputFile>) -> 
                 _ => None,
             },
             observation: None,
+            more: Vec::new(),
             usage: Usage::default(),
         })
         .collect();

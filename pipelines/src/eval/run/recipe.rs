@@ -149,6 +149,9 @@ impl AgentChoice {
                 headers,
                 price,
                 timeout_seconds,
+                more_keys_env: Vec::new(),
+                requests_per_minute: None,
+                tokens_per_minute: None,
             }),
             _ => None,
         }

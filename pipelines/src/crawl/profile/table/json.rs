@@ -32,6 +32,13 @@ pub(in crate::crawl::profile) fn records(bytes: &[u8]) -> Result<Option<TablePro
         .map(Some)
 }
 
+/// An array of objects.
+pub(super) fn read_records(bytes: &[u8]) -> Result<RawTable, String> {
+    let text = json_text(bytes)?;
+    let objects = serde_json::from_str(&text).map_err(|e| format!("not JSON records: {e}"))?;
+    table_of(objects)
+}
+
 /// One object per line.
 pub(super) fn read_lines(bytes: &[u8]) -> Result<RawTable, String> {
     let text = json_text(bytes)?;

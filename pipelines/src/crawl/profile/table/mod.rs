@@ -5,6 +5,7 @@
 mod delimited;
 mod describe;
 mod json;
+mod lenient;
 mod parquet;
 mod sqlite;
 mod workbook;
@@ -12,6 +13,7 @@ mod workbook;
 use std::collections::HashSet;
 
 use pybench::task::{FileKind, TableProfile};
+use pybench_datasets::decontaminate::Table;
 
 pub(super) use json::records as json_records;
 
@@ -121,6 +123,31 @@ fn check_names(names: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What is in a table, whether or not a task could be written for it; `None` for what is no table.
+pub(super) fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
+    let raw = match kind {
+        FileKind::Csv => return lenient::read(bytes, &[',', ';', '\t', '|']),
+        FileKind::Tsv => return lenient::read(bytes, &['\t']),
+        FileKind::Xlsx => workbook::read(bytes),
+        FileKind::Jsonl => json::read_lines(bytes),
+        FileKind::Json => json::read_records(bytes),
+        FileKind::Parquet => parquet::read(bytes),
+        FileKind::Sqlite => sqlite::read(bytes),
+        _ => return None,
+    };
+    let raw = raw.ok()?;
+    let show = |cell: &Cell| match cell {
+        Cell::Null => None,
+        Cell::Int(n) => Some(n.to_string()),
+        Cell::Float(x) => Some(x.to_string()),
+        Cell::Bool(b) => Some(b.to_string()),
+        Cell::Date(text) | Cell::Text(text) | Cell::Other(text) => Some(text.to_string()),
+    };
+    let rows = raw.cells.chunks(raw.names.len().max(1));
+    let rows = rows.map(|row| row.iter().map(show).collect());
+    Some(Table::new(&raw.names, rows))
 }
 
 /// Profile a table. Errors: the reason why it is broken.

@@ -1,0 +1,339 @@
+//! From Arrow columns to rows, each value checked; what does not fit names column and row.
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray,
+    StructArray, UInt32Array, UInt64Array,
+};
+use arrow::datatypes::{DataType, Fields, Schema};
+use pybench::id::Digest;
+use pybench::task::{Category, Language};
+use pybench::trajectory::{Message, Role, Sampling};
+use serde::de::DeserializeOwned;
+
+use crate::proof::Proof;
+use crate::row::{
+    Attempts, CheckOutcome, Counted, Row, RowFile, RowOutput, RowTokens, category_name, file_kind,
+    language_code,
+};
+
+type Read<T> = Result<T, String>;
+
+/// Whether every column is there with its type; others are left alone.
+pub(super) fn check(found: &Schema) -> Read<()> {
+    check_fields(crate::schema().fields(), found.fields(), "")
+}
+
+fn check_fields(wanted: &Fields, found: &Fields, above: &str) -> Read<()> {
+    for field in wanted {
+        let name = format!("{above}{}", field.name());
+        // Python's `datasets` writes a column of nothing but nulls with a type of its own.
+        if name == "tools" {
+            continue;
+        }
+        let Some((_, other)) = found.find(field.name()) else {
+            let there: Vec<_> = found.iter().map(|field| field.name().as_str()).collect();
+            let there = there.join(", ");
+            return Err(format!("column {name} is missing; there are {there}"));
+        };
+        check_type(field.data_type(), other.data_type(), &name)?;
+    }
+    Ok(())
+}
+
+fn check_type(wanted: &DataType, found: &DataType, name: &str) -> Read<()> {
+    match (wanted, found) {
+        (DataType::List(wanted), DataType::List(found)) => {
+            check_type(wanted.data_type(), found.data_type(), name)
+        }
+        (DataType::Struct(wanted), DataType::Struct(found)) => {
+            check_fields(wanted, found, &format!("{name}."))
+        }
+        (wanted, found) if wanted == found => Ok(()),
+        (wanted, found) => Err(format!("column {name}: expected {wanted}, found {found}")),
+    }
+}
+
+/// The rows of a batch; `first` is the number of its first row, from 1.
+pub(super) fn rows(batch: &RecordBatch, first: usize) -> Read<Vec<Row>> {
+    let columns = Columns {
+        whole: StructArray::from(batch.clone()),
+        path: String::new(),
+        first,
+        listed: false,
+    };
+    (0..batch.num_rows()).map(|at| row(&columns, at)).collect()
+}
+
+/// The columns of a struct, with the way to them.
+struct Columns {
+    whole: StructArray,
+    path: String,
+    /// Number of the row that stands at 0, from 1; of the row itself within a list.
+    first: usize,
+    /// Whether these are the items of a list.
+    listed: bool,
+}
+
+impl Columns {
+    fn column(&self, name: &str) -> Read<&ArrayRef> {
+        let found = self.whole.column_by_name(name);
+        found.ok_or_else(|| format!("column {}{name} is missing", self.path))
+    }
+
+    fn wrong(&self, name: &str, at: usize, what: &str) -> String {
+        let (path, row) = (&self.path, self.first);
+        match self.listed {
+            true => format!("column {path}{name}, row {row}, item {at}: {what}"),
+            false => format!("column {path}{name}, row {}: {what}", row + at),
+        }
+    }
+
+    /// The column, where the value is no null.
+    fn value(&self, name: &str, at: usize) -> Read<&ArrayRef> {
+        let column = self.column(name)?;
+        match column.is_null(at) {
+            true => Err(self.wrong(name, at, "a null where a value is needed")),
+            false => Ok(column),
+        }
+    }
+
+    fn typed<'a, A: 'static>(&'a self, name: &str, at: usize) -> Read<&'a A> {
+        let column = self.value(name, at)?;
+        let wrong = || self.wrong(name, at, "a value of another type");
+        column.as_any().downcast_ref::<A>().ok_or_else(wrong)
+    }
+
+    fn text(&self, name: &str, at: usize) -> Read<&str> {
+        Ok(self.typed::<StringArray>(name, at)?.value(at))
+    }
+
+    fn digest(&self, name: &str, at: usize) -> Read<Digest> {
+        let text = self.text(name, at)?.to_owned();
+        Digest::try_from(text).map_err(|error| self.wrong(name, at, &error.to_string()))
+    }
+
+    fn json<T: DeserializeOwned>(&self, name: &str, at: usize) -> Read<T> {
+        let text = self.text(name, at)?;
+        serde_json::from_str(text).map_err(|error| self.wrong(name, at, &error.to_string()))
+    }
+
+    /// One of a list of known words.
+    fn known<T: Copy>(
+        &self,
+        name: &str,
+        at: usize,
+        all: &[T],
+        of: fn(T) -> &'static str,
+    ) -> Read<T> {
+        let text = self.text(name, at)?;
+        let found = all.iter().copied().find(|one| of(*one) == text);
+        found.ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|one| of(*one)).collect();
+            let shown: String = text.chars().take(40).collect();
+            let known = known.join(", ");
+            self.wrong(name, at, &format!("{shown:?} is none of {known}"))
+        })
+    }
+
+    fn number(&self, name: &str, at: usize) -> Read<u64> {
+        self.value(name, at)?;
+        let column = self.column(name)?;
+        if let Some(numbers) = column.as_any().downcast_ref::<UInt64Array>() {
+            return Ok(numbers.value(at));
+        }
+        Ok(self.typed::<UInt32Array>(name, at)?.value(at).into())
+    }
+
+    fn small(&self, name: &str, at: usize) -> Read<u32> {
+        Ok(self.typed::<UInt32Array>(name, at)?.value(at))
+    }
+
+    fn float(&self, name: &str, at: usize) -> Read<f64> {
+        Ok(self.typed::<Float64Array>(name, at)?.value(at))
+    }
+
+    fn inner(&self, name: &str, at: usize) -> Read<Self> {
+        Ok(Self {
+            whole: self.typed::<StructArray>(name, at)?.clone(),
+            path: format!("{}{name}.", self.path),
+            first: self.first,
+            listed: self.listed,
+        })
+    }
+
+    /// The structs of a list.
+    fn items<T>(
+        &self,
+        name: &str,
+        at: usize,
+        of: impl Fn(&Self, usize) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        let values = self.typed::<ListArray>(name, at)?.value(at);
+        let whole = values.as_struct_opt();
+        let whole = whole.ok_or_else(|| self.wrong(name, at, "a list of another type"))?;
+        let inner = Self {
+            whole: whole.clone(),
+            path: format!("{}{name}.", self.path),
+            first: self.first + at,
+            listed: true,
+        };
+        let item = |index: usize| match whole.is_null(index) {
+            true => Err(self.wrong(name, at, "a null where a value is needed")),
+            false => of(&inner, index),
+        };
+        (0..whole.len()).map(item).collect()
+    }
+
+    fn texts(&self, name: &str, at: usize) -> Read<Vec<String>> {
+        let values = self.typed::<ListArray>(name, at)?.value(at);
+        let texts = values.as_string_opt::<i32>();
+        let texts = texts.ok_or_else(|| self.wrong(name, at, "a list of another type"))?;
+        let text = |text: Option<&str>| {
+            let missing = || self.wrong(name, at, "a null where a value is needed");
+            text.map(str::to_owned).ok_or_else(missing)
+        };
+        texts.iter().map(text).collect()
+    }
+
+    fn digests(&self, name: &str, at: usize) -> Read<Vec<Digest>> {
+        let digest = |text| Digest::try_from(text);
+        let texts = self.texts(name, at)?.into_iter().map(digest);
+        let digests: Result<_, _> = texts.collect();
+        digests.map_err(|error| self.wrong(name, at, &error.to_string()))
+    }
+}
+
+fn row(columns: &Columns, at: usize) -> Read<Row> {
+    const CATEGORIES: [Category; 5] = [
+        Category::Chart,
+        Category::Text,
+        Category::ImageAudio,
+        Category::Math,
+        Category::Software,
+    ];
+    const LANGUAGES: [Language; 2] = [Language::En, Language::Zh];
+    let proof_columns = columns.inner("proof", at)?;
+    let sampling = columns.inner("sampling", at)?;
+    let attempts = columns.inner("attempts", at)?;
+    let files = columns.items("files", at, file)?;
+    Ok(Row {
+        messages: columns.items("messages", at, message)?,
+        task_id: columns.digest("task_id", at)?,
+        trajectory_id: columns.digest("trajectory_id", at)?,
+        category: columns.known("category", at, &CATEGORIES, category_name)?,
+        subcategory: columns.text("subcategory", at)?.to_owned(),
+        keyword: columns.text("keyword", at)?.to_owned(),
+        template: columns.text("template", at)?.to_owned(),
+        held_out_template: columns
+            .typed::<BooleanArray>("held_out_template", at)?
+            .value(at),
+        language: columns.known("language", at, &LANGUAGES, language_code)?,
+        query: columns.text("query", at)?.to_owned(),
+        teacher: columns.text("teacher", at)?.to_owned(),
+        sampling: Sampling {
+            temperature: sampling.float("temperature", at)?,
+            top_p: sampling.float("top_p", at)?,
+            max_tokens: sampling.small("max_tokens", at)?,
+        },
+        sample: sampling.small("sample", at)?,
+        seed: columns.number("seed", at)?,
+        environment: columns.text("environment", at)?.to_owned(),
+        interpreter: columns.json("interpreter", at)?,
+        format: columns.text("format", at)?.to_owned(),
+        attempts: Attempts {
+            tried: attempts.small("tried", at)?,
+            solved: attempts.small("solved", at)?,
+        },
+        turns: columns.small("turns", at)?,
+        tokens: tokens(&columns.inner("tokens", at)?, at)?,
+        outputs: columns.items("outputs", at, output)?,
+        checks: columns.items("checks", at, outcome)?,
+        checker: columns.text("checker", at)?.to_owned(),
+        grading: columns.json("grading", at)?,
+        cells: proof_columns.digests("cells", at)?,
+        observed: proof_columns.digests("observations", at)?,
+        scrubbed: proof_columns.small("scrubbed", at)?,
+        stored: Some(proof(&proof_columns, at)?),
+        shared_keys: shared_keys(&files),
+        files,
+    })
+}
+
+/// As far as a row tells: its held-out files are pieces of the same origins.
+fn shared_keys(files: &[RowFile]) -> Vec<String> {
+    let keys = files.iter().flat_map(|f| {
+        [
+            format!("blake3:{}", f.blake3),
+            format!("origin:{}", f.origin),
+        ]
+    });
+    let mut keys: Vec<String> = keys.collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+fn message(columns: &Columns, at: usize) -> Read<Message> {
+    const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Tool];
+    let role = columns.known("role", at, &ROLES, Role::name)?;
+    Ok(Message::new(role, columns.text("content", at)?))
+}
+
+fn file(columns: &Columns, at: usize) -> Read<RowFile> {
+    let kind = columns.text("kind", at)?;
+    let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "no known type"))?;
+    let licence = columns.column("licence")?.as_string_opt::<i32>();
+    let licence = licence.filter(|texts| texts.is_valid(at));
+    Ok(RowFile {
+        name: columns.text("name", at)?.to_owned(),
+        blake3: columns.digest("blake3", at)?,
+        licence: licence.map(|texts| texts.value(at).to_owned()),
+        origin: columns.text("origin", at)?.to_owned(),
+        kind: kind.name(),
+    })
+}
+
+fn output(columns: &Columns, at: usize) -> Read<RowOutput> {
+    Ok(RowOutput {
+        path: columns.text("path", at)?.to_owned(),
+        blake3: columns.digest("blake3", at)?,
+        content: columns.digest("content", at)?,
+        size: columns.number("size", at)?,
+    })
+}
+
+fn outcome(columns: &Columns, at: usize) -> Read<CheckOutcome> {
+    const OUTCOMES: [&str; 3] = ["pass", "fail", "unproven"];
+    Ok(CheckOutcome {
+        subject: columns.text("subject", at)?.to_owned(),
+        outcome: columns.known("outcome", at, &OUTCOMES, |name| name)?,
+    })
+}
+
+fn tokens(columns: &Columns, at: usize) -> Read<RowTokens> {
+    const COUNTED: [Counted; 2] = [Counted::Endpoint, Counted::QuarterOfBytes];
+    Ok(RowTokens {
+        prompt: columns.number("prompt", at)?,
+        completion: columns.number("completion", at)?,
+        counted_by: columns.known("counted_by", at, &COUNTED, Counted::name)?,
+    })
+}
+
+fn proof(columns: &Columns, at: usize) -> Read<Proof> {
+    let text = |name: &str| columns.text(name, at).map(str::to_owned);
+    Ok(Proof {
+        query: text("query")?,
+        prompts: text("prompts")?,
+        teacher: text("teacher")?,
+        sampling: text("sampling")?,
+        environment: text("environment")?,
+        files: text("files")?,
+        outputs: text("outputs")?,
+        grading: text("grading")?,
+        checks: text("checks")?,
+        cells: columns.texts("cells", at)?,
+        observations: columns.texts("observations", at)?,
+        scrubbed: columns.small("scrubbed", at)?,
+        row: text("row")?,
+    })
+}

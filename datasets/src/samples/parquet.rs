@@ -1,0 +1,107 @@
+//! Parquet: the columns of conversations, a few rows at a time, as JSON values.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{
+    DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Map, Value};
+
+use super::{ReadError, wanted};
+
+/// Rows decoded at once.
+const BATCH: usize = 64;
+/// Largest row group as it says of itself, bytes; what decodes to more is refused unread.
+const MOST_GROUP: i64 = 4 << 30;
+/// Deepest nesting of a column.
+const MOST_DEPTH: usize = 8;
+
+pub(super) fn rows(
+    path: &Path,
+    take: &mut dyn FnMut(Value) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let broken = |reason: String| ReadError::Broken {
+        path: path.to_owned(),
+        reason,
+    };
+    let file = File::open(path).map_err(|source| ReadError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|error| broken(format!("no Parquet file: {error}")))?;
+    let groups = builder.metadata().row_groups().iter();
+    if groups
+        .map(|group| group.total_byte_size())
+        .any(|size| size > MOST_GROUP)
+    {
+        return Err(broken("a row group is larger than 4 GiB".to_owned()));
+    }
+    let names = builder.schema().fields().iter().map(|field| field.name());
+    let roots: Vec<_> = names
+        .enumerate()
+        .filter_map(|(at, name)| wanted(name).then_some(at))
+        .collect();
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+    let reader = builder.with_projection(mask).with_batch_size(BATCH).build();
+    for batch in reader.map_err(|error| broken(error.to_string()))? {
+        let batch = batch.map_err(|error| broken(error.to_string()))?;
+        for row in 0..batch.num_rows() {
+            take(object(&batch, row))?;
+        }
+    }
+    Ok(())
+}
+
+fn object(batch: &RecordBatch, row: usize) -> Value {
+    let schema = batch.schema();
+    let names = schema.fields().iter().map(|field| field.name().clone());
+    let values = batch.columns().iter().map(|column| value(column, row, 0));
+    Value::Object(names.zip(values).collect())
+}
+
+/// A cell; null for types that conversations have no use for.
+fn value(array: &dyn Array, row: usize, depth: usize) -> Value {
+    if array.is_null(row) || depth > MOST_DEPTH {
+        return Value::Null;
+    }
+    macro_rules! number {
+        ($type:ty) => {
+            Value::from(array.as_primitive::<$type>().value(row))
+        };
+    }
+    let list = |inner: &dyn Array| {
+        let items = (0..inner.len()).map(|at| value(inner, at, depth + 1));
+        Value::Array(items.collect())
+    };
+    match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().value(row).into(),
+        DataType::LargeUtf8 => array.as_string::<i64>().value(row).into(),
+        DataType::Utf8View => array.as_string_view().value(row).into(),
+        DataType::Boolean => array.as_boolean().value(row).into(),
+        DataType::Int8 => number!(Int8Type),
+        DataType::Int16 => number!(Int16Type),
+        DataType::Int32 => number!(Int32Type),
+        DataType::Int64 => number!(Int64Type),
+        DataType::UInt8 => number!(UInt8Type),
+        DataType::UInt16 => number!(UInt16Type),
+        DataType::UInt32 => number!(UInt32Type),
+        DataType::UInt64 => number!(UInt64Type),
+        DataType::Float32 => number!(Float32Type),
+        DataType::Float64 => number!(Float64Type),
+        DataType::List(_) => list(&array.as_list::<i32>().value(row)),
+        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row)),
+        DataType::Struct(fields) => {
+            let columns = array.as_struct().columns().iter();
+            let values = columns.map(|column| value(column, row, depth + 1));
+            let names = fields.iter().map(|field| field.name().clone());
+            Value::Object(names.zip(values).collect::<Map<_, _>>())
+        }
+        _ => Value::Null,
+    }
+}

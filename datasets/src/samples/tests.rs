@@ -1,0 +1,93 @@
+use super::*;
+
+fn all(path: &Path) -> Result<Vec<Sample>, ReadError> {
+    let mut samples = Vec::new();
+    read(path, &mut |sample| {
+        samples.push(sample);
+        Ok(())
+    })?;
+    Ok(samples)
+}
+
+fn written(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+const PYINSTRUCT: &str = r#"{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": null, "tool_choices": "auto"}"#;
+const SHAREGPT: &str = r#"{"id": 7, "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "<execute>x</execute>"}, {"from": "human", "value": "Observation:\n1"}, {"from": "gpt", "value": "done"}]}"#;
+const CALLS: &str = r#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "content": "1"}]}"#;
+
+#[test]
+fn every_usual_shape_is_read() {
+    let lines = format!("{PYINSTRUCT}\n\n{SHAREGPT}\n{CALLS}\n");
+    let array = format!("[{PYINSTRUCT},\n {SHAREGPT}, {CALLS}]");
+    for (name, text) in [("a.jsonl", lines), ("a.json", array)] {
+        let (_folder, path) = written(name, &text);
+        let samples = all(&path).unwrap();
+        let turns: Vec<_> = samples.iter().map(Sample::turns).collect();
+        assert_eq!(turns, [1, 2, 1], "{name}");
+        assert_eq!(samples[1].id(), Some("7"));
+        assert_eq!(samples[1].format(), "codeact");
+        assert!(samples[2].messages[0].content.contains("<tool_call>"));
+        assert_eq!(samples[2].format(), "tools");
+        assert!(samples[0].place.ends_with(":1"));
+    }
+}
+
+#[test]
+fn what_is_broken_is_named_with_its_place() {
+    for (name, text, problem) in [
+        ("a.jsonl", "{\"messages\": []}\nno", "line 2: not JSON"),
+        ("a.jsonl", "{\"text\": 1}", "row 1: no list of messages"),
+        ("a.json", "[{\"messages\": [{}]}]", "message 1: no role"),
+        ("a.json", "[{\"messages\": []}", "not JSON"),
+        ("a.parquet", "PAR1", "no Parquet file"),
+    ] {
+        let (_folder, path) = written(name, text);
+        let error = all(&path).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert!(
+        all(folder.path())
+            .unwrap_err()
+            .to_string()
+            .contains("no .parquet")
+    );
+}
+
+#[test]
+fn whoever_has_enough_stops_the_reading() {
+    let (_folder, path) = written("a.json", &format!("[{PYINSTRUCT}, {PYINSTRUCT}]"));
+    let mut seen = 0;
+    let error = read(&path, &mut |_| {
+        seen += 1;
+        Err(ReadError::Stopped("enough".to_owned()))
+    });
+    assert_eq!(error.unwrap_err().to_string(), "enough");
+    assert_eq!(seen, 1);
+}
+
+#[test]
+fn fuzz_rows() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        if let Ok(value) = serde_json::from_slice(bytes) {
+            let _ = Sample::of(String::new(), &value);
+        }
+    });
+}
+
+#[test]
+fn fuzz_files() {
+    let folder = tempfile::tempdir().unwrap();
+    bolero::check!().for_each(|bytes: &[u8]| {
+        for name in ["a.parquet", "a.json"] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let _ = all(&path);
+        }
+    });
+}

@@ -1,0 +1,274 @@
+//! Shards read back: the same rows, and refusals that name the column.
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Field, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use pybench_datasets::dataset;
+use pybench_datasets::proof::{self, Proof};
+use pybench_datasets::shards::{self, ShardSettings};
+use pybench_datasets::split::SplitSettings;
+use pybench_datasets::{Row, card, read};
+
+fn shard(folder: &Path, rows: &[Row]) -> std::path::PathBuf {
+    let settings = ShardSettings {
+        row_group_rows: 7,
+        ..ShardSettings::default()
+    };
+    shards::write(folder, "train", rows, &settings)
+        .unwrap()
+        .remove(0)
+}
+
+/// The row as it was before it was written: without what only a reader knows.
+fn plain(row: Row) -> Row {
+    Row {
+        stored: None,
+        shared_keys: Vec::new(),
+        ..row
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back_and_fits_its_hashes() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = common::rows(45);
+    let path = shard(folder.path(), &rows);
+    let read: Vec<Row> = read::rows(&path)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    for row in &read {
+        assert_eq!(proof::flaws(row), Vec::<String>::new());
+        assert_eq!(row.stored.as_ref(), Some(&Proof::of(row)));
+    }
+    let plain = |rows: Vec<Row>| rows.into_iter().map(plain).collect::<Vec<_>>();
+    assert_eq!(plain(read), plain(rows));
+}
+
+#[test]
+fn the_card_names_the_digest_of_the_rows_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d");
+    let split = SplitSettings {
+        test_fraction: 0.2,
+        held_out_templates: 2,
+        seed: 7,
+    };
+    let settings = ShardSettings {
+        shard_rows: 20,
+        ..ShardSettings::default()
+    };
+    let rows = common::rows(90);
+    let written = dataset::write(&path, rows, &split, &settings, &common::about()).unwrap();
+    let mut root = proof::Root::default();
+    for row in read::dataset(&path).unwrap() {
+        let (split, row) = row.unwrap();
+        root.add(&split, &proof::row_digest(&row));
+    }
+    assert_eq!(root.digest(), written.digest);
+    let text = fs::read_to_string(path.join("README.md")).unwrap();
+    assert_eq!(card::digest(&text), Some(written.digest.as_str()));
+    let stamped = card::stamped(&text, "All fine.\n").unwrap();
+    assert!(stamped.contains("All fine.") && !stamped.contains("Not verified yet"));
+    assert_eq!(
+        card::stamped(&stamped, "Not verified yet.\n").unwrap(),
+        text
+    );
+}
+
+#[test]
+fn a_row_changed_by_one_character_is_found_and_the_hash_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path(), &common::rows(3));
+    let row = read::rows(&path).unwrap().next().unwrap().unwrap();
+    type Change = fn(&mut Row);
+    let changes: [(&str, Change); 9] = [
+        ("row", |row| row.messages[2].content.push('.')),
+        ("query", |row| row.query.push('.')),
+        ("prompts", |row| row.messages[0].content.push('.')),
+        ("teacher", |row| row.teacher.push('.')),
+        ("sampling", |row| row.sampling.top_p += 0.01),
+        ("environment", |row| row.environment.push('.')),
+        ("outputs", |row| row.outputs[0].size += 1),
+        ("checks", |row| row.checks[0].outcome = "fail"),
+        ("grading", |row| row.grading.reference.push(' ')),
+    ];
+    for (name, change) in changes {
+        let mut changed = row.clone();
+        change(&mut changed);
+        let flaws = proof::flaws(&changed);
+        let found = flaws.iter().any(|flaw| flaw.contains(name));
+        assert!(found, "{name}: {flaws:?}");
+    }
+    // Who changes the hashes too is betrayed by ids that follow from the content.
+    let mut changed = row.clone();
+    changed.query.push('.');
+    changed.stored = Some(Proof::of(&changed));
+    assert!(proof::flaws(&changed)[0].contains("task_id"));
+}
+
+/// The shard's rows with one column replaced, written anew.
+fn with_column(path: &Path, to: &Path, name: &str, column: Option<(Field, ArrayRef)>) {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    let schema = reader.schema().clone();
+    let batches: Vec<_> = reader.build().unwrap().collect::<Result<_, _>>().unwrap();
+    let whole = concat_batches(&schema, &batches).unwrap();
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, array) in schema.fields().iter().zip(whole.columns()) {
+        match (&column, field.name() == name) {
+            (_, false) => {
+                fields.push(field.as_ref().clone());
+                columns.push(array.clone());
+            }
+            (Some((field, array)), true) => {
+                fields.push(field.clone());
+                columns.push(array.clone());
+            }
+            (None, true) => {}
+        }
+    }
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+    let file = File::create(to).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+fn refusal(path: &Path) -> String {
+    let rows = read::rows(path);
+    let error = match rows {
+        Err(error) => error,
+        Ok(rows) => rows.collect::<Result<Vec<_>, _>>().unwrap_err(),
+    };
+    error.to_string()
+}
+
+#[test]
+fn another_schema_is_refused_with_the_column_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path(), &common::rows(3));
+    let to = folder.path().join("other.parquet");
+    let texts = |texts: [Option<&str>; 3]| Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
+    let text = |name: &str, nulls: bool| Field::new(name, arrow::datatypes::DataType::Utf8, nulls);
+
+    with_column(&path, &to, "query", None);
+    let error = refusal(&to);
+    assert!(
+        error.contains("column query is missing; there are messages"),
+        "{error}"
+    );
+
+    let numbers = Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef;
+    let field = Field::new("query", arrow::datatypes::DataType::Int64, false);
+    with_column(&path, &to, "query", Some((field, numbers)));
+    let error = refusal(&to);
+    assert!(
+        error.contains("column query: expected Utf8, found Int64"),
+        "{error}"
+    );
+
+    let nulls = texts([Some("a"), None, Some("c")]);
+    with_column(&path, &to, "query", Some((text("query", true), nulls)));
+    let error = refusal(&to);
+    assert!(error.contains("column query, row 2: a null"), "{error}");
+
+    let words = texts([Some("chart"), Some("chart"), Some("poetry")]);
+    with_column(
+        &path,
+        &to,
+        "category",
+        Some((text("category", false), words)),
+    );
+    let error = refusal(&to);
+    assert!(
+        error.contains("column category, row 3: \"poetry\" is none of chart"),
+        "{error}"
+    );
+
+    let json = texts([Some("{}"), Some("{"), Some("{}")]);
+    with_column(
+        &path,
+        &to,
+        "interpreter",
+        Some((text("interpreter", false), json)),
+    );
+    let error = refusal(&to);
+    assert!(error.contains("column interpreter, row 1"), "{error}");
+
+    let inner = text("role", false);
+    let roles = StructArray::from(vec![(Arc::new(inner), texts([Some("a"); 3]))]);
+    let field = Field::new(
+        "sampling",
+        arrow::array::Array::data_type(&roles).clone(),
+        false,
+    );
+    with_column(&path, &to, "sampling", Some((field, Arc::new(roles))));
+    let error = refusal(&to);
+    assert!(
+        error.contains("column sampling.temperature is missing"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_broken_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path(), &common::rows(20));
+    let whole = fs::read(&path).unwrap();
+    let to = folder.path().join("broken.parquet");
+    for length in [0, 4, whole.len() / 2, whole.len() - 1] {
+        fs::write(&to, &whole[..length]).unwrap();
+        let error = refusal(&to);
+        assert!(error.contains("broken.parquet"), "{error}");
+    }
+    // Bytes changed anywhere: refused, or found by the hashes, or where nothing is read from.
+    for at in (4..whole.len() - 8).step_by(whole.len() / 97) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x55;
+        fs::write(&to, &bytes).unwrap();
+        let Ok(rows) = read::rows(&to) else { continue };
+        let rows: Vec<_> = rows.collect();
+        let sound = rows.iter().all(|row| match row {
+            Ok(row) => proof::flaws(row).is_empty(),
+            Err(_) => false,
+        });
+        if sound {
+            let same = read::rows(&path).unwrap().map(Result::unwrap);
+            let found: Vec<Row> = rows.into_iter().map(Result::unwrap).collect();
+            assert_eq!(found, same.collect::<Vec<_>>(), "byte {at}");
+        }
+    }
+    let error = read::shards(&folder.path().join("nothing")).unwrap_err();
+    assert!(error.to_string().contains("nothing"));
+}
+
+#[test]
+fn fuzz_any_bytes_are_no_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path(), &common::rows(5));
+    let whole = fs::read(&path).unwrap();
+    let to = folder.path().join("fuzzed.parquet");
+    bolero::check!().for_each(|bytes: &[u8]| {
+        // Noise, and a real shard with some of its bytes changed.
+        let mut real = whole.clone();
+        for pair in bytes.chunks_exact(3) {
+            let at = usize::from(u16::from_le_bytes([pair[0], pair[1]])) % real.len();
+            real[at] ^= pair[2];
+        }
+        for candidate in [bytes, &real] {
+            fs::write(&to, candidate).unwrap();
+            if let Ok(rows) = read::rows(&to) {
+                rows.take(100)
+                    .for_each(|row| drop(row.map(|row| proof::flaws(&row))));
+            }
+        }
+    });
+}

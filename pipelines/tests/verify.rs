@@ -1,0 +1,290 @@
+//! `pybench-verify` on a real dataset: everything the same, and everything that was changed found.
+
+mod support;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::record_batch::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use pybench::run::ExitCode;
+use pybench::trajectory::Role;
+use pybench_datasets::shards::{self, ShardSettings};
+use pybench_datasets::{Row, proof, read};
+use serde_json::Value;
+use support::place::{Place, code, interpreter_is_here};
+
+const RECIPE: &str = "name = 't'\nseed = 7\nteacher = { kind = 'expert' }\n\n\
+    [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicence = 'CC0-1.0'\n\n\
+    [query]\ntasks = 6\ntemplate_share = 0.5\nkeywords = ['rotate image', 'derivative', 'integral']\n\n\
+    [shard]\nheld_out_templates = 0\ntest_fraction = 0.0\n";
+
+/// A dataset of six rows, far from the run that made it.
+struct Dataset {
+    root: tempfile::TempDir,
+}
+
+impl Dataset {
+    fn make() -> Self {
+        let place = Place::bare(RECIPE);
+        let mut command = place.program(env!("CARGO_BIN_EXE_pybench-synthesize"), &[]);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(0), "{stderr}");
+        let root = tempfile::tempdir().unwrap();
+        copy(&place.folder().join("dataset"), &root.path().join("made"));
+        Self { root }
+    }
+
+    /// A copy to change.
+    fn copy(&self, name: &str) -> PathBuf {
+        let to = self.root.path().join(name);
+        copy(&self.root.path().join("made"), &to);
+        to
+    }
+
+    /// Exit code, report and log of a verification with an empty state.
+    fn verify(&self, dataset: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
+        let state = self
+            .root
+            .path()
+            .join("state")
+            .join(dataset.file_name().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-verify"));
+        command
+            .arg(dataset)
+            .args(["--json", "--offline", "--state"])
+            .arg(state)
+            .args(more)
+            .current_dir(self.root.path())
+            .env_remove("PYBENCH_ROOT");
+        let output = command.output().unwrap();
+        let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (code(&output), report, stderr)
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &to),
+            false => drop(fs::copy(&path, &to).unwrap()),
+        }
+    }
+}
+
+/// Change rows, with hashes that fit again, as somebody would who knows how.
+fn forge(dataset: &Path, change: impl Fn(&mut Row)) {
+    let rows = read::dataset(dataset).unwrap();
+    let mut rows: Vec<Row> = rows.map(|row| row.unwrap().1).collect();
+    rows.iter_mut().for_each(change);
+    for shard in read::shards(dataset).unwrap() {
+        fs::remove_file(shard.path).unwrap();
+    }
+    shards::write(
+        &dataset.join("data"),
+        "train",
+        &rows,
+        &ShardSettings::default(),
+    )
+    .unwrap();
+}
+
+/// Change one character of one text column of the first row, and nothing else.
+fn scratch(dataset: &Path, column: &str) {
+    let path = read::shards(dataset).unwrap().remove(0).path;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+    let batch: RecordBatch = reader
+        .with_batch_size(1000)
+        .build()
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let at = batch.schema().index_of(column).unwrap();
+    let texts = batch.column(at).as_string::<i32>();
+    let mut texts: Vec<String> = texts.iter().map(|text| text.unwrap().to_owned()).collect();
+    texts[0].push('.');
+    let mut columns = batch.columns().to_vec();
+    columns[at] = Arc::new(StringArray::from(texts)) as ArrayRef;
+    let batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+fn only_reason(report: &Value) -> String {
+    let reasons: Vec<_> = report["reasons"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    assert_eq!(reasons.len(), 1, "{report}");
+    reasons[0].clone()
+}
+
+#[test]
+fn a_dataset_is_verified_and_everything_that_was_changed_is_found() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let dataset = Dataset::make();
+    all_is_the_same(&dataset);
+    a_sample_is_enough_to_look_at(&dataset);
+    changed_by_one_character(&dataset);
+    forged(&dataset);
+    other_files(&dataset);
+}
+
+fn all_is_the_same(dataset: &Dataset) {
+    let path = dataset.copy("same");
+    let (code, report, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(0), "{report:#} {log}");
+    assert_eq!(
+        (&report["rows"], &report["identical"]),
+        (&6.into(), &6.into()),
+        "{report:#}"
+    );
+    let card = fs::read_to_string(path.join("README.md")).unwrap();
+    let stamp =
+        "**100 % of rows re-executed identically, 0 % differ for a stated reason** (6 of 6 rows";
+    assert!(card.contains(stamp), "{card}");
+    let kept: Value = serde_json::from_slice(&fs::read(path.join("proof.json")).unwrap()).unwrap();
+    assert_eq!(kept, report);
+    // Once more: nothing is run, the result is the same, and so is every byte of the card.
+    let (code, again, _) = dataset.verify(&path, &[]);
+    assert_eq!((code, again), (Some(0), report));
+    assert_eq!(fs::read_to_string(path.join("README.md")).unwrap(), card);
+}
+
+fn a_sample_is_enough_to_look_at(dataset: &Dataset) {
+    let path = dataset.copy("sample");
+    let (code, report, log) = dataset.verify(&path, &["--sample", "20%", "--no-stamp"]);
+    assert_eq!(code, Some(0), "{report:#} {log}");
+    assert_eq!(
+        (&report["rows"], &report["examined"]),
+        (&6.into(), &2.into())
+    );
+    let card = fs::read_to_string(path.join("README.md")).unwrap();
+    assert!(card.contains("Not verified yet"));
+}
+
+fn changed_by_one_character(dataset: &Dataset) {
+    for column in ["query", "template", "grading", "checker"] {
+        let path = dataset.copy(&format!("scratched-{column}"));
+        scratch(&path, column);
+        let (code, report, log) = dataset.verify(&path, &["--sample", "1%"]);
+        if column == "grading" {
+            // No JSON any more.
+            assert_eq!(code, Some(ExitCode::BadInput as i32), "{log}");
+            assert!(log.contains("column grading, row 1"), "{log}");
+            continue;
+        }
+        assert_eq!(
+            code,
+            Some(ExitCode::Incomplete as i32),
+            "{column}: {report:#} {log}"
+        );
+        assert_eq!(report["reasons"]["changed"], 1, "{column}: {report:#}");
+        let card = fs::read_to_string(path.join("README.md")).unwrap();
+        assert!(
+            card.contains("**not those that this card names**"),
+            "{card}"
+        );
+    }
+}
+
+type Forgery = fn(&mut Row);
+
+fn forged(dataset: &Dataset) {
+    let forgeries: [(&str, Forgery); 5] = [
+        ("observations", |row| {
+            let seen = row.messages.iter_mut().filter(|m| m.role == Role::User);
+            seen.last().unwrap().content.push_str("\n42");
+        }),
+        ("pictures", |row| {
+            row.observed[0] = pybench::id::Digest::of_bytes(b"another picture")
+        }),
+        ("outputs", |row| {
+            for output in &mut row.outputs {
+                output.blake3 = pybench::id::Digest::of_bytes(b"other");
+                output.content = output.blake3.clone();
+            }
+        }),
+        ("checks", |row| row.checks[0].outcome = "fail"),
+        ("replies", |row| {
+            row.cells[0] = pybench::id::Digest::of_bytes(b"other")
+        }),
+    ];
+    for (reason, forgery) in forgeries {
+        let path = dataset.copy(&format!("forged-{reason}"));
+        forge(&path, forgery);
+        let (code, report, log) = dataset.verify(&path, &[]);
+        // The hashes of the rows fit; that of the dataset, which the card names, does not.
+        assert_eq!(
+            code,
+            Some(ExitCode::Incomplete as i32),
+            "{reason}: {report:#} {log}"
+        );
+        assert!(log.contains("the card names another digest"), "{log}");
+        assert_eq!(report["reasons"].get("changed"), None, "{report:#}");
+        assert_eq!(only_reason(&report), reason, "{report:#}");
+    }
+    // What is thought decides on nothing that is executed: the digest of the dataset tells.
+    let path = dataset.copy("forged-thought");
+    forge(&path, |row| {
+        row.messages.last_mut().unwrap().content.insert(0, ' ')
+    });
+    let (code, _, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(ExitCode::Incomplete as i32));
+    assert!(log.contains("the card names another digest"), "{log}");
+    // A task that is another than its id says.
+    let path = dataset.copy("forged-task");
+    forge(&path, |row| row.grading.reference.push('\n'));
+    let (_, report, _) = dataset.verify(&path, &[]);
+    assert_eq!(only_reason(&report), "changed");
+}
+
+fn other_files(dataset: &Dataset) {
+    let is_used = |row: &Row| !row.files.is_empty();
+    // A carried file with other bytes.
+    let path = dataset.copy("other-file");
+    let rows: Vec<Row> = read::dataset(&path)
+        .unwrap()
+        .map(|row| row.unwrap().1)
+        .collect();
+    let used = rows.iter().filter(|row| is_used(row)).count();
+    assert!(used > 0 && rows.iter().all(|row| proof::flaws(row).is_empty()));
+    for part in fs::read_dir(path.join("files")).unwrap() {
+        for file in fs::read_dir(part.unwrap().path()).unwrap() {
+            let file = file.unwrap().path();
+            let mut bytes = fs::read(&file).unwrap();
+            bytes[40] ^= 1;
+            fs::remove_file(&file).unwrap();
+            fs::write(&file, bytes).unwrap();
+        }
+    }
+    let (code, report, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(ExitCode::Incomplete as i32), "{report:#} {log}");
+    assert_eq!(report["reasons"]["files"], used, "{report:#}");
+    assert!(!report["changed_files"].as_array().unwrap().is_empty());
+    // None at all; with a folder that has them the same command finds the rows the same.
+    let path = dataset.copy("no-file");
+    let kept = dataset.root.path().join("kept");
+    fs::rename(path.join("files"), &kept).unwrap();
+    let (_, report, _) = dataset.verify(&path, &[]);
+    assert_eq!(report["reasons"]["files"], used, "{report:#}");
+    let (code, report, log) = dataset.verify(&path, &["--files", kept.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{report:#} {log}");
+    assert_eq!(report["identical"], 6, "{report:#}");
+}
