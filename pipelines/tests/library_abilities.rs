@@ -59,22 +59,19 @@ fn the_abilities_are_those_of_pybench() {
 
 /// Words of Latin letters and digits, and every Chinese character by itself, in lower case.
 fn words(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    for c in text.to_lowercase().chars() {
-        let chinese = ('\u{4e00}'..='\u{9fff}').contains(&c);
-        if chinese || !(c.is_ascii_alphanumeric() || "_./".contains(c)) {
-            words.push(String::new());
+    let (mut words, mut word) = (Vec::new(), String::new());
+    for c in text.to_lowercase().chars().chain([' ']) {
+        if c.is_ascii_alphanumeric() || "_./".contains(c) {
+            word.push(c);
+            continue;
         }
-        if chinese || c.is_ascii_alphanumeric() || "_./".contains(c) {
-            if let Some(word) = words.last_mut() {
-                word.push(c);
-            }
+        if !word.is_empty() {
+            words.push(std::mem::take(&mut word));
         }
-        if chinese {
-            words.push(String::new());
+        if ('\u{4e00}'..='\u{9fff}').contains(&c) {
+            words.push(c.to_string());
         }
     }
-    words.retain(|word| !word.is_empty());
     words
 }
 
