@@ -298,6 +298,8 @@ fn files(
         return Ok(files);
     }
     for part in entries(&root)? {
+        let place = part.file_name().unwrap_or_default();
+        let place = place.to_string_lossy().into_owned();
         for file in entries(&part)? {
             let name = file.file_name().unwrap_or_default();
             let name = name.to_string_lossy().into_owned();
@@ -306,14 +308,15 @@ fn files(
                 continue;
             }
             let bytes = fs::read(&file).map_err(RunError::io(file.display().to_string()))?;
-            if blake3::hash(&bytes).to_hex().as_str() != name {
+            let digest = blake3::hash(&bytes).to_hex();
+            if digest.as_str() != name || digest[..2] != *place {
                 problems.add(format!("files/…/{name} has other bytes than its name says"));
             }
             let found = scrubber.file(&bytes);
             if found.total() > 0 {
                 problems.add(format!("files/…/{name} holds {}", kinds(&found)));
             }
-            files.push((format!("{FILES}/{}/{name}", &name[..2.min(name.len())]), file));
+            files.push((format!("{FILES}/{place}/{name}"), file));
         }
     }
     Ok(files)
