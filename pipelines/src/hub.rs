@@ -4,6 +4,7 @@
 //! documented HTTP routes; `ARCHITECTURE.md` says why not the crate hf-hub.
 
 mod client;
+mod commit;
 mod content;
 mod lfs;
 mod refusal;
@@ -20,10 +21,11 @@ use reqwest::Response;
 use sha2::{Digest as _, Sha256};
 
 pub use client::Hub;
+pub use commit::Change;
 pub use content::{Content, Source};
 pub use lfs::Sent;
 pub use refusal::{Refusal, Why};
-pub use repository::{About, BRANCH, Change, Kept, Mode, Repository};
+pub use repository::{About, BRANCH, Kept, Mode, Repository};
 
 /// A large model over a slow line.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
@@ -188,7 +190,9 @@ impl HubFile {
 
 fn unavailable(refusal: Refusal) -> RunError {
     let way_out = match refusal.why {
-        Why::Nobody | Why::Token | Why::Forbidden => "; its terms may have to be accepted on its page",
+        Why::Nobody | Why::Token | Why::Forbidden => {
+            "; its terms may have to be accepted on its page"
+        }
         Why::Missing => "; is there such a repository, revision and file?",
         _ => "",
     };

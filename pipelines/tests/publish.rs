@@ -99,7 +99,10 @@ impl Done {
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         };
-        assert!(!done.out.contains(TOKEN) && !done.err.contains(TOKEN), "{done:?}");
+        assert!(
+            !done.out.contains(TOKEN) && !done.err.contains(TOKEN),
+            "{done:?}"
+        );
         done
     }
 
@@ -112,7 +115,11 @@ impl Done {
     #[track_caller]
     fn failed(self, code: ExitCode, words: &str) -> Self {
         assert_eq!(self.code, Some(code as i32), "{}\n{}", self.out, self.err);
-        assert!(self.err.contains(words), "{words} is missing in {}", self.err);
+        assert!(
+            self.err.contains(words),
+            "{words} is missing in {}",
+            self.err
+        );
         self
     }
 }
@@ -149,15 +156,33 @@ fn holds(hub: &Hub, place: &Place) {
 async fn without_yes_nothing_is_written() {
     let (hub, place) = (Hub::start().await, Place::new());
     let done = place.run(&hub, &[]).succeeded();
-    for words in ["train 60", "data/train-00002-of-00003.parquet", "license:", "dataset_info:", "Nothing was sent"] {
-        assert!(done.out.contains(words), "{words} is missing in {}", done.out);
+    for words in [
+        "train 60",
+        "data/train-00002-of-00003.parquet",
+        "license:",
+        "dataset_info:",
+        "Nothing was sent",
+    ] {
+        assert!(
+            done.out.contains(words),
+            "{words} is missing in {}",
+            done.out
+        );
     }
     assert_eq!(hub.inside().log.len(), 0, "nobody was asked");
     let done = place.run(&hub, &["--repo", "o/n"]).succeeded();
-    assert!(done.out.contains("would be created, private"), "{}", done.out);
+    assert!(
+        done.out.contains("would be created, private"),
+        "{}",
+        done.out
+    );
     let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n"]);
     let done = finish(command.env_remove("HF_TOKEN")).succeeded();
-    assert!(done.out.contains("cannot be looked at without a token"), "{}", done.out);
+    assert!(
+        done.out.contains("cannot be looked at without a token"),
+        "{}",
+        done.out
+    );
     let inside = hub.inside();
     assert!(inside.repos.is_empty());
     assert!(inside.log.iter().all(|(method, ..)| *method == Method::GET));
@@ -172,7 +197,11 @@ async fn what_is_there_is_not_sent_again() {
     {
         let mut inside = hub.inside();
         assert!(inside.repos[REPO].private);
-        assert_eq!(inside.repos[REPO].commits.len(), 2, "one commit, after the Hub's own");
+        assert_eq!(
+            inside.repos[REPO].commits.len(),
+            2,
+            "one commit, after the Hub's own"
+        );
         let parquet = |path: &str| path.ends_with(".parquet");
         let tree = &inside.repos[REPO].head().1;
         let mut large = tree.iter().filter(|(path, _)| parquet(path));
@@ -195,23 +224,41 @@ async fn what_is_there_is_not_sent_again() {
     rows[59] = common::row(77);
     place.write(rows);
     let after = expected(&place.dataset());
-    let changed: Vec<&String> = after.keys().filter(|path| before[*path] != after[*path]).collect();
+    let changed: Vec<&String> = after
+        .keys()
+        .filter(|path| before[*path] != after[*path])
+        .collect();
     assert_eq!(changed, ["data/train-00002-of-00003.parquet"]);
     let dry = place.run(&hub, &["--repo", "o/n"]).succeeded();
     let send = dry.out.lines().filter(|line| line.starts_with("  send"));
-    assert!(send.clone().any(|line| line.ends_with(changed[0])), "{}", dry.out);
-    assert_eq!(send.filter(|line| line.contains(".parquet")).count(), 1, "{}", dry.out);
+    assert!(
+        send.clone().any(|line| line.ends_with(changed[0])),
+        "{}",
+        dry.out
+    );
+    assert_eq!(
+        send.filter(|line| line.contains(".parquet")).count(),
+        1,
+        "{}",
+        dry.out
+    );
     hub.inside().log.clear();
     place.yes(&hub).succeeded();
     holds(&hub, &place);
     let mut inside = hub.inside();
     let size = after[changed[0]].len();
     assert_eq!(inside.count(Method::PUT, "/lfs/"), 1);
-    assert_eq!(inside.bytes(Method::PUT, "/lfs/"), size, "bytes of the one shard");
+    assert_eq!(
+        inside.bytes(Method::PUT, "/lfs/"),
+        size,
+        "bytes of the one shard"
+    );
     let files = inside.files(REPO);
     assert!(files.contains_key("notes.md"), "what is the owner's stays");
     // The card and what is drawn from all rows, in base64; sessions stay as they are.
-    let drawn = files.iter().filter(|(path, _)| *path == "README.md" || path.starts_with("plots/"));
+    let drawn = files
+        .iter()
+        .filter(|(path, _)| *path == "README.md" || path.starts_with("plots/"));
     let drawn: usize = drawn.map(|(_, bytes)| bytes.len()).sum();
     let small = inside.bytes(Method::POST, "/commit/");
     assert!(small < drawn * 4 / 3 + 2000, "{small} bytes in the commit");
@@ -231,23 +278,125 @@ async fn every_refusal_says_what_it_is_and_leaves_nothing_half_done() {
     let post = Method::POST;
     let long = What::Status(429, vec![("retry-after", "3600".into())], String::new());
     let cases = [
-        (post.clone(), "/repos/create", status(403, "no right"), ExitCode::Endpoint, "no right"),
-        (Method::GET, "/api/datasets", status(401, ""), ExitCode::Endpoint, "(401)"),
-        (post.clone(), "/preupload/", status(401, "expired"), ExitCode::Endpoint, "expired"),
-        (post.clone(), "/preupload/", status(403, ""), ExitCode::Endpoint, "right to write"),
-        (post.clone(), "/objects/batch", status(403, full), ExitCode::Budget, "storage"),
-        (post.clone(), "/objects/batch", status(404, ""), ExitCode::BadInput, "(404)"),
-        (Method::PUT, "/lfs/", status(413, ""), ExitCode::BadInput, "smaller shards"),
-        (Method::PUT, "/lfs/", status(403, "signature"), ExitCode::Endpoint, "signature"),
-        (post.clone(), "/verify", status(507, ""), ExitCode::Budget, "used up"),
-        (post.clone(), "/commit/", status(409, ""), ExitCode::Conflict, "(409)"),
-        (post.clone(), "/commit/", status(413, ""), ExitCode::BadInput, "(413)"),
-        (post.clone(), "/commit/", status(402, ""), ExitCode::Budget, "used up"),
-        (post.clone(), "/commit/", status(418, "teapot"), ExitCode::Endpoint, "teapot"),
-        (post.clone(), "/preupload/", long, ExitCode::Endpoint, "3600 s"),
-        (post.clone(), "/objects/batch", status(503, ""), ExitCode::Endpoint, "(503)"),
-        (post.clone(), "/commit/", status(500, ""), ExitCode::Endpoint, "(500)"),
-        (post, "/preupload/", What::Status(200, vec![], "<html>".into()), ExitCode::Endpoint, "is HF_ENDPOINT a Hub?"),
+        (
+            post.clone(),
+            "/repos/create",
+            status(403, "no right"),
+            ExitCode::Endpoint,
+            "no right",
+        ),
+        (
+            Method::GET,
+            "/api/datasets",
+            status(401, ""),
+            ExitCode::Endpoint,
+            "(401)",
+        ),
+        (
+            post.clone(),
+            "/preupload/",
+            status(401, "expired"),
+            ExitCode::Endpoint,
+            "expired",
+        ),
+        (
+            post.clone(),
+            "/preupload/",
+            status(403, ""),
+            ExitCode::Endpoint,
+            "right to write",
+        ),
+        (
+            post.clone(),
+            "/objects/batch",
+            status(403, full),
+            ExitCode::Budget,
+            "storage",
+        ),
+        (
+            post.clone(),
+            "/objects/batch",
+            status(404, ""),
+            ExitCode::BadInput,
+            "(404)",
+        ),
+        (
+            Method::PUT,
+            "/lfs/",
+            status(413, ""),
+            ExitCode::BadInput,
+            "smaller shards",
+        ),
+        (
+            Method::PUT,
+            "/lfs/",
+            status(403, "signature"),
+            ExitCode::Endpoint,
+            "signature",
+        ),
+        (
+            post.clone(),
+            "/verify",
+            status(507, ""),
+            ExitCode::Budget,
+            "used up",
+        ),
+        (
+            post.clone(),
+            "/commit/",
+            status(409, ""),
+            ExitCode::Conflict,
+            "(409)",
+        ),
+        (
+            post.clone(),
+            "/commit/",
+            status(413, ""),
+            ExitCode::BadInput,
+            "(413)",
+        ),
+        (
+            post.clone(),
+            "/commit/",
+            status(402, ""),
+            ExitCode::Budget,
+            "used up",
+        ),
+        (
+            post.clone(),
+            "/commit/",
+            status(418, "teapot"),
+            ExitCode::Endpoint,
+            "teapot",
+        ),
+        (
+            post.clone(),
+            "/preupload/",
+            long,
+            ExitCode::Endpoint,
+            "3600 s",
+        ),
+        (
+            post.clone(),
+            "/objects/batch",
+            status(503, ""),
+            ExitCode::Endpoint,
+            "(503)",
+        ),
+        (
+            post.clone(),
+            "/commit/",
+            status(500, ""),
+            ExitCode::Endpoint,
+            "(500)",
+        ),
+        (
+            post,
+            "/preupload/",
+            What::Status(200, vec![], "<html>".into()),
+            ExitCode::Endpoint,
+            "is HF_ENDPOINT a Hub?",
+        ),
     ];
     for (method, part, what, code, words) in cases {
         let hub = Hub::start().await;
@@ -309,7 +458,11 @@ async fn a_commit_of_somebody_else_is_not_run_over() {
     hub.inside().log.clear();
     place.yes(&hub).succeeded();
     holds(&hub, &place);
-    assert_eq!(hub.inside().count(Method::PUT, "/lfs/"), 0, "the large files were there");
+    assert_eq!(
+        hub.inside().count(Method::PUT, "/lfs/"),
+        0,
+        "the large files were there"
+    );
     assert!(hub.inside().files(REPO).contains_key("theirs.md"));
 }
 
@@ -318,7 +471,11 @@ async fn killed_before_the_commit_it_ends_in_the_same_state() {
     let (hub, place) = (Hub::start().await, Place::new());
     hub.fault(Method::POST, "/commit/", 1, What::Hang);
     let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
-    let mut child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child: Child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     hub.hangs().await;
     child.kill().unwrap();
     child.wait().unwrap();
@@ -329,7 +486,11 @@ async fn killed_before_the_commit_it_ends_in_the_same_state() {
         inside.log.clear();
     }
     place.yes(&hub).succeeded();
-    assert_eq!(hub.inside().count(Method::PUT, "/lfs/"), 0, "no shard is sent twice");
+    assert_eq!(
+        hub.inside().count(Method::PUT, "/lfs/"),
+        0,
+        "no shard is sent twice"
+    );
     holds(&hub, &place);
     let undisturbed = Hub::start().await;
     place.yes(&undisturbed).succeeded();
@@ -343,7 +504,11 @@ async fn killed_among_the_large_files_it_goes_on_after_them() {
     // One of three; the others go at the same time.
     hub.fault(Method::PUT, "/lfs/", 1, What::Hang);
     let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     hub.hangs().await;
     while hub.inside().objects.len() < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -352,7 +517,11 @@ async fn killed_among_the_large_files_it_goes_on_after_them() {
     child.wait().unwrap();
     hub.inside().log.clear();
     place.yes(&hub).succeeded();
-    assert_eq!(hub.inside().count(Method::PUT, "/lfs/"), 1, "only the one that was missing");
+    assert_eq!(
+        hub.inside().count(Method::PUT, "/lfs/"),
+        1,
+        "only the one that was missing"
+    );
     holds(&hub, &place);
 }
 
@@ -379,15 +548,21 @@ async fn nothing_private_becomes_public() {
     place.yes(&hub).failed(ExitCode::BadInput, "--public");
     assert_eq!(hub.inside().repos[REPO].commits.len(), 1);
     assert_eq!(hub.inside().count(Method::PUT, ""), 0);
-    place.run(&hub, &["--repo", "o/n", "--yes", "--public"]).succeeded();
+    place
+        .run(&hub, &["--repo", "o/n", "--yes", "--public"])
+        .succeeded();
     holds(&hub, &place);
     // A Hub that does not listen.
     let deaf = Hub::start().await;
     deaf.inside().deaf = true;
-    place.yes(&deaf).failed(ExitCode::Endpoint, "was to be private");
+    place
+        .yes(&deaf)
+        .failed(ExitCode::Endpoint, "was to be private");
     assert_eq!(deaf.inside().repos[REPO].commits.len(), 1);
     let open = Hub::start().await;
-    place.run(&open, &["--repo", "o/n", "--yes", "--public"]).succeeded();
+    place
+        .run(&open, &["--repo", "o/n", "--yes", "--public"])
+        .succeeded();
     assert!(!open.inside().repos[REPO].private);
 }
 
@@ -400,8 +575,15 @@ async fn the_token_is_found_and_never_told() {
     let mut command = place.publish(&hub, &place.dataset(), &yes);
     finish(command.env("HF_TOKEN", "hf_wrong")).failed(ExitCode::Endpoint, "(401)");
     // A server that says what it was told.
-    hub.fault(Method::POST, "/repos/create", 1, status(403, &format!("you said {TOKEN}")));
-    place.yes(&hub).failed(ExitCode::Endpoint, "you said [secret]");
+    hub.fault(
+        Method::POST,
+        "/repos/create",
+        1,
+        status(403, &format!("you said {TOKEN}")),
+    );
+    place
+        .yes(&hub)
+        .failed(ExitCode::Endpoint, "you said [secret]");
     let home = place.root.path().join("home");
     std::fs::create_dir(&home).unwrap();
     std::fs::write(home.join("token"), format!("{TOKEN}\n")).unwrap();
@@ -409,9 +591,16 @@ async fn the_token_is_found_and_never_told() {
     finish(command.env_remove("HF_TOKEN").env("HF_HOME", &home)).succeeded();
     holds(&hub, &place);
     let inside = hub.inside();
-    assert!(inside.authorized.iter().any(|bearer| bearer == &format!("Bearer {TOKEN}")));
+    assert!(
+        inside
+            .authorized
+            .iter()
+            .any(|bearer| bearer == &format!("Bearer {TOKEN}"))
+    );
     for (path, bytes) in inside.files(REPO) {
-        let found = bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes());
+        let found = bytes
+            .windows(TOKEN.len())
+            .any(|window| window == TOKEN.as_bytes());
         assert!(!found, "{path}");
     }
 }
@@ -425,12 +614,24 @@ async fn what_fails_its_checks_does_not_leave() {
         place.yes(&hub).failed(ExitCode::BadInput, words);
     };
     let shard = |folder: &Path| folder.join("data/train-00001-of-00003.parquet");
-    refused(&|folder| std::fs::remove_file(shard(folder)).unwrap(), "are missing");
-    refused(&|folder| std::fs::remove_dir_all(folder.join("data")).unwrap(), "neither a dataset");
-    refused(&|folder| std::fs::remove_file(folder.join("README.md")).unwrap(), "no README.md");
+    refused(
+        &|folder| std::fs::remove_file(shard(folder)).unwrap(),
+        "are missing",
+    );
+    refused(
+        &|folder| std::fs::remove_dir_all(folder.join("data")).unwrap(),
+        "neither a dataset",
+    );
+    refused(
+        &|folder| std::fs::remove_file(folder.join("README.md")).unwrap(),
+        "no README.md",
+    );
     refused(
         &|folder| {
-            let (from, to) = (folder.join("data/train-00000-of-00003.parquet"), shard(folder));
+            let (from, to) = (
+                folder.join("data/train-00000-of-00003.parquet"),
+                shard(folder),
+            );
             std::fs::copy(from, to).unwrap();
         },
         "card of other rows",
@@ -475,7 +676,9 @@ async fn what_fails_its_checks_does_not_leave() {
     let place = Place::new();
     let wrong = place.run(&hub, &["--repo", "only-a-name", "--yes"]);
     wrong.failed(ExitCode::BadInput, "OWNER/NAME");
-    place.run(&hub, &["--yes"]).failed(ExitCode::Usage, "--repo");
+    place
+        .run(&hub, &["--yes"])
+        .failed(ExitCode::Usage, "--repo");
 }
 
 /// A row changed in its shard, hashes and card left as they were.
@@ -485,14 +688,18 @@ async fn a_tampered_row_does_not_leave() {
     let (hub, place) = (Hub::start().await, Place::new());
     let rows = read::dataset(&place.dataset()).unwrap();
     let mut rows: Vec<Row> = rows.map(|row| row.unwrap().1).collect();
-    rows[3].messages[1].content.push_str(" mail me: ann.smith@corp-internal.com");
+    rows[3].messages[1]
+        .content
+        .push_str(" mail me: ann.smith@corp-internal.com");
     let settings = ShardSettings {
         shard_rows: 20,
         row_group_rows: 10,
         ..ShardSettings::default()
     };
     shards::write(&place.dataset().join("data"), "train", &rows, &settings).unwrap();
-    let done = place.yes(&hub).failed(ExitCode::BadInput, "card of other rows");
+    let done = place
+        .yes(&hub)
+        .failed(ExitCode::BadInput, "card of other rows");
     assert!(done.err.contains("train row 4 holds"), "{}", done.err);
     assert!(!done.err.contains("ann.smith"), "{}", done.err);
 }
@@ -506,9 +713,18 @@ fn model(folder: &Path) {
     weights.resize(weights.len() + 400, 0);
     std::fs::write(folder.join("model.safetensors"), weights).unwrap();
     for (name, text) in [
-        ("config.json", r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}"#),
-        ("tokenizer.json", r#"{"version": "1.0", "model": {"type": "BPE"}}"#),
-        ("chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}"),
+        (
+            "config.json",
+            r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}"#,
+        ),
+        (
+            "tokenizer.json",
+            r#"{"version": "1.0", "model": {"type": "BPE"}}"#,
+        ),
+        (
+            "chat_template.jinja",
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+        ),
         ("optimizer.bin", "not for others"),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
@@ -529,7 +745,19 @@ async fn a_model_goes_with_its_lineage() {
     std::fs::write(report.join("report.md"), "# Strict\n\n50 %\n").unwrap();
     std::fs::write(report.join("report.json"), "{}").unwrap();
     std::fs::write(place.root.path().join("r.toml"), "name = 'x'\n").unwrap();
-    let all = ["--repo", "o/m", "--yes", "--licence", "mit", "--base-model", "b/m", "--recipe", "r.toml", "--report", "report"];
+    let all = [
+        "--repo",
+        "o/m",
+        "--yes",
+        "--licence",
+        "mit",
+        "--base-model",
+        "b/m",
+        "--recipe",
+        "r.toml",
+        "--report",
+        "report",
+    ];
     let publish = || finish(&mut place.publish(&hub, &run, &all));
     let without = ["--repo", "o/m", "--yes"];
     finish(&mut place.publish(&hub, &run, &without)).failed(ExitCode::BadInput, "--licence");
@@ -539,17 +767,35 @@ async fn a_model_goes_with_its_lineage() {
     assert_eq!(
         names,
         [
-            ".gitattributes", "README.md", "chat_template.jinja", "config.json", "evaluation/report.json",
-            "evaluation/report.md", "model.safetensors", "tokenizer.json", "training/loss.svg",
-            "training/recipe.toml", "training/results.json",
+            ".gitattributes",
+            "README.md",
+            "chat_template.jinja",
+            "config.json",
+            "evaluation/report.json",
+            "evaluation/report.md",
+            "model.safetensors",
+            "tokenizer.json",
+            "training/loss.svg",
+            "training/recipe.toml",
+            "training/results.json",
         ]
     );
     let card = std::str::from_utf8(&files["README.md"]).unwrap();
-    for words in ["license: \"mit\"", "base_model:\n- \"b/m\"", "name = 'x'", "## Evaluation", "### Strict", "1.5000"] {
+    for words in [
+        "license: \"mit\"",
+        "base_model:\n- \"b/m\"",
+        "name = 'x'",
+        "## Evaluation",
+        "### Strict",
+        "1.5000",
+    ] {
         assert!(card.contains(words), "{words} is missing in {card}");
     }
     assert!(!card.contains("ann.smith"), "{card}");
-    assert_eq!(files["model.safetensors"], std::fs::read(run.join("model/model.safetensors")).unwrap());
+    assert_eq!(
+        files["model.safetensors"],
+        std::fs::read(run.join("model/model.safetensors")).unwrap()
+    );
     hub.inside().log.clear();
     let again = publish().succeeded();
     assert!(again.out.contains("nothing to send"), "{}", again.out);
@@ -619,7 +865,10 @@ async fn the_hubs_own_clients_read_what_was_sent() {
     let scratch = place.root.path().join("hf");
     let check = |rows: Vec<Row>| {
         let seen = read_back(&python, &hub.endpoint(), TOKEN, "o/n", &scratch);
-        assert_eq!(seen["features"], true, "the card's features are the shards'");
+        assert_eq!(
+            seen["features"], true,
+            "the card's features are the shards'"
+        );
         assert_eq!(seen["rows"]["train"], Value::from(texts(&rows)));
         let files = hub.inside().files(REPO);
         let sizes: BTreeMap<_, _> = files.iter().map(|(p, b)| (p.clone(), b.len())).collect();
@@ -646,7 +895,9 @@ async fn the_true_hub_takes_and_gives_back() {
     let place = Place::new();
     let publish = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-publish"));
-        command.arg(place.dataset()).args(["--repo", &repo, "--yes"]);
+        command
+            .arg(place.dataset())
+            .args(["--repo", &repo, "--yes"]);
         let done = Done::of(tokio::task::block_in_place(|| command.output().unwrap()));
         assert!(!done.out.contains(&token) && !done.err.contains(&token));
         done.succeeded()
@@ -658,10 +909,20 @@ async fn the_true_hub_takes_and_gives_back() {
     rows[59] = common::row(77);
     place.write(rows.clone());
     let changed = publish();
-    assert!(changed.out.contains("sent 1 large files"), "{}", changed.out);
+    assert!(
+        changed.out.contains("sent 1 large files"),
+        "{}",
+        changed.out
+    );
     if let Some(python) = tokio::task::block_in_place(python) {
         let endpoint = given("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
-        let seen = read_back(&python, &endpoint, &token, &repo, &place.root.path().join("hf"));
+        let seen = read_back(
+            &python,
+            &endpoint,
+            &token,
+            &repo,
+            &place.root.path().join("hf"),
+        );
         assert_eq!(seen["rows"]["train"], Value::from(texts(&rows)));
     }
 }

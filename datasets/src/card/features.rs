@@ -92,7 +92,14 @@ mod tests {
         fields(schema().fields(), 0, &mut text);
         let messages = "- name: messages\n  list:\n  - name: role\n    dtype: string\n";
         assert!(text.starts_with(messages), "{text}");
-        assert!(text.contains("- name: sampling\n  struct:\n  - name: temperature\n    dtype: float64\n"));
-        assert!(text.contains("  - name: cells\n    list: string\n"), "{text}");
+        assert!(
+            text.contains(
+                "- name: sampling\n  struct:\n  - name: temperature\n    dtype: float64\n"
+            )
+        );
+        assert!(
+            text.contains("  - name: cells\n    list: string\n"),
+            "{text}"
+        );
     }
 }

@@ -56,7 +56,9 @@ impl Hub {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("HF_ENDPOINT: neither http nor https".into()));
         }
-        let auth = surroundings.hub().map_err(|failure| wrong(failure.detail))?;
+        let auth = surroundings
+            .hub()
+            .map_err(|failure| wrong(failure.detail))?;
         let made = |client: reqwest::Result<Client>| client.map_err(|e| wrong(web::chain(&e)));
         Ok(Self {
             client: made(web::client().read_timeout(SILENCE).build())?,

@@ -1,19 +1,14 @@
-//! A repository of the Hub: whether it is there, what it holds, and commits.
+//! A repository of the Hub: whether it is there, and what it holds.
 
 use std::collections::BTreeMap;
-use std::io::{Seek, SeekFrom, Write};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Method, Url};
+use reqwest::Url;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{parse, read};
-use super::content::pieces;
 use super::refusal::{Refusal, Why};
 use super::{Content, Hub, Kind};
 use crate::crawl::source::web::headers::next;
@@ -86,17 +81,6 @@ pub enum Mode {
     Large,
 }
 
-/// What a commit changes.
-#[derive(Clone, Debug, Default)]
-pub struct Change<'a> {
-    /// Files that are new or others.
-    pub put: Vec<(&'a Content, Mode)>,
-    /// Files that go.
-    pub delete: Vec<&'a str>,
-    /// The commit's first line.
-    pub message: &'a str,
-}
-
 impl<'a> Repository<'a> {
     /// `owner/name` on the Hub.
     ///
@@ -139,7 +123,7 @@ impl<'a> Repository<'a> {
         self.hub.url(parts.chain(self.name.split('/'))).to_string()
     }
 
-    fn api<'b>(&'b self, rest: impl IntoIterator<Item = &'b str>) -> Url {
+    pub(super) fn api<'b>(&'b self, rest: impl IntoIterator<Item = &'b str>) -> Url {
         let first = ["api", self.kind.plural()].into_iter();
         self.hub.url(first.chain(self.name.split('/')).chain(rest))
     }
@@ -211,7 +195,10 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// Refusals; files that the repository ignores.
-    pub async fn modes(&self, contents: &[&'a Content]) -> Result<Vec<(&'a Content, Mode)>, Refusal> {
+    pub async fn modes(
+        &self,
+        contents: &[&'a Content],
+    ) -> Result<Vec<(&'a Content, Mode)>, Refusal> {
         let what = format!("asking how {} keeps files", self.shown());
         let mut modes = Vec::with_capacity(contents.len());
         for some in contents.chunks(MODES) {
@@ -246,26 +233,6 @@ impl<'a> Repository<'a> {
         Ok(modes)
     }
 
-    /// Make one commit after `parent`, and nothing where that is no longer the newest. Asked once: a
-    /// commit whose answer is lost may be there.
-    ///
-    /// # Errors
-    /// Refusals; [`Why::Conflict`] where there is another commit.
-    pub async fn commit(&self, change: &Change<'_>, parent: &str) -> Result<String, Refusal> {
-        let what = format!("committing to {}", self.shown());
-        let here = |error: std::io::Error| Refusal::new(&what, Why::Setting, error.to_string());
-        let body = body(change, parent).map_err(here)?;
-        let size = body.metadata().map_err(here)?.len();
-        let url = self.api(["commit", BRANCH]);
-        let request = self.hub.send(Method::POST, url);
-        let request = request.header(CONTENT_TYPE, "application/x-ndjson");
-        let out = Arc::new(AtomicU64::new(0));
-        let pieces = pieces(Box::new(body), out.clone());
-        let response = self.hub.deliver(&what, request, pieces, size, &out).await?;
-        let done: Committed = parse(&what, response).await?;
-        Ok(done.commit_oid)
-    }
-
     /// A small file at a commit.
     ///
     /// # Errors
@@ -279,35 +246,6 @@ impl<'a> Repository<'a> {
         let response = self.hub.ask(&what, ask).await?;
         read(&what, response, most).await
     }
-}
-
-/// The lines of a commit in a file without a name: small files are in them.
-fn body(change: &Change<'_>, parent: &str) -> std::io::Result<std::fs::File> {
-    let mut file = std::io::BufWriter::new(tempfile::tempfile()?);
-    let header = json!({"summary": change.message, "description": "", "parentCommit": parent});
-    writeln!(file, "{}", json!({"key": "header", "value": header}))?;
-    for (content, mode) in &change.put {
-        let path = &content.path;
-        let line = match mode {
-            Mode::Regular => {
-                let content = STANDARD.encode(content.bytes()?);
-                let value = json!({"path": path, "encoding": "base64", "content": content});
-                json!({"key": "file", "value": value})
-            }
-            Mode::Large => {
-                let (oid, size) = (&content.sha256, content.size);
-                let value = json!({"path": path, "algo": "sha256", "oid": oid, "size": size});
-                json!({"key": "lfsFile", "value": value})
-            }
-        };
-        writeln!(file, "{line}")?;
-    }
-    for path in &change.delete {
-        writeln!(file, "{}", json!({"key": "deletedFile", "value": {"path": path}}))?;
-    }
-    let mut file = file.into_inner().map_err(|error| error.into_error())?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }
 
 /// An entry of a tree.
@@ -354,17 +292,10 @@ struct Upload {
     should_ignore: bool,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Committed {
-    commit_oid: String,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::crawl::source::web::Surroundings;
-    use std::io::Read as _;
 
     fn hub() -> Hub {
         Hub::within(&Surroundings::of(&[("HF_ENDPOINT", "https://h/hub/")])).unwrap()
@@ -382,31 +313,14 @@ mod tests {
         let model = Repository::new(&hub, Kind::Model, "o/n").unwrap();
         assert_eq!(model.page(), "https://h/hub/o/n");
         assert_eq!(model.api([]).as_str(), "https://h/hub/api/models/o/n");
-        for wrong in ["n", "o/n/m", "../n", "o/", "o/n.git", "o/a--b", "o/-a", "o/ü"] {
-            assert!(Repository::new(&hub, Kind::Model, wrong).is_err(), "{wrong}");
+        for wrong in [
+            "n", "o/n/m", "../n", "o/", "o/n.git", "o/a--b", "o/-a", "o/ü",
+        ] {
+            assert!(
+                Repository::new(&hub, Kind::Model, wrong).is_err(),
+                "{wrong}"
+            );
         }
-    }
-
-    #[test]
-    fn a_commit_is_lines() {
-        let small = Content::of_bytes("README.md", "hi").unwrap();
-        let large = Content::of_bytes("data/a.parquet", "PAR1").unwrap();
-        let change = Change {
-            put: vec![(&small, Mode::Regular), (&large, Mode::Large)],
-            delete: vec!["data/b.parquet"],
-            message: "why",
-        };
-        let mut text = String::new();
-        body(&change, "abc").unwrap().read_to_string(&mut text).unwrap();
-        let lines: Vec<serde_json::Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        assert_eq!(lines.len(), 4);
-        assert_eq!(lines[0]["value"]["parentCommit"], "abc");
-        assert_eq!(lines[1]["value"]["content"], "aGk=");
-        assert_eq!(lines[2]["value"]["oid"], large.sha256);
-        assert_eq!(lines[3], json!({"key": "deletedFile", "value": {"path": "data/b.parquet"}}));
     }
 
     #[test]
@@ -426,7 +340,12 @@ mod tests {
                 "lfs": {{"oid": "{oid}", "size": 6, "pointerSize": 130}}}}"#
         );
         assert!(entry(&large).unwrap().1.is(&content));
-        assert!(!entry(&large.replace(oid.as_str(), "y")).unwrap().1.is(&content));
+        assert!(
+            !entry(&large.replace(oid.as_str(), "y"))
+                .unwrap()
+                .1
+                .is(&content)
+        );
         let folder = r#"{"type": "directory", "path": "d", "oid": "x", "size": 0}"#;
         assert_eq!(entry(folder), None);
     }
@@ -437,7 +356,6 @@ mod tests {
             let _ = serde_json::from_slice::<Vec<Entry>>(bytes);
             let _ = serde_json::from_slice::<Preupload>(bytes);
             let _ = serde_json::from_slice::<About>(bytes);
-            let _ = serde_json::from_slice::<Committed>(bytes);
         });
     }
 }

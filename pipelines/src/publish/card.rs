@@ -56,9 +56,18 @@ mod tests {
         };
         let with = dataset(card, Some("o/n"), &beside);
         assert!(with.contains("load_dataset(\"o/n\")"), "{with}");
-        assert!(with.contains("table\n\n![turns](plots/turns.svg)\n\n## Split\n"), "{with}");
-        assert!(with.contains("first 3 rows") && with.contains("hf download o/n"), "{with}");
+        assert!(
+            with.contains("table\n\n![turns](plots/turns.svg)\n\n## Split\n"),
+            "{with}"
+        );
+        assert!(
+            with.contains("first 3 rows") && with.contains("hf download o/n"),
+            "{with}"
+        );
         let without = dataset(card, None, &beside);
-        assert!(without.contains(PLACE) && !without.contains("hf download"), "{without}");
+        assert!(
+            without.contains(PLACE) && !without.contains("hf download"),
+            "{without}"
+        );
     }
 }

@@ -111,10 +111,7 @@ impl Problems {
 
 /// The shards with their places, of which none may be missing: the card names them by a pattern, and nobody
 /// would see that one is not there.
-fn shards(
-    folder: &Path,
-    problems: &mut Problems,
-) -> Result<Vec<(String, PathBuf)>, RunError> {
+fn shards(folder: &Path, problems: &mut Problems) -> Result<Vec<(String, PathBuf)>, RunError> {
     let mut shards = Vec::new();
     let mut splits: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
     for shard in read::shards(folder).map_err(bad)? {
@@ -133,7 +130,10 @@ fn shards(
     }
     for (split, found) in &splits {
         let count = found[0].1;
-        let whole = found.iter().enumerate().all(|(at, one)| *one == (at, count));
+        let whole = found
+            .iter()
+            .enumerate()
+            .all(|(at, one)| *one == (at, count));
         if !whole || found.len() != count {
             problems.add(format!(
                 "shards of {split} are missing or of several makings: {} files of {count}",
@@ -181,18 +181,15 @@ impl Looked {
             format!("digest of all rows: {}, as the card says", self.digest),
         ];
         if card.contains("Not verified yet.") {
-            notes.push("not verified: `just verify` runs the rows again and stamps the card".into());
+            notes
+                .push("not verified: `just verify` runs the rows again and stamps the card".into());
         }
         notes
     }
 }
 
 /// Read every row.
-fn look(
-    folder: &Path,
-    scrubber: &Scrubber,
-    problems: &mut Problems,
-) -> Result<Looked, RunError> {
+fn look(folder: &Path, scrubber: &Scrubber, problems: &mut Problems) -> Result<Looked, RunError> {
     let (mut root, mut rows) = (Root::default(), BTreeMap::<String, usize>::new());
     let mut sessions = Vec::new();
     for row in read::dataset(folder).map_err(bad)? {
@@ -225,7 +222,10 @@ fn look(
 /// What was found, without it.
 fn kinds(found: &Found) -> String {
     let kinds = found.0.keys().map(|kind| kind.placeholder());
-    format!("what has to be taken out first: {}", kinds.collect::<Vec<_>>().join(", "))
+    format!(
+        "what has to be taken out first: {}",
+        kinds.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// A row as the Hub shows traces of agents.
@@ -247,7 +247,10 @@ fn text(path: &Path) -> Result<Option<String>, RunError> {
         Err(error) => Err(io(error)),
         Ok(metadata) if !metadata.is_file() || metadata.len() > TEXT => {
             let path = path.display();
-            let text = format!("{path}: no file of its own, or larger than {} MiB", TEXT >> 20);
+            let text = format!(
+                "{path}: no file of its own, or larger than {} MiB",
+                TEXT >> 20
+            );
             Err(RunError::BadInput(text))
         }
         Ok(_) => fs::read_to_string(path).map(Some).map_err(io),

@@ -18,6 +18,7 @@ use pybench::run::RunError;
 use pybench::run::cli::{LogArgs, Process};
 
 use crate::hub::{Hub, Kind, Repository, Why};
+pub use model::ModelArgs;
 pub use package::Package;
 pub use plan::Plan;
 pub use send::Published;
@@ -27,7 +28,7 @@ pub use send::Published;
 #[command(name = "pybench-publish", bin_name = "pybench-publish", version)]
 pub struct PublishArgs {
     /// Dataset (a folder with data/*.parquet, a run folder, the name of a run) or model (a folder with
-    /// config.json and *.safetensors)
+    /// config.json and *.safetensors, a training run, the name of one)
     pub what: PathBuf,
     /// The repository: OWNER/NAME
     #[arg(long, value_name = "OWNER/NAME", required_if_eq("yes", "true"))]
@@ -43,7 +44,7 @@ pub struct PublishArgs {
     pub message: Option<String>,
     /// What only a model has.
     #[command(flatten)]
-    pub model: model::ModelArgs,
+    pub model: ModelArgs,
     /// Logging.
     #[command(flatten)]
     pub log: LogArgs,

@@ -86,7 +86,11 @@ impl Package {
             self.contents.iter().map(|c| (c.path.as_str(), c.size)),
             "",
         );
-        let _ = writeln!(text, "\n--- README.md ---\n{}--- end of README.md ---\n", self.card);
+        let _ = writeln!(
+            text,
+            "\n--- README.md ---\n{}--- end of README.md ---\n",
+            self.card
+        );
         text
     }
 }

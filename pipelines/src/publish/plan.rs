@@ -75,7 +75,13 @@ mod tests {
         let kept = |text: &str| -> BTreeMap<String, Kept> {
             let content = Content::of_bytes("x", text.to_owned()).unwrap();
             let kept = Kept::of(&content);
-            let paths = ["README.md", "data/a", "data/b", "notes.md", ".gitattributes"];
+            let paths = [
+                "README.md",
+                "data/a",
+                "data/b",
+                "notes.md",
+                ".gitattributes",
+            ];
             paths.map(|path| (path.to_owned(), kept.clone())).into()
         };
         let plan = Plan::new(&package, &kept("card"));
@@ -86,6 +92,9 @@ mod tests {
         let all = Plan::new(&package, &BTreeMap::new());
         assert_eq!((all.put.len(), all.delete.len()), (2, 0));
         let text = all.to_string();
-        assert!(text.contains("2 files to send, 7 B at most; 0 are"), "{text}");
+        assert!(
+            text.contains("2 files to send, 7 B at most; 0 are"),
+            "{text}"
+        );
     }
 }

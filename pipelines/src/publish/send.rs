@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use pybench::run::cli::Process;
 use pybench::run::RunError;
+use pybench::run::cli::Process;
 use tracing::info;
 
 use super::package::bytes;
@@ -62,7 +62,10 @@ pub(super) async fn send(
             info!("{word} {} ({})", content.path, bytes(content.size));
         });
         published.sent = until_asked_to_stop(process, sent).await??;
-        published.small = (of(Mode::Regular).count(), of(Mode::Regular).map(|c| c.size).sum());
+        published.small = (
+            of(Mode::Regular).count(),
+            of(Mode::Regular).map(|c| c.size).sum(),
+        );
         let message = args.message.clone();
         let message = message.unwrap_or_else(|| format!("Publish {}", package.title));
         let change = Change {
@@ -182,11 +185,18 @@ async fn look(
     let plan = Plan::new(package, &tree);
     if !plan.is_done() {
         let wrong = plan.put.iter().map(|content| content.path.as_str());
-        let wrong: Vec<&str> = wrong.chain(plan.delete.iter().map(String::as_str)).collect();
+        let wrong: Vec<&str> = wrong
+            .chain(plan.delete.iter().map(String::as_str))
+            .collect();
         return Err(RunError::Incomplete(format!(
             "{} has other files than were sent, at {commit}: {}; the same command sends them again",
             repository.shown(),
-            wrong.iter().take(10).copied().collect::<Vec<_>>().join(", ")
+            wrong
+                .iter()
+                .take(10)
+                .copied()
+                .collect::<Vec<_>>()
+                .join(", ")
         )));
     }
     let card = repository.file(commit, "README.md", CARD).await?;
@@ -216,7 +226,11 @@ impl fmt::Display for Published {
                 self.same
             )?;
         }
-        writeln!(f, "read back: {} files have their sizes and hashes", self.checked)?;
+        writeln!(
+            f,
+            "read back: {} files have their sizes and hashes",
+            self.checked
+        )?;
         writeln!(f, "{} at {}", self.page, self.commit)
     }
 }

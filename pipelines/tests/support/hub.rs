@@ -111,7 +111,9 @@ impl Inside {
             Entry::Large { oid, .. } => self.objects[oid].clone(),
         };
         let tree = &self.repos[repo].head().1;
-        tree.iter().map(|(path, e)| (path.clone(), bytes(e))).collect()
+        tree.iter()
+            .map(|(path, e)| (path.clone(), bytes(e)))
+            .collect()
     }
 
     /// A commit of somebody else.
@@ -138,7 +140,11 @@ impl Inside {
         };
         self.repos.insert(repo.to_owned(), new);
         let own = Entry::Small("*.parquet filter=lfs diff=lfs merge=lfs -text\n".into());
-        self.push(repo, [(".gitattributes".to_owned(), own)].into(), "initial commit");
+        self.push(
+            repo,
+            [(".gitattributes".to_owned(), own)].into(),
+            "initial commit",
+        );
     }
 }
 
@@ -205,11 +211,19 @@ fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Body>) -> Respo
 }
 
 fn as_json(value: &Value) -> Response<Body> {
-    answer(200, &[("content-type", "application/json")], value.to_string())
+    answer(
+        200,
+        &[("content-type", "application/json")],
+        value.to_string(),
+    )
 }
 
 fn missing(code: &str) -> Response<Body> {
-    answer(404, &[("x-error-code", code)], json!({"error": "not found"}).to_string())
+    answer(
+        404,
+        &[("x-error-code", code)],
+        json!({"error": "not found"}).to_string(),
+    )
 }
 
 async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
@@ -249,11 +263,25 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
             let mut inside = shared.inside.lock().unwrap();
             let repo = inside.repos.keys().next().unwrap().clone();
             inside.commit(&repo, "theirs.md", "theirs");
-            route(&mut inside, &shared, &method, &parts.uri, &parts.headers, &body)
+            route(
+                &mut inside,
+                &shared,
+                &method,
+                &parts.uri,
+                &parts.headers,
+                &body,
+            )
         }
         done => {
             let mut inside = shared.inside.lock().unwrap();
-            let answered = route(&mut inside, &shared, &method, &parts.uri, &parts.headers, &body);
+            let answered = route(
+                &mut inside,
+                &shared,
+                &method,
+                &parts.uri,
+                &parts.headers,
+                &body,
+            );
             drop(inside);
             match done {
                 Some(What::DoneAndCut) => std::panic::resume_unwind(Box::new("cut")),
@@ -294,7 +322,9 @@ fn route(
         ("PUT", ["lfs", oid]) => put(inside, oid, body),
         ("PUT", ["lfs", oid, number]) => {
             let number: usize = number.parse().unwrap();
-            inside.pieces.insert(((*oid).to_owned(), number), body.clone());
+            inside
+                .pieces
+                .insert(((*oid).to_owned(), number), body.clone());
             answer(200, &[("etag", &format!("\"{oid}-{number}\""))], "")
         }
         ("POST", ["lfs", oid, "complete"]) => complete(inside, oid, body),
@@ -307,10 +337,23 @@ fn route(
         }
         ("POST", _) if !known && !path.contains("paths-info") => {
             let said = "Invalid username or password.";
-            answer(401, &[("x-error-message", said)], json!({"error": said}).to_string())
+            answer(
+                401,
+                &[("x-error-message", said)],
+                json!({"error": said}).to_string(),
+            )
         }
         ("POST", ["api", "repos", "create"]) => create(inside, body),
-        (_, ["api", kind @ ("datasets" | "models"), owner, name, rest @ ..]) => {
+        (
+            _,
+            [
+                "api",
+                kind @ ("datasets" | "models"),
+                owner,
+                name,
+                rest @ ..,
+            ],
+        ) => {
             let repo = match *kind {
                 "datasets" => format!("datasets/{owner}/{name}"),
                 _ => format!("{owner}/{name}"),
@@ -369,10 +412,18 @@ fn complete(inside: &mut Inside, oid: &str, body: &Bytes) -> Response<Body> {
 fn create(inside: &mut Inside, body: &Bytes) -> Response<Body> {
     let asked: Value = serde_json::from_slice(body).unwrap();
     let text = |key: &str| asked[key].as_str().unwrap().to_owned();
-    let prefix = if text("type") == "dataset" { "datasets/" } else { "" };
+    let prefix = if text("type") == "dataset" {
+        "datasets/"
+    } else {
+        ""
+    };
     let repo = format!("{prefix}{}/{}", text("organization"), text("name"));
     if inside.repos.contains_key(&repo) {
-        return answer(409, &[], json!({"error": "You already created this"}).to_string());
+        return answer(
+            409,
+            &[],
+            json!({"error": "You already created this"}).to_string(),
+        );
     }
     inside.create(&repo, asked["private"] == true);
     as_json(&json!({"url": format!("/{repo}")}))
@@ -390,7 +441,9 @@ fn api(
     let at = |inside: &Inside, revision: &str| {
         let commits = &inside.repos[repo].commits;
         let found = commits.iter().find(|c| c.0 == revision);
-        found.or(commits.last().filter(|_| revision == "main")).cloned()
+        found
+            .or(commits.last().filter(|_| revision == "main"))
+            .cloned()
     };
     match (method.as_str(), rest) {
         ("GET", [] | ["revision", _]) => {
@@ -409,7 +462,11 @@ fn api(
         ("GET", ["tree", revision, folder @ ..]) => match at(inside, revision) {
             Some((_, tree, _)) => {
                 let recursive = query.to_lowercase().contains("recursive=true");
-                let base = if repo.starts_with("datasets/") { "" } else { "models/" };
+                let base = if repo.starts_with("datasets/") {
+                    ""
+                } else {
+                    "models/"
+                };
                 let path = format!("{base}{repo}/tree/{revision}/{}", folder.join("/"));
                 let all = listing(&tree, &folder.join("/"), recursive);
                 page(inside, shared, &path, query, all)
@@ -446,7 +503,12 @@ fn listing(tree: &Tree, folder: &str, recursive: bool) -> Vec<Value> {
         let begin = path.len() - rest.len();
         let ends = rest.match_indices('/').map(|(at, _)| begin + at);
         let inner: Vec<usize> = ends.collect();
-        folders.extend(inner.iter().take(if recursive { 99 } else { 1 }).map(|at| path[..*at].to_owned()));
+        folders.extend(
+            inner
+                .iter()
+                .take(if recursive { 99 } else { 1 })
+                .map(|at| path[..*at].to_owned()),
+        );
         if recursive || inner.is_empty() {
             entries.push(match entry {
                 Entry::Small(bytes) => {
@@ -467,7 +529,13 @@ fn listing(tree: &Tree, folder: &str, recursive: bool) -> Vec<Value> {
     folders.into_iter().map(folder).chain(entries).collect()
 }
 
-fn page(inside: &Inside, shared: &Shared, path: &str, query: &str, all: Vec<Value>) -> Response<Body> {
+fn page(
+    inside: &Inside,
+    shared: &Shared,
+    path: &str,
+    query: &str,
+    all: Vec<Value>,
+) -> Response<Body> {
     let cursor = query.split('&').find_map(|p| p.strip_prefix("cursor="));
     let from: usize = cursor.map_or(0, |cursor| cursor.parse().unwrap());
     let some: Vec<Value> = all.iter().skip(from).take(inside.page).cloned().collect();
@@ -477,7 +545,10 @@ fn page(inside: &Inside, shared: &Shared, path: &str, query: &str, all: Vec<Valu
         let query = query.split('&').filter(|p| !p.starts_with("cursor="));
         let query = query.collect::<Vec<_>>().join("&");
         let path = path.trim_end_matches('/');
-        let link = format!("<http://{}/api/{path}?{query}&cursor={next}>; rel=\"next\"", shared.address);
+        let link = format!(
+            "<http://{}/api/{path}?{query}&cursor={next}>; rel=\"next\"",
+            shared.address
+        );
         response.headers_mut().insert("link", link.parse().unwrap());
     }
     response
@@ -488,18 +559,27 @@ fn preupload(body: &Bytes) -> Response<Body> {
     let mode = |file: &Value| {
         let path = file["path"].as_str().unwrap();
         let sample = STANDARD.decode(file["sample"].as_str().unwrap()).unwrap();
-        let large = path.ends_with(".parquet") || path.ends_with(".safetensors") || sample.contains(&0);
+        let large =
+            path.ends_with(".parquet") || path.ends_with(".safetensors") || sample.contains(&0);
         json!({"path": path, "uploadMode": if large { "lfs" } else { "regular" },
             "shouldIgnore": path.ends_with(".ignored")})
     };
-    let files: Vec<Value> = asked["files"].as_array().unwrap().iter().map(mode).collect();
+    let files: Vec<Value> = asked["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(mode)
+        .collect();
     as_json(&json!({"files": files}))
 }
 
 fn batch(inside: &Inside, shared: &Shared, body: &Bytes) -> Response<Body> {
     let asked: Value = serde_json::from_slice(body).unwrap();
     let object = |object: &Value| {
-        let (oid, size) = (object["oid"].as_str().unwrap(), object["size"].as_u64().unwrap());
+        let (oid, size) = (
+            object["oid"].as_str().unwrap(),
+            object["size"].as_u64().unwrap(),
+        );
         if inside.objects.contains_key(oid) {
             return json!({"oid": oid, "size": size});
         }
@@ -517,16 +597,27 @@ fn batch(inside: &Inside, shared: &Shared, body: &Bytes) -> Response<Body> {
         };
         json!({"oid": oid, "size": size, "actions": {"upload": upload, "verify": verify}})
     };
-    let objects: Vec<Value> = asked["objects"].as_array().unwrap().iter().map(object).collect();
+    let objects: Vec<Value> = asked["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(object)
+        .collect();
     as_json(&json!({"transfer": "basic", "objects": objects}))
 }
 
 fn commit(inside: &mut Inside, repo: &str, body: &Bytes) -> Response<Body> {
     let text = std::str::from_utf8(body).unwrap();
-    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
     let (head, mut tree, _) = inside.repos[repo].head().clone();
     let header = &lines[0]["value"];
-    if header["parentCommit"].as_str().is_some_and(|parent| parent != head) {
+    if header["parentCommit"]
+        .as_str()
+        .is_some_and(|parent| parent != head)
+    {
         let said = "A commit has happened since. Please refresh and try again.";
         return answer(412, &[("x-error-message", said)], "");
     }
@@ -554,7 +645,9 @@ fn commit(inside: &mut Inside, repo: &str, body: &Bytes) -> Response<Body> {
     }
     let message = header["summary"].as_str().unwrap().to_owned();
     let oid = inside.push(repo, tree, &message);
-    as_json(&json!({"success": true, "commitOid": oid, "commitUrl": format!("/{repo}/commit/{oid}")}))
+    as_json(
+        &json!({"success": true, "commitOid": oid, "commitUrl": format!("/{repo}/commit/{oid}")}),
+    )
 }
 
 fn resolve(
@@ -610,5 +703,9 @@ fn resolve(
 
 /// What a status is for, in one line: for tests that go through them.
 pub fn status(status: u16, said: &str) -> What {
-    What::Status(status, vec![("x-error-message", said.to_owned())], String::new())
+    What::Status(
+        status,
+        vec![("x-error-message", said.to_owned())],
+        String::new(),
+    )
 }

@@ -54,7 +54,9 @@ pub(super) fn check(folder: &Path) -> Result<Weights, RunError> {
             for (tensor, file) in pairs.ok_or_else(|| bad(&index, "no weight_map"))? {
                 let file = file.as_str().filter(|file| is_name(file));
                 let file = file.ok_or_else(|| bad(&index, "a file that is none"))?;
-                map.entry(file.to_owned()).or_default().insert(tensor.clone());
+                map.entry(file.to_owned())
+                    .or_default()
+                    .insert(tensor.clone());
             }
             files.push("model.safetensors.index.json".to_owned());
         }
@@ -68,8 +70,13 @@ pub(super) fn check(folder: &Path) -> Result<Weights, RunError> {
             return Err(bad(&path, "it holds other tensors than the index says"));
         }
         for tensor in tensors.values() {
-            let count = tensor.shape.iter().try_fold(1_u64, |n, d| n.checked_mul(*d));
-            parameters = count.and_then(|n| parameters.checked_add(n)).unwrap_or(u64::MAX);
+            let count = tensor
+                .shape
+                .iter()
+                .try_fold(1_u64, |n, d| n.checked_mul(*d));
+            parameters = count
+                .and_then(|n| parameters.checked_add(n))
+                .unwrap_or(u64::MAX);
             kinds.insert(tensor.dtype.clone());
         }
         files.push(name);
@@ -130,7 +137,9 @@ fn tensors(header: &[u8], size: u64) -> Result<BTreeMap<String, Tensor>, String>
     }
     match end == size {
         true => Ok(tensors),
-        false => Err(format!("it has {size} bytes of tensors, its header says {end}")),
+        false => Err(format!(
+            "it has {size} bytes of tensors, its header says {end}"
+        )),
     }
 }
 
@@ -156,7 +165,10 @@ mod tests {
         assert!(check(place).is_err(), "there is none");
         put(place, "model.safetensors", ONE, 12);
         let found = check(place).unwrap();
-        assert_eq!((found.parameters, found.kinds), (6, vec!["BF16".to_owned()]));
+        assert_eq!(
+            (found.parameters, found.kinds),
+            (6, vec!["BF16".to_owned()])
+        );
         assert_eq!(found.files, ["model.safetensors"]);
         for data in [0, 11, 13] {
             put(place, "model.safetensors", ONE, data);
