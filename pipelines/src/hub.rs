@@ -170,7 +170,7 @@ impl HubFile {
         let folder = cache.join("hub").join(&self.sha256);
         let url = self.address(hub);
         let address = url.to_string();
-        let ask = async || Ok(hub.get(url.clone()).timeout(PATIENCE));
+        let ask = || hub.get(url.clone()).timeout(PATIENCE);
         let response = hub.ask(&address, ask).await.map_err(unavailable)?;
         std::fs::create_dir_all(&folder).map_err(RunError::io(folder.display().to_string()))?;
         let file = tempfile::NamedTempFile::new_in(&folder)

@@ -6,6 +6,7 @@
 mod common;
 #[path = "support/hub.rs"]
 mod hub;
+mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Row, dataset};
 use serde_json::Value;
+use support::place::{self, interpreter_is_here};
 
 const REPO: &str = "datasets/o/n";
 
@@ -56,18 +58,7 @@ impl Place {
 
     /// The program, knowing that Hub and nothing else of the network.
     fn publish(&self, hub: &Hub, what: &Path, more: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-publish"));
-        command
-            .arg(what)
-            .args(more)
-            .current_dir(self.root.path())
-            .env("HF_ENDPOINT", hub.endpoint())
-            .env("HF_TOKEN", TOKEN)
-            .env("HF_HOME", self.root.path().join("no-home"))
-            .env_remove("HF_TOKEN_PATH")
-            .env_remove("PYBENCH_ROOT")
-            .env("NO_PROXY", "127.0.0.1");
-        command
+        publish(self.root.path(), hub, what, more)
     }
 
     fn yes(&self, hub: &Hub) -> Done {
@@ -78,6 +69,21 @@ impl Place {
         let mut command = self.publish(hub, &self.dataset(), more);
         finish(&mut command)
     }
+}
+
+fn publish(place: &Path, hub: &Hub, what: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-publish"));
+    command
+        .arg(what)
+        .args(more)
+        .current_dir(place)
+        .env("HF_ENDPOINT", hub.endpoint())
+        .env("HF_TOKEN", TOKEN)
+        .env("HF_HOME", place.join("no-home"))
+        .env_remove("HF_TOKEN_PATH")
+        .env_remove("PYBENCH_ROOT")
+        .env("NO_PROXY", "127.0.0.1");
+    command
 }
 
 fn finish(command: &mut Command) -> Done {
@@ -804,6 +810,59 @@ async fn a_model_goes_with_its_lineage() {
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     publish().failed(ExitCode::BadInput, "its header says 400");
+}
+
+/// Six tasks, some on a picture.
+const RECIPE: &str = "name = 't'\nseed = 7\nteacher = { kind = 'expert' }\n\n\
+    [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicence = 'CC0-1.0'\n\n\
+    [query]\ntasks = 6\ntemplate_share = 0.5\nkeywords = ['rotate image', 'derivative', 'integral']\n\n\
+    [shard]\nheld_out_templates = 0\ntest_fraction = 0.0\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_comes_back_is_what_it_was() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let hub = Hub::start().await;
+    let run = place::Place::bare(RECIPE);
+    finish(&mut run.program(env!("CARGO_BIN_EXE_pybench-synthesize"), &[])).succeeded();
+    let root = tempfile::tempdir().unwrap();
+    let verify = |dataset: &Path, state: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-verify"));
+        command.arg(dataset).args(["--offline", "--state"]);
+        command
+            .arg(root.path().join(state))
+            .current_dir(root.path());
+        let done = finish(command.env_remove("PYBENCH_ROOT")).succeeded();
+        assert!(
+            done.out.contains("100 % of rows re-executed identically"),
+            "{}",
+            done.out
+        );
+    };
+    verify(&run.folder(), "before");
+    let yes = ["--repo", "o/n", "--yes"];
+    finish(&mut publish(root.path(), &hub, &run.folder(), &yes)).succeeded();
+    let files = hub.inside().files(REPO);
+    let card = std::str::from_utf8(&files["README.md"]).unwrap();
+    assert!(
+        card.contains("100 % of rows re-executed identically"),
+        "{card}"
+    );
+    assert!(files.contains_key("proof.json"));
+    assert!(
+        files.keys().any(|path| path.starts_with("files/")),
+        "inputs go with the rows"
+    );
+    // On another machine: nothing but what was published.
+    let back = root.path().join("back");
+    for (path, bytes) in files {
+        let path = back.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    drop(run);
+    verify(&back, "after");
 }
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");

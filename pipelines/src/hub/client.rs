@@ -121,11 +121,11 @@ impl Hub {
     pub(super) async fn ask(
         &self,
         what: &str,
-        request: impl AsyncFn() -> Result<RequestBuilder, Refusal>,
+        request: impl Fn() -> RequestBuilder,
     ) -> Result<Response, Refusal> {
         let mut tries = 0;
         loop {
-            let refusal = match self.once(what, request().await?).await {
+            let refusal = match self.once(what, request()).await {
                 Ok(response) => return Ok(response),
                 Err(refusal) => refusal,
             };
@@ -185,7 +185,7 @@ impl Hub {
         what: &str,
         request: impl Fn() -> RequestBuilder,
     ) -> Result<T, Refusal> {
-        let response = self.ask(what, async || Ok(request())).await?;
+        let response = self.ask(what, request).await?;
         parse(what, response).await
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
@@ -21,6 +22,8 @@ const BATCH: usize = 64;
 const AT_ONCE: usize = 4;
 /// How often a piece is sent.
 const TRIES: u32 = 4;
+/// For a word about a large file: the Hub may have to put it together first.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Most pieces of one file.
 const PIECES: u64 = 10_000;
 const LFS: &str = "application/vnd.git-lfs+json";
@@ -123,7 +126,10 @@ impl Repository<'_> {
         if let Some(verify) = &actions.verify {
             let url = self.hub.place(&what, &verify.href)?;
             let body = json!({"oid": content.sha256, "size": content.size});
-            let ask = async || Ok(self.hub.send(Method::POST, url.clone()).json(&body));
+            let ask = || {
+                let request = self.hub.send(Method::POST, url.clone());
+                request.json(&body).timeout(PATIENCE)
+            };
             self.hub.ask(&what, ask).await?;
         }
         Ok(true)
@@ -164,9 +170,10 @@ impl Repository<'_> {
         }
         let url = self.hub.place(what, &to.href)?;
         let body = json!({"oid": content.sha256, "parts": parts});
-        let ask = async || {
+        let ask = || {
             let request = self.hub.send(Method::POST, url.clone()).json(&body);
-            Ok(request.header(ACCEPT, LFS).header(CONTENT_TYPE, LFS))
+            let request = request.timeout(PATIENCE);
+            request.header(ACCEPT, LFS).header(CONTENT_TYPE, LFS)
         };
         self.hub.ask(what, ask).await?;
         Ok(())

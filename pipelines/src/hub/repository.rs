@@ -159,7 +159,7 @@ impl<'a> Repository<'a> {
             "private": private,
         });
         let url = self.hub.url(["api", "repos", "create"]);
-        let ask = async || Ok(self.hub.post(url.clone()).json(&body));
+        let ask = || self.hub.post(url.clone()).json(&body);
         match self.hub.ask(&what, ask).await {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.why == Why::Conflict => Ok(()),
@@ -177,7 +177,7 @@ impl<'a> Repository<'a> {
         url.query_pairs_mut().append_pair("recursive", "true");
         let mut files = BTreeMap::new();
         for _ in 0..MAX_PAGES {
-            let ask = async || Ok(self.hub.get(url.clone()));
+            let ask = || self.hub.get(url.clone());
             let response = self.hub.ask(&what, ask).await?;
             let more = next(&url, response.headers());
             let entries: Vec<Entry> = parse(&what, response).await?;
@@ -242,7 +242,7 @@ impl<'a> Repository<'a> {
         let parts = self.kind.folder().into_iter();
         let parts = parts.chain(self.name.split('/')).chain(["resolve", commit]);
         let url = self.hub.url(parts.chain(path.split('/')));
-        let ask = async || Ok(self.hub.get(url.clone()));
+        let ask = || self.hub.get(url.clone());
         let response = self.hub.ask(&what, ask).await?;
         read(&what, response, most).await
     }
