@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use pybench::run::RunError;
 use pybench::run::cli::{LogArgs, Process};
 
-use crate::hub::{Hub, Kind, Repository, Why};
+use crate::hub::{Hub, Repository, Why};
 pub use model::ModelArgs;
 pub use package::Package;
 pub use plan::Plan;
@@ -118,9 +118,4 @@ async fn dry(
         text += "It is public: --yes needs --public too.\n";
     }
     Ok(text)
-}
-
-/// The word of a kind, for messages.
-fn kind(kind: Kind) -> &'static str {
-    kind.word()
 }

@@ -71,7 +71,7 @@ impl Package {
 
     /// What would be sent: notes, files, card.
     pub fn told(&self) -> String {
-        let mut text = format!("{} {}\n", super::kind(self.kind), self.title);
+        let mut text = format!("{} {}\n", self.kind.word(), self.title);
         for note in &self.notes {
             let _ = writeln!(text, "  {note}");
         }
