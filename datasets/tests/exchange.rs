@@ -1,5 +1,6 @@
 //! Round trips: nothing is lost that both sides can say, and what is lost is named.
 
+#[allow(dead_code)] // Here single rows are enough.
 mod common;
 
 use proptest::prelude::*;
