@@ -139,7 +139,7 @@ pub(super) fn pieces(
             });
             let (piece, source) = read.await.map_err(io::Error::other)??;
             out.fetch_add(piece.len() as u64, Ordering::Relaxed);
-            Ok((!piece.is_empty()).then_some((piece, source)))
+            Ok::<_, io::Error>((!piece.is_empty()).then_some((piece, source)))
         }
     })
 }

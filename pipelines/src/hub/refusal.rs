@@ -128,7 +128,7 @@ fn why(status: StatusCode, headers: &HeaderMap, said: &str, with_token: bool) ->
 fn window(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("ratelimit")?.to_str().ok()?;
     let parameters = text.split([';', ',']).map(str::trim);
-    let seconds = parameters.filter_map(|p| p.strip_prefix("t=")?.parse().ok());
+    let seconds = parameters.filter_map(|p| p.strip_prefix("t=")?.parse::<u64>().ok());
     seconds.max().map(Duration::from_secs)
 }
 

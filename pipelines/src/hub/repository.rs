@@ -195,10 +195,10 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// Refusals; files that the repository ignores.
-    pub async fn modes(
+    pub async fn modes<'c>(
         &self,
-        contents: &[&'a Content],
-    ) -> Result<Vec<(&'a Content, Mode)>, Refusal> {
+        contents: &[&'c Content],
+    ) -> Result<Vec<(&'c Content, Mode)>, Refusal> {
         let what = format!("asking how {} keeps files", self.shown());
         let mut modes = Vec::with_capacity(contents.len());
         for some in contents.chunks(MODES) {

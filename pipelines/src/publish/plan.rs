@@ -54,9 +54,9 @@ impl fmt::Display for Plan<'_> {
             text += &format!("  delete           {path}\n");
         }
         let (count, same) = (self.put.len(), self.same);
-        write!(
+        writeln!(
             f,
-            "{text}{count} files to send, {} at most; {same} are there already\n",
+            "{text}{count} files to send, {} at most; {same} are there already",
             bytes(size)
         )
     }

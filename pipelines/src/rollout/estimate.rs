@@ -70,7 +70,11 @@ fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimat
         completion_tokens: Range::default(),
         micro_usd: Some(Range::default()),
         budget: budget(recipe),
-        judge: recipe.grade.judge.as_ref().map(|j| teacher_name(&j.teacher)),
+        judge: recipe
+            .grade
+            .judge
+            .as_ref()
+            .map(|j| teacher_name(&j.teacher)),
     };
     // A goal is reached at the earliest when every try is accepted.
     let mut surely = recipe.goal.accept.unwrap_or(usize::MAX);
@@ -222,7 +226,10 @@ impl fmt::Display for Estimate {
         match &self.judge {
             Some(judge) => {
                 let calls = self.tries;
-                writeln!(f, "judge              {judge}: at most {calls} calls more, not in these figures")
+                writeln!(
+                    f,
+                    "judge              {judge}: at most {calls} calls more, not in these figures"
+                )
             }
             None => Ok(()),
         }
@@ -328,7 +335,10 @@ mod tests {
             sees: false,
         });
         let judged = sum(&recipe, &[task("q")], |_| false).to_string();
-        assert!(judged.contains("openai:j: at most 2 calls more"), "{judged}");
+        assert!(
+            judged.contains("openai:j: at most 2 calls more"),
+            "{judged}"
+        );
     }
 
     #[test]
