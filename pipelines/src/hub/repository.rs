@@ -87,6 +87,19 @@ impl<'a> Repository<'a> {
     /// # Errors
     /// Where the name can be none.
     pub fn new(hub: &'a Hub, kind: Kind, name: &str) -> Result<Self, Refusal> {
+        Self::check(name)?;
+        Ok(Self {
+            hub,
+            kind,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Whether a repository may be called that.
+    ///
+    /// # Errors
+    /// Where it may not.
+    pub fn check(name: &str) -> Result<(), Refusal> {
         let word = |text: &str| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             let ends = |c: char| c == '-' || c == '.';
@@ -99,11 +112,7 @@ impl<'a> Repository<'a> {
                 && !text.ends_with(".git")
         };
         match name.split_once('/') {
-            Some((owner, own)) if word(owner) && word(own) => Ok(Self {
-                hub,
-                kind,
-                name: name.to_owned(),
-            }),
+            Some((owner, own)) if word(owner) && word(own) => Ok(()),
             _ => Err(Refusal::new(
                 name,
                 Why::Setting,

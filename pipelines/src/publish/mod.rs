@@ -57,6 +57,9 @@ pub struct PublishArgs {
 /// Hub as `docs/exit-codes.md` has them; [`RunError::Incomplete`] where the Hub does not have in the end what
 /// was sent.
 pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
+    if let Some(name) = &args.repo {
+        Repository::check(name)?;
+    }
     let asked = args.clone();
     let package = tokio::task::spawn_blocking(move || package(&asked)).await;
     let package = package.map_err(|error| RunError::Internal(error.to_string()))??;
