@@ -12,6 +12,8 @@ use pybench::run::{FailureKind, Journal, RunError, Spent, UnitFailure};
 use pybench::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 
+use crate::goal::CHOICES;
+
 /// Examples shown of each kind of failure or rejection.
 const EXAMPLES: usize = 3;
 
@@ -158,10 +160,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
 fn afterwards(journal: &Journal) -> Result<Vec<(&'static str, u64)>, RunError> {
     let rejected = journal.fact("rejected")?.unwrap_or_default();
     let count = |what: &'static str| Some((what, rejected[what].as_u64().filter(|n| *n > 0)?));
-    Ok(["duplicate", "keep", "accept"]
-        .into_iter()
-        .filter_map(count)
-        .collect())
+    Ok(CHOICES.into_iter().filter_map(count).collect())
 }
 
 fn warnings(journal: &Journal) -> Result<Vec<String>, RunError> {
