@@ -315,7 +315,7 @@ fn route(
     let path = uri.path().trim_start_matches('/').to_owned();
     let bearer = headers.get("authorization").and_then(|v| v.to_str().ok());
     inside.authorized.extend(bearer.map(str::to_owned));
-    let known = bearer == Some(&format!("Bearer {TOKEN}"));
+    let known = bearer == Some(format!("Bearer {TOKEN}").as_str());
     let parts: Vec<&str> = path.split('/').collect();
     let query = uri.query().unwrap_or_default();
     match (method.as_str(), parts.as_slice()) {
