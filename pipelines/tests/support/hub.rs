@@ -467,8 +467,9 @@ fn api(
                 } else {
                     "models/"
                 };
-                let path = format!("{base}{repo}/tree/{revision}/{}", folder.join("/"));
-                let all = listing(&tree, &folder.join("/"), recursive);
+                let folder = folder.join("/");
+                let path = format!("{base}{repo}/tree/{revision}/{folder}");
+                let all = listing(&tree, &folder.replace("%2F", "/"), recursive);
                 page(inside, shared, &path, query, all)
             }
             None => missing("RevisionNotFound"),
