@@ -156,13 +156,12 @@ impl Repository<'_> {
         if count > PIECES || places.len() as u64 != count {
             return Err(strange("another number of pieces than the file has"));
         }
-        let mut parts = Vec::with_capacity(places.len());
+        let (mut parts, none) = (Vec::with_capacity(places.len()), BTreeMap::new());
         for (number, href) in (0_u64..).zip(places.values()) {
             let url = self.hub.place(what, href)?;
             let from = number * piece;
             let part = (from, piece.min(content.size - from));
-            let answer = self.put(what, content, part, &url, &BTreeMap::new());
-            let answer = answer.await?;
+            let answer = self.put(what, content, part, &url, &none).await?;
             let etag = answer.headers().get(ETAG);
             let etag = etag.and_then(|etag| etag.to_str().ok());
             let etag = etag.ok_or_else(|| strange("a piece without an ETag"))?;
