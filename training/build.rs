@@ -20,11 +20,12 @@ fn main() {
     if openmp {
         shim.flag("-fopenmp");
     }
-    shim.include("shim")
-        .file("shim/shim.cpp")
-        .file("shim/fused.cpp")
-        .file("shim/group.cpp")
-        .compile("shim");
+    shim.include("shim").include(kernels_text());
+    for file in ["shim", "fused", "loops", "kernels", "gpu", "group"] {
+        shim.file(format!("shim/{file}.cpp"));
+    }
+    shim.compile("shim");
+    emulation();
     rows();
     nccl(&root);
     // The shim comes after torch-sys on the link line, so what it needs is named again.
@@ -59,6 +60,29 @@ fn rows() {
             .file("shim/rows.cpp")
             .compile(name);
     }
+}
+
+/// The folder of `kernels_text.h`: the source of the kernels as a C++ string, for NVRTC.
+fn kernels_text() -> PathBuf {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let parts = ["shim/arguments.h", "shim/kernels.cu"];
+    let text: String = parts
+        .map(|file| std::fs::read_to_string(file).expect("the shim is here"))
+        .concat();
+    let literal = format!("R\"KERNELS({text})KERNELS\"\n");
+    std::fs::write(out.join("kernels_text.h"), literal).expect("OUT_DIR can be written to");
+    out
+}
+
+/// The kernels as C++, for tests.
+fn emulation() {
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .opt_level(1)
+        .flag("-pthread")
+        .file("shim/emulate.cpp")
+        .compile("emulation");
 }
 
 fn compiler(root: &Path) -> cc::Build {

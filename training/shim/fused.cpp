@@ -1,79 +1,25 @@
-// Operations of the forward pass on a CPU, each with a backward pass that keeps as little as it can:
-// what is cheap to compute from its inputs is computed again. Float32 or bf16, float32 inside.
+// Operations of the forward pass, each with a backward pass that keeps as little as it can: what is
+// cheap to compute from its inputs is computed again. Float32 or bf16, float32 inside.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
+#include "backend.h"
 #include "guarded.h"
-#include "rows.h"
+#include "kernels.h"
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-#ifdef __x86_64__
-extern const Rows rows_plain, rows_avx2;
-const Rows &rows() {
-  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return avx2 ? rows_avx2 : rows_plain;
-}
-#else
-extern const Rows rows_plain;
-const Rows &rows() { return rows_plain; }
-#endif
-
 namespace {
 
-// The rows of a contiguous float32 or bf16 tensor, seen as float32.
-class Matrix {
-  char *data;
-  bool half;
-
-public:
-  const int64_t count, width;
-
-  explicit Matrix(const Tensor &tensor)
-      : data(static_cast<char *>(checked(tensor).data_ptr())),
-        half(tensor.scalar_type() == at::kBFloat16), count(tensor.numel() / tensor.size(-1)),
-        width(tensor.size(-1)) {}
-  // A row, in `room` where it must be converted.
-  const float *read(int64_t row, float *room) const {
-    if (!half) return place<float>(row);
-    rows().widen(place<uint16_t>(row), room, width);
-    return room;
-  }
-  // Where a row is to be written, and that it has been.
-  float *begin(int64_t row, float *room) const { return half ? room : place<float>(row); }
-  void end(int64_t row, const float *room) const {
-    if (half) rows().narrow(room, place<uint16_t>(row), width);
-  }
-
-private:
-  static const Tensor &checked(const Tensor &tensor) {
-    auto kind = tensor.scalar_type();
-    TORCH_CHECK(tensor.is_cpu() && (kind == at::kFloat || kind == at::kBFloat16) &&
-                    tensor.is_contiguous() && tensor.dim() > 0 && tensor.size(-1) > 0,
-                "a fused operation needs contiguous rows of float32 or bf16 on the CPU");
-    return tensor;
-  }
-  template <typename T> T *place(int64_t row) const {
-    return reinterpret_cast<T *>(data) + row * width;
-  }
-};
-
-// Calls `work(row, room)` for all rows, on all threads; `room` has space for four rows.
-template <typename Work> void each_row(const Matrix &matrix, Work work) {
-  int64_t grain = std::max<int64_t>(1, 16384 / matrix.width);
-  at::parallel_for(0, matrix.count, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> room(4 * matrix.width);
-    for (int64_t row = begin; row < end; row++) work(row, room.data());
-  });
-}
+// Who works on the rows of a tensor like this one.
+const Backend &of(const Tensor &like) { return like.is_cuda() || emulating ? kernels : loops; }
 
 Tensor flat(const Tensor &tensor) { return tensor.reshape({-1, tensor.size(-1)}).contiguous(); }
 
@@ -86,66 +32,24 @@ std::vector<int64_t> resized(const Tensor &like, int64_t last) {
 
 // --- RMSNorm -------------------------------------------------------------------------------------
 
-// What each row is multiplied by before the weight, float32.
-Tensor scales(const Tensor &x, const Tensor &weight, double epsilon) {
-  TORCH_CHECK(weight.dim() == 1 && weight.size(0) == x.size(1), "the weight of a norm has ",
-              weight.numel(), " elements for rows of ", x.size(1));
-  Tensor all = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
-  Matrix from(x);
-  float *scale = all.data_ptr<float>();
-  each_row(from, [&](int64_t row, float *room) {
-    scale[row] = rows().rms(from.read(row, room), from.width, static_cast<float>(epsilon));
-  });
-  return all;
-}
-
-Tensor normalise(const Tensor &x, const Tensor &weight, const Tensor &scales) {
-  Tensor y = at::empty_like(x), factors = weight.to(at::kFloat).contiguous();
-  Matrix from(x), to(y);
-  const float *scale = scales.data_ptr<float>(), *factor = factors.data_ptr<float>();
-  each_row(from, [&](int64_t row, float *room) {
-    float *out = to.begin(row, room + from.width);
-    rows().rms_norm(from.read(row, room), factor, scale[row], out, from.width);
-    to.end(row, out);
-  });
-  return y;
-}
-
-// Puts the gradient of x where `dy` lies, and gives that of the weight.
-Tensor normalise_backward(const Tensor &x, const Tensor &weight, const Tensor &scales,
-                          const Tensor &dy) {
-  Tensor factors = weight.to(at::kFloat).contiguous();
-  Matrix from(x), back(dy);
-  // Each part of the rows sums for itself.
-  int64_t parts = std::clamp<int64_t>(from.count, 1, at::get_num_threads());
-  Tensor sums = at::zeros({parts, from.width}, factors.options());
-  const float *scale = scales.data_ptr<float>(), *factor = factors.data_ptr<float>();
-  float *sum = sums.data_ptr<float>();
-  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> room(2 * from.width);
-    float *second = room.data() + from.width;
-    for (int64_t part = begin; part < end; part++)
-      for (int64_t row = part * from.count / parts; row < (part + 1) * from.count / parts; row++) {
-        float *out = back.begin(row, second);
-        const float *above = back.read(row, second);
-        rows().rms_norm_backward(from.read(row, room.data()), factor, scale[row], above, out,
-                                 sum + part * from.width, from.width);
-        back.end(row, out);
-      }
-  });
-  return sums.sum(0).to(weight.scalar_type());
+// The weight is the row's multiplier: as long as one.
+void fits(const Tensor &weight, const Tensor &rows) {
+  TORCH_CHECK(weight.dim() == 1 && weight.size(0) == rows.size(1), "the weight of a norm has ",
+              weight.numel(), " elements for rows of ", rows.size(1));
 }
 
 struct RmsNorm : Function<RmsNorm> {
   static Tensor forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon) {
-    Tensor rows = flat(x), scale = scales(rows, weight, epsilon);
-    context->save_for_backward({x, weight, scale});
-    return normalise(rows, weight, scale).view(x.sizes());
+    Tensor rows = flat(x);
+    fits(weight, rows);
+    auto [y, scales] = of(x).norm(rows, weight, epsilon);
+    context->save_for_backward({x, weight, scales});
+    return y.view(x.sizes());
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     Tensor dx = flat(gradients[0]).clone();
-    Tensor dweight = normalise_backward(flat(saved[0]), saved[1], saved[2], dx);
+    Tensor dweight = of(dx).norm_backward(flat(saved[0]), saved[1], saved[2], dx);
     return {dx.view(saved[0].sizes()), dweight, Tensor()};
   }
 };
@@ -177,17 +81,18 @@ Tensor onednn_product(const Tensor &x, const Tensor &w) {
 
 // x · wᵀ. Few rows are not worth the order that oneDNN puts a matrix in.
 Tensor product(const Tensor &x, const Tensor &w) {
-  bool many = std::min(x.size(0), w.size(0)) >= 32 && x.size(1) > 0;
+  bool many = x.is_cpu() && std::min(x.size(0), w.size(0)) >= 32 && x.size(1) > 0;
   return many && x.scalar_type() == at::kFloat && by_onednn() ? onednn_product(x, w) : x.mm(w.t());
 }
 
 // The gradient of a matrix in y = x · Wᵀ. Where there is one of an earlier part of the step, it is
 // added there at once, and autograd gets nothing to add.
 Tensor matrix_gradient(Tensor weight, const Tensor &dy, const Tensor &x) {
-  Tensor made = product(dy.t(), x.t());
   Tensor &before = weight.mutable_grad();
-  if (!before.defined()) return made;
-  before.add_(made);
+  if (!before.defined()) return product(dy.t(), x.t());
+  // A GPU adds while it multiplies; a CPU's fastest product does not.
+  if (before.is_cuda()) before.addmm_(dy.t(), x);
+  else before.add_(product(dy.t(), x.t()));
   return Tensor();
 }
 
@@ -213,9 +118,10 @@ struct NormLinears : Function<NormLinears> {
   // `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
   static variable_list forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon,
                                int64_t count, int64_t biased, at::TensorList linears) {
-    Tensor rows = flat(x), scale = scales(rows, weight, epsilon);
-    Tensor h = normalise(rows, weight, scale);
-    variable_list saved{x, weight, scale}, all;
+    Tensor rows = flat(x);
+    fits(weight, rows);
+    auto [h, scales] = of(x).norm(rows, weight, epsilon);
+    variable_list saved{x, weight, scales}, all;
     saved.insert(saved.end(), linears.begin(), linears.begin() + count);
     context->save_for_backward(saved);
     context->saved_data["biased"] = biased;
@@ -230,8 +136,8 @@ struct NormLinears : Function<NormLinears> {
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     int64_t biased = context->saved_data["biased"].toInt();
-    Tensor rows = flat(saved[0]), weight = saved[1], scale = saved[2], dh;
-    Tensor h = normalise(rows, weight, scale);
+    Tensor rows = flat(saved[0]), weight = saved[1], scales = saved[2], dh;
+    Tensor h = of(rows).norm_again(rows, weight, scales);
     size_t count = gradients.size();
     variable_list dmatrices(count), dbiases;
     for (size_t i = 0; i < count; i++) {
@@ -243,7 +149,7 @@ struct NormLinears : Function<NormLinears> {
       gradients[i].reset();
     }
     h.reset();
-    Tensor dweight = normalise_backward(rows, weight, scale, dh);
+    Tensor dweight = of(dh).norm_backward(rows, weight, scales, dh);
     // Numbers among the arguments have no gradient.
     variable_list all{dh.view(saved[0].sizes()), dweight, Tensor(), Tensor(), Tensor()};
     all.insert(all.end(), dmatrices.begin(), dmatrices.end());
@@ -254,40 +160,21 @@ struct NormLinears : Function<NormLinears> {
 
 // --- SwiGLU --------------------------------------------------------------------------------------
 
-Tensor gated(const Tensor &gate, const Tensor &up) {
-  TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
-  Tensor y = at::empty_like(gate);
-  Matrix a(gate), b(up), to(y);
-  each_row(a, [&](int64_t row, float *room) {
-    float *out = to.begin(row, room + 2 * a.width);
-    rows().swiglu(a.read(row, room), b.read(row, room + a.width), out, a.width);
-    to.end(row, out);
-  });
-  return y;
-}
-
 // The matrix behind the gated layer, whose product with it is not kept.
 struct SwigluLinear : Function<SwigluLinear> {
   static Tensor forward(AutogradContext *context, Tensor gate, Tensor up, Tensor matrix) {
+    TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
     context->save_for_backward({gate, up, matrix});
-    return product(gated(flat(gate), flat(up)), matrix).view(resized(gate, matrix.size(0)));
+    return product(of(gate).gated(flat(gate), flat(up)), matrix).view(resized(gate, matrix.size(0)));
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     Tensor gate = flat(saved[0]), up = flat(saved[1]), matrix = saved[2];
     Tensor dy = flat(gradients[0]), dmatrix;
-    if (context->needs_input_grad(2)) dmatrix = matrix_gradient(matrix, dy, gated(gate, up));
+    const Backend &rows = of(gate);
+    if (context->needs_input_grad(2)) dmatrix = matrix_gradient(matrix, dy, rows.gated(gate, up));
     // The gradient of `up` is put where that of the product was.
-    Tensor dup = product(dy, matrix.t()), dgate = at::empty_like(gate);
-    Matrix a(gate), b(up), da(dgate), db(dup);
-    each_row(a, [&](int64_t row, float *room) {
-      float *second = room + a.width, *third = second + a.width, *fourth = third + a.width;
-      float *to_gate = da.begin(row, fourth), *to_up = db.begin(row, third);
-      rows().swiglu_backward(a.read(row, room), b.read(row, second), db.read(row, third), to_gate,
-                             to_up, a.width);
-      da.end(row, to_gate);
-      db.end(row, to_up);
-    });
+    Tensor dup = product(dy, matrix.t()), dgate = rows.gated_backward(gate, up, dup);
     return {dgate.view(saved[0].sizes()), dup.view(saved[1].sizes()), dmatrix};
   }
 };
@@ -296,20 +183,12 @@ struct SwigluLinear : Function<SwigluLinear> {
 
 // Of `[rows, width, heads * dim]`; `cos` and `sin` are float32 with a row of `dim` for each token.
 Tensor rotated(const Tensor &x, const Tensor &cos, const Tensor &sin, float sign) {
-  Tensor from_rows = x.contiguous(), y = at::empty_like(from_rows);
-  Matrix from(from_rows), to(y), cosines(cos), sines(sin);
-  int64_t dim = cosines.width;
-  TORCH_CHECK(cosines.count == from.count && sin.sizes() == cos.sizes() && dim % 2 == 0 &&
-                  from.width % dim == 0 && cos.scalar_type() == at::kFloat &&
-                  sin.scalar_type() == at::kFloat,
+  int64_t dim = cos.size(-1);
+  TORCH_CHECK(cos.numel() / dim == x.numel() / x.size(-1) && sin.sizes() == cos.sizes() &&
+                  dim % 2 == 0 && x.size(-1) % dim == 0 && cos.scalar_type() == at::kFloat &&
+                  sin.scalar_type() == at::kFloat && cos.is_contiguous() && sin.is_contiguous(),
               "one float32 row of cosines and sines for each token");
-  each_row(from, [&](int64_t row, float *room) {
-    float *out = to.begin(row, room + from.width);
-    rows().rotate(from.read(row, room), cosines.read(row, nullptr), sines.read(row, nullptr), sign,
-                  out, from.width / dim, dim);
-    to.end(row, out);
-  });
-  return y;
+  return of(x).rotated(x.contiguous(), cos, sin, sign);
 }
 
 struct Rotate : Function<Rotate> {
@@ -379,6 +258,78 @@ struct Attend : Function<Attend> {
   }
 };
 
+// Causal attention over sequences that lie one after another, by the flash attention that libtorch has
+// for GPUs. Queries, keys and values are `[rows, heads, width, dim]`, seen as `rows * width` tokens;
+// `offsets` are int32, where each sequence begins and the last one ends. A token sees so many before it,
+// itself included; 0 is all.
+struct AttendPacked : Function<AttendPacked> {
+  static Tensor tokens(const Tensor &x) { return x.transpose(1, 2).flatten(0, 1); }
+  static Tensor heads(const Tensor &x, const Tensor &like) {
+    return x.view({like.size(0), like.size(2), x.size(1), x.size(2)}).transpose(1, 2);
+  }
+  static std::optional<int64_t> before(int64_t window) {
+    return window ? std::optional<int64_t>(window - 1) : std::nullopt;
+  }
+  static std::optional<int64_t> behind(int64_t window) {
+    return window ? std::optional<int64_t>(0) : std::nullopt;
+  }
+  // What stands for the GPU's attention where kernels are emulated.
+  static Tensor plain(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &offsets,
+                      int64_t window) {
+    variable_list parts;
+    int64_t group = q.size(1) / k.size(1);
+    for (int64_t i = 0; i + 1 < offsets.size(0); i++) {
+      int64_t begin = offsets[i].item<int64_t>(), length = offsets[i + 1].item<int64_t>() - begin;
+      auto part = [&](const Tensor &x) { return x.narrow(0, begin, length).transpose(0, 1); };
+      Tensor seen = at::ones({length, length}, q.options().dtype(at::kBool)).tril();
+      if (window) seen = seen.triu(1 - window);
+      parts.push_back(at::scaled_dot_product_attention(
+                          part(q), part(k).repeat_interleave(group, 0),
+                          part(v).repeat_interleave(group, 0), seen)
+                          .transpose(0, 1));
+    }
+    return at::cat(parts);
+  }
+  static Tensor forward(AutogradContext *context, Tensor q, Tensor k, Tensor v, Tensor offsets,
+                        int64_t longest, int64_t window) {
+    Tensor fq = tokens(q), fk = tokens(k), fv = tokens(v);
+    variable_list saved{q, k, v, offsets};
+    Tensor out;
+    if (q.is_cuda()) {
+      auto [made, sums, seed, unused, mask] = at::_flash_attention_forward(
+          fq, fk, fv, offsets, offsets, longest, longest, 0.0, true, false, std::nullopt,
+          before(window), behind(window));
+      out = made;
+      for (const Tensor &more : {made, sums, seed, unused}) saved.push_back(more);
+    } else {
+      out = plain(fq, fk, fv, offsets, window);
+    }
+    context->save_for_backward(saved);
+    context->saved_data["longest"] = longest;
+    context->saved_data["window"] = window;
+    return heads(out, q);
+  }
+  static variable_list backward(AutogradContext *context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    int64_t longest = context->saved_data["longest"].toInt();
+    int64_t window = context->saved_data["window"].toInt();
+    Tensor q = tokens(saved[0]), k = tokens(saved[1]), v = tokens(saved[2]), offsets = saved[3];
+    Tensor dout = tokens(gradients[0]).contiguous(), dq, dk, dv;
+    if (q.is_cuda()) {
+      std::tie(dq, dk, dv) = at::_flash_attention_backward(
+          dout, q, k, v, saved[4], saved[5], offsets, offsets, longest, longest, 0.0, true, saved[6],
+          saved[7], std::nullopt, before(window), behind(window));
+    } else {
+      at::AutoGradMode on(true);
+      variable_list leaves{q.detach(), k.detach(), v.detach()};
+      for (Tensor &leaf : leaves) leaf.requires_grad_(true);
+      torch::autograd::backward({plain(leaves[0], leaves[1], leaves[2], offsets, window)}, {dout});
+      dq = leaves[0].grad(), dk = leaves[1].grad(), dv = leaves[2].grad();
+    }
+    return {heads(dq, saved[0]), heads(dk, saved[1]), heads(dv, saved[2]), Tensor(), Tensor(), Tensor()};
+  }
+};
+
 // --- embedding and loss --------------------------------------------------------------------------
 
 // Rows of a table. Where its gradient is there already, as that of a tied output matrix is, the rows
@@ -406,29 +357,20 @@ double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tok
                             const Tensor &weights, double scale, int64_t chunk, Tensor *gradient) {
   TORCH_CHECK(hidden.dim() == 2 && head.dim() == 2, "hidden states and their matrix have two sizes");
   int64_t count = hidden.size(0), vocabulary = head.size(0);
-  std::vector<double> losses(count);
-  const int64_t *token = tokens.data_ptr<int64_t>();
-  const float *weight = weights.data_ptr<float>();
+  if (count == 0) return 0;
+  auto [least, most] = at::aminmax(tokens);
+  for (int64_t token : {least.item<int64_t>(), most.item<int64_t>()})
+    TORCH_CHECK(token >= 0 && token < vocabulary, "token ", token, " is not in a vocabulary of ",
+                vocabulary);
+  Tensor right = tokens.to(hidden.device()), counts = weights.to(hidden.device());
+  Tensor losses = at::empty({count}, counts.options().dtype(at::kDouble));
   for (int64_t start = 0; start < count; start += chunk) {
     int64_t rows_here = std::min(chunk, count - start);
-    Tensor h = hidden.narrow(0, start, rows_here), logits = product(h, head);
-    Matrix all(logits);
-    at::parallel_for(0, rows_here, 1, [&](int64_t begin, int64_t end) {
-      std::vector<float> room(vocabulary);
-      for (int64_t row = begin; row < end; row++) {
-        int64_t place = start + row;
-        TORCH_CHECK(token[place] >= 0 && token[place] < vocabulary, "token ", token[place],
-                    " is not in a vocabulary of ", vocabulary);
-        float *values = all.begin(row, room.data());
-        all.read(row, room.data());
-        losses[place] = weight[place] *
-                        rows().cross_entropy(values, vocabulary, token[place],
-                                             static_cast<float>(weight[place] * scale));
-        all.end(row, values);
-      }
-    });
+    auto part = [&](const Tensor &whole) { return whole.narrow(0, start, rows_here); };
+    Tensor h = part(hidden), logits = product(h, head);
+    of(logits).cross_entropy(logits, part(right), part(counts), gradient ? scale : 0, part(losses));
     if (!gradient) continue;
-    gradient->narrow(0, start, rows_here).copy_(product(logits, head.t()));
+    part(*gradient).copy_(product(logits, head.t()));
     if (!head.requires_grad()) continue;
     // Added at once: a table of its own for each chunk would be the largest tensor of all.
     Tensor &before = head.mutable_grad();
@@ -437,9 +379,7 @@ double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tok
     else
       before = product(logits.t(), h.t());
   }
-  double sum = 0;
-  for (double loss : losses) sum += loss;
-  return sum;
+  return losses.sum().item<double>();
 }
 
 } // namespace
@@ -481,6 +421,13 @@ int shim_rotate(Tensor *x, Tensor *cos, Tensor *sin, Tensor **y) {
 
 int shim_attend(Tensor *q, Tensor *k, Tensor *v, Tensor *documents, Tensor **y) {
   return guarded([&] { *y = new Tensor(Attend::apply(*q, *k, *v, *documents)); });
+}
+
+int shim_attend_packed(Tensor *q, Tensor *k, Tensor *v, Tensor *offsets, int64_t longest,
+                       int64_t window, Tensor **y) {
+  return guarded([&] {
+    *y = new Tensor(AttendPacked::apply(*q, *k, *v, *offsets, longest, window));
+  });
 }
 
 int shim_embed(Tensor *table, Tensor *ids, Tensor **y) {

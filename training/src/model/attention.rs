@@ -1,21 +1,31 @@
 //! Causal attention within documents.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::Layout;
-use crate::torch::fused;
+use crate::torch::fused::{self, Sequences};
 
 /// Attention of queries `[rows, heads, width, head_dim]` over keys and values with fewer heads.
-/// Every document is attended to on its own, so nothing leaks between packed ones; padding gives 0.
+/// Every document is attended to on its own, so nothing leaks between packed ones; what padding gives
+/// is for nobody. `sequences` are the layout's, where a GPU may want them.
 pub(super) fn attend(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     layout: &Layout,
+    sequences: Option<&Sequences>,
     window: Option<i64>,
 ) -> Tensor {
+    if let Some(sequences) = sequences
+        && fused::packs(q)
+    {
+        return fused::attend_packed([q, k, v], sequences, window);
+    }
     let longest = layout.rows().iter().flatten().map(|d| d.length).max();
-    if fused::supports(q) && longest.is_some_and(|l| window.is_none_or(|window| window >= l)) {
+    if q.device() == Device::Cpu
+        && fused::supports(q)
+        && longest.is_some_and(|l| window.is_none_or(|window| window >= l))
+    {
         return fused::attend(q, k, v, &layout.documents());
     }
     if layout.is_plain() {

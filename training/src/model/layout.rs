@@ -2,6 +2,8 @@
 
 use tch::{Device, Kind, Tensor};
 
+use crate::torch::fused::Sequences;
+
 /// A run of tokens that see each other and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
@@ -78,6 +80,26 @@ impl Layout {
             })
             .collect();
         Tensor::from_slice(&all).view([-1, 3])
+    }
+
+    /// All columns of all rows as sequences one after another: documents, and padding as if it were some.
+    pub fn sequences(&self, device: Device) -> Sequences {
+        let (mut offsets, mut longest) = (vec![0i32], 0);
+        for (row, documents) in self.rows.iter().enumerate() {
+            let start = row as i64 * self.width;
+            let edges = documents.iter().flat_map(|d| [d.start, d.start + d.length]);
+            for edge in edges.chain([self.width]) {
+                let before = offsets.last().map_or(0, |&last| i64::from(last));
+                if start + edge > before {
+                    longest = longest.max(start + edge - before);
+                    offsets.push((start + edge) as i32);
+                }
+            }
+        }
+        Sequences {
+            offsets: Tensor::from_slice(&offsets).to_device(device),
+            longest,
+        }
     }
 
     /// Position of each token in its document, `[rows, width]`, int64; 0 in padding.

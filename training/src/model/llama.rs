@@ -6,7 +6,8 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::attention::attend;
 use super::{Layout, ModelConfig, Nf4, Residence};
-use crate::torch::{Pass, fused, recompute};
+use crate::torch::fused::{self, Sequences};
+use crate::torch::{Pass, kernels, recompute};
 
 /// A low-rank addition to a matrix: `scale · B · A`.
 #[derive(Debug)]
@@ -215,7 +216,8 @@ impl Block {
 
     fn forward(&self, x: &Tensor, context: &Context) -> Tensor {
         self.apply(x, context, |q, k, v| {
-            attend(q, k, v, &context.layout, self.window)
+            let sequences = context.sequences.as_ref();
+            attend(q, k, v, &context.layout, sequences, self.window)
         })
     }
 
@@ -271,6 +273,8 @@ fn norm_linears<const N: usize>(
 /// What all blocks of one forward pass share.
 pub(super) struct Context {
     layout: Arc<Layout>,
+    /// The layout's, where kernels work on the model.
+    sequences: Option<Sequences>,
     /// `[rows, width, head_dim]`: float32 where operations are fused, otherwise of the model's kind.
     cos: Tensor,
     sin: Tensor,
@@ -294,8 +298,10 @@ impl Context {
         let frequencies = frequencies.to_device(model.embed.device());
         let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * frequencies;
         let angles = Tensor::cat(&[&angles, &angles], -1);
+        let sequences = || layout.sequences(model.embed.device());
         Self {
             layout: layout.clone(),
+            sequences: kernels::take(&model.embed).then(sequences),
             cos: angles.cos().to_kind(kind),
             sin: angles.sin().to_kind(kind),
             head_dim: model.config.head_dim,
@@ -306,6 +312,7 @@ impl Context {
     fn share(&self) -> Self {
         Self {
             layout: self.layout.clone(),
+            sequences: self.sequences.as_ref().map(Sequences::share),
             cos: self.cos.shallow_clone(),
             sin: self.sin.shallow_clone(),
             head_dim: self.head_dim,

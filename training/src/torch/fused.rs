@@ -1,12 +1,13 @@
-//! Operations of the forward pass on a CPU that keep little for their backward pass, which computes
-//! again what is cheap. Float32 or bf16; float32 inside. Like those of tch they panic where libtorch
-//! throws.
+//! Operations of the forward pass that keep little for their backward pass, which computes again what
+//! is cheap: loops on a CPU, [`kernels`] on a GPU. Float32 or bf16; float32 inside. Like those of tch
+//! they panic where libtorch throws.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use tch::{Device, Kind, Tensor};
 
+use super::kernels;
 use super::shim::{Raw, check};
 
 unsafe extern "C" {
@@ -23,6 +24,15 @@ unsafe extern "C" {
     fn shim_swiglu_linear(gate: Raw, up: Raw, matrix: Raw, y: *mut Raw) -> c_int;
     fn shim_rotate(x: Raw, cos: Raw, sin: Raw, y: *mut Raw) -> c_int;
     fn shim_attend(q: Raw, k: Raw, v: Raw, documents: Raw, y: *mut Raw) -> c_int;
+    fn shim_attend_packed(
+        q: Raw,
+        k: Raw,
+        v: Raw,
+        offsets: Raw,
+        longest: i64,
+        window: i64,
+        y: *mut Raw,
+    ) -> c_int;
     fn shim_embed(table: Raw, ids: Raw, y: *mut Raw) -> c_int;
     fn shim_linear_cross_entropy(
         hidden: Raw,
@@ -39,7 +49,17 @@ unsafe extern "C" {
 
 /// Whether these operations are for a model whose parameters are like this one.
 pub fn supports(parameter: &Tensor) -> bool {
-    parameter.device() == Device::Cpu && matches!(parameter.kind(), Kind::Float | Kind::BFloat16)
+    let kind = matches!(parameter.kind(), Kind::Float | Kind::BFloat16);
+    kind && (parameter.device() == Device::Cpu || kernels::take(parameter))
+}
+
+/// Whether [`attend_packed`] is for heads of queries like these: bf16 on a GPU.
+pub fn packs(q: &Tensor) -> bool {
+    let fits = q
+        .size()
+        .last()
+        .is_some_and(|dim| dim % 8 == 0 && *dim <= 256);
+    kernels::take(q) && (kernels::emulating() || (fits && q.kind() == Kind::BFloat16))
 }
 
 fn raw(tensor: &Tensor) -> Raw {
@@ -116,6 +136,49 @@ pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, documents: &Tensor) -> Tensor 
     made(|y| unsafe { shim_attend(raw(q), raw(k), raw(v), raw(documents), y) })
 }
 
+/// Sequences of tokens that lie one after another.
+#[derive(Debug)]
+pub struct Sequences {
+    /// Where each begins, and where the last one ends; int32, where the tokens lie.
+    pub offsets: Tensor,
+    /// Tokens of the longest.
+    pub longest: i64,
+}
+
+impl Sequences {
+    /// The same, over the same tensor.
+    pub fn share(&self) -> Self {
+        Self {
+            offsets: self.offsets.shallow_clone(),
+            longest: self.longest,
+        }
+    }
+}
+
+/// Causal attention of `[rows, heads, width, dim]`, whose rows one after another are the sequences, by
+/// the flash attention of GPUs (arXiv 2307.08691). Keys and values have as many heads as the queries or
+/// a divisor of it. With a window a token sees so many, itself included.
+pub fn attend_packed(
+    [q, k, v]: [&Tensor; 3],
+    sequences: &Sequences,
+    window: Option<i64>,
+) -> Tensor {
+    let offsets = raw(&sequences.offsets);
+    let window = window.unwrap_or(0);
+    // SAFETY: the tensors are alive; libtorch checks kinds and sizes.
+    made(|y| unsafe {
+        shim_attend_packed(
+            raw(q),
+            raw(k),
+            raw(v),
+            offsets,
+            sequences.longest,
+            window,
+            y,
+        )
+    })
+}
+
 /// Rows of a table, for int64 numbers of any shape.
 pub fn embed(table: &Tensor, ids: &Tensor) -> Tensor {
     // SAFETY: both tensors are alive; libtorch checks that the numbers are of rows.
@@ -158,7 +221,7 @@ pub fn linear_cross_entropy(
     assert_eq!(kinds, (Kind::Int64, Kind::Float));
     let gradient = scale.map(|_| tch::no_grad(|| hidden.detach().empty_like()));
     let mut loss = 0.0;
-    // SAFETY: all tensors are alive, on the CPU, and of the sizes and kinds that the shim reads.
+    // SAFETY: all tensors are alive, and of the sizes and kinds that the shim reads.
     demand(unsafe {
         shim_linear_cross_entropy(
             raw(hidden),

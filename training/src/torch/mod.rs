@@ -1,9 +1,10 @@
 //! What of libtorch `tch` lacks, behind safe functions: [`fused_adamw`], [`recompute`], [`fused`]
-//! operations, storage that comes and goes, [`Group`]s of processes, CUDA at run time.
+//! operations, [`kernels`] for GPUs, storage that comes and goes, [`Group`]s of processes, CUDA at run time.
 
 mod cuda;
 pub mod fused;
 mod group;
+pub mod kernels;
 mod memory;
 mod shim;
 

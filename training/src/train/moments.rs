@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::shelf::Shelf;
+use crate::torch::kernels::MomentParts;
 
 /// Elements that share a scale.
 pub(super) const BLOCK: i64 = 256;
@@ -82,6 +83,11 @@ impl Codec {
         cell.get_or_init(|| Levels::new(signed, self.device))
     }
 
+    /// The 256 levels of one of both moments, in order.
+    pub(super) fn table(&self, signed: bool) -> &Tensor {
+        &self.levels(signed).levels
+    }
+
     /// Values to codes and scales. `values` is flat float32. Of the second moment, which is not
     /// signed, nothing but zero becomes zero: the step divides by its root.
     pub(super) fn pack(&self, values: &Tensor, signed: bool) -> (Tensor, Tensor) {
@@ -123,6 +129,18 @@ impl Moment {
             codes: shelf.zeros(elements, Kind::Uint8)?,
             scales: shelf.zeros(blocks, Kind::Float)?,
         })
+    }
+
+    /// As the kernel takes it.
+    pub(super) fn parts<'a>(&'a self, codec: &'a Codec, signed: bool) -> MomentParts<'a> {
+        match self {
+            Self::Whole(values) => MomentParts::Whole(values),
+            Self::Blocks { codes, scales } => MomentParts::Blocks {
+                codes,
+                scales,
+                levels: codec.table(signed),
+            },
+        }
     }
 
     /// The tensors that hold it.

@@ -1,9 +1,10 @@
-//! Fused operations of the CPU: values and every gradient against the plain formulas in float64, whose
-//! gradients are autograd's.
+//! Fused operations, by the loops of the CPU and by the kernels of GPUs, which are emulated: values and
+//! every gradient against the plain formulas in float64, whose gradients are autograd's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pybench_training::torch::fused::{self, Predicted};
+use pybench_training::torch::kernels::Emulation;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
@@ -50,18 +51,17 @@ fn compare(
     for (kind, tolerance) in [(Kind::Float, 2e-6), (Kind::BFloat16, 1e-2)] {
         let held: Vec<Tensor> = inputs.iter().map(|input| input.to_kind(kind)).collect();
         let exact: Vec<Tensor> = held.iter().map(|x| x.to_kind(Kind::Double)).collect();
-        let (found, wanted) = (
-            differentiate(&held, &operation),
-            differentiate(&exact, &plain),
-        );
-        assert_eq!(found.len(), wanted.len());
-        for (place, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-            assert_eq!(found.size(), wanted.size(), "{name} {place}");
-            let off = distance(&found.to_kind(Kind::Double), wanted);
-            assert!(
-                off <= tolerance,
-                "{name}, {kind:?}, tensor {place}: {off:e}"
-            );
+        let wanted = differentiate(&exact, &plain);
+        for kernels in [false, true] {
+            let _emulation = kernels.then(Emulation::begin);
+            let found = differentiate(&held, &operation);
+            assert_eq!(found.len(), wanted.len());
+            for (place, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                let what = format!("{name}, {kind:?}, kernels {kernels}, tensor {place}");
+                assert_eq!(found.size(), wanted.size(), "{what}");
+                let off = distance(&found.to_kind(Kind::Double), wanted);
+                assert!(off <= tolerance, "{what}: {off:e}");
+            }
         }
     }
 }
@@ -73,7 +73,7 @@ fn plain_norm(x: &Tensor, weight: &Tensor) -> Tensor {
 
 #[test]
 fn rms_norm_is_the_formula() {
-    for width in [7, 64, 576] {
+    for width in [7, 64, 576, 1028] {
         compare(
             "rms_norm",
             &[random(&[3, 5, width], 1), random(&[width], 2)],
@@ -226,7 +226,13 @@ fn linear_cross_entropy_is_the_formula_in_any_chunks() {
     let lost = lost.gather(1, &tokens.unsqueeze(1), false).squeeze_dim(1) * &weights;
     let lost = lost.sum(Kind::Double);
     (&lost * 0.25).backward();
-    for (kind, tolerance) in [(Kind::Float, 2e-6), (Kind::BFloat16, 2e-2)] {
+    for (kernels, kind, tolerance) in [
+        (false, Kind::Float, 2e-6),
+        (false, Kind::BFloat16, 2e-2),
+        (true, Kind::Float, 2e-6),
+        (true, Kind::BFloat16, 2e-2),
+    ] {
+        let _emulation = kernels.then(Emulation::begin);
         for chunk in [1, 5, 23, 100] {
             let head = head.to_kind(kind).detach().set_requires_grad(true);
             let predicted = Predicted {
@@ -238,10 +244,10 @@ fn linear_cross_entropy_is_the_formula_in_any_chunks() {
             let (loss, gradient) =
                 fused::linear_cross_entropy(&inputs, predicted, chunk, Some(0.25));
             let off = (loss / lost.double_value(&[]) - 1.0).abs();
-            assert!(off < tolerance, "{kind:?} {chunk}: {off:e}");
+            assert!(off < tolerance, "{kernels} {kind:?} {chunk}: {off:e}");
             for (found, wanted) in [(gradient.unwrap(), h.grad()), (head.grad(), w.grad())] {
                 let off = distance(&found.to_kind(Kind::Double), &wanted);
-                assert!(off < tolerance, "{kind:?} {chunk}: {off:e}");
+                assert!(off < tolerance, "{kernels} {kind:?} {chunk}: {off:e}");
             }
             let (again, none) = fused::linear_cross_entropy(&inputs, predicted, chunk, None);
             assert!(none.is_none());
@@ -252,6 +258,12 @@ fn linear_cross_entropy_is_the_formula_in_any_chunks() {
 
 #[test]
 fn what_is_not_a_number_stays_so_and_strange_tokens_are_refused() {
+    refuses_and_keeps_nan();
+    let _emulation = Emulation::begin();
+    refuses_and_keeps_nan();
+}
+
+fn refuses_and_keeps_nan() {
     let head = random(&[50, 8], 1);
     let weights = Tensor::from_slice(&[1f32, 1.0]);
     let loss = |hidden: &Tensor, tokens: &[i64]| {

@@ -7,6 +7,7 @@ mod fused;
 mod gguf;
 mod hub;
 mod jinja;
+mod kernels;
 mod kinds;
 mod memory;
 mod parity;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pybench_training::model::{Layout, Recomputation, Targets, save_model};
+use pybench_training::torch::kernels::Emulation;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::support::{MODELS, cases, data, distance, expected, gradients, model};
@@ -11,6 +12,17 @@ const TOLERANCE: f64 = 1e-4;
 
 #[test]
 fn logits_loss_and_gradients_are_those_of_transformers() {
+    compare();
+}
+
+/// The whole way that a GPU takes, but for its product of matrices and its attention.
+#[test]
+fn so_are_those_of_emulated_kernels() {
+    let _emulation = Emulation::begin();
+    compare();
+}
+
+fn compare() {
     let mut compared = 0;
     for name in MODELS {
         let (model, expected) = (model(name), expected(name));
