@@ -6,6 +6,7 @@ use super::Recipe;
 use super::optimizer::chunk;
 use super::recipe::{MomentKind, Offload, Updates, WeightKind};
 use crate::model::{ModelConfig, chunk_elements};
+use crate::torch::kernels;
 
 /// What libtorch takes once it computes: more of its code, threads, buffers. Measured.
 const LIBTORCH: u64 = 48 << 20;
@@ -125,7 +126,7 @@ impl MemoryPlan {
             backward,
             logits: logits(recipe, config, bytes, &counts, device),
             update: working
-                + match bf16 || eight {
+                + match (bf16 || eight) && (device == Device::Cpu || !kernels::on_gpu()) {
                     false => 0,
                     // Weight, gradient, both moments, codes and what they are made by.
                     true => in_pieces(64 * counts.largest.min(chunk(device) as u64), device),
@@ -293,15 +294,20 @@ fn in_pieces(bytes: u64, device: Device) -> u64 {
     }
 }
 
+/// Whether operations are fused there.
+fn are_fused(device: Device) -> bool {
+    device == Device::Cpu || kernels::on_gpu()
+}
+
 /// Elements that a block keeps for each token.
 fn per_token(recipe: &Recipe, c: &ModelConfig, device: Device) -> u64 {
     let (attention, keys) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-    let elements = match (device, &recipe.lora) {
-        // Where operations are fused: what comes in before attention and before the gated layer;
-        // queries, keys, values and what is made of them; both arrays of the gated layer.
-        (Device::Cpu, None) => 2 * c.hidden + 2 * attention + 2 * keys + 2 * c.intermediate,
+    let elements = match (are_fused(device), &recipe.lora) {
+        // What comes in before attention and before the gated layer; queries, keys, values and what
+        // is made of them; both arrays of the gated layer.
+        (true, None) => 2 * c.hidden + 2 * attention + 2 * keys + 2 * c.intermediate,
         // The same, and what the matrices see that something is added to.
-        (Device::Cpu, Some(_)) => 4 * c.hidden + 2 * attention + 2 * keys + 4 * c.intermediate,
+        (true, Some(_)) => 4 * c.hidden + 2 * attention + 2 * keys + 4 * c.intermediate,
         // Of each norm its input, the scaled input and the result; queries, keys and values as
         // attention sees them, its result, and that in the order of the output matrix; the four
         // arrays of the gated layer.
@@ -326,13 +332,13 @@ fn lora_per_token(recipe: &Recipe, c: &ModelConfig) -> u64 {
 fn logits(recipe: &Recipe, c: &ModelConfig, bytes: u64, counts: &Counts, device: Device) -> u64 {
     let tokens = (recipe.train.context * recipe.train.micro_rows) as u64;
     let elements = (chunk_elements(device) as u64).min(tokens * c.vocab as u64);
-    let (each, tables) = match device {
+    let (each, tables) = match are_fused(device) {
         // Logits become their gradient where they lie.
-        Device::Cpu => (bytes, 1),
+        true => (bytes, 1),
         // Logarithm of the softmax, its gradient and the logits' in float32; logits in their own
         // kind, and twice again where that is not float32. The gradient of the output matrix, and
         // the part of it that a chunk adds.
-        _ => (if bytes == 2 { 18 } else { 16 }, 2),
+        false => (if bytes == 2 { 18 } else { 16 }, 2),
     };
     let table = (c.vocab * c.hidden) as u64;
     let head = match recipe.lora {

@@ -335,122 +335,151 @@ impl Recipe {
     }
 
     fn check(&self, path: &Path) -> Result<(), RecipeError> {
-        let (t, o) = (&self.train, &self.optimizer);
-        let name_fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        let named =
-            !self.name.is_empty() && self.name.len() <= 64 && self.name.chars().all(name_fits);
-        let positive = |x: f64| x.is_finite() && x > 0.0;
-        let weight = |x: f32| (0.0..=1000.0).contains(&x);
-        let share = |x: f64| (0.0..1.0).contains(&x);
-        let lora = self.lora.as_ref();
-        let bad_weight = self
-            .data
-            .iter()
-            .find(|s| !(0.0..=1000.0).contains(&s.weight));
-        let rules: [(bool, &'static str, String, &'static str); 15] = [
-            (
-                named,
-                "name",
-                self.name.clone(),
-                "1 to 64 letters, digits, `-` or `_`",
-            ),
-            (
-                !self.data.is_empty(),
-                "data",
-                "[]".into(),
-                "at least one source",
-            ),
-            (
-                bad_weight.is_none(),
-                "data.weight",
-                format!("{:?}", bad_weight.map(|s| s.weight)),
-                "0 to 1000",
-            ),
-            (
-                (2..=1 << 24).contains(&t.context),
-                "train.context",
-                t.context.to_string(),
-                "2 to 16777216 tokens",
-            ),
-            (
-                (1..=1 << 20).contains(&t.rows),
-                "train.rows",
-                t.rows.to_string(),
-                "1 to 1048576",
-            ),
-            (
-                (1..=t.rows).contains(&t.micro_rows),
-                "train.micro_rows",
-                t.micro_rows.to_string(),
-                "1 to train.rows",
-            ),
-            (
-                t.steps.is_some() != t.epochs.is_some(),
-                "train.steps",
-                format!("{:?}", t.steps),
-                "give either steps or epochs",
-            ),
-            (
-                t.epochs.is_none_or(|e| positive(e) && e <= 1e4),
-                "train.epochs",
-                format!("{:?}", t.epochs),
-                "above 0, at most 10000",
-            ),
-            (
-                weight(t.prompt_weight) && weight(t.observation_weight),
-                "train.prompt_weight",
-                format!(
-                    "{}, observation_weight = {}",
-                    t.prompt_weight, t.observation_weight
-                ),
-                "each 0 to 1000",
-            ),
-            (
-                positive(o.rate) && positive(o.epsilon),
-                "optimizer.rate",
-                o.rate.to_string(),
-                "rate and epsilon are above 0",
-            ),
-            (
-                share(o.betas.0) && share(o.betas.1),
-                "optimizer.betas",
-                format!("{:?}", o.betas),
-                "each from 0 to below 1",
-            ),
-            (
-                o.clip >= 0.0 && o.decay >= 0.0 && (0.0..=1.0).contains(&o.floor),
-                "optimizer.floor",
-                o.floor.to_string(),
-                "floor is 0 to 1, clip and decay 0 or more",
-            ),
-            (
-                lora.is_none_or(|l| (1..=4096).contains(&l.rank) && positive(l.alpha)),
-                "lora.rank",
-                format!("{:?}", lora.map(|l| l.rank)),
-                "rank is 1 to 4096, alpha above 0",
-            ),
-            (
-                lora.is_none_or(|l| share(l.dropout)),
-                "lora.dropout",
-                format!("{:?}", lora.map(|l| l.dropout)),
-                "from 0 to below 1",
-            ),
-            (
-                o.spike.is_finite() && o.spike >= 0.0,
-                "optimizer.spike",
-                o.spike.to_string(),
-                "0 or more",
-            ),
+        let parts = [
+            self.source_rules(),
+            self.train.rules(),
+            self.optimizer.rules(),
+            self.lora.iter().flat_map(LoraChoice::rules).collect(),
         ];
-        match rules.into_iter().find(|(holds, ..)| !holds) {
+        match parts.into_iter().flatten().find(|rule| !rule.holds) {
             None => Ok(()),
-            Some((_, key, value, wanted)) => Err(RecipeError::Value {
+            Some(Rule {
+                key, value, wanted, ..
+            }) => Err(RecipeError::Value {
                 path: path.into(),
                 key,
                 value,
                 wanted,
             }),
         }
+    }
+
+    fn source_rules(&self) -> Vec<Rule> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let named = (1..=64).contains(&self.name.len()) && self.name.chars().all(fits);
+        let weights = self.data.iter().map(|source| source.weight);
+        let bad = weights.clone().find(|w| !(0.0..=1000.0).contains(w));
+        let name = &self.name;
+        vec![
+            rule(named, "name", name, "1 to 64 letters, digits, `-` or `_`"),
+            rule(!self.data.is_empty(), "data", "[]", "at least one source"),
+            rule(
+                bad.is_none(),
+                "data.weight",
+                format!("{bad:?}"),
+                "0 to 1000",
+            ),
+        ]
+    }
+}
+
+/// What must hold for a value of a recipe.
+struct Rule {
+    holds: bool,
+    key: &'static str,
+    value: String,
+    wanted: &'static str,
+}
+
+fn rule(holds: bool, key: &'static str, value: impl ToString, wanted: &'static str) -> Rule {
+    let value = value.to_string();
+    Rule {
+        holds,
+        key,
+        value,
+        wanted,
+    }
+}
+
+fn positive(x: f64) -> bool {
+    x.is_finite() && x > 0.0
+}
+
+fn is_share(x: f64) -> bool {
+    (0.0..1.0).contains(&x)
+}
+
+impl Train {
+    fn rules(&self) -> Vec<Rule> {
+        let weight = |x: f32| (0.0..=1000.0).contains(&x);
+        let (context, rows) = (
+            (2..=1 << 24).contains(&self.context),
+            (1..=1 << 20).contains(&self.rows),
+        );
+        let micro = (1..=self.rows).contains(&self.micro_rows);
+        let one = self.steps.is_some() != self.epochs.is_some();
+        let epochs = self.epochs.is_none_or(|e| positive(e) && e <= 1e4);
+        let masks = weight(self.prompt_weight) && weight(self.observation_weight);
+        let both = format!(
+            "{}, observation_weight = {}",
+            self.prompt_weight, self.observation_weight
+        );
+        let steps = format!("{:?}", self.steps);
+        vec![
+            rule(
+                context,
+                "train.context",
+                self.context,
+                "2 to 16777216 tokens",
+            ),
+            rule(rows, "train.rows", self.rows, "1 to 1048576"),
+            rule(
+                micro,
+                "train.micro_rows",
+                self.micro_rows,
+                "1 to train.rows",
+            ),
+            rule(one, "train.steps", steps, "give either steps or epochs"),
+            rule(
+                epochs,
+                "train.epochs",
+                format!("{:?}", self.epochs),
+                "above 0, at most 10000",
+            ),
+            rule(masks, "train.prompt_weight", both, "each 0 to 1000"),
+        ]
+    }
+}
+
+impl Optimizer {
+    fn rules(&self) -> Vec<Rule> {
+        let betas = is_share(self.betas.0) && is_share(self.betas.1);
+        let bounds = self.clip >= 0.0 && self.decay >= 0.0 && (0.0..=1.0).contains(&self.floor);
+        let spike = self.spike.is_finite() && self.spike >= 0.0;
+        let rates = positive(self.rate) && positive(self.epsilon);
+        let floor = "floor is 0 to 1, clip and decay 0 or more";
+        vec![
+            rule(
+                rates,
+                "optimizer.rate",
+                self.rate,
+                "rate and epsilon are above 0",
+            ),
+            rule(
+                betas,
+                "optimizer.betas",
+                format!("{:?}", self.betas),
+                "each from 0 to below 1",
+            ),
+            rule(bounds, "optimizer.floor", self.floor, floor),
+            rule(spike, "optimizer.spike", self.spike, "0 or more"),
+        ]
+    }
+}
+
+impl LoraChoice {
+    fn rules(&self) -> Vec<Rule> {
+        let rank = (1..=4096).contains(&self.rank) && positive(self.alpha);
+        let dropout = is_share(self.dropout);
+        vec![
+            rule(
+                rank,
+                "lora.rank",
+                self.rank,
+                "rank is 1 to 4096, alpha above 0",
+            ),
+            rule(dropout, "lora.dropout", self.dropout, "from 0 to below 1"),
+        ]
     }
 }
 
