@@ -16,7 +16,6 @@ from verifiers.v1.configs.agent import AgentConfig
 from verifiers.v1.mcp.server import _call_state
 from verifiers.v1.state import state_cls
 from verifiers.v1.trace import AgentInfo, TraceTask
-from verifiers.v1.utils.loaders import resolve_env_config
 
 
 def started(task):
@@ -44,7 +43,7 @@ async def reward(task, cells, answer):
 async def main():
     harbor, interpreter, rewards = sys.argv[1:]
     config = {"id": "pybench-library", "task": {"interpreter": interpreter, "rewards": rewards}}
-    env = vf.load_environment(resolve_env_config({"taskset": config}))
+    env = vf.load_environment(vf.resolve_env_config({"taskset": config}))
     results = {}
     for task in env.taskset:
         solution = Path(harbor, task.data.name, "solution")
