@@ -42,7 +42,7 @@ async def reward(task, cells, answer):
 
 async def main():
     harbor, interpreter, rewards = sys.argv[1:]
-    config = {"id": "pybench-library", "task": {"interpreter": interpreter, "rewards": rewards}}
+    config = {"id": "pybench-library", "task": {"interpreter": interpreter, "scorer": rewards}}
     env = vf.load_environment(vf.resolve_env_config({"taskset": config}))
     results = {}
     for task in env.taskset:

@@ -24,7 +24,7 @@ class LibraryTaskConfig(vf.TaskConfig):
 
     interpreter: str = "http://127.0.0.1:8081"
     """`pybench-interpreter serve`."""
-    rewards: str = "http://127.0.0.1:8082"
+    scorer: str = "http://127.0.0.1:8082"
     """`pybench-library serve-rewards`."""
     token_env: str = "PYBENCH_TOKEN"
     """Environment variable with a token that both accept; unset sends none."""
@@ -70,7 +70,7 @@ class LibraryTask(vf.Task[LibraryData, LibraryState, LibraryTaskConfig]):
             await services.end(state.interpreter, state.token, state.session)
             state.session = ""
         body = {"task": self.data.task, "id": self.data.id, "answer": trace.last_reply, "files": files, "claims": claims}
-        verdict = await services.score(self.config.rewards, state.token, body)
+        verdict = await services.score(self.config.scorer, state.token, body)
         trace.info["findings"] = verdict["findings"]
         trace.record_metric("share", verdict["share"])
         return float(verdict["reward"])
