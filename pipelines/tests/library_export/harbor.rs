@@ -205,9 +205,9 @@ fn an_unsound_template_is_left_out() {
     assert!(!out.exists());
 }
 
-/// Every template of the library, which takes some ten minutes.
+/// Every template of the library, which takes minutes.
 #[test]
-#[ignore = "ten minutes; `cargo test --test library_export -- --ignored every`"]
+#[ignore = "minutes; `cargo test --test library_export -- --ignored every`"]
 fn every_template_passes_as_a_folder() {
     if python().is_none() {
         return;

@@ -108,7 +108,10 @@ async fn hostile_requests_are_refused() {
     }
     let large = request(file("output/a", (1 << 20) + 1));
     assert_eq!(rewards.score(&large).await.0, 413);
-    assert_eq!(announce(&rewards.server.url, 1 << 40), "HTTP/1.1 413 Payload Too Large");
+    assert_eq!(
+        announce(&rewards.server.url, 1 << 40),
+        "HTTP/1.1 413 Payload Too Large"
+    );
     let values = format!("[{}0]", "0,".repeat(1_100_000));
     assert_eq!(rewards.post(values, TOKEN).await.0, 413);
     for body in ["", "{", "[]", "{\"task\": 1}", "{\"files\": []}"] {
