@@ -43,6 +43,10 @@ show *ARGS:
 stats *ARGS:
     @cargo run --quiet --bin pybench-stats -- "$@"
 
+# The task library: list, show, new, coverage, export to others' trainers, serve-rewards; each with --help.
+library *ARGS: setup
+    @cargo run --quiet --bin pybench-library -- "$@"
+
 # Prove every template of the task library: the expert passes, wrong answers fail.
 library-audit *ARGS: setup
     @cargo run --quiet --bin pybench-library -- audit "$@"

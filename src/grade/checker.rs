@@ -302,19 +302,30 @@ fn add_outputs_below(inputs: &mut BTreeMap<String, PathBuf>, candidate: &Candida
     }
 }
 
+/// The checker's Python: path within its folder → source. `checker.py` says what it reads and writes, so
+/// that others may run it elsewhere.
+pub fn checker_sources() -> &'static [(&'static str, &'static str)] {
+    SOURCES
+}
+
+/// `task.json` as the checker reads it, in that mode and for so many candidates.
+pub fn checker_task(task: &Task, mode: &str, candidates: usize) -> Value {
+    json!({
+        "mode": mode,
+        "checks": task.checks,
+        "reference": task.reference,
+        "query": task.query,
+        "outputs": task.outputs,
+        "candidates": candidates,
+    })
+}
+
 fn described(
     task: &Task,
     candidate: &Candidate,
     job: &Job<'_>,
 ) -> Result<Vec<(String, Vec<u8>)>, CheckError> {
-    let task = json!({
-        "mode": job.mode,
-        "checks": task.checks,
-        "reference": task.reference,
-        "query": task.query,
-        "outputs": task.outputs,
-        "candidates": job.candidates,
-    });
+    let task = checker_task(task, job.mode, job.candidates);
     let mut files = said(candidate, "candidate")?;
     files.push(("task.json".into(), task.to_string().into_bytes()));
     Ok(files)

@@ -5,5 +5,5 @@ mod foreign;
 mod sources;
 mod spec;
 
-pub use checker::{Candidate, CheckError, Checker, Claim};
+pub use checker::{Candidate, CheckError, Checker, Claim, checker_sources, checker_task};
 pub use spec::{CheckSpec, Metric, PlotKind, RowOrder};

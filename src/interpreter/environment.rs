@@ -72,6 +72,21 @@ const RUNNER: &[(&str, &str)] = &[
     ("etc/hosts", "127.0.0.1 localhost sandbox\n"),
 ];
 
+/// The locked Python requirements of sessions, with hashes.
+pub fn requirements() -> &'static str {
+    LOCK
+}
+
+/// What notes the content of charts while they are saved, for places that run Python without our runner:
+/// file name → source of a package that `sitecustomize` may import.
+pub fn recorder() -> impl Iterator<Item = (&'static str, &'static str)> {
+    const PARTS: [&str; 3] = ["hooks.py", "charts.py", "clouds.py"];
+    RUNNER.iter().filter_map(|(path, source)| {
+        let name = path.strip_prefix("lib/pybench_runner/")?;
+        PARTS.contains(&name).then_some((name, *source))
+    })
+}
+
 /// What `prepare.py` wrote when the environment was complete.
 #[derive(Debug, Deserialize)]
 struct Mark {

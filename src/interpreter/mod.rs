@@ -40,6 +40,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use container::{ClusterSettings, ContainerSettings, EngineSettings};
+pub use environment::{recorder, requirements};
 pub use files::{Entry, EntryKind, FileError, Files, Upload};
 pub use live::Watcher;
 pub use local::LocalInterpreter;

@@ -8,5 +8,7 @@ use pybench_pipelines::library::command::{self, LibraryArgs};
 
 fn main() -> ExitCode {
     let args = LibraryArgs::parse();
-    cli::main_with(args.log, |_| async move { Ok(command::run(args).await?) })
+    cli::main_with(args.log, |process| async move {
+        Ok(command::run(args, process).await?)
+    })
 }

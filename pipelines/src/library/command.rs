@@ -1,4 +1,4 @@
-//! `pybench-library`: list templates, show one, begin one, audit them.
+//! `pybench-library`: list templates, show one, begin one, audit them, hand their tasks to others' trainers.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use pybench::grade::Checker;
 use pybench::interpreter::{InterpreterError, interpreter};
-use pybench::run::cli::LogArgs;
+use pybench::run::cli::{LogArgs, Process};
 use pybench::run::project::project_root;
 use pybench::run::{InterpreterChoice, RunError};
 use pybench::task::{Category, Language, Task};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 use super::audit::fixtures::Fixtures;
 use super::audit::{AuditOptions, Bench, audit, summary, table};
-use super::{Draft, Library, Move, Script, Template, skeleton};
+use super::export::ExportArgs;
+use super::rewards::RewardsArgs;
+use super::{Library, Move, Script, TaskKey, export, rewards, skeleton};
 
 /// Where the project keeps files to write tasks for.
 const SAMPLES: &str = "data/samples";
 /// Where the project keeps its library.
 const LIBRARY: &str = "pipelines/library";
 
-/// The task library: list templates, show one, begin one, audit them
+/// The task library: list templates, show one, begin one, audit them, export their tasks
 #[derive(Debug, Parser)]
 #[command(name = "pybench-library", bin_name = "pybench-library", version)]
 pub struct LibraryArgs {
@@ -51,6 +51,15 @@ pub enum Command {
     Coverage,
     /// Prove that every template's check accepts what is right and refuses what is wrong
     Audit(AuditArgs),
+    /// Write tasks as environments for others' trainers: a verifiers package, or Harbor task folders
+    ///
+    /// docs/library-export.md says what each needs. Every task is proven first: the expert passes its checks,
+    /// who does nothing fails.
+    Export(ExportArgs),
+    /// Score workspaces over HTTP: per-check verdicts and a reward for a task and what was made of it
+    ///
+    /// docs/library-export.md has the request and the answer. Ctrl-C ends it with 0.
+    ServeRewards(RewardsArgs),
 }
 
 /// What to begin.
@@ -102,7 +111,7 @@ pub struct AuditArgs {
     pub every_kind: bool,
 }
 
-fn parse_language(text: &str) -> Result<Language, String> {
+pub(super) fn parse_language(text: &str) -> Result<Language, String> {
     match text {
         "en" => Ok(Language::En),
         "zh" => Ok(Language::Zh),
@@ -114,7 +123,7 @@ fn parse_language(text: &str) -> Result<Language, String> {
 ///
 /// # Errors
 /// [`RunError::Incomplete`] when the audit finds an unsound template.
-pub async fn run(args: LibraryArgs) -> Result<(), RunError> {
+pub async fn run(args: LibraryArgs, process: Process) -> Result<(), RunError> {
     let library = match &args.library {
         Some(folder) => Library::read(folder),
         None => Library::embedded(),
@@ -128,7 +137,18 @@ pub async fn run(args: LibraryArgs) -> Result<(), RunError> {
             println!("{}", begin(&library, &folder, &new)?.display());
         }
         Command::Coverage => print!("{}", coverage(&library)?),
-        Command::Audit(options) => run_audit(Arc::new(library), &options).await?,
+        Command::Audit(options) => {
+            let bench = bench(Arc::new(library), options.data.as_deref())?;
+            run_audit(&bench, &options).await?;
+        }
+        Command::Export(options) => {
+            let bench = bench(Arc::new(library), options.data.as_deref())?;
+            export::run(&bench, &options).await?;
+        }
+        Command::ServeRewards(options) => {
+            let bench = bench(Arc::new(library), options.data.as_deref())?;
+            rewards::run(bench, &options, &process.interrupt).await?;
+        }
     }
     Ok(())
 }
@@ -202,22 +222,19 @@ fn begin(library: &Library, folder: &Path, args: &NewArgs) -> Result<PathBuf, Ru
 
 fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError> {
     let wrong = |message: String| RunError::BadInput(message);
-    let template = library.template(&args.template).ok_or_else(|| {
-        let hint = library
-            .suggest(&args.template)
-            .map(|s| format!("; did you mean `{s}`?"));
-        wrong(format!(
-            "no template `{}`{}",
-            args.template,
-            hint.unwrap_or_default()
-        ))
-    })?;
+    let template = library.template(&args.template);
+    let template = template.ok_or_else(|| wrong(library.unknown(&args.template)))?;
     let fixtures = match args.files.as_slice() {
         [] if template.inputs.is_empty() => Fixtures::empty()?,
         [] => Fixtures::read(&in_project(SAMPLES))?,
         files => given(files)?,
     };
-    let task = example(library, template, &fixtures, args)?;
+    let key = TaskKey {
+        template: args.template.clone(),
+        language: args.language,
+        seed: args.seed,
+    };
+    let task = key.task(library, &fixtures.files, &fixtures.store)?;
     let script = Script::new(library, &task).map_err(|e| wrong(e.to_string()))?;
     let outline = script.outline().map_err(|e| wrong(e.to_string()))?;
     Ok(describe(&task, &outline))
@@ -239,33 +256,6 @@ fn given(files: &[PathBuf]) -> Result<Fixtures, RunError> {
         }
     }
     Ok(fixtures)
-}
-
-fn example(
-    library: &Library,
-    template: &Template,
-    fixtures: &Fixtures,
-    args: &ShowArgs,
-) -> Result<Task, RunError> {
-    let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
-    let combinations = template.combinations(&fixtures.files, 100, &fixtures.store, &mut rng)?;
-    let unfit = || RunError::BadInput(format!("no file given fits template `{}`", template.name()));
-    let combination = combinations.first().ok_or_else(unfit)?;
-    let files: Vec<_> = combination
-        .iter()
-        .map(|index| &fixtures.files[*index])
-        .collect();
-    let draft = Draft {
-        template,
-        slots: template.draw(&files, &mut rng).ok_or_else(unfit)?,
-        files,
-        language: args.language,
-        phrasing: 0,
-        seed: args.seed,
-    };
-    draft
-        .write(library, &fixtures.store)
-        .map_err(|e| RunError::BadInput(e.to_string()))
 }
 
 fn describe(task: &Task, outline: &[Move]) -> String {
@@ -292,19 +282,23 @@ fn describe(task: &Task, outline: &[Move]) -> String {
     text
 }
 
-async fn run_audit(library: Arc<Library>, args: &AuditArgs) -> Result<(), RunError> {
+/// Interpreter, checker and files to write tasks for [default: the project's samples].
+fn bench(library: Arc<Library>, data: Option<&Path>) -> Result<Bench, RunError> {
     let environment = |error: InterpreterError| RunError::Environment(error.to_string());
     let interpreter = interpreter(&InterpreterChoice::default()).map_err(environment)?;
     for warning in interpreter.warnings() {
         tracing::warn!("{warning}");
     }
     let checker = Checker::new(interpreter.clone());
-    let bench = Bench {
+    Ok(Bench {
         library,
         interpreter,
         checker: checker.map_err(|error| RunError::Environment(error.to_string()))?,
-        fixtures: Fixtures::read(&args.data.clone().unwrap_or_else(|| in_project(SAMPLES)))?,
-    };
+        fixtures: Fixtures::read(data.unwrap_or(&in_project(SAMPLES)))?,
+    })
+}
+
+async fn run_audit(bench: &Bench, args: &AuditArgs) -> Result<(), RunError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = AuditOptions {
         templates: args.templates.clone(),
@@ -312,7 +306,7 @@ async fn run_audit(library: Arc<Library>, args: &AuditArgs) -> Result<(), RunErr
         every_kind: args.every_kind,
     };
     // At once, so that an audit that is cut short has said what it found.
-    let rows = audit(&bench, &options, |row| {
+    let rows = audit(bench, &options, |row| {
         if row.sound() {
             tracing::info!("{}: sound", row.template);
         } else {

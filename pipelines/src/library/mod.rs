@@ -8,13 +8,16 @@ pub mod audit;
 pub mod command;
 mod draft;
 mod expert;
+pub mod export;
 mod fit;
 #[cfg(test)]
 mod fuzz;
 mod keywords;
+mod make;
 pub(crate) mod problem;
 mod reader;
 mod render;
+pub mod rewards;
 mod script;
 mod skeleton;
 mod slots;
@@ -29,11 +32,14 @@ pub(crate) use render::value as template_value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pybench::run::RunError;
+
 pub use abilities::Ability;
 pub use draft::{Draft, DraftError};
 pub(crate) use expert::observations;
 pub use expert::{EXPERT, Expert, faults};
 pub use keywords::{Keyword, Keywords};
+pub use make::{MakeError, TaskKey};
 pub use problem::{LibraryError, Problem};
 pub use script::{Deviation, Move, Script, ScriptError};
 pub use template::Template;
@@ -149,6 +155,25 @@ impl Library {
     /// The template of that id.
     pub fn template(&self, id: &str) -> Option<&Template> {
         self.templates.get(id)
+    }
+
+    /// The templates of these ids; all where none is named.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] names an id that is none, and the one most like it.
+    pub fn chosen(&self, ids: &[String]) -> Result<Vec<&Template>, RunError> {
+        if ids.is_empty() {
+            return Ok(self.templates().collect());
+        }
+        let find = |id: &String| self.template(id).ok_or_else(|| self.unknown(id));
+        let found = ids.iter().map(|id| find(id).map_err(RunError::BadInput));
+        found.collect()
+    }
+
+    /// What to say of an id that is none.
+    pub(crate) fn unknown(&self, id: &str) -> String {
+        let hint = self.suggest(id).map(|s| format!("; did you mean `{s}`?"));
+        format!("no template `{id}`{}", hint.unwrap_or_default())
     }
 
     /// The id most like one that is none.

@@ -11,10 +11,9 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Service;
 use super::error::Refusal;
 use super::registry::Sandbox;
-use super::token;
+use super::{Service, Tokens, token as secrets};
 
 /// What E2B's client names its sandbox by.
 pub(super) const SANDBOX_HEADER: &str = "e2b-sandbox-id";
@@ -130,6 +129,22 @@ pub(super) async fn authenticate(
     next.run(request).await
 }
 
+/// Let in whoever brings one of these tokens; everybody where there are none.
+pub(super) async fn token(
+    State(tokens): State<Option<Tokens>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let known = |tokens: &Tokens| {
+        let token = presented(request.headers());
+        token.is_some_and(|token| tokens.client(&token).is_some())
+    };
+    match tokens.as_ref().is_none_or(known) {
+        true => next.run(request).await,
+        false => refuse(unauthorised()),
+    }
+}
+
 enum Who {
     Client(Client),
     Sandbox(Arc<Sandbox>),
@@ -176,7 +191,11 @@ fn sandbox(service: &Service, headers: &HeaderMap) -> Result<Arc<Sandbox>, Refus
     let gone = || Refusal::new(StatusCode::BAD_GATEWAY, "The sandbox was not found");
     let sandbox = service.registry.get(id).ok_or_else(gone)?;
     let mut given = SANDBOX_TOKENS.iter().filter_map(|name| headers.get(*name));
-    let matches = given.any(|value| value.to_str().is_ok_and(|t| token::same(t, &sandbox.token)));
+    let matches = given.any(|value| {
+        value
+            .to_str()
+            .is_ok_and(|t| secrets::same(t, &sandbox.token))
+    });
     let owner = || client(service, headers).is_ok_and(|client| client == sandbox.client);
     match matches || (service.options.tokens.is_some() && owner()) {
         true => Ok(sandbox),

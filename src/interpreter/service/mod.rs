@@ -7,6 +7,7 @@
 mod body;
 mod codeact;
 mod connections;
+mod door;
 mod e2b;
 mod error;
 mod events;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use super::{Interpreter, InterpreterError, Limits, Network};
+pub use door::Door;
 pub use openapi::openapi;
 pub use token::{Tokens, TokensError};
 

@@ -305,7 +305,7 @@ pub(super) fn router(service: Arc<Service>, address: SocketAddr) -> Router {
 }
 
 /// No browser shall take an answer for something else than it says.
-async fn not_sniffed(mut response: Response) -> Response {
+pub(super) async fn not_sniffed(mut response: Response) -> Response {
     let name = axum::http::header::X_CONTENT_TYPE_OPTIONS;
     let value = axum::http::HeaderValue::from_static("nosniff");
     response.headers_mut().insert(name, value);

@@ -47,6 +47,24 @@ impl Fixtures {
         Ok(fixtures)
     }
 
+    /// A store of its own with the same files, in a folder that vanishes with the second value: what is
+    /// made of one task does not stay.
+    pub fn scratch(&self) -> Result<(ContentStore, tempfile::TempDir), RunError> {
+        let folder = tempfile::TempDir::with_prefix("pybench-library-")
+            .map_err(RunError::io("a temporary folder"))?;
+        let store = ContentStore::open(folder.path())?;
+        for file in &self.files {
+            let (from, to) = (self.store.path(&file.id), store.path(&file.id));
+            let wrap = || RunError::io(to.display().to_string());
+            fs::create_dir_all(to.parent().unwrap_or(folder.path())).map_err(wrap())?;
+            // Both lie in the folder for temporary files, as a rule on one file system.
+            if fs::hard_link(&from, &to).is_err() {
+                fs::copy(&from, &to).map_err(wrap())?;
+            }
+        }
+        Ok((store, folder))
+    }
+
     /// One more file; `false` when it is of no known type, broken, or a copy of an earlier one.
     pub fn add(&mut self, path: &Path) -> Result<bool, RunError> {
         let wrap = || RunError::io(path.display().to_string());

@@ -7,7 +7,7 @@
 
 pub mod fixtures;
 mod report;
-mod trial;
+pub(super) mod trial;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub async fn audit(
     done: impl Fn(&Row),
 ) -> Result<Vec<Row>, RunError> {
     let mut work = Vec::new();
-    for template in chosen(&bench.library, &options.templates)? {
+    for template in bench.library.chosen(&options.templates)? {
         work.extend(drafts(bench, template, options.every_kind)?);
     }
     let rows = futures::stream::iter(work)
@@ -84,21 +84,6 @@ pub async fn audit(
     let mut rows: Vec<Row> = rows.collect().await;
     rows.sort_by(|a, b| (&a.template, &a.files).cmp(&(&b.template, &b.files)));
     Ok(rows)
-}
-
-fn chosen<'a>(library: &'a Library, ids: &[String]) -> Result<Vec<&'a Template>, RunError> {
-    if ids.is_empty() {
-        return Ok(library.templates().collect());
-    }
-    let find = |id: &String| {
-        library.template(id).ok_or_else(|| {
-            let hint = library
-                .suggest(id)
-                .map(|s| format!("; did you mean `{s}`?"));
-            RunError::BadInput(format!("no template `{id}`{}", hint.unwrap_or_default()))
-        })
-    };
-    ids.iter().map(find).collect()
 }
 
 /// A draft per family (or type) of input files, both languages in turn; or a row that says that no
@@ -356,14 +341,14 @@ impl TaskAudit<'_> {
     }
 }
 
-fn passes(findings: &[Finding]) -> bool {
+pub(super) fn passes(findings: &[Finding]) -> bool {
     !findings.is_empty()
         && findings
             .iter()
             .all(|finding| finding.outcome == Outcome::Pass)
 }
 
-fn reasons(findings: &[Finding]) -> String {
+pub(super) fn reasons(findings: &[Finding]) -> String {
     let failed = findings
         .iter()
         .filter(|finding| finding.outcome != Outcome::Pass);

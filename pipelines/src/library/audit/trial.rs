@@ -18,16 +18,20 @@ const MOST_TURNS: usize = 20;
 const SEED: u64 = 0;
 
 /// What an attempt came to.
-pub(super) struct Trial {
-    pub(super) observations: Vec<Observation>,
+pub(in crate::library) struct Trial {
+    /// What was run.
+    pub(in crate::library) cells: Vec<String>,
+    pub(in crate::library) observations: Vec<Observation>,
     /// Path and digest of what was left under `./output`.
-    pub(super) outputs: Vec<(String, Digest)>,
-    pub(super) candidate: Candidate,
+    pub(in crate::library) outputs: Vec<(String, Digest)>,
+    /// The answer, without the format's own frame.
+    pub(in crate::library) answer: String,
+    pub(in crate::library) candidate: Candidate,
 }
 
 /// Why there is no candidate: never the candidate's own doing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TrialError {
+pub(in crate::library) enum TrialError {
     #[error(transparent)]
     Script(#[from] ScriptError),
     #[error(transparent)]
@@ -39,7 +43,7 @@ pub(super) enum TrialError {
 }
 
 /// Runs a script to its answer.
-pub(super) async fn attempt(
+pub(in crate::library) async fn attempt(
     bench: &Bench,
     task: &Task,
     script: &Script<'_>,
@@ -57,7 +61,11 @@ pub(super) async fn attempt(
     let played = play(session.as_mut(), script).await;
     let collected = session.read_outputs().await;
     session.close().await?;
-    let (observations, answer) = played?;
+    let Played {
+        cells,
+        observations,
+        answer,
+    } = played?;
     let mut outputs = Vec::new();
     for file in collected?.files {
         outputs.push((file.path, store.put(&file.bytes)?));
@@ -71,26 +79,34 @@ pub(super) async fn attempt(
         claims: observations.iter().flat_map(Claim::all_of).collect(),
     };
     Ok(Trial {
+        cells,
         observations,
         outputs,
+        answer,
         candidate,
     })
 }
 
-async fn play(
-    session: &mut dyn Session,
-    script: &Script<'_>,
-) -> Result<(Vec<Observation>, String), TrialError> {
-    let mut observations = Vec::new();
+/// What happened in the session.
+#[derive(Default)]
+struct Played {
+    cells: Vec<String>,
+    observations: Vec<Observation>,
+    answer: String,
+}
+
+async fn play(session: &mut dyn Session, script: &Script<'_>) -> Result<Played, TrialError> {
+    let mut played = Played::default();
     let mut texts: Vec<String> = Vec::new();
-    while observations.len() < MOST_TURNS {
+    while played.cells.len() < MOST_TURNS {
         let seen: Vec<&str> = texts.iter().map(String::as_str).collect();
         match script.next(&seen)? {
-            Move::Answer(answer) => return Ok((observations, answer)),
+            Move::Answer(answer) => return Ok(Played { answer, ..played }),
             Move::Step { cell, .. } => {
                 let observation = session.execute(&cell).await?;
                 texts.push(observation_text(&observation));
-                observations.push(observation);
+                played.observations.push(observation);
+                played.cells.push(cell);
             }
         }
     }
