@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use pybench::run::RunError;
 use pybench::run::cli::{LogArgs, Process};
 
-use crate::hub::{Hub, Repository, Why};
+use crate::hub::{Hub, Repository, Why, until_asked_to_stop};
 pub use model::ModelArgs;
 pub use package::Package;
 pub use plan::Plan;
@@ -61,7 +61,8 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
         Repository::check(name)?;
     }
     let asked = args.clone();
-    let package = tokio::task::spawn_blocking(move || package(&asked)).await;
+    let packing = tokio::task::spawn_blocking(move || package(&asked));
+    let package = until_asked_to_stop(process, packing).await?;
     let package = package.map_err(|error| RunError::Internal(error.to_string()))??;
     let say = |text: &str| process.progress.suspend(|| print!("{text}"));
     let Some(name) = &args.repo else {
@@ -73,7 +74,8 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
     let repository = Repository::new(&hub, package.kind, name)?;
     if !args.yes {
         say(&package.told());
-        say(&dry(&repository, &package, args.public).await?);
+        let dry = dry(&repository, &package, args.public);
+        say(&until_asked_to_stop(process, dry).await??);
         say("Nothing was sent. The same command with --yes does it.\n");
         return Ok(());
     }

@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 use super::licence::spdx;
 use super::listing::{Choice, Listed, pinned, take};
-use super::web::{Expected, Service, Trouble, Web};
+use super::web::{Service, Trouble, Web};
 use super::{Outlet, Source};
+use crate::hub::{Entry, Kept};
 
 /// Where it is, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -60,7 +61,7 @@ impl Hub {
         let mut files = Vec::new();
         for _ in 0..MAX_PAGES {
             let (entries, next) = self.service.json::<Vec<Entry>>(url).await?;
-            files.extend(entries.into_iter().filter_map(Entry::file));
+            files.extend(entries.into_iter().filter_map(Entry::file).map(listed));
             match next {
                 Some(next) => url = next,
                 None => return Ok(files),
@@ -134,34 +135,9 @@ impl About {
     }
 }
 
-/// An entry of a tree.
-#[derive(Debug, Deserialize)]
-struct Entry {
-    #[serde(rename = "type")]
-    kind: String,
-    path: String,
-    #[serde(default)]
-    size: Option<u64>,
-    #[serde(default)]
-    lfs: Option<Lfs>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Lfs {
-    /// SHA-256.
-    oid: String,
-    size: u64,
-}
-
-impl Entry {
-    fn file(self) -> Option<Listed> {
-        let expected = Expected {
-            size: self.lfs.as_ref().map(|lfs| lfs.size).or(self.size),
-            sha256: self.lfs.map(|lfs| lfs.oid),
-        };
-        let path = self.path;
-        (self.kind == "file").then_some(Listed { path, expected })
-    }
+fn listed((path, kept): (String, Kept)) -> Listed {
+    let expected = kept.expected();
+    Listed { path, expected }
 }
 
 #[cfg(test)]
@@ -346,7 +322,8 @@ mod tests {
                 let _ = about.licence();
             }
             if let Ok(entries) = serde_json::from_slice::<Vec<Entry>>(bytes) {
-                entries.into_iter().filter_map(Entry::file).for_each(drop);
+                let files = entries.into_iter().filter_map(Entry::file);
+                files.map(listed).for_each(drop);
             }
         });
     }
