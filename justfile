@@ -101,7 +101,7 @@ attack: setup
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
 
-# Time WHAT (interpreter, eval, render, train) against what people use today, in one run.
+# Time WHAT (interpreter, eval, data, render, train) against what people use today, in one run.
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \
