@@ -12,12 +12,13 @@ mod package;
 mod plan;
 mod send;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use pybench::run::RunError;
 use pybench::run::cli::{LogArgs, Process};
 
-use crate::hub::{Hub, Repository, Why, until_asked_to_stop};
+use crate::hub::{Hub, Kind, Repository, Why, until_asked_to_stop};
 pub use model::ModelArgs;
 pub use package::Package;
 pub use plan::Plan;
@@ -60,6 +61,11 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
     if let Some(name) = &args.repo {
         Repository::check(name)?;
     }
+    let mut args = args;
+    if model::is_model(&args.what) && model::wants_licence(&args.what, &args.model) {
+        let asking = licence_of(&args.model.base_model);
+        args.model.licence = until_asked_to_stop(process, asking).await??;
+    }
     let asked = args.clone();
     let packing = tokio::task::spawn_blocking(move || package(&asked));
     let package = until_asked_to_stop(process, packing).await?;
@@ -82,6 +88,21 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
     let published = send::send(&repository, &package, &args, process).await?;
     say(&published.to_string());
     Ok(())
+}
+
+/// The licence that the cards of all these models on the Hub name, where they name one, and the same.
+async fn licence_of(models: &[String]) -> Result<Option<String>, RunError> {
+    let hub = Hub::of_this_process()?;
+    let mut found = BTreeSet::new();
+    for name in models {
+        let licences = Repository::new(&hub, Kind::Model, name)?.licences().await?;
+        found.extend(match licences.is_empty() {
+            true => vec!["other".to_owned()],
+            false => licences,
+        });
+    }
+    let only = found.pop_first().filter(|licence| licence != "other");
+    Ok(only.filter(|_| found.is_empty()))
 }
 
 fn package(args: &PublishArgs) -> Result<Package, RunError> {

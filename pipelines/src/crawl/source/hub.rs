@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pybench::run::Failure;
-use serde::Deserialize;
 
 use super::licence::spdx;
 use super::listing::{Choice, Listed, pinned, take};
 use super::web::{Service, Trouble, Web};
 use super::{Outlet, Source};
-use crate::hub::{Entry, Kept};
+use crate::hub::{Entry, Kept, Licensed};
 
 /// Where it is, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -50,8 +49,8 @@ impl Hub {
     async fn licence(&self, name: &str, commit: &str) -> Result<Option<String>, Trouble> {
         let path = ["api", "datasets"].into_iter().chain(name.split('/'));
         let url = self.service.url(path.chain(["revision", commit]), &[]);
-        let (card, _) = self.service.json::<About>(url).await?;
-        Ok(card.licence())
+        let (card, _) = self.service.json::<Licensed>(url).await?;
+        Ok(licence(&card))
     }
 
     async fn tree(&self, name: &str, commit: &str) -> Result<Vec<Listed>, Trouble> {
@@ -94,45 +93,11 @@ impl Source for Hub {
     }
 }
 
-/// What the Hub says of a repository.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct About {
-    card_data: Option<Card>,
-    tags: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Card {
-    license: Option<OneOrMore>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OneOrMore {
-    One(String),
-    More(Vec<String>),
-}
-
-impl About {
-    fn licence(&self) -> Option<String> {
-        let card = self
-            .card_data
-            .as_ref()
-            .and_then(|card| card.license.as_ref());
-        let named: Vec<&str> = match card {
-            Some(OneOrMore::One(one)) => vec![one.as_str()],
-            Some(OneOrMore::More(more)) => more.iter().map(String::as_str).collect(),
-            None => {
-                let tags = self.tags.iter();
-                tags.filter_map(|tag| tag.strip_prefix("license:"))
-                    .collect()
-            }
-        };
-        let names: Vec<String> = named.into_iter().take(10).filter_map(spdx).collect();
-        (!names.is_empty()).then(|| names.join(" AND "))
-    }
+/// The licence of all that a card names, as an SPDX expression.
+fn licence(card: &Licensed) -> Option<String> {
+    let names = card.named().into_iter().take(10).filter_map(spdx);
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| names.join(" AND "))
 }
 
 fn listed((path, kept): (String, Kept)) -> Listed {
@@ -303,7 +268,7 @@ mod tests {
 
     #[test]
     fn licences_are_found_on_cards_and_tags() {
-        let licence = |text: &str| serde_json::from_str::<About>(text).unwrap().licence();
+        let licence = |text: &str| licence(&serde_json::from_str::<Licensed>(text).unwrap());
         assert_eq!(
             licence(r#"{"cardData": {"license": "mit"}}"#).as_deref(),
             Some("MIT")
@@ -318,8 +283,8 @@ mod tests {
     #[test]
     fn fuzz_answers() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            if let Ok(about) = serde_json::from_slice::<About>(bytes) {
-                let _ = about.licence();
+            if let Ok(card) = serde_json::from_slice::<Licensed>(bytes) {
+                let _ = licence(&card);
             }
             if let Ok(entries) = serde_json::from_slice::<Vec<Entry>>(bytes) {
                 let files = entries.into_iter().filter_map(Entry::file);
