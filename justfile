@@ -23,7 +23,7 @@ synthesize *ARGS: setup
 status *ARGS:
     @cargo run --quiet --bin pybench-status -- "$@"
 
-# Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder or the name of a run.
+# Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder, the name of a run, or OWNER/NAME on the Hub.
 verify *ARGS: setup
     @cargo run --quiet --bin pybench-verify -- "$@"
 

@@ -59,7 +59,8 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         if team.leads() && !options.dry_run {
             // Whoever publishes the model says by it how it was made.
             let kept = out.join("recipe.toml");
-            fs::copy(recipe_path, &kept).with_context(|| kept.display().to_string())?;
+            let text = fs::read(recipe_path).with_context(|| recipe_path.display().to_string())?;
+            fs::write(&kept, text).with_context(|| kept.display().to_string())?;
         }
         // No process looks whether a stage is done before all have gone through it.
         team.meet()?;
