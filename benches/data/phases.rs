@@ -195,13 +195,13 @@ struct Text {
 }
 
 /// The texts, one after another.
-fn texts(place: &Path) -> impl Iterator<Item = Result<Text>> {
-    let paths = ["texts/0.jsonl", "texts/1.jsonl"].map(|name| place.join(name));
-    paths.into_iter().flat_map(|path| {
-        let lines = File::open(path).map(|file| BufReader::with_capacity(1 << 20, file).lines());
-        let lines = lines.into_iter().flatten();
-        lines.map(|line| Ok(serde_json::from_str(&line?)?))
-    })
+fn texts(place: &Path) -> Result<impl Iterator<Item = Result<Text>> + use<>> {
+    let open = |name| File::open(place.join(name));
+    let files = [open("texts/0.jsonl")?, open("texts/1.jsonl")?];
+    let lines = files
+        .into_iter()
+        .flat_map(|file| BufReader::with_capacity(1 << 20, file).lines());
+    Ok(lines.map(|line| Ok(serde_json::from_str(&line?)?)))
 }
 
 fn minhash(place: &Path) -> Result<(Duration, Value)> {
@@ -210,7 +210,7 @@ fn minhash(place: &Path) -> Result<(Duration, Value)> {
     let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Code))?;
     let mut copies = HashSet::new();
     let mut rows = 0;
-    for text in texts(place) {
+    for text in texts(place)? {
         let text = text?;
         if text.copy {
             copies.insert(rows);
@@ -232,11 +232,11 @@ fn minhash(place: &Path) -> Result<(Duration, Value)> {
 fn decontaminate(place: &Path) -> Result<(Duration, Value)> {
     let begun = Instant::now();
     let mut index = Index::new(rows::benchmark());
-    for text in texts(place) {
+    for text in texts(place)? {
         index.observe(&text?.query);
     }
     let (mut planted, mut right, mut wrong) = (0, 0, 0);
-    for text in texts(place) {
+    for text in texts(place)? {
         let text = text?;
         let mut hits = index.query(&text.query);
         hits.extend(index.answer(&text.text));

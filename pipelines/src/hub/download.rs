@@ -20,11 +20,3 @@ pub(super) async fn download(
     };
     persistently(ask, rest).await
 }
-
-/// Why there is no file.
-pub(super) fn in_words(trouble: Trouble) -> String {
-    match trouble {
-        Trouble::Refused(reason) => reason,
-        Trouble::Failed(failure) => failure.detail,
-    }
-}

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pybench::run::RunError;
 use reqwest::Url;
 
-use super::download::{download, in_words};
+use super::download::download;
 use super::{Hub, Kind};
 use crate::crawl::source::Limits;
 use crate::crawl::source::web::Expected;
@@ -112,7 +112,7 @@ impl HubFile {
         let parcel = parcel.map_err(|trouble| {
             RunError::Environment(format!(
                 "{url}: {}; is there such a repository, revision and file?",
-                in_words(trouble)
+                trouble.in_words()
             ))
         })?;
         if parcel.sha256() != self.sha256 {

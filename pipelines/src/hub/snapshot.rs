@@ -10,7 +10,7 @@ use pybench::run::RunError;
 use tracing::info;
 
 use super::client::AT_ONCE;
-use super::download::{download, in_words};
+use super::download::download;
 use super::{Content, Hub, Kept, Kind, Repository};
 use crate::crawl::source::Limits;
 use crate::crawl::source::web::{Parcel, Service};
@@ -186,7 +186,7 @@ impl Fetching<'_> {
         let shown = format!("{path} of {}", self.repository.shown());
         let parcel = download(&self.service, &url, &kept.expected(), limits).await;
         let mut parcel = parcel.map_err(|trouble| {
-            let why = in_words(trouble);
+            let why = trouble.in_words();
             RunError::Endpoint(format!("{shown}: {why}; the same command goes on"))
         })?;
         let io = |error: io::Error| RunError::io(to.display().to_string())(error);

@@ -136,6 +136,14 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
+    /// Why there is no answer.
+    pub(crate) fn in_words(self) -> String {
+        match self {
+            Self::Refused(reason) => reason,
+            Self::Failed(failure) => failure.detail,
+        }
+    }
+
     /// Where it keeps the whole item away.
     pub(super) fn of_item(self, item: &str) -> Failure {
         match self {
