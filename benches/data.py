@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from types import SimpleNamespace
 
 ROW_GROUP = 100
 SHARD = 10_000
@@ -277,6 +278,7 @@ def decontaminate(place, clock):
     words = NLTKWordTokenizer()
     nltk.tokenize.word_tokenize = lambda text, language="english": words.tokenize(text)
     config = NGramsDecontConfig(n_grams=8, find_query_ngrams=True)
+    indexer = SimpleNamespace(config=config, language="english")
     with tempfile.TemporaryDirectory(dir=place) as scratch:
         at = lambda name: f"{scratch}/{name}"
         both = lambda self, data, path, number: {
@@ -290,9 +292,7 @@ def decontaminate(place, clock):
             hashes = set()
             with open(f"{place}/benchmark/tasks.jsonl", encoding="utf-8") as tasks:
                 for task in map(json.loads, tasks):
-                    indexer = NGramsDecontIndexer.__new__(NGramsDecontIndexer)
-                    indexer.config, indexer.language = config, "english"
-                    hashes.update(indexer.compute_hashes(task["text"], task["query"]))
+                    hashes.update(NGramsDecontIndexer.compute_hashes(indexer, task["text"], task["query"]))
             numpy.array(sorted(hashes), dtype="<u8").tofile(at("index/bench.index.hashes"))
             removed = JsonlWriter(at("removed"), compression=None)
             step = NGramsDecontFilter(at("index"), config=config, exclusion_writer=removed)
@@ -323,6 +323,5 @@ if __name__ == "__main__":
         pass
     os.environ["HF_HUB_OFFLINE"] = "1"
     clock = Clock()
-    # Workers that are forked would flush what is not flushed.
     found = globals()[what](place, clock)
     print(json.dumps({"seconds": clock.seconds, "peak_mib": peak_mib(), "found": found}), flush=True)
