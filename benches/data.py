@@ -104,6 +104,8 @@ def write_datasets(place, clock):
     datasets.disable_progress_bars()
 
     def write(table, path, clock):
+        # It cannot take numbers of 64 bits without sign from Python's own: the session's seed is left out.
+        table = table.drop_columns(["seed"])
         records, features = table.to_pylist(), datasets.Features.from_arrow_schema(table.schema)
         with clock:
             made = datasets.Dataset.from_list(records, features=features)
@@ -265,20 +267,22 @@ def judged_pairs(copies, left_out):
 
 
 def decontaminate(place, clock):
-    """Runs of eight words. Its words come from NLTK's tokenizer, whose model of sentences is not on the package
-    index: it is used without it, which makes it faster."""
-    import nltk.tokenize
+    """Runs of eight words."""
     import numpy
     from datatrove.pipeline.decont import NGramsDecontConfig, NGramsDecontFilter
     from datatrove.pipeline.decont.n_grams import NGramsDecontIndexer
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.writers.jsonl import JsonlWriter
-    from nltk.tokenize import NLTKWordTokenizer
+    from datatrove.utils.hashing import create_hash_func
+    from datatrove.utils.typeshelper import Languages
+    from datatrove.utils.word_tokenizers import load_word_tokenizer
 
-    words = NLTKWordTokenizer()
-    nltk.tokenize.word_tokenize = lambda text, language="english": words.tokenize(text)
     config = NGramsDecontConfig(n_grams=8, find_query_ngrams=True)
-    indexer = SimpleNamespace(config=config, language="english")
+    indexer = SimpleNamespace(
+        config=config,
+        tokenizer=load_word_tokenizer(Languages.english),
+        hash_func=create_hash_func(config.hash_config),
+    )
     with tempfile.TemporaryDirectory(dir=place) as scratch:
         at = lambda name: f"{scratch}/{name}"
         both = lambda self, data, path, number: {
@@ -293,7 +297,7 @@ def decontaminate(place, clock):
             with open(f"{place}/benchmark/tasks.jsonl", encoding="utf-8") as tasks:
                 for task in map(json.loads, tasks):
                     hashes.update(NGramsDecontIndexer.compute_hashes(indexer, task["text"], task["query"]))
-            numpy.array(sorted(hashes), dtype="<u8").tofile(at("index/bench.index.hashes"))
+            numpy.array(sorted(hashes), dtype=config.hash_config.np_descr).tofile(at("index/bench.index.hashes"))
             removed = JsonlWriter(at("removed"), compression=None)
             step = NGramsDecontFilter(at("index"), config=config, exclusion_writer=removed)
             pipeline([JsonlReader(f"{place}/texts", adapter=both), step], scratch, 2)

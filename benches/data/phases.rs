@@ -1,5 +1,7 @@
 //! What is measured of ours: each phase in a process of its own.
 
+#![allow(unreachable_pub)]
+
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};

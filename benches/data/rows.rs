@@ -1,6 +1,8 @@
 //! Synthetic trajectories: as long and as varied as those of models, some near copies of others, some that
 //! hold a task of a benchmark. A row's number decides on everything.
 
+#![allow(unreachable_pub)]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

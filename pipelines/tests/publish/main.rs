@@ -1,6 +1,8 @@
 //! `pybench-publish` against a Hub on the loopback: what it sends, what it does not send again, and what it
 //! leaves behind when something goes wrong, which is the old state or the new one; and what others get of it.
 
+#![allow(unreachable_pub)]
+
 mod back;
 mod checks;
 #[path = "../../../datasets/tests/common/mod.rs"]

@@ -295,16 +295,11 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
             )
         }
         done => {
-            let mut inside = shared.inside.lock().unwrap();
-            let answered = route(
-                &mut inside,
-                &shared,
-                &method,
-                &parts.uri,
-                &parts.headers,
-                &body,
-            );
-            drop(inside);
+            let answered = {
+                let mut inside = shared.inside.lock().unwrap();
+                let (uri, headers) = (&parts.uri, &parts.headers);
+                route(&mut inside, &shared, &method, uri, headers, &body)
+            };
             match done {
                 Some(What::DoneAndCut) => std::panic::resume_unwind(Box::new("cut")),
                 Some(What::DoneAnd500) => answer(500, &[], ""),
