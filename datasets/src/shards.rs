@@ -1,5 +1,4 @@
-//! Parquet shards: zstd, small row groups, page index, content-defined chunking; the same rows
-//! give the same bytes.
+//! Parquet shards: zstd, small row groups, page index; the same rows give the same bytes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,7 +9,7 @@ use std::thread::JoinHandle;
 
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use crate::{DatasetError, Row, schema};
 
@@ -249,6 +248,7 @@ fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError
         .set_max_row_group_row_count(Some(row_group_rows))
         .set_max_row_group_bytes(Some(row_group_bytes))
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_content_defined_chunking(Some(CdcOptions::default()))
+        // Content-defined chunks are left out: of 200 row groups of 100 rows that parquet 60.1 wrote with them, one had a column
+        // that Arrow's own reader in Python refuses ("expected length 100 but got length 0").
         .build())
 }
