@@ -108,8 +108,8 @@ def write_datasets(place, clock):
         records, features = table.to_pylist(), datasets.Features.from_arrow_schema(table.schema)
         with clock:
             made = datasets.Dataset.from_list(records, features=features)
-            plain = dict(compression="zstd", compression_level=LEVEL, use_content_defined_chunking=False)
-            made.to_parquet(path, batch_size=ROW_GROUP, **plain)
+            # Its compression cannot be chosen.
+            made.to_parquet(path, batch_size=ROW_GROUP, use_content_defined_chunking=False)
 
     return written(place, clock, write)
 
