@@ -23,7 +23,7 @@ synthesize *ARGS: setup
 status *ARGS:
     @cargo run --quiet --bin pybench-status -- "$@"
 
-# Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder or the name of a run.
+# Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder, the name of a run, or OWNER/NAME on the Hub.
 verify *ARGS: setup
     @cargo run --quiet --bin pybench-verify -- "$@"
 
@@ -105,7 +105,7 @@ attack: setup
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet --test soak
 
-# Time WHAT (interpreter, eval, render, train) against what people use today, in one run.
+# Time WHAT (interpreter, eval, data, render, train) against what people use today, in one run.
 bench WHAT *ARGS: setup
     @what=$1; shift; package=; \
         if [ -e "training/benches/$what.rs" ]; then training/setup; package='-p pybench-training'; fi; \

@@ -1,4 +1,4 @@
-//! What benchmarks are compared with: `rivals.py`, and how busy the machine is.
+//! What benchmarks are compared with: `rivals.py` and `data.py`, and how busy the machine is.
 
 #![allow(dead_code, unreachable_pub)] // each benchmark uses a part of it
 
@@ -19,7 +19,7 @@ pub fn load() -> Result<String> {
     Ok(text.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// `rivals.py` under a Python that has what it needs.
+/// A script of rivals under a Python that has what it needs.
 pub struct Rivals {
     python: PathBuf,
     script: PathBuf,
@@ -29,35 +29,58 @@ pub struct Rivals {
 pub struct Held(Child, ChildStdin);
 
 impl Rivals {
-    /// With the folder of benchmarks, whose `setup` makes that Python.
+    /// `rivals.py` in the folder of benchmarks, whose `setup` makes its Python.
     pub fn new(benches: &Path) -> Result<Self> {
+        Self::with(benches, "rivals.py", &[])
+    }
+
+    /// `data.py` there.
+    pub fn of_data(benches: &Path) -> Result<Self> {
+        Self::with(benches, "data.py", &["data"])
+    }
+
+    fn with(benches: &Path, script: &str, what: &[&str]) -> Result<Self> {
         let python = environment_python()?;
         let environment = python
             .ancestors()
             .nth(2)
             .ok_or("a Python without a folder")?;
         let mut setup = Command::new(benches.join("setup"));
-        let made = setup.arg(environment).stderr(Stdio::inherit()).output()?;
+        setup.arg(environment).args(what);
+        let made = setup.stderr(Stdio::inherit()).output()?;
         if !made.status.success() {
             return Err("benches/setup failed; run this through `just bench`".into());
         }
         Ok(Self {
             python: String::from_utf8(made.stdout)?.trim().into(),
-            script: benches.join("rivals.py"),
+            script: benches.join(script),
         })
     }
 
-    /// The seconds that it reports; kernels warn of what does not matter here.
-    pub fn seconds(&self, arguments: &[&str]) -> Result<Vec<f64>> {
+    /// The one object that it prints.
+    pub fn report(&self, arguments: &[&str]) -> Result<Value> {
+        let text = self.run(arguments)?;
+        let last = text.lines().next_back().unwrap_or_default();
+        Ok(serde_json::from_str(last)?)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.python);
         let output = command.arg(&self.script).args(arguments).output()?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let last: Vec<_> = said.lines().rev().take(5).collect();
             let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-            return Err(format!("rivals.py {arguments:?}: {}: {last}", output.status).into());
+            let script = self.script.display();
+            return Err(format!("{script} {arguments:?}: {}: {last}", output.status).into());
         }
-        let lines = std::str::from_utf8(&output.stdout)?.lines();
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The seconds that it reports; kernels warn of what does not matter here.
+    pub fn seconds(&self, arguments: &[&str]) -> Result<Vec<f64>> {
+        let text = self.run(arguments)?;
+        let lines = text.lines();
         lines
             .map(|line| {
                 let value: Value = serde_json::from_str(line)?;

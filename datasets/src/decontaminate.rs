@@ -199,8 +199,10 @@ impl Index {
         let own: HashSet<u64> = words.iter().map(|word| hash(&[word])).collect();
         let hit = |(number, common): (u32, Vec<u64>)| {
             let known = &self.texts[number as usize];
-            let shared = Shared::of(self, known, &common, &found, &own);
-            (known.by == by && shared.all >= TOLD).then(|| self.hit(known, &shared))
+            // Most texts share some run with most tasks: what that amounts to is looked at only where it is enough.
+            let all = common.len() as f64 / known.runs.len().max(1) as f64;
+            (known.by == by && all >= TOLD)
+                .then(|| self.hit(known, &Shared::of(self, known, &common, &found, &own)))
         };
         common.into_iter().filter_map(hit).collect()
     }

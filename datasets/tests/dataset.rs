@@ -199,3 +199,53 @@ fn no_rows_give_a_dataset_that_says_so() {
         ["d/README.md", "d/data/train-00000-of-00001.parquet"]
     );
 }
+
+/// At once or row after row, several shards at a time: the bytes are those of each shard by itself.
+#[test]
+fn shards_do_not_depend_on_how_they_are_written() {
+    use pybench_datasets::shards::Writer;
+    let settings = ShardSettings {
+        shard_rows: 8,
+        row_group_rows: 4,
+        ..ShardSettings::default()
+    };
+    let rows = common::rows(45);
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let at_once = shards::write(&place("at-once"), "train", &rows, &settings).unwrap();
+    let mut writer = Writer::new(&place("streamed"), "train", rows.len(), &settings).unwrap();
+    for row in rows.clone() {
+        writer.add(row).unwrap();
+    }
+    let streamed = writer.finish().unwrap();
+    assert_eq!((at_once.len(), streamed.len()), (6, 6));
+    for (number, (one, other)) in at_once.iter().zip(&streamed).enumerate() {
+        assert_eq!(one.file_name(), other.file_name());
+        let bytes = std::fs::read(one).unwrap();
+        assert!(bytes == std::fs::read(other).unwrap(), "shard {number}");
+        let alone = place(&format!("alone-{number}"));
+        let own = &rows[number * 8..(number * 8 + 8).min(45)];
+        let alone = shards::write(&alone, "train", own, &settings).unwrap();
+        assert!(
+            bytes == std::fs::read(&alone[0]).unwrap(),
+            "shard {number} alone"
+        );
+    }
+    // A shard that is there already is nobody's to write over, whichever worker meets it.
+    let taken = folder.path().join("streamed");
+    let error = shards::write(&taken, "train", &rows, &settings).unwrap_err();
+    assert!(error.to_string().contains("train-0000"), "{error}");
+    let mut writer = Writer::new(&taken, "train", rows.len(), &settings).unwrap();
+    let mut failed = rows.into_iter().try_for_each(|row| writer.add(row));
+    failed = failed.and_then(|()| writer.finish().map(|_| ()));
+    assert!(
+        failed
+            .unwrap_err()
+            .to_string()
+            .contains("train-00000-of-00006")
+    );
+}

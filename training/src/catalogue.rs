@@ -42,6 +42,13 @@ struct PackageSource {
     sha256: String,
 }
 
+/// The licence of a model of the catalogue, as SPDX names it.
+pub fn licence(name: &str) -> Option<String> {
+    let catalogue: Catalogue = toml::from_str(CATALOGUE).ok()?;
+    let mut models = catalogue.model.into_iter();
+    models.find(|model| model.name == name).map(|model| model.licence)
+}
+
 /// The directory of a model: `name` itself where it is one, otherwise the catalogue's, fetched and
 /// converted on first use, or the Hub's `owner/name`.
 pub fn find(name: &str) -> Result<PathBuf> {

@@ -1,17 +1,20 @@
 //! The Hub as this process may use it: where it is, who we are to it, and requests that are tried again.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
+use pybench::run::Failure;
 use reqwest::header::CONTENT_LENGTH;
 use reqwest::{Body, Client, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
 
+use super::Kind;
 use super::refusal::{Refusal, Why};
-use crate::crawl::source::web::{self, Auth, Surroundings};
+use crate::crawl::source::web::{self, Auth, Service, Surroundings, Web};
 
 /// The Hub, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -27,6 +30,13 @@ const REST: Duration = Duration::from_millis(400);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Longest answer that is read, bytes.
 const ANSWER: usize = 64 << 20;
+/// For one download: a large model over a slow line.
+const PATIENCE: Duration = Duration::from_secs(6 * 3600);
+/// Downloads at once.
+pub(super) const AT_ONCE: usize = 4;
+/// What to do where a download is refused.
+const HELP: &str = "no such repository, or one that is private or gated: accept its terms on its page, and \
+                    set HF_TOKEN to a token that may read it";
 
 /// The Hub, and who we are to it.
 #[derive(Clone, Debug)]
@@ -88,6 +98,23 @@ impl Hub {
         url
     }
 
+    /// Where a file of a repository is, at a commit, branch or tag.
+    pub(super) fn file(&self, kind: Kind, name: &str, revision: &str, path: &str) -> Url {
+        let parts = kind.folder().into_iter().chain(name.split('/'));
+        let parts = parts.chain(["resolve", revision]);
+        self.url(parts.chain(path.split('/')))
+    }
+
+    /// To download from, with what is not whole yet kept in that cache.
+    pub(super) fn service(&self, cache: &Path) -> Result<Service, Refusal> {
+        let web = Web::new(cache);
+        let pace = web.pace("hub", Duration::ZERO, AT_ONCE);
+        let endpoint = self.endpoint.as_str();
+        let service = Service::new(&web, endpoint, self.auth.clone(), pace, HELP);
+        let wrong = |failure: Failure| Refusal::new("the Hub", Why::Setting, failure.detail);
+        Ok(service.map_err(wrong)?.patient(PATIENCE))
+    }
+
     pub(super) fn get(&self, url: Url) -> RequestBuilder {
         self.auth.sign(self.client.get(url))
     }
@@ -123,18 +150,7 @@ impl Hub {
         what: &str,
         request: impl Fn() -> RequestBuilder,
     ) -> Result<Response, Refusal> {
-        let mut tries = 0;
-        loop {
-            let refusal = match self.once(what, request()).await {
-                Ok(response) => return Ok(response),
-                Err(refusal) => refusal,
-            };
-            tries += 1;
-            match refusal.rest(tries) {
-                Some(rest) if tries < TRIES => tokio::time::sleep(rest).await,
-                _ => return Err(refusal),
-            }
-        }
+        persistently(|| self.once(what, request()), Refusal::rest).await
     }
 
     /// Ask once.
@@ -215,6 +231,25 @@ pub(super) async fn read(
                 return Err(Refusal::new(what, Why::Form, said));
             }
             Some(chunk) => body.extend_from_slice(&chunk),
+        }
+    }
+}
+
+/// Try, and again where that may help: `rest` says how long to wait after so many tries.
+pub(super) async fn persistently<T, E, Trying: Future<Output = Result<T, E>>>(
+    attempt: impl Fn() -> Trying,
+    rest: impl Fn(&E, u32) -> Option<Duration>,
+) -> Result<T, E> {
+    let mut tries = 0;
+    loop {
+        let error = match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        tries += 1;
+        match rest(&error, tries) {
+            Some(rest) if tries < TRIES => tokio::time::sleep(rest).await,
+            _ => return Err(error),
         }
     }
 }

@@ -12,6 +12,7 @@ use reqwest::{Method, Response, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::client::persistently;
 use super::refusal::{Refusal, Why};
 use super::repository::BRANCH;
 use super::{Content, Repository};
@@ -20,8 +21,6 @@ use super::{Content, Repository};
 const BATCH: usize = 64;
 /// Files on their way at once.
 const AT_ONCE: usize = 4;
-/// How often a piece is sent.
-const TRIES: u32 = 4;
 /// For a word about a large file: the Hub may have to put it together first.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Most pieces of one file.
@@ -187,8 +186,7 @@ impl Repository<'_> {
         url: &Url,
         headers: &BTreeMap<String, Value>,
     ) -> Result<Response, Refusal> {
-        let mut tries = 0;
-        loop {
+        let attempt = || async {
             let mut request = self.hub.send(Method::PUT, url.clone());
             for (name, value) in headers {
                 let name = HeaderName::try_from(name.as_str());
@@ -201,17 +199,9 @@ impl Repository<'_> {
             let pieces = content.part(from, length, out.clone());
             let pieces =
                 pieces.map_err(|error| Refusal::new(what, Why::Setting, error.to_string()))?;
-            let answer = self.hub.deliver(what, request, pieces, length, &out).await;
-            let refusal = match answer {
-                Ok(response) => return Ok(response),
-                Err(refusal) => refusal,
-            };
-            tries += 1;
-            match refusal.rest(tries) {
-                Some(rest) if tries < TRIES => tokio::time::sleep(rest).await,
-                _ => return Err(refusal),
-            }
-        }
+            self.hub.deliver(what, request, pieces, length, &out).await
+        };
+        persistently(attempt, Refusal::rest).await
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::client::{parse, read};
 use super::refusal::{Refusal, Why};
-use super::{Content, Hub, Kind};
+use super::{Content, Entry, Hub, Kept, Kind};
 use crate::crawl::source::web::headers::next;
 
 /// Most pages of a tree, each of up to 1,000 entries.
@@ -38,38 +38,6 @@ pub struct About {
     /// Whether only some may see it.
     #[serde(default)]
     pub private: bool,
-}
-
-/// A file as the Hub has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Bytes.
-    pub size: u64,
-    /// Git's hash of the blob.
-    blob: String,
-    /// SHA-256 of a large file.
-    sha256: Option<String>,
-}
-
-impl Kept {
-    /// As if that file were there, small.
-    #[cfg(test)]
-    pub(crate) fn of(content: &Content) -> Self {
-        Self {
-            size: content.size,
-            blob: content.blob.clone(),
-            sha256: None,
-        }
-    }
-
-    /// Whether it is that file, by size and hash.
-    pub fn is(&self, content: &Content) -> bool {
-        let same = match &self.sha256 {
-            Some(sha256) => *sha256 == content.sha256,
-            None => self.blob == content.blob,
-        };
-        same && self.size == content.size
-    }
 }
 
 /// How the Hub keeps a file.
@@ -142,8 +110,18 @@ impl<'a> Repository<'a> {
     /// # Errors
     /// Every other refusal.
     pub async fn about(&self) -> Result<Option<About>, Refusal> {
+        self.about_at(None).await
+    }
+
+    /// What the Hub says of a commit, branch or tag of it, the newest commit otherwise; `None` where there is no
+    /// such thing, or not for us.
+    ///
+    /// # Errors
+    /// Every other refusal.
+    pub async fn about_at(&self, revision: Option<&str>) -> Result<Option<About>, Refusal> {
         let what = format!("looking at {}", self.shown());
-        let mut url = self.api([]);
+        let revision = revision.map(|revision| ["revision", revision]);
+        let mut url = self.api(revision.into_iter().flatten());
         url.query_pairs_mut()
             .append_pair("expand", "sha")
             .append_pair("expand", "private");
@@ -248,42 +226,10 @@ impl<'a> Repository<'a> {
     /// Refusals; a file of more bytes.
     pub async fn file(&self, commit: &str, path: &str, most: usize) -> Result<Vec<u8>, Refusal> {
         let what = format!("reading {path} of {}", self.shown());
-        let parts = self.kind.folder().into_iter();
-        let parts = parts.chain(self.name.split('/')).chain(["resolve", commit]);
-        let url = self.hub.url(parts.chain(path.split('/')));
+        let url = self.hub.file(self.kind, &self.name, commit, path);
         let ask = || self.hub.get(url.clone());
         let response = self.hub.ask(&what, ask).await?;
         read(&what, response, most).await
-    }
-}
-
-/// An entry of a tree.
-#[derive(Debug, Deserialize)]
-struct Entry {
-    #[serde(rename = "type")]
-    kind: String,
-    path: String,
-    oid: String,
-    #[serde(default)]
-    size: u64,
-    #[serde(default)]
-    lfs: Option<Lfs>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Lfs {
-    oid: String,
-    size: u64,
-}
-
-impl Entry {
-    fn file(self) -> Option<(String, Kept)> {
-        let kept = Kept {
-            size: self.lfs.as_ref().map_or(self.size, |lfs| lfs.size),
-            blob: self.oid,
-            sha256: self.lfs.map(|lfs| lfs.oid),
-        };
-        (self.kind == "file").then_some((self.path, kept))
     }
 }
 
@@ -330,33 +276,6 @@ mod tests {
                 "{wrong}"
             );
         }
-    }
-
-    #[test]
-    fn what_the_hub_has_is_compared_by_the_hash_it_knows() {
-        let content = Content::of_bytes("a", "hello\n").unwrap();
-        let entry = |text: &str| -> Option<(String, Kept)> {
-            serde_json::from_str::<Entry>(text).unwrap().file()
-        };
-        let blob = &content.blob;
-        let regular = format!(r#"{{"type": "file", "path": "a", "oid": "{blob}", "size": 6}}"#);
-        assert!(entry(&regular).unwrap().1.is(&content));
-        let other = regular.replace("6}", "7}");
-        assert!(!entry(&other).unwrap().1.is(&content));
-        let oid = &content.sha256;
-        let large = format!(
-            r#"{{"type": "file", "path": "a", "oid": "x", "size": 130,
-                "lfs": {{"oid": "{oid}", "size": 6, "pointerSize": 130}}}}"#
-        );
-        assert!(entry(&large).unwrap().1.is(&content));
-        assert!(
-            !entry(&large.replace(oid.as_str(), "y"))
-                .unwrap()
-                .1
-                .is(&content)
-        );
-        let folder = r#"{"type": "directory", "path": "d", "oid": "x", "size": 0}"#;
-        assert_eq!(entry(folder), None);
     }
 
     #[test]

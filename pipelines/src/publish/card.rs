@@ -36,8 +36,7 @@ pub(super) fn dataset(card: &str, repo: Option<&str>, beside: &Beside) -> String
     if let Some(repo) = repo {
         let _ = write!(
             section,
-            " To check the rows on another machine:\n\n```sh\nhf download {repo} --repo-type dataset \
-             --local-dir dataset\n./justw verify dataset\n```"
+            " To fetch the rows on another machine and run them again:\n\n```sh\n./justw verify {repo}\n```"
         );
     }
     card + &section + "\n"
@@ -61,12 +60,12 @@ mod tests {
             "{with}"
         );
         assert!(
-            with.contains("first 3 rows") && with.contains("hf download o/n"),
+            with.contains("first 3 rows") && with.contains("./justw verify o/n"),
             "{with}"
         );
         let without = dataset(card, None, &beside);
         assert!(
-            without.contains(PLACE) && !without.contains("hf download"),
+            without.contains(PLACE) && !without.contains("./justw verify"),
             "{without}"
         );
     }

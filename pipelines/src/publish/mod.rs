@@ -12,12 +12,13 @@ mod package;
 mod plan;
 mod send;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use pybench::run::RunError;
 use pybench::run::cli::{LogArgs, Process};
 
-use crate::hub::{Hub, Repository, Why};
+use crate::hub::{Hub, Kind, Repository, Why, until_asked_to_stop};
 pub use model::ModelArgs;
 pub use package::Package;
 pub use plan::Plan;
@@ -60,8 +61,14 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
     if let Some(name) = &args.repo {
         Repository::check(name)?;
     }
+    let mut args = args;
+    if model::is_model(&args.what) && model::wants_licence(&args.what, &args.model) {
+        let asking = licence_of(&args.model.base_model);
+        args.model.licence = until_asked_to_stop(process, asking).await??;
+    }
     let asked = args.clone();
-    let package = tokio::task::spawn_blocking(move || package(&asked)).await;
+    let packing = tokio::task::spawn_blocking(move || package(&asked));
+    let package = until_asked_to_stop(process, packing).await?;
     let package = package.map_err(|error| RunError::Internal(error.to_string()))??;
     let say = |text: &str| process.progress.suspend(|| print!("{text}"));
     let Some(name) = &args.repo else {
@@ -73,13 +80,29 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
     let repository = Repository::new(&hub, package.kind, name)?;
     if !args.yes {
         say(&package.told());
-        say(&dry(&repository, &package, args.public).await?);
+        let dry = dry(&repository, &package, args.public);
+        say(&until_asked_to_stop(process, dry).await??);
         say("Nothing was sent. The same command with --yes does it.\n");
         return Ok(());
     }
     let published = send::send(&repository, &package, &args, process).await?;
     say(&published.to_string());
     Ok(())
+}
+
+/// The licence that the cards of all these models on the Hub name, where they name one, and the same.
+async fn licence_of(models: &[String]) -> Result<Option<String>, RunError> {
+    let hub = Hub::of_this_process()?;
+    let mut found = BTreeSet::new();
+    for name in models {
+        let licences = Repository::new(&hub, Kind::Model, name)?.licences().await?;
+        found.extend(match licences.is_empty() {
+            true => vec!["other".to_owned()],
+            false => licences,
+        });
+    }
+    let only = found.pop_first().filter(|licence| licence != "other");
+    Ok(only.filter(|_| found.is_empty()))
 }
 
 fn package(args: &PublishArgs) -> Result<Package, RunError> {

@@ -1,6 +1,7 @@
 //! A model that may leave: weights that are whole and of this configuration, a tokenizer that reads, and a card
 //! with how it was trained, on what, and how it does.
 
+mod evidence;
 mod lineage;
 mod weights;
 
@@ -35,7 +36,8 @@ const COMPANIONS: [&str; 8] = [
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Models")]
 pub struct ModelArgs {
-    /// The model's licence, as the Hub names it (apache-2.0, llama3, …)
+    /// The model's licence, as the Hub names it (apache-2.0, llama3, …) [default: that of the model it was
+    /// trained from, where the training run or the Hub knows it]
     #[arg(long, value_name = "NAME")]
     pub licence: Option<String>,
     /// The model that it was trained from, as the Hub names it; may be given several times
@@ -44,7 +46,7 @@ pub struct ModelArgs {
     /// A dataset that it was trained on, as the Hub names it; may be given several times
     #[arg(long, value_name = "OWNER/NAME")]
     pub dataset: Vec<String>,
-    /// The recipe that it was trained by
+    /// The recipe that it was trained by [default: what the training run kept of it]
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     /// The report of an evaluation: a folder with report.md and report.json
@@ -69,6 +71,12 @@ fn folder(what: &Path) -> PathBuf {
     found.unwrap_or_else(|| what.to_owned())
 }
 
+/// Whether only the model that it was trained from can say under which licence it stands.
+pub(super) fn wants_licence(what: &Path, args: &ModelArgs) -> bool {
+    let known = || evidence::results(&folder(what)).is_ok_and(|r| r["licence"].is_string());
+    args.licence.is_none() && !args.base_model.is_empty() && !known()
+}
+
 /// The repository of a model.
 ///
 /// # Errors
@@ -80,13 +88,6 @@ pub(super) fn package(
 ) -> Result<Package, RunError> {
     let folder = folder(what);
     let config = json(&folder.join("config.json"), TEXT)?;
-    let licence = args.licence.clone().ok_or_else(|| {
-        RunError::BadInput(
-            "whoever uses a model has to know what they may: name its licence with --licence (that of \
-             the model it was trained from, in most cases)"
-                .into(),
-        )
-    })?;
     let name = config["model_type"].as_str().ok_or_else(|| {
         let path = folder.join("config.json");
         RunError::BadInput(format!("{}: no model_type", path.display()))
@@ -123,6 +124,8 @@ pub(super) fn package(
             .notes
             .push("no chat template: only for completion of text".into());
     }
+    let results = evidence::results(&folder)?;
+    let licence = evidence::licence(args.licence.as_deref(), &results, &mut package.notes)?;
     let lineage = Lineage::gather(&folder, args, &mut package)?;
     let card = lineage.card(args, &licence, repo, &config, &weights, template);
     package.with_card(card)

@@ -10,7 +10,9 @@ use tracing::info;
 
 use super::package::bytes;
 use super::{Package, Plan, PublishArgs};
-use crate::hub::{About, Change, Content, Kept, Mode, Refusal, Repository, Sent, Why};
+use crate::hub::{
+    About, Change, Content, Kept, Mode, Refusal, Repository, Sent, Why, until_asked_to_stop,
+};
 
 /// How often a commit is tried.
 const TRIES: u32 = 4;
@@ -33,16 +35,20 @@ pub struct Published {
     changed: bool,
 }
 
-/// Bring a repository to what it is to be.
+/// Bring a repository to what it is to be. Until the commit, Ctrl-C ends it at once: what was sent stays there
+/// unseen. The commit itself and the look at it are seen to their end.
 pub(super) async fn send(
     repository: &Repository<'_>,
     package: &Package,
     args: &PublishArgs,
     process: &Process,
 ) -> Result<Published, RunError> {
-    let about = open(repository, args.public).await?;
-    let tree = repository.tree(&about.sha).await?;
-    let plan = Plan::new(package, &tree);
+    let looking = async {
+        let about = open(repository, args.public).await?;
+        let tree = repository.tree(&about.sha).await?;
+        Ok::<_, RunError>((about, Plan::new(package, &tree)))
+    };
+    let (about, plan) = until_asked_to_stop(process, looking).await??;
     let mut published = Published {
         page: repository.page(),
         commit: about.sha.clone(),
@@ -54,18 +60,8 @@ pub(super) async fn send(
         changed: !plan.is_done(),
     };
     if published.changed {
-        let put = repository.modes(&plan.put).await?;
-        let of = |mode: Mode| put.iter().filter(move |(_, m)| *m == mode).map(|(c, _)| *c);
-        let large: Vec<&Content> = of(Mode::Large).collect();
-        let sent = repository.send_large(&large, |content, new| {
-            let word = if new { "sent" } else { "there" };
-            info!("{word} {} ({})", content.path, bytes(content.size));
-        });
-        published.sent = until_asked_to_stop(process, sent).await??;
-        published.small = (
-            of(Mode::Regular).count(),
-            of(Mode::Regular).map(|c| c.size).sum(),
-        );
+        let sending = large_files(repository, &plan, &mut published);
+        let put = until_asked_to_stop(process, sending).await??;
         let message = args.message.clone();
         let message = message.unwrap_or_else(|| format!("Publish {}", package.title));
         let change = Change {
@@ -79,15 +75,25 @@ pub(super) async fn send(
     Ok(published)
 }
 
-/// The first Ctrl-C ends what is under way here: all of it stays where it is.
-async fn until_asked_to_stop<T>(
-    process: &Process,
-    work: impl Future<Output = T>,
-) -> Result<T, RunError> {
-    tokio::select! {
-        done = work => Ok(done),
-        () = process.interrupt.wait(pybench::run::Urgency::Finish) => Err(RunError::Interrupted),
-    }
+/// Send the large files that the Hub lacks; how it is going to keep each of all.
+async fn large_files<'c>(
+    repository: &Repository<'_>,
+    plan: &Plan<'c>,
+    published: &mut Published,
+) -> Result<Vec<(&'c Content, Mode)>, RunError> {
+    let put = repository.modes(&plan.put).await?;
+    let of = |mode: Mode| put.iter().filter(move |(_, m)| *m == mode).map(|(c, _)| *c);
+    let large: Vec<&Content> = of(Mode::Large).collect();
+    let sent = repository.send_large(&large, |content, new| {
+        let word = if new { "sent" } else { "there" };
+        info!("{word} {} ({})", content.path, bytes(content.size));
+    });
+    published.sent = sent.await?;
+    published.small = (
+        of(Mode::Regular).count(),
+        of(Mode::Regular).map(|c| c.size).sum(),
+    );
+    Ok(put)
 }
 
 /// The repository, created where there is none. Nothing is sent to one that others see and should not.

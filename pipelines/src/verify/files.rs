@@ -7,6 +7,7 @@ use pybench::run::project::project_root;
 use pybench::run::{ContentStore, RunError, RunFolder, default_cache_dir};
 use pybench::task::TaskFile;
 
+use super::VerifyArgs;
 use crate::crawl::source::origin;
 
 /// Largest file taken.
@@ -18,6 +19,8 @@ pub(super) struct Files {
     elsewhere: Vec<ContentStore>,
     offline: bool,
     project: PathBuf,
+    /// With what was downloaded.
+    cache: PathBuf,
 }
 
 impl Files {
@@ -25,14 +28,15 @@ impl Files {
     pub(super) fn new(
         state: &RunFolder,
         folders: &[PathBuf],
-        offline: bool,
+        args: &VerifyArgs,
     ) -> Result<Self, RunError> {
         let elsewhere = folders.iter().map(|folder| super::store(folder));
         Ok(Self {
             store: state.store().clone(),
             elsewhere: elsewhere.collect::<Result<_, _>>()?,
-            offline,
+            offline: args.offline,
             project: project_root(Path::new(".")).unwrap_or_default(),
+            cache: args.downloads.clone().unwrap_or_else(default_cache_dir),
         })
     }
 
@@ -69,7 +73,7 @@ impl Files {
             let nowhere = || "not on this machine (and --offline)".to_owned();
             return Err(wrong.unwrap_or_else(nowhere));
         }
-        let fetched = origin::fetch(&file.origin, &default_cache_dir(), &self.project).await;
+        let fetched = origin::fetch(&file.origin, &self.cache, &self.project).await;
         let candidates = fetched.map_err(|why| wrong.clone().unwrap_or(why))?;
         for bytes in candidates {
             if Digest::of_bytes(&bytes) == file.id {

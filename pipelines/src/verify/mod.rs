@@ -7,6 +7,7 @@
 
 mod again;
 mod files;
+mod place;
 mod report;
 mod stage;
 
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use pybench::grade::Checker;
 use pybench::id::Digest;
 use pybench::run::cli::{LogArgs, Process};
-use pybench::run::project::{default_runs_dir, find_run, project_root};
 use pybench::run::{
     ContentStore, Executor, ExecutorOptions, InterpreterChoice, LocalExecutor, RetryFailed,
     RunError, RunFolder, default_cache_dir,
@@ -27,6 +27,7 @@ use pybench_datasets::proof::{self, Root};
 use pybench_datasets::{Row, card, read};
 
 pub use again::{Findings, Reason};
+use place::Place;
 pub use report::Report;
 use stage::VerifyStage;
 
@@ -38,7 +39,8 @@ const CHUNK: usize = 500;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "pybench-verify", bin_name = "pybench-verify", version)]
 pub struct VerifyArgs {
-    /// Dataset: a folder with data/*.parquet, a folder of shards, a run folder, or the name of a run
+    /// Dataset: a folder with data/*.parquet, a folder of shards, a run folder, the name of a run, or one of the
+    /// Hub, [hf://datasets/]OWNER/NAME[@REVISION]
     pub dataset: PathBuf,
     /// Share of the rows to run again, chosen by their digests: 5%, 0.05 or all
     #[arg(long, value_name = "SHARE", default_value = "all", value_parser = share)]
@@ -46,10 +48,13 @@ pub struct VerifyArgs {
     /// More folders with files under their BLAKE3; may be given several times
     #[arg(long, value_name = "DIR")]
     pub files: Vec<PathBuf>,
-    /// Do not fetch files that are nowhere on this machine from their origins
+    /// Fetch nothing: neither a dataset of the Hub, nor files that are nowhere on this machine from their origins
     #[arg(long)]
     pub offline: bool,
-    /// Do not write the result into the dataset's card and its proof.json
+    /// Where downloads are kept between commands [default: the cache]
+    #[arg(long, value_name = "DIR")]
+    pub downloads: Option<PathBuf>,
+    /// Do not write the result into the dataset's card and its proof.json; datasets of the Hub never get it
     #[arg(long)]
     pub no_stamp: bool,
     /// Forget earlier results, and run every row again
@@ -81,44 +86,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A dataset on this machine.
-struct Place {
-    /// With the shards.
-    folder: PathBuf,
-    /// With files under their digests.
-    stores: Vec<PathBuf>,
-}
-
-impl Place {
-    fn find(args: &VerifyArgs) -> Result<Self, RunError> {
-        let root = project_root(Path::new("."));
-        let asked = &args.dataset;
-        let mut stores = args.files.clone();
-        let is_dataset = read::shards(asked).is_ok();
-        let folder = match is_dataset {
-            true => asked.clone(),
-            false => {
-                let run = find_run(asked, &default_runs_dir(root.as_deref()));
-                let run = run.map_err(|error| neither(asked, &error))?;
-                stores.push(run.join("files"));
-                run.join("dataset")
-            }
-        };
-        stores.push(folder.join(FILES));
-        // The dataset of a run lies in the run's folder.
-        stores.extend(folder.parent().map(|run| run.join("files")));
-        stores.retain(|store| store.is_dir());
-        Ok(Self { folder, stores })
-    }
-}
-
-fn neither(asked: &Path, error: &RunError) -> RunError {
-    let asked = asked.display();
-    RunError::BadInput(format!(
-        "{asked}: neither a dataset (a folder with data/*.parquet or *.parquet) nor a run: {error}"
-    ))
-}
-
 /// What a first look at all rows found.
 struct Survey {
     /// Rows.
@@ -140,7 +107,7 @@ struct Survey {
 /// could not be run; [`RunError::BadInput`] for what is no dataset; [`RunError::Environment`] when there
 /// is no interpreter.
 pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
-    let place = Place::find(args)?;
+    let place = Place::find(args, process).await?;
     let folder = place.folder.clone();
     let share = args.sample;
     let survey = tokio::task::spawn_blocking(move || survey(&folder, share)).await;
@@ -152,21 +119,30 @@ pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
         .map_err(|error| RunError::Environment(error.to_string()))?;
     let state = state(args, &survey, interpreter.environment(), &checker)?;
     let work = Arc::new(again::Verifier {
-        files: files::Files::new(&state, &place.stores, args.offline)?,
+        files: files::Files::new(&state, &place.stores, args)?,
         interpreter,
         checker,
         today: crate::crawl::clock::now()[..10].to_owned(),
     });
     let results = examine(args, process, &place, &survey, &state, work).await?;
     let report = Report::new(args.sample, &survey, results, card_digest(&place.folder));
-    if !args.no_stamp {
+    if !args.no_stamp && place.of_hub.is_none() {
         report.stamp(&place.folder)?;
     }
     let text = match args.json {
         true => serde_json::to_string_pretty(&report)? + "\n",
         false => report.to_string(),
     };
-    process.progress.suspend(|| print!("{text}"));
+    process.progress.suspend(|| {
+        print!("{text}");
+        if let (Some(commit), false) = (&place.of_hub, args.json) {
+            println!(
+                "{} at {commit}, in {}",
+                args.dataset.display(),
+                place.folder.display()
+            );
+        }
+    });
     report.judge()
 }
 

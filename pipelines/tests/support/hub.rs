@@ -63,6 +63,10 @@ pub enum What {
     DoneAndCut,
     /// It is done, and then 500.
     DoneAnd500,
+    /// It is done, and the answer comes once [`Hub::let_go`] says so.
+    DoneAndWait,
+    /// The answer ends after that many bytes of its body.
+    CutBody(usize),
     /// Never answers.
     Hang,
     /// Somebody else commits first.
@@ -79,6 +83,10 @@ pub struct Inside {
     /// Method, path and bytes of the body of all requests.
     pub log: Vec<(Method, String, usize)>,
     pub authorized: Vec<String>,
+    /// `Range` of the requests that had one, with their paths.
+    pub ranges: Vec<(String, String)>,
+    /// What the cards of repositories name as their licences.
+    pub licences: BTreeMap<String, String>,
     /// Size of the pieces that large files are taken in.
     pub piece: Option<usize>,
     /// Entries of a page of a tree.
@@ -152,6 +160,7 @@ struct Shared {
     inside: Mutex<Inside>,
     address: SocketAddr,
     hanging: watch::Sender<bool>,
+    going: watch::Sender<bool>,
 }
 
 /// A running Hub; its task ends with the runtime.
@@ -168,6 +177,7 @@ impl Hub {
             }),
             address: listener.local_addr().unwrap(),
             hanging: watch::Sender::new(false),
+            going: watch::Sender::new(false),
         });
         let router = Router::new().fallback(serve).with_state(shared.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -195,6 +205,11 @@ impl Hub {
     pub async fn hangs(&self) {
         let mut hanging = self.0.hanging.subscribe();
         hanging.wait_for(|hanging| *hanging).await.unwrap();
+    }
+
+    /// What waits is answered.
+    pub fn let_go(&self) {
+        self.0.going.send_replace(true);
     }
 }
 
@@ -247,6 +262,13 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
     {
         let mut inside = shared.inside.lock().unwrap();
         inside.log.push((method.clone(), path.clone(), body.len()));
+        let range = parts
+            .headers
+            .get("range")
+            .and_then(|range| range.to_str().ok());
+        inside
+            .ranges
+            .extend(range.map(|range| (path.clone(), range.to_owned())));
     }
     match fault {
         // The connection's own task ends, and with it the connection.
@@ -273,23 +295,38 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
             )
         }
         done => {
-            let mut inside = shared.inside.lock().unwrap();
-            let answered = route(
-                &mut inside,
-                &shared,
-                &method,
-                &parts.uri,
-                &parts.headers,
-                &body,
-            );
-            drop(inside);
+            let answered = {
+                let mut inside = shared.inside.lock().unwrap();
+                let (uri, headers) = (&parts.uri, &parts.headers);
+                route(&mut inside, &shared, &method, uri, headers, &body)
+            };
             match done {
                 Some(What::DoneAndCut) => std::panic::resume_unwind(Box::new("cut")),
                 Some(What::DoneAnd500) => answer(500, &[], ""),
+                Some(What::DoneAndWait) => {
+                    shared.hanging.send_replace(true);
+                    let mut going = shared.going.subscribe();
+                    going.wait_for(|going| *going).await.unwrap();
+                    answered
+                }
+                Some(What::CutBody(after)) => cut(answered, after).await,
                 _ => answered,
             }
         }
     }
+}
+
+/// The same answer, whose body breaks off.
+async fn cut(answered: Response<Body>, after: usize) -> Response<Body> {
+    let (parts, body) = answered.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let said = futures::stream::iter([Ok(body.slice(..after.min(body.len())))]);
+    let gone = futures::stream::once(async {
+        // What was said has arrived.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        Err(std::io::Error::other("gone"))
+    });
+    Response::from_parts(parts, Body::from_stream(said.chain(gone)))
 }
 
 async fn collect(body: Body, most: usize) -> Bytes {
@@ -452,9 +489,11 @@ fn api(
                 return missing("RevisionNotFound");
             };
             let siblings: Vec<_> = tree.keys().map(|p| json!({"rfilename": p})).collect();
+            let licence = inside.licences.get(repo);
             as_json(&json!({
                 "id": repo.trim_start_matches("datasets/"), "sha": oid,
                 "private": inside.repos[repo].private, "siblings": siblings, "tags": [],
+                "cardData": {"license": licence},
                 "downloads": 0, "likes": 0, "disabled": false, "gated": false,
                 "lastModified": "2026-01-01T00:00:00.000Z",
             }))

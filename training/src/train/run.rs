@@ -56,6 +56,12 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
             true => eprintln!("is done: {}", folder.display()),
             false => run_stage(&recipe, &out, options, &team)?,
         }
+        if team.leads() && !options.dry_run {
+            // Whoever publishes the model says by it how it was made.
+            let kept = out.join("recipe.toml");
+            let text = fs::read(recipe_path).with_context(|| recipe_path.display().to_string())?;
+            fs::write(&kept, text).with_context(|| kept.display().to_string())?;
+        }
         // No process looks whether a stage is done before all have gone through it.
         team.meet()?;
         left = Some(folder);
@@ -191,6 +197,8 @@ impl Run<'_> {
             .with_context(|| folder.display().to_string())?;
             let results = serde_json::json!({
                 "recipe": self.recipe.identity(),
+                "model": self.recipe.model,
+                "licence": catalogue::licence(&self.recipe.model),
                 "mixture": data.mixture,
                 "steps": self.steps,
                 "before": before.json(),

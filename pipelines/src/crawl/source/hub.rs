@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pybench::run::Failure;
-use serde::Deserialize;
 
 use super::licence::spdx;
 use super::listing::{Choice, Listed, pinned, take};
-use super::web::{Expected, Service, Trouble, Web};
+use super::web::{Service, Trouble, Web};
 use super::{Outlet, Source};
+use crate::hub::{Entry, Kept, Licensed};
 
 /// Where it is, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -49,8 +49,8 @@ impl Hub {
     async fn licence(&self, name: &str, commit: &str) -> Result<Option<String>, Trouble> {
         let path = ["api", "datasets"].into_iter().chain(name.split('/'));
         let url = self.service.url(path.chain(["revision", commit]), &[]);
-        let (card, _) = self.service.json::<About>(url).await?;
-        Ok(card.licence())
+        let (card, _) = self.service.json::<Licensed>(url).await?;
+        Ok(licence(&card))
     }
 
     async fn tree(&self, name: &str, commit: &str) -> Result<Vec<Listed>, Trouble> {
@@ -60,7 +60,7 @@ impl Hub {
         let mut files = Vec::new();
         for _ in 0..MAX_PAGES {
             let (entries, next) = self.service.json::<Vec<Entry>>(url).await?;
-            files.extend(entries.into_iter().filter_map(Entry::file));
+            files.extend(entries.into_iter().filter_map(Entry::file).map(listed));
             match next {
                 Some(next) => url = next,
                 None => return Ok(files),
@@ -93,75 +93,16 @@ impl Source for Hub {
     }
 }
 
-/// What the Hub says of a repository.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct About {
-    card_data: Option<Card>,
-    tags: Vec<String>,
+/// The licence of all that a card names, as an SPDX expression.
+fn licence(card: &Licensed) -> Option<String> {
+    let names = card.named().into_iter().take(10).filter_map(spdx);
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| names.join(" AND "))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Card {
-    license: Option<OneOrMore>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OneOrMore {
-    One(String),
-    More(Vec<String>),
-}
-
-impl About {
-    fn licence(&self) -> Option<String> {
-        let card = self
-            .card_data
-            .as_ref()
-            .and_then(|card| card.license.as_ref());
-        let named: Vec<&str> = match card {
-            Some(OneOrMore::One(one)) => vec![one.as_str()],
-            Some(OneOrMore::More(more)) => more.iter().map(String::as_str).collect(),
-            None => {
-                let tags = self.tags.iter();
-                tags.filter_map(|tag| tag.strip_prefix("license:"))
-                    .collect()
-            }
-        };
-        let names: Vec<String> = named.into_iter().take(10).filter_map(spdx).collect();
-        (!names.is_empty()).then(|| names.join(" AND "))
-    }
-}
-
-/// An entry of a tree.
-#[derive(Debug, Deserialize)]
-struct Entry {
-    #[serde(rename = "type")]
-    kind: String,
-    path: String,
-    #[serde(default)]
-    size: Option<u64>,
-    #[serde(default)]
-    lfs: Option<Lfs>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Lfs {
-    /// SHA-256.
-    oid: String,
-    size: u64,
-}
-
-impl Entry {
-    fn file(self) -> Option<Listed> {
-        let expected = Expected {
-            size: self.lfs.as_ref().map(|lfs| lfs.size).or(self.size),
-            sha256: self.lfs.map(|lfs| lfs.oid),
-        };
-        let path = self.path;
-        (self.kind == "file").then_some(Listed { path, expected })
-    }
+fn listed((path, kept): (String, Kept)) -> Listed {
+    let expected = kept.expected();
+    Listed { path, expected }
 }
 
 #[cfg(test)]
@@ -327,7 +268,7 @@ mod tests {
 
     #[test]
     fn licences_are_found_on_cards_and_tags() {
-        let licence = |text: &str| serde_json::from_str::<About>(text).unwrap().licence();
+        let licence = |text: &str| licence(&serde_json::from_str::<Licensed>(text).unwrap());
         assert_eq!(
             licence(r#"{"cardData": {"license": "mit"}}"#).as_deref(),
             Some("MIT")
@@ -342,11 +283,12 @@ mod tests {
     #[test]
     fn fuzz_answers() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            if let Ok(about) = serde_json::from_slice::<About>(bytes) {
-                let _ = about.licence();
+            if let Ok(card) = serde_json::from_slice::<Licensed>(bytes) {
+                let _ = licence(&card);
             }
             if let Ok(entries) = serde_json::from_slice::<Vec<Entry>>(bytes) {
-                entries.into_iter().filter_map(Entry::file).for_each(drop);
+                let files = entries.into_iter().filter_map(Entry::file);
+                files.map(listed).for_each(drop);
             }
         });
     }

@@ -39,19 +39,12 @@ pub(crate) async fn fetch(
         let got = Web::new(cache)
             .get(origin, LIMITS)
             .await
-            .map_err(in_words)?;
+            .map_err(Trouble::in_words)?;
         return Ok(vec![whole(got.file).await?]);
     }
     Err(format!(
         "{origin} lay on the machine that crawled it; give a folder that has it with --files"
     ))
-}
-
-fn in_words(trouble: Trouble) -> String {
-    match trouble {
-        Trouble::Refused(reason) => reason,
-        Trouble::Failed(failure) => failure.detail,
-    }
 }
 
 async fn whole(mut file: File) -> Result<Vec<u8>, String> {

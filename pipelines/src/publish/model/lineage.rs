@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::Package;
 use super::weights::Weights;
-use super::{ModelArgs, TEXT, bad, read};
+use super::{ModelArgs, TEXT, bad, evidence, read};
 
 /// What a training run leaves beside its model.
 const TRAINING: [&str; 4] = ["results.json", "metrics.jsonl", "loss.svg", "rate.svg"];
@@ -23,6 +23,8 @@ pub(super) struct Lineage {
     results: Value,
     plots: Vec<&'static str>,
     report: Option<String>,
+    /// What the report calls this model.
+    label: Option<String>,
 }
 
 impl Lineage {
@@ -34,10 +36,8 @@ impl Lineage {
     ) -> Result<Self, RunError> {
         let scrubber = Scrubber::of_machine();
         let mut lineage = Self::default();
-        let run = folder.parent().unwrap_or(folder);
-        // Only a folder that training made is asked for what it left beside.
-        let trained = folder.ends_with("model") && run.join("results.json").is_file();
-        for name in TRAINING.into_iter().filter(|_| trained) {
+        let run = evidence::run_of(folder);
+        for (name, run) in run.iter().flat_map(|run| TRAINING.map(|name| (name, run))) {
             let path = run.join(name);
             if path.is_file() {
                 let text = clean(&path, &scrubber)?;
@@ -51,14 +51,17 @@ impl Lineage {
                 package.bytes(&format!("training/{name}"), text)?;
             }
         }
-        if let Some(path) = &args.recipe {
-            let text = clean(path, &scrubber)?;
+        let results = evidence::results(folder)?;
+        let given = args.recipe.as_deref();
+        if let Some(path) = evidence::recipe(folder, given, &results, &mut package.notes)? {
+            let text = clean(&path, &scrubber)?;
             package.bytes("training/recipe.toml", text.clone())?;
             lineage.recipe = Some(text);
         }
-        if let Some(folder) = &args.report {
+        if let Some(report) = &args.report {
+            lineage.label = evidence::label(folder, report, &mut package.notes)?;
             for name in REPORT {
-                let text = clean(&folder.join(name), &scrubber)?;
+                let text = clean(&report.join(name), &scrubber)?;
                 package.bytes(&format!("evaluation/{name}"), text.clone())?;
                 if name == "report.md" {
                     lineage.report = Some(text);
@@ -178,6 +181,9 @@ impl Lineage {
                      | held out | before | after |\n| --- | ---: | ---: |\n";
             text += &rows;
             text.push('\n');
+        }
+        if let Some(label) = &self.label {
+            let _ = writeln!(text, "This model is `{label}` in the report.\n");
         }
         match &self.report {
             // One level down: it stands below a heading of the card.

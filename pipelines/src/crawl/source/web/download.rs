@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -30,6 +31,8 @@ pub(super) struct Ask<'a> {
     pub(super) pace: Option<&'a Pace>,
     pub(super) bound: Bound,
     pub(super) expected: &'a Expected,
+    /// Longest time that one request may take.
+    pub(super) patience: Duration,
 }
 
 /// How much is read.
@@ -62,6 +65,45 @@ pub(in crate::crawl::source) struct Got {
     pub(super) next: Option<String>,
 }
 
+/// A download that is to lie somewhere else than in the cache, and how it is kept there until then.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    got: Got,
+    kept: Option<Kept>,
+}
+
+impl Parcel {
+    /// Lower-case hexadecimal digits.
+    pub(crate) fn sha256(&self) -> &str {
+        &self.got.sha256
+    }
+
+    /// From its beginning.
+    pub(crate) fn file(&mut self) -> io::Result<&mut File> {
+        self.got.file.seek(SeekFrom::Start(0))?;
+        Ok(&mut self.got.file)
+    }
+
+    /// Put it there at once and whole; nothing of it stays in the cache.
+    pub(crate) fn place(mut self, to: &Path) -> io::Result<()> {
+        let folder = to.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        let moved = self.kept.as_ref().is_some_and(|kept| kept.hand_over(to));
+        if !moved {
+            let mut new = tempfile::NamedTempFile::new_in(folder)?;
+            io::copy(self.file()?, &mut new)?;
+            new.persist(to)?;
+        }
+        self.discard();
+        Ok(())
+    }
+
+    /// It is of no use: nothing of it stays in the cache.
+    pub(crate) fn discard(self) {
+        self.kept.inspect(Kept::forget);
+    }
+}
+
 /// Why there is no download yet.
 enum Stop {
     Trouble(Trouble),
@@ -79,6 +121,11 @@ impl From<Trouble> for Stop {
 
 /// Download within bounds of size and time.
 pub(super) async fn fetch(web: &Web, ask: Ask<'_>) -> Result<Got, Trouble> {
+    Ok(obtain(web, ask).await?.got)
+}
+
+/// The same, with the place where it is kept.
+pub(super) async fn obtain(web: &Web, ask: Ask<'_>) -> Result<Parcel, Trouble> {
     if !matches!(ask.url.scheme(), "http" | "https") {
         return Err(Trouble::Refused("neither http nor https".into()));
     }
@@ -94,7 +141,10 @@ pub(super) async fn fetch(web: &Web, ask: Ask<'_>) -> Result<Got, Trouble> {
     let (mut resumed, mut again) = (0, false);
     loop {
         match fetch.attempt().await {
-            Ok(got) => return Ok(got),
+            Ok(got) => {
+                let kept = fetch.kept;
+                return Ok(Parcel { got, kept });
+            }
             Err(Stop::Trouble(trouble)) => return Err(trouble),
             Err(Stop::BrokeOff(_, true)) if resumed < RESUMES => resumed += 1,
             Err(Stop::BrokeOff(failure, _)) => return Err(Trouble::Failed(failure)),
@@ -118,7 +168,8 @@ impl Fetch<'_> {
             .web
             .client()
             .map_err(|error| self.failed(&chain(&error)))?;
-        let request = self.ask.auth.sign(client.get(self.ask.url.clone()));
+        let request = client.get(self.ask.url.clone()).timeout(self.ask.patience);
+        let request = self.ask.auth.sign(request);
         let _turn = match self.ask.pace {
             Some(pace) => Some(pace.turn().await),
             None => None,

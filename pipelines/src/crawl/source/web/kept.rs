@@ -61,6 +61,7 @@ impl Mark {
 }
 
 /// A place for one download.
+#[derive(Debug)]
 pub(super) struct Kept {
     folder: PathBuf,
     /// Held: nobody else writes here.
@@ -146,6 +147,11 @@ impl Kept {
         Ok(same.then_some(file))
     }
 
+    /// Move the whole there, if there is one and both places are on one disk.
+    pub(super) fn hand_over(&self, to: &Path) -> bool {
+        fs::rename(self.folder.join("whole"), to).is_ok()
+    }
+
     /// Remove what is there.
     pub(super) fn forget(&self) {
         for name in ["whole.json", "whole", "part.json", "part"] {
@@ -218,6 +224,9 @@ mod tests {
         // What somebody has changed is not taken for what it was.
         fs::write(cache.path().join("crawl/k/whole"), "abd").unwrap();
         assert!(kept.whole(&whole).unwrap().is_none());
+        let place = cache.path().join("place");
+        assert!(kept.hand_over(&place) && !kept.hand_over(&place));
+        assert_eq!(fs::read_to_string(place).unwrap(), "abd");
         kept.forget();
         assert_eq!(kept.state(), State::Nothing);
     }

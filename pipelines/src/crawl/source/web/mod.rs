@@ -21,12 +21,15 @@ use serde::de::DeserializeOwned;
 use super::super::name::printable;
 use super::Limits;
 pub(super) use download::Got;
-use download::{Ask, Bound, fetch};
-pub(super) use pace::Pace;
+pub(crate) use download::Parcel;
+use download::{Ask, Bound, fetch, obtain};
+pub(crate) use pace::Pace;
 pub(crate) use secrets::{Auth, Surroundings};
 
 /// Longest listing that is read, bytes.
 const LISTING: u64 = 16 << 20;
+/// For one request, unless a service is more patient.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What all sources of a run share.
 pub struct Web {
@@ -62,7 +65,7 @@ impl Web {
         }
         let client = client()
             .read_timeout(Duration::from_secs(30))
-            .timeout(Duration::from_secs(900))
+            .timeout(PATIENCE)
             .build()?;
         Ok(self.client.get_or_init(|| client))
     }
@@ -72,7 +75,7 @@ impl Web {
     }
 
     /// The pace of a service, the same for all that ask it.
-    pub(super) fn pace(
+    pub(crate) fn pace(
         &self,
         name: &'static str,
         interval: Duration,
@@ -95,6 +98,7 @@ impl Web {
                 pace: None,
                 bound: Bound::File(limits),
                 expected: &Expected::default(),
+                patience: PATIENCE,
             },
         )
         .await
@@ -124,7 +128,7 @@ fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Actio
 
 /// Why there is no answer of use.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// Not to be had: 404, too large, no URL at all.
     Refused(String),
     /// No connection, 5xx, 429: another attempt may succeed.
@@ -132,6 +136,14 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
+    /// Why there is no answer.
+    pub(crate) fn in_words(self) -> String {
+        match self {
+            Self::Refused(reason) => reason,
+            Self::Failed(failure) => failure.detail,
+        }
+    }
+
     /// Where it keeps the whole item away.
     pub(super) fn of_item(self, item: &str) -> Failure {
         match self {
@@ -143,20 +155,22 @@ impl Trouble {
 
 /// What a listing says of a file, against which the download is checked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Expected {
-    pub(super) size: Option<u64>,
-    pub(super) sha256: Option<String>,
+pub(crate) struct Expected {
+    pub(crate) size: Option<u64>,
+    pub(crate) sha256: Option<String>,
 }
 
 /// A service on the network.
 #[derive(Clone)]
-pub(super) struct Service {
+pub(crate) struct Service {
     web: Arc<Web>,
     base: Url,
     auth: Auth,
     pace: Arc<Pace>,
     /// What to do where it says 401 or 403.
     help: &'static str,
+    /// Longest time that one request may take.
+    patience: Duration,
 }
 
 impl Service {
@@ -164,7 +178,7 @@ impl Service {
     ///
     /// # Errors
     /// Where the base is no URL of http or https.
-    pub(super) fn new(
+    pub(crate) fn new(
         web: &Arc<Web>,
         base: &str,
         auth: Auth,
@@ -185,7 +199,14 @@ impl Service {
             auth,
             pace,
             help,
+            patience: PATIENCE,
         })
+    }
+
+    /// The same with that much time for a request.
+    #[must_use]
+    pub(crate) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The URL below the base with these parts of a path, each of them any text, and this query.
@@ -213,6 +234,7 @@ impl Service {
             pace: Some(&self.pace),
             bound,
             expected,
+            patience: self.patience,
         }
     }
 
@@ -243,6 +265,16 @@ impl Service {
         limits: Limits,
     ) -> Result<Got, Trouble> {
         fetch(&self.web, self.ask(url, Bound::File(limits), expected)).await
+    }
+
+    /// A file that is to lie somewhere else than in the cache.
+    pub(crate) async fn parcel(
+        &self,
+        url: Url,
+        expected: &Expected,
+        limits: Limits,
+    ) -> Result<Parcel, Trouble> {
+        obtain(&self.web, self.ask(url, Bound::File(limits), expected)).await
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// At most so many requests at a time, which begin at least so far apart.
-pub(in crate::crawl::source) struct Pace {
+pub(crate) struct Pace {
     interval: Duration,
     connections: Arc<Semaphore>,
     next: Mutex<Instant>,

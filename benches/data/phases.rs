@@ -1,0 +1,247 @@
+//! What is measured of ours: each phase in a process of its own.
+
+#![allow(unreachable_pub)]
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pybench_datasets::decontaminate::Index;
+use pybench_datasets::dedup::{Deduplicator, Settings, View};
+use pybench_datasets::shards::{self, ShardSettings};
+use pybench_datasets::survey::Survey;
+use pybench_datasets::tokens::Counter;
+use pybench_datasets::{Row, read, samples};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::rivals::Result;
+use crate::rows;
+
+/// Shards made at a time; their rows are made before, while no clock runs.
+const SHARDS: usize = 4;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Phase {
+    Write,
+    Read,
+    Statistics,
+    Minhash,
+    Decontaminate,
+}
+
+impl Phase {
+    /// As the command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Statistics => "statistics",
+            Self::Minhash => "minhash",
+            Self::Decontaminate => "decontaminate",
+        }
+    }
+
+    /// For the table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Write => "records to shards",
+            Self::Read => "shards to records",
+            Self::Statistics => "statistics of shards",
+            Self::Minhash => "near duplicates of code, MinHash",
+            Self::Decontaminate => "decontamination against 143 tasks",
+        }
+    }
+}
+
+/// What a phase took; theirs say the same.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub seconds: f64,
+    /// Most memory of the process, and of those it started.
+    pub peak_mib: f64,
+    /// What came of it.
+    #[serde(default)]
+    pub found: Value,
+}
+
+impl Measured {
+    pub fn time(&self) -> String {
+        format!("{:.2} s", self.seconds)
+    }
+
+    pub fn memory(&self) -> String {
+        format!("{:.0} MiB", self.peak_mib)
+    }
+}
+
+/// Do one.
+pub fn run(phase: Phase, place: &Path, count: usize) -> Result<Measured> {
+    let (taken, found) = match phase {
+        Phase::Write => write(place, count)?,
+        Phase::Read => read(place)?,
+        Phase::Statistics => statistics(place)?,
+        Phase::Minhash => minhash(place)?,
+        Phase::Decontaminate => decontaminate(place)?,
+    };
+    Ok(Measured {
+        seconds: taken.as_secs_f64(),
+        peak_mib: peak_mib()?,
+        found,
+    })
+}
+
+fn peak_mib() -> Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next());
+    Ok(kib.ok_or("no VmHWM")?.parse::<f64>()? / 1024.0)
+}
+
+/// Shards; and beside them, while no clock runs, the texts that MinHash and decontamination read, in two files, and
+/// the benchmark.
+fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
+    for folder in ["data", "texts", "benchmark"] {
+        let folder = place.join(folder);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+    }
+    let halves = ["texts/0.jsonl", "texts/1.jsonl"].map(|name| File::create(place.join(name)));
+    let [first, second] = halves;
+    let mut halves = [BufWriter::new(first?), BufWriter::new(second?)];
+    let mut tasks = BufWriter::new(File::create(place.join("benchmark/tasks.jsonl"))?);
+    for item in rows::benchmark() {
+        let line = json!({"id": item.index, "query": item.query, "text": item.answers.join("\n")});
+        writeln!(tasks, "{line}")?;
+    }
+    tasks.flush()?;
+    let settings = ShardSettings::default();
+    let all = count.div_ceil(settings.shard_rows);
+    let (mut taken, mut written, mut bytes) = (Duration::ZERO, 0, 0);
+    let some = SHARDS * settings.shard_rows;
+    for start in (0..count).step_by(some) {
+        let made: Vec<Row> = (start..(start + some).min(count)).map(rows::row).collect();
+        for (row, number) in made.iter().zip(start..) {
+            let half = &mut halves[usize::from(number >= count / 2)];
+            writeln!(half, "{}", text(row, number))?;
+        }
+        let scratch = tempfile::tempdir_in(place)?;
+        let begun = Instant::now();
+        let shards = shards::write(scratch.path(), "train", &made, &settings)?;
+        taken += begun.elapsed();
+        for shard in shards {
+            bytes += fs::metadata(&shard)?.len();
+            let name = format!("data/train-{written:05}-of-{all:05}.parquet");
+            fs::rename(shard, place.join(name))?;
+            written += 1;
+        }
+    }
+    halves.iter_mut().try_for_each(Write::flush)?;
+    Ok((taken, json!({"bytes": bytes})))
+}
+
+/// A document as everybody reads it: `text` is what is compared.
+fn text(row: &Row, number: usize) -> Value {
+    json!({
+        "id": number.to_string(),
+        "query": row.query,
+        "text": row.cell_texts().join("\n"),
+        "copy": rows::is_copy(number),
+        "planted": rows::is_planted(number),
+    })
+}
+
+fn read(place: &Path) -> Result<(Duration, Value)> {
+    let begun = Instant::now();
+    let (mut rows, mut bytes) = (0, 0);
+    for row in read::dataset(place)? {
+        let (_, row) = row?;
+        rows += 1;
+        bytes += row.bytes();
+    }
+    Ok((begun.elapsed(), json!({"rows": rows, "bytes": bytes})))
+}
+
+fn statistics(place: &Path) -> Result<(Duration, Value)> {
+    let begun = Instant::now();
+    let counter = Counter::QuarterOfBytes;
+    let mut survey = Survey::new(&counter);
+    samples::read(place, &mut |sample| {
+        survey.add(&sample, &counter);
+        Ok(())
+    })?;
+    let found = json!({
+        "rows": survey.instructions, "turns": survey.turns, "categories": survey.categories,
+        "tokens": survey.tokens_each.round(),
+    });
+    Ok((begun.elapsed(), found))
+}
+
+/// A line of the texts.
+#[derive(Deserialize)]
+struct Text {
+    query: String,
+    text: String,
+    copy: bool,
+    planted: bool,
+}
+
+/// The texts, one after another.
+fn texts(place: &Path) -> Result<impl Iterator<Item = Result<Text>> + use<>> {
+    let open = |name| File::open(place.join(name));
+    let files = [open("texts/0.jsonl")?, open("texts/1.jsonl")?];
+    let lines = files
+        .into_iter()
+        .flat_map(|file| BufReader::with_capacity(1 << 20, file).lines());
+    Ok(lines.map(|line| Ok(serde_json::from_str(&line?)?)))
+}
+
+fn minhash(place: &Path) -> Result<(Duration, Value)> {
+    let scratch = tempfile::tempdir_in(place)?;
+    let begun = Instant::now();
+    let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Code))?;
+    let mut copies = HashSet::new();
+    let mut rows = 0;
+    for text in texts(place)? {
+        let text = text?;
+        if text.copy {
+            copies.insert(rows);
+        }
+        found.add(&text.text, 0)?;
+        rows += 1;
+    }
+    let clusters = found.finish()?;
+    let taken = begun.elapsed();
+    let left_out = (0..rows).filter(|row| !clusters.keeps(*row));
+    let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| copies.contains(row));
+    Ok((
+        taken,
+        json!({"copies": copies.len(), "found": right.len(), "wrongly": wrong.len()}),
+    ))
+}
+
+/// Twice through the texts, as `just dataset decontaminate` does: what queries have in common, then each.
+fn decontaminate(place: &Path) -> Result<(Duration, Value)> {
+    let begun = Instant::now();
+    let mut index = Index::new(rows::benchmark());
+    for text in texts(place)? {
+        index.observe(&text?.query);
+    }
+    let (mut planted, mut right, mut wrong) = (0, 0, 0);
+    for text in texts(place)? {
+        let text = text?;
+        let mut hits = index.query(&text.query);
+        hits.extend(index.answer(&text.text));
+        let judged = hits.iter().any(|hit| hit.contaminated);
+        planted += usize::from(text.planted);
+        right += usize::from(judged && text.planted);
+        wrong += usize::from(judged && !text.planted);
+    }
+    let found = json!({"planted": planted, "found": right, "wrongly": wrong});
+    Ok((begun.elapsed(), found))
+}

@@ -1,0 +1,20 @@
+//! `pybench-publish` against a Hub on the loopback: what it sends, what it does not send again, and what it
+//! leaves behind when something goes wrong, which is the old state or the new one; and what others get of it.
+
+#![allow(unreachable_pub)]
+
+mod back;
+mod checks;
+#[path = "../../../datasets/tests/common/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod common;
+#[path = "../support/hub.rs"]
+mod hub;
+mod interrupted;
+mod models;
+mod place;
+mod quickstart;
+mod refusals;
+mod sending;
+#[path = "../support/mod.rs"]
+mod support;
