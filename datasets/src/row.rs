@@ -194,6 +194,8 @@ impl Row {
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
         let template = match &task.origin {
             TaskOrigin::Library { template, .. } => template.clone(),
+            // What stands for a template where there is none: tasks of one keyword resemble each other.
+            TaskOrigin::Writer { .. } => format!("writer/{}", task.keyword),
             TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
         };
         Self {

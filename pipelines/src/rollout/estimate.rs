@@ -4,16 +4,20 @@ use std::collections::HashSet;
 use std::fmt;
 
 use pybench::agent;
+use pybench::id::Digest;
 use pybench::llm::{Price, token_bound};
 use pybench::run::{Recipe, RunContext, RunError, TeacherChoice, UnitState};
-use pybench::task::Task;
+use pybench::task::{Category, FileKind, Task, TaskFile};
 use pybench::trajectory::{Trajectory, Usage};
 
 use super::{STAGE, money};
 use crate::embedded;
+use crate::eval::bare::bare_task;
 
 /// Bytes per token, taken for the lower bound; the upper one takes a token per byte.
-const BYTES_PER_TOKEN: u64 = 6;
+pub(crate) const BYTES_PER_TOKEN: u64 = 6;
+/// Bytes of a file's name.
+const LONGEST_NAME: usize = 255;
 
 /// From, to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,19 +60,47 @@ pub(super) fn of(context: &RunContext, tasks: &[Task]) -> Result<Estimate, RunEr
     Ok(sum(recipe, tasks, |item| ended.contains(item)))
 }
 
+/// The same before models have written the tasks: as many as are asked for, with queries of up to so many
+/// bytes.
+pub(super) fn ahead(recipe: &Recipe, longest: usize) -> Estimate {
+    let tasks = |task: Task| {
+        let number = |n: usize| Digest::of_json(&n);
+        let tasks = (0..recipe.query.tasks).map(|n| Task { id: number(n), ..task.clone() });
+        tasks.collect::<Vec<_>>()
+    };
+    let least = sum(recipe, &tasks(unwritten(0)), |_| false);
+    let most = sum(recipe, &tasks(unwritten(longest)), |_| false);
+    let both = |least: Range, most: Range| Range {
+        from: least.from,
+        to: most.to,
+    };
+    Estimate {
+        prompt_tokens: both(least.prompt_tokens, most.prompt_tokens),
+        micro_usd: least.micro_usd.zip(most.micro_usd).map(|(least, most)| both(least, most)),
+        ..most
+    }
+}
+
+/// A task that is not written yet: with a query of so many bytes, and files with the longest names where
+/// there is one.
+pub(crate) fn unwritten(bytes: usize) -> Task {
+    let mut task = bare_task("", Category::Text, "");
+    task.query = "x".repeat(bytes);
+    let file = |n: usize| TaskFile {
+        name: format!("{n}{}", "x".repeat(LONGEST_NAME)),
+        id: Digest::of_bytes(b""),
+        kind: FileKind::Txt,
+        origin: String::new(),
+        licence: None,
+    };
+    task.files = (0..if bytes > 0 { 2 } else { 0 }).map(file).collect();
+    task
+}
+
 fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimate {
     let names = recipe.teachers().into_iter();
     let names: Vec<_> = names.map(|(_, choice)| teacher_name(choice)).collect();
-    let mut estimate = Estimate {
-        teacher: names.join(", "),
-        tries: 0,
-        done: 0,
-        calls: Range::default(),
-        prompt_tokens: Range::default(),
-        completion_tokens: Range::default(),
-        micro_usd: Some(Range::default()),
-        budget: budget(recipe),
-    };
+    let mut estimate = Estimate::of(recipe, names.join(", "));
     // A goal is reached at the earliest when every try is accepted.
     let mut surely = recipe.goal.accept.unwrap_or(usize::MAX);
     for task in tasks {
@@ -100,7 +132,7 @@ fn rungs(recipe: &Recipe) -> Vec<Vec<&TeacherChoice>> {
 }
 
 /// The name that the teacher will have in ids.
-fn teacher_name(choice: &TeacherChoice) -> String {
+pub(crate) fn teacher_name(choice: &TeacherChoice) -> String {
     match choice {
         TeacherChoice::Expert { .. } => "expert".to_owned(),
         TeacherChoice::Openai { model, .. } => format!("openai:{model}"),
@@ -123,7 +155,7 @@ fn try_id(
 }
 
 /// Tokens of one try, at least and at most.
-fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
+pub(crate) fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
     let how = &recipe.rollout;
     let opening = token_bound(&agent::format(how.format).opening(task));
     let (turns, reply) = (u64::from(how.max_turns), u64::from(how.sampling.max_tokens));
@@ -163,6 +195,32 @@ impl Range {
 }
 
 impl Estimate {
+    /// Nothing so far, of models of that name.
+    pub(crate) fn of(recipe: &Recipe, teacher: String) -> Self {
+        Self {
+            teacher,
+            tries: 0,
+            done: 0,
+            calls: Range::default(),
+            prompt_tokens: Range::default(),
+            completion_tokens: Range::default(),
+            micro_usd: Some(Range::default()),
+            budget: budget(recipe),
+        }
+    }
+
+    /// Calls of one model, with what they read and write at least and at most.
+    pub(crate) fn charge(&mut self, model: &TeacherChoice, calls: Range, low: Usage, high: Usage) {
+        self.calls.add(calls.from, calls.to);
+        self.prompt_tokens.add(low.prompt_tokens, high.prompt_tokens);
+        self.completion_tokens
+            .add(low.completion_tokens, high.completion_tokens);
+        match (&mut self.micro_usd, money::price(model)) {
+            (Some(money), Some(price)) => money.add(price.micro_usd(low), price.micro_usd(high)),
+            (money, _) => *money = None,
+        }
+    }
+
     /// A try by one of these; `sure` when it is made whatever comes of the others.
     fn add(&mut self, recipe: &Recipe, choices: &[&TeacherChoice], task: &Task, sure: bool) {
         let (mut low, high) = bounds(recipe, task);
@@ -220,8 +278,7 @@ impl fmt::Display for Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pybench::id::Digest;
-    use pybench::task::{Category, Language, TaskOrigin};
+    use pybench::task::{Language, TaskOrigin};
 
     fn task(query: &str) -> Task {
         Task {
@@ -299,6 +356,19 @@ mod tests {
         assert_eq!(both.tries, 2 * plain.tries);
         assert!(both.micro_usd.unwrap().to > 2 * plain.micro_usd.unwrap().to);
         assert_eq!(both.teacher, "openai:m, openai:n");
+    }
+
+    #[test]
+    fn tasks_that_are_not_written_yet_are_bounded_too() {
+        let mut recipe = recipe(PAID);
+        recipe.query.tasks = 2;
+        let ahead = ahead(&recipe, 1000);
+        let written = sum(&recipe, &[task("q"), task(&"long".repeat(200))], |_| false);
+        assert_eq!((ahead.tries, ahead.calls), (written.tries, written.calls));
+        assert!(ahead.prompt_tokens.from <= written.prompt_tokens.from);
+        assert!(ahead.prompt_tokens.to > written.prompt_tokens.to);
+        let (ahead, written) = (ahead.micro_usd.unwrap(), written.micro_usd.unwrap());
+        assert!(ahead.from <= written.from && ahead.to > written.to);
     }
 
     #[test]

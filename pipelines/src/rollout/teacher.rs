@@ -19,7 +19,7 @@ pub(crate) const COMPLETIONS: &str = "data/cache/completions";
 
 /// The teachers of that run, as [`Recipe::teachers`](pybench::run::Recipe::teachers) lists them. A key
 /// is read from the environment only when the recipe names it.
-pub(super) fn all(context: &RunContext) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
+pub(crate) fn all(context: &RunContext) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
     let reserves = Arc::new(Reserves::default());
     let speech = Speech::of(context);
     let mut teachers: Vec<Arc<dyn Teacher>> = Vec::new();

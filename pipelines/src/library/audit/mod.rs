@@ -356,14 +356,14 @@ impl TaskAudit<'_> {
     }
 }
 
-fn passes(findings: &[Finding]) -> bool {
+pub(crate) fn passes(findings: &[Finding]) -> bool {
     !findings.is_empty()
         && findings
             .iter()
             .all(|finding| finding.outcome == Outcome::Pass)
 }
 
-fn reasons(findings: &[Finding]) -> String {
+pub(crate) fn reasons(findings: &[Finding]) -> String {
     let failed = findings
         .iter()
         .filter(|finding| finding.outcome != Outcome::Pass);

@@ -1,0 +1,196 @@
+//! What writing tasks will cost, as bounds, before a call is made.
+
+use std::collections::HashSet;
+
+use pybench::run::{
+    Failure, ProposedChecks, Recipe, RunContext, RunError, TeacherChoice, UnitState, WriterChoice,
+};
+use pybench::task::{SourceFile, Task};
+use pybench::trajectory::Usage;
+use serde_json::Value;
+
+use super::answer::MOST_QUERY;
+use super::idea::{Idea, Ideas};
+use super::talk::opinion_sampling;
+use super::{proof, prompt, propose};
+use crate::library::Library;
+use crate::query::STAGE;
+use crate::rollout::estimate::{BYTES_PER_TOKEN, Estimate, Range, bounds, teacher_name, unwritten};
+
+/// Bytes of the longest query.
+const LONGEST: u64 = 4 * MOST_QUERY as u64;
+/// Tokens that a chat template adds to one question.
+const TEMPLATE: u64 = 64;
+
+/// Prints the bounds; pays nothing.
+pub(crate) fn print(
+    context: &RunContext,
+    writer: &WriterChoice,
+    library: &Library,
+    files: &[SourceFile],
+) -> Result<(), RunError> {
+    let recipe = &context.recipe;
+    let ideas = Ideas::new(library, files, &recipe.query, writer, recipe.seed)?;
+    let states = context.folder.journal().states(STAGE)?.into_iter();
+    let ended = states.filter(|(_, state)| *state == UnitState::Done);
+    let ended: HashSet<String> = ended.map(|(item, _)| item).collect();
+    let estimate = sum(&context.recipe, writer, &ideas, &ended);
+    let estimate = estimate.map_err(|failure| RunError::Internal(failure.to_string()))?;
+    let text =
+        format!("writing tasks, their proposed checks included:\n{estimate}\nsolving them:\n");
+    crate::rollout::print(context, &text)
+}
+
+/// At least as if every first draft were accepted and every first proposal survived; at most every attempt
+/// with every round and every answer asked for once more.
+fn sum(
+    recipe: &Recipe,
+    writer: &WriterChoice,
+    ideas: &Ideas,
+    ended: &HashSet<String>,
+) -> Result<Estimate, Failure> {
+    let named = [Some(&writer.generator), writer.keyword_checker.as_ref(), writer.content_checker.as_ref()];
+    let mut names: Vec<_> = named.into_iter().flatten().map(teacher_name).collect();
+    names.dedup();
+    let mut estimate = Estimate::of(recipe, names.join(", "));
+    let schema = propose::schema(&Task {
+        outputs: propose::EVERY_KIND.map(str::to_owned).to_vec(),
+        ..unwritten(0)
+    });
+    for slot in 0..ideas.slots() {
+        for attempt in 0..ideas.tries() {
+            let Some(idea) = ideas.at(slot, attempt) else {
+                continue;
+            };
+            if ended.contains(&idea.item) {
+                estimate.done += 1;
+                continue;
+            }
+            estimate.tries += 1;
+            // The first attempt is made in any case, the others where it comes to nothing.
+            let mut costs = Costs {
+                estimate: &mut estimate,
+                writer,
+                sure: attempt == 0,
+            };
+            costs.query(&idea)?;
+            if writer.checks != ProposedChecks::None {
+                costs.check(&idea, recipe, &schema)?;
+            }
+        }
+    }
+    Ok(estimate)
+}
+
+/// Adds up what one attempt costs.
+struct Costs<'a> {
+    estimate: &'a mut Estimate,
+    writer: &'a WriterChoice,
+    sure: bool,
+}
+
+impl Costs<'_> {
+    /// Versions of a query, and the opinions on each.
+    fn query(&mut self, idea: &Idea<'_>) -> Result<(), Failure> {
+        let writer = self.writer;
+        let most = writer.sampling.max_tokens;
+        let asked = prompt::write(idea)?.len() as u64;
+        self.conversations(&writer.generator, asked, asked, (1, writer.rounds, most));
+        let opinion = opinion_sampling().max_tokens;
+        let keyword = writer.keyword_checker.as_ref().unwrap_or(&writer.generator);
+        let content = writer.content_checker.as_ref().unwrap_or(&writer.generator);
+        for (model, asked) in [
+            (keyword, prompt::keyword("", idea.keyword)?),
+            (content, prompt::content("", &idea.files)?),
+        ] {
+            let asked = asked.len() as u64;
+            self.conversations(model, asked, asked + LONGEST, (writer.rounds, 1, opinion));
+        }
+        Ok(())
+    }
+
+    /// A proposed check: trials of the teacher, and proposals.
+    fn check(&mut self, idea: &Idea<'_>, recipe: &Recipe, schema: &Value) -> Result<(), Failure> {
+        let times = |n: u64, usage: Usage| Usage {
+            prompt_tokens: n * usage.prompt_tokens,
+            completion_tokens: n * usage.completion_tokens,
+        };
+        let trials = u64::from(self.writer.trials);
+        let surely = if self.sure { trials } else { 0 };
+        let calls = Range {
+            from: surely,
+            to: trials * u64::from(recipe.rollout.max_turns),
+        };
+        let low = times(surely, bounds(recipe, &unwritten(0)).0);
+        let high = times(trials, bounds(recipe, &unwritten(LONGEST as usize)).1);
+        self.estimate.charge(&recipe.teacher, calls, low, high);
+        let asked = prompt::check("", &[], &idea.files, schema)?.len() as u64;
+        // The least schema is that of a task without files.
+        let least = asked.saturating_sub(schema.to_string().len() as u64);
+        let proposals = (1, proof::ROUNDS, self.writer.sampling.max_tokens);
+        self.conversations(&self.writer.generator, least, asked + LONGEST, proposals);
+        Ok(())
+    }
+
+    /// So many conversations of so many rounds, with the bytes of their first question at least and at most.
+    fn conversations(
+        &mut self,
+        model: &TeacherChoice,
+        least: u64,
+        most: u64,
+        (conversations, rounds, reply): (u32, u32, u32),
+    ) {
+        let (calls, reply) = (2 * u64::from(rounds), u64::from(reply));
+        let grown = calls * (calls - 1) / 2 * (reply + prompt::MOST_TOLD);
+        let surely = u64::from(self.sure);
+        let all = u64::from(conversations);
+        let low = Usage {
+            prompt_tokens: surely * least / BYTES_PER_TOKEN,
+            completion_tokens: surely,
+        };
+        let high = Usage {
+            prompt_tokens: all * (calls * (most + TEMPLATE) + grown),
+            completion_tokens: all * calls * reply,
+        };
+        let calls = Range {
+            from: surely,
+            to: all * calls,
+        };
+        self.estimate.charge(model, calls, low, high);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::tests::cars;
+
+    #[test]
+    fn the_bounds_enclose_a_smooth_run_and_a_rough_one() {
+        let text = "name = 't'\ncrawl = { sources = [] }\n\
+                    teacher = { kind = 'openai', model = 'm', base_url = 'http://h' }\n\
+                    [query]\ntasks = 5\nkeywords = ['group by', 'filter']\n[query.writer]\nrounds = 2\ntries = 2\n\
+                    generator = { kind = 'openai', model = 'g', base_url = 'http://h', \
+                    price = { prompt = 1.0, completion = 1.0 } }\n";
+        let recipe: Recipe = toml::from_str(text).unwrap();
+        let writer = recipe.query.writer.as_ref().unwrap();
+        let library = Library::embedded().unwrap();
+        let files = [cars("a.csv"), cars("b.csv")];
+        let ideas = Ideas::new(&library, &files, &recipe.query, writer, 1).unwrap();
+        let all = sum(&recipe, writer, &ideas, &HashSet::new()).unwrap();
+        assert_eq!(all.tries, 10);
+        // Smooth: a draft, two opinions, a trial and a proposal for each task.
+        assert_eq!(all.calls.from, 5 * 5);
+        // Rough: each attempt with two rounds, every answer asked for twice, ten turns, two proposals.
+        assert_eq!(all.calls.to, 10 * (4 + 2 * 4 + 10 + 4));
+        assert_eq!(all.micro_usd, None, "the teacher's price is not known");
+        let first = ideas.at(0, 0).unwrap().item;
+        let rest = sum(&recipe, writer, &ideas, &HashSet::from([first])).unwrap();
+        assert_eq!((rest.done, rest.tries, rest.calls.from), (1, 9, 4 * 5));
+        let mut free = recipe.clone();
+        free.query.writer.as_mut().unwrap().checks = ProposedChecks::None;
+        let writer = free.query.writer.as_ref().unwrap();
+        let money = sum(&free, writer, &ideas, &HashSet::new()).unwrap().micro_usd.unwrap();
+        assert!(0 < money.from && money.from < money.to);
+    }
+}

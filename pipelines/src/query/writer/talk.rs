@@ -1,0 +1,144 @@
+//! A conversation with one model, whose answers are read or asked for once more.
+
+use std::sync::Arc;
+
+use pybench::agent::teacher_failure;
+use pybench::llm::{ChatRequest, Teacher};
+use pybench::run::{Failure, RunContext, RunError, TeacherChoice, WriterChoice};
+use pybench::task::{Category, Task};
+use pybench::trajectory::{Message, Role, Sampling};
+
+use super::answer::{self, Answer};
+use super::prompt;
+use crate::eval::bare::bare_task;
+use crate::rollout::teacher::{Speech, one};
+
+/// Name under which these calls stand in the journal.
+pub const FORMAT: &str = "query";
+/// Tokens of an opinion.
+const MOST_OPINION: u32 = 600;
+
+/// A model and how it is sampled.
+#[derive(Clone)]
+pub struct Speaker {
+    teacher: Arc<dyn Teacher>,
+    sampling: Sampling,
+}
+
+impl Speaker {
+    /// Who it is.
+    pub fn name(&self) -> &str {
+        self.teacher.name()
+    }
+}
+
+/// The models that write and check.
+#[derive(Clone)]
+pub struct Models {
+    /// Writes, revises, proposes checks.
+    pub generator: Speaker,
+    /// Says whether the keyword is needed.
+    pub keyword: Speaker,
+    /// Says whether the files support a query.
+    pub content: Speaker,
+}
+
+impl Models {
+    /// Those that the recipe names. They share the run's budget; a model that is named twice is one.
+    ///
+    /// # Errors
+    /// As of any teacher: no key, no such model.
+    pub fn of(context: &RunContext, writer: &WriterChoice) -> Result<Self, RunError> {
+        let (speech, reserves) = (Speech::plain(FORMAT), Arc::default());
+        let mut known: Vec<(&TeacherChoice, Arc<dyn Teacher>)> = Vec::new();
+        let mut speaker = |choice, sampling: &Sampling| -> Result<Speaker, RunError> {
+            let earlier = known.iter().find(|(other, _)| *other == choice);
+            let teacher = match earlier {
+                Some((_, teacher)) => teacher.clone(),
+                None => one(context, choice, &speech, &reserves)?,
+            };
+            known.push((choice, teacher.clone()));
+            let sampling = sampling.clone();
+            Ok(Speaker { teacher, sampling })
+        };
+        let strict = opinion_sampling();
+        let keyword = writer.keyword_checker.as_ref();
+        let content = writer.content_checker.as_ref();
+        Ok(Self {
+            generator: speaker(&writer.generator, &writer.sampling)?,
+            keyword: speaker(keyword.unwrap_or(&writer.generator), &strict)?,
+            content: speaker(content.unwrap_or(&writer.generator), &strict)?,
+        })
+    }
+}
+
+/// How checkers are sampled.
+pub(super) fn opinion_sampling() -> Sampling {
+    Sampling {
+        temperature: 0.0,
+        top_p: 1.0,
+        max_tokens: MOST_OPINION,
+    }
+}
+
+/// A conversation. Its calls stand in the journal under the question and their number, so that a unit that
+/// is done again pays for none of them.
+pub struct Talk<'a> {
+    speaker: &'a Speaker,
+    task: Task,
+    sample: u32,
+    messages: Vec<Message>,
+}
+
+impl<'a> Talk<'a> {
+    /// Begins with that question; `sample` tells conversations apart that begin alike.
+    pub fn new(speaker: &'a Speaker, question: String, sample: u32) -> Self {
+        Self {
+            speaker,
+            task: bare_task(&question, Category::Text, FORMAT),
+            sample,
+            messages: vec![Message::new(Role::User, question)],
+        }
+    }
+
+    /// Says something before the next answer.
+    pub fn say(&mut self, text: String) {
+        self.messages.push(Message::new(Role::User, text));
+    }
+
+    /// The next answer. One that cannot be read is asked for once more; the inner error says what was wrong
+    /// with both: the model abstains, which is no verdict.
+    ///
+    /// # Errors
+    /// Failures of the endpoint, the budget or the journal.
+    pub async fn answer<T: Answer>(&mut self) -> Result<Result<T, String>, Failure> {
+        let first = match self.reply().await? {
+            Ok(answer) => return Ok(Ok(answer)),
+            Err(why) => why,
+        };
+        self.say(prompt::again(&first)?);
+        Ok(match self.reply().await? {
+            Ok(answer) => Ok(answer),
+            Err(second) => Err(format!("{first}; asked once more: {second}")),
+        })
+    }
+
+    async fn reply<T: Answer>(&mut self) -> Result<Result<T, String>, Failure> {
+        let request = ChatRequest {
+            task: &self.task,
+            sample: self.sample,
+            messages: &self.messages,
+            sampling: &self.speaker.sampling,
+            stop: &[],
+            pictures: &[],
+        };
+        let reply = self.speaker.teacher.reply(&request).await;
+        let reply = reply.map_err(teacher_failure)?;
+        let read = answer::read(&reply.content);
+        self.messages.push(Message::new(Role::Assistant, reply.content));
+        Ok(match (read, reply.truncated) {
+            (Err(why), true) => Err(format!("{why} (it was cut off: be shorter)")),
+            (read, _) => read,
+        })
+    }
+}
