@@ -26,6 +26,8 @@ const TOLD: f64 = 0.3;
 const COMMON: f64 = 0.002;
 /// Texts that may have it anyway.
 const COMMON_FLOOR: u32 = 8;
+/// A text with this share of a task's runs is a copy of it, and shows nothing of how common they are.
+const COPY: f64 = 0.6;
 /// Longest text looked at, bytes.
 const TEXT: usize = 1 << 20;
 
@@ -150,18 +152,34 @@ impl Index {
     }
 
     /// Look at a query of the dataset, to learn what is everybody's. The same text again teaches
-    /// nothing, so that a task planted a thousand times does not become common.
+    /// nothing, nor does one of a task's runs of which it has most: a task that was planted a thousand
+    /// times, each time in slightly other words, does not become common.
     pub fn observe(&mut self, text: &str) {
         let words = units(bounded(text));
         if !self.observed.insert(hash(&words)) {
             return;
         }
-        let runs: BTreeSet<u64> = runs(&words).into_iter().collect();
-        for run in runs {
-            if self.runs.contains_key(&run) {
-                *self.seen.entry(run).or_default() += 1;
+        let mut found: BTreeSet<u64> = runs(&words).into_iter().collect();
+        found.retain(|run| self.runs.contains_key(run));
+        for (number, common) in self.common(&found) {
+            if common.len() as f64 >= COPY * self.texts[number as usize].runs.len() as f64 {
+                found.retain(|run| !common.contains(run));
             }
         }
+        for run in found {
+            *self.seen.entry(run).or_default() += 1;
+        }
+    }
+
+    /// Known texts that have some of these runs, and which.
+    fn common(&self, found: &BTreeSet<u64>) -> BTreeMap<u32, Vec<u64>> {
+        let mut common: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for run in found {
+            for number in self.runs.get(run).into_iter().flatten() {
+                common.entry(*number).or_default().push(*run);
+            }
+        }
+        common
     }
 
     /// What a row's query has of tasks.
@@ -177,12 +195,7 @@ impl Index {
     fn text(&self, text: &str, by: By) -> Vec<Hit> {
         let words = units(bounded(text));
         let found: BTreeSet<u64> = runs(&words).into_iter().collect();
-        let mut common: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for run in &found {
-            for number in self.runs.get(run).into_iter().flatten() {
-                common.entry(*number).or_default().push(*run);
-            }
-        }
+        let common = self.common(&found);
         let own: HashSet<u64> = words.iter().map(|word| hash(&[word])).collect();
         let hit = |(number, common): (u32, Vec<u64>)| {
             let known = &self.texts[number as usize];

@@ -89,8 +89,11 @@ impl Allowed {
         if ["(", ")", "AND", "OR", "WITH"].contains(&name.as_str()) {
             return None;
         }
-        *rest = tail;
         let mut allowed = self.has(name);
+        if !allowed && !is_identifier(name) {
+            return None;
+        }
+        *rest = tail;
         if self.word(rest, "WITH") {
             let (exception, tail) = rest.split_first()?;
             *rest = tail;
@@ -108,6 +111,11 @@ impl Allowed {
         }
         next
     }
+}
+
+/// Whether that may be the identifier of a licence, and is no word of a sentence.
+fn is_identifier(name: &str) -> bool {
+    name.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase() || c == '-')
 }
 
 fn tokens(text: &str) -> Vec<String> {

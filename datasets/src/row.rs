@@ -1,10 +1,10 @@
 //! One sample of a dataset: the conversation as PyInstruct has it, and where it came from.
 
-use pybench::agent::{self, Format, Parsed};
+use pybench::agent::format_named;
 use pybench::grade::CheckSpec;
 use pybench::id::Digest;
 use pybench::interpreter::{Limits, Observation};
-use pybench::run::{FormatChoice, InterpreterChoice};
+use pybench::run::InterpreterChoice;
 use pybench::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
 use pybench::trajectory::{
     Finding, Message, Outcome, Role, Sampling, Trajectory, Turn, Usage, Verdict,
@@ -308,11 +308,8 @@ impl Row {
             return Vec::new();
         };
         let replies = self.messages.iter().filter(|m| m.role == Role::Assistant);
-        let cell = |message: &Message| match format.parse(&message.content) {
-            Parsed::Cell(cell) => Some(cell.to_owned()),
-            _ => None,
-        };
-        replies.filter_map(cell).collect()
+        let asked = replies.flat_map(|m| format.parse(&m.content).asked());
+        asked.filter_map(Result::ok).collect()
     }
 
     /// UTF-8 bytes of all messages.
@@ -333,13 +330,6 @@ impl RowFile {
             licence: self.licence.clone(),
         }
     }
-}
-
-/// The message format of that name.
-pub fn format_named(name: &str) -> Option<&'static dyn Format> {
-    let value = serde_json::Value::String(name.to_owned());
-    let choice: FormatChoice = serde_json::from_value(value).ok()?;
-    Some(agent::format(choice))
 }
 
 /// The type of that name.

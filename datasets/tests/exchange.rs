@@ -1,9 +1,11 @@
 //! Round trips: nothing is lost that both sides can say, and what is lost is named.
 
+#[allow(dead_code)] // Here single rows are enough.
 mod common;
 
 use proptest::prelude::*;
 use pybench_datasets::exchange::{Call, Conversation, Said, Schema, Speaker, TraceReader, of_row};
+use pybench::trajectory::{Message, Role};
 use serde_json::{Value, json};
 
 fn back(schema: Schema, rows: &[Value]) -> Conversation {
@@ -286,6 +288,35 @@ fn rows_are_written_with_calls_where_they_can_be_had_back() {
         lines[3]["message"]["toolCalls"][0]["function"]["name"],
         "execute_python"
     );
+}
+
+#[test]
+fn parallel_calls_of_a_row_are_calls_each_with_its_answer() {
+    let format = pybench::agent::format_named("tools").unwrap();
+    let mut row = common::row(4);
+    row.format = "tools".into();
+    let two = ["a = 1".to_owned(), "print(a)".to_owned()];
+    let reply = format.write_steps("I look.", &two).unwrap();
+    row.messages[2] = Message::new(Role::Assistant, reply.clone());
+    let heard = ["", "1\n"].map(|text| format.write_heard(text));
+    row.messages.splice(3..4, heard);
+    let called = of_row(&row, true);
+    assert_eq!(called.messages.len(), row.messages.len());
+    let ids: Vec<_> = called.messages[2].calls.iter().map(|c| &*c.id).collect();
+    assert_eq!(ids, ["call_2_0", "call_2_1"]);
+    let answers = called.messages[3..5].iter();
+    let answers: Vec<_> = answers.map(|said| said.answers.as_deref().unwrap()).collect();
+    assert_eq!(answers, ids);
+    assert_eq!(called.messages[4].content, "1\n");
+    assert_eq!(row.cell_texts(), two);
+
+    // A call without an answer stays text, and what was said to it is no tool's.
+    row.messages.remove(4);
+    let text = of_row(&row, true);
+    assert!(text.messages.iter().all(|said| said.calls.is_empty()));
+    assert_eq!(text.messages[2].content, reply);
+    assert_eq!(text.messages[3].speaker, Speaker::User);
+    assert_eq!(of_row(&row, false).messages[3].speaker, Speaker::Tool);
 }
 
 #[test]

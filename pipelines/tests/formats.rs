@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use pybench::agent::{Format, PybenchFormat, convert, format_named};
+use pybench::agent::{PybenchFormat, convert, format_named};
 use pybench::trajectory::{End, Role, Verdict};
 use serde_json::{Value, json};
 use support::endpoint::{Answer, Endpoint};

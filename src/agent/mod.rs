@@ -71,6 +71,11 @@ pub trait Format: Send + Sync {
         None
     }
 
+    /// Most cells of one reply that are run.
+    fn most_cells(&self) -> usize {
+        1
+    }
+
     /// Sequences at which a reply ends.
     fn stop(&self) -> Vec<String>;
 

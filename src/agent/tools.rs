@@ -43,6 +43,10 @@ impl Format for ToolsFormat {
         }]))
     }
 
+    fn most_cells(&self) -> usize {
+        MOST_CALLS
+    }
+
     fn stop(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,57 +1,39 @@
 //! Our rows as conversations.
 
-use pybench::agent::Parsed;
+use pybench::agent::{Act, Format, Part, Talk, format_named};
 use pybench::trajectory::{Message, Role};
 use serde_json::{Map, Value, json};
 
 use super::{Call, Conversation, Said, Speaker};
 use crate::Row;
-use crate::row::{category_name, format_named, language_code};
+use crate::row::{category_name, language_code};
 
-/// How observations begin in PyBench's format.
-const OBSERVATION: &str = "[INFO]This is a Code Interpreter Message:\n";
 /// The tool that runs cells.
 const TOOL: &str = "execute_python";
 
 /// A row with its provenance. With `calls`, cells become calls of a tool and observations its answers,
-/// wherever the reply can be had back from them exactly; other replies stay as they are.
+/// wherever the reply can be had back from them exactly and each call is answered; other replies stay
+/// as they are, and what answers them is said by the user.
 pub fn of_row(row: &Row, calls: bool) -> Conversation {
     let mut messages: Vec<Said> = Vec::with_capacity(row.messages.len());
     let format = format_named(&row.format).filter(|_| calls);
-    let mut called: Option<String> = None;
     let mut any = false;
-    for (number, message) in row.messages.iter().enumerate() {
-        if let Some(call) = called.take()
-            && let Some(text) = message.content.strip_prefix(OBSERVATION)
-        {
-            let mut answer = Said::new(Speaker::Tool, text);
-            answer.answers = Some(call);
-            messages.push(answer);
-            continue;
-        }
-        let mut said = plain(message);
-        let cell = format.and_then(|format| {
-            let Parsed::Cell(cell) = format.parse(&message.content) else {
-                return None;
-            };
-            let thought = message.content.split("\n<|execute_start|>").next()?;
-            let whole = format.write_step(thought, cell);
-            (whole == message.content).then(|| (thought.to_owned(), cell.to_owned()))
-        });
-        let observed = row.messages.get(number + 1);
-        let observed = observed.is_some_and(|next| next.content.starts_with(OBSERVATION));
-        if let (Role::Assistant, Some((thought, cell)), true) = (message.role, cell, observed) {
-            let id = format!("call_{number}");
-            said.content = thought;
-            said.calls.push(Call {
-                id: id.clone(),
-                name: TOOL.to_owned(),
-                arguments: json!({"code": cell}),
-            });
-            called = Some(id);
-            any = true;
-        }
-        messages.push(said);
+    let mut rest = row.messages.as_slice();
+    while let Some((message, after)) = rest.split_first() {
+        let number = row.messages.len() - rest.len();
+        let step = format.and_then(|format| step(format, message, after));
+        rest = match step {
+            Some(step) => {
+                let answered = &after[step.heard.len()..];
+                messages.extend(step.said(number));
+                any = true;
+                answered
+            }
+            None => {
+                messages.push(plain(message, calls));
+                after
+            }
+        };
     }
     Conversation {
         id: Some(row.trajectory_id.to_string()),
@@ -61,11 +43,64 @@ pub fn of_row(row: &Row, calls: bool) -> Conversation {
     }
 }
 
-fn plain(message: &Message) -> Said {
+/// A reply with cells, and what each of them gave.
+struct Step {
+    thought: String,
+    cells: Vec<String>,
+    heard: Vec<String>,
+}
+
+/// The message as a step, if the format writes exactly this for it and all its cells are answered.
+fn step(format: &dyn Format, message: &Message, after: &[Message]) -> Option<Step> {
+    let mut talk = Talk::read(std::slice::from_ref(message), format).ok()?;
+    let again = talk.write(format).ok()?;
+    let Some(Part::Reply(said)) = talk.parts.pop() else {
+        return None;
+    };
+    let Act::Cells(cells) = said.act else {
+        return None;
+    };
+    let heard = after.iter().map_while(|next| format.heard(next));
+    let heard: Vec<_> = heard.map(str::to_owned).take(cells.len()).collect();
+    (again[..] == [message.clone()] && heard.len() == cells.len()).then_some(Step {
+        thought: said.thought,
+        cells,
+        heard,
+    })
+}
+
+impl Step {
+    /// The reply and the tool's answers. A call is named after its message, parallel ones also after
+    /// their place.
+    fn said(self, number: usize) -> Vec<Said> {
+        let id = |place: usize| match self.cells.len() {
+            1 => format!("call_{number}"),
+            _ => format!("call_{number}_{place}"),
+        };
+        let mut reply = Said::new(Speaker::Assistant, &self.thought);
+        let calls = self.cells.iter().enumerate().map(|(place, cell)| Call {
+            id: id(place),
+            name: TOOL.to_owned(),
+            arguments: json!({"code": cell}),
+        });
+        reply.calls = calls.collect();
+        let mut said = vec![reply];
+        for (place, text) in self.heard.iter().enumerate() {
+            let mut answer = Said::new(Speaker::Tool, text);
+            answer.answers = Some(id(place));
+            said.push(answer);
+        }
+        said
+    }
+}
+
+/// A message as it is. Where tools answer calls, a tool that answers none is the user.
+fn plain(message: &Message, calls: bool) -> Said {
     let speaker = match message.role {
         Role::System => Speaker::System,
-        Role::User => Speaker::User,
         Role::Assistant => Speaker::Assistant,
+        Role::Tool if !calls => Speaker::Tool,
+        Role::User | Role::Tool => Speaker::User,
     };
     Said::new(speaker, message.content.clone())
 }

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use pybench::id::Digest;
 use pybench::llm::{ChatRequest, Metered, Price, Reply, Teacher, TeacherError};
 use pybench::run::{BudgetCap, RunError, RunFolder};
-use pybench::trajectory::{Role, Usage};
+use pybench::trajectory::Usage;
 use pybench_embedded::{Answer, Ask, Message};
 use tokio::sync::Mutex;
 
@@ -193,15 +193,10 @@ fn seed(request: &ChatRequest<'_>) -> u32 {
 }
 
 fn ask(request: &ChatRequest<'_>) -> Ask {
-    let role = |role: Role| match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-    };
     let messages = request.messages.iter();
     Ask {
         messages: messages
-            .map(|message| Message::new(role(message.role), &message.content))
+            .map(|message| Message::new(message.role.name(), &message.content))
             .collect(),
         temperature: request.sampling.temperature as f32,
         top_p: request.sampling.top_p as f32,

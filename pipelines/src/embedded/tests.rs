@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use pybench::id::Digest;
 use pybench::task::Task;
-use pybench::trajectory::{Message as Said, Sampling};
+use pybench::trajectory::{Message as Said, Role, Sampling};
 
 use super::*;
 use crate::eval::bare::bare_task;

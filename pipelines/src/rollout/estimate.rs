@@ -47,6 +47,8 @@ pub struct Estimate {
     pub micro_usd: Option<Range>,
     /// What the recipe allows.
     pub budget: String,
+    /// Who judges trajectories besides, one call each, which none of these figures holds.
+    pub judge: Option<String>,
 }
 
 /// Bounds on what is left of that run.
@@ -101,6 +103,7 @@ fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimat
     let names = recipe.teachers().into_iter();
     let names: Vec<_> = names.map(|(_, choice)| teacher_name(choice)).collect();
     let mut estimate = Estimate::of(recipe, names.join(", "));
+    estimate.judge = recipe.grade.judge.as_ref().map(|j| teacher_name(&j.teacher));
     // A goal is reached at the earliest when every try is accepted.
     let mut surely = recipe.goal.accept.unwrap_or(usize::MAX);
     for task in tasks {
@@ -157,17 +160,19 @@ fn try_id(
 /// Tokens of one try, at least and at most.
 pub(crate) fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
     let how = &recipe.rollout;
-    let opening = token_bound(&agent::format(how.format).opening(task));
+    let format = agent::format(how.format);
+    let opening = token_bound(&format.opening(task));
     let (turns, reply) = (u64::from(how.max_turns), u64::from(how.sampling.max_tokens));
     // Output is capped in characters, each at most four bytes; notices and template come on top.
     let observation = 4 * recipe.interpreter.limits.output_chars as u64 + 1024;
+    let observed = format.most_cells() as u64 * observation;
     let low = Usage {
         prompt_tokens: opening / BYTES_PER_TOKEN,
         completion_tokens: 1,
     };
     let grown = turns * turns.saturating_sub(1) / 2;
     let high = Usage {
-        prompt_tokens: turns * opening + grown * (reply + observation),
+        prompt_tokens: turns * opening + grown * (reply + observed),
         completion_tokens: turns * reply,
     };
     (low, high)
@@ -206,6 +211,7 @@ impl Estimate {
             completion_tokens: Range::default(),
             micro_usd: Some(Range::default()),
             budget: budget(recipe),
+            judge: None,
         }
     }
 
@@ -271,7 +277,14 @@ impl fmt::Display for Estimate {
             }
             None => writeln!(f, "US dollars         unknown: set `teacher.price`")?,
         }
-        writeln!(f, "budget             {}", self.budget)
+        writeln!(f, "budget             {}", self.budget)?;
+        match &self.judge {
+            Some(judge) => {
+                let calls = self.tries;
+                writeln!(f, "judge              {judge}: at most {calls} calls more, not in these figures")
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -369,6 +382,24 @@ mod tests {
         assert!(ahead.prompt_tokens.to > written.prompt_tokens.to);
         let (ahead, written) = (ahead.micro_usd.unwrap(), written.micro_usd.unwrap());
         assert!(ahead.from <= written.from && ahead.to > written.to);
+    }
+
+    #[test]
+    fn parallel_calls_may_show_more_and_a_judge_is_named() {
+        let mut recipe = recipe(PAID);
+        let one = sum(&recipe, &[task("q")], |_| false);
+        recipe.rollout.format = pybench::run::FormatChoice::Tools;
+        let many = sum(&recipe, &[task("q")], |_| false);
+        assert!(many.prompt_tokens.to > 10 * one.prompt_tokens.to);
+        assert!(!many.to_string().contains("judge"));
+        let text = format!("t = {}", PAID.replace("\"m\"", "\"j\""));
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        recipe.grade.judge = Some(pybench::run::JudgeChoice {
+            teacher: table["t"].clone().try_into().unwrap(),
+            sees: false,
+        });
+        let judged = sum(&recipe, &[task("q")], |_| false).to_string();
+        assert!(judged.contains("openai:j: at most 2 calls more"), "{judged}");
     }
 
     #[test]

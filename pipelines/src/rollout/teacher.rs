@@ -84,7 +84,7 @@ pub(crate) fn one(
         model,
         sha256,
         context: tokens,
-    } = &recipe.teacher
+    } = choice
     {
         let teacher = Embedded::pinned(Model {
             model: model.clone(),
@@ -93,8 +93,9 @@ pub(crate) fn one(
             root: context.project_root.clone(),
             cache: context.cache_dir.clone(),
         })?;
-        let cap = money::cap(&recipe.budget);
-        return Ok(teacher.metered(context.folder.clone(), cap, format.name()));
+        let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
+        let metered = Metered::new(teacher, folder, cap, speech.name);
+        return Ok(Arc::new(metered.beside(reserves.clone())));
     }
     let variable = |name: &str| std::env::var(name).ok();
     let options = OpenAiOptions::from_recipe(choice, variable).map_err(refused)?;

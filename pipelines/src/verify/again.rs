@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench::agent::{self, Format, Job, Solved, Step, TurnLog, interpreter_failure};
+use pybench::agent::{self, Format, Job, Solved, Step, TurnLog, format_named, interpreter_failure};
 use pybench::grade::{Candidate, Checker, Claim};
 use pybench::id::Digest;
 use pybench::interpreter::{CollectedFile, Interpreter, SessionSpec};
@@ -129,7 +129,7 @@ struct Today {
 impl Verifier {
     /// Run a row again. Errors are failures of ours.
     pub(super) async fn examine(&self, row: &Row) -> Result<Findings, Failure> {
-        let Some(format) = row::format_named(&row.format) else {
+        let Some(format) = format_named(&row.format) else {
             return Ok(Findings::not(Reason::Format, row.format.clone()));
         };
         if let Some(findings) = self.unfit(row) {
