@@ -72,6 +72,16 @@ impl Place {
         }
     }
 
+    /// One more file that may be crawled.
+    pub fn add(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path("files").join(name), bytes).unwrap();
+    }
+
+    /// A path in the project.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
     pub fn folder(&self) -> PathBuf {
         self.root.path().join("data/runs/t")
     }
