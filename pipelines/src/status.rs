@@ -12,8 +12,8 @@ use pybench::run::{FailureKind, Journal, RunError, Spent, UnitFailure};
 use pybench::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 
-use crate::query::writer::{CHECKS, DUPLICATES, Proven, Written};
 use crate::query;
+use crate::query::writer::{CHECKS, DUPLICATES, Proven, Written};
 
 /// Examples shown of each kind of failure or rejection.
 const EXAMPLES: usize = 3;
@@ -173,14 +173,21 @@ fn queries(journal: &Journal) -> Result<Vec<Count>, RunError> {
     for unit in journal.units(CHECKS)? {
         let proven = unit.output.map(serde_json::from_value::<Proven>);
         if let Some(Ok(Proven::Dropped { by, detail })) = proven {
-            left_out.push((format!("check: {by}"), format!("{}: {detail}", short(&unit.item))));
+            left_out.push((
+                format!("check: {by}"),
+                format!("{}: {detail}", short(&unit.item)),
+            ));
         }
     }
     let mut counts = tally(left_out.into_iter());
     let alike = journal.fact(DUPLICATES)?.and_then(|count| count.as_u64());
     if let Some(count) = alike.filter(|count| *count > 0) {
         let (what, examples) = ("near duplicate".to_owned(), Vec::new());
-        counts.push(Count { what, count, examples });
+        counts.push(Count {
+            what,
+            count,
+            examples,
+        });
     }
     counts.sort_by_key(|count| Reverse(count.count));
     Ok(counts)

@@ -73,7 +73,10 @@ async fn faults_are_mended_or_left_out_and_never_a_verdict() {
     for task in &tasks {
         assert_eq!(task.id, task.compute_id());
         assert!(!task.query.contains("pricee"), "{}", task.query);
-        let TaskOrigin::Writer { round, generator, .. } = &task.origin else {
+        let TaskOrigin::Writer {
+            round, generator, ..
+        } = &task.origin
+        else {
             panic!("{:?}", task.origin);
         };
         assert_eq!(generator, "openai:g");
@@ -82,14 +85,28 @@ async fn faults_are_mended_or_left_out_and_never_a_verdict() {
     }
     assert!(mended > 0 && first > 0, "{mended} mended, {first} at once");
     // No sorted table 4: the checker never gave an opinion, which is no verdict.
-    assert!(tasks.iter().all(|task| !task.query.starts_with("In sales4.csv, sort")));
+    assert!(
+        tasks
+            .iter()
+            .all(|task| !task.query.starts_with("In sales4.csv, sort"))
+    );
     let asked = server.calls();
-    let refused = asked.keys().filter(|body| body.contains("\"model\":\"k\"") || body.contains("\"model\":\"c\""));
+    let refused = asked
+        .keys()
+        .filter(|body| body.contains("\"model\":\"k\"") || body.contains("\"model\":\"c\""));
     let refused: Vec<_> = refused.filter(|body| body.contains("pricee")).collect();
-    assert!(refused.is_empty(), "what rules refuse is shown to no checker");
+    assert!(
+        refused.is_empty(),
+        "what rules refuse is shown to no checker"
+    );
     let praised = asked.keys().any(|body| body.contains("magnificent"));
     let told = left_out(&place);
-    assert_eq!(told.iter().any(|(what, _)| what == "content checker abstained"), praised, "{told:?}");
+    assert_eq!(
+        told.iter()
+            .any(|(what, _)| what == "content checker abstained"),
+        praised,
+        "{told:?}"
+    );
 
     let spent = place.spent();
     assert_eq!(spent.calls, u64::from(server.call_count()));
@@ -131,7 +148,10 @@ async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
     let place = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
     let (stdout, _) = succeed(place.program(SYNTHESIZE, &["--dry-run"]));
     assert_eq!(server.call_count(), 0);
-    assert!(stdout.contains("writing tasks") && stdout.contains("solving them"), "{stdout}");
+    assert!(
+        stdout.contains("writing tasks") && stdout.contains("solving them"),
+        "{stdout}"
+    );
     assert_eq!(stdout.matches("US dollars").count(), 2, "{stdout}");
     let (stdout, _) = succeed(place.program(QUERY, &["--preview", "1"]));
     assert_eq!(stdout.matches("── ").count(), 1, "{stdout}");
@@ -151,16 +171,29 @@ fn the_run_of_the_papers_size_is_priced() {
     let args = ["--dry-run", "--set", local, "--run", "t"];
     let (stdout, _) = succeed(place.program(SYNTHESIZE, &args));
     eprintln!("{stdout}");
-    assert!(stdout.contains("tries left") && !stdout.contains("unknown"), "{stdout}");
+    assert!(
+        stdout.contains("tries left") && !stdout.contains("unknown"),
+        "{stdout}"
+    );
     assert_eq!(place.spent().calls, 0);
 }
 
 fn start(place: &Place, program: &str) -> Child {
-    place.program(program, &[]).process_group(0).spawn().unwrap()
+    place
+        .program(program, &[])
+        .process_group(0)
+        .spawn()
+        .unwrap()
 }
 
 /// Runs to the end, killed so many times before at random moments; how often it was.
-fn run_killed(place: &Place, program: &str, kills: u32, longest: Duration, rng: &mut ChaCha8Rng) -> u32 {
+fn run_killed(
+    place: &Place,
+    program: &str,
+    kills: u32,
+    longest: Duration,
+    rng: &mut ChaCha8Rng,
+) -> u32 {
     for delivered in 0..kills {
         let mut child = start(place, program);
         let until = Instant::now() + longest.mul_f64(rng.random_range(0.0..1.0));
@@ -183,7 +216,11 @@ fn run_killed(place: &Place, program: &str, kills: u32, longest: Duration, rng: 
 
 /// Requests received more than once, over and above the first.
 fn repeated(server: &Endpoint) -> u64 {
-    server.calls().values().map(|count| u64::from(*count) - 1).sum()
+    server
+        .calls()
+        .values()
+        .map(|count| u64::from(*count) - 1)
+        .sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,13 +252,26 @@ async fn proposed_checks_prove_themselves_or_are_dropped() {
         return;
     }
     let server = the_cast(Duration::ZERO).await;
-    let place = crawled(&cast::recipe(&server.base_url(), 6, "checks = 'optional'", ""));
+    let place = crawled(&cast::recipe(
+        &server.base_url(),
+        6,
+        "checks = 'optional'",
+        "",
+    ));
     succeed(place.program(QUERY, &[]));
     let tasks: Vec<Task> = place.lines("tasks.jsonl");
     for task in &tasks {
         let (keyword, file) = (&*task.keyword, &*task.files[0].name);
-        let dropped = matches!((keyword, file), ("group by", "sales3.csv") | ("sort", "sales2.csv"));
-        assert_eq!(task.checks.is_empty(), dropped, "{keyword} {file}: {:?}", left_out(&place));
+        let dropped = matches!(
+            (keyword, file),
+            ("group by", "sales3.csv") | ("sort", "sales2.csv")
+        );
+        assert_eq!(
+            task.checks.is_empty(),
+            dropped,
+            "{keyword} {file}: {:?}",
+            left_out(&place)
+        );
         assert_eq!(task.reference.is_empty(), dropped);
         assert!(!task.reference.contains("rows = row\n"), "it was mended");
     }
@@ -251,8 +301,15 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     };
     assert_eq!(accepted(&undisturbed), ROWS);
     let asked = server.calls().len();
-    assert_eq!(repeated(&server), 0, "what trials paid for is not paid for again");
-    assert_eq!(undisturbed.spent().micro_usd, CALL * u64::from(server.call_count()));
+    assert_eq!(
+        repeated(&server),
+        0,
+        "what trials paid for is not paid for again"
+    );
+    assert_eq!(
+        undisturbed.spent().micro_usd,
+        CALL * u64::from(server.call_count())
+    );
     let tasks: Vec<Task> = undisturbed.lines("tasks.jsonl");
     assert!(tasks.iter().all(|task| !task.checks.is_empty()));
     let expected = artefact(&undisturbed);
@@ -265,10 +322,21 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
         let place = crawled(&text);
         server.forget();
         kills += run_killed(&place, SYNTHESIZE, 5 - kills, whole, &mut rng);
-        assert_eq!((accepted(&place), artefact(&place)), (ROWS, expected.clone()));
+        assert_eq!(
+            (accepted(&place), artefact(&place)),
+            (ROWS, expected.clone())
+        );
         let spent = place.spent();
-        assert_eq!(server.calls().len(), asked, "the same questions after {kills} kills");
-        assert!(repeated(&server) <= spent.uncertain, "{} repeated, {spent:?}", repeated(&server));
+        assert_eq!(
+            server.calls().len(),
+            asked,
+            "the same questions after {kills} kills"
+        );
+        assert!(
+            repeated(&server) <= spent.uncertain,
+            "{} repeated, {spent:?}",
+            repeated(&server)
+        );
         assert!(spent.micro_usd <= 10_000_000);
         if spent.uncertain == 0 {
             assert_eq!(spent.micro_usd, CALL * asked as u64);
@@ -282,17 +350,24 @@ async fn people_accept_change_and_reject() {
     let server = the_cast(Duration::ZERO).await;
     let place = crawled(&cast::recipe(&server.base_url(), 4, PLAIN, ""));
     let review = place.path("review.jsonl");
-    let missing = place.program(QUERY, &["--export", "review.jsonl"]).output().unwrap();
+    let missing = place
+        .program(QUERY, &["--export", "review.jsonl"])
+        .output()
+        .unwrap();
     assert_eq!(code(&missing), Some(3));
     succeed(place.program(QUERY, &[]));
     let (stdout, _) = succeed(place.program(QUERY, &["--export", "review.jsonl"]));
     assert!(stdout.contains("4 tasks in review.jsonl"), "{stdout}");
     let read = || -> Vec<Line> {
         let text = std::fs::read_to_string(&review).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     };
     let write = |lines: &[Line], more: &str| {
-        let lines = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n");
+        let lines = lines
+            .iter()
+            .map(|line| serde_json::to_string(line).unwrap() + "\n");
         std::fs::write(&review, lines.collect::<String>() + more).unwrap();
     };
     let mut lines = read();
@@ -304,7 +379,10 @@ async fn people_accept_change_and_reject() {
     let twice = lines[3].clone();
     lines.push(twice);
     write(&lines, "{\"task\": 1}\n");
-    let refused = place.program(QUERY, &["--import", "review.jsonl"]).output().unwrap();
+    let refused = place
+        .program(QUERY, &["--import", "review.jsonl"])
+        .output()
+        .unwrap();
     assert_eq!(code(&refused), Some(3));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     for expected in [
@@ -327,8 +405,14 @@ async fn people_accept_change_and_reject() {
     lines[2].query = lines[2].query.replace("In sales", "In the table sales");
     write(&lines, "");
     let (stdout, _) = succeed(place.program(QUERY, &["--import", "review.jsonl"]));
-    assert!(stdout.contains("{+the table +}") || stdout.contains("{+ the table+}"), "{stdout}");
-    assert!(stdout.contains("2 accepted, 1 changed, 1 rejected; 3 tasks"), "{stdout}");
+    assert!(
+        stdout.contains("{+the table +}") || stdout.contains("{+ the table+}"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("2 accepted, 1 changed, 1 rejected; 3 tasks"),
+        "{stdout}"
+    );
     let tasks: Vec<Task> = place.lines("tasks.jsonl");
     assert_eq!(tasks.len(), 3);
     assert_eq!(tasks[1].query, lines[2].query);
@@ -343,7 +427,10 @@ async fn people_accept_change_and_reject() {
     };
     assert_eq!(lines[1].decision, Decision::Reject);
     assert_eq!(lines[2].decision, Decision::Change);
-    let tasks: Vec<Task> = before.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tasks: Vec<Task> = before
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     for (line, task) in lines.iter_mut().zip(&tasks) {
         line.decision = Decision::Accept;
         line.query.clone_from(&task.query);

@@ -42,11 +42,13 @@ fn closing(open: Of) -> &'static str {
 /// The lines that differ, with `-` or `+` before them.
 pub(super) fn lines(old: &str, new: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
-    let differing = compare(&old, &new).into_iter().filter_map(|(of, line)| match of {
-        Of::Both => None,
-        Of::Old => Some(format!("- {line}\n")),
-        Of::New => Some(format!("+ {line}\n")),
-    });
+    let differing = compare(&old, &new)
+        .into_iter()
+        .filter_map(|(of, line)| match of {
+            Of::Both => None,
+            Of::Old => Some(format!("- {line}\n")),
+            Of::New => Some(format!("+ {line}\n")),
+        });
     differing.collect()
 }
 
@@ -103,7 +105,9 @@ fn middle<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(Of, &'a str)> {
         if i < a.len() && j < b.len() && a[i] == b[j] {
             out.push((Of::Both, a[i]));
             (i, j) = (i + 1, j + 1);
-        } else if j == b.len() || (i < a.len() && left[(i + 1) * width + j] >= left[i * width + j + 1]) {
+        } else if j == b.len()
+            || (i < a.len() && left[(i + 1) * width + j] >= left[i * width + j + 1])
+        {
             out.push((Of::Old, a[i]));
             i += 1;
         } else {
@@ -122,7 +126,10 @@ mod tests {
 
     #[test]
     fn words_that_differ_are_marked() {
-        assert_eq!(words("Sum the prices.", "Sum the prices."), "Sum the prices.");
+        assert_eq!(
+            words("Sum the prices.", "Sum the prices."),
+            "Sum the prices."
+        );
         assert_eq!(
             words("Sum the prices.", "Sum the costs, and save them."),
             "Sum the [-prices-]{+costs, and save them+}."

@@ -49,7 +49,11 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
         }
         let (tasks, asked) = writer::run(context, writer, &library, &files).await?;
         let written = finish(context, tasks)?;
-        return report_shortfall(asked, written, "see `pybench status` for what was left out and why");
+        return report_shortfall(
+            asked,
+            written,
+            "see `pybench status` for what was left out and why",
+        );
     }
     let recipe = &context.recipe;
     let plan = plan::plan(&library, &files, &recipe.query, recipe.seed, folder.store())?;
@@ -72,7 +76,9 @@ fn planned_tasks(context: &RunContext, items: &[String]) -> Result<Vec<Task>, Ru
     let done = units.filter(|unit| unit.state == UnitState::Done);
     let outputs: HashMap<_, _> = done.map(|unit| (unit.item, unit.output)).collect();
     let outputs = items.iter().filter_map(|item| outputs.get(item)?.clone());
-    Ok(outputs.map(serde_json::from_value).collect::<Result<_, _>>()?)
+    Ok(outputs
+        .map(serde_json::from_value)
+        .collect::<Result<_, _>>()?)
 }
 
 /// Writes the artefact: these tasks in their order, as reviewed, each id once.
@@ -80,7 +86,9 @@ fn finish(context: &RunContext, tasks: Vec<Task>) -> Result<usize, RunError> {
     let mut seen = std::collections::HashSet::new();
     let mut tasks = review::reviewed(context, tasks)?;
     tasks.retain(|task| seen.insert(task.id.clone()));
-    context.folder.write(TASKS, task_lines(&tasks)?.as_bytes())?;
+    context
+        .folder
+        .write(TASKS, task_lines(&tasks)?.as_bytes())?;
     let journal = context.folder.journal();
     journal.set_fact("tasks", &tasks.len().into())?;
     Ok(tasks.len())

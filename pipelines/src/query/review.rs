@@ -125,7 +125,10 @@ impl Line {
                 "query: {characters} characters; 1 to {MOST_QUERY} are expected"
             ));
         }
-        if let Some(problem) = rules::outputs(&self.query, &self.outputs).into_iter().next() {
+        if let Some(problem) = rules::outputs(&self.query, &self.outputs)
+            .into_iter()
+            .next()
+        {
             return Some(format!("outputs: {problem}"));
         }
         if self.checks.is_empty() && !task.checks.is_empty() {
@@ -149,7 +152,9 @@ pub(super) fn reviewed(context: &RunContext, tasks: Vec<Task>) -> Result<Vec<Tas
     if decisions.is_empty() {
         return Ok(tasks);
     }
-    context.folder.write(WRITTEN, task_lines(&tasks)?.as_bytes())?;
+    context
+        .folder
+        .write(WRITTEN, task_lines(&tasks)?.as_bytes())?;
     let decided = |task: Task| match decisions.get(&task.id) {
         Some(line) => line.apply(&task),
         None => Some(task),
@@ -211,7 +216,10 @@ pub fn import(context: &RunContext, path: &Path) -> Result<String, RunError> {
     let mut text = String::new();
     let mut counts = [0; 3];
     for line in &lines {
-        journal.set_fact(&format!("{FACT}{}", line.task), &serde_json::to_value(line)?)?;
+        journal.set_fact(
+            &format!("{FACT}{}", line.task),
+            &serde_json::to_value(line)?,
+        )?;
         counts[line.decision as usize] += 1;
         if let Some(task) = by_id.get(&line.task) {
             show(&mut text, line, task);
@@ -237,7 +245,10 @@ fn read(path: &Path, tasks: &HashMap<&Digest, &Task>) -> Result<Vec<Line>, RunEr
         return Err(bad(format!("larger than {MOST_BYTES} bytes")));
     }
     let (mut lines, mut problems, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-    let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let numbered = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
     for (number, line) in numbered {
         match check(line, tasks, &mut seen) {
             Ok(line) => lines.push(line),
@@ -290,7 +301,8 @@ fn show(text: &mut String, line: &Line, task: &Task) {
         Decision::Change => {
             let query = visible(&diff::words(&task.query, &line.query));
             let _ = writeln!(text, "── {short} · changed\n{query}");
-            let json = |checks: &[CheckSpec]| serde_json::to_string_pretty(checks).unwrap_or_default();
+            let json =
+                |checks: &[CheckSpec]| serde_json::to_string_pretty(checks).unwrap_or_default();
             for (old, new) in [
                 (task.outputs.join("\n"), line.outputs.join("\n")),
                 (task.reference.clone(), line.reference.clone()),

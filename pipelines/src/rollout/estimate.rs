@@ -67,7 +67,10 @@ pub(super) fn of(context: &RunContext, tasks: &[Task]) -> Result<Estimate, RunEr
 pub(super) fn ahead(recipe: &Recipe, longest: usize) -> Estimate {
     let tasks = |task: Task| {
         let number = |n: usize| Digest::of_json(&n);
-        let tasks = (0..recipe.query.tasks).map(|n| Task { id: number(n), ..task.clone() });
+        let tasks = (0..recipe.query.tasks).map(|n| Task {
+            id: number(n),
+            ..task.clone()
+        });
         tasks.collect::<Vec<_>>()
     };
     let least = sum(recipe, &tasks(unwritten(0)), |_| false);
@@ -78,7 +81,10 @@ pub(super) fn ahead(recipe: &Recipe, longest: usize) -> Estimate {
     };
     Estimate {
         prompt_tokens: both(least.prompt_tokens, most.prompt_tokens),
-        micro_usd: least.micro_usd.zip(most.micro_usd).map(|(least, most)| both(least, most)),
+        micro_usd: least
+            .micro_usd
+            .zip(most.micro_usd)
+            .map(|(least, most)| both(least, most)),
         ..most
     }
 }
@@ -103,7 +109,11 @@ fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimat
     let names = recipe.teachers().into_iter();
     let names: Vec<_> = names.map(|(_, choice)| teacher_name(choice)).collect();
     let mut estimate = Estimate::of(recipe, names.join(", "));
-    estimate.judge = recipe.grade.judge.as_ref().map(|j| teacher_name(&j.teacher));
+    estimate.judge = recipe
+        .grade
+        .judge
+        .as_ref()
+        .map(|j| teacher_name(&j.teacher));
     // A goal is reached at the earliest when every try is accepted.
     let mut surely = recipe.goal.accept.unwrap_or(usize::MAX);
     for task in tasks {
@@ -218,7 +228,8 @@ impl Estimate {
     /// Calls of one model, with what they read and write at least and at most.
     pub(crate) fn charge(&mut self, model: &TeacherChoice, calls: Range, low: Usage, high: Usage) {
         self.calls.add(calls.from, calls.to);
-        self.prompt_tokens.add(low.prompt_tokens, high.prompt_tokens);
+        self.prompt_tokens
+            .add(low.prompt_tokens, high.prompt_tokens);
         self.completion_tokens
             .add(low.completion_tokens, high.completion_tokens);
         match (&mut self.micro_usd, money::price(model)) {
@@ -281,7 +292,10 @@ impl fmt::Display for Estimate {
         match &self.judge {
             Some(judge) => {
                 let calls = self.tries;
-                writeln!(f, "judge              {judge}: at most {calls} calls more, not in these figures")
+                writeln!(
+                    f,
+                    "judge              {judge}: at most {calls} calls more, not in these figures"
+                )
             }
             None => Ok(()),
         }
@@ -399,7 +413,10 @@ mod tests {
             sees: false,
         });
         let judged = sum(&recipe, &[task("q")], |_| false).to_string();
-        assert!(judged.contains("openai:j: at most 2 calls more"), "{judged}");
+        assert!(
+            judged.contains("openai:j: at most 2 calls more"),
+            "{judged}"
+        );
     }
 
     #[test]

@@ -51,7 +51,10 @@ pub fn recipe(base_url: &str, tasks: usize, writer: &str, rest: &str) -> String 
 /// What the cast says.
 pub fn answer(request: &Value) -> Answer {
     let messages = request["messages"].as_array().unwrap();
-    let contents: Vec<&str> = messages.iter().map(|m| m["content"].as_str().unwrap()).collect();
+    let contents: Vec<&str> = messages
+        .iter()
+        .map(|m| m["content"].as_str().unwrap())
+        .collect();
     let spoken = messages.iter().filter(|m| m["role"] == "assistant").count();
     Answer::Content(match request["model"].as_str().unwrap() {
         "g" if contents[0].contains("`reference` is Python") => propose(contents[0], spoken),
@@ -66,26 +69,43 @@ pub fn answer(request: &Value) -> Answer {
 
 fn found<'a>(pattern: &str, text: &'a str) -> &'a str {
     let found = Regex::new(pattern).unwrap().captures(text);
-    found.unwrap_or_else(|| panic!("no {pattern} in {text}")).get(1).unwrap().as_str()
+    found
+        .unwrap_or_else(|| panic!("no {pattern} in {text}"))
+        .get(1)
+        .unwrap()
+        .as_str()
 }
 
 /// The file and the number of its table.
 fn table(text: &str) -> (&str, &str) {
-    (found(r"(sales\d\.csv)", text), found(r"sales(\d)\.csv", text))
+    (
+        found(r"(sales\d\.csv)", text),
+        found(r"sales(\d)\.csv", text),
+    )
 }
 
 /// The query of a keyword on a table; the second version of one says so.
 fn query(keyword: &str, file: &str, version: usize) -> (String, String) {
     let output = format!("output/{}_{}", keyword.replace(' ', "_"), file);
     let text = match keyword {
-        "group by" => "add up the column \"quantity\" of each city and save a table with the columns \"city\" \
-                       and \"total\", sorted by city,",
-        "filter" => "keep the rows with a price above 20, in their order and with all columns, and save them",
-        "sort" => "sort all rows by \"price\" from high to low, equal ones by \"quantity\" from low to high, and \
-                   save them",
+        "group by" => {
+            "add up the column \"quantity\" of each city and save a table with the columns \"city\" \
+                       and \"total\", sorted by city,"
+        }
+        "filter" => {
+            "keep the rows with a price above 20, in their order and with all columns, and save them"
+        }
+        "sort" => {
+            "sort all rows by \"price\" from high to low, equal ones by \"quantity\" from low to high, and \
+                   save them"
+        }
         other => panic!("nobody writes about {other}"),
     };
-    let more = if version > 1 { " Nothing else is wanted." } else { "" };
+    let more = if version > 1 {
+        " Nothing else is wanted."
+    } else {
+        ""
+    };
     (format!("In {file}, {text} as ./{output}.{more}"), output)
 }
 
@@ -134,7 +154,8 @@ fn keyword(question: &str) -> String {
 /// The content checker: lost in praise whenever table 4 is sorted; it contradicts itself once on others.
 fn content(question: &str, spoken: usize) -> String {
     if question.contains("In sales4.csv, sort") {
-        return "What a magnificent task! Truly well thought out, clear and useful. I love it.".to_owned();
+        return "What a magnificent task! Truly well thought out, clear and useful. I love it."
+            .to_owned();
     }
     match (question.contains("sales2"), spoken) {
         (true, 0) => json!({"supported": true, "missing": ["nothing"], "reason": "All is there."}),
@@ -162,8 +183,15 @@ fn propose(question: &str, spoken: usize) -> String {
 
 /// The teacher.
 fn solve(contents: &[&str], spoken: usize) -> String {
-    let asked = contents.iter().find(|text| text.contains("./output/")).unwrap();
-    let asked = contents.iter().rev().find(|text| text.starts_with("In sales")).unwrap_or(asked);
+    let asked = contents
+        .iter()
+        .find(|text| text.contains("./output/"))
+        .unwrap();
+    let asked = contents
+        .iter()
+        .rev()
+        .find(|text| text.starts_with("In sales"))
+        .unwrap_or(asked);
     let (file, _) = table(asked);
     let output = found(r"\./(output/\w+\.csv)", asked);
     let keyword = found(r"output/(\w+)_sales", output).replace('_', " ");

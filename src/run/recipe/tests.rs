@@ -330,6 +330,67 @@ fn keys_of_endpoints_stay_out_of_recipes_and_messages() {
     with_sets(&[&format!("{openai}, headers={{Authorization='$TOKEN'}}}}")]).unwrap();
 }
 
+const WRITER: &str = r#"
+[query.writer]
+generator = { kind = "openai", model = "g", base_url = "http://h/v1" }
+content_checker = { kind = "openai", model = "c", base_url = "http://h/v1" }
+rounds = 2
+[query.writer.balance]
+categories = { chart = 2, math = 0 }
+types = { csv = 0.5 }
+difficulties = { hard = 3 }
+keywords = { "bar chart" = 2 }
+"#;
+
+#[test]
+fn models_that_write_tasks_stand_in_a_recipe() {
+    let solved = GOOD.replace(
+        "kind = \"expert\"\nfaults = 0.1",
+        "kind = 'openai'\nmodel = 't'\nbase_url = 'http://h/v1'",
+    );
+    let with = |from: &str, to: &str| {
+        assert!(WRITER.contains(from), "{from}");
+        parse(&format!("{solved}{}", WRITER.replacen(from, to, 1)))
+    };
+    let recipe = with("rounds", "rounds").unwrap();
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let models: Vec<_> = recipe.models().into_iter().map(|(path, _)| path).collect();
+    let expected = [
+        "teacher",
+        "query.writer.generator",
+        "query.writer.content_checker",
+    ];
+    assert_eq!(models, expected);
+    assert_eq!(recipe.clone().models_mut().count(), 3);
+    for (from, to, message) in [
+        (
+            "chart = 2",
+            "chart = -1",
+            "categories.chart: -1 is no weight",
+        ),
+        ("chart = 2", "charts = 1", "did you mean `chart`?"),
+        ("rounds = 2", "rounds = 0", "must be at least 1"),
+        ("rounds = 2", "similarity = 0.2", "must be at least 0.5"),
+        ("rounds = 2", "checks = 'optional'", "put `judge` among"),
+        (
+            "rounds = 2",
+            "keyword_checker = { kind = 'expert' }",
+            "the expert writes nothing",
+        ),
+    ] {
+        let said = with(from, to).expect_err(to).to_string();
+        assert!(
+            said.contains(message) && said.contains("r.toml:"),
+            "{to}: {said}"
+        );
+    }
+    let said = parse(&format!("{GOOD}{WRITER}")).unwrap_err().to_string();
+    assert!(
+        said.contains("the expert solves tasks of the library only"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_recipe_that_is_no_recipe_is_refused_unread() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::{
-    Filter, Grade, InterpreterChoice, Keep, ProposedChecks, Recipe, SourceChoice, TeacherChoice, Tier,
-    WriterChoice,
+    Filter, Grade, InterpreterChoice, Keep, ProposedChecks, Recipe, SourceChoice, TeacherChoice,
+    Tier, WriterChoice,
 };
 use crate::interpreter::Network;
 
@@ -146,11 +146,7 @@ fn judge_problems(grade: &Grade, refuse: &mut impl FnMut(&str, String)) {
     }
 }
 
-fn writer_problems(
-    recipe: &Recipe,
-    writer: &WriterChoice,
-    refuse: &mut impl FnMut(&str, String),
-) {
+fn writer_problems(recipe: &Recipe, writer: &WriterChoice, refuse: &mut impl FnMut(&str, String)) {
     let expert = |choice: &TeacherChoice| matches!(choice, TeacherChoice::Expert { .. });
     for (name, _) in writer.models().filter(|(_, choice)| expert(choice)) {
         let message = format!("{name}: the expert writes nothing: it has to be a model");
@@ -158,7 +154,8 @@ fn writer_problems(
     }
     let mut teachers = recipe.teachers().into_iter();
     if let Some((path, _)) = teachers.find(|(_, choice)| expert(choice)) {
-        let message = "the expert solves tasks of the library only, and `query.writer` writes others";
+        let message =
+            "the expert solves tasks of the library only, and `query.writer` writes others";
         refuse(&path, format!("{path}: {message}"));
     }
     let judged = recipe.grade.filters.contains(&Filter::Judge);

@@ -9,7 +9,7 @@ const ROWS: usize = HASHES / BANDS;
 
 /// The queries kept so far.
 #[derive(Debug)]
-pub struct Kept {
+pub(super) struct Kept {
     threshold: f64,
     signatures: Vec<Signature>,
     /// Which of them have these minima in a band: queries that are alike meet in one.
@@ -18,7 +18,7 @@ pub struct Kept {
 
 impl Kept {
     /// None yet. Queries that share so many of their word triples are alike.
-    pub fn new(threshold: f64) -> Self {
+    pub(super) fn new(threshold: f64) -> Self {
         Self {
             threshold,
             signatures: Vec::new(),
@@ -27,16 +27,20 @@ impl Kept {
     }
 
     /// Whether it is unlike every query before; it is kept then.
-    pub fn keep(&mut self, query: &str) -> bool {
+    pub(super) fn keep(&mut self, query: &str) -> bool {
         let signature = Signature::of(&View::Query.shingles(query));
         let bands: Vec<_> = bands(&signature).collect();
         let met = bands.iter().filter_map(|band| self.bands.get(band));
-        let alike = |other: &usize| self.signatures[*other].similarity(&signature) >= self.threshold;
+        let alike =
+            |other: &usize| self.signatures[*other].similarity(&signature) >= self.threshold;
         if met.flatten().any(alike) {
             return false;
         }
         for band in bands {
-            self.bands.entry(band).or_default().push(self.signatures.len());
+            self.bands
+                .entry(band)
+                .or_default()
+                .push(self.signatures.len());
         }
         self.signatures.push(signature);
         true
@@ -60,7 +64,9 @@ mod tests {
         assert!(kept.keep(first));
         assert!(!kept.keep(first));
         assert!(!kept.keep(&first.replace("Compute", "Please compute")));
-        assert!(kept.keep("Rotate the picture by ninety degrees and save it as ./output/turned.png"));
+        assert!(
+            kept.keep("Rotate the picture by ninety degrees and save it as ./output/turned.png")
+        );
         let zh = "请统计 orders.csv 中每个城市的平均价格，保留两位小数，并按城市排序后保存到 ./output/means.csv";
         assert!(kept.keep(zh));
         assert!(!kept.keep(&zh.replace("请统计", "统计")));
@@ -81,7 +87,9 @@ mod tests {
         let mut plain: Vec<Signature> = Vec::new();
         for text in &texts {
             let signature = Signature::of(&View::Query.shingles(text));
-            let alike = plain.iter().any(|other| other.similarity(&signature) >= 0.7);
+            let alike = plain
+                .iter()
+                .any(|other| other.similarity(&signature) >= 0.7);
             assert_eq!(kept.keep(text), !alike);
             if !alike {
                 plain.push(signature);

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// Characters of a query.
+pub const MOST_QUERY: usize = 4000;
 /// Bytes of a reply that are looked at.
 const MOST_REPLY: usize = 64 << 10;
 /// Places of a reply at which an object is looked for.
@@ -13,7 +15,7 @@ const MOST_OBJECTS: usize = 200;
 const MOST_REASON: usize = 2000;
 
 /// An answer of a model.
-pub trait Answer: DeserializeOwned + JsonSchema + PartialEq {
+pub(super) trait Answer: DeserializeOwned + JsonSchema + PartialEq {
     /// What is wrong with it beyond its type; for the model.
     fn problem(&self) -> Option<String>;
 
@@ -24,7 +26,10 @@ pub trait Answer: DeserializeOwned + JsonSchema + PartialEq {
             settings.inline_subschemas = true;
             settings.meta_schema = None;
         });
-        inline.into_generator().into_root_schema_for::<Self>().to_value()
+        inline
+            .into_generator()
+            .into_root_schema_for::<Self>()
+            .to_value()
     }
 }
 
@@ -47,33 +52,33 @@ pub struct Draft {
 /// The keyword checker's opinion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KeywordOpinion {
+pub(super) struct KeywordOpinion {
     /// Whether the query cannot be answered without the keyword's operation.
-    pub needed: bool,
+    pub(super) needed: bool,
     /// Why, in one or two sentences.
-    pub reason: String,
+    pub(super) reason: String,
 }
 
 /// The content checker's opinion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ContentOpinion {
+pub(super) struct ContentOpinion {
     /// Whether everything that the query needs is in the files or in the query itself.
-    pub supported: bool,
+    pub(super) supported: bool,
     /// What is missing or cannot be decided; empty where it is supported.
-    pub missing: Vec<String>,
+    pub(super) missing: Vec<String>,
     /// Why, in one or two sentences.
-    pub reason: String,
+    pub(super) reason: String,
 }
 
 /// A check as the generator proposes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Proposal {
+pub(super) struct Proposal {
     /// Python that computes what is expected from the files under ./data.
-    pub reference: String,
+    pub(super) reference: String,
     /// What is compared with it; all must hold.
-    pub checks: Vec<CheckSpec>,
+    pub(super) checks: Vec<CheckSpec>,
 }
 
 impl Answer for Draft {
@@ -98,9 +103,6 @@ impl Answer for Draft {
         }
     }
 }
-
-/// Characters of a query.
-pub const MOST_QUERY: usize = 4000;
 
 impl Answer for KeywordOpinion {
     fn problem(&self) -> Option<String> {
@@ -133,7 +135,9 @@ impl Answer for Proposal {
 fn reasoned(reason: &str) -> Option<String> {
     match reason.trim().chars().count() {
         0 => Some("`reason` is empty".to_owned()),
-        count if count > MOST_REASON => Some(format!("`reason` is longer than {MOST_REASON} characters")),
+        count if count > MOST_REASON => {
+            Some(format!("`reason` is longer than {MOST_REASON} characters"))
+        }
         _ => None,
     }
 }
@@ -143,7 +147,7 @@ fn reasoned(reason: &str) -> Option<String> {
 /// # Errors
 /// What is wrong, for the model: no object, a broken one, one of another shape, or several that differ,
 /// of which none is chosen.
-pub fn read<T: Answer>(reply: &str) -> Result<T, String> {
+pub(super) fn read<T: Answer>(reply: &str) -> Result<T, String> {
     let mut found: Option<T> = None;
     let mut wrong = None;
     for object in objects(bounded(reply)) {
@@ -154,12 +158,10 @@ pub fn read<T: Answer>(reply: &str) -> Result<T, String> {
                 continue;
             }
         };
-        match found {
-            Some(ref earlier) if *earlier != object => {
-                return Err("it holds several JSON objects that contradict each other".to_owned());
-            }
-            _ => found = Some(object),
+        if found.as_ref().is_some_and(|earlier| *earlier != object) {
+            return Err("it holds several JSON objects that contradict each other".to_owned());
         }
+        found = Some(object);
     }
     match (found, wrong) {
         (Some(answer), _) => match answer.problem() {
@@ -191,7 +193,8 @@ fn objects(text: &str) -> Vec<Result<&str, String>> {
             break;
         };
         let rest = &text[begin..];
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&serde_json::value::RawValue>();
+        let mut values =
+            serde_json::Deserializer::from_str(rest).into_iter::<&serde_json::value::RawValue>();
         match values.next() {
             Some(Ok(value)) => {
                 objects.push(Ok(value.get()));

@@ -30,15 +30,30 @@ fn an_answer_is_found_whatever_stands_around_it() {
 fn what_cannot_be_read_is_no_answer() {
     let (yes, no) = (opinion(true), opinion(false));
     for (reply, why) in [
-        ("What a wonderful and truly inspiring query!".to_owned(), "no JSON object"),
+        (
+            "What a wonderful and truly inspiring query!".to_owned(),
+            "no JSON object",
+        ),
         (String::new(), "no JSON object"),
         (yes[..yes.len() - 4].to_owned(), "EOF"),
         (format!("{yes} or rather {no}"), "contradict"),
-        (json!({"needed": "yes", "reason": "r"}).to_string(), "invalid type"),
+        (
+            json!({"needed": "yes", "reason": "r"}).to_string(),
+            "invalid type",
+        ),
         (json!({"needed": true}).to_string(), "missing field"),
-        (json!({"needed": true, "reason": "r", "score": 9}).to_string(), "unknown field"),
-        (json!({"needed": true, "reason": " "}).to_string(), "is empty"),
-        (json!({"needed": true, "reason": "r".repeat(2001)}).to_string(), "longer"),
+        (
+            json!({"needed": true, "reason": "r", "score": 9}).to_string(),
+            "unknown field",
+        ),
+        (
+            json!({"needed": true, "reason": " "}).to_string(),
+            "is empty",
+        ),
+        (
+            json!({"needed": true, "reason": "r".repeat(2001)}).to_string(),
+            "longer",
+        ),
         ("{".repeat(100_000), "cannot be read"),
         ("[".repeat(100_000) + "{\"a\":", "cannot be read"),
         ("{\"a\":".repeat(10_000), "cannot be read"),
@@ -47,7 +62,11 @@ fn what_cannot_be_read_is_no_answer() {
         assert!(said.contains(why), "{reply:.60}: {said}");
     }
     let contradictory = json!({"supported": true, "missing": ["a column"], "reason": "r"});
-    assert!(read::<ContentOpinion>(&contradictory.to_string()).unwrap_err().contains("is missing"));
+    assert!(
+        read::<ContentOpinion>(&contradictory.to_string())
+            .unwrap_err()
+            .contains("is missing")
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::answer::MOST_QUERY;
 use super::idea::{Idea, Ideas};
 use super::talk::opinion_sampling;
-use super::{proof, prompt, propose};
+use super::{prompt, proof, propose};
 use crate::library::Library;
 use crate::query::STAGE;
 use crate::rollout::estimate::{BYTES_PER_TOKEN, Estimate, Range, bounds, teacher_name, unwritten};
@@ -49,7 +49,11 @@ fn sum(
     ideas: &Ideas,
     ended: &HashSet<String>,
 ) -> Result<Estimate, Failure> {
-    let named = [Some(&writer.generator), writer.keyword_checker.as_ref(), writer.content_checker.as_ref()];
+    let named = [
+        Some(&writer.generator),
+        writer.keyword_checker.as_ref(),
+        writer.content_checker.as_ref(),
+    ];
     let mut names: Vec<_> = named.into_iter().flatten().map(teacher_name).collect();
     names.dedup();
     let mut estimate = Estimate::of(recipe, names.join(", "));
@@ -190,7 +194,10 @@ mod tests {
         let mut free = recipe.clone();
         free.query.writer.as_mut().unwrap().checks = ProposedChecks::None;
         let writer = free.query.writer.as_ref().unwrap();
-        let money = sum(&free, writer, &ideas, &HashSet::new()).unwrap().micro_usd.unwrap();
+        let money = sum(&free, writer, &ideas, &HashSet::new())
+            .unwrap()
+            .micro_usd
+            .unwrap();
         assert!(0 < money.from && money.from < money.to);
     }
 }

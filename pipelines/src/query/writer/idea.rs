@@ -26,24 +26,24 @@ const OF_TWO: [&str; 5] = [
 
 /// One query to be written.
 #[derive(Clone, Debug)]
-pub struct Idea<'a> {
+pub(super) struct Idea<'a> {
     /// The unit's item: `writer#slot.attempt:digest`.
-    pub item: String,
+    pub(super) item: String,
     /// Tells equal questions apart, so that they get answers of their own.
-    pub sample: u32,
+    pub(super) sample: u32,
     /// What it is about.
-    pub keyword: &'a Keyword,
+    pub(super) keyword: &'a Keyword,
     /// What it rests on.
-    pub files: Vec<&'a SourceFile>,
+    pub(super) files: Vec<&'a SourceFile>,
     /// Its language.
-    pub language: Language,
+    pub(super) language: Language,
     /// How hard it is to be.
-    pub difficulty: Difficulty,
+    pub(super) difficulty: Difficulty,
 }
 
 /// Every task to be had.
 #[derive(Clone, Debug)]
-pub struct Ideas {
+pub(super) struct Ideas {
     slots: Vec<Slot>,
     /// Attempts at each.
     tries: u32,
@@ -66,7 +66,7 @@ impl Ideas {
     /// # Errors
     /// [`RunError::BadInput`] for a keyword that the dictionary lacks, and when nothing is left to write
     /// about.
-    pub fn new(
+    pub(super) fn new(
         library: &Library,
         files: &[SourceFile],
         query: &Query,
@@ -114,18 +114,24 @@ impl Ideas {
         })
     }
 
+    /// The first of them alone.
+    pub(super) fn first(mut self, slots: usize) -> Self {
+        self.slots.truncate(slots);
+        self
+    }
+
     /// Tasks to be had.
-    pub fn slots(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
     /// Attempts at each.
-    pub fn tries(&self) -> u32 {
+    pub(super) fn tries(&self) -> u32 {
         self.tries
     }
 
     /// An attempt at a slot, from 0; `None` beyond the last of either.
-    pub fn at(&self, slot: usize, attempt: u32) -> Option<Idea<'_>> {
+    pub(super) fn at(&self, slot: usize, attempt: u32) -> Option<Idea<'_>> {
         let slot_of = self.slots.get(slot).filter(|_| attempt < self.tries)?;
         let files = self.files(slot_of, attempt);
         let ids: Vec<_> = files.iter().map(|file| &file.id).collect();
@@ -184,9 +190,8 @@ impl Balance {
             let listed = query.keywords.is_empty() || query.keywords.contains(&keyword.name);
             listed && (query.categories.is_empty() || query.categories.contains(&keyword.category))
         };
-        let usable = |kind: &FileKind| {
-            of_kind.contains_key(kind) && weight(&weights.types, kind) > 0.0
-        };
+        let usable =
+            |kind: &FileKind| of_kind.contains_key(kind) && weight(&weights.types, kind) > 0.0;
         let mut balance = Self {
             categories: Shares::default(),
             keywords: BTreeMap::new(),
@@ -232,7 +237,11 @@ impl Balance {
         }
         let kind = self.of_kinds.take(|kind| kinds.contains(kind))?;
         let there = of_kind.get(&kind)?.len();
-        let count = if OF_TWO.contains(&&*name) { 2.min(there) } else { 1 };
+        let count = if OF_TWO.contains(&&*name) {
+            2.min(there)
+        } else {
+            1
+        };
         let place = self.places.entry(kind).or_default();
         let first = *place;
         *place = (*place + count) % there;

@@ -23,7 +23,9 @@ fn ideas(query: &Query) -> Result<Ideas, RunError> {
 }
 
 fn first<'a>(ideas: &'a Ideas) -> Vec<Idea<'a>> {
-    (0..ideas.slots()).map(|slot| ideas.at(slot, 0).unwrap()).collect()
+    (0..ideas.slots())
+        .map(|slot| ideas.at(slot, 0).unwrap())
+        .collect()
 }
 
 fn counts<T: Ord>(things: impl Iterator<Item = T>) -> BTreeMap<T, usize> {
@@ -44,9 +46,15 @@ fn tasks_are_balanced_and_the_same_again() {
     assert_eq!(samples.len(), 60);
     assert_eq!(counts(all.iter().map(|i| i.language))[&Language::Zh], 15);
     let difficulties = counts(all.iter().map(|i| i.difficulty));
-    assert!(difficulties.values().all(|count| *count == 20), "{difficulties:?}");
+    assert!(
+        difficulties.values().all(|count| *count == 20),
+        "{difficulties:?}"
+    );
     let categories = counts(all.iter().map(|i| i.keyword.category));
-    assert!(categories.values().all(|count| *count == 12), "{categories:?}");
+    assert!(
+        categories.values().all(|count| *count == 12),
+        "{categories:?}"
+    );
     for idea in &all {
         let kinds: Vec<_> = idea.files.iter().map(|file| file.kind).collect();
         assert_eq!(kinds.is_empty(), idea.keyword.files.is_empty(), "{idea:?}");
@@ -54,10 +62,18 @@ fn tasks_are_balanced_and_the_same_again() {
     }
     // Files of a type are used alike.
     let used = counts(all.iter().flat_map(|i| &i.files).map(|file| &file.name));
-    let of = |end: &str| used.iter().filter(|(name, _)| name.ends_with(end)).map(|(_, n)| *n).collect::<Vec<_>>();
+    let of = |end: &str| {
+        used.iter()
+            .filter(|(name, _)| name.ends_with(end))
+            .map(|(_, n)| *n)
+            .collect::<Vec<_>>()
+    };
     for end in [".csv", ".png"] {
         let used = of(end);
-        assert!(used.iter().max().unwrap() - used.iter().min().unwrap() <= 1, "{end}: {used:?}");
+        assert!(
+            used.iter().max().unwrap() - used.iter().min().unwrap() <= 1,
+            "{end}: {used:?}"
+        );
     }
 }
 
@@ -71,10 +87,16 @@ fn weights_shift_the_balance_and_zero_leaves_out() {
     let ideas = ideas(&query).unwrap();
     let all = first(&ideas);
     let categories = counts(all.iter().map(|i| i.keyword.category));
-    assert_eq!(categories, BTreeMap::from([(Category::Chart, 30), (Category::ImageAudio, 10)]));
+    assert_eq!(
+        categories,
+        BTreeMap::from([(Category::Chart, 30), (Category::ImageAudio, 10)])
+    );
     assert!(all.iter().all(|i| i.keyword.name != "rotate image"));
     let difficulties = counts(all.iter().map(|i| i.difficulty));
-    assert_eq!(difficulties, BTreeMap::from([(Difficulty::Medium, 10), (Difficulty::Hard, 30)]));
+    assert_eq!(
+        difficulties,
+        BTreeMap::from([(Difficulty::Medium, 10), (Difficulty::Hard, 30)])
+    );
 }
 
 #[test]
@@ -82,11 +104,23 @@ fn another_attempt_is_about_the_same_on_another_file() {
     let query = query(30, "keywords = ['group by', 'merge', 'derivative']");
     let ideas = ideas(&query).unwrap();
     for slot in 0..ideas.slots() {
-        let attempts: Vec<_> = (0..3).map(|attempt| ideas.at(slot, attempt).unwrap()).collect();
-        let [one, two, _] = attempts.as_slice() else { panic!() };
-        assert_eq!((&one.keyword, one.language, one.difficulty), (&two.keyword, two.language, two.difficulty));
+        let attempts: Vec<_> = (0..3)
+            .map(|attempt| ideas.at(slot, attempt).unwrap())
+            .collect();
+        let [one, two, _] = attempts.as_slice() else {
+            panic!()
+        };
+        assert_eq!(
+            (&one.keyword, one.language, one.difficulty),
+            (&two.keyword, two.language, two.difficulty)
+        );
         assert_ne!(one.sample, two.sample);
-        let names = |idea: &Idea<'_>| idea.files.iter().map(|f| f.name.clone()).collect::<BTreeSet<_>>();
+        let names = |idea: &Idea<'_>| {
+            idea.files
+                .iter()
+                .map(|f| f.name.clone())
+                .collect::<BTreeSet<_>>()
+        };
         match &*one.keyword.name {
             "derivative" => assert!(names(one).is_empty()),
             "merge" => {
@@ -102,7 +136,9 @@ fn another_attempt_is_about_the_same_on_another_file() {
 
 #[test]
 fn nothing_to_write_about_is_said() {
-    let said = ideas(&query(3, "keywords = ['trim audio']")).unwrap_err().to_string();
+    let said = ideas(&query(3, "keywords = ['trim audio']"))
+        .unwrap_err()
+        .to_string();
     assert!(said.contains("no keyword is left"), "{said}");
     let mut wrong = query(3, "");
     let keywords = &mut wrong.writer.as_mut().unwrap().balance.keywords;

@@ -22,21 +22,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pybench::run::{
-    Executor, Journal, Mode, ProposedChecks, RetryFailed, RunContext, RunError, UnitState,
-    WriterChoice,
+    Executor, FailureKind, Journal, Mode, ProposedChecks, RetryFailed, RunContext, RunError,
+    UnitState, WriterChoice,
 };
 use pybench::task::{SourceFile, Task};
 use serde_json::Value;
 
 pub use answer::{Draft, MOST_QUERY};
 pub use proof::{CHECKS, Proven};
+pub use rules::Part;
 pub use write::Written;
 
 use crate::library::Library;
 use crate::query::STAGE;
 use alike::Kept;
 use idea::Ideas;
-use proof::ProofStage;
+use proof::{Bench, ProofStage};
 use talk::Models;
 use write::WriteStage;
 
@@ -49,12 +50,16 @@ pub(super) async fn run(
 ) -> Result<(Vec<Task>, usize), RunError> {
     crate::rollout::money::check(&context.recipe)?;
     let recipe = &context.recipe;
-    let mut query = recipe.query.clone();
-    if let Mode::Preview(count) = context.mode {
-        query.tasks = query.tasks.min(count);
-    }
-    let ideas = Ideas::new(library, files, &query, writer, recipe.seed)?;
-    let ideas = Arc::new(ideas);
+    let ideas = Ideas::new(library, files, &recipe.query, writer, recipe.seed)?;
+    let ideas = Arc::new(match context.mode {
+        Mode::Preview(count) => ideas.first(count),
+        _ => ideas,
+    });
+    // What is missing on this machine is better known before anything is paid.
+    let bench = match writer.checks {
+        ProposedChecks::None => None,
+        _ => Some(Arc::new(Bench::new(context, writer, files)?)),
+    };
     let models = Models::of(context, writer)?;
     let generator = models.generator.name().to_owned();
     let journal = context.folder.journal();
@@ -65,33 +70,55 @@ pub(super) async fn run(
     // What failed in this process waits for the next one.
     let mut once = context.clone();
     once.options.retry_failed = RetryFailed::None;
-    let writing = Arc::new(WriteStage::new(ideas.clone(), models.clone(), writer.rounds));
+    let writing = Arc::new(WriteStage::new(
+        ideas.clone(),
+        models.clone(),
+        writer.rounds,
+    ));
     let mut before = Step::Nothing;
     loop {
-        let step = state()?.next();
+        let step = state()?.step();
         // A step that did nothing would do nothing for ever.
         if step == Step::Nothing || step == before {
             break;
         }
-        match &step {
-            Step::Write(items) => once.executor().run(writing.clone(), items).await?,
-            Step::Prove(tasks) => {
+        match (&step, &bench) {
+            (Step::Write(items), _) => once.executor().run(writing.clone(), items).await?,
+            (Step::Prove(tasks), Some(bench)) => {
                 let items: Vec<_> = tasks.iter().map(|task| task.id.to_string()).collect();
                 let generator = models.generator.clone();
-                let proving = ProofStage::new(&once, writer, generator, tasks.clone(), files)?;
+                let proving = ProofStage::new(bench.clone(), generator, tasks.clone());
                 once.executor().run(Arc::new(proving), &items).await?
             }
-            Step::Nothing => break,
+            _ => break,
         };
         before = step;
     }
     let state = state()?;
     journal.set_fact(DUPLICATES, &state.duplicates.into())?;
-    if state.failed > 0 {
-        let failed = state.failed;
-        tracing::warn!("{failed} queries could not be had; the same command tries them again");
+    let failed = state.failed;
+    let tasks = state.tasks();
+    match (failed, tasks.is_empty()) {
+        (0, _) => {}
+        (_, true) => return Err(nothing_written(journal)?),
+        _ => tracing::warn!("{failed} queries could not be had; the same command tries them again"),
     }
-    Ok((state.tasks(), ideas.slots()))
+    Ok((tasks, ideas.slots()))
+}
+
+/// Not one query came about: the error that says why.
+fn nothing_written(journal: &Journal) -> Result<RunError, RunError> {
+    let failures = journal.failures()?.into_iter();
+    let mut ours = failures.filter(|unit| [STAGE, CHECKS].contains(&&*unit.stage));
+    let Some(first) = ours.next().map(|unit| unit.failure) else {
+        return Ok(RunError::Incomplete("no query was written".to_owned()));
+    };
+    let text = format!("no task could be written; the first failure: {first}");
+    Ok(match first.kind {
+        FailureKind::Endpoint => RunError::Endpoint(text),
+        FailureKind::Interpreter => RunError::Environment(text),
+        _ => RunError::Incomplete(text),
+    })
 }
 
 /// The fact that counts queries left out as near duplicates.
@@ -171,7 +198,11 @@ impl<'a> State<'a> {
                         }
                         Written::Accepted { draft, round } => {
                             let task = Box::new(write::task(&idea, &draft, round, generator));
-                            match end_of(*task.clone(), proofs.get(task.id.as_str()), writer.checks)? {
+                            match end_of(
+                                *task.clone(),
+                                proofs.get(task.id.as_str()),
+                                writer.checks,
+                            )? {
                                 End::Task(task) => Fate::Done(task),
                                 End::Unproven => Fate::Unproven(attempt, task),
                                 End::Failed => {
@@ -192,7 +223,7 @@ impl<'a> State<'a> {
 
     /// All of the earliest attempt that is missing; before it what has to be proven of earlier attempts,
     /// since a slot whose check does not survive joins that wave.
-    fn next(&self) -> Step {
+    fn step(&self) -> Step {
         let write = self.fates.iter().filter_map(|fate| match fate {
             Fate::Next(attempt) => Some(*attempt),
             _ => None,
@@ -255,7 +286,9 @@ fn end_of(
         (_, Some(Some(value))) => value.clone(),
     };
     Ok(match serde_json::from_value(value)? {
-        Proven::Kept { reference, checks, .. } => {
+        Proven::Kept {
+            reference, checks, ..
+        } => {
             (task.reference, task.checks) = (reference, checks);
             task.id = task.compute_id();
             End::Task(Box::new(task))

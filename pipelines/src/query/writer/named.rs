@@ -6,7 +6,8 @@ use pybench::task::FileKind;
 use regex::Regex;
 
 /// A name between quotation marks: of either kind, English or Chinese.
-const QUOTED: &str = r#"(?:"[^"\n]{1,80}"|“[^”\n]{1,80}”|`[^`\n]{1,80}`|「[^」\n]{1,80}」|\B'[^'\n]{1,80}'\B)"#;
+const QUOTED: &str =
+    r#"(?:"[^"\n]{1,80}"|“[^”\n]{1,80}”|`[^`\n]{1,80}`|「[^」\n]{1,80}」|\B'[^'\n]{1,80}'\B)"#;
 /// Between the names of a list.
 const BETWEEN: &str = r"(?:\s*(?:,|，|、|/|and|or|和|与|及|或)\s*(?:and\s+|or\s+|the\s+)?)";
 
@@ -17,7 +18,8 @@ pub(super) fn compiled(pattern: &str) -> Option<Regex> {
 
 /// `column "a"`, `columns "a", "b" and "c"`, `列“a”`.
 static AFTER: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let word = r"(?i:\bcolumns?\b|\bfields?\b|列|字段)(?:\s*(?i:named|called|名为|为))?\s*[:：]?\s*";
+    let word =
+        r"(?i:\bcolumns?\b|\bfields?\b|列|字段)(?:\s*(?i:named|called|名为|为))?\s*[:：]?\s*";
     compiled(&format!("{word}({QUOTED}(?:{BETWEEN}{QUOTED})*)"))
 });
 
@@ -35,18 +37,26 @@ static FILE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 static PAGE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    compiled(r"(?i)\bpages?\s+(\d{1,6})(?:\s*(?:-|–|to|and|through)\s*(\d{1,6}))?|\b(\d{1,6})(?:st|nd|rd|th)\s+page\b|第\s*(\d{1,6})\s*页")
+    compiled(
+        r"(?i)\bpages?\s+(\d{1,6})(?:\s*(?:-|–|to|and|through)\s*(\d{1,6}))?|\b(\d{1,6})(?:st|nd|rd|th)\s+page\b|第\s*(\d{1,6})\s*页",
+    )
 });
 
 static FRAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    compiled(r"(?i)\bframes?\s+(\d{1,6})(?:\s*(?:-|–|to|and|through)\s*(\d{1,6}))?|\b(\d{1,6})(?:st|nd|rd|th)\s+frame\b|第\s*(\d{1,6})\s*帧")
+    compiled(
+        r"(?i)\bframes?\s+(\d{1,6})(?:\s*(?:-|–|to|and|through)\s*(\d{1,6}))?|\b(\d{1,6})(?:st|nd|rd|th)\s+frame\b|第\s*(\d{1,6})\s*帧",
+    )
 });
 
 /// Names that are called columns or fields.
 pub(super) fn columns(query: &str) -> Vec<&str> {
-    let lists = [&AFTER, &BEFORE].into_iter().filter_map(|pattern| pattern.as_ref());
+    let lists = [&AFTER, &BEFORE]
+        .into_iter()
+        .filter_map(|pattern| pattern.as_ref());
     let lists = lists.flat_map(|pattern| pattern.captures_iter(query));
-    let lists = lists.filter_map(|found| found.get(1)).map(|list| list.as_str());
+    let lists = lists
+        .filter_map(|found| found.get(1))
+        .map(|list| list.as_str());
     let names = lists.flat_map(|list| NAME.iter().flat_map(move |name| name.find_iter(list)));
     let mut names: Vec<&str> = names.map(|name| bare(name.as_str())).collect();
     names.sort_unstable();
@@ -79,10 +89,14 @@ pub(super) fn frames(query: &str) -> Vec<u64> {
 }
 
 fn numbers(pattern: &Option<Regex>, query: &str) -> Vec<u64> {
-    let found = pattern.iter().flat_map(|pattern| pattern.captures_iter(query));
+    let found = pattern
+        .iter()
+        .flat_map(|pattern| pattern.captures_iter(query));
     let groups = found.flat_map(|found| {
         let groups = found.iter().skip(1).flatten();
-        groups.map(|group| group.as_str().to_owned()).collect::<Vec<_>>()
+        groups
+            .map(|group| group.as_str().to_owned())
+            .collect::<Vec<_>>()
     });
     groups.filter_map(|number| number.parse().ok()).collect()
 }
@@ -102,11 +116,17 @@ mod tests {
     fn columns_are_named_in_many_ways() {
         for (query, expected) in [
             ("the mean of the column \"price\".", vec!["price"]),
-            ("Use the columns `a`, \"b c\" and 'd'.", vec!["a", "b c", "d"]),
+            (
+                "Use the columns `a`, \"b c\" and 'd'.",
+                vec!["a", "b c", "d"],
+            ),
             ("Group by the \"city\" column", vec!["city"]),
             ("sum the “x” and “y” columns", vec!["x", "y"]),
             ("a column named \"total\"", vec!["total"]),
-            ("按“城市”列分组，计算列“价格”、“数量”的均值", vec!["价格", "城市", "数量"]),
+            (
+                "按“城市”列分组，计算列“价格”、“数量”的均值",
+                vec!["价格", "城市", "数量"],
+            ),
             ("It isn't Bob's column, it's \"quoted\" text", vec![]),
             ("Print \"done\".", vec![]),
         ] {
@@ -116,7 +136,8 @@ mod tests {
 
     #[test]
     fn files_pages_and_frames_are_found() {
-        let query = "Read ./data/my-orders_2.csv, e.g. pages 3 to 12 and the 4th page, and save a.b.PNG.";
+        let query =
+            "Read ./data/my-orders_2.csv, e.g. pages 3 to 12 and the 4th page, and save a.b.PNG.";
         assert_eq!(files(query), ["my-orders_2.csv", "a.b.PNG"]);
         assert_eq!(pages(query), [3, 12, 4]);
         assert_eq!(pages("第 7 页"), [7]);

@@ -38,7 +38,10 @@ pub(super) const MOST_TOLD: u64 = (4 * (MOST_PROBLEM + 16) * MOST_PROBLEMS) as u
 /// What the generator is asked first.
 pub(super) fn write(idea: &Idea<'_>) -> Result<String, Failure> {
     let files = describe(&idea.files);
-    let paths = idea.files.iter().map(|file| format!("./data/{}", file.name));
+    let paths = idea
+        .files
+        .iter()
+        .map(|file| format!("./data/{}", file.name));
     let paths: Vec<String> = paths.collect();
     let (difficulty, meaning) = difficulty(idea.difficulty);
     let about = about(idea.keyword);
@@ -53,7 +56,10 @@ pub(super) fn write(idea: &Idea<'_>) -> Result<String, Failure> {
 pub(super) fn revise(idea: &Idea<'_>, problems: &[Problem]) -> Result<String, Failure> {
     let problems = problems.iter().take(MOST_PROBLEMS);
     let problems: Vec<String> = problems.map(|problem| told(&problem.text)).collect();
-    render(REVISE, context! { problems, keyword => &*idea.keyword.name })
+    render(
+        REVISE,
+        context! { problems, keyword => &*idea.keyword.name },
+    )
 }
 
 /// What a model is told whose reply could not be read.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench::grade::{Candidate, CheckError, CheckSpec, Checker};
+use pybench::id::Digest;
 use pybench::interpreter::{Interpreter, interpreter};
 use pybench::llm::Teacher;
 use pybench::run::{Failure, FailureKind, RunContext, RunError, Stage, WriterChoice};
@@ -68,23 +69,21 @@ impl Weakness {
     }
 }
 
-/// Proposes and proves the check of one task per unit.
-pub(super) struct ProofStage {
-    tasks: HashMap<String, Task>,
-    files: HashMap<pybench::id::Digest, SourceFile>,
-    generator: Speaker,
+/// What proofs are made with.
+pub(super) struct Bench {
     context: RunContext,
+    files: HashMap<Digest, SourceFile>,
     teachers: Vec<Arc<dyn Teacher>>,
+    /// Where trials are run.
     interpreter: Arc<dyn Interpreter>,
     checker: Checker,
 }
 
-impl ProofStage {
+impl Bench {
+    /// With the teachers and the interpreter of the recipe.
     pub(super) fn new(
         context: &RunContext,
         writer: &WriterChoice,
-        generator: Speaker,
-        tasks: Vec<Task>,
         files: &[SourceFile],
     ) -> Result<Self, RunError> {
         let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
@@ -96,23 +95,48 @@ impl ProofStage {
         let checkers = interpreter(&choice).map_err(|error| environment(&error))?;
         let mut context = context.clone();
         context.recipe.rollout.samples = writer.trials;
+        let known = files.iter().map(|file| (file.id.clone(), file.clone()));
         Ok(Self {
-            tasks: tasks.into_iter().map(|task| (task.id.to_string(), task)).collect(),
-            files: files.iter().map(|file| (file.id.clone(), file.clone())).collect(),
-            generator,
+            files: known.collect(),
             teachers: teacher::all(&context)?,
             context,
             interpreter: agents,
             checker: Checker::new(checkers).map_err(|error| environment(&error))?,
         })
     }
+}
+
+/// Proposes and proves the check of one task per unit.
+pub(super) struct ProofStage {
+    bench: Arc<Bench>,
+    generator: Speaker,
+    tasks: HashMap<String, Task>,
+}
+
+impl ProofStage {
+    pub(super) fn new(bench: Arc<Bench>, generator: Speaker, tasks: Vec<Task>) -> Self {
+        let named = tasks.into_iter().map(|task| (task.id.to_string(), task));
+        Self {
+            bench,
+            generator,
+            tasks: named.collect(),
+        }
+    }
 
     async fn prove(&self, task: &Task) -> Result<Proven, Failure> {
         let candidates = self.candidates(task).await?;
         if candidates.is_empty() {
-            return Ok(dropped(Weakness::new("no trajectory", "the teacher did not finish", false)));
+            return Ok(dropped(Weakness::new(
+                "no trajectory",
+                "the teacher did not finish",
+                false,
+            )));
         }
-        let files: Vec<_> = task.files.iter().filter_map(|file| self.files.get(&file.id)).collect();
+        let files: Vec<_> = task
+            .files
+            .iter()
+            .filter_map(|file| self.bench.files.get(&file.id))
+            .collect();
         let schema = propose::schema(task);
         let question = prompt::check(&task.query, &task.outputs, &files, &schema)?;
         let mut talk = Talk::new(&self.generator, question, 0);
@@ -124,7 +148,11 @@ impl ProofStage {
             let weakness = match self.weakness(task, &proposal, &candidates).await? {
                 Ok(refused) => {
                     let Proposal { reference, checks } = proposal;
-                    return Ok(Proven::Kept { reference, checks, refused });
+                    return Ok(Proven::Kept {
+                        reference,
+                        checks,
+                        refused,
+                    });
                 }
                 Err(weakness) => weakness,
             };
@@ -138,16 +166,24 @@ impl ProofStage {
 
     /// What the teacher leaves in the first samples of the task: those that it says are finished.
     async fn candidates(&self, task: &Task) -> Result<Vec<Candidate>, Failure> {
-        let teachers = self.teachers.clone();
-        let interpreter = self.interpreter.clone();
-        let stage = RolloutStage::new(&self.context, vec![task.clone()], teachers, interpreter)?;
+        let teachers = self.bench.teachers.clone();
+        let interpreter = self.bench.interpreter.clone();
+        let stage = RolloutStage::new(
+            &self.bench.context,
+            vec![task.clone()],
+            teachers,
+            interpreter,
+        )?;
         let first = stage.courses().first().and_then(|course| course.first());
         let mut candidates = Vec::new();
-        for item in stage.items_of(first.map_or(&[], Vec::as_slice)) {
-            let trajectory: Trajectory = serde_json::from_value(stage.run(&item).await?)
-                .map_err(RunError::from)?;
+        for item in stage.items_of(first.map(Vec::as_slice).unwrap_or_default()) {
+            let trajectory: Trajectory =
+                serde_json::from_value(stage.run(&item).await?).map_err(RunError::from)?;
             if trajectory.end == End::Finished {
-                candidates.push(Candidate::of(&trajectory, self.context.folder.store()));
+                candidates.push(Candidate::of(
+                    &trajectory,
+                    self.bench.context.folder.store(),
+                ));
             }
         }
         Ok(candidates)
@@ -167,10 +203,10 @@ impl ProofStage {
         task.reference.clone_from(&proposal.reference);
         task.checks.clone_from(&proposal.checks);
         task.id = task.compute_id();
-        let store = self.context.folder.store();
+        let store = self.bench.context.folder.store();
         let mut failed = String::new();
         for candidate in candidates {
-            let rows = match ran(self.checker.audit(&task, store, candidate).await)? {
+            let rows = match ran(self.bench.checker.audit(&task, store, candidate).await)? {
                 Ok(rows) => rows,
                 Err(weakness) => return Ok(Err(weakness)),
             };
@@ -188,12 +224,16 @@ impl ProofStage {
 
     /// In a session where the candidate is another one, the same reference must refuse it: one that reads
     /// what it is to judge would go along.
-    async fn looks_at(&self, task: &Task, candidate: &Candidate) -> Result<Result<(), Weakness>, Failure> {
-        let store = self.context.folder.store();
+    async fn looks_at(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+    ) -> Result<Result<(), Weakness>, Failure> {
+        let store = self.bench.context.folder.store();
         let spoilt = spoil(candidate, store)?;
         let detail = "the reference depends on what it is to judge";
         let moved = Ok(Err(Weakness::new("depends on the result", detail, false)));
-        match ran(self.checker.check(task, store, &spoilt).await)? {
+        match ran(self.bench.checker.check(task, store, &spoilt).await)? {
             Ok(findings) if !passes(&findings) => Ok(Ok(())),
             _ => moved,
         }
@@ -216,8 +256,15 @@ fn strength(rows: &[(String, Vec<Finding>)]) -> Result<Option<u64>, Weakness> {
         let detail = format!("it lets results pass that are wrong: {named}");
         return Err(Weakness::new("too weak", detail, true));
     }
-    match wrong().filter(|(name, _)| !name.starts_with("null: ")).count() {
-        0 => Err(Weakness::new("too weak", "no wrong result can be made of a right one", true)),
+    match wrong()
+        .filter(|(name, _)| !name.starts_with("null: "))
+        .count()
+    {
+        0 => Err(Weakness::new(
+            "too weak",
+            "no wrong result can be made of a right one",
+            true,
+        )),
         _ => Ok(Some(wrong().count() as u64)),
     }
 }

@@ -32,12 +32,17 @@ fn kinds(path: &str) -> &'static [&'static str] {
 
 /// Outputs of every kind.
 pub(super) const EVERY_KIND: [&str; 11] = [
-    "a.csv", "a.json", "a.png", "a.gif", "a.svg", "a.wav", "a.pdf", "a.docx", "a.html", "a.py", "a.txt",
+    "a.csv", "a.json", "a.png", "a.gif", "a.svg", "a.wav", "a.pdf", "a.docx", "a.html", "a.py",
+    "a.txt",
 ];
 
 fn allowed(task: &Task) -> Vec<&'static str> {
     let of_outputs = task.outputs.iter().flat_map(|path| kinds(path));
-    let mut allowed: Vec<_> = ["number", "values"].iter().chain(of_outputs).copied().collect();
+    let mut allowed: Vec<_> = ["number", "values"]
+        .iter()
+        .chain(of_outputs)
+        .copied()
+        .collect();
     allowed.sort_unstable();
     allowed.dedup();
     allowed
@@ -71,7 +76,9 @@ pub(super) fn problem(task: &Task, proposal: &Proposal) -> Option<String> {
         let Faces { kind, path, marker } = Faces::of(check);
         if !allowed.contains(&kind.as_str()) {
             let allowed = allowed.join(", ");
-            return Some(format!("a check `{kind}` does not fit this task: one of {allowed}"));
+            return Some(format!(
+                "a check `{kind}` does not fit this task: one of {allowed}"
+            ));
         }
         match path {
             Some(path) if !task.outputs.contains(&path) => {
@@ -128,8 +135,17 @@ mod tests {
     #[test]
     fn the_schema_shows_what_fits() {
         let text = schema(&task(&["output/a.csv"])).to_string();
-        for (kind, fits) in [("table", true), ("number", true), ("audio", false), ("property", false)] {
-            assert_eq!(text.contains(&format!("\"const\":\"{kind}\"")), fits, "{kind}: {text}");
+        for (kind, fits) in [
+            ("table", true),
+            ("number", true),
+            ("audio", false),
+            ("property", false),
+        ] {
+            assert_eq!(
+                text.contains(&format!("\"const\":\"{kind}\"")),
+                fits,
+                "{kind}: {text}"
+            );
         }
     }
 
@@ -137,14 +153,27 @@ mod tests {
     fn a_proposal_is_looked_at_before_it_is_run() {
         let table = json!({"check": "table", "path": "output/a.csv", "expected": "rows"});
         let mean = json!({"check": "number", "marker": "Mean", "expected": "mean"});
-        let with = |code: &str, checks: Value| problem(&task(&["output/a.csv"]), &proposal(code, checks));
+        let with =
+            |code: &str, checks: Value| problem(&task(&["output/a.csv"]), &proposal(code, checks));
         assert_eq!(with("rows = []", json!([table, mean])), None);
         for (code, checks, expected) in [
             ("rows = open('candidate/x')", json!([table]), "`candidate`"),
             ("x = 1", json!([mean]), "no check looks at `output/a.csv`"),
-            ("x = 1", json!([{"check": "table", "path": "output/b.csv", "expected": "r"}]), "`output/b.csv`"),
-            ("x = 1", json!([table, {"check": "number", "marker": "Sum", "expected": "s"}]), "no label `Sum`"),
-            ("x = 1", json!([{"check": "property", "holds": "f"}]), "`property` does not fit"),
+            (
+                "x = 1",
+                json!([{"check": "table", "path": "output/b.csv", "expected": "r"}]),
+                "`output/b.csv`",
+            ),
+            (
+                "x = 1",
+                json!([table, {"check": "number", "marker": "Sum", "expected": "s"}]),
+                "no label `Sum`",
+            ),
+            (
+                "x = 1",
+                json!([{"check": "property", "holds": "f"}]),
+                "`property` does not fit",
+            ),
         ] {
             let said = with(code, checks).unwrap();
             assert!(said.contains(expected), "{said}");

@@ -20,7 +20,9 @@ const MOST_HEADINGS: usize = 20;
 const MOST_PATH: usize = 200;
 
 /// Which part of the checks a problem belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// The draft itself: outputs, paths.
@@ -37,25 +39,27 @@ pub enum Part {
 
 /// Something wrong with a draft, in words for its writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Where it belongs.
-    pub part: Part,
+    pub(crate) part: Part,
     /// What is wrong.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl Problem {
     /// A problem of that part.
-    pub fn new(part: Part, text: impl Into<String>) -> Self {
+    pub(crate) fn new(part: Part, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { part, text }
     }
 }
 
 /// Everything that rules find wrong with a draft.
-pub fn problems(draft: &Draft, keyword: &Keyword, files: &[&SourceFile]) -> Vec<Problem> {
+pub(crate) fn problems(draft: &Draft, keyword: &Keyword, files: &[&SourceFile]) -> Vec<Problem> {
     let outputs = outputs(&draft.query, &draft.outputs);
-    let outputs = outputs.into_iter().map(|text| Problem::new(Part::Form, text));
+    let outputs = outputs
+        .into_iter()
+        .map(|text| Problem::new(Part::Form, text));
     let content = content(draft, files).into_iter();
     let content = content.map(|text| Problem::new(Part::ContentRule, text));
     let keyword = needed(&draft.sketch, keyword);
@@ -68,7 +72,7 @@ static OUTPUT: LazyLock<Option<Regex>> =
     LazyLock::new(|| compiled(r"(?:\./)?\boutput/[^\s`'\x22“”‘’「」，。；、)）>\],;]*"));
 
 /// What is wrong with the files that a query asks for.
-pub fn outputs(query: &str, outputs: &[String]) -> Vec<String> {
+pub(crate) fn outputs(query: &str, outputs: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, path) in outputs.iter().enumerate() {
         let plain = |c: Component<'_>| matches!(c, Component::Normal(_));
@@ -85,7 +89,9 @@ pub fn outputs(query: &str, outputs: &[String]) -> Vec<String> {
                 "the output `{path}` is no plain path below output/, such as `output/result.csv`"
             ));
         } else if !query.contains(path.as_str()) {
-            problems.push(format!("the query does not say that a file is saved as `./{path}`"));
+            problems.push(format!(
+                "the query does not say that a file is saved as `./{path}`"
+            ));
         } else if outputs[..at].contains(path) {
             problems.push(format!("the output `{path}` is listed twice"));
         }
@@ -98,10 +104,14 @@ pub fn outputs(query: &str, outputs: &[String]) -> Vec<String> {
         let listed = outputs.iter().any(|output| {
             output == path
                 || path.strip_prefix(output.as_str()).is_some_and(goes_on)
-                || output.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+                || output
+                    .strip_prefix(path)
+                    .is_some_and(|rest| rest.starts_with('/'))
         });
         if path != "output" && !listed {
-            problems.push(format!("the query names `{path}`, which is not among `outputs`"));
+            problems.push(format!(
+                "the query names `{path}`, which is not among `outputs`"
+            ));
         }
     }
     problems.dedup();
@@ -110,7 +120,17 @@ pub fn outputs(query: &str, outputs: &[String]) -> Vec<String> {
 
 /// Packages of Python itself: that one is imported says nothing.
 const STANDARD: [&str; 11] = [
-    "argparse", "ast", "collections", "csv", "itertools", "json", "math", "re", "sqlite3", "sys", "os",
+    "argparse",
+    "ast",
+    "collections",
+    "csv",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "sqlite3",
+    "sys",
+    "os",
 ];
 
 /// What is imported where a package is used.
@@ -128,9 +148,12 @@ fn module(package: &str) -> &str {
 }
 
 /// Why a solution that goes like the sketch does not need the keyword's packages.
-pub fn needed(sketch: &str, keyword: &Keyword) -> Option<String> {
+fn needed(sketch: &str, keyword: &Keyword) -> Option<String> {
     let packages = &keyword.packages;
-    if packages.iter().all(|package| STANDARD.contains(&&**package)) {
+    if packages
+        .iter()
+        .all(|package| STANDARD.contains(&&**package))
+    {
         return None;
     }
     let used = used_modules(sketch);
@@ -146,8 +169,7 @@ pub fn needed(sketch: &str, keyword: &Keyword) -> Option<String> {
     ))
 }
 
-static IMPORT: LazyLock<Option<Regex>> =
-    LazyLock::new(|| compiled(r"(?m)^\s*import\s+([^#\n]+)"));
+static IMPORT: LazyLock<Option<Regex>> = LazyLock::new(|| compiled(r"(?m)^\s*import\s+([^#\n]+)"));
 static FROM: LazyLock<Option<Regex>> =
     LazyLock::new(|| compiled(r"(?m)^\s*from\s+([A-Za-z_]\w*)[\w.]*\s+import\s+([^#\n]+)"));
 
@@ -226,7 +248,10 @@ fn missing(name: &str, files: &[&SourceFile]) -> Option<String> {
             }
             Profile::Document(document) => {
                 let whole = document.excerpt.chars().count() as u64 >= document.characters;
-                if !whole || document.headings.len() >= MOST_HEADINGS || document.excerpt.contains(name) {
+                if !whole
+                    || document.headings.len() >= MOST_HEADINGS
+                    || document.excerpt.contains(name)
+                {
                     return None;
                 }
                 known.extend(document.headings.iter().map(String::as_str));
@@ -260,7 +285,9 @@ fn unknown_files(draft: &Draft, files: &[&SourceFile]) -> Vec<String> {
     };
     let named = named::files(&draft.query);
     let unknown = named.into_iter().filter(|name| !known(name));
-    let text = |name: &str| format!("the query names the file `{name}`, which is neither given nor asked for");
+    let text = |name: &str| {
+        format!("the query names the file `{name}`, which is neither given nor asked for")
+    };
     unknown.map(text).collect()
 }
 
@@ -283,7 +310,9 @@ fn beyond(query: &str, files: &[&SourceFile]) -> Vec<String> {
         if let (Some(last), Some(most)) = (last, named.into_iter().max())
             && most > last
         {
-            problems.push(format!("the query names {what} {most}, but there are only {last}"));
+            problems.push(format!(
+                "the query names {what} {most}, but there are only {last}"
+            ));
         }
     }
     problems

@@ -5,7 +5,12 @@ use crate::library::Library;
 use crate::library::tests::{cars, picture};
 
 fn keyword(name: &str) -> Keyword {
-    Library::embedded().unwrap().keywords().get(name).unwrap().clone()
+    Library::embedded()
+        .unwrap()
+        .keywords()
+        .get(name)
+        .unwrap()
+        .clone()
 }
 
 fn draft(query: &str, outputs: &[&str], sketch: &str) -> Draft {
@@ -43,22 +48,80 @@ fn a_sound_draft_has_no_problem() {
 #[test]
 fn what_is_not_there_is_refused_with_the_way_out() {
     let name = cars("cars.csv");
-    let Profile::Table(table) = &name.profile else { panic!() };
+    let Profile::Table(table) = &name.profile else {
+        panic!()
+    };
     let column = table.columns[0].name.clone();
     let close = format!("{column}s");
     for (query, outputs, sketch, part, expected) in [
-        (format!("Use the column \"{close}\" of it."), vec![], SKETCH, Part::ContentRule, format!("did you mean `{column}`?")),
-        ("Look at customers.csv and say more.".into(), vec![], SKETCH, Part::ContentRule, "`customers.csv`".into()),
-        ("Say something about it, please.".into(), vec![], "import pandas as pd\npd.DataFrame()", Part::ContentRule, "opens none".into()),
-        ("Say something about it, please.".into(), vec![], "open('cars.csv')", Part::KeywordRule, "none of pandas".into()),
-        ("Say something about it, please.".into(), vec![], "import pandas\nopen('cars.csv')", Part::KeywordRule, "none of pandas".into()),
-        ("Save it to ./output/a.csv at once.".into(), vec![], SKETCH, Part::Form, "not among `outputs`".into()),
-        ("Save it somewhere, and be quick.".into(), vec!["output/a.csv"], SKETCH, Part::Form, "does not say".into()),
-        ("Save ./output/../a.csv for me.".into(), vec!["output/../a.csv"], SKETCH, Part::Form, "no plain path".into()),
-        ("Save a.csv in /tmp for me.".into(), vec!["/tmp/a.csv"], SKETCH, Part::Form, "no plain path".into()),
+        (
+            format!("Use the column \"{close}\" of it."),
+            vec![],
+            SKETCH,
+            Part::ContentRule,
+            format!("did you mean `{column}`?"),
+        ),
+        (
+            "Look at customers.csv and say more.".into(),
+            vec![],
+            SKETCH,
+            Part::ContentRule,
+            "`customers.csv`".into(),
+        ),
+        (
+            "Say something about it, please.".into(),
+            vec![],
+            "import pandas as pd\npd.DataFrame()",
+            Part::ContentRule,
+            "opens none".into(),
+        ),
+        (
+            "Say something about it, please.".into(),
+            vec![],
+            "open('cars.csv')",
+            Part::KeywordRule,
+            "none of pandas".into(),
+        ),
+        (
+            "Say something about it, please.".into(),
+            vec![],
+            "import pandas\nopen('cars.csv')",
+            Part::KeywordRule,
+            "none of pandas".into(),
+        ),
+        (
+            "Save it to ./output/a.csv at once.".into(),
+            vec![],
+            SKETCH,
+            Part::Form,
+            "not among `outputs`".into(),
+        ),
+        (
+            "Save it somewhere, and be quick.".into(),
+            vec!["output/a.csv"],
+            SKETCH,
+            Part::Form,
+            "does not say".into(),
+        ),
+        (
+            "Save ./output/../a.csv for me.".into(),
+            vec!["output/../a.csv"],
+            SKETCH,
+            Part::Form,
+            "no plain path".into(),
+        ),
+        (
+            "Save a.csv in /tmp for me.".into(),
+            vec!["/tmp/a.csv"],
+            SKETCH,
+            Part::Form,
+            "no plain path".into(),
+        ),
     ] {
         let problems = found(&draft(&query, &outputs, sketch));
-        let hit = problems.iter().any(|(p, text)| *p == part && text.contains(&expected));
+        let hit = problems
+            .iter()
+            .any(|(p, text)| *p == part && text.contains(&expected));
         assert!(hit, "{query}: {problems:?}");
     }
 }
@@ -66,7 +129,9 @@ fn what_is_not_there_is_refused_with_the_way_out() {
 #[test]
 fn what_a_profile_does_not_show_is_not_refused() {
     let mut sheets = cars("book.csv");
-    let Profile::Table(table) = &mut sheets.profile else { panic!() };
+    let Profile::Table(table) = &mut sheets.profile else {
+        panic!()
+    };
     table.tables = vec!["one".into(), "two".into()];
     assert_eq!(missing("no such column", &[&sheets]), None);
     let document = |characters: u64| {
@@ -92,7 +157,10 @@ fn what_a_profile_does_not_show_is_not_refused() {
     let said = beyond("Extract page 2 and pages 3 to 9.", &[&document(12)]);
     assert_eq!(said, ["the query names page 9, but there are only 3"]);
     let image = picture("p.png");
-    assert!(matches!(image.profile, Profile::Image(ImageProfile { frames: 1, .. })));
+    assert!(matches!(
+        image.profile,
+        Profile::Image(ImageProfile { frames: 1, .. })
+    ));
     assert_eq!(beyond("Save frame 4.", &[&image]).len(), 1);
     assert!(beyond("Save page 4.", &[&image]).is_empty());
 }
@@ -101,9 +169,18 @@ fn what_a_profile_does_not_show_is_not_refused() {
 fn packages_are_used_not_only_imported() {
     for (code, used) in [
         ("import numpy as np\nnp.zeros(3)", vec!["numpy"]),
-        ("import os, matplotlib.pyplot as plt\nplt.plot([])", vec!["matplotlib"]),
-        ("from PIL import Image, ImageOps as ops\nops.mirror(x)", vec!["PIL"]),
-        ("from sklearn.cluster import KMeans\nKMeans(3)", vec!["sklearn"]),
+        (
+            "import os, matplotlib.pyplot as plt\nplt.plot([])",
+            vec!["matplotlib"],
+        ),
+        (
+            "from PIL import Image, ImageOps as ops\nops.mirror(x)",
+            vec!["PIL"],
+        ),
+        (
+            "from sklearn.cluster import KMeans\nKMeans(3)",
+            vec!["sklearn"],
+        ),
         ("import scipy.stats\nscipy.stats.norm", vec!["scipy"]),
         ("import numpy as np  # np is not used", vec![]),
     ] {

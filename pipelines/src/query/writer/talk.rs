@@ -14,33 +14,33 @@ use crate::eval::bare::bare_task;
 use crate::rollout::teacher::{Speech, one};
 
 /// Name under which these calls stand in the journal.
-pub const FORMAT: &str = "query";
+pub(super) const FORMAT: &str = "query";
 /// Tokens of an opinion.
 const MOST_OPINION: u32 = 600;
 
 /// A model and how it is sampled.
 #[derive(Clone)]
-pub struct Speaker {
+pub(super) struct Speaker {
     teacher: Arc<dyn Teacher>,
     sampling: Sampling,
 }
 
 impl Speaker {
     /// Who it is.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.teacher.name()
     }
 }
 
 /// The models that write and check.
 #[derive(Clone)]
-pub struct Models {
+pub(super) struct Models {
     /// Writes, revises, proposes checks.
-    pub generator: Speaker,
+    pub(super) generator: Speaker,
     /// Says whether the keyword is needed.
-    pub keyword: Speaker,
+    pub(super) keyword: Speaker,
     /// Says whether the files support a query.
-    pub content: Speaker,
+    pub(super) content: Speaker,
 }
 
 impl Models {
@@ -48,7 +48,7 @@ impl Models {
     ///
     /// # Errors
     /// As of any teacher: no key, no such model.
-    pub fn of(context: &RunContext, writer: &WriterChoice) -> Result<Self, RunError> {
+    pub(super) fn of(context: &RunContext, writer: &WriterChoice) -> Result<Self, RunError> {
         let (speech, reserves) = (Speech::plain(FORMAT), Arc::default());
         let mut known: Vec<(&TeacherChoice, Arc<dyn Teacher>)> = Vec::new();
         let mut speaker = |choice, sampling: &Sampling| -> Result<Speaker, RunError> {
@@ -83,7 +83,7 @@ pub(super) fn opinion_sampling() -> Sampling {
 
 /// A conversation. Its calls stand in the journal under the question and their number, so that a unit that
 /// is done again pays for none of them.
-pub struct Talk<'a> {
+pub(super) struct Talk<'a> {
     speaker: &'a Speaker,
     task: Task,
     sample: u32,
@@ -92,7 +92,7 @@ pub struct Talk<'a> {
 
 impl<'a> Talk<'a> {
     /// Begins with that question; `sample` tells conversations apart that begin alike.
-    pub fn new(speaker: &'a Speaker, question: String, sample: u32) -> Self {
+    pub(super) fn new(speaker: &'a Speaker, question: String, sample: u32) -> Self {
         Self {
             speaker,
             task: bare_task(&question, Category::Text, FORMAT),
@@ -102,7 +102,7 @@ impl<'a> Talk<'a> {
     }
 
     /// Says something before the next answer.
-    pub fn say(&mut self, text: String) {
+    pub(super) fn say(&mut self, text: String) {
         self.messages.push(Message::new(Role::User, text));
     }
 
@@ -111,7 +111,7 @@ impl<'a> Talk<'a> {
     ///
     /// # Errors
     /// Failures of the endpoint, the budget or the journal.
-    pub async fn answer<T: Answer>(&mut self) -> Result<Result<T, String>, Failure> {
+    pub(super) async fn answer<T: Answer>(&mut self) -> Result<Result<T, String>, Failure> {
         let first = match self.reply().await? {
             Ok(answer) => return Ok(Ok(answer)),
             Err(why) => why,
@@ -135,7 +135,8 @@ impl<'a> Talk<'a> {
         let reply = self.speaker.teacher.reply(&request).await;
         let reply = reply.map_err(teacher_failure)?;
         let read = answer::read(&reply.content);
-        self.messages.push(Message::new(Role::Assistant, reply.content));
+        self.messages
+            .push(Message::new(Role::Assistant, reply.content));
         Ok(match (read, reply.truncated) {
             (Err(why), true) => Err(format!("{why} (it was cut off: be shorter)")),
             (read, _) => read,

@@ -127,15 +127,15 @@ impl WriteStage {
         }
         let abstained = |who, why| Ok(Held::Abstained { who, why });
         let question = prompt::keyword(&draft.query, idea.keyword)?;
-        let opinion = Talk::new(&self.models.keyword, question, 0).answer::<KeywordOpinion>();
-        match opinion.await? {
+        let mut talk = Talk::new(&self.models.keyword, question, 0);
+        match talk.answer::<KeywordOpinion>().await? {
             Ok(opinion) if opinion.needed => {}
             Ok(opinion) => problems.push(Problem::new(Part::KeywordChecker, opinion.reason)),
             Err(why) => return abstained("keyword checker", why),
         }
         let question = prompt::content(&draft.query, &idea.files)?;
-        let opinion = Talk::new(&self.models.content, question, 0).answer::<ContentOpinion>();
-        match opinion.await? {
+        let mut talk = Talk::new(&self.models.content, question, 0);
+        match talk.answer::<ContentOpinion>().await? {
             Ok(opinion) if opinion.supported => {}
             Ok(opinion) => {
                 let text = format!("{} ({})", opinion.reason, opinion.missing.join("; "));
