@@ -138,8 +138,8 @@ async fn near_duplicates_are_written_again_and_then_left_out() {
     assert!(stderr.contains("1 of 3 tasks"), "{stderr}");
     assert_eq!(place.lines::<Task>("tasks.jsonl").len(), 1);
     assert_eq!(left_out(&place), [("near duplicate".to_owned(), 4)]);
-    // Five drafts are asked for, each of its own; the opinions on the one query once each.
-    assert_eq!(server.call_count(), 5 + 2);
+    // Five drafts are asked for, each of its own, and two opinions on each.
+    assert_eq!(server.call_count(), 5 * 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,7 +91,8 @@ pub(super) struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    /// Begins with that question; `sample` tells conversations apart that begin alike.
+    /// Begins with that question; `sample` tells conversations apart that begin alike: two units that asked
+    /// the same at the same time would be in each other's way in the journal.
     pub(super) fn new(speaker: &'a Speaker, question: String, sample: u32) -> Self {
         Self {
             speaker,

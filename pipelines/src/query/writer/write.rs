@@ -127,14 +127,14 @@ impl WriteStage {
         }
         let abstained = |who, why| Ok(Held::Abstained { who, why });
         let question = prompt::keyword(&draft.query, idea.keyword)?;
-        let mut talk = Talk::new(&self.models.keyword, question, 0);
+        let mut talk = Talk::new(&self.models.keyword, question, idea.sample);
         match talk.answer::<KeywordOpinion>().await? {
             Ok(opinion) if opinion.needed => {}
             Ok(opinion) => problems.push(Problem::new(Part::KeywordChecker, opinion.reason)),
             Err(why) => return abstained("keyword checker", why),
         }
         let question = prompt::content(&draft.query, &idea.files)?;
-        let mut talk = Talk::new(&self.models.content, question, 0);
+        let mut talk = Talk::new(&self.models.content, question, idea.sample);
         match talk.answer::<ContentOpinion>().await? {
             Ok(opinion) if opinion.supported => {}
             Ok(opinion) => {
