@@ -35,6 +35,14 @@ verify *ARGS: setup
 dataset *ARGS:
     @cargo run --quiet --bin pybench-dataset -- "$@"
 
+# One trajectory as a person reads it, or as a notebook; without its number, the list. RUN is a run, a dataset or a file.
+show *ARGS:
+    @cargo run --quiet --bin pybench-show -- "$@"
+
+# The paper's table of a dataset: instructions, turns, tokens; `--plots FOLDER` draws them.
+stats *ARGS:
+    @cargo run --quiet --bin pybench-stats -- "$@"
+
 # Prove every template of the task library: the expert passes, wrong answers fail.
 library-audit *ARGS: setup
     @cargo run --quiet --bin pybench-library -- audit "$@"

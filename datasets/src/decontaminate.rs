@@ -342,5 +342,7 @@ fn runs(words: &[String]) -> Vec<u64> {
 }
 
 fn bounded(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT)]
+    let most = TEXT.min(text.len());
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }

@@ -4,8 +4,8 @@
 mod common;
 
 use proptest::prelude::*;
-use pybench_datasets::exchange::{Call, Conversation, Said, Schema, Speaker, TraceReader, of_row};
 use pybench::trajectory::{Message, Role};
+use pybench_datasets::exchange::{Call, Conversation, Said, Schema, Speaker, TraceReader, of_row};
 use serde_json::{Value, json};
 
 fn back(schema: Schema, rows: &[Value]) -> Conversation {
@@ -305,7 +305,9 @@ fn parallel_calls_of_a_row_are_calls_each_with_its_answer() {
     let ids: Vec<_> = called.messages[2].calls.iter().map(|c| &*c.id).collect();
     assert_eq!(ids, ["call_2_0", "call_2_1"]);
     let answers = called.messages[3..5].iter();
-    let answers: Vec<_> = answers.map(|said| said.answers.as_deref().unwrap()).collect();
+    let answers: Vec<_> = answers
+        .map(|said| said.answers.as_deref().unwrap())
+        .collect();
     assert_eq!(answers, ids);
     assert_eq!(called.messages[4].content, "1\n");
     assert_eq!(row.cell_texts(), two);

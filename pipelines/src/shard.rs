@@ -9,7 +9,7 @@ use pybench::id::Digest;
 use pybench::run::local::StageClock;
 use pybench::run::{Recipe, RunContext, RunError, RunFolder, TeacherChoice};
 use pybench::task::{SourceFile, Task};
-use pybench::trajectory::{Outcome, Trajectory, Verdict};
+use pybench::trajectory::{Trajectory, Verdict};
 use pybench_datasets::card::About;
 use pybench_datasets::dataset::{self, Written};
 use pybench_datasets::row::{EXPERT_LABEL, teacher_label};
@@ -18,6 +18,7 @@ use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::{Place, SplitSettings};
 use pybench_datasets::{Attempts, DatasetError, Row};
 
+use crate::goal::holds;
 use crate::grade::{self, TRAJECTORIES, VERDICTS, read_lines, read_tasks};
 
 /// For `--help`.
@@ -122,7 +123,7 @@ fn rows(
     accepted.filter_map(row).collect()
 }
 
-/// How often each task was tried and solved. A repeated solution is one; what the expert does wrong on
+/// How often each task was tried and solved. A solution that was not needed is one; what the expert does wrong on
 /// purpose says nothing of a task.
 fn attempts<'a>(
     trajectories: &HashMap<&Digest, &'a Trajectory>,
@@ -133,13 +134,10 @@ fn attempts<'a>(
         let Some(trajectory) = trajectories.get(&verdict.trajectory) else {
             continue;
         };
-        let findings = verdict.findings.iter();
-        let mut decisive = findings.filter(|finding| finding.filter != "duplicate");
-        let solved = decisive.all(|finding| finding.outcome == Outcome::Pass);
         let of_task = attempts.entry(&trajectory.task).or_default();
         if trajectory.fault.is_none() {
             of_task.tried += 1;
-            of_task.solved += u32::from(solved);
+            of_task.solved += u32::from(holds(verdict));
         }
     }
     attempts

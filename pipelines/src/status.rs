@@ -12,6 +12,7 @@ use pybench::run::{FailureKind, Journal, RunError, Spent, UnitFailure};
 use pybench::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 
+use crate::goal::CHOICES;
 use crate::query;
 use crate::query::writer::{CHECKS, DUPLICATES, Proven, Written};
 
@@ -197,10 +198,7 @@ fn queries(journal: &Journal) -> Result<Vec<Count>, RunError> {
 fn afterwards(journal: &Journal) -> Result<Vec<(&'static str, u64)>, RunError> {
     let rejected = journal.fact("rejected")?.unwrap_or_default();
     let count = |what: &'static str| Some((what, rejected[what].as_u64().filter(|n| *n > 0)?));
-    Ok(["duplicate", "keep", "accept"]
-        .into_iter()
-        .filter_map(count)
-        .collect())
+    Ok(CHOICES.into_iter().filter_map(count).collect())
 }
 
 fn warnings(journal: &Journal) -> Result<Vec<String>, RunError> {

@@ -207,10 +207,13 @@ fn changed_by_one_character(dataset: &Dataset) {
 type Forgery = fn(&mut Row);
 
 fn forged(dataset: &Dataset) {
-    let forgeries: [(&str, Forgery); 4] = [
+    let forgeries: [(&str, Forgery); 5] = [
         ("observations", |row| {
             let seen = row.messages.iter_mut().filter(|m| m.role == Role::User);
             seen.last().unwrap().content.push_str("\n42");
+        }),
+        ("pictures", |row| {
+            row.observed[0] = pybench::id::Digest::of_bytes(b"another picture")
         }),
         ("outputs", |row| {
             for output in &mut row.outputs {

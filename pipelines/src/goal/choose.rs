@@ -7,6 +7,18 @@ use pybench::id::Digest;
 use pybench::run::{Filter, Goal, Grade, Keep};
 use pybench::trajectory::{Finding, Outcome, Role, Trajectory, Verdict};
 
+/// Filters that say of a trajectory that it is not needed, and nothing against it.
+pub const CHOICES: [&str; 3] = ["duplicate", "keep", "accept"];
+
+/// Whether nothing speaks against a trajectory, be it a row or not.
+pub fn holds(verdict: &Verdict) -> bool {
+    let mut failed = verdict
+        .findings
+        .iter()
+        .filter(|finding| finding.outcome != Outcome::Pass);
+    failed.all(|finding| CHOICES.contains(&&*finding.filter))
+}
+
 /// What the choice needs to know of a trajectory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traits {
@@ -225,6 +237,26 @@ mod tests {
             ..Goal::default()
         };
         assert_eq!(rows(&goal, &samples, &[true; 4]), [0, 2]);
+    }
+
+    #[test]
+    fn what_is_not_needed_holds_and_what_fails_a_check_does_not() {
+        let goal = Goal {
+            accept: Some(1),
+            keep: Keep::Turns,
+            ..Goal::default()
+        };
+        let samples = [(0, 0), (0, 1), (1, 2), (2, 2), (3, 3)]
+            .map(|(task, words)| traits(task, words, 1, 1, false));
+        let mut verdicts: Vec<_> = (0..5).map(|n| verdict(n, n < 4)).collect();
+        let failed = finding("check", "table", Outcome::Fail, "no such column");
+        verdicts[4].findings.push(failed);
+        let traits: Vec<_> = samples.iter().collect();
+        choose(&Grade::default(), &goal, &traits, &mut verdicts);
+        let accepted: Vec<_> = verdicts.iter().map(|v| v.accepted).collect();
+        assert_eq!(accepted, [true, false, false, false, false]);
+        let left: Vec<_> = verdicts.iter().map(holds).collect();
+        assert_eq!(left, [true, true, true, true, false]);
     }
 
     proptest! {

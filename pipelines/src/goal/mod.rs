@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use pybench::run::{Goal, Mode, RetryFailed, RunContext, RunError, UnitState};
 use pybench::trajectory::{Trajectory, Verdict};
 
-pub use choose::{Traits, choose};
+pub use choose::{CHOICES, Traits, choose, holds};
 pub use plan::{Course, Fate, Plan, plan};
 
 use crate::rollout::RolloutStage;

@@ -6,6 +6,8 @@ use std::fmt;
 use pybench::id::Digest;
 use pybench::trajectory::{Trajectory, Verdict};
 
+use crate::goal::holds;
+
 /// Planted faults against verdicts. Trajectories without a verdict (failures of ours) do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultReport {
@@ -15,7 +17,7 @@ pub struct FaultReport {
     pub caught: usize,
     /// Trajectories without one.
     pub honest: usize,
-    /// Of these, accepted.
+    /// Of these, accepted, whether they were needed or not.
     pub accepted: usize,
     /// Planted but accepted: trajectory and fault.
     pub missed: Vec<(Digest, String)>,
@@ -38,7 +40,7 @@ pub fn fault_report(trajectories: &[Trajectory], verdicts: &[Verdict]) -> FaultR
 
 impl FaultReport {
     fn add(&mut self, trajectory: &Trajectory, verdict: &Verdict) {
-        match (&trajectory.fault, verdict.accepted) {
+        match (&trajectory.fault, verdict.accepted || holds(verdict)) {
             (Some(_), false) => self.caught += 1,
             (Some(fault), true) => self.missed.push((trajectory.id.clone(), fault.clone())),
             (None, true) => self.accepted += 1,

@@ -191,7 +191,7 @@ impl<'a> State<'a> {
                         state.failed += 1;
                         Fate::Over
                     }
-                    Some(Some(value)) => match serde_json::from_value(value.clone())? {
+                    Some(Some(value)) => match serde_json::from_value::<Written>(value.clone())? {
                         Written::Accepted { draft, .. } if !kept.keep(&draft.query) => {
                             state.duplicates += 1;
                             after
@@ -285,7 +285,7 @@ fn end_of(
         (_, Some(None)) => return Ok(End::Failed),
         (_, Some(Some(value))) => value.clone(),
     };
-    Ok(match serde_json::from_value(value)? {
+    Ok(match serde_json::from_value::<Proven>(value)? {
         Proven::Kept {
             reference, checks, ..
         } => {

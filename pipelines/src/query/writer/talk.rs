@@ -48,19 +48,20 @@ impl Models {
     ///
     /// # Errors
     /// As of any teacher: no key, no such model.
-    pub(super) fn of(context: &RunContext, writer: &WriterChoice) -> Result<Self, RunError> {
+    pub(super) fn of<'w>(context: &RunContext, writer: &'w WriterChoice) -> Result<Self, RunError> {
         let (speech, reserves) = (Speech::plain(FORMAT), Arc::default());
-        let mut known: Vec<(&TeacherChoice, Arc<dyn Teacher>)> = Vec::new();
-        let mut speaker = |choice, sampling: &Sampling| -> Result<Speaker, RunError> {
-            let earlier = known.iter().find(|(other, _)| *other == choice);
-            let teacher = match earlier {
-                Some((_, teacher)) => teacher.clone(),
-                None => one(context, choice, &speech, &reserves)?,
+        let mut known: Vec<(&'w TeacherChoice, Arc<dyn Teacher>)> = Vec::new();
+        let mut speaker =
+            |choice: &'w TeacherChoice, sampling: &Sampling| -> Result<Speaker, RunError> {
+                let earlier = known.iter().find(|(other, _)| *other == choice);
+                let teacher = match earlier {
+                    Some((_, teacher)) => teacher.clone(),
+                    None => one(context, choice, &speech, &reserves)?,
+                };
+                known.push((choice, teacher.clone()));
+                let sampling = sampling.clone();
+                Ok(Speaker { teacher, sampling })
             };
-            known.push((choice, teacher.clone()));
-            let sampling = sampling.clone();
-            Ok(Speaker { teacher, sampling })
-        };
         let strict = opinion_sampling();
         let keyword = writer.keyword_checker.as_ref();
         let content = writer.content_checker.as_ref();
