@@ -7,7 +7,8 @@ use std::path::{Component, Path};
 use std::sync::LazyLock;
 
 use pybench::run::closest;
-use pybench::task::{FileKind, Profile, SourceFile, TableProfile};
+use pybench::task::{FileKind, Language, Profile, SourceFile, TableProfile};
+use pybench_datasets::text::is_ideograph;
 use regex::Regex;
 
 use super::answer::Draft;
@@ -25,7 +26,7 @@ const MOST_PATH: usize = 200;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The draft itself: outputs, paths.
+    /// The draft itself: language, outputs, paths.
     Form,
     /// The keyword's packages are not needed.
     KeywordRule,
@@ -55,16 +56,31 @@ impl Problem {
 }
 
 /// Everything that rules find wrong with a draft.
-pub(crate) fn problems(draft: &Draft, keyword: &Keyword, files: &[&SourceFile]) -> Vec<Problem> {
-    let outputs = outputs(&draft.query, &draft.outputs);
-    let outputs = outputs
-        .into_iter()
-        .map(|text| Problem::new(Part::Form, text));
+pub(crate) fn problems(
+    draft: &Draft,
+    keyword: &Keyword,
+    language: Language,
+    files: &[&SourceFile],
+) -> Vec<Problem> {
+    let form = other_language(&draft.query, language).into_iter();
+    let form = form.chain(outputs(&draft.query, &draft.outputs));
+    let form = form.map(|text| Problem::new(Part::Form, text));
     let content = content(draft, files).into_iter();
     let content = content.map(|text| Problem::new(Part::ContentRule, text));
     let keyword = needed(&draft.sketch, keyword);
     let keyword = keyword.map(|text| Problem::new(Part::KeywordRule, text));
-    outputs.chain(keyword).chain(content).collect()
+    form.chain(keyword).chain(content).collect()
+}
+
+/// Why a query is surely not in its language: names and paths may be of any.
+fn other_language(query: &str, language: Language) -> Option<String> {
+    let letters = query.chars().filter(|c| c.is_alphabetic()).count();
+    let chinese = query.chars().filter(|c| is_ideograph(*c)).count();
+    let (wrong, name) = match language {
+        Language::En => (chinese * 2 > letters, "English"),
+        Language::Zh => (chinese * 10 < letters, "Chinese"),
+    };
+    wrong.then(|| format!("the query is to be written in {name}"))
 }
 
 /// Whatever a query calls `output/…`.

@@ -27,7 +27,9 @@ const SKETCH: &str = "import pandas as pd\ndf = pd.read_csv('data/cars.csv')\npr
 
 fn found(draft: &Draft) -> Vec<(Part, String)> {
     let file = cars("cars.csv");
-    let problems = problems(draft, &keyword("group by"), &[&file]);
+    let chinese = draft.query.contains('按');
+    let language = [Language::En, Language::Zh][usize::from(chinese)];
+    let problems = problems(draft, &keyword("group by"), language, &[&file]);
     problems.into_iter().map(|p| (p.part, p.text)).collect()
 }
 
@@ -166,6 +168,16 @@ fn what_a_profile_does_not_show_is_not_refused() {
 }
 
 #[test]
+fn a_query_is_in_its_language() {
+    let zh = "统计每列的均值，保存到 ./output/means_by_origin_and_year.csv。";
+    let en = "Save the mean of 价格 and 数量 by 城市.";
+    assert_eq!(other_language(zh, Language::Zh), None);
+    assert_eq!(other_language(en, Language::En), None);
+    assert!(other_language(zh.split('，').next().unwrap(), Language::En).is_some());
+    assert!(other_language("Save the mean of each column.", Language::Zh).is_some());
+}
+
+#[test]
 fn packages_are_used_not_only_imported() {
     for (code, used) in [
         ("import numpy as np\nnp.zeros(3)", vec!["numpy"]),
@@ -199,6 +211,11 @@ fn fuzz_any_draft_can_be_looked_at() {
     bolero::check!().for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
         let (query, rest) = text.split_once('\0').unwrap_or((&text, ""));
-        let _ = problems(&draft(query, &[rest], rest), &keyword, &[&file]);
+        let _ = problems(
+            &draft(query, &[rest], rest),
+            &keyword,
+            Language::Zh,
+            &[&file],
+        );
     });
 }

@@ -121,7 +121,7 @@ impl WriteStage {
 
     /// What rules and checkers hold against a draft. What rules refuse no model is paid to look at.
     async fn held_against(&self, idea: &Idea<'_>, draft: &Draft) -> Result<Held, Failure> {
-        let mut problems = rules::problems(draft, idea.keyword, &idea.files);
+        let mut problems = rules::problems(draft, idea.keyword, idea.language, &idea.files);
         if !problems.is_empty() {
             return Ok(Held::Problems(problems));
         }
