@@ -174,7 +174,8 @@ mod tests {
 
     #[test]
     fn a_date_of_creation_is_no_content() {
-        let pairs: [(&str, Vec<u8>, Vec<u8>, Vec<u8>); 6] = [
+        type Case = (&'static str, Vec<u8>, Vec<u8>, Vec<u8>);
+        let pairs: [Case; 6] = [
             (
                 "a.xlsx",
                 xlsx("2024-01-01", "1"),
