@@ -85,7 +85,7 @@ fn other_language(query: &str, language: Language) -> Option<String> {
 
 /// Whatever a query calls `output/…`.
 static OUTPUT: LazyLock<Option<Regex>> =
-    LazyLock::new(|| compiled(r"(?:\./)?\boutput/[^\s`'\x22“”‘’「」，。；、)）>\],;]*"));
+    LazyLock::new(|| compiled(r"(?:\./)?(?-u:\b)output/[^\s`'\x22“”‘’「」，。；、)）>\],;]*"));
 
 /// What is wrong with the files that a query asks for.
 pub(crate) fn outputs(query: &str, outputs: &[String]) -> Vec<String> {
