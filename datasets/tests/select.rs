@@ -198,7 +198,7 @@ fn a_dataset_is_made_from_another() {
     };
     dataset::write(&from, common::rows(90), &split, &settings, &common::about()).unwrap();
     let before: Vec<(String, Row)> = read::dataset(&from).unwrap().map(Result::unwrap).collect();
-    let keep = |number: usize, _: &Row| number % 2 == 0;
+    let keep = |number: usize, _: &Row| number.is_multiple_of(2);
     let written = rewrite(&from, &to, keep, &settings, &common::about()).unwrap();
     let after: Vec<(String, Row)> = read::dataset(&to).unwrap().map(Result::unwrap).collect();
     let expected: Vec<(String, Row)> = before.into_iter().step_by(2).collect();

@@ -39,7 +39,7 @@ fn template(task: &Task) -> &str {
 }
 
 fn is_benchmark(task: &Task) -> bool {
-    hash(&[template(task)]) % 2 == 0
+    hash(&[template(task)]).is_multiple_of(2)
 }
 
 fn any(hits: &[Hit]) -> bool {

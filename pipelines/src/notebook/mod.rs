@@ -154,7 +154,11 @@ impl Notebook {
         let outputs = match (self.style, seen) {
             (_, None) => Vec::new(),
             (Style::Typed, Some(seen)) => outputs(seen, self.executed),
-            (Style::Upstream, Some(seen)) => vec![stream("stdout", &observation_text(seen))],
+            (Style::Upstream, Some(seen)) => {
+                let mut output = stream("stdout", &observation_text(seen));
+                output["text"] = json!([output["text"].take()]);
+                vec![output]
+            }
         };
         let count = (self.style == Style::Typed && seen.is_some()).then_some(self.executed);
         let mut metadata = json!({});
@@ -164,8 +168,16 @@ impl Notebook {
         }
         self.cells.push(json!({
             "cell_type": "code", "execution_count": count, "metadata": metadata,
-            "source": source, "outputs": outputs,
+            "source": self.source(source), "outputs": outputs,
         }));
+    }
+
+    /// Upstream writes lists of one text, and its readers take the first.
+    fn source(&self, text: &str) -> Value {
+        match self.style {
+            Style::Typed => json!(text),
+            Style::Upstream => json!([text]),
+        }
     }
 
     fn answer(&mut self, place: usize, text: &str) {

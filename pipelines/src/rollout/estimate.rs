@@ -121,7 +121,7 @@ fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimat
             for sample in 0..recipe.rollout.samples {
                 let made =
                     |choice: &&TeacherChoice| ended(try_id(recipe, choice, task, sample).as_str());
-                if choices.iter().any(|choice| made(choice)) {
+                if choices.iter().any(made) {
                     estimate.done += 1;
                     surely = surely.saturating_sub(1);
                     continue;
