@@ -31,6 +31,10 @@ status *ARGS:
 verify *ARGS: setup
     @cargo run --quiet --bin pybench-verify -- "$@"
 
+# Put a dataset or a model onto the Hugging Face Hub, private and as one commit. Without --yes it prints what would be sent. WHAT is a folder or the name of a run.
+publish *ARGS:
+    @cargo run --quiet --bin pybench-publish -- "$@"
+
 # Work on a whole dataset: dedup, decontaminate, select, export, convert; each with --help.
 dataset *ARGS:
     @cargo run --quiet --bin pybench-dataset -- "$@"

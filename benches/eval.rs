@@ -1,6 +1,7 @@
 //! `just bench eval`: as many tasks as PyBench has, with a model that answers at once and trivial cells:
 //! `pybench-eval`, from the first session to the last record, against upstream's way, 16 threads with a
-//! notebook kernel each; both in one run. `--quick` takes a few tasks, to try the benchmark itself.
+//! notebook kernel each; both in one run. Where the benchmark's files are, the reference solutions are timed
+//! apart: their cells do real work. `--quick` takes a few tasks, to try the benchmark itself.
 
 #[path = "../pipelines/tests/support/endpoint.rs"]
 mod endpoint;
@@ -8,7 +9,7 @@ mod endpoint;
 mod rivals;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,9 +18,11 @@ use pybench::grade::Checker;
 use pybench::interpreter::{Interpreter, interpreter};
 use pybench::llm::Price;
 use pybench::run::{ExecutorOptions, Interrupt, Progress, RunFolder};
+use pybench_pipelines::eval::agent::Script;
 use pybench_pipelines::eval::bench::Bench;
 use pybench_pipelines::eval::bench::spec;
-use pybench_pipelines::eval::bench::upstream::Upstream;
+use pybench_pipelines::eval::bench::upstream::{self, Upstream};
+use pybench_pipelines::eval::record::Evaluation;
 use pybench_pipelines::eval::run::{AgentChoice, EvalRecipe, Setup, run};
 use rivals::{Result, Rivals, load};
 use serde_json::json;
@@ -45,24 +48,49 @@ async fn main() -> Result<()> {
         ours.environment(),
         load()?
     );
-    evaluate(&ours, 2).await?; // the page cache is warm for both
+    trivial(&ours, 2).await?; // the page cache is warm for both
     rivals.seconds(&["sessions", "1", "1"])?;
-    let mine = evaluate(&ours, tasks).await?;
+    let mine = trivial(&ours, tasks).await?;
     let theirs = rivals.seconds(&["sessions", &tasks.to_string(), &THREADS.to_string()])?;
     let theirs = theirs.first().copied().ok_or("the rival said nothing")?;
     println!("\n| | seconds | isolated |\n| --- | --- | --- |");
     println!(
-        "| `pybench-eval`: sessions, cells, {tasks} unit tests in sessions of their own, records | {mine:.2} | yes |"
+        "| `pybench-eval`: sessions, cells, a unit test of each in a session of its own, records | {mine:.2} | yes |"
     );
     println!(
         "| {THREADS} threads with nbclient: kernels and cells alone, nothing scored | {theirs:.2} | no |"
     );
     println!("\nours is {:.1} times as fast", theirs / mine);
+    match upstream::find(None, Path::new(""), Some(&root())) {
+        Ok(upstream) => reference(&ours, Bench::new(upstream)?, quick).await,
+        Err(_) => {
+            println!("The reference solutions were not timed: the benchmark's files are not here.");
+            Ok(())
+        }
+    }
+}
+
+/// The reference solutions of the benchmark's tasks, apart: nothing of the other side does their work.
+async fn reference(interpreter: &Arc<dyn Interpreter>, bench: Bench, quick: bool) -> Result<()> {
+    let script = Script::Reference;
+    let agents = BTreeMap::from([("reference".to_owned(), AgentChoice::Script { script })]);
+    let mut recipe = EvalRecipe::new("reference", agents);
+    recipe.tasks = quick.then(|| "11-18".to_owned());
+    let (evaluation, seconds) = evaluate(interpreter, recipe, bench).await?;
+    let passed = evaluation.attempts.iter();
+    let passed = passed.filter(|attempt| attempt.scores.strict == Some(true));
+    let ran = evaluation.attempts.iter();
+    let ran = ran.filter(|attempt| attempt.trajectory.is_some()).count();
+    println!(
+        "\nApart: the reference solutions of the {ran} tasks of PyBench whose files are here, with their \
+         cells, inputs and all scores ({} pass `strict`): {seconds:.1} s",
+        passed.count()
+    );
     Ok(())
 }
 
 /// Seconds of an evaluation of so many tasks: two replies each, a cell and an answer, then the score.
-async fn evaluate(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f64> {
+async fn trivial(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f64> {
     let place = tempfile::tempdir()?;
     let bench = bench(place.path(), tasks)?;
     let endpoint = Endpoint::start(|request| async move {
@@ -87,6 +115,24 @@ async fn evaluate(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f6
     };
     let mut recipe = EvalRecipe::new("bench", BTreeMap::from([("model".to_owned(), model)]));
     recipe.rollout.reuse = false;
+    let (evaluation, seconds) = evaluate(interpreter, recipe, bench).await?;
+    let passed = evaluation
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.scores.upstream == Some(true));
+    match passed.count() == tasks {
+        true => Ok(seconds),
+        false => Err("not every task came to its end".into()),
+    }
+}
+
+/// The evaluation in a folder of its own, and its seconds.
+async fn evaluate(
+    interpreter: &Arc<dyn Interpreter>,
+    recipe: EvalRecipe,
+    bench: Bench,
+) -> Result<(Evaluation, f64)> {
+    let place = tempfile::tempdir()?;
     let begun = Instant::now();
     let setup = Setup {
         folder: Arc::new(RunFolder::open(
@@ -100,18 +146,15 @@ async fn evaluate(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f6
         options: ExecutorOptions::default(),
         progress: Progress::hidden(),
         interrupt: Interrupt::new(),
-        project_root: place.path().to_owned(),
+        project_root: root(),
     };
     let evaluation = run(&setup).await?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let passed = evaluation
-        .attempts
-        .iter()
-        .filter(|attempt| attempt.scores.upstream == Some(true));
-    match passed.count() == tasks {
-        true => Ok(seconds),
-        false => Err("not every task came to its end".into()),
-    }
+    Ok((evaluation, begun.elapsed().as_secs_f64()))
+}
+
+/// The project's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Tasks without inputs, each with a unit test.

@@ -53,7 +53,9 @@ impl Rivals {
         let output = command.arg(&self.script).args(arguments).output()?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("rivals.py {arguments:?}: {}: {said}", output.status).into());
+            let last: Vec<_> = said.lines().rev().take(5).collect();
+            let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+            return Err(format!("rivals.py {arguments:?}: {}: {last}", output.status).into());
         }
         let lines = std::str::from_utf8(&output.stdout)?.lines();
         lines

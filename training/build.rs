@@ -13,16 +13,27 @@ fn main() {
         .parent()
         .expect("the lib folder lies in libtorch's")
         .to_path_buf();
-    compiler(&root)
-        .include("shim")
+    let mut shim = compiler(&root);
+    // ATen's loops over threads are headers: they must be compiled for the OpenMP that libtorch has,
+    // which is GCC's. Without, they run on one thread.
+    let openmp = shim.get_compiler().is_like_gnu();
+    if openmp {
+        shim.flag("-fopenmp");
+    }
+    shim.include("shim")
         .file("shim/shim.cpp")
+        .file("shim/fused.cpp")
         .file("shim/group.cpp")
         .compile("shim");
+    rows();
     nccl(&root);
     // The shim comes after torch-sys on the link line, so what it needs is named again.
     println!("cargo:rustc-link-search=native={}", lib.display());
     for library in ["torch_cpu", "c10"] {
         println!("cargo:rustc-link-lib={library}");
+    }
+    if openmp {
+        println!("cargo:rustc-link-lib=gomp");
     }
     // No LD_LIBRARY_PATH: a `torch-lib` beside an installed binary first, then this machine's.
     println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/torch-lib");
@@ -30,6 +41,24 @@ fn main() {
         "cargo:rustc-link-arg=-Wl,-rpath,{}",
         root.join("rt").display()
     );
+}
+
+/// The loops of the fused operations, for every x86-64 and for those with AVX2.
+fn rows() {
+    let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    let kinds: [(&str, &[&str]); 2] = [("rows_plain", &[]), ("rows_avx2", &["-mavx2", "-mfma"])];
+    for (name, flags) in kinds.into_iter().take(if x86 { 2 } else { 1 }) {
+        let mut build = cc::Build::new();
+        build
+            .cpp(true)
+            .std("c++17")
+            .opt_level(3)
+            .define("ROWS", name)
+            .flags(["-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"])
+            .flags(flags.iter().copied())
+            .file("shim/rows.cpp")
+            .compile(name);
+    }
 }
 
 fn compiler(root: &Path) -> cc::Build {

@@ -1,5 +1,7 @@
 //! The dataset card: README.md with the YAML header that the Hub and `load_dataset` read.
 
+mod features;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -80,6 +82,7 @@ fn header(about: &About, written: &Written, all: &Stats) -> String {
     if written.test.rows > 0 {
         text += "  - split: test\n    path: data/test-*.parquet\n";
     }
+    text += &features::info(written);
     text + "---\n"
 }
 

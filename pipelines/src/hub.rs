@@ -1,5 +1,14 @@
-//! Single files of the Hugging Face Hub, by its `resolve` route. A file that is pinned by its SHA-256 is kept
-//! in the cache by it, and asked for once.
+//! The Hugging Face Hub: single files by its `resolve` route, and repositories to write.
+//!
+//! A file that is pinned by its SHA-256 is kept in the cache by it, and asked for once. Writing is the Hub's
+//! documented HTTP routes; `ARCHITECTURE.md` says why not the crate hf-hub.
+
+mod client;
+mod commit;
+mod content;
+mod lfs;
+mod refusal;
+mod repository;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,15 +17,18 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use pybench::run::RunError;
-use reqwest::{Client, Response};
+use reqwest::Response;
 use sha2::{Digest as _, Sha256};
 
-/// The Hub, unless `HF_ENDPOINT` names another.
-const ENDPOINT: &str = "https://huggingface.co";
+pub use client::Hub;
+pub use commit::Change;
+pub use content::{Content, Source};
+pub use lfs::Sent;
+pub use refusal::{Refusal, Why};
+pub use repository::{About, BRANCH, Kept, Mode, Repository};
+
 /// A large model over a slow line.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
-/// Without a byte.
-const SILENCE: Duration = Duration::from_secs(60);
 
 /// What a repository holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +37,39 @@ pub enum Kind {
     Model,
     /// A dataset.
     Dataset,
+}
+
+impl Kind {
+    /// Before the names of its repositories.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Model => "",
+            Self::Dataset => "datasets/",
+        }
+    }
+
+    /// The part of a path before those names.
+    fn folder(self) -> Option<&'static str> {
+        match self {
+            Self::Model => None,
+            Self::Dataset => Some("datasets"),
+        }
+    }
+
+    /// What one is called.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Dataset => "dataset",
+        }
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Model => "models",
+            Self::Dataset => "datasets",
+        }
+    }
 }
 
 /// A file of a repository.
@@ -91,59 +136,42 @@ impl HubFile {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    fn address(&self, endpoint: &str) -> String {
-        let kind = match self.kind {
-            Kind::Model => "",
-            Kind::Dataset => "datasets/",
-        };
-        let endpoint = endpoint.trim_end_matches('/');
-        let (repository, revision, path) = (&self.repository, &self.revision, &self.path);
-        format!("{endpoint}/{kind}{repository}/resolve/{revision}/{path}")
+    fn address(&self, hub: &Hub) -> reqwest::Url {
+        let parts = self.kind.folder().into_iter();
+        let parts = parts.chain(self.repository.split('/'));
+        let parts = parts.chain(["resolve", &self.revision]);
+        hub.url(parts.chain(self.path.split('/')))
     }
 
     /// The file in the cache, which is asked first; at most `most` bytes of it. `HF_ENDPOINT` names the Hub,
-    /// `HF_TOKEN` is sent to it where it is set.
+    /// the token of `HF_TOKEN` or of the Hub's own file is sent to it where there is one.
     ///
     /// # Errors
     /// [`RunError::Environment`] where the Hub cannot be reached or refuses; [`RunError::BadInput`] for
     /// a file that is larger or has another SHA-256.
     pub async fn fetch(&self, cache: &Path, most: u64) -> Result<PathBuf, RunError> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
-        self.fetch_from(&endpoint, variable("HF_TOKEN").as_deref(), cache, most)
-            .await
-    }
-
-    async fn fetch_from(
-        &self,
-        endpoint: &str,
-        token: Option<&str>,
-        cache: &Path,
-        most: u64,
-    ) -> Result<PathBuf, RunError> {
-        // Under its name, because readers know formats by it.
-        let folder = cache.join("hub").join(&self.sha256);
-        let place = folder.join(self.name());
+        let place = self.place(cache);
         if place.is_file() {
             return Ok(place);
         }
-        let address = self.address(endpoint);
-        let failed = |error: reqwest::Error| unreachable(&address, &error.without_url());
-        let client = client().map_err(failed)?;
-        let mut request = client.get(&address);
-        if let Some(token) = token {
-            request = request.bearer_auth(token);
+        self.fetch_from(&Hub::of_this_process()?, cache, most).await
+    }
+
+    /// Under its name, because readers know formats by it.
+    fn place(&self, cache: &Path) -> PathBuf {
+        cache.join("hub").join(&self.sha256).join(self.name())
+    }
+
+    async fn fetch_from(&self, hub: &Hub, cache: &Path, most: u64) -> Result<PathBuf, RunError> {
+        let place = self.place(cache);
+        if place.is_file() {
+            return Ok(place);
         }
-        let response = request.send().await.map_err(failed)?;
-        if !response.status().is_success() {
-            let status = response.status();
-            let way_out = match status.as_u16() {
-                401 | 403 => "; set HF_TOKEN to a token that may read it, and accept its terms",
-                404 => "; is there such a repository, revision and file?",
-                _ => "",
-            };
-            return Err(unreachable(&address, &format!("{status}{way_out}")));
-        }
+        let folder = cache.join("hub").join(&self.sha256);
+        let url = self.address(hub);
+        let address = url.to_string();
+        let ask = || hub.get(url.clone()).timeout(PATIENCE);
+        let response = hub.ask(&address, ask).await.map_err(unavailable)?;
         std::fs::create_dir_all(&folder).map_err(RunError::io(folder.display().to_string()))?;
         let file = tempfile::NamedTempFile::new_in(&folder)
             .map_err(RunError::io(folder.display().to_string()))?;
@@ -160,18 +188,15 @@ impl HubFile {
     }
 }
 
-fn client() -> reqwest::Result<Client> {
-    Client::builder()
-        .user_agent(concat!("pybench/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(Duration::from_secs(10))
-        .read_timeout(SILENCE)
-        .timeout(PATIENCE)
-        .redirect(reqwest::redirect::Policy::limited(5))
-        .build()
-}
-
-fn unreachable(address: &str, error: &dyn std::fmt::Display) -> RunError {
-    RunError::Environment(format!("{address}: {error}"))
+fn unavailable(refusal: Refusal) -> RunError {
+    let way_out = match refusal.why {
+        Why::Nobody | Why::Token | Why::Forbidden => {
+            "; its terms may have to be accepted on its page"
+        }
+        Why::Missing => "; is there such a repository, revision and file?",
+        _ => "",
+    };
+    RunError::Environment(format!("{refusal}{way_out}"))
 }
 
 /// The body in a file, and its SHA-256.
@@ -184,7 +209,10 @@ async fn save(
     let (mut hasher, mut size) = (Sha256::new(), 0_u64);
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| unreachable(address, &error.without_url()))?;
+        let chunk = chunk.map_err(|error| {
+            let said = crate::crawl::source::web::chain(&error);
+            unavailable(Refusal::new(address, Why::Unreachable, said))
+        })?;
         size += chunk.len() as u64;
         if size > most {
             let text = format!("{address}: larger than {} MiB", most >> 20);
@@ -222,12 +250,18 @@ mod tests {
         HubFile::parse(&text).unwrap()
     }
 
+    fn hub(endpoint: &str, token: Option<&str>) -> Hub {
+        let mut variables = vec![("HF_ENDPOINT", endpoint)];
+        variables.extend(token.map(|token| ("HF_TOKEN", token)));
+        Hub::within(&crate::crawl::source::web::Surroundings::of(&variables)).unwrap()
+    }
+
     #[test]
     fn names_are_read_and_wrong_ones_refused() {
         let digest = "A".repeat(64);
         let found = file(&digest);
         assert_eq!(
-            found.address("http://h/"),
+            found.address(&hub("http://h/", None)).as_str(),
             "http://h/datasets/o/n/resolve/abc/data/a.jsonl"
         );
         assert_eq!(
@@ -236,7 +270,7 @@ mod tests {
         );
         let model = HubFile::parse(&format!("hf://o/n@main/a.gguf#sha256={digest}")).unwrap();
         assert_eq!(
-            model.address("http://h"),
+            model.address(&hub("http://h", None)).as_str(),
             "http://h/o/n/resolve/main/a.gguf"
         );
         for wrong in [
@@ -278,7 +312,7 @@ mod tests {
         let right = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5";
         for _ in 0..2 {
             let got = file(right)
-                .fetch_from(&endpoint, Some("t"), cache.path(), 5)
+                .fetch_from(&hub(&endpoint, Some("t")), cache.path(), 5)
                 .await;
             assert_eq!(std::fs::read(got.unwrap()).unwrap(), b"12345");
         }
@@ -288,7 +322,7 @@ mod tests {
             [(path, Some("Bearer t".to_owned()))]
         );
         let other = file(&"0".repeat(64))
-            .fetch_from(&endpoint, None, cache.path(), 9)
+            .fetch_from(&hub(&endpoint, None), cache.path(), 9)
             .await;
         assert!(
             other
@@ -297,20 +331,22 @@ mod tests {
                 .contains("not the pinned 000")
         );
         let large = file(&"1".repeat(64))
-            .fetch_from(&endpoint, None, cache.path(), 4)
+            .fetch_from(&hub(&endpoint, None), cache.path(), 4)
             .await;
         assert!(large.unwrap_err().to_string().contains("larger"));
         let absent = HubFile {
             path: "b".into(),
             ..file(right)
         };
-        let absent = absent.fetch_from(&endpoint, None, cache.path(), 9).await;
+        let here = hub(&endpoint, None);
+        let absent = absent.fetch_from(&here, cache.path(), 9).await;
         assert!(absent.unwrap_err().to_string().contains("404"));
         let kept = std::fs::read_dir(cache.path().join("hub")).unwrap();
         let files = kept.flat_map(|entry| std::fs::read_dir(entry.unwrap().path()).unwrap());
         assert_eq!(files.count(), 1, "nothing is left of what failed");
         let gone = file(&"2".repeat(64));
-        let gone = gone.fetch_from("http://127.0.0.1:9", None, cache.path(), 9);
+        let nowhere = hub("http://127.0.0.1:9", None);
+        let gone = gone.fetch_from(&nowhere, cache.path(), 9);
         assert!(matches!(gone.await, Err(RunError::Environment(_))));
     }
 

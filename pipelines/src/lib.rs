@@ -11,6 +11,7 @@ pub mod hub;
 pub mod library;
 pub mod notebook;
 mod program;
+pub mod publish;
 pub mod query;
 pub mod rollout;
 pub mod shard;

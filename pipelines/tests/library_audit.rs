@@ -68,3 +68,18 @@ async fn a_weak_check_is_found() {
     assert!(!rows[0].sound());
     assert!(table(&rows).contains("passes, though it is wrong: own: the second derivative"));
 }
+
+/// What `pybench library new` writes is sound before anything is changed.
+#[tokio::test]
+async fn a_new_template_is_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut new = std::process::Command::new(env!("CARGO_BIN_EXE_pybench-library"));
+    new.arg("--library").arg(folder.path());
+    assert!(new.args(["new", "my-own"]).status().unwrap().success());
+    let Some(bench) = bench(Library::read(folder.path()).unwrap()) else {
+        return;
+    };
+    let rows = audit(&bench, &options(), |_| ()).await.unwrap();
+    assert!(rows.iter().all(|row| row.sound()), "{}", table(&rows));
+    assert_eq!(rows.len(), 1);
+}

@@ -156,7 +156,7 @@ fn write_rows(path: &Path, count: usize) -> Result<()> {
     let rows = StructBuilder::new(Fields::from(fields.to_vec()), vec![text(), text()]);
     let mut list = ListBuilder::new(rows);
     for (number, Conversation { messages, .. }) in shards.iter().cycle().take(count).enumerate() {
-        for (place, Message { role, content }) in messages.iter().enumerate() {
+        for (place, Message { role, content, .. }) in messages.iter().enumerate() {
             let content = match place {
                 0 => format!("{content}\n{number}"),
                 _ => content.clone(),

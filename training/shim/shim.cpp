@@ -23,15 +23,19 @@ extern "C" {
 
 const char *shim_error() { return shim_last_error.c_str(); }
 
-// One AdamW step over many tensors in one call; `steps` count the update that is made.
+// One AdamW step over many tensors in one call; `steps` count the update that is made. Gradients are
+// multiplied by `factor` on the way.
 int shim_fused_adamw(Tensor *const *params, Tensor *const *grads, Tensor *const *firsts,
                      Tensor *const *seconds, Tensor *const *steps, int count, double rate,
-                     double beta1, double beta2, double decay, double epsilon) {
+                     double beta1, double beta2, double decay, double epsilon, double factor) {
   return guarded([&] {
     at::NoGradGuard guard;
+    std::optional<Tensor> divisor;
+    if (factor != 1.0)
+      divisor = at::full({}, 1.0 / factor, params[0]->options().dtype(at::kFloat));
     at::_fused_adamw_(gather(params, count), gather(grads, count), gather(firsts, count),
                       gather(seconds, count), {}, gather(steps, count), rate, beta1, beta2, decay,
-                      epsilon, /*amsgrad=*/false, /*maximize=*/false);
+                      epsilon, /*amsgrad=*/false, /*maximize=*/false, divisor);
   });
 }
 

@@ -140,7 +140,7 @@ fn uv() -> PathBuf {
 }
 
 /// `$PYBENCH_CACHE`, `/var/cache/pybench` for root, `~/.cache/pybench` otherwise; as in the set-up.
-pub(crate) fn cache_folder() -> Result<PathBuf> {
+pub fn cache_folder() -> Result<PathBuf> {
     let variable = |name: &str| {
         std::env::var_os(name)
             .filter(|v| !v.is_empty())

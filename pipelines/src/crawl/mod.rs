@@ -8,7 +8,7 @@
 pub mod archive;
 pub(crate) mod clock;
 mod entity;
-mod name;
+pub(crate) mod name;
 pub mod profile;
 mod select;
 pub mod sniff;

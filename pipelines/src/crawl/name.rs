@@ -49,7 +49,7 @@ pub(super) fn with_tag(name: &str, tag: &str) -> String {
 }
 
 /// A path or member name for a report: control characters escaped, at most 300 characters.
-pub(super) fn printable(path: &str) -> String {
+pub(crate) fn printable(path: &str) -> String {
     let escaped = path.chars().flat_map(|c| {
         let control = c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202e}');
         let escape = control.then(|| c.escape_default());

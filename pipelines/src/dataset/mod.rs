@@ -65,7 +65,7 @@ pub struct ToArgs {
 
 impl FromArgs {
     /// The folder with the shards.
-    fn folder(&self) -> Result<PathBuf, RunError> {
+    pub(crate) fn folder(&self) -> Result<PathBuf, RunError> {
         if read::shards(&self.dataset).is_ok() {
             return Ok(self.dataset.clone());
         }
@@ -117,7 +117,7 @@ pub async fn run(args: DatasetArgs, process: &Process) -> Result<(), RunError> {
 }
 
 /// As programs tell it.
-fn bad(error: DatasetError) -> RunError {
+pub(crate) fn bad(error: DatasetError) -> RunError {
     match error {
         DatasetError::Io { context, source } => RunError::Io { context, source },
         other => RunError::BadInput(other.to_string()),

@@ -1,4 +1,4 @@
-//! `pybench-library`: list templates, show one, audit them.
+//! `pybench-library`: list templates, show one, begin one, audit them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,20 @@ use pybench::interpreter::{InterpreterError, interpreter};
 use pybench::run::cli::LogArgs;
 use pybench::run::project::project_root;
 use pybench::run::{InterpreterChoice, RunError};
-use pybench::task::{Language, Task};
+use pybench::task::{Category, Language, Task};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::audit::fixtures::Fixtures;
 use super::audit::{AuditOptions, Bench, audit, summary, table};
-use super::{Draft, Library, Move, Script, Template};
+use super::{Draft, Library, Move, Script, Template, skeleton};
 
 /// Where the project keeps files to write tasks for.
 const SAMPLES: &str = "data/samples";
+/// Where the project keeps its library.
+const LIBRARY: &str = "pipelines/library";
 
-/// The task library: list templates, show one, audit them
+/// The task library: list templates, show one, begin one, audit them
 #[derive(Debug, Parser)]
 #[command(name = "pybench-library", bin_name = "pybench-library", version)]
 pub struct LibraryArgs {
@@ -43,8 +45,25 @@ pub enum Command {
     List,
     /// Show a task of a template, and how the expert solves it
     Show(ShowArgs),
+    /// Begin a template: writes a commented one that works, to be changed
+    New(NewArgs),
+    /// Print which templates cover which ability of PyBench
+    Coverage,
     /// Prove that every template's check accepts what is right and refuses what is wrong
     Audit(AuditArgs),
+}
+
+/// What to begin.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// Template id: lower-case letters, digits, hyphens
+    pub id: String,
+    /// Its category: chart, text, image_audio, math or software
+    #[arg(long, default_value = "chart", value_parser = skeleton::category)]
+    pub category: Category,
+    /// Its keyword [default: the first of the category]
+    #[arg(long)]
+    pub keyword: Option<String>,
 }
 
 /// What to show.
@@ -104,6 +123,11 @@ pub async fn run(args: LibraryArgs) -> Result<(), RunError> {
     match args.command {
         Command::List => print!("{}", list(&library)),
         Command::Show(show) => print!("{}", render_example(&library, &show)?),
+        Command::New(new) => {
+            let folder = args.library.unwrap_or_else(|| in_project(LIBRARY));
+            println!("{}", begin(&library, &folder, &new)?.display());
+        }
+        Command::Coverage => print!("{}", coverage(&library)?),
         Command::Audit(options) => run_audit(Arc::new(library), &options).await?,
     }
     Ok(())
@@ -146,6 +170,36 @@ fn list(library: &Library) -> String {
     text
 }
 
+fn coverage(library: &Library) -> Result<String, RunError> {
+    if library.abilities().is_empty() {
+        let message =
+            "this library has no abilities.toml, which names the templates of each ability";
+        return Err(RunError::BadInput(message.to_owned()));
+    }
+    Ok(library.coverage())
+}
+
+/// Writes a new template below a library's folder, and says where.
+fn begin(library: &Library, folder: &Path, args: &NewArgs) -> Result<PathBuf, RunError> {
+    if library.template(&args.id).is_some() {
+        let message = format!("there is a template `{}` already", args.id);
+        return Err(RunError::BadInput(message));
+    }
+    let keyword = args.keyword.as_deref();
+    let text = skeleton::template(library.keywords(), &args.id, args.category, keyword);
+    let text = text.map_err(|error| RunError::BadInput(error.to_string()))?;
+    let place = folder
+        .join("templates")
+        .join(super::validate::folder(args.category));
+    let path = place.join(format!("{}.toml", args.id));
+    let wrap = || RunError::io(path.display().to_string());
+    std::fs::create_dir_all(&place).map_err(wrap())?;
+    // Never over a file that is there, also one that is no template yet.
+    let mut file = std::fs::File::create_new(&path).map_err(wrap())?;
+    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(wrap())?;
+    Ok(path)
+}
+
 fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError> {
     let wrong = |message: String| RunError::BadInput(message);
     let template = library.template(&args.template).ok_or_else(|| {
@@ -160,7 +214,7 @@ fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError
     })?;
     let fixtures = match args.files.as_slice() {
         [] if template.inputs.is_empty() => Fixtures::empty()?,
-        [] => Fixtures::read(&samples())?,
+        [] => Fixtures::read(&in_project(SAMPLES))?,
         files => given(files)?,
     };
     let task = example(library, template, &fixtures, args)?;
@@ -169,11 +223,11 @@ fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError
     Ok(describe(&task, &outline))
 }
 
-/// The folder of sample files of the project.
-fn samples() -> PathBuf {
+/// A folder of the project.
+fn in_project(folder: &str) -> PathBuf {
     project_root(Path::new("."))
         .unwrap_or_default()
-        .join(SAMPLES)
+        .join(folder)
 }
 
 fn given(files: &[PathBuf]) -> Result<Fixtures, RunError> {
@@ -249,7 +303,7 @@ async fn run_audit(library: Arc<Library>, args: &AuditArgs) -> Result<(), RunErr
         library,
         interpreter,
         checker: checker.map_err(|error| RunError::Environment(error.to_string()))?,
-        fixtures: Fixtures::read(&args.data.clone().unwrap_or_else(samples))?,
+        fixtures: Fixtures::read(&args.data.clone().unwrap_or_else(|| in_project(SAMPLES)))?,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = AuditOptions {

@@ -3,6 +3,7 @@
 //! One TOML file under `pipelines/library/templates` is one template; `docs/task-library.md` tells
 //! how to write one. [`Library::embedded`] is what the crate was built with.
 
+mod abilities;
 pub mod audit;
 pub mod command;
 mod draft;
@@ -15,6 +16,7 @@ pub(crate) mod problem;
 mod reader;
 mod render;
 mod script;
+mod skeleton;
 mod slots;
 mod split;
 pub mod template;
@@ -27,6 +29,7 @@ pub(crate) use render::value as template_value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use abilities::Ability;
 pub use draft::{Draft, DraftError};
 pub(crate) use expert::observations;
 pub use expert::{EXPERT, Expert, faults};
@@ -41,15 +44,17 @@ use problem::Source;
 static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/library.rs"));
 
 const KEYWORDS: &str = "keywords.toml";
+const ABILITIES: &str = "abilities.toml";
 const TEMPLATES: &str = "templates/";
 /// Largest file of a library folder that is read.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Keywords and templates, validated.
+/// Keywords, templates, and what they cover, validated.
 #[derive(Clone, Debug)]
 pub struct Library {
     keywords: Keywords,
     templates: BTreeMap<String, Template>,
+    abilities: Vec<Ability>,
 }
 
 impl Library {
@@ -59,8 +64,8 @@ impl Library {
         Self::parse(files.map(|(name, text)| (format!("pipelines/library/{name}"), *text)))
     }
 
-    /// The library in a folder (`keywords.toml`, `templates/**/*.toml`). A folder without
-    /// `keywords.toml` uses the embedded dictionary.
+    /// The library in a folder (`keywords.toml`, `templates/**/*.toml`, `abilities.toml`). A folder
+    /// without `keywords.toml` uses the embedded dictionary; one without `abilities.toml` claims none.
     pub fn read(folder: &Path) -> Result<Self, LibraryError> {
         let mut files = Vec::new();
         collect(folder, &mut files).map_err(|problem| LibraryError(vec![problem]))?;
@@ -78,9 +83,13 @@ impl Library {
     fn parse<'a>(files: impl Iterator<Item = (String, &'a str)>) -> Result<Self, LibraryError> {
         let (dictionary, templates): (Vec<_>, Vec<_>) =
             files.partition(|(name, _)| name.ends_with(KEYWORDS));
+        let (tables, templates): (Vec<_>, Vec<_>) = templates
+            .into_iter()
+            .partition(|(name, _)| name.ends_with(ABILITIES));
         let mut library = Self {
             keywords: Keywords::default(),
             templates: BTreeMap::new(),
+            abilities: Vec::new(),
         };
         for (file, text) in dictionary {
             library.keywords = Keywords::parse(&file, text).map_err(LibraryError)?;
@@ -101,6 +110,15 @@ impl Library {
                 Err(found) => problems.extend(found),
             }
         }
+        // Among broken templates a table would miss what is there.
+        if problems.is_empty() {
+            for (file, text) in tables {
+                match abilities::parse(&file, text, &library.templates) {
+                    Ok(found) => library.abilities.extend(found),
+                    Err(found) => problems.extend(found),
+                }
+            }
+        }
         if problems.is_empty() {
             Ok(library)
         } else {
@@ -116,6 +134,16 @@ impl Library {
     /// Every template, by id.
     pub fn templates(&self) -> impl ExactSizeIterator<Item = &Template> {
         self.templates.values()
+    }
+
+    /// The abilities of PyBench that templates of this library cover, in PyBench's order.
+    pub fn abilities(&self) -> &[Ability] {
+        &self.abilities
+    }
+
+    /// The abilities as a table for people.
+    pub fn coverage(&self) -> String {
+        abilities::table(&self.abilities, self.templates().map(Template::name))
     }
 
     /// The template of that id.

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // First of all: libtorch remembers whether CUDA was there when it was first asked.
+    pybench_training::torch::keep_memory();
+    // Before any tensor: libtorch remembers whether CUDA was there when it was first asked.
     pybench_training::torch::enable_cuda();
     match pybench_training::command::main() {
         Ok(()) => ExitCode::SUCCESS,

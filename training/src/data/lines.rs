@@ -192,11 +192,11 @@ fn record(
     conversation(messages, held_out, place)
 }
 
-/// A content may be null (a call of a tool has none), the calls themselves cannot be rendered.
+/// A content may be null or missing: a call of a tool has none.
 fn message(mut value: Value) -> Result<Message, String> {
-    let calls = &value["tool_calls"];
-    if calls.as_array().is_some_and(|calls| !calls.is_empty()) {
-        return Err(UNRENDERED.into());
+    let calls = value["tool_calls"].as_array();
+    if calls.is_some_and(|c| !c.is_empty()) && value.get("content").is_none() {
+        value["content"] = "".into();
     }
     for key in ["content", "value"] {
         if let Some(content) = value.get_mut(key).filter(|content| content.is_null()) {
@@ -207,10 +207,6 @@ fn message(mut value: Value) -> Result<Message, String> {
     message.role = role(&message.role).to_owned();
     Ok(message)
 }
-
-/// Why messages with `tool_calls` are refused.
-pub(super) const UNRENDERED: &str =
-    "a message has tool_calls, which are not rendered: put the call into its content";
 
 #[cfg(test)]
 mod tests {
@@ -232,12 +228,19 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_tools_are_refused_and_null_is_empty() {
-        let row = br#"{"messages":[{"role":"assistant","content":null,"tool_calls":[]}]}"#;
-        assert_eq!(messages(row), [Message::new("assistant", "")]);
-        let row = br#"{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":1}]}]}"#;
-        let refused = record(row, Kind::Messages, None, "x".into());
-        assert!(refused.unwrap_err().to_string().contains("tool_calls"));
+    fn calls_of_tools_are_kept_and_null_is_empty() {
+        for calls in ["[]", "null"] {
+            let row = format!(
+                r#"{{"messages":[{{"role":"assistant","content":null,"tool_calls":{calls}}}]}}"#
+            );
+            assert_eq!(messages(row.as_bytes()), [Message::new("assistant", "")]);
+        }
+        let row = br#"{"messages":[{"role":"assistant","tool_calls":[{"b":1,"a":2}]}]}"#;
+        let found = messages(row);
+        assert_eq!(found[0].content, "");
+        assert_eq!(found[0].calls, [serde_json::json!({"b": 1, "a": 2})]);
+        let row = br#"{"messages":[{"role":"assistant","content":"","tool_calls":3}]}"#;
+        assert!(record(row, Kind::Messages, None, "x".into()).is_err());
     }
 
     #[test]

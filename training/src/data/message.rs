@@ -1,6 +1,7 @@
 //! What sources hold: conversations and plain texts.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// How observations begin where they come as messages of the user: PyBench's and CodeActInstruct's.
 const OBSERVATIONS: [&str; 3] = [
@@ -18,6 +19,19 @@ pub struct Message {
     /// What is said.
     #[serde(alias = "value")]
     pub content: String,
+    /// Calls of tools, as the chat template expects them: the assistant writes them after the content.
+    #[serde(
+        default,
+        rename = "tool_calls",
+        deserialize_with = "calls",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub calls: Vec<Value>,
+}
+
+/// A list, or null where there are none.
+fn calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Message {
@@ -26,6 +40,7 @@ impl Message {
         Self {
             role: role.into(),
             content: content.into(),
+            calls: vec![],
         }
     }
 

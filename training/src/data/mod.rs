@@ -3,6 +3,7 @@
 
 mod facts;
 mod hub;
+mod json;
 mod lines;
 mod message;
 mod notebook;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::template::call_text;
 use super::{ChatTemplate, Message, Piece, TextTokenizer, TokenizerError};
 
 /// Whose text a token starts in.
@@ -136,18 +137,37 @@ impl Renderer {
 
     /// The tokens of a conversation.
     pub fn render(&self, messages: &[Message]) -> Result<Rendered, TokenizerError> {
+        let controls = |m: &Message| self.tokenizer.control_in(&call_text(m)).is_some();
+        if let Some(message) = messages.iter().position(controls) {
+            return Err(TokenizerError::ControlInCall { message });
+        }
         let pieces = self.template.pieces(messages)?;
+        let calls = self.template.calls(messages)?;
         let mut run = Run::new(&self.tokenizer);
-        let mut next = 0;
+        let after = |message: usize| (message + 1).min(messages.len().saturating_sub(1));
+        let (mut next, mut done) = (0, 0);
         let mut open: Option<usize> = None;
         for piece in &pieces {
             match piece {
-                Piece::Frame(text) => run.frame(text, open.take(), next, messages)?,
+                Piece::Frame(text) => {
+                    for (text, call) in cut(text, done, &calls) {
+                        match call {
+                            None => run.frame(text, open.take(), next, messages)?,
+                            Some(message) => {
+                                let trained = messages[message].is_trained();
+                                run.call(text, message, trained)?;
+                                (open, next) = (None, after(message));
+                            }
+                        }
+                    }
+                    done += text.len();
+                }
                 Piece::Content { message, text } => {
                     let trained = messages[*message].is_trained();
                     run.text(text, span(*message, trained, false));
                     open = Some(*message);
-                    next = (*message + 1).min(messages.len().saturating_sub(1));
+                    next = after(*message);
+                    done += text.len();
                 }
             }
         }
@@ -173,6 +193,30 @@ fn span(message: usize, trained: bool, ends_turn: bool) -> Span {
         trained,
         ends_turn,
     }
+}
+
+/// The parts of a piece of the template's words, which begins at byte `start` of the whole text: those
+/// within the place of a message that calls tools have its number.
+fn cut<'a>(
+    text: &'a str,
+    start: usize,
+    calls: &[(usize, Range<usize>)],
+) -> Vec<(&'a str, Option<usize>)> {
+    let (mut parts, mut done) = (vec![], 0);
+    for (message, place) in calls {
+        let inside = |byte: usize| byte.saturating_sub(start).clamp(done, text.len());
+        let (from, to) = (inside(place.start), inside(place.end));
+        for (range, call) in [(done..from, None), (from..to, Some(*message))] {
+            if !range.is_empty() {
+                parts.push((&text[range], call));
+            }
+        }
+        done = to;
+    }
+    if done < text.len() {
+        parts.push((&text[done..], None));
+    }
+    parts
 }
 
 /// Text between two control tokens, which is tokenized as one: a tokenizer joins letters over the
@@ -224,6 +268,31 @@ impl<'a> Run<'a> {
             self.out.spans.push(owner);
             owner = span(next, false, false);
             text = &text[control.end..];
+        }
+        self.text(text, owner);
+        Ok(())
+    }
+
+    /// What a message that calls tools consists of beside its content: the model produces all of it,
+    /// up to the control token that ends the turn.
+    fn call(
+        &mut self,
+        mut text: &str,
+        message: usize,
+        trained: bool,
+    ) -> Result<(), TokenizerError> {
+        let owner = span(message, trained, false);
+        while let Some(control) = self.tokenizer.control_in(text) {
+            self.text(&text[..control.start], owner);
+            self.flush()?;
+            text = &text[control.end..];
+            let ends = self.tokenizer.control_in(text).is_none() && text.trim().is_empty();
+            self.out.ids.push(control.id);
+            self.out.spans.push(span(message, trained, ends));
+            if ends {
+                self.text(text, span(message, false, false));
+                return Ok(());
+            }
         }
         self.text(text, owner);
         Ok(())

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use serde_json::{Number, Value};
 
-use super::lines::UNRENDERED;
 use super::source::{
     Kind, MESSAGES, Records, SourceError, conversation, io, is_usual, role, usual,
 };
@@ -16,6 +16,8 @@ use super::{Message, Record};
 
 /// Rows decoded at once.
 const BATCH: usize = 64;
+/// Deepest values within calls of tools.
+const DEPTH: usize = 32;
 
 /// The rows of a Parquet file.
 pub(super) fn read(
@@ -166,19 +168,23 @@ impl Rows {
             let (roles, contents) = (text(["role", "from"])?, text(["content", "value"])?);
             let (roles, contents) = (roles.as_string::<i32>(), contents.as_string::<i32>());
             let place = self.place(first + row);
-            if calls(items.column_by_name("tool_calls")) {
-                let reason = UNRENDERED.into();
-                return Err(SourceError::Row { place, reason });
-            }
+            let calls = items.column_by_name("tool_calls");
             // One more than is allowed, so that the bound is told by who checks it.
             let count = items.len().min(MESSAGES + 1);
-            let message = |i: usize| Message::new(role(or_empty(roles, i)), or_empty(contents, i));
+            let message = |i: usize| -> Result<Message, SourceError> {
+                let calls = calls.map(|column| calls_at(column, i)).transpose();
+                let reason = |reason| SourceError::Row {
+                    place: place.clone(),
+                    reason,
+                };
+                Ok(Message {
+                    calls: calls.map_err(reason)?.unwrap_or_default(),
+                    ..Message::new(role(or_empty(roles, i)), or_empty(contents, i))
+                })
+            };
+            let messages = (0..count).map(message).collect::<Result<_, _>>()?;
             let held_out = held_out.is_some_and(|h| h.is_valid(row) && h.value(row));
-            records.push(conversation(
-                (0..count).map(message).collect(),
-                held_out,
-                place,
-            )?);
+            records.push(conversation(messages, held_out, place)?);
         }
         Ok(records)
     }
@@ -191,12 +197,66 @@ fn or_empty(texts: &arrow::array::StringArray, row: usize) -> &str {
     }
 }
 
-/// Whether any message calls a tool.
-fn calls(column: Option<&ArrayRef>) -> bool {
-    let Some(column) = column else { return false };
-    match column.as_list_opt::<i32>() {
-        Some(lists) => (0..lists.len()).any(|i| lists.is_valid(i) && lists.value_length(i) > 0),
-        None => column.null_count() < column.len(),
+/// The calls of one message: a list of structs, or a text with JSON.
+fn calls_at(column: &ArrayRef, row: usize) -> Result<Vec<Value>, String> {
+    let refused = |what: &str| Err(format!("tool_calls {what}"));
+    match json(column, row, 0)? {
+        Value::Null => Ok(vec![]),
+        Value::Array(calls) => Ok(calls),
+        Value::String(text) => match serde_json::from_str(&text) {
+            Ok(calls) => Ok(calls),
+            Err(error) => refused(&format!("is no JSON list: {error}")),
+        },
+        _ => refused("is no list"),
+    }
+}
+
+/// A value of an array as JSON. Fields that are null are left out: rows of other shapes have them.
+fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
+    if depth > DEPTH {
+        return Err(format!("tool_calls are more than {DEPTH} levels deep"));
+    }
+    if array.is_null(row) {
+        return Ok(Value::Null);
+    }
+    let number = |to: DataType| {
+        let one = arrow::compute::cast(&array.slice(row, 1), &to).map_err(|e| e.to_string())?;
+        match one.is_null(0) {
+            true => Err("tool_calls hold a number of more than 63 bits".to_owned()),
+            false => Ok(one),
+        }
+    };
+    match array.data_type() {
+        DataType::List(_) => {
+            let items = array.as_list::<i32>().value(row);
+            let values = (0..items.len()).map(|item| json(&items, item, depth + 1));
+            Ok(Value::Array(values.collect::<Result<_, _>>()?))
+        }
+        DataType::Struct(fields) => {
+            let mut object = serde_json::Map::new();
+            for (field, column) in fields.iter().zip(array.as_struct().columns()) {
+                match json(column, row, depth + 1)? {
+                    Value::Null => {}
+                    value => drop(object.insert(field.name().clone(), value)),
+                }
+            }
+            Ok(object.into())
+        }
+        DataType::Utf8 => Ok(array.as_string::<i32>().value(row).into()),
+        DataType::LargeUtf8 => Ok(array.as_string::<i64>().value(row).into()),
+        DataType::Utf8View => Ok(array.as_string_view().value(row).into()),
+        DataType::Boolean => Ok(array.as_boolean().value(row).into()),
+        kind if kind.is_integer() => {
+            let one = number(DataType::Int64)?;
+            Ok(one.as_primitive::<Int64Type>().value(0).into())
+        }
+        kind if kind.is_floating() => {
+            let one = number(DataType::Float64)?;
+            let found = Number::from_f64(one.as_primitive::<Float64Type>().value(0));
+            let found = found.ok_or("tool_calls hold a number that is not finite")?;
+            Ok(found.into())
+        }
+        kind => Err(format!("tool_calls hold {kind}, which is not read")),
     }
 }
 

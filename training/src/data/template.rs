@@ -1,11 +1,14 @@
 //! Chat templates: Jinja programs that come with a model, run so that every piece of their output is
 //! known to be the template's own text or a message's content.
 
+use std::ops::Range;
+
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value, context};
 use thiserror::Error;
 
 use super::Message;
+use super::json::{dumps, to_template, tojson};
 
 /// Most bytes of a template.
 const TEMPLATE_BYTES: usize = 1 << 20;
@@ -75,6 +78,7 @@ impl ChatTemplate {
         environment.set_fuel(Some(FUEL));
         environment.set_unknown_method_callback(method);
         environment.add_filter("trim", trim);
+        environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", raise_exception);
         environment
             .add_template_owned("chat", source.to_owned())
@@ -118,7 +122,9 @@ impl ChatTemplate {
         if self.is_absent() {
             return Err(TemplateError::Absent);
         }
-        let texts = messages.iter().map(|m| m.content.len() + m.role.len());
+        let texts = messages
+            .iter()
+            .map(|m| m.content.len() + m.role.len() + call_text(m).len());
         let most = texts
             .sum::<usize>()
             .saturating_add(WORDS * (messages.len() + 1));
@@ -154,13 +160,20 @@ impl ChatTemplate {
         let marked: Vec<Message> = messages
             .iter()
             .enumerate()
-            .map(|(number, message)| Message::new(&message.role, stand_in(number)))
+            .map(|(number, message)| Message {
+                role: message.role.clone(),
+                content: match speaks(message) {
+                    true => stand_in(number),
+                    false => String::new(),
+                },
+                calls: message.calls.clone(),
+            })
             .collect();
         let skeleton = self.render(&marked, false)?;
         let mut rest = skeleton.as_str();
         let mut pieces = vec![];
         let mut done = 0;
-        for (number, message) in messages.iter().enumerate() {
+        for (number, message) in messages.iter().enumerate().filter(|(_, m)| speaks(m)) {
             let Some((frame, after)) = rest.split_once(&stand_in(number)) else {
                 return Err(TemplateError::Opaque { message: number });
             };
@@ -192,6 +205,48 @@ impl ChatTemplate {
             false => Err(TemplateError::Opaque { message: last }),
         }
     }
+
+    /// Where in [`Self::render`]'s text the messages that call tools are written by the model: from
+    /// the end of the prompt before each to the end of what the message adds.
+    pub(super) fn calls(
+        &self,
+        messages: &[Message],
+    ) -> Result<Vec<(usize, Range<usize>)>, TemplateError> {
+        let calling = messages
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| !m.calls.is_empty());
+        let calling: Vec<usize> = calling.map(|(number, _)| number).collect();
+        if calling.is_empty() {
+            return Ok(vec![]);
+        }
+        let whole = self.render(messages, false)?;
+        let place = |message: usize| {
+            let prompt = self.render(&messages[..message], true)?;
+            let told = self.render(&messages[..=message], false)?;
+            let mut silent = messages[..=message].to_vec();
+            silent[message].calls.clear();
+            let dropped = self.render(&silent, false).is_ok_and(|text| text == told);
+            match !dropped && whole.starts_with(&told) && told.starts_with(&prompt) {
+                true => Ok((message, prompt.len()..told.len())),
+                false => Err(TemplateError::Opaque { message }),
+            }
+        };
+        calling.into_iter().map(place).collect()
+    }
+}
+
+/// Whether a message has a content to be found: one that only calls tools has none.
+fn speaks(message: &Message) -> bool {
+    message.calls.is_empty() || !message.content.is_empty()
+}
+
+/// The calls of a message as they are written, or nothing.
+pub(super) fn call_text(message: &Message) -> String {
+    match message.calls.is_empty() {
+        true => String::new(),
+        false => dumps(&message.calls).unwrap_or_default(),
+    }
 }
 
 /// Output that ends with an error rather than with the memory.
@@ -215,7 +270,16 @@ impl std::io::Write for Bounded {
 }
 
 fn value(message: &Message) -> Value {
-    Value::from_pairs([("role", &message.role), ("content", &message.content)])
+    let text = |text: &String| Value::from(text.as_str());
+    let mut pairs = vec![
+        ("role", text(&message.role)),
+        ("content", text(&message.content)),
+    ];
+    if !message.calls.is_empty() {
+        let calls: Vec<Value> = message.calls.iter().map(to_template).collect();
+        pairs.push(("tool_calls", calls.into()));
+    }
+    Value::from_pairs(pairs)
 }
 
 fn push_frame(pieces: &mut Vec<Piece>, text: &str) {
@@ -262,7 +326,10 @@ fn candidates(content: &str) -> [&str; 4] {
 /// A private-use character that no message has.
 fn unused_mark(messages: &[Message]) -> char {
     ('\u{e000}'..='\u{f8ff}')
-        .find(|&mark| messages.iter().all(|m| !m.content.contains(mark)))
+        .find(|&mark| {
+            let free = |m: &Message| !m.content.contains(mark) && !call_text(m).contains(mark);
+            messages.iter().all(free)
+        })
         .unwrap_or('\u{f8ff}')
 }
 

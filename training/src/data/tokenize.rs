@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Goes into the key: raise it with every change of what is rendered or kept.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Records that are rendered together.
 const BATCH: usize = 256;
 

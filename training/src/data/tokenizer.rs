@@ -28,6 +28,10 @@ pub enum TokenizerError {
     Template(#[from] TemplateError),
     #[error("control token {0} strips its neighbours, which cannot be followed token by token")]
     Strips(String),
+    #[error(
+        "message {message}: its tool_calls hold a control token, which the template would obey"
+    )]
+    ControlInCall { message: usize },
     #[error("tokenizing failed: {0}")]
     Encode(String),
 }

@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::Layout;
+use crate::torch::fused;
 
 /// Attention of queries `[rows, heads, width, head_dim]` over keys and values with fewer heads.
 /// Every document is attended to on its own, so nothing leaks between packed ones; padding gives 0.
@@ -13,6 +14,10 @@ pub(super) fn attend(
     layout: &Layout,
     window: Option<i64>,
 ) -> Tensor {
+    let longest = layout.rows().iter().flatten().map(|d| d.length).max();
+    if fused::supports(q) && longest.is_some_and(|l| window.is_none_or(|window| window >= l)) {
+        return fused::attend(q, k, v, &layout.documents());
+    }
     if layout.is_plain() {
         return causal(q, k, v, window);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tch::{Kind, Tensor, no_grad};
 
-use super::llama::{Context, norm};
+use super::llama::Context;
 use super::{Layout, Model};
 
 /// Fewest tokens that room is made for.
@@ -109,7 +109,7 @@ impl Model {
             let row = |numbers: &[i64]| Tensor::from_slice(numbers).to_device(device).unsqueeze(0);
             let layout = Arc::new(Layout::plain(1, ids.len() as i64));
             let context = Context::at(self, &layout, &row(&positions));
-            let mut x = Tensor::embedding(&self.embed, &row(&ids), -1, false, false);
+            let mut x = self.embedded(&row(&ids));
             for (layer, block) in self.blocks.iter().enumerate() {
                 x = block.apply(&x, &context, |q, k, v| {
                     each_sequence(extensions, layer, block.window, [q, k, v])
@@ -121,7 +121,7 @@ impl Model {
             let last = x
                 .squeeze_dim(0)
                 .index_select(0, &Tensor::from_slice(&ends).to_device(device));
-            norm(&last, &self.norm, self.config.norm_eps)
+            self.normalised(&last)
                 .linear(self.head(), None::<Tensor>)
                 .to_kind(Kind::Float)
         })

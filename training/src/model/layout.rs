@@ -68,6 +68,18 @@ impl Layout {
             .all(|row| matches!(row[..], [document] if document.length == self.width))
     }
 
+    /// Row, first column and length of each document, int64 `[n, 3]`.
+    pub fn documents(&self) -> Tensor {
+        let rows = self.rows.iter().enumerate();
+        let all: Vec<i64> = rows
+            .flat_map(|(row, documents)| {
+                let row = row as i64;
+                documents.iter().flat_map(move |d| [row, d.start, d.length])
+            })
+            .collect();
+        Tensor::from_slice(&all).view([-1, 3])
+    }
+
     /// Position of each token in its document, `[rows, width]`, int64; 0 in padding.
     pub fn positions(&self, device: Device) -> Tensor {
         let mut positions = vec![0i64; self.rows.len() * self.width as usize];

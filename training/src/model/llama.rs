@@ -6,7 +6,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::attention::attend;
 use super::{Layout, ModelConfig, Nf4, Residence};
-use crate::torch::{Pass, recompute};
+use crate::torch::{Pass, fused, recompute};
 
 /// A low-rank addition to a matrix: `scale · B · A`.
 #[derive(Debug)]
@@ -74,8 +74,14 @@ pub struct Linear {
 }
 
 impl Linear {
+    /// Whether it is a matrix and perhaps a bias, and nothing else.
+    fn is_plain(&self) -> bool {
+        self.packed.is_none() && self.lora.is_none()
+    }
+
     fn forward(&self, x: &Tensor) -> Tensor {
         let y = match &self.packed {
+            None if fused::supports(x) => fused::linear(x, &self.weight, self.bias.as_ref()),
             None => x.linear(&self.weight, self.bias.as_ref()),
             Some(packed) => x.linear(&packed.values(), self.bias.as_ref()),
         };
@@ -220,32 +226,52 @@ impl Block {
         context: &Context,
         attention: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Tensor,
     ) -> Tensor {
-        let (rows, width) = (x.size()[0], x.size()[1]);
-        let heads = |linear: &Linear, input: &Tensor| {
-            let y = linear.forward(input);
-            y.view([rows, width, -1, context.head_dim]).transpose(1, 2)
-        };
-        let h = norm(x, &self.input_norm, context.eps);
-        let q = context.rotate(&heads(&self.q, &h));
-        let k = context.rotate(&heads(&self.k, &h));
-        let v = heads(&self.v, &h);
-        let attended = attention(&q, &k, &v);
-        let x = x + self
-            .o
-            .forward(&attended.transpose(1, 2).reshape([rows, width, -1]));
-        let h = norm(&x, &self.post_norm, context.eps);
-        let gated = self.gate.forward(&h).silu() * self.up.forward(&h);
-        x + self.down.forward(&gated)
+        let size = [x.size()[0], x.size()[1], -1, context.head_dim];
+        let heads = |y: Tensor| y.view(size).transpose(1, 2);
+        let linears = [&self.q, &self.k, &self.v];
+        let [q, k, v] = norm_linears(x, &self.input_norm, context.eps, linears);
+        let (q, k) = (context.rotate(&q), context.rotate(&k));
+        let attended = attention(&heads(q), &heads(k), &heads(v));
+        let attended = attended.transpose(1, 2).reshape([size[0], size[1], -1]);
+        let x = x + self.o.forward(&attended);
+        let linears = [&self.gate, &self.up];
+        let [gate, up] = norm_linears(&x, &self.post_norm, context.eps, linears);
+        x + self.down(&gate, &up)
+    }
+
+    fn down(&self, gate: &Tensor, up: &Tensor) -> Tensor {
+        match self.down.is_plain() && self.down.bias.is_none() && fused::supports(gate) {
+            true => fused::swiglu_linear(gate, up, &self.down.weight),
+            false => self.down.forward(&(gate.silu() * up)),
+        }
     }
 }
 
 pub(super) fn norm(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
-    x.rms_norm(weight.size(), Some(weight), Some(eps))
+    match fused::supports(weight) {
+        true => fused::rms_norm(x, weight, eps),
+        false => x.rms_norm(weight.size(), Some(weight), Some(eps)),
+    }
+}
+
+fn norm_linears<const N: usize>(
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    linears: [&Linear; N],
+) -> [Tensor; N] {
+    if fused::supports(x) && linears.iter().all(|linear| linear.is_plain()) {
+        let parts = linears.map(|linear| (&linear.weight, linear.bias.as_ref()));
+        return fused::norm_linears(x, weight, eps, parts);
+    }
+    let h = norm(x, weight, eps);
+    linears.map(|linear| linear.forward(&h))
 }
 
 /// What all blocks of one forward pass share.
 pub(super) struct Context {
     layout: Arc<Layout>,
+    /// `[rows, width, head_dim]`: float32 where operations are fused, otherwise of the model's kind.
     cos: Tensor,
     sin: Tensor,
     head_dim: i64,
@@ -260,10 +286,14 @@ impl Context {
 
     /// With positions `[rows, width]` (int64) other than the layout's own.
     pub(super) fn at(model: &Model, layout: &Arc<Layout>, positions: &Tensor) -> Self {
-        let (device, kind) = (model.embed.device(), model.embed.kind());
-        let frequencies = Tensor::from_slice(&model.config.frequencies()).to_device(device);
+        let kind = match fused::supports(&model.embed) {
+            true => Kind::Float,
+            false => model.embed.kind(),
+        };
+        let frequencies = Tensor::from_slice(&model.config.frequencies());
+        let frequencies = frequencies.to_device(model.embed.device());
         let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * frequencies;
-        let angles = Tensor::cat(&[&angles, &angles], -1).unsqueeze(1);
+        let angles = Tensor::cat(&[&angles, &angles], -1);
         Self {
             layout: layout.clone(),
             cos: angles.cos().to_kind(kind),
@@ -283,10 +313,16 @@ impl Context {
         }
     }
 
+    /// Turns the heads of `[rows, width, heads * head_dim]`.
     fn rotate(&self, x: &Tensor) -> Tensor {
-        let halves = x.chunk(2, -1);
+        if fused::supports(x) {
+            return fused::rotate(x, &self.cos, &self.sin);
+        }
+        let heads = x.unflatten(-1, [-1, self.head_dim]);
+        let halves = heads.chunk(2, -1);
         let turned = Tensor::cat(&[halves[1].neg(), halves[0].shallow_clone()], -1);
-        x * &self.cos + turned * &self.sin
+        let [cos, sin] = [&self.cos, &self.sin].map(|one| one.unsqueeze(2));
+        (heads * cos + turned * sin).flatten(-2, -1)
     }
 }
 
@@ -417,10 +453,19 @@ impl Model {
         self.head.as_ref().unwrap_or(&self.embed)
     }
 
-    /// Final hidden states `[rows, width, hidden]`, normalised, of tokens `[rows, width]` (int64).
+    /// Rows of the embedding for tokens `[rows, width]` (int64).
+    pub(super) fn embedded(&self, ids: &Tensor) -> Tensor {
+        match fused::supports(&self.embed) {
+            true => fused::embed(&self.embed, ids),
+            false => Tensor::embedding(&self.embed, ids, -1, false, false),
+        }
+    }
+
+    /// Final hidden states `[rows, width, hidden]` of tokens `[rows, width]` (int64), before they are
+    /// normalised.
     pub fn hidden(&self, ids: &Tensor, layout: &Arc<Layout>, memory: Recomputation) -> Tensor {
         let context = Context::new(self, layout);
-        let mut x = Tensor::embedding(&self.embed, ids, -1, false, false);
+        let mut x = self.embedded(ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             x = match (memory, &self.residence) {
                 (Recomputation::Keep, None) => block.forward(&x, &context),
@@ -432,7 +477,12 @@ impl Model {
                 (Recomputation::Blocks, _) => self.recomputed(layer, &x, &context),
             };
         }
-        norm(&x, &self.norm, self.config.norm_eps)
+        x
+    }
+
+    /// What the output matrix sees of hidden states.
+    pub(super) fn normalised(&self, hidden: &Tensor) -> Tensor {
+        norm(hidden, &self.norm, self.config.norm_eps)
     }
 
     fn recomputed(&self, layer: usize, x: &Tensor, context: &Context) -> Tensor {
@@ -461,7 +511,7 @@ impl Model {
 
     /// Logits `[rows, width, vocab]`, for tests and generation; training never holds them whole.
     pub fn logits(&self, ids: &Tensor, layout: &Arc<Layout>) -> Tensor {
-        self.hidden(ids, layout, Recomputation::Keep)
+        self.normalised(&self.hidden(ids, layout, Recomputation::Keep))
             .linear(self.head(), None::<Tensor>)
     }
 }

@@ -3,12 +3,18 @@
 
 use std::sync::Arc;
 
-use tch::{IndexOp, Kind, Reduction, Tensor, no_grad};
+use tch::{Device, IndexOp, Kind, Reduction, Tensor, no_grad};
 
 use super::{Layout, Model, Recomputation};
+use crate::torch::fused::{self, Predicted};
 
-/// Elements of logits held at once.
-pub(crate) const CHUNK_ELEMENTS: i64 = 1 << 25;
+/// Elements of logits held at once: on a CPU what its caches nearly hold.
+pub(crate) fn chunk_elements(device: Device) -> i64 {
+    match device {
+        Device::Cpu => 1 << 23,
+        _ => 1 << 25,
+    }
+}
 
 /// What is to be predicted: the token after each, and how much it counts.
 #[derive(Debug)]
@@ -93,17 +99,20 @@ impl Model {
         if targets.is_empty() && self.residence.is_none() {
             return Loss::default();
         }
-        let hidden = self.hidden(ids, layout, memory);
-        let chosen = select(&hidden, targets);
+        let chosen = self.chosen(ids, layout, targets, memory);
         // The head runs forward and backward chunk by chunk on a cut-off copy; the gradient that
         // gathers there is then sent through the blocks at once.
-        let cut = chosen.detach().set_requires_grad(true);
-        let loss = self.chunks(&cut, targets, |sum| (sum / denominator).backward());
-        let gradient = match cut.grad() {
-            gradient if gradient.defined() => gradient,
-            _ => cut.zeros_like(),
+        let (loss, gradient) = match fused::supports(&chosen) {
+            true => self.fused_loss(&chosen.detach(), targets, Some(1.0 / denominator)),
+            false => {
+                let cut = chosen.detach().set_requires_grad(true);
+                let loss = self.chunks(&cut, targets, |sum| (sum / denominator).backward());
+                let gradient = cut.grad();
+                (loss, gradient.defined().then_some(gradient))
+            }
         };
-        (chosen * gradient).sum(None::<Kind>).backward();
+        let gradient = gradient.unwrap_or_else(|| chosen.zeros_like());
+        fused::backward(&chosen, &gradient);
         loss
     }
 
@@ -115,15 +124,54 @@ impl Model {
         let residence = self.residence.clone();
         let _root = residence.map(|residence| residence.stay(self.blocks.len()));
         no_grad(|| {
-            let hidden = self.hidden(ids, layout, Recomputation::Keep);
-            self.chunks(&select(&hidden, targets), targets, |_| ())
+            let chosen = self.chosen(ids, layout, targets, Recomputation::Keep);
+            match fused::supports(&chosen) {
+                true => self.fused_loss(&chosen, targets, None).0,
+                false => self.chunks(&chosen, targets, |_| ()),
+            }
         })
+    }
+
+    /// The normalised hidden states that predict something, `[n, hidden]`.
+    fn chosen(
+        &self,
+        ids: &Tensor,
+        layout: &Arc<Layout>,
+        targets: &Targets,
+        memory: Recomputation,
+    ) -> Tensor {
+        let hidden = self.hidden(ids, layout, memory);
+        let flat = hidden.reshape([-1, self.config.hidden]);
+        self.normalised(&flat.index_select(0, &targets.places.to_device(hidden.device())))
+    }
+
+    /// The loss, and with a scale its gradient times that.
+    fn fused_loss(
+        &self,
+        hidden: &Tensor,
+        targets: &Targets,
+        scale: Option<f64>,
+    ) -> (Loss, Option<Tensor>) {
+        let predicted = Predicted {
+            head: self.head(),
+            tokens: &targets.tokens,
+            weights: &targets.weights,
+        };
+        let chunk = self.chunk(hidden.device());
+        let (sum, gradient) = fused::linear_cross_entropy(hidden, predicted, chunk, scale);
+        let weight = targets.weight();
+        (Loss { sum, weight }, gradient)
+    }
+
+    /// Rows of hidden states whose logits are held at once.
+    fn chunk(&self, device: Device) -> i64 {
+        (chunk_elements(device) / self.config.vocab).max(1)
     }
 
     fn chunks(&self, hidden: &Tensor, targets: &Targets, each: impl Fn(&Tensor)) -> Loss {
         let device = hidden.device();
         let rows = hidden.size()[0];
-        let chunk = (CHUNK_ELEMENTS / self.config.vocab).max(1);
+        let chunk = self.chunk(device);
         let mut loss = Loss {
             sum: 0.0,
             weight: targets.weight(),
@@ -146,10 +194,4 @@ impl Model {
         }
         loss
     }
-}
-
-/// The rows of `[rows, width, hidden]` that predict something, `[n, hidden]`.
-fn select(hidden: &Tensor, targets: &Targets) -> Tensor {
-    let flat = hidden.reshape([-1, hidden.size()[2]]);
-    flat.index_select(0, &targets.places.to_device(hidden.device()))
 }

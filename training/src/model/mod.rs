@@ -17,7 +17,7 @@ pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, Linear, Lora, Model, Recomputation};
 pub(crate) use load::read_bounded;
 pub use load::{LoadError, Weights, load_config};
-pub(crate) use loss::CHUNK_ELEMENTS;
+pub(crate) use loss::chunk_elements;
 pub use loss::{Loss, Targets};
 pub use nf4::Nf4;
 pub use residence::{Residence, Stay};

@@ -25,6 +25,7 @@ unsafe extern "C" {
         beta2: f64,
         decay: f64,
         epsilon: f64,
+        factor: f64,
     ) -> c_int;
     fn shim_release(tensor: Raw) -> c_int;
     fn shim_allocate(tensor: Raw) -> c_int;
@@ -67,10 +68,12 @@ pub struct AdamStep {
     pub decay: f64,
     /// Added to the root of the second moment.
     pub epsilon: f64,
+    /// Gradients are multiplied by it first.
+    pub factor: f64,
 }
 
 /// One AdamW step in place over many tensors. `steps` are float32 scalars that already count this
-/// update. All slices have equal length.
+/// update. All slices have equal length. Gradients may be changed.
 pub fn fused_adamw(
     params: &[Tensor],
     grads: &[Tensor],
@@ -100,6 +103,7 @@ pub fn fused_adamw(
             step.betas.1,
             step.decay,
             step.epsilon,
+            step.factor,
         )
     })
 }

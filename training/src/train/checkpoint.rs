@@ -399,7 +399,7 @@ mod tests {
             matrix: true,
             weight: all.narrow(0, offset, elements).copy(),
         };
-        let mut adam = AdamW::new(vec![piece], &options, 0);
+        let mut adam = AdamW::new(vec![piece], &options, 0).unwrap();
         if step {
             let gradient = all.narrow(0, offset, elements).sin();
             adam.step(0, &[Some(gradient)], 1.0, 0.1).unwrap();

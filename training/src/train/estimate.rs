@@ -1,6 +1,7 @@
 //! What a run would be, from what its recipe knows of its sources: nothing is fetched or tokenised.
 
 use anyhow::{Result, bail};
+use tch::Device;
 
 use super::{MemoryPlan, Recipe};
 use crate::data::About;
@@ -47,6 +48,8 @@ pub(super) fn estimate(recipe: &Recipe, config: &ModelConfig, world: usize) -> R
         "{seen:.0} tokens an epoch, {steps} steps of {} rows of {} (estimated, rows full)",
         train.rows, train.context
     ));
-    lines.push(MemoryPlan::new(recipe, config, world).describe(recipe));
+    // What is too large to be fetched for a look is not trained on a CPU.
+    let plan = MemoryPlan::new(recipe, config, world, Device::Cuda(0));
+    lines.push(plan.describe(recipe));
     Ok(lines.join("\n"))
 }

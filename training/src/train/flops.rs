@@ -5,6 +5,7 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::model::{Layout, ModelConfig};
+use crate::torch::fused;
 
 /// Operations of a forward and backward pass. Matrices cost 2 an element and token forwards, and
 /// twice that backwards (once where they are frozen); attention sees the tokens behind it only.
@@ -37,13 +38,18 @@ pub(super) fn measured_peak(kind: Kind, device: Device) -> f64 {
     };
     no_grad(|| {
         let a = Tensor::ones([size, size], (kind, device));
-        let product = || a.matmul(&a).get(0).get(0).double_value(&[]);
-        product();
+        // As the model multiplies.
+        let product = || match fused::supports(&a) {
+            true => fused::linear(&a, &a, None),
+            false => a.matmul(&a),
+        };
+        // Reading a value waits for the device.
+        let wait = |made: Tensor| made.get(0).get(0).double_value(&[]);
+        wait(product());
         let seconds = || {
             let started = Instant::now();
-            (1..rounds).for_each(|_| drop(a.matmul(&a)));
-            // Reading a value waits for the device.
-            product();
+            (1..rounds).for_each(|_| drop(product()));
+            wait(product());
             started.elapsed().as_secs_f64()
         };
         let best = (0..5).map(|_| seconds()).fold(f64::MAX, f64::min);

@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod schedule;
 mod shard;
+mod shelf;
 mod stages;
 mod team;
 mod tensorboard;

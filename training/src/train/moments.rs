@@ -2,7 +2,9 @@
 
 use std::cell::OnceCell;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::shelf::Shelf;
 
 /// Elements that share a scale.
 pub(super) const BLOCK: i64 = 256;
@@ -111,15 +113,23 @@ impl Codec {
 
 impl Moment {
     /// Zeros for a tensor of that many elements.
-    pub(super) fn zeros(elements: i64, eight_bits: bool, device: Device) -> Self {
+    pub(super) fn zeros(elements: i64, eight_bits: bool, shelf: &Shelf) -> Result<Self, TchError> {
         if !eight_bits {
-            return Self::Whole(Tensor::zeros([elements], (Kind::Float, device)));
+            return Ok(Self::Whole(shelf.zeros(elements, Kind::Float)?));
         }
         let blocks = (elements + BLOCK - 1) / BLOCK;
         // The first code of either table that means zero matters not: the scales are zero.
-        Self::Blocks {
-            codes: Tensor::zeros([elements], (Kind::Uint8, device)),
-            scales: Tensor::zeros([blocks], (Kind::Float, device)),
+        Ok(Self::Blocks {
+            codes: shelf.zeros(elements, Kind::Uint8)?,
+            scales: shelf.zeros(blocks, Kind::Float)?,
+        })
+    }
+
+    /// The tensors that hold it.
+    pub(super) fn tensors(&self) -> Vec<&Tensor> {
+        match self {
+            Self::Whole(values) => vec![values],
+            Self::Blocks { codes, scales } => vec![codes, scales],
         }
     }
 

@@ -1,14 +1,19 @@
 //! What a run will need, before step 1, and what it needed.
 
+use tch::Device;
+
 use super::Recipe;
 use super::optimizer::chunk;
-use super::recipe::{MomentKind, Updates, WeightKind};
-use crate::model::{CHUNK_ELEMENTS, ModelConfig};
+use super::recipe::{MomentKind, Offload, Updates, WeightKind};
+use crate::model::{ModelConfig, chunk_elements};
+
+/// What libtorch takes once it computes: more of its code, threads, buffers. Measured.
+const LIBTORCH: u64 = 48 << 20;
 
 /// Predicted bytes of one process, on the device where it computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Libraries and data, as they are now.
+    /// Libraries and data.
     pub base: u64,
     /// Weights, packed ones and gathered ones included.
     pub weights: u64,
@@ -26,6 +31,8 @@ pub struct MemoryPlan {
     pub update: u64,
     /// The copy that a checkpoint is written from while training goes on.
     pub snapshot: u64,
+    /// Of the activations, those that are there when the last gradients appear.
+    backward: u64,
     /// Whether gradients of an earlier part are there while the next goes through the model.
     accumulates: bool,
 }
@@ -75,8 +82,8 @@ impl Counts {
 }
 
 impl MemoryPlan {
-    /// Of one of `world` processes.
-    pub fn new(recipe: &Recipe, config: &ModelConfig, world: usize) -> Self {
+    /// Of one of `world` processes that compute on such a device.
+    pub fn new(recipe: &Recipe, config: &ModelConfig, world: usize, device: Device) -> Self {
         let world = world.max(1) as u64;
         let counts = Counts::new(recipe, config);
         let optimizer = &recipe.optimizer;
@@ -94,27 +101,35 @@ impl MemoryPlan {
             true => 4 * trained,
             false => 0,
         };
+        let (near, working) = match (&optimizer.offload, device) {
+            (Some(_), Device::Cuda(_)) => (0, 0),
+            // One parameter's at a time.
+            (Some(Offload::Disk(_)), _) => {
+                (0, (moments + masters) / trained.max(1) * counts.largest)
+            }
+            _ => (1, 0),
+        };
         let parts = recipe.train.rows.div_ceil(recipe.train.micro_rows) as u64;
+        let (activations, backward) = activations(recipe, config, bytes, world > 1, device);
         Self {
-            base: resident().unwrap_or(0),
+            base: resident().unwrap_or(0) + LIBTORCH,
             weights: weights(recipe, &counts, config, bytes, world),
-            masters,
-            moments,
+            masters: near * masters,
+            moments: near * moments,
             gradients: match world {
                 1 => bytes * counts.trained,
                 // Its part in float32; beside it a whole unit, in both kinds.
                 _ => 4 * trained + (bytes + 4) * counts.trained.min(counts.root),
             },
-            activations: activations(recipe, config, bytes, world > 1),
-            logits: logits(recipe, config, bytes, &counts),
-            update: match bf16 || eight {
-                false => 0,
-                // Weight, gradient, both moments, codes and what they are made by.
-                true => {
-                    let device = tch::Device::cuda_if_available();
-                    64 * counts.largest.min(chunk(device) as u64)
-                }
-            },
+            activations,
+            backward,
+            logits: logits(recipe, config, bytes, &counts, device),
+            update: working
+                + match bf16 || eight {
+                    false => 0,
+                    // Weight, gradient, both moments, codes and what they are made by.
+                    true => in_pieces(64 * counts.largest.min(chunk(device) as u64), device),
+                },
             snapshot: match recipe.checkpoint.every {
                 0 => 0,
                 _ => trained * if masters > 0 { 4 } else { bytes } + moments,
@@ -128,7 +143,7 @@ impl MemoryPlan {
     pub fn total(&self) -> u64 {
         let always = self.base + self.weights + self.masters + self.moments + self.snapshot;
         let forward = self.activations + self.logits;
-        let end = self.gradients + self.update;
+        let end = self.gradients + self.update.max(self.backward);
         always
             + match self.accumulates {
                 true => (forward + self.gradients).max(end),
@@ -195,6 +210,11 @@ impl MemoryPlan {
                 self.masters > 0,
                 "optimizer.updates = \"stochastic\"",
             ),
+            (
+                self.moments + self.masters,
+                optimizer.offload.is_none(),
+                "optimizer.offload = { disk = \"FOLDER\" }",
+            ),
             (self.snapshot, self.snapshot > 0, "checkpoint.every = 0"),
             (
                 self.moments + self.gradients,
@@ -241,9 +261,16 @@ fn weights(recipe: &Recipe, counts: &Counts, c: &ModelConfig, bytes: u64, world:
     packed + spread + gathered
 }
 
-fn activations(recipe: &Recipe, c: &ModelConfig, bytes: u64, together: bool) -> u64 {
+/// All of them, and those that one block's backward pass needs.
+fn activations(
+    recipe: &Recipe,
+    c: &ModelConfig,
+    bytes: u64,
+    together: bool,
+    device: Device,
+) -> (u64, u64) {
     let tokens = (recipe.train.context * recipe.train.micro_rows) as u64;
-    let block = per_token(c) + lora_per_token(recipe, c);
+    let block = per_token(recipe, c, device) + lora_per_token(recipe, c);
     let layers = c.layers as u64;
     let hidden = c.hidden as u64;
     let kept = match recipe.recomputes(together) {
@@ -253,14 +280,34 @@ fn activations(recipe: &Recipe, c: &ModelConfig, bytes: u64, together: bool) -> 
     // The backward pass of a block works with about as much as its gated layer kept; the hidden
     // states before and after the last norm, chosen and cut off.
     let working = 3 * c.intermediate as u64 + 4 * hidden;
-    bytes * tokens * (kept + working)
+    let held = |elements| in_pieces(bytes * tokens * elements, device);
+    (held(kept + working), held(block + working))
 }
 
-/// Elements that a block keeps for each token: of each norm its input, the scaled input and the
-/// result; queries, keys and values as attention sees them, its result, and that in the order of the
-/// output matrix; the four arrays of the gated layer.
-fn per_token(c: &ModelConfig) -> u64 {
-    (6 * c.hidden + 5 * c.heads * c.head_dim + 4 * c.intermediate) as u64
+/// What bytes that come and go take: on a CPU freed memory stays with the process in pieces, not all of
+/// which are of use again. Measured.
+fn in_pieces(bytes: u64, device: Device) -> u64 {
+    match device {
+        Device::Cpu => bytes * 5 / 4,
+        _ => bytes,
+    }
+}
+
+/// Elements that a block keeps for each token.
+fn per_token(recipe: &Recipe, c: &ModelConfig, device: Device) -> u64 {
+    let (attention, keys) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+    let elements = match (device, &recipe.lora) {
+        // Where operations are fused: what comes in before attention and before the gated layer;
+        // queries, keys, values and what is made of them; both arrays of the gated layer.
+        (Device::Cpu, None) => 2 * c.hidden + 2 * attention + 2 * keys + 2 * c.intermediate,
+        // The same, and what the matrices see that something is added to.
+        (Device::Cpu, Some(_)) => 4 * c.hidden + 2 * attention + 2 * keys + 4 * c.intermediate,
+        // Of each norm its input, the scaled input and the result; queries, keys and values as
+        // attention sees them, its result, and that in the order of the output matrix; the four
+        // arrays of the gated layer.
+        _ => 6 * c.hidden + 5 * attention + 4 * c.intermediate,
+    };
+    elements as u64
 }
 
 /// The same for low-rank additions: the small product, the result and its sum, and where something is
@@ -276,19 +323,23 @@ fn lora_per_token(recipe: &Recipe, c: &ModelConfig) -> u64 {
         .sum()
 }
 
-fn logits(recipe: &Recipe, c: &ModelConfig, bytes: u64, counts: &Counts) -> u64 {
+fn logits(recipe: &Recipe, c: &ModelConfig, bytes: u64, counts: &Counts, device: Device) -> u64 {
     let tokens = (recipe.train.context * recipe.train.micro_rows) as u64;
-    let elements = (CHUNK_ELEMENTS as u64).min(tokens * c.vocab as u64);
-    // Logarithm of the softmax, its gradient and the logits' in float32; logits in their own kind,
-    // and twice again where that is not float32.
-    let each = if bytes == 2 { 18 } else { 16 };
+    let elements = (chunk_elements(device) as u64).min(tokens * c.vocab as u64);
+    let (each, tables) = match device {
+        // Logits become their gradient where they lie.
+        Device::Cpu => (bytes, 1),
+        // Logarithm of the softmax, its gradient and the logits' in float32; logits in their own
+        // kind, and twice again where that is not float32. The gradient of the output matrix, and
+        // the part of it that a chunk adds.
+        _ => (if bytes == 2 { 18 } else { 16 }, 2),
+    };
     let table = (c.vocab * c.hidden) as u64;
-    // The gradient of the output matrix, and the part of it that a chunk adds.
     let head = match recipe.lora {
-        None => 2 * bytes * table.min(counts.trained),
+        None => tables * bytes * table.min(counts.trained),
         Some(_) => 0,
     };
-    each * elements + head
+    in_pieces(each * elements, device) + head
 }
 
 fn matrices(c: &ModelConfig) -> [(&'static str, u64, u64); 7] {
@@ -360,7 +411,8 @@ mod tests {
         let llama3 = br#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,
             "num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
             "vocab_size":128256}"#;
-        MemoryPlan::new(&recipe, &ModelConfig::parse(llama3).unwrap(), world)
+        let config = ModelConfig::parse(llama3).unwrap();
+        MemoryPlan::new(&recipe, &config, world, Device::Cuda(0))
     }
 
     #[test]

@@ -206,9 +206,21 @@ pub struct Optimizer {
     pub updates: Updates,
     /// What moments are kept in.
     pub moments: MomentKind,
+    /// Where moments and master copies lie, if not beside the weights.
+    pub offload: Option<Offload>,
     /// A loss so many spreads above the median of the last 64 stops the run and saves the batch; 0
     /// never does.
     pub spike: f64,
+}
+
+/// Places for the optimizer's state. It is updated on the CPU there.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Offload {
+    /// Main memory, where the weights are on a GPU.
+    Memory,
+    /// A folder on a disk, from which it is mapped.
+    Disk(PathBuf),
 }
 
 impl Default for Optimizer {
@@ -224,6 +236,7 @@ impl Default for Optimizer {
             clip: 1.0,
             updates: Updates::Master,
             moments: MomentKind::Float32,
+            offload: None,
             spike: 10.0,
         }
     }
@@ -309,6 +322,7 @@ impl Recipe {
         let mut same = self.clone();
         same.checkpoint = CheckpointChoice::default();
         same.optimizer.spike = 0.0;
+        same.optimizer.offload = None;
         blake3::hash(format!("{same:?}").as_bytes())
             .to_hex()
             .to_string()
@@ -475,6 +489,10 @@ mod tests {
         let plain = parse("").identity();
         assert_eq!(parse("[checkpoint]\nevery=7\n").identity(), plain);
         assert_eq!(parse("[optimizer]\nspike=3\n").identity(), plain);
+        for place in ["'memory'", "{disk='/a'}"] {
+            let text = format!("[optimizer]\noffload={place}\n");
+            assert_eq!(parse(&text).identity(), plain);
+        }
         assert_ne!(parse("[optimizer]\nmoments='8bit'\n").identity(), plain);
         assert_ne!(parse("weights='bf16'\n").identity(), plain);
     }

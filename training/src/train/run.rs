@@ -86,7 +86,7 @@ fn run_stage(recipe: &Recipe, out: &Path, options: &Options, team: &Team) -> Res
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
     };
-    let plan = MemoryPlan::new(recipe, &config, processes);
+    let plan = MemoryPlan::new(recipe, &config, processes, team.device());
     if team.leads() {
         describe(recipe, &mut data, steps, &plan);
     }

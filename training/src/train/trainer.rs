@@ -112,7 +112,7 @@ impl Trainer {
         };
         let options = &recipe.optimizer;
         Ok(Self {
-            optimizer: AdamW::new(parameters.pieces(), options, recipe.seed),
+            optimizer: AdamW::new(parameters.pieces(), options, recipe.seed)?,
             watch: Watch::default(),
             parameters,
             schedule: Schedule {

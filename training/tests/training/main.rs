@@ -3,6 +3,7 @@
 mod bad_input;
 mod batching;
 mod cache;
+mod fused;
 mod gguf;
 mod hub;
 mod jinja;

@@ -162,7 +162,7 @@ fn presets_fit_the_devices_that_they_are_for() {
         let shape = std::fs::read(stage.recipe.shape.as_ref().unwrap()).unwrap();
         let config = ModelConfig::parse(&shape).unwrap();
         assert_eq!(config.parameters(), 8_030_261_248);
-        let plan = MemoryPlan::new(&stage.recipe, &config, world);
+        let plan = MemoryPlan::new(&stage.recipe, &config, world, tch::Device::Cuda(0));
         let most = gigabytes * 1_000_000_000;
         // What this process holds already is not the device's.
         assert!(

@@ -1,8 +1,9 @@
 //! Several processes train as one does.
 
 use std::net::TcpListener;
-use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use pybench_training::model::Weights;
 use tch::{Device, Kind};
@@ -10,11 +11,14 @@ use tch::{Device, Kind};
 use crate::run::{Project, losses};
 use crate::support::distance;
 
+fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
 /// Starts `world` processes of one run.
 fn start(project: &Project, out: &str, world: usize) -> Vec<Child> {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port();
     (0..world)
         .map(|rank| {
             let mut command = project.command(out);
@@ -81,6 +85,55 @@ fn eight_at_once_one_by_one_and_two_processes_reach_the_same_weights() {
     assert_same_weights(&project, "at-once", "two", 1e-5);
 }
 
+/// PyTorch's launcher: of `just parity`'s environment, or on the path.
+fn torchrun() -> Option<PathBuf> {
+    let cache = pybench_training::catalogue::cache_folder().ok()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).map(|folder| folder.join("torchrun"));
+    std::iter::once(cache.join("venv-parity/bin/torchrun"))
+        .chain(folders)
+        .find(|program| program.exists())
+}
+
+#[test]
+fn torchrun_starts_two_processes_and_ends_with_them() {
+    let Some(torchrun) = torchrun() else {
+        println!("skipped: no torchrun; just parity installs one");
+        return;
+    };
+    let project = Project::new(&format!("rows=2\nsteps=4\n{RATE}"));
+    let (good, text) = project.run("one");
+    assert!(good, "{text}");
+    let ours = project.command("two");
+    let mut command = Command::new(torchrun);
+    command
+        .args(["--no-python", "--nproc-per-node=2"])
+        .arg(format!("--master-port={}", free_port()))
+        .arg(ours.get_program())
+        .args(ours.get_args());
+    for (name, value) in ours.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let log = project.path("torchrun.log");
+    let file = std::fs::File::create(&log).unwrap();
+    command.stdout(Stdio::null()).stderr(file);
+    let (mut child, started) = (command.spawn().unwrap(), Instant::now());
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        // Importing PyTorch takes torchrun most of a minute on a busy machine.
+        if started.elapsed() > Duration::from_secs(300) {
+            child.kill().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{text}");
+    assert_same_weights(&project, "one", "two", 1e-5);
+}
+
 #[test]
 fn a_process_without_work_in_a_step_takes_part() {
     let project = Project::new(&format!("rows=3\nsteps=4\n{RATE}"));
@@ -145,7 +198,7 @@ fn killed_processes_go_on_with_the_same_bits_and_one_can_go_on_for_two() {
         !project.path("killed/model").exists(),
         "over before it could be killed"
     );
-    let copied = std::process::Command::new("cp")
+    let copied = Command::new("cp")
         .arg("-r")
         .args([project.path("killed"), project.path("alone")])
         .status();

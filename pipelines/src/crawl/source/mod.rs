@@ -12,7 +12,7 @@ mod local;
 mod mock;
 pub(crate) mod origin;
 pub(crate) mod pypi;
-mod web;
+pub(crate) mod web;
 mod zenodo;
 
 use std::io::{Read, Seek, SeekFrom};

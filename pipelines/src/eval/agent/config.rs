@@ -12,6 +12,12 @@ use serde_json::{Map, Value};
 
 use super::yaml;
 
+/// The mode in which code stands in fences or between tokens.
+const PROMPT: &str = "prompt";
+/// The mode in which code stands in calls.
+const FUNCTION_CALL: &str = "functioncall";
+/// What calls begin with unless the file says otherwise.
+const CALL: &str = "<|tool_call|>";
 /// Seconds to wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -20,6 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Config {
     /// `system_prompt_template`.
     pub system: String,
+    /// `tool_call_token`, where `mode` is `functioncall`: code is the argument of a call in text.
+    pub call: Option<String>,
     /// `max_turns`.
     pub max_turns: u32,
     /// `temperature`, `top_p` and `max_tokens` of `model_args`.
@@ -68,7 +76,7 @@ struct ClientArgs {
 }
 
 fn prompt() -> String {
-    "prompt".to_owned()
+    PROMPT.to_owned()
 }
 
 impl Config {
@@ -122,6 +130,8 @@ impl Config {
         let sampling = sampling(&mut model_args)?;
         Ok(Self {
             system: file.system_prompt_template,
+            call: (file.mode == FUNCTION_CALL)
+                .then(|| file.tool_call_token.unwrap_or_else(|| CALL.to_owned())),
             max_turns: file.max_turns,
             sampling,
             endpoint: OpenAiOptions {
@@ -137,7 +147,7 @@ impl Config {
     }
 }
 
-/// Code stands in fences or between PyBench's tokens; both are always read.
+/// Code stands in fences or between PyBench's tokens, of which both are always read, or in calls.
 fn refuse_other_modes(file: &File) -> Result<(), RunError> {
     let refuse = |text: String| Err(RunError::BadInput(text));
     if file.llm.r#type != "openai" {
@@ -146,8 +156,14 @@ fn refuse_other_modes(file: &File) -> Result<(), RunError> {
             file.llm.r#type
         ));
     }
-    if file.mode != "prompt" {
-        return refuse(format!("mode: `{}`: only `prompt` is known", file.mode));
+    if ![PROMPT, FUNCTION_CALL].contains(&file.mode.as_str()) {
+        return refuse(format!(
+            "mode: `{}`: only `{PROMPT}` and `{FUNCTION_CALL}` are known",
+            file.mode
+        ));
+    }
+    if file.mode == FUNCTION_CALL && file.tool_call_token.as_deref() == Some("") {
+        return refuse("tool_call_token: calls begin with nothing".to_owned());
     }
     let known = ["```python", "```", "<|execute_start|>", "<|execute_end|>"];
     for token in [&file.code_start_token, &file.code_end_token]
@@ -161,8 +177,6 @@ fn refuse_other_modes(file: &File) -> Result<(), RunError> {
             ));
         }
     }
-    // Of the mode that is not known.
-    let _ = &file.tool_call_token;
     Ok(())
 }
 
@@ -247,6 +261,15 @@ mod tests {
     }
 
     #[test]
+    fn calls_begin_with_the_token_of_the_file() {
+        let text = text("# none");
+        assert_eq!(Config::parse(&text, |_| None).unwrap().call, None);
+        let calls = text.replace("mode: prompt", "mode: functioncall");
+        let config = Config::parse(&calls, |_| None).unwrap();
+        assert_eq!(config.call.as_deref(), Some("<|tool_call|>"));
+    }
+
+    #[test]
     fn a_literal_key_is_refused_and_not_repeated() {
         for key in [
             "api_key: sk-literal-123",
@@ -275,7 +298,12 @@ mod tests {
     fn what_is_not_known_is_named() {
         for (from, to, problem) in [
             ("type: openai", "type: vertex", "`vertex`"),
-            ("mode: prompt", "mode: tools", "`tools`"),
+            ("mode: prompt", "mode: assistant", "`assistant`"),
+            (
+                "mode: prompt\nmax_turns: 10\ntool_call_token: <|tool_call|>",
+                "mode: functioncall\nmax_turns: 10\ntool_call_token: \"\"",
+                "tool_call_token",
+            ),
             ("max_turns: 10", "max_turns: 0", "1 to 100"),
             ("max_turns: 10", "max_turn: 10", "max_turn"),
             ("top_p: 0.5", "top_p: 5", "model_args.top_p"),

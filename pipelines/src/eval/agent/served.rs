@@ -11,6 +11,8 @@ use tokio::time::timeout;
 
 /// The program, beside this one.
 const PROGRAM: &str = "pybench-train";
+/// Replies that the server computes together; more at a time take little longer than one.
+pub const TOGETHER: usize = 4;
 /// A model that is not there yet is fetched first.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Longest first line of the server, bytes.
@@ -40,6 +42,7 @@ impl Served {
         };
         let mut command = Command::new(program);
         command.args(["serve", model, "--port", "0", "--name", name]);
+        command.args(["--slots", &TOGETHER.to_string()]);
         if base {
             command.arg("--base");
         }

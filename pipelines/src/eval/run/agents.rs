@@ -1,5 +1,6 @@
 //! The agents of a recipe, ready to play.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ pub(super) struct Member {
     format: &'static dyn Format,
     pub(super) how: Rollout,
     pub(super) price: Option<Price>,
-    /// Tries at a time, at most.
-    pub(super) at_once: usize,
+    /// Tries at a time, at most; at least, where the recipe names no number.
+    pub(super) at_once: RangeInclusive<usize>,
     /// Its server, which ends with it.
     _served: Option<Served>,
 }
@@ -124,7 +125,7 @@ async fn checkpoint(
         format,
         how: recipe.rollout.clone(),
         price: Some(Price::default()),
-        at_once: usize::MAX,
+        at_once: served::TOGETHER..=usize::MAX,
         _served: Some(served),
     })
 }
@@ -149,7 +150,7 @@ async fn gguf(
         format,
         how: setup.recipe.rollout.clone(),
         price: Some(Price::default()),
-        at_once: usize::MAX,
+        at_once: 1..=usize::MAX,
         _served: None,
     })
 }
@@ -164,7 +165,7 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
         format: &PybenchFormat,
         how: setup.recipe.rollout.clone(),
         price: None,
-        at_once: usize::MAX,
+        at_once: 1..=usize::MAX,
         _served: None,
     };
     match choice {
@@ -187,7 +188,7 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
             let player = Player::Teacher(Arc::new(Human::new(&PybenchFormat)));
             let about = "a person at the terminal".to_owned();
             Ok(Member {
-                at_once: 1,
+                at_once: 1..=1,
                 ..blank(AgentKind::Human, about, player)
             })
         }
@@ -222,7 +223,8 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
                 config.endpoint.model,
                 host(&config.endpoint.base_url)
             );
-            let format: &'static dyn Format = UpstreamFormat::new(&config.system);
+            let format: &'static dyn Format =
+                UpstreamFormat::new(&config.system, config.call.as_deref());
             let how = Rollout {
                 max_turns: config.max_turns,
                 sampling: config.sampling,

@@ -14,6 +14,7 @@ pub mod recipe;
 mod scores;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -62,16 +63,19 @@ pub struct Setup {
 }
 
 impl Setup {
-    fn executor(&self, at_most: usize) -> LocalExecutor {
+    fn executor(&self, at_once: RangeInclusive<usize>) -> LocalExecutor {
         let mut options = self.options.clone();
-        options.concurrency = options.concurrency.min(at_most).max(1);
+        if self.recipe.rollout.concurrency == 0 {
+            options.concurrency = options.concurrency.max(*at_once.start());
+        }
+        options.concurrency = options.concurrency.min(*at_once.end()).max(1);
         let (progress, interrupt) = (self.progress.clone(), self.interrupt.clone());
         LocalExecutor::new(self.folder.clone(), options, progress, interrupt)
     }
 
     /// Do every item of a stage that is not done yet.
     async fn execute(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<(), RunError> {
-        self.executor(usize::MAX).run(stage, items).await?;
+        self.executor(1..=usize::MAX).run(stage, items).await?;
         Ok(())
     }
 }
@@ -138,7 +142,7 @@ async fn try_all(
         folder: setup.folder.clone(),
     });
     setup
-        .executor(member.at_once)
+        .executor(member.at_once.clone())
         .run(stage.clone(), &stage.stage.items())
         .await?;
     let mut results = rollout::results(setup.folder.journal())?;

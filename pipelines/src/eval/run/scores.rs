@@ -1,4 +1,4 @@
-//! Scores of tries: three stages of units, then verdicts by try.
+//! Scores of tries: two stages of units, then verdicts by try.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::questions::Question;
 use super::{Setup, Try};
 use crate::eval::score::strict::{self, StrictStage};
-use crate::eval::score::unit::{Kind, UnitStage, Verdict};
+use crate::eval::score::unit::{self, Kind, UnitStage, Verdict};
 
 /// What was found of one try. `None`: the score says nothing of it.
 #[derive(Default)]
@@ -23,6 +23,9 @@ pub(super) struct Scored {
 /// Items of one stage by try.
 type Items = Vec<Option<String>>;
 
+/// What came of them, by try.
+type Found<T> = Vec<Option<Result<T, Failure>>>;
+
 /// Scores every try that came to an end, in their order.
 pub(super) async fn score(
     setup: &Setup,
@@ -30,8 +33,7 @@ pub(super) async fn score(
     tries: &[Try],
 ) -> Result<Vec<Scored>, RunError> {
     let strict = strict(setup, questions, tries).await?;
-    let upstream = unit(setup, Kind::Upstream, questions, tries).await?;
-    let fixed = unit(setup, Kind::Fixed, questions, tries).await?;
+    let [upstream, fixed] = units(setup, questions, tries).await?;
     let all = strict.into_iter().zip(upstream).zip(fixed);
     Ok(all
         .map(|((strict, upstream), fixed)| Scored {
@@ -46,7 +48,7 @@ async fn strict(
     setup: &Setup,
     questions: &[Question],
     tries: &[Try],
-) -> Result<Vec<Option<Result<Vec<Finding>, Failure>>>, RunError> {
+) -> Result<Found<Vec<Finding>>, RunError> {
     let mut stage = StrictStage::new(setup.folder.clone(), setup.checker.clone());
     let mut items: Items = Vec::new();
     for one in tries {
@@ -59,36 +61,41 @@ async fn strict(
         };
         items.push(item);
     }
-    finish(setup, Arc::new(stage), strict::STAGE, items).await
+    execute(setup, Arc::new(stage), items.iter()).await?;
+    found(setup, strict::STAGE, items)
 }
 
-async fn unit(
+/// Upstream's tests as they are, and repaired.
+async fn units(
     setup: &Setup,
-    kind: Kind,
     questions: &[Question],
     tries: &[Try],
-) -> Result<Vec<Option<Result<Verdict, Failure>>>, RunError> {
+) -> Result<[Found<Verdict>; 2], RunError> {
+    let nothing = || tries.iter().map(|_| None).collect();
     let Some(bench) = &setup.bench else {
-        return Ok(tries.iter().map(|_| None).collect());
+        return Ok([nothing(), nothing()]);
     };
     let (folder, interpreter) = (setup.folder.clone(), setup.interpreter.clone());
-    let mut stage = UnitStage::new(kind, folder, interpreter, bench.upstream.clone());
+    let mut stage = UnitStage::new(folder, interpreter, bench.upstream.clone());
     let beside = beside(tries);
-    let mut items: Items = Vec::new();
+    let mut items: [Items; 2] = [Vec::new(), Vec::new()];
     for one in tries {
         let question = &questions[one.question];
-        let item = match (&one.result, question.index) {
-            (Ok(trajectory), Some(index)) if question.published => stage.add(
-                index,
-                &question.task,
-                trajectory,
-                &beside[&(one.agent, one.sample)],
-            )?,
-            _ => None,
-        };
-        items.push(item);
+        let others = &beside[&(one.agent, one.sample)];
+        for (kind, items) in [Kind::Upstream, Kind::Fixed].into_iter().zip(&mut items) {
+            let item = match (&one.result, question.index) {
+                (Ok(trajectory), Some(index)) if question.published => {
+                    stage.add(kind, index, &question.task, trajectory, others)?
+                }
+                _ => None,
+            };
+            items.push(item);
+        }
     }
-    finish(setup, Arc::new(stage), kind.stage(), items).await
+    execute(setup, Arc::new(stage), items.iter().flatten()).await?;
+    let [upstream, fixed] = items;
+    let of = |items| found(setup, unit::STAGE, items);
+    Ok([of(upstream)?, of(fixed)?])
 }
 
 /// What each agent left in each round of tries: upstream has one folder for all tasks, in which the later
@@ -104,17 +111,24 @@ fn beside(tries: &[Try]) -> HashMap<(usize, u32), BTreeMap<String, OutputFile>> 
     beside
 }
 
-/// Do the items and read what came of them.
-async fn finish<T: DeserializeOwned + Clone>(
+/// Do the items that are not done yet.
+async fn execute(
     setup: &Setup,
     stage: Arc<dyn Stage>,
-    name: &str,
+    items: impl Iterator<Item = &Option<String>>,
+) -> Result<(), RunError> {
+    let todo: Vec<String> = items.flatten().cloned().collect();
+    setup.execute(stage, &todo).await
+}
+
+/// What came of the items.
+fn found<T: DeserializeOwned + Clone>(
+    setup: &Setup,
+    stage: &str,
     items: Items,
-) -> Result<Vec<Option<Result<T, Failure>>>, RunError> {
-    let todo: Vec<String> = items.iter().flatten().cloned().collect();
-    setup.execute(stage, &todo).await?;
+) -> Result<Found<T>, RunError> {
     let mut results: HashMap<String, Result<T, Failure>> = HashMap::new();
-    for unit in setup.folder.journal().units(name)? {
+    for unit in setup.folder.journal().units(stage)? {
         let result = match (unit.state, unit.output, unit.failure) {
             (UnitState::Done, Some(output), _) => Ok(serde_json::from_value(output)?),
             (_, _, Some(failure)) => Err(failure),

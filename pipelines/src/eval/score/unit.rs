@@ -17,6 +17,8 @@ use serde_json::Value;
 use crate::eval::bench::upstream::{UnitTests, Upstream, functions};
 use crate::eval::record::{MOST_SHOWN, cut};
 
+/// Name of the stage in the journal.
+pub const STAGE: &str = "unit tests";
 /// What upstream's tests get wrong, repaired.
 pub const REPAIRED: &str = include_str!("../../../pybench/fixed.py");
 /// Folder of the session in which a test finds `./data` and `./output`.
@@ -43,16 +45,6 @@ pub enum Kind {
     Fixed,
 }
 
-impl Kind {
-    /// Name of the stage in the journal.
-    pub fn stage(self) -> &'static str {
-        match self {
-            Self::Upstream => "upstream",
-            Self::Fixed => "fixed",
-        }
-    }
-}
-
 /// Who reads what: the files of one test.
 struct Work {
     index: u32,
@@ -62,9 +54,9 @@ struct Work {
     files: BTreeMap<String, PathBuf>,
 }
 
-/// Verdicts of tests; items are digests of all that a test sees.
+/// Verdicts of tests; items are digests of all that a test sees, so that a test which both scores run on
+/// the same files is run once.
 pub struct UnitStage {
-    kind: Kind,
     folder: Arc<RunFolder>,
     interpreter: Arc<dyn Interpreter>,
     upstream: Arc<Upstream>,
@@ -75,13 +67,11 @@ pub struct UnitStage {
 impl UnitStage {
     /// With nothing to do yet.
     pub fn new(
-        kind: Kind,
         folder: Arc<RunFolder>,
         interpreter: Arc<dyn Interpreter>,
         upstream: Arc<Upstream>,
     ) -> Self {
         Self {
-            kind,
             folder,
             interpreter,
             upstream,
@@ -97,12 +87,13 @@ impl UnitStage {
     /// The content store cannot be written.
     pub fn add(
         &mut self,
+        kind: Kind,
         index: u32,
         task: &Task,
         trajectory: &Trajectory,
         beside: &BTreeMap<String, OutputFile>,
     ) -> Result<Option<String>, RunError> {
-        let repaired = self.repaired.contains_key(&index) && self.kind == Kind::Fixed;
+        let repaired = kind == Kind::Fixed && self.repaired.contains_key(&index);
         let tests = self.upstream.tests();
         let source = tests.and_then(|tests| tests.function(index));
         if source.is_none() && !repaired {
@@ -111,7 +102,7 @@ impl UnitStage {
         let module = if repaired { "fixed" } else { "tests" };
         let store = self.folder.store();
         let mut seen: BTreeMap<String, Digest> = BTreeMap::new();
-        if let (Kind::Upstream, Some(source)) = (self.kind, source) {
+        if let (Kind::Upstream, Some(source)) = (kind, source) {
             for file in beside.values().filter(|file| names(source, &file.path)) {
                 seen.insert(file.path.clone(), file.id.clone());
             }
@@ -137,12 +128,7 @@ impl UnitStage {
         for (path, text) in self.sources(module, tests) {
             seen.insert(path.to_owned(), store.put(text.as_ref())?);
         }
-        let item = Digest::of_json(&(
-            self.kind.stage(),
-            index,
-            &seen,
-            self.interpreter.environment(),
-        ));
+        let item = Digest::of_json(&(module, index, &seen, self.interpreter.environment()));
         let files = seen.into_iter().map(|(path, id)| (path, store.path(&id)));
         let work = Work {
             index,
@@ -212,7 +198,7 @@ fn verdict(seen: &Observation) -> Verdict {
 #[async_trait]
 impl Stage for UnitStage {
     fn name(&self) -> &'static str {
-        self.kind.stage()
+        STAGE
     }
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {

@@ -14,7 +14,7 @@ pub(super) fn text(headers: &HeaderMap, name: impl Into<HeaderName>) -> &str {
 }
 
 /// Whether a service asks to be asked later, and when, where it says so.
-pub(super) fn later(status: StatusCode, headers: &HeaderMap) -> Option<Option<Duration>> {
+pub(crate) fn later(status: StatusCode, headers: &HeaderMap) -> Option<Option<Duration>> {
     let exhausted = text(headers, HeaderName::from_static("x-ratelimit-remaining")) == "0";
     let after = text(headers, RETRY_AFTER)
         .parse()
@@ -40,7 +40,7 @@ fn reset(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// The page after this one: `Link: <url>; rel="next"`. It has to be of the same service.
-pub(super) fn next(url: &Url, headers: &HeaderMap) -> Option<Url> {
+pub(crate) fn next(url: &Url, headers: &HeaderMap) -> Option<Url> {
     let links = text(headers, LINK);
     let link = links.split(',').find(|link| {
         let mut parameters = link.split(';').skip(1).map(str::trim);

@@ -2,7 +2,7 @@
 //! with credentials that are shown to nobody but their service.
 
 mod download;
-mod headers;
+pub(crate) mod headers;
 mod kept;
 mod pace;
 mod secrets;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pybench::run::{Failure, FailureKind};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, ClientBuilder, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
 use super::super::name::printable;
@@ -23,7 +23,7 @@ use super::Limits;
 pub(super) use download::Got;
 use download::{Ask, Bound, fetch};
 pub(super) use pace::Pace;
-pub(super) use secrets::{Auth, Surroundings};
+pub(crate) use secrets::{Auth, Surroundings};
 
 /// Longest listing that is read, bytes.
 const LISTING: u64 = 16 << 20;
@@ -60,12 +60,9 @@ impl Web {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let client = Client::builder()
-            .user_agent(concat!("pybench/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(Duration::from_secs(10))
+        let client = client()
             .read_timeout(Duration::from_secs(30))
             .timeout(Duration::from_secs(900))
-            .redirect(reqwest::redirect::Policy::custom(redirect))
             .build()?;
         Ok(self.client.get_or_init(|| client))
     }
@@ -102,6 +99,14 @@ impl Web {
         )
         .await
     }
+}
+
+/// What every client of ours has in common; how long it waits for an answer is its own affair.
+pub(crate) fn client() -> ClientBuilder {
+    Client::builder()
+        .user_agent(concat!("pybench/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(Duration::from_secs(10))
+        .redirect(reqwest::redirect::Policy::custom(redirect))
 }
 
 /// At most five, and never from a channel that is encrypted to one that is not. Credentials do not go to
@@ -255,7 +260,7 @@ pub(super) fn unexpected(shown: &str, error: &dyn std::fmt::Display) -> Trouble 
 }
 
 /// A URL without what may be a secret: user, password, query, fragment.
-pub(super) fn display_url(url: &Url) -> String {
+pub(crate) fn display_url(url: &Url) -> String {
     let mut url = url.clone();
     // Both fail only for URLs that have no host, which have no user either.
     let _ = url.set_username("");
@@ -266,7 +271,7 @@ pub(super) fn display_url(url: &Url) -> String {
 }
 
 /// An error with its causes: reqwest's own text leaves out what matters. Never the URL.
-fn chain(error: &reqwest::Error) -> String {
+pub(crate) fn chain(error: &reqwest::Error) -> String {
     let mut text = if error.is_timeout() {
         "timed out".to_owned()
     } else {

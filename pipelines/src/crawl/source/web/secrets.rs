@@ -16,14 +16,14 @@ const MAX_FILE: u64 = 64 << 10;
 
 /// How requests are signed.
 #[derive(Clone, Debug)]
-pub(in crate::crawl::source) enum Auth {
+pub(crate) enum Auth {
     None,
     Bearer(SecretString),
     Basic(String, SecretString),
 }
 
 impl Auth {
-    pub(super) fn sign(&self, request: RequestBuilder) -> RequestBuilder {
+    pub(crate) fn sign(&self, request: RequestBuilder) -> RequestBuilder {
         match self {
             Self::None => request,
             Self::Bearer(token) => request.bearer_auth(token.expose_secret()),
@@ -31,8 +31,18 @@ impl Auth {
         }
     }
 
+    /// A text of others without what it may have of our secret.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        match self {
+            Self::None => text.to_owned(),
+            Self::Bearer(secret) | Self::Basic(_, secret) => {
+                text.replace(secret.expose_secret(), "[secret]")
+            }
+        }
+    }
+
     /// Whether there is anybody.
-    pub(in crate::crawl::source) fn is_some(&self) -> bool {
+    pub(crate) fn is_some(&self) -> bool {
         !matches!(self, Self::None)
     }
 }
@@ -41,16 +51,16 @@ type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// The variables of a process.
 #[derive(Clone)]
-pub(in crate::crawl::source) struct Surroundings(Arc<Variables>);
+pub(crate) struct Surroundings(Arc<Variables>);
 
 impl Surroundings {
-    pub(super) fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         Self(Arc::new(|name| std::env::var(name).ok()))
     }
 
     /// These variables and no others.
     #[cfg(test)]
-    pub(in crate::crawl::source) fn of(variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(variables: &[(&str, &str)]) -> Self {
         let owned = variables.iter();
         let owned: std::collections::HashMap<String, String> = owned
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -59,7 +69,7 @@ impl Surroundings {
     }
 
     /// A variable that says something.
-    pub(in crate::crawl::source) fn variable(&self, name: &str) -> Option<String> {
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
         let value = (self.0)(name)?.trim().to_owned();
         (!value.is_empty()).then_some(value)
     }
@@ -73,7 +83,7 @@ impl Surroundings {
     ///
     /// # Errors
     /// Where the token can be none.
-    pub(in crate::crawl::source) fn github(&self) -> Result<Auth, Failure> {
+    pub(crate) fn github(&self) -> Result<Auth, Failure> {
         match self.variable("GITHUB_TOKEN") {
             Some(token) => bearer(token, "GITHUB_TOKEN"),
             None => Ok(Auth::None),
@@ -84,7 +94,7 @@ impl Surroundings {
     ///
     /// # Errors
     /// Where the token can be none.
-    pub(in crate::crawl::source) fn hub(&self) -> Result<Auth, Failure> {
+    pub(crate) fn hub(&self) -> Result<Auth, Failure> {
         if let Some(token) = self.variable("HF_TOKEN") {
             return bearer(token, "HF_TOKEN");
         }
@@ -106,7 +116,7 @@ impl Surroundings {
     ///
     /// # Errors
     /// Where that file is not of its form, or the key can be none.
-    pub(in crate::crawl::source) fn kaggle(&self) -> Result<Auth, Failure> {
+    pub(crate) fn kaggle(&self) -> Result<Auth, Failure> {
         let named = (
             self.variable("KAGGLE_USERNAME"),
             self.variable("KAGGLE_KEY"),

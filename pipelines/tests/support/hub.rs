@@ -1,0 +1,712 @@
+//! A Hub on the loopback: repositories with commits, large files, the routes that are written and those that
+//! the Hub's own Python clients read; and everything that can go wrong with them.
+
+#![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+/// The token that may do everything.
+pub const TOKEN: &str = "hf_loopbackTokenThatNobodyPrints";
+
+/// A file as a repository has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Small(Bytes),
+    Large { oid: String, size: u64 },
+}
+
+type Tree = BTreeMap<String, Entry>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Repo {
+    pub private: bool,
+    /// The newest last.
+    pub commits: Vec<(String, Tree, String)>,
+}
+
+impl Repo {
+    pub fn head(&self) -> &(String, Tree, String) {
+        self.commits.last().unwrap()
+    }
+}
+
+/// What goes wrong with the next requests of that method whose path has that part.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub method: Method,
+    pub part: &'static str,
+    pub times: usize,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A status with headers and a body.
+    Status(u16, Vec<(&'static str, String)>, String),
+    /// The connection ends after that many bytes of the request.
+    CutAfter(usize),
+    /// It is done, and then the connection ends.
+    DoneAndCut,
+    /// It is done, and then 500.
+    DoneAnd500,
+    /// Never answers.
+    Hang,
+    /// Somebody else commits first.
+    Overtake,
+}
+
+#[derive(Default)]
+pub struct Inside {
+    /// By `datasets/owner/name`, or `owner/name` of models.
+    pub repos: BTreeMap<String, Repo>,
+    pub objects: HashMap<String, Bytes>,
+    pieces: BTreeMap<(String, usize), Bytes>,
+    pub faults: Vec<Fault>,
+    /// Method, path and bytes of the body of all requests.
+    pub log: Vec<(Method, String, usize)>,
+    pub authorized: Vec<String>,
+    /// Size of the pieces that large files are taken in.
+    pub piece: Option<usize>,
+    /// Entries of a page of a tree.
+    pub page: usize,
+    /// Whether new repositories are public, whatever is asked.
+    pub deaf: bool,
+    commits: usize,
+}
+
+impl Inside {
+    /// Bytes of the bodies of requests with that method and part.
+    pub fn bytes(&self, method: Method, part: &str) -> usize {
+        let log = self.log.iter();
+        log.filter(|(m, path, _)| *m == method && path.contains(part))
+            .map(|(_, _, bytes)| bytes)
+            .sum()
+    }
+
+    /// Requests with that method and part.
+    pub fn count(&self, method: Method, part: &str) -> usize {
+        let log = self.log.iter();
+        log.filter(|(m, path, _)| *m == method && path.contains(part))
+            .count()
+    }
+
+    /// Path → bytes of the newest commit.
+    pub fn files(&self, repo: &str) -> BTreeMap<String, Bytes> {
+        let bytes = |entry: &Entry| match entry {
+            Entry::Small(bytes) => bytes.clone(),
+            Entry::Large { oid, .. } => self.objects[oid].clone(),
+        };
+        let tree = &self.repos[repo].head().1;
+        tree.iter()
+            .map(|(path, e)| (path.clone(), bytes(e)))
+            .collect()
+    }
+
+    /// A commit of somebody else.
+    pub fn commit(&mut self, repo: &str, path: &str, bytes: &str) {
+        let mut tree = self.repos[repo].head().1.clone();
+        tree.insert(path.into(), Entry::Small(bytes.to_owned().into()));
+        self.push(repo, tree, "by hand");
+    }
+
+    fn push(&mut self, repo: &str, tree: Tree, message: &str) -> String {
+        self.commits += 1;
+        let oid = hex(&Sha1::digest(format!("{repo} {}", self.commits)));
+        let repo = self.repos.get_mut(repo).unwrap();
+        repo.commits.push((oid.clone(), tree, message.to_owned()));
+        oid
+    }
+
+    /// As the Hub makes a repository: with a file of its own.
+    pub fn create(&mut self, repo: &str, private: bool) {
+        let private = private && !self.deaf;
+        let new = Repo {
+            private,
+            commits: Vec::new(),
+        };
+        self.repos.insert(repo.to_owned(), new);
+        let own = Entry::Small("*.parquet filter=lfs diff=lfs merge=lfs -text\n".into());
+        self.push(
+            repo,
+            [(".gitattributes".to_owned(), own)].into(),
+            "initial commit",
+        );
+    }
+}
+
+struct Shared {
+    inside: Mutex<Inside>,
+    address: SocketAddr,
+    hanging: watch::Sender<bool>,
+}
+
+/// A running Hub; its task ends with the runtime.
+#[derive(Clone)]
+pub struct Hub(Arc<Shared>);
+
+impl Hub {
+    pub async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let shared = Arc::new(Shared {
+            inside: Mutex::new(Inside {
+                page: 3,
+                ..Inside::default()
+            }),
+            address: listener.local_addr().unwrap(),
+            hanging: watch::Sender::new(false),
+        });
+        let router = Router::new().fallback(serve).with_state(shared.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self(shared)
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.0.address)
+    }
+
+    pub fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.inside.lock().unwrap()
+    }
+
+    pub fn fault(&self, method: Method, part: &'static str, times: usize, what: What) {
+        self.inside().faults.push(Fault {
+            method,
+            part,
+            times,
+            what,
+        });
+    }
+
+    /// Until a request hangs.
+    pub async fn hangs(&self) {
+        let mut hanging = self.0.hanging.subscribe();
+        hanging.wait_for(|hanging| *hanging).await.unwrap();
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(body.into()).unwrap()
+}
+
+fn as_json(value: &Value) -> Response<Body> {
+    answer(
+        200,
+        &[("content-type", "application/json")],
+        value.to_string(),
+    )
+}
+
+fn missing(code: &str) -> Response<Body> {
+    answer(
+        404,
+        &[("x-error-code", code)],
+        json!({"error": "not found"}).to_string(),
+    )
+}
+
+async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+    let fault = {
+        let mut inside = shared.inside.lock().unwrap();
+        let of = |f: &mut Fault| f.method == method && path.contains(f.part) && f.times > 0;
+        inside.faults.iter_mut().find_map(|fault| {
+            of(fault).then(|| {
+                fault.times -= 1;
+                fault.what.clone()
+            })
+        })
+    };
+    let most = match fault {
+        Some(What::CutAfter(most)) => most,
+        _ => usize::MAX,
+    };
+    let body = collect(body, most).await;
+    {
+        let mut inside = shared.inside.lock().unwrap();
+        inside.log.push((method.clone(), path.clone(), body.len()));
+    }
+    match fault {
+        // The connection's own task ends, and with it the connection.
+        Some(What::CutAfter(_)) => std::panic::resume_unwind(Box::new("cut")),
+        Some(What::Hang) => {
+            shared.hanging.send_replace(true);
+            std::future::pending().await
+        }
+        Some(What::Status(status, headers, body)) => {
+            let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            answer(status, &headers, body)
+        }
+        Some(What::Overtake) => {
+            let mut inside = shared.inside.lock().unwrap();
+            let repo = inside.repos.keys().next().unwrap().clone();
+            inside.commit(&repo, "theirs.md", "theirs");
+            route(
+                &mut inside,
+                &shared,
+                &method,
+                &parts.uri,
+                &parts.headers,
+                &body,
+            )
+        }
+        done => {
+            let mut inside = shared.inside.lock().unwrap();
+            let answered = route(
+                &mut inside,
+                &shared,
+                &method,
+                &parts.uri,
+                &parts.headers,
+                &body,
+            );
+            drop(inside);
+            match done {
+                Some(What::DoneAndCut) => std::panic::resume_unwind(Box::new("cut")),
+                Some(What::DoneAnd500) => answer(500, &[], ""),
+                _ => answered,
+            }
+        }
+    }
+}
+
+async fn collect(body: Body, most: usize) -> Bytes {
+    let mut stream = body.into_data_stream();
+    let mut all = Vec::new();
+    while let Some(Ok(chunk)) = stream.next().await {
+        all.extend_from_slice(&chunk);
+        if all.len() >= most {
+            break;
+        }
+    }
+    all.into()
+}
+
+fn route(
+    inside: &mut Inside,
+    shared: &Shared,
+    method: &Method,
+    uri: &axum::http::Uri,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Response<Body> {
+    let path = uri.path().trim_start_matches('/').to_owned();
+    let bearer = headers.get("authorization").and_then(|v| v.to_str().ok());
+    inside.authorized.extend(bearer.map(str::to_owned));
+    let known = bearer == Some(format!("Bearer {TOKEN}").as_str());
+    let parts: Vec<&str> = path.split('/').collect();
+    let query = uri.query().unwrap_or_default();
+    match (method.as_str(), parts.as_slice()) {
+        ("PUT", ["lfs", oid]) => put(inside, oid, body),
+        ("PUT", ["lfs", oid, number]) => {
+            let number: usize = number.parse().unwrap();
+            inside
+                .pieces
+                .insert(((*oid).to_owned(), number), body.clone());
+            answer(200, &[("etag", &format!("\"{oid}-{number}\""))], "")
+        }
+        ("POST", ["lfs", oid, "complete"]) => complete(inside, oid, body),
+        ("POST", ["lfs", oid, "verify"]) if known => match inside.objects.contains_key(*oid) {
+            true => as_json(&json!({})),
+            false => missing("EntryNotFound"),
+        },
+        ("GET" | "HEAD", _) if !known && is_private(inside, &parts) => {
+            answer(401, &[("x-error-code", "RepoNotFound")], "")
+        }
+        ("POST", _) if !known && !path.contains("paths-info") => {
+            let said = "Invalid username or password.";
+            answer(
+                401,
+                &[("x-error-message", said)],
+                json!({"error": said}).to_string(),
+            )
+        }
+        ("POST", ["api", "repos", "create"]) => create(inside, body),
+        (
+            _,
+            [
+                "api",
+                kind @ ("datasets" | "models"),
+                owner,
+                name,
+                rest @ ..,
+            ],
+        ) => {
+            let repo = match *kind {
+                "datasets" => format!("datasets/{owner}/{name}"),
+                _ => format!("{owner}/{name}"),
+            };
+            if !inside.repos.contains_key(&repo) {
+                return missing("RepoNotFound");
+            }
+            api(inside, shared, &repo, method, rest, query, body)
+        }
+        ("POST", [.., name, "info", "lfs", "objects", "batch"]) if name.ends_with(".git") => {
+            batch(inside, shared, body)
+        }
+        ("GET" | "HEAD", ["datasets", owner, name, "resolve", revision, file @ ..]) => {
+            let repo = format!("datasets/{owner}/{name}");
+            resolve(inside, &repo, revision, &file.join("/"), method, headers)
+        }
+        ("GET" | "HEAD", [owner, name, "resolve", revision, file @ ..]) => {
+            let repo = format!("{owner}/{name}");
+            resolve(inside, &repo, revision, &file.join("/"), method, headers)
+        }
+        _ => missing("NoRoute"),
+    }
+}
+
+fn is_private(inside: &Inside, parts: &[&str]) -> bool {
+    let repo = match parts {
+        ["api", "datasets", owner, name, ..] | ["datasets", owner, name, ..] => {
+            format!("datasets/{owner}/{name}")
+        }
+        ["api", "models", owner, name, ..] | [owner, name, ..] => format!("{owner}/{name}"),
+        _ => return false,
+    };
+    inside.repos.get(&repo).is_none_or(|repo| repo.private)
+}
+
+fn put(inside: &mut Inside, oid: &str, body: &Bytes) -> Response<Body> {
+    if hex(&Sha256::digest(body)) != oid {
+        return answer(400, &[], "another hash");
+    }
+    inside.objects.insert(oid.to_owned(), body.clone());
+    answer(200, &[], "")
+}
+
+fn complete(inside: &mut Inside, oid: &str, body: &Bytes) -> Response<Body> {
+    let asked: Value = serde_json::from_slice(body).unwrap();
+    let parts = asked["parts"].as_array().unwrap();
+    let mut all = Vec::new();
+    for (number, part) in (1..).zip(parts) {
+        assert_eq!(part["partNumber"], number);
+        assert_eq!(part["etag"], format!("\"{oid}-{number}\""));
+        all.extend_from_slice(&inside.pieces[&(oid.to_owned(), number)]);
+    }
+    put(inside, oid, &all.into())
+}
+
+fn create(inside: &mut Inside, body: &Bytes) -> Response<Body> {
+    let asked: Value = serde_json::from_slice(body).unwrap();
+    let text = |key: &str| asked[key].as_str().unwrap().to_owned();
+    let prefix = if text("type") == "dataset" {
+        "datasets/"
+    } else {
+        ""
+    };
+    let repo = format!("{prefix}{}/{}", text("organization"), text("name"));
+    if inside.repos.contains_key(&repo) {
+        return answer(
+            409,
+            &[],
+            json!({"error": "You already created this"}).to_string(),
+        );
+    }
+    inside.create(&repo, asked["private"] == true);
+    as_json(&json!({"url": format!("/{repo}")}))
+}
+
+fn api(
+    inside: &mut Inside,
+    shared: &Shared,
+    repo: &str,
+    method: &Method,
+    rest: &[&str],
+    query: &str,
+    body: &Bytes,
+) -> Response<Body> {
+    let at = |inside: &Inside, revision: &str| {
+        let commits = &inside.repos[repo].commits;
+        let found = commits.iter().find(|c| c.0 == revision);
+        found
+            .or(commits.last().filter(|_| revision == "main"))
+            .cloned()
+    };
+    match (method.as_str(), rest) {
+        ("GET", [] | ["revision", _]) => {
+            let revision = rest.get(1).copied().unwrap_or("main");
+            let Some((oid, tree, _)) = at(inside, revision) else {
+                return missing("RevisionNotFound");
+            };
+            let siblings: Vec<_> = tree.keys().map(|p| json!({"rfilename": p})).collect();
+            as_json(&json!({
+                "id": repo.trim_start_matches("datasets/"), "sha": oid,
+                "private": inside.repos[repo].private, "siblings": siblings, "tags": [],
+                "downloads": 0, "likes": 0, "disabled": false, "gated": false,
+                "lastModified": "2026-01-01T00:00:00.000Z",
+            }))
+        }
+        ("GET", ["tree", revision, folder @ ..]) => match at(inside, revision) {
+            Some((_, tree, _)) => {
+                let recursive = query.to_lowercase().contains("recursive=true");
+                let base = if repo.starts_with("datasets/") {
+                    ""
+                } else {
+                    "models/"
+                };
+                let folder = folder.join("/");
+                let path = format!("{base}{repo}/tree/{revision}/{folder}");
+                let all = listing(&tree, &folder.replace("%2F", "/"), recursive);
+                page(inside, shared, &path, query, all)
+            }
+            None => missing("RevisionNotFound"),
+        },
+        ("POST", ["paths-info", revision]) => match at(inside, revision) {
+            Some((_, tree, _)) => {
+                let text = String::from_utf8_lossy(body).into_owned();
+                let asked = text.split('&').filter_map(|p| p.strip_prefix("paths="));
+                let asked: Vec<String> = asked.map(|p| p.replace("%2F", "/")).collect();
+                let all = listing(&tree, "", true);
+                let all = all.into_iter();
+                let some = all.filter(|e| asked.iter().any(|a| e["path"] == a.as_str()));
+                as_json(&Value::from(some.collect::<Vec<_>>()))
+            }
+            None => missing("RevisionNotFound"),
+        },
+        ("POST", ["preupload", "main"]) => preupload(body),
+        ("POST", ["commit", "main"]) => commit(inside, repo, body),
+        _ => missing("NoRoute"),
+    }
+}
+
+fn listing(tree: &Tree, folder: &str, recursive: bool) -> Vec<Value> {
+    let mut folders = std::collections::BTreeSet::new();
+    let mut entries = Vec::new();
+    for (path, entry) in tree {
+        let rest = match folder {
+            "" => Some(path.as_str()),
+            folder => path.strip_prefix(folder).and_then(|p| p.strip_prefix('/')),
+        };
+        let Some(rest) = rest else { continue };
+        let begin = path.len() - rest.len();
+        let ends = rest.match_indices('/').map(|(at, _)| begin + at);
+        let inner: Vec<usize> = ends.collect();
+        folders.extend(
+            inner
+                .iter()
+                .take(if recursive { 99 } else { 1 })
+                .map(|at| path[..*at].to_owned()),
+        );
+        if recursive || inner.is_empty() {
+            entries.push(match entry {
+                Entry::Small(bytes) => {
+                    let mut hash = Sha1::new();
+                    hash.update(format!("blob {}\0", bytes.len()));
+                    hash.update(bytes);
+                    let oid = hex(&hash.finalize());
+                    json!({"type": "file", "path": path, "size": bytes.len(), "oid": oid})
+                }
+                Entry::Large { oid, size } => json!({
+                    "type": "file", "path": path, "size": size, "oid": hex(&Sha1::digest(oid)),
+                    "lfs": {"oid": oid, "size": size, "pointerSize": 130},
+                }),
+            });
+        }
+    }
+    let folder = |path: String| json!({"type": "directory", "path": path, "size": 0, "oid": hex(&Sha1::digest(path.as_bytes()))});
+    folders.into_iter().map(folder).chain(entries).collect()
+}
+
+fn page(
+    inside: &Inside,
+    shared: &Shared,
+    path: &str,
+    query: &str,
+    all: Vec<Value>,
+) -> Response<Body> {
+    let cursor = query.split('&').find_map(|p| p.strip_prefix("cursor="));
+    let from: usize = cursor.map_or(0, |cursor| cursor.parse().unwrap());
+    let some: Vec<Value> = all.iter().skip(from).take(inside.page).cloned().collect();
+    let next = from + some.len();
+    let mut response = as_json(&Value::from(some));
+    if next < all.len() {
+        let query = query.split('&').filter(|p| !p.starts_with("cursor="));
+        let query = query.collect::<Vec<_>>().join("&");
+        let path = path.trim_end_matches('/');
+        let link = format!(
+            "<http://{}/api/{path}?{query}&cursor={next}>; rel=\"next\"",
+            shared.address
+        );
+        response.headers_mut().insert("link", link.parse().unwrap());
+    }
+    response
+}
+
+fn preupload(body: &Bytes) -> Response<Body> {
+    let asked: Value = serde_json::from_slice(body).unwrap();
+    let mode = |file: &Value| {
+        let path = file["path"].as_str().unwrap();
+        let sample = STANDARD.decode(file["sample"].as_str().unwrap()).unwrap();
+        let large =
+            path.ends_with(".parquet") || path.ends_with(".safetensors") || sample.contains(&0);
+        json!({"path": path, "uploadMode": if large { "lfs" } else { "regular" },
+            "shouldIgnore": path.ends_with(".ignored")})
+    };
+    let files: Vec<Value> = asked["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(mode)
+        .collect();
+    as_json(&json!({"files": files}))
+}
+
+fn batch(inside: &Inside, shared: &Shared, body: &Bytes) -> Response<Body> {
+    let asked: Value = serde_json::from_slice(body).unwrap();
+    let object = |object: &Value| {
+        let (oid, size) = (
+            object["oid"].as_str().unwrap(),
+            object["size"].as_u64().unwrap(),
+        );
+        if inside.objects.contains_key(oid) {
+            return json!({"oid": oid, "size": size});
+        }
+        let place = format!("http://{}/lfs/{oid}", shared.address);
+        let verify = json!({"href": format!("{place}/verify")});
+        let upload = match inside.piece {
+            Some(piece) if size as usize > piece => {
+                let mut header = json!({"chunk_size": piece.to_string()});
+                for number in 1..=(size as usize).div_ceil(piece) {
+                    header[format!("{number:05}")] = format!("{place}/{number}").into();
+                }
+                json!({"href": format!("{place}/complete"), "header": header})
+            }
+            _ => json!({"href": place}),
+        };
+        json!({"oid": oid, "size": size, "actions": {"upload": upload, "verify": verify}})
+    };
+    let objects: Vec<Value> = asked["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(object)
+        .collect();
+    as_json(&json!({"transfer": "basic", "objects": objects}))
+}
+
+fn commit(inside: &mut Inside, repo: &str, body: &Bytes) -> Response<Body> {
+    let text = std::str::from_utf8(body).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let (head, mut tree, _) = inside.repos[repo].head().clone();
+    let header = &lines[0]["value"];
+    if header["parentCommit"]
+        .as_str()
+        .is_some_and(|parent| parent != head)
+    {
+        let said = "A commit has happened since. Please refresh and try again.";
+        return answer(412, &[("x-error-message", said)], "");
+    }
+    for line in &lines[1..] {
+        let value = &line["value"];
+        let path = value["path"].as_str().unwrap().to_owned();
+        match line["key"].as_str().unwrap() {
+            "file" => {
+                let bytes = STANDARD.decode(value["content"].as_str().unwrap()).unwrap();
+                tree.insert(path, Entry::Small(bytes.into()));
+            }
+            "lfsFile" => {
+                let oid = value["oid"].as_str().unwrap().to_owned();
+                let size = value["size"].as_u64().unwrap();
+                if inside.objects.get(&oid).map(Bytes::len) != Some(size as usize) {
+                    return answer(400, &[], json!({"error": "no such object"}).to_string());
+                }
+                tree.insert(path, Entry::Large { oid, size });
+            }
+            "deletedFile" => {
+                tree.remove(&path).expect("only what is there is deleted");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let message = header["summary"].as_str().unwrap().to_owned();
+    let oid = inside.push(repo, tree, &message);
+    as_json(
+        &json!({"success": true, "commitOid": oid, "commitUrl": format!("/{repo}/commit/{oid}")}),
+    )
+}
+
+fn resolve(
+    inside: &Inside,
+    repo: &str,
+    revision: &str,
+    path: &str,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Response<Body> {
+    let Some(found) = inside.repos.get(repo) else {
+        return missing("RepoNotFound");
+    };
+    let commits = &found.commits;
+    let commit = commits.iter().find(|c| c.0 == revision);
+    let Some((oid, tree, _)) = commit.or(commits.last().filter(|_| revision == "main")) else {
+        return missing("RevisionNotFound");
+    };
+    let (bytes, etag) = match tree.get(path) {
+        None => return missing("EntryNotFound"),
+        Some(Entry::Small(bytes)) => (bytes.clone(), hex(&Sha1::digest(bytes))),
+        Some(Entry::Large { oid, .. }) => (inside.objects[oid].clone(), oid.clone()),
+    };
+    let range = headers.get("range").and_then(|range| range.to_str().ok());
+    let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    let size = bytes.len();
+    let (status, part) = match range {
+        Some((from, to)) => {
+            let from: usize = from.parse().unwrap();
+            let to = to.parse::<usize>().map_or(size, |to| (to + 1).min(size));
+            (206, from..to)
+        }
+        None => (200, 0..size),
+    };
+    let (etag, length) = (format!("\"{etag}\""), part.len().to_string());
+    let total = size.to_string();
+    let content_range = format!("bytes {}-{}/{size}", part.start, part.end.saturating_sub(1));
+    let mut all = vec![
+        ("etag", etag.as_str()),
+        ("x-linked-etag", etag.as_str()),
+        ("x-linked-size", total.as_str()),
+        ("x-repo-commit", oid.as_str()),
+        ("content-length", length.as_str()),
+    ];
+    if status == 206 {
+        all.push(("content-range", content_range.as_str()));
+    }
+    match *method == Method::HEAD {
+        true => answer(status, &all, ""),
+        false => answer(status, &all, bytes.slice(part)),
+    }
+}
+
+/// What a status is for, in one line: for tests that go through them.
+pub fn status(status: u16, said: &str) -> What {
+    What::Status(
+        status,
+        vec![("x-error-message", said.to_owned())],
+        String::new(),
+    )
+}
