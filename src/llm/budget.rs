@@ -140,6 +140,21 @@ impl<T: Teacher> Metered<T> {
         Ok(Some(reply))
     }
 
+    /// Leaves a reply for others; one that was kept before is left again where a kill came in between.
+    fn share(
+        &self,
+        request: &ChatRequest<'_>,
+        reply: &Reply,
+        new: bool,
+    ) -> Result<(), TeacherError> {
+        match &self.completions {
+            Some(completions) if new || !completions.holds(request) => {
+                completions.put(request, reply).map_err(internal)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// `<trajectory>/<turn>`.
     fn turn_id(&self, request: &ChatRequest<'_>) -> String {
         let (task, teacher) = (&request.task.id, self.name());
@@ -326,15 +341,18 @@ impl<T: Teacher> Teacher for Metered<T> {
             .look_up(&self.turn_id(request), &digest)
             .map_err(internal)?
         {
-            Ok(reply) => return Ok(reply),
+            Ok(reply) => {
+                self.share(request, &reply, false)?;
+                return Ok(reply);
+            }
             Err(id) => id,
         };
         if let Some(reply) = self.shared(&id, &digest, request).map_err(internal)? {
             return Ok(reply);
         }
         let end = self.ask(id, digest, request).await;
-        if let (Some(completions), Ok(reply)) = (&self.completions, &end) {
-            completions.put(request, reply).map_err(internal)?;
+        if let Ok(reply) = &end {
+            self.share(request, reply, true)?;
         }
         end
     }

@@ -147,8 +147,8 @@ mod tests {
                 let kept = found.iter().filter(|(of, _)| *of != other);
                 kept.map(|(_, piece)| *piece).collect::<String>()
             };
-            prop_assert_eq!(side(Of::New), old);
-            prop_assert_eq!(side(Of::Old), new);
+            prop_assert_eq!(side(Of::New), &*old);
+            prop_assert_eq!(side(Of::Old), &*new);
         }
     }
 }
