@@ -17,7 +17,7 @@ use crate::trajectory::{Role, Trajectory, Usage};
 /// Bytes of a token, to guess what a request takes of a limit per minute.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Most tokens that a picture is taken for: above what endpoints count for 1,024 pixels a side.
-const PICTURE_TOKENS: u64 = 4_096;
+pub const PICTURE_TOKENS: u64 = 4_096;
 
 /// A teacher whose calls are accounted for in a run's journal.
 ///

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use load::RecipeError;
-pub use writer::{Balance, ProposedChecks, WriterChoice};
+pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use crate::interpreter::Limits;
 use crate::llm::Price;
@@ -647,7 +647,8 @@ pub enum Filter {
     Check,
     /// Numbers in the answer occur in the observations or the query.
     Consistent,
-    /// The judge of `grade.judge` says that it holds; where it abstains, it decides nothing.
+    /// The judge of `grade.judge` says that it holds; where it abstains, it decides nothing, and a task
+    /// without checks is not accepted.
     Judge,
     /// No earlier accepted trajectory is the same.
     Duplicate,

@@ -63,13 +63,24 @@ impl Judging {
         }
     }
 
-    /// What an opinion decides: nothing where the judge abstained, or only looks on.
-    pub(super) fn finding(&self, opinion: &Opinion) -> Option<Finding> {
-        let passed = opinion.passed.filter(|_| self.decides)?;
-        Some(match passed {
-            true => filters::passed("judge", &opinion.judge),
-            false => filters::failed("judge", &opinion.judge, &opinion.reason),
-        })
+    /// What an opinion decides: nothing where the judge only looks on, or abstained and checks decide.
+    pub(super) fn finding(&self, task: &Task, opinion: &Opinion) -> Option<Finding> {
+        if !self.decides {
+            return None;
+        }
+        match opinion.passed {
+            Some(true) => Some(filters::passed("judge", &opinion.judge)),
+            Some(false) => Some(filters::failed("judge", &opinion.judge, &opinion.reason)),
+            None if task.checks.is_empty() => Some(Finding {
+                outcome: Outcome::Unproven,
+                ..filters::failed(
+                    "judge",
+                    &opinion.judge,
+                    "it abstained, and the task has no check",
+                )
+            }),
+            None => None,
+        }
     }
 }
 

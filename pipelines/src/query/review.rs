@@ -11,12 +11,12 @@ use std::path::Path;
 use pybench::grade::CheckSpec;
 use pybench::id::Digest;
 use pybench::run::{Journal, RunContext, RunError};
-use pybench::task::Task;
+use pybench::task::{SourceFile, Task};
 use pybench::text::visible;
 use serde::{Deserialize, Serialize};
 
 use super::writer::{MOST_QUERY, rules};
-use super::{TASKS, diff, read_lines, task_lines};
+use super::{FILES, TASKS, diff, read_lines, task_lines};
 
 /// The tasks as they were written, once there are decisions.
 const WRITTEN: &str = "tasks.written.jsonl";
@@ -58,9 +58,40 @@ pub struct Line {
     pub reference: String,
     /// What is compared.
     pub checks: Vec<CheckSpec>,
+    /// Names in a changed query that it introduces itself, such as columns of a result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub makes: Vec<String>,
     /// For people.
     #[serde(default)]
     pub note: String,
+}
+
+/// What a review is about.
+struct Run<'a> {
+    tasks: HashMap<&'a Digest, &'a Task>,
+    files: HashMap<&'a Digest, &'a SourceFile>,
+}
+
+impl Run<'_> {
+    /// What a changed query names and what is not there, beyond what the one before it did. Of files that
+    /// were made from crawled ones nothing is known, and nothing is said.
+    fn unknown(&self, line: &Line, task: &Task) -> Vec<String> {
+        let named = task.files.iter().map(|file| {
+            let known = self.files.get(&file.id)?;
+            Some(SourceFile {
+                name: file.name.clone(),
+                ..(*known).clone()
+            })
+        });
+        let Some(files) = named.collect::<Option<Vec<_>>>() else {
+            return Vec::new();
+        };
+        let files: Vec<&SourceFile> = files.iter().collect();
+        let before = rules::unknown(&task.query, &task.outputs, &[], &files);
+        let mut now = rules::unknown(&line.query, &line.outputs, &line.makes, &files);
+        now.retain(|problem| !before.contains(problem));
+        now
+    }
 }
 
 impl Line {
@@ -81,6 +112,7 @@ impl Line {
             outputs: task.outputs.clone(),
             reference: task.reference.clone(),
             checks: task.checks.clone(),
+            makes: Vec::new(),
             note: String::new(),
         }
     }
@@ -108,7 +140,7 @@ impl Line {
     }
 
     /// What is wrong with it, and the way out.
-    fn problem(&self, task: &Task) -> Option<String> {
+    fn problem(&self, task: &Task, run: &Run<'_>) -> Option<String> {
         match (self.decision, self.differs(task)) {
             (Decision::Reject, _) | (Decision::Accept, false) => return None,
             (Decision::Accept, true) => {
@@ -130,6 +162,11 @@ impl Line {
             .next()
         {
             return Some(format!("outputs: {problem}"));
+        }
+        if let Some(problem) = run.unknown(self, task).into_iter().next() {
+            return Some(format!(
+                "query: {problem} (what the query makes itself belongs into `makes`)"
+            ));
         }
         if self.checks.is_empty() && !task.checks.is_empty() {
             return Some("checks: none is left; reject the task, or keep one".to_owned());
@@ -210,8 +247,12 @@ pub fn export(context: &RunContext, path: &Path) -> Result<String, RunError> {
 /// [`RunError::BadInput`] names every line that cannot be taken over, and the way out.
 pub fn import(context: &RunContext, path: &Path) -> Result<String, RunError> {
     let tasks = written(context)?;
-    let by_id: HashMap<&Digest, &Task> = tasks.iter().map(|task| (&task.id, task)).collect();
-    let lines = read(path, &by_id)?;
+    let files: Vec<SourceFile> = read_lines(&context.folder.root().join(FILES))?;
+    let run = Run {
+        tasks: tasks.iter().map(|task| (&task.id, task)).collect(),
+        files: files.iter().map(|file| (&file.id, file)).collect(),
+    };
+    let lines = read(path, &run)?;
     let journal = context.folder.journal();
     let mut text = String::new();
     let mut counts = [0; 3];
@@ -221,7 +262,7 @@ pub fn import(context: &RunContext, path: &Path) -> Result<String, RunError> {
             &serde_json::to_value(line)?,
         )?;
         counts[line.decision as usize] += 1;
-        if let Some(task) = by_id.get(&line.task) {
+        if let Some(task) = run.tasks.get(&line.task) {
             show(&mut text, line, task);
         }
     }
@@ -235,7 +276,7 @@ pub fn import(context: &RunContext, path: &Path) -> Result<String, RunError> {
     Ok(text)
 }
 
-fn read(path: &Path, tasks: &HashMap<&Digest, &Task>) -> Result<Vec<Line>, RunError> {
+fn read(path: &Path, run: &Run<'_>) -> Result<Vec<Line>, RunError> {
     let shown = path.display();
     let bad = |text: String| RunError::BadInput(format!("{shown}: {text}"));
     let file = std::fs::File::open(path).map_err(|error| bad(error.to_string()))?;
@@ -250,7 +291,7 @@ fn read(path: &Path, tasks: &HashMap<&Digest, &Task>) -> Result<Vec<Line>, RunEr
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty());
     for (number, line) in numbered {
-        match check(line, tasks, &mut seen) {
+        match check(line, run, &mut seen) {
             Ok(line) => lines.push(line),
             Err(problem) => problems.push(format!("{shown}:{}: {problem}", number + 1)),
         }
@@ -268,22 +309,18 @@ fn read(path: &Path, tasks: &HashMap<&Digest, &Task>) -> Result<Vec<Line>, RunEr
     }
 }
 
-fn check(
-    line: &str,
-    tasks: &HashMap<&Digest, &Task>,
-    seen: &mut HashSet<Digest>,
-) -> Result<Line, String> {
+fn check(line: &str, run: &Run<'_>, seen: &mut HashSet<Digest>) -> Result<Line, String> {
     let line: Line = serde_json::from_str(line).map_err(|error| {
         format!("not a line of a review: {error}; `--export` shows what one looks like")
     })?;
     let short = line.task.short();
-    let Some(task) = tasks.get(&line.task) else {
+    let Some(task) = run.tasks.get(&line.task) else {
         return Err(format!("no task {short} in this run: export it anew"));
     };
     if !seen.insert(line.task.clone()) {
         return Err(format!("task {short} has two lines: remove one"));
     }
-    match line.problem(task) {
+    match line.problem(task, run) {
         Some(problem) => Err(problem),
         None => Ok(line),
     }
@@ -320,18 +357,62 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_changed_query_names_what_is_there() {
+        let file = crate::library::tests::cars("cars.csv");
+        let mut task = crate::eval::bare::bare_task("q", pybench::task::Category::Chart, "t");
+        task.query = "Add a column \"ratio\" to cars.csv and print it.".to_owned();
+        task.files.push(pybench::task::TaskFile {
+            name: file.name.clone(),
+            id: file.id.clone(),
+            kind: file.kind,
+            origin: String::new(),
+            licence: None,
+        });
+        let run = Run {
+            tasks: HashMap::from([(&task.id, &task)]),
+            files: HashMap::from([(&file.id, &file)]),
+        };
+        let said = |query: &str, makes: &[&str]| {
+            let mut line = Line::of(&task);
+            line.decision = Decision::Change;
+            line.query = query.to_owned();
+            line.makes = makes.iter().map(|name| (*name).to_owned()).collect();
+            line.problem(&task, &run)
+        };
+        // What the query before it named was looked at when it was written.
+        assert_eq!(said("Print the column \"ratio\" of cars.csv.", &[]), None);
+        let columns = "Print the column \"quotient\" of cars.csv.";
+        let refused = said(columns, &[]).unwrap();
+        assert!(
+            refused.contains("`quotient`") && refused.contains("`makes`"),
+            "{refused}"
+        );
+        assert_eq!(said(columns, &["quotient"]), None);
+        let refused = said("Print everything in lorries.csv.", &[]).unwrap();
+        assert!(refused.contains("`lorries.csv`"), "{refused}");
+        let other = Run {
+            files: HashMap::new(),
+            ..run
+        };
+        assert!(other.unknown(&Line::of(&task), &task).is_empty());
+    }
+
+    #[test]
     fn fuzz_any_line_is_taken_or_refused() {
         let task = crate::eval::bare::bare_task("q", pybench::task::Category::Text, "t");
-        let tasks = HashMap::from([(&task.id, &task)]);
+        let run = Run {
+            tasks: HashMap::from([(&task.id, &task)]),
+            files: HashMap::new(),
+        };
         let good = serde_json::to_string(&Line::of(&task)).unwrap();
-        assert!(check(&good, &tasks, &mut HashSet::new()).is_ok());
+        assert!(check(&good, &run, &mut HashSet::new()).is_ok());
         bolero::check!().for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
-            let _ = check(&text, &tasks, &mut HashSet::new());
+            let _ = check(&text, &run, &mut HashSet::new());
             let query = serde_json::to_string(&text).unwrap_or_default();
             let changed = good.replace("\"query\":\"\"", &format!("\"query\":{query}"));
             let changed = changed.replace("accept", "change");
-            if let Ok(line) = check(&changed, &tasks, &mut HashSet::new()) {
+            if let Ok(line) = check(&changed, &run, &mut HashSet::new()) {
                 assert!(line.apply(&task).is_some_and(|new| new.id != task.id));
             }
         });

@@ -362,6 +362,12 @@ fn models_that_write_tasks_stand_in_a_recipe() {
     ];
     assert_eq!(models, expected);
     assert_eq!(recipe.clone().models_mut().count(), 3);
+    let embedded =
+        "embeddings = { endpoint = { kind = 'openai', model = 'e', base_url = 'http://h/v1' } }";
+    let mut recipe = with("rounds = 2", embedded).unwrap();
+    let last = recipe.models().pop().unwrap().0;
+    assert_eq!(last, "query.writer.embeddings.endpoint");
+    assert_eq!(recipe.models_mut().count(), 4);
     for (from, to, message) in [
         (
             "chart = 2",
@@ -376,6 +382,16 @@ fn models_that_write_tasks_stand_in_a_recipe() {
             "rounds = 2",
             "keyword_checker = { kind = 'expert' }",
             "the expert writes nothing",
+        ),
+        (
+            "rounds = 2",
+            "embeddings = { endpoint = { kind = 'expert' } }",
+            "embeddings.endpoint: the expert writes nothing",
+        ),
+        (
+            "rounds = 2",
+            "embeddings = { endpoint = { kind = 'embedded', model = 'm' } }",
+            "has to have `kind = \"openai\"`",
         ),
     ] {
         let said = with(from, to).expect_err(to).to_string();

@@ -152,6 +152,11 @@ fn writer_problems(recipe: &Recipe, writer: &WriterChoice, refuse: &mut impl FnM
         let message = format!("{name}: the expert writes nothing: it has to be a model");
         refuse(&format!("query.writer.{name}"), message);
     }
+    let embeddings = writer.embeddings.as_ref().map(|e| &e.endpoint);
+    if let Some(TeacherChoice::Embedded { .. }) = embeddings {
+        let message = "embeddings.endpoint: an endpoint has to have `kind = \"openai\"`";
+        refuse("query.writer.embeddings.endpoint", message.into());
+    }
     let mut teachers = recipe.teachers().into_iter();
     if let Some((path, _)) = teachers.find(|(_, choice)| expert(choice)) {
         let message =

@@ -33,6 +33,9 @@ pub struct WriterChoice {
     #[serde(default = "usual_similarity")]
     #[schemars(range(min = 0.5, max = 1))]
     pub similarity: f64,
+    /// An endpoint that finds near duplicates by meaning too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embeddings: Option<EmbeddingChoice>,
     /// How the generator is sampled; checkers answer at temperature 0.
     #[serde(default = "usual_sampling")]
     pub sampling: Sampling,
@@ -48,14 +51,28 @@ pub struct WriterChoice {
     pub balance: Balance,
 }
 
+/// Near duplicates by meaning: the cosine between embeddings of two queries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmbeddingChoice {
+    /// Speaks OpenAI's embeddings (`kind = "openai"`); a token costs what `price.prompt` says.
+    pub endpoint: TeacherChoice,
+    /// Cosine from which on a query is a near duplicate of an earlier one; what is right depends on the model.
+    #[serde(default = "usual_cosine")]
+    #[schemars(range(min = 0.5, max = 1))]
+    pub similarity: f64,
+}
+
 impl WriterChoice {
     /// Every model that it names, and where.
-    pub(super) fn models(&self) -> impl Iterator<Item = (&'static str, &TeacherChoice)> {
-        let checkers = [
+    pub fn models(&self) -> impl Iterator<Item = (&'static str, &TeacherChoice)> {
+        let embeddings = self.embeddings.as_ref();
+        let more = [
             ("keyword_checker", self.keyword_checker.as_ref()),
             ("content_checker", self.content_checker.as_ref()),
+            ("embeddings.endpoint", embeddings.map(|e| &e.endpoint)),
         ];
-        let named = checkers.into_iter();
+        let named = more.into_iter();
         let named = named.filter_map(|(name, choice)| Some((name, choice?)));
         std::iter::once(("generator", &self.generator)).chain(named)
     }
@@ -64,7 +81,10 @@ impl WriterChoice {
     pub(super) fn models_mut(&mut self) -> impl Iterator<Item = &mut TeacherChoice> {
         let checkers = self.keyword_checker.iter_mut();
         let checkers = checkers.chain(&mut self.content_checker);
-        std::iter::once(&mut self.generator).chain(checkers)
+        let embeddings = self.embeddings.iter_mut().map(|e| &mut e.endpoint);
+        std::iter::once(&mut self.generator)
+            .chain(checkers)
+            .chain(embeddings)
     }
 }
 
@@ -78,6 +98,10 @@ fn three() -> u32 {
 
 fn usual_similarity() -> f64 {
     0.7
+}
+
+fn usual_cosine() -> f64 {
+    0.95
 }
 
 fn usual_sampling() -> Sampling {

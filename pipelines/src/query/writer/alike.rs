@@ -1,7 +1,9 @@
-//! Near duplicates among queries, by MinHash: of two that are alike the earlier one is kept.
+//! Near duplicates among queries, by MinHash and by embeddings: of two that are alike the earlier one is kept.
 
 use std::collections::HashMap;
 
+use pybench::llm::Vector;
+use pybench::run::WriterChoice;
 use pybench_datasets::dedup::{BANDS, HASHES, Signature, View};
 
 /// Minima of one band.
@@ -10,32 +12,45 @@ const ROWS: usize = HASHES / BANDS;
 /// The queries kept so far.
 #[derive(Debug)]
 pub(super) struct Kept {
-    threshold: f64,
+    /// Share of common word triples, and cosine, from which on two are alike.
+    similarity: f64,
+    cosine: f64,
     signatures: Vec<Signature>,
+    places: Vec<Vector>,
     /// Which of them have these minima in a band: queries that are alike meet in one.
     bands: HashMap<(usize, [u32; ROWS]), Vec<usize>>,
 }
 
 impl Kept {
-    /// None yet. Queries that share so many of their word triples are alike.
-    pub(super) fn new(threshold: f64) -> Self {
+    /// None yet; what is alike says the recipe.
+    pub(super) fn new(writer: &WriterChoice) -> Self {
+        let embeddings = writer.embeddings.as_ref();
         Self {
-            threshold,
+            similarity: writer.similarity,
+            cosine: embeddings.map_or(f64::INFINITY, |e| e.similarity),
             signatures: Vec::new(),
+            places: Vec::new(),
             bands: HashMap::new(),
         }
     }
 
-    /// Whether it is unlike every query before; it is kept then.
-    pub(super) fn keep(&mut self, query: &str) -> bool {
+    /// Whether it is unlike every query before; it is kept then. `place` is where it stands among others.
+    pub(super) fn keep(&mut self, query: &str, place: Option<&Vector>) -> bool {
         let signature = Signature::of(&View::Query.shingles(query));
         let bands: Vec<_> = bands(&signature).collect();
         let met = bands.iter().filter_map(|band| self.bands.get(band));
         let alike =
-            |other: &usize| self.signatures[*other].similarity(&signature) >= self.threshold;
-        if met.flatten().any(alike) {
+            |other: &usize| self.signatures[*other].similarity(&signature) >= self.similarity;
+        let near = |place: &Vector| {
+            let cosines = self.places.iter().filter_map(|other| place.cosine(other));
+            cosines
+                .into_iter()
+                .any(|cosine| f64::from(cosine) >= self.cosine)
+        };
+        if met.flatten().any(alike) || place.is_some_and(near) {
             return false;
         }
+        self.places.extend(place.cloned());
         for band in bands {
             self.bands
                 .entry(band)
@@ -56,20 +71,45 @@ fn bands(signature: &Signature) -> impl Iterator<Item = (usize, [u32; ROWS])> + 
 mod tests {
     use super::*;
 
+    fn writer(more: &str) -> WriterChoice {
+        let model = "{ kind = 'openai', model = 'm', base_url = 'http://h' }";
+        toml::from_str(&format!(
+            "generator = {model}\n{}",
+            more.replace("MODEL", model)
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_means_the_same_is_found_where_words_differ() {
+        let mut kept = Kept::new(&writer(
+            "embeddings = { endpoint = MODEL, similarity = 0.9 }",
+        ));
+        let place = |numbers: &[f64]| Vector::of(numbers);
+        let mut keep = |query: &str, numbers: &[f64]| kept.keep(query, place(numbers).as_ref());
+        assert!(keep("Add up all prices.", &[1.0, 0.0]));
+        assert!(!keep("What is the total cost?", &[1.0, 0.3]));
+        assert!(keep("Turn the picture around.", &[0.0, 1.0]));
+        assert!(!keep("Add up all prices.", &[1.0, 1.0]), "the same words");
+        assert!(keep("Of another model.", &[1.0, 0.0, 0.0]));
+        assert!(Kept::new(&writer("")).keep("q", None));
+    }
+
     #[test]
     fn of_two_that_are_alike_the_first_is_kept() {
-        let mut kept = Kept::new(0.7);
+        let mut kept = Kept::new(&writer(""));
+        let mut keep = |query: &str| kept.keep(query, None);
         let first = "Compute the mean price of each city in orders.csv, round it to two decimals and save \
                      a table with the columns city and mean, sorted by city, to ./output/means.csv";
-        assert!(kept.keep(first));
-        assert!(!kept.keep(first));
-        assert!(!kept.keep(&first.replace("Compute", "Please compute")));
-        assert!(
-            kept.keep("Rotate the picture by ninety degrees and save it as ./output/turned.png")
-        );
+        assert!(keep(first));
+        assert!(!keep(first));
+        assert!(!keep(&first.replace("Compute", "Please compute")));
+        assert!(keep(
+            "Rotate the picture by ninety degrees and save it as ./output/turned.png"
+        ));
         let zh = "请统计 orders.csv 中每个城市的平均价格，保留两位小数，并按城市排序后保存到 ./output/means.csv";
-        assert!(kept.keep(zh));
-        assert!(!kept.keep(&zh.replace("请统计", "统计")));
+        assert!(keep(zh));
+        assert!(!keep(&zh.replace("请统计", "统计")));
     }
 
     #[test]
@@ -83,14 +123,14 @@ mod tests {
                 words.join(" ")
             })
             .collect();
-        let mut kept = Kept::new(0.7);
+        let mut kept = Kept::new(&writer(""));
         let mut plain: Vec<Signature> = Vec::new();
         for text in &texts {
             let signature = Signature::of(&View::Query.shingles(text));
             let alike = plain
                 .iter()
                 .any(|other| other.similarity(&signature) >= 0.7);
-            assert_eq!(kept.keep(text), !alike);
+            assert_eq!(kept.keep(text, None), !alike);
             if !alike {
                 plain.push(signature);
             }

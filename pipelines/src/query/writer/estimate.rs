@@ -1,9 +1,7 @@
 //! What writing tasks will cost, as bounds, before a call is made.
 
-use std::collections::HashSet;
-
 use pybench::run::{
-    Failure, ProposedChecks, Recipe, RunContext, RunError, TeacherChoice, UnitState, WriterChoice,
+    Failure, ProposedChecks, Recipe, RunContext, RunError, TeacherChoice, WriterChoice,
 };
 use pybench::task::{SourceFile, Task};
 use pybench::trajectory::Usage;
@@ -12,10 +10,11 @@ use serde_json::Value;
 use super::answer::MOST_QUERY;
 use super::idea::{Idea, Ideas};
 use super::talk::opinion_sampling;
-use super::{prompt, proof, propose};
+use super::{State, prompt, proof, propose};
 use crate::library::Library;
-use crate::query::STAGE;
-use crate::rollout::estimate::{BYTES_PER_TOKEN, Estimate, Range, bounds, teacher_name, unwritten};
+use crate::rollout::estimate::{
+    BYTES_PER_TOKEN, Estimate, Range, bounds, rungs, teacher_name, unwritten,
+};
 
 /// Bytes of the longest query.
 const LONGEST: u64 = 4 * MOST_QUERY as u64;
@@ -31,10 +30,9 @@ pub(crate) fn print(
 ) -> Result<(), RunError> {
     let recipe = &context.recipe;
     let ideas = Ideas::new(library, files, &recipe.query, writer, recipe.seed)?;
-    let states = context.folder.journal().states(STAGE)?.into_iter();
-    let ended = states.filter(|(_, state)| *state == UnitState::Done);
-    let ended: HashSet<String> = ended.map(|(item, _)| item).collect();
-    let estimate = sum(&context.recipe, writer, &ideas, &ended);
+    let generator = teacher_name(&writer.generator);
+    let state = State::of(context.folder.journal(), &ideas, writer, &generator)?;
+    let estimate = sum(recipe, writer, &ideas, |slot| state.next(slot));
     let estimate = estimate.map_err(|failure| RunError::Internal(failure.to_string()))?;
     let text =
         format!("writing tasks, their proposed checks included:\n{estimate}\nsolving them:\n");
@@ -47,14 +45,12 @@ fn sum(
     recipe: &Recipe,
     writer: &WriterChoice,
     ideas: &Ideas,
-    ended: &HashSet<String>,
+    next: impl Fn(usize) -> Option<(u32, bool)>,
 ) -> Result<Estimate, Failure> {
-    let named = [
-        Some(&writer.generator),
-        writer.keyword_checker.as_ref(),
-        writer.content_checker.as_ref(),
-    ];
-    let mut names: Vec<_> = named.into_iter().flatten().map(teacher_name).collect();
+    let mut names: Vec<_> = writer
+        .models()
+        .map(|(_, choice)| teacher_name(choice))
+        .collect();
     names.dedup();
     let mut estimate = Estimate::of(recipe, names.join(", "));
     let schema = propose::schema(&Task {
@@ -62,22 +58,24 @@ fn sum(
         ..unwritten(0)
     });
     for slot in 0..ideas.slots() {
-        for attempt in 0..ideas.tries() {
+        let Some((first, written)) = next(slot) else {
+            estimate.done += 1;
+            continue;
+        };
+        for attempt in first..ideas.tries() {
             let Some(idea) = ideas.at(slot, attempt) else {
                 continue;
             };
-            if ended.contains(&idea.item) {
-                estimate.done += 1;
-                continue;
-            }
             estimate.tries += 1;
-            // The first attempt is made in any case, the others where it comes to nothing.
+            // The next attempt is made in any case, the others where it comes to nothing.
             let mut costs = Costs {
                 estimate: &mut estimate,
                 writer,
-                sure: attempt == 0,
+                sure: attempt == first,
             };
-            costs.query(&idea)?;
+            if attempt > first || !written {
+                costs.query(&idea)?;
+            }
             if writer.checks != ProposedChecks::None {
                 costs.check(&idea, recipe, &schema)?;
             }
@@ -110,7 +108,25 @@ impl Costs<'_> {
             let asked = asked.len() as u64;
             self.conversations(model, asked, asked + LONGEST, (writer.rounds, 1, opinion));
         }
+        if let Some(embeddings) = &writer.embeddings {
+            self.place(&embeddings.endpoint);
+        }
         Ok(())
+    }
+
+    /// Where an accepted query stands.
+    fn place(&mut self, model: &TeacherChoice) {
+        let read = |prompt_tokens: u64| Usage {
+            prompt_tokens,
+            completion_tokens: 0,
+        };
+        let surely = u64::from(self.sure);
+        let calls = Range {
+            from: surely,
+            to: 1,
+        };
+        let most = read(LONGEST + TEMPLATE);
+        self.estimate.charge(&[model], calls, read(surely), most);
     }
 
     /// A proposed check: trials of the teacher, and proposals.
@@ -127,7 +143,8 @@ impl Costs<'_> {
         };
         let low = times(surely, bounds(recipe, &unwritten(0)).0);
         let high = times(trials, bounds(recipe, &unwritten(LONGEST as usize)).1);
-        self.estimate.charge(&recipe.teacher, calls, low, high);
+        let teachers = rungs(recipe).into_iter().next().unwrap_or_default();
+        self.estimate.charge(&teachers, calls, low, high);
         let asked = prompt::check("", &[], &idea.files, schema)?.len() as u64;
         // The least schema is that of a task without files.
         let least = asked.saturating_sub(schema.to_string().len() as u64);
@@ -160,12 +177,14 @@ impl Costs<'_> {
             from: surely,
             to: all * calls,
         };
-        self.estimate.charge(model, calls, low, high);
+        self.estimate.charge(&[model], calls, low, high);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pybench::run::EmbeddingChoice;
+
     use super::*;
     use crate::library::tests::cars;
 
@@ -181,23 +200,40 @@ mod tests {
         let library = Library::embedded().unwrap();
         let files = [cars("a.csv"), cars("b.csv")];
         let ideas = Ideas::new(&library, &files, &recipe.query, writer, 1).unwrap();
-        let all = sum(&recipe, writer, &ideas, &HashSet::new()).unwrap();
+        let new = |_| Some((0, false));
+        let all = sum(&recipe, writer, &ideas, new).unwrap();
         assert_eq!(all.tries, 10);
         // Smooth: a draft, two opinions, a trial and a proposal for each task.
         assert_eq!(all.calls.from, 5 * 5);
         // Rough: each attempt with two rounds, every answer asked for twice, ten turns, two proposals.
         assert_eq!(all.calls.to, 10 * (4 + 2 * 4 + 10 + 4));
         assert_eq!(all.micro_usd, None, "the teacher's price is not known");
-        let first = ideas.at(0, 0).unwrap().item;
-        let rest = sum(&recipe, writer, &ideas, &HashSet::from([first])).unwrap();
-        assert_eq!((rest.done, rest.tries, rest.calls.from), (1, 9, 4 * 5));
+        // The first slot has come to its end, the second lacks the proof of its last query.
+        let later = |slot| match slot {
+            0 => None,
+            1 => Some((1, true)),
+            _ => new(slot),
+        };
+        let rest = sum(&recipe, writer, &ideas, later).unwrap();
+        assert_eq!((rest.done, rest.tries), (1, 7));
+        assert_eq!(rest.calls.from, 3 * 5 + 2);
+        assert_eq!(rest.calls.to, 6 * (4 + 2 * 4 + 10 + 4) + 10 + 4);
         let mut free = recipe.clone();
         free.query.writer.as_mut().unwrap().checks = ProposedChecks::None;
-        let writer = free.query.writer.as_ref().unwrap();
-        let money = sum(&free, writer, &ideas, &HashSet::new())
-            .unwrap()
-            .micro_usd
-            .unwrap();
-        assert!(0 < money.from && money.from < money.to);
+        let money = |recipe: &Recipe| {
+            let writer = recipe.query.writer.as_ref().unwrap();
+            let estimate = sum(recipe, writer, &ideas, new).unwrap();
+            (estimate.calls, estimate.micro_usd.unwrap())
+        };
+        let (calls, without) = money(&free);
+        assert!(0 < without.from && without.from < without.to);
+        let writer = free.query.writer.as_mut().unwrap();
+        writer.embeddings = Some(EmbeddingChoice {
+            endpoint: writer.generator.clone(),
+            similarity: 0.9,
+        });
+        let (more, with) = money(&free);
+        assert_eq!((more.from, more.to), (calls.from + 5, calls.to + 10));
+        assert!(with.from > without.from && with.to > without.to);
     }
 }

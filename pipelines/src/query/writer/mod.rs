@@ -56,11 +56,12 @@ pub(super) async fn run(
         _ => ideas,
     });
     // What is missing on this machine is better known before anything is paid.
+    let reserves = Arc::default();
     let bench = match writer.checks {
         ProposedChecks::None => None,
-        _ => Some(Arc::new(Bench::new(context, writer, files)?)),
+        _ => Some(Arc::new(Bench::new(context, writer, files, &reserves)?)),
     };
-    let models = Models::of(context, writer)?;
+    let models = Models::of(context, writer, &reserves)?;
     let generator = models.generator.name().to_owned();
     let journal = context.folder.journal();
     for stage in [STAGE, CHECKS] {
@@ -170,7 +171,7 @@ impl<'a> State<'a> {
             duplicates: 0,
             failed: 0,
         };
-        let mut kept = Kept::new(writer.similarity);
+        let mut kept = Kept::new(writer);
         // Attempt by attempt: whether a query is a duplicate depends on those of earlier waves, and on
         // earlier slots of its own.
         for attempt in 0..ideas.tries() {
@@ -192,11 +193,13 @@ impl<'a> State<'a> {
                         Fate::Over
                     }
                     Some(Some(value)) => match serde_json::from_value::<Written>(value.clone())? {
-                        Written::Accepted { draft, .. } if !kept.keep(&draft.query) => {
+                        Written::Accepted { draft, place, .. }
+                            if !kept.keep(&draft.query, place.as_ref()) =>
+                        {
                             state.duplicates += 1;
                             after
                         }
-                        Written::Accepted { draft, round } => {
+                        Written::Accepted { draft, round, .. } => {
                             let task = Box::new(write::task(&idea, &draft, round, generator));
                             match end_of(
                                 *task.clone(),
@@ -238,6 +241,16 @@ impl<'a> State<'a> {
                 Step::Write(self.wave(write))
             }
             _ => Step::Prove(self.unproven()),
+        }
+    }
+
+    /// The attempt that comes next in a slot, and whether its query is there and lacks but a proof; `None`
+    /// at its end.
+    fn next(&self, slot: usize) -> Option<(u32, bool)> {
+        match self.fates.get(slot)? {
+            Fate::Next(attempt) => Some((*attempt, false)),
+            Fate::Unproven(attempt, _) => Some((*attempt, true)),
+            Fate::Done(_) | Fate::Over => None,
         }
     }
 

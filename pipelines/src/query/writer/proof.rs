@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use pybench::grade::{Candidate, CheckError, CheckSpec, Checker};
 use pybench::id::Digest;
 use pybench::interpreter::{Interpreter, interpreter};
-use pybench::llm::Teacher;
+use pybench::llm::{Reserves, Teacher};
 use pybench::run::{Failure, FailureKind, RunContext, RunError, Stage, WriterChoice};
 use pybench::task::{SourceFile, Task};
 use pybench::trajectory::{End, Finding, Trajectory};
@@ -85,6 +85,7 @@ impl Bench {
         context: &RunContext,
         writer: &WriterChoice,
         files: &[SourceFile],
+        reserves: &Arc<Reserves>,
     ) -> Result<Self, RunError> {
         let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
         let mut choice = context.recipe.interpreter.clone();
@@ -98,7 +99,7 @@ impl Bench {
         let known = files.iter().map(|file| (file.id.clone(), file.clone()));
         Ok(Self {
             files: known.collect(),
-            teachers: teacher::all(&context)?,
+            teachers: teacher::beside(&context, reserves)?,
             context,
             interpreter: agents,
             checker: Checker::new(checkers).map_err(|error| environment(&error))?,

@@ -233,20 +233,27 @@ fn content(draft: &Draft, files: &[&SourceFile]) -> Vec<String> {
             files[0].name
         ));
     }
-    let query = draft.query.as_str();
-    let listed = |name: &str| draft.makes.iter().any(|made| made == name);
-    for name in &draft.uses {
-        problems.extend(missing(name, files));
-    }
-    for name in named::columns(query) {
-        if !listed(name) && !draft.uses.iter().any(|used| used == name) {
-            problems.extend(missing(name, files));
-        }
-    }
-    problems.extend(unknown_files(draft, files));
-    problems.extend(beyond(query, files));
+    let used = draft.uses.iter();
+    problems.extend(used.filter_map(|name| missing(name, files)));
+    problems.extend(unknown(&draft.query, &draft.outputs, &draft.makes, files));
     problems.sort();
     problems.dedup();
+    problems
+}
+
+/// What a query names and what is neither in the files nor made or asked for by it: columns, files, pages
+/// and frames.
+pub(crate) fn unknown(
+    query: &str,
+    outputs: &[String],
+    makes: &[String],
+    files: &[&SourceFile],
+) -> Vec<String> {
+    let columns = named::columns(query).into_iter();
+    let columns = columns.filter(|name| !makes.iter().any(|made| made == name));
+    let mut problems: Vec<_> = columns.filter_map(|name| missing(name, files)).collect();
+    problems.extend(unknown_files(query, outputs, makes, files));
+    problems.extend(beyond(query, files));
     problems
 }
 
@@ -291,15 +298,20 @@ fn shown_in_part(table: &TableProfile) -> bool {
 }
 
 /// Files that a query names and that are neither given nor asked for.
-fn unknown_files(draft: &Draft, files: &[&SourceFile]) -> Vec<String> {
+fn unknown_files(
+    query: &str,
+    outputs: &[String],
+    makes: &[String],
+    files: &[&SourceFile],
+) -> Vec<String> {
     // A name with a space is found by its end, one after Chinese with what stands before it.
     let ends = |whole: &str, name: &str| whole.ends_with(name) || name.ends_with(whole);
     let known = |name: &str| {
         files.iter().any(|file| ends(&file.name, name))
-            || draft.outputs.iter().any(|path| ends(path, name))
-            || draft.makes.iter().any(|made| ends(made, name))
+            || outputs.iter().any(|path| ends(path, name))
+            || makes.iter().any(|made| ends(made, name))
     };
-    let named = named::files(&draft.query);
+    let named = named::files(query);
     let unknown = named.into_iter().filter(|name| !known(name));
     let text = |name: &str| {
         format!("the query names the file `{name}`, which is neither given nor asked for")

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use pybench::agent::teacher_failure;
-use pybench::llm::{ChatRequest, Teacher};
-use pybench::run::{Failure, RunContext, RunError, TeacherChoice, WriterChoice};
+use pybench::llm::{ChatRequest, Reserves, Teacher, Vector};
+use pybench::run::{Failure, FailureKind, RunContext, RunError, TeacherChoice, WriterChoice};
 use pybench::task::{Category, Task};
 use pybench::trajectory::{Message, Role, Sampling};
 
 use super::answer::{self, Answer};
 use super::prompt;
 use crate::eval::bare::bare_task;
-use crate::rollout::teacher::{Speech, one};
+use crate::rollout::teacher::{Speech, embeddings as embeddings_at, one};
 
 /// Name under which these calls stand in the journal.
 pub(super) const FORMAT: &str = "query";
@@ -41,6 +41,8 @@ pub(super) struct Models {
     pub(super) keyword: Speaker,
     /// Says whether the files support a query.
     pub(super) content: Speaker,
+    /// Says where queries stand, to find near duplicates.
+    embeddings: Option<Arc<dyn Teacher>>,
 }
 
 impl Models {
@@ -48,20 +50,27 @@ impl Models {
     ///
     /// # Errors
     /// As of any teacher: no key, no such model.
-    pub(super) fn of<'w>(context: &RunContext, writer: &'w WriterChoice) -> Result<Self, RunError> {
-        let (speech, reserves) = (Speech::plain(FORMAT), Arc::default());
+    pub(super) fn of<'w>(
+        context: &RunContext,
+        writer: &'w WriterChoice,
+        reserves: &Arc<Reserves>,
+    ) -> Result<Self, RunError> {
+        let speech = Speech::plain(FORMAT);
         let mut known: Vec<(&'w TeacherChoice, Arc<dyn Teacher>)> = Vec::new();
         let mut speaker =
             |choice: &'w TeacherChoice, sampling: &Sampling| -> Result<Speaker, RunError> {
                 let earlier = known.iter().find(|(other, _)| *other == choice);
                 let teacher = match earlier {
                     Some((_, teacher)) => teacher.clone(),
-                    None => one(context, choice, &speech, &reserves)?,
+                    None => one(context, choice, &speech, reserves)?,
                 };
                 known.push((choice, teacher.clone()));
                 let sampling = sampling.clone();
                 Ok(Speaker { teacher, sampling })
             };
+        let embeddings = writer.embeddings.iter();
+        let embeddings = embeddings.map(|e| embeddings_at(context, &e.endpoint, FORMAT, reserves));
+        let embeddings = embeddings.collect::<Result<Vec<_>, _>>()?.pop();
         let strict = opinion_sampling();
         let keyword = writer.keyword_checker.as_ref();
         let content = writer.content_checker.as_ref();
@@ -69,7 +78,35 @@ impl Models {
             generator: speaker(&writer.generator, &writer.sampling)?,
             keyword: speaker(keyword.unwrap_or(&writer.generator), &strict)?,
             content: speaker(content.unwrap_or(&writer.generator), &strict)?,
+            embeddings,
         })
+    }
+
+    /// Where a query stands, for recipes that ask; `sample` as of [`Talk::new`].
+    ///
+    /// # Errors
+    /// Failures of the endpoint, the budget or the journal.
+    pub(super) async fn place(&self, query: &str, sample: u32) -> Result<Option<Vector>, Failure> {
+        let Some(embeddings) = &self.embeddings else {
+            return Ok(None);
+        };
+        let request = ChatRequest {
+            task: &bare_task(query, Category::Text, FORMAT),
+            sample,
+            messages: &[Message::new(Role::User, query)],
+            // It writes nothing.
+            sampling: &Sampling {
+                temperature: 0.0,
+                top_p: 1.0,
+                max_tokens: 0,
+            },
+            stop: &[],
+            pictures: &[],
+        };
+        let reply = embeddings.reply(&request).await.map_err(teacher_failure)?;
+        let vector = Vector::try_from(reply.content);
+        let broken = |why| Failure::new(FailureKind::Internal, format!("an embedding: {why}"));
+        vector.map(Some).map_err(broken)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench::id::Digest;
+use pybench::llm::Vector;
 use pybench::run::{Failure, FailureKind, Stage};
 use pybench::task::{Task, TaskFile, TaskOrigin};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub enum Written {
         draft: Draft,
         /// Which version of it, from 1.
         round: u32,
+        /// Where it stands among others, where an endpoint says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        place: Option<Vector>,
     },
     /// The last version was still wrong.
     Rejected {
@@ -108,7 +112,12 @@ impl WriteStage {
                 Held::Problems(problems) => problems,
             };
             let Some(first) = problems.first() else {
-                return Ok(Written::Accepted { draft, round });
+                let place = self.models.place(draft.query.trim(), idea.sample).await?;
+                return Ok(Written::Accepted {
+                    draft,
+                    round,
+                    place,
+                });
             };
             if round == self.rounds {
                 let (by, detail) = (first.part, first.text.clone());
