@@ -2,8 +2,9 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use pybench::task::{Task, TaskOrigin};
@@ -52,6 +53,10 @@ fn succeed(mut command: Command) -> (String, String) {
 
 fn artefact(place: &Place) -> String {
     std::fs::read_to_string(place.folder().join("tasks.jsonl")).unwrap()
+}
+
+fn verdicts(place: &Place) -> String {
+    std::fs::read_to_string(place.folder().join("verdicts.jsonl")).unwrap()
 }
 
 /// What was left out, and how often.
@@ -142,6 +147,65 @@ async fn near_duplicates_are_written_again_and_then_left_out() {
     assert_eq!(server.call_count(), 5 * 3);
 }
 
+/// A place for embeddings at that endpoint.
+fn embeddings(server: &Endpoint, similarity: f64) -> String {
+    format!(
+        "embeddings = {{ similarity = {similarity}, endpoint = {{ kind = 'openai', model = 'e', base_url = '{}', \
+         price = {{ prompt = 1.0, completion = 0.0 }} }} }}",
+        server.base_url()
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_that_mean_the_same_are_found_priced_and_paid_for_once() {
+    let server = the_cast(Duration::ZERO).await;
+    let writer = format!("{PLAIN}\ntries = 1\n{}", embeddings(&server, 0.9));
+    let place = crawled(&cast::recipe(&server.base_url(), 9, &writer, ""));
+    let (_, stderr) = succeed(place.program(QUERY, &[]));
+    assert!(stderr.contains("3 of 9 tasks"), "{stderr}");
+    let tasks: Vec<Task> = place.lines("tasks.jsonl");
+    let keywords: BTreeSet<_> = tasks.iter().map(|task| &*task.keyword).collect();
+    assert_eq!(keywords.len(), 3, "one of each");
+    let alike = left_out(&place);
+    let alike = alike.iter().find(|(what, _)| what == "near duplicate");
+    let asked = server.calls();
+    let placed = asked
+        .keys()
+        .filter(|body| body.contains("\"input\""))
+        .count() as u64;
+    assert_eq!(alike.unwrap().1, placed - 3);
+    // An embedding costs its seven tokens.
+    let (spent, calls) = (place.spent(), u64::from(server.call_count()));
+    assert_eq!(spent.calls, calls);
+    assert_eq!(spent.micro_usd, CALL * (calls - placed) + 7 * placed);
+    assert_eq!(repeated(&server), 0);
+    // Neither the same run nor another one of this project asks again.
+    let before = artefact(&place);
+    succeed(place.program(QUERY, &[]));
+    std::fs::remove_dir_all(place.folder()).unwrap();
+    succeed(place.program(CRAWL, &[]));
+    succeed(place.program(QUERY, &[]));
+    assert_eq!(
+        (artefact(&place), u64::from(server.call_count())),
+        (before, calls)
+    );
+    assert_eq!(place.spent().micro_usd, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_has_no_embeddings_is_a_failure_of_ours() {
+    let server = the_cast(Duration::ZERO).await;
+    let broken = Endpoint::always(Answer::Bytes(b"{\"data\": []}".to_vec())).await;
+    let writer = format!("{PLAIN}\n{}", embeddings(&broken, 0.9));
+    let rest = "[rollout]\nattempts = 2\n";
+    let place = crawled(&cast::recipe(&server.base_url(), 2, &writer, rest));
+    let output = place.program(QUERY, &[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(5), "{stderr}");
+    assert!(stderr.contains("0 embeddings of one text"), "{stderr}");
+    assert_eq!(left_out(&place), [], "no query was rejected");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
     let server = the_cast(Duration::ZERO).await;
@@ -186,7 +250,21 @@ fn start(place: &Place, program: &str) -> Child {
         .unwrap()
 }
 
-/// Runs to the end, killed so many times before at random moments; how often it was.
+/// Ends after `moment`, or earlier by itself.
+fn kill_after(mut child: Child, moment: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + moment;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// Runs to the end, killed at most so many times before at random moments; how often it was.
 fn run_killed(
     place: &Place,
     program: &str,
@@ -195,19 +273,11 @@ fn run_killed(
     rng: &mut ChaCha8Rng,
 ) -> u32 {
     for delivered in 0..kills {
-        let mut child = start(place, program);
-        let until = Instant::now() + longest.mul_f64(rng.random_range(0.0..1.0));
-        let mut ended = None;
-        while Instant::now() < until && ended.is_none() {
-            ended = child.try_wait().unwrap();
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        if let Some(status) = ended {
+        let moment = longest.mul_f64(rng.random_range(0.0..1.0));
+        if let Some(status) = kill_after(start(place, program), moment) {
             assert!(status.success(), "{status}");
             return delivered;
         }
-        kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
-        child.wait().unwrap();
     }
     let status = start(place, program).wait().unwrap();
     assert!(status.success(), "{status}");
@@ -288,9 +358,12 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
         return;
     }
     const ROWS: usize = 5;
+    // Far more than the calls cost: each reserves what it may cost at most, and at a kill that is charged.
+    const CAP: u64 = 1_000_000;
     let server = the_cast(Duration::from_millis(20)).await;
     let rest = format!("[goal]\naccept = {ROWS}\n\n[rollout]\nconcurrency = 2\n");
     let text = cast::recipe(&server.base_url(), 9, "checks = 'required'", &rest);
+    let text = text.replace("usd = 10.0", &format!("usd = {}", CAP as f64 / 1e6));
     let undisturbed = crawled(&text);
     let begun = Instant::now();
     succeed(undisturbed.program(SYNTHESIZE, &[]));
@@ -312,7 +385,45 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     );
     let tasks: Vec<Task> = undisturbed.lines("tasks.jsonl");
     assert!(tasks.iter().all(|task| !task.checks.is_empty()));
-    let expected = artefact(&undisturbed);
+    let played: Vec<_> = ["g", "k", "c", "t", "j"]
+        .into_iter()
+        .filter(|name| {
+            server
+                .calls()
+                .keys()
+                .any(|body| body.contains(&format!("\"model\":\"{name}\"")))
+        })
+        .collect();
+    assert_eq!(played.len(), 5, "{played:?} had a part");
+    let (expected, graded) = (artefact(&undisturbed), verdicts(&undisturbed));
+
+    // A cap that is too low stops the run without being exceeded, and a higher one goes on.
+    let place = crawled(&text);
+    server.forget();
+    let caps = (1..).map(|step| 3_000 * step);
+    let stopped = caps.map(|cap: u64| {
+        let usd = format!("budget.usd={}", cap as f64 / 1e6);
+        let output = place
+            .program(SYNTHESIZE, &["--set", &usd])
+            .output()
+            .unwrap();
+        assert!(place.spent().micro_usd <= cap && cap < CAP, "{output:?}");
+        (code(&output), place.spent().calls)
+    });
+    let stopped: Vec<_> = stopped.take_while(|(code, _)| *code != Some(0)).collect();
+    assert!(
+        stopped.iter().all(|(code, _)| *code == Some(6)),
+        "{stopped:?}"
+    );
+    assert!(stopped.iter().any(|(_, calls)| *calls > 0), "{stopped:?}");
+    assert_eq!(
+        (accepted(&place), artefact(&place)),
+        (ROWS, expected.clone())
+    );
+    assert_eq!(
+        (repeated(&server), place.spent().micro_usd),
+        (0, CALL * asked as u64)
+    );
 
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}; {asked} calls");
@@ -321,10 +432,11 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     while kills < 5 {
         let place = crawled(&text);
         server.forget();
-        kills += run_killed(&place, SYNTHESIZE, 5 - kills, whole, &mut rng);
+        // So soon after each start that one run takes them all.
+        kills += run_killed(&place, SYNTHESIZE, 5 - kills, whole / 5, &mut rng);
         assert_eq!(
-            (accepted(&place), artefact(&place)),
-            (ROWS, expected.clone())
+            (accepted(&place), artefact(&place), verdicts(&place)),
+            (ROWS, expected.clone(), graded.clone())
         );
         let spent = place.spent();
         assert_eq!(
@@ -337,10 +449,14 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
             "{} repeated, {spent:?}",
             repeated(&server)
         );
-        assert!(spent.micro_usd <= 10_000_000);
-        if spent.uncertain == 0 {
-            assert_eq!(spent.micro_usd, CALL * asked as u64);
-        }
+        // To the cent: every answer once, and what calls in flight at a kill may have cost.
+        assert_eq!(place.cost("settled"), CALL * asked as u64);
+        assert_eq!(
+            spent.micro_usd,
+            CALL * asked as u64 + place.cost("uncertain")
+        );
+        assert_eq!(spent.uncertain == 0, place.cost("uncertain") == 0);
+        assert!(spent.micro_usd <= CAP, "{spent:?}");
     }
     eprintln!("{kills} kills, exactly {ROWS} rows");
 }

@@ -50,6 +50,9 @@ pub fn recipe(base_url: &str, tasks: usize, writer: &str, rest: &str) -> String 
 
 /// What the cast says.
 pub fn answer(request: &Value) -> Answer {
+    if let Some(text) = request["input"][0].as_str() {
+        return Answer::Place(place(text));
+    }
     let messages = request["messages"].as_array().unwrap();
     let contents: Vec<&str> = messages
         .iter()
@@ -65,6 +68,12 @@ pub fn answer(request: &Value) -> Answer {
         "j" => judge(contents[0]),
         other => panic!("nobody is called {other}"),
     })
+}
+
+/// Queries stand by what they ask for, whatever the table.
+fn place(query: &str) -> Vec<f64> {
+    let asked = ["add up", "keep the rows", "sort all"].map(|words| query.contains(words));
+    asked.map(|is| if is { 1.0 } else { 0.1 }).to_vec()
 }
 
 fn found<'a>(pattern: &str, text: &'a str) -> &'a str {

@@ -121,6 +121,14 @@ impl Place {
         self.journal().spent().unwrap()
     }
 
+    /// What calls in that state cost, in millionths of a dollar.
+    pub fn cost(&self, state: &str) -> u64 {
+        let journal = self.folder().join("journal.sqlite");
+        let journal = rusqlite::Connection::open(journal).unwrap();
+        let sum = "SELECT coalesce(sum(micro_usd), 0) FROM call WHERE state = ?1";
+        journal.query_row(sum, [state], |row| row.get(0)).unwrap()
+    }
+
     /// The artefact, byte by byte.
     pub fn artefact(&self) -> String {
         std::fs::read_to_string(self.folder().join("trajectories.jsonl")).unwrap()
