@@ -157,8 +157,9 @@ async fn what_a_kill_kept_from_others_is_shared_when_it_is_asked_for_again() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (cache, paid) = (tempfile::tempdir().unwrap(), Paid::default());
     // Settled in the journal, and nothing more: as if killed before the reply was left for others.
-    let first = Metered::new(&paid, folder(&one), FREE, "f");
-    let first = ask(&first, 0, 'a').await.unwrap();
+    let alone = Metered::new(&paid, folder(&one), FREE, "f");
+    let first = ask(&alone, 0, 'a').await.unwrap();
+    drop(alone);
     let of = |at| {
         let metered = Metered::new(&paid, folder(at), FREE, "f");
         metered.sharing(Completions::new(cache.path(), "e"))
