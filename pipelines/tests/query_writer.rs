@@ -203,7 +203,9 @@ async fn an_endpoint_that_has_no_embeddings_is_a_failure_of_ours() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), Some(5), "{stderr}");
     assert!(stderr.contains("0 embeddings of one text"), "{stderr}");
-    assert_eq!(left_out(&place), [], "no query was rejected");
+    let rejected = left_out(&place);
+    let rejected = rejected.iter().find(|(by, _)| !by.ends_with("abstained"));
+    assert_eq!(rejected, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +218,8 @@ async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
         stdout.contains("writing tasks") && stdout.contains("solving them"),
         "{stdout}"
     );
-    assert_eq!(stdout.matches("US dollars").count(), 2, "{stdout}");
+    let priced = stdout.lines().filter(|line| line.starts_with("US dollars"));
+    assert_eq!(priced.count(), 2, "{stdout}");
     let (stdout, _) = succeed(place.program(QUERY, &["--preview", "1"]));
     assert_eq!(stdout.matches("── ").count(), 1, "{stdout}");
     let paid = place.spent();
@@ -232,7 +235,15 @@ fn the_run_of_the_papers_size_is_priced() {
     let place = Place::bare(&text);
     cast::add_tables(&place);
     let local = "crawl.sources=[{source='local', path='files'}]";
-    let args = ["--dry-run", "--set", local, "--run", "t"];
+    let args = [
+        "--dry-run",
+        "--set",
+        local,
+        "--set",
+        "crawl.fallback=[]",
+        "--run",
+        "t",
+    ];
     let (stdout, _) = succeed(place.program(SYNTHESIZE, &args));
     eprintln!("{stdout}");
     assert!(
@@ -302,6 +313,7 @@ async fn kills_change_no_task_and_cost_nothing() {
     succeed(undisturbed.program(QUERY, &[]));
     let whole = begun.elapsed();
     let (expected, asked) = (artefact(&undisturbed), server.calls().len());
+    let calls = u64::from(server.call_count());
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -312,7 +324,8 @@ async fn kills_change_no_task_and_cost_nothing() {
         kills += run_killed(&place, QUERY, 8 - kills, whole, &mut rng);
         assert_eq!(artefact(&place), expected, "after {kills} kills");
         assert_eq!(server.calls().len(), asked, "the same questions");
-        assert!(repeated(&server) <= place.spent().uncertain);
+        assert_eq!(place.cost("settled"), CALL * calls, "each paid for once");
+        assert!(u64::from(server.call_count()) <= calls + place.spent().uncertain);
     }
 }
 
@@ -374,15 +387,15 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     };
     assert_eq!(accepted(&undisturbed), ROWS);
     let asked = server.calls().len();
+    let calls = u64::from(server.call_count());
+    let again = server.calls().into_iter();
+    let again = again.filter(|(body, count)| *count > 1 && body.contains("\"model\":\"t\""));
     assert_eq!(
-        repeated(&server),
+        again.count(),
         0,
         "what trials paid for is not paid for again"
     );
-    assert_eq!(
-        undisturbed.spent().micro_usd,
-        CALL * u64::from(server.call_count())
-    );
+    assert_eq!(undisturbed.spent().micro_usd, CALL * calls);
     let tasks: Vec<Task> = undisturbed.lines("tasks.jsonl");
     assert!(tasks.iter().all(|task| !task.checks.is_empty()));
     let played: Vec<_> = ["g", "k", "c", "t", "j"]
@@ -421,8 +434,8 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
         (ROWS, expected.clone())
     );
     assert_eq!(
-        (repeated(&server), place.spent().micro_usd),
-        (0, CALL * asked as u64)
+        (u64::from(server.call_count()), place.spent().micro_usd),
+        (calls, CALL * calls)
     );
 
     let seed = rand::random::<u64>();
@@ -444,17 +457,11 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
             asked,
             "the same questions after {kills} kills"
         );
-        assert!(
-            repeated(&server) <= spent.uncertain,
-            "{} repeated, {spent:?}",
-            repeated(&server)
-        );
+        let made = u64::from(server.call_count());
+        assert!(made <= calls + spent.uncertain, "{made} calls, {spent:?}");
         // To the cent: every answer once, and what calls in flight at a kill may have cost.
-        assert_eq!(place.cost("settled"), CALL * asked as u64);
-        assert_eq!(
-            spent.micro_usd,
-            CALL * asked as u64 + place.cost("uncertain")
-        );
+        assert_eq!(place.cost("settled"), CALL * calls);
+        assert_eq!(spent.micro_usd, CALL * calls + place.cost("uncertain"));
         assert_eq!(spent.uncertain == 0, place.cost("uncertain") == 0);
         assert!(spent.micro_usd <= CAP, "{spent:?}");
     }

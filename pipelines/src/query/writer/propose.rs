@@ -11,6 +11,16 @@ use super::answer::{Answer, Proposal};
 /// What a reference has no business with: the agent's files lie there, and the checker.
 const FORBIDDEN: [&str; 4] = ["candidate", "output/", "task.json", "checker"];
 
+/// The widest tolerances that may be proposed. Wrong results for an audit are made just beyond a check's own
+/// tolerance, so that the audit does not see one that lets everything pass.
+const WIDEST: [(&str, f64); 5] = [
+    ("rtol", 0.02),
+    ("atol", 0.05),
+    ("mean_difference", 8.0),
+    ("duration", 0.5),
+    ("level", 3.0),
+];
+
 /// Checks that fit an output, by its ending. Those with code that judges (`property`) and with rows held
 /// out (`model`) are not proposed.
 fn kinds(path: &str) -> &'static [&'static str] {
@@ -73,11 +83,22 @@ pub(super) fn problem(task: &Task, proposal: &Proposal) -> Option<String> {
     let allowed = allowed(task);
     let mut seen = Vec::new();
     for check in &proposal.checks {
-        let Faces { kind, path, marker } = Faces::of(check);
+        let Faces {
+            kind,
+            path,
+            marker,
+            wide,
+        } = Faces::of(check);
         if !allowed.contains(&kind.as_str()) {
             let allowed = allowed.join(", ");
             return Some(format!(
                 "a check `{kind}` does not fit this task: one of {allowed}"
+            ));
+        }
+        if let Some((name, most)) = wide {
+            return Some(format!(
+                "`{name}` of the check `{kind}` is more than {most}: wrong results would pass; a task says \
+                 how to round"
             ));
         }
         match path {
@@ -100,6 +121,8 @@ struct Faces {
     kind: String,
     path: Option<String>,
     marker: Option<String>,
+    /// A tolerance that is too wide, and what is allowed.
+    wide: Option<(&'static str, f64)>,
 }
 
 impl Faces {
@@ -110,6 +133,10 @@ impl Faces {
             kind: text("check").unwrap_or_default(),
             path: text("path"),
             marker: text("marker"),
+            wide: WIDEST.into_iter().find(|(name, most)| {
+                let tolerance = value[*name].as_f64();
+                tolerance.is_some_and(|tolerance| tolerance.abs() > *most)
+            }),
         }
     }
 }
@@ -168,6 +195,11 @@ mod tests {
                 "x = 1",
                 json!([table, {"check": "number", "marker": "Sum", "expected": "s"}]),
                 "no label `Sum`",
+            ),
+            (
+                "x = 1",
+                json!([{"check": "table", "path": "output/a.csv", "expected": "r", "rtol": 1e9}]),
+                "`rtol` of the check `table` is more than 0.02",
             ),
             (
                 "x = 1",
