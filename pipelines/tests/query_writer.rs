@@ -250,6 +250,14 @@ fn the_run_of_the_papers_size_is_priced() {
         stdout.contains("tries left") && !stdout.contains("unknown"),
         "{stdout}"
     );
+    // Writing, and solving with judging: the budget is between the least and the most.
+    let priced = stdout.lines().filter_map(|line| {
+        let (from, to) = line.strip_prefix("US dollars")?.split_once(" to ")?;
+        Some([from, to].map(|usd| usd.trim().parse::<f64>().unwrap()))
+    });
+    let [from, to] = priced.fold([0.0, 0.0], |all, more| [all[0] + more[0], all[1] + more[1]]);
+    let budget = place.recipe.budget.usd.unwrap();
+    assert!(0.0 < from && from < budget && budget < to, "{stdout}");
     assert_eq!(place.spent().calls, 0);
 }
 
