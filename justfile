@@ -19,6 +19,10 @@ setup:
 synthesize *ARGS: setup
     @cargo run --quiet --bin pybench-synthesize -- "$@"
 
+# The tasks of a run alone; `--export FILE` and `--import FILE` take them out for review and back.
+query *ARGS: setup
+    @cargo run --quiet --bin pybench-query -- "$@"
+
 # The funnel of a run, its cost, its time, and what failed and why.
 status *ARGS:
     @cargo run --quiet --bin pybench-status -- "$@"

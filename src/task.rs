@@ -272,6 +272,25 @@ pub enum Language {
     Zh,
 }
 
+/// How hard a task is meant to be; asked of models that write tasks.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Difficulty {
+    /// One step.
+    Easy,
+    /// A few steps that build on one another.
+    Medium,
+    /// Several steps, one of which has to be found out from the data.
+    Hard,
+}
+
+impl Difficulty {
+    /// Every difficulty.
+    pub const ALL: [Self; 3] = [Self::Easy, Self::Medium, Self::Hard];
+}
+
 /// A file as a task uses it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -332,6 +351,15 @@ pub enum TaskOrigin {
         slots: BTreeMap<String, serde_json::Value>,
         /// Which of the template's phrasings.
         phrasing: usize,
+    },
+    /// A model.
+    Writer {
+        /// Its name as a teacher, such as `openai:gpt-4o`.
+        generator: String,
+        /// How hard the task was meant to be.
+        difficulty: Difficulty,
+        /// Which version of the query was accepted, from 1.
+        round: u32,
     },
     /// A benchmark.
     Benchmark {

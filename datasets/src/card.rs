@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::dataset::Written;
-use crate::row::EXPERT_LABEL;
+use crate::row::{EXPERT_LABEL, WRITER};
 use crate::split::Place;
 use crate::stats::{Stats, TURN_CLASSES};
 
@@ -408,7 +408,13 @@ fn limits(about: &About, all: &Stats) -> String {
             "Replies are scripted, with few phrasings per template: neither diverse nor a model's.",
         );
     }
-    point("Tasks are written from templates, so queries of one template resemble each other.");
+    let written = |template: &String| template.starts_with(WRITER);
+    if !all.templates.keys().all(written) {
+        point("Tasks are written from templates, so queries of one template resemble each other.");
+    }
+    if all.templates.keys().any(written) {
+        point("Tasks are written by models; nobody but models and rules need have looked at them.");
+    }
     point("Checks decide on outputs and stated values; the prose of a thought is not judged.");
     point(
         "Licences are as found in package metadata or given by the recipe; nobody reviewed them.",

@@ -189,11 +189,16 @@ impl Counted {
     }
 }
 
+/// Before the keyword in what stands for the template of a task that a model wrote.
+pub const WRITER: &str = "writer/";
+
 impl Row {
     /// The row of an accepted trajectory. `held_out_template` is set by the split.
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
         let template = match &task.origin {
             TaskOrigin::Library { template, .. } => template.clone(),
+            // What stands for a template where there is none: tasks of one keyword resemble each other.
+            TaskOrigin::Writer { .. } => format!("{WRITER}{}", task.keyword),
             TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
         };
         Self {

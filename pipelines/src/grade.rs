@@ -278,7 +278,8 @@ impl Stage for GradeStage {
         let mut opinion = None;
         if let Some(judging) = &self.judging {
             opinion = judging.opinion(task, trajectory).await?;
-            findings.extend(opinion.as_ref().and_then(|said| judging.finding(said)));
+            let said = opinion.as_ref();
+            findings.extend(said.and_then(|said| judging.finding(task, said)));
         }
         let verdict = Verdict {
             trajectory: trajectory.id.clone(),

@@ -13,12 +13,14 @@ use pybench::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 
 use crate::goal::CHOICES;
+use crate::query;
+use crate::query::writer::{CHECKS, DUPLICATES, Proven, Written};
 
 /// Examples shown of each kind of failure or rejection.
 const EXAMPLES: usize = 3;
 
 /// Stages in the order of the data; others follow by name.
-const ORDER: [&str; 5] = ["crawl", "query", "rollout", "grade", "shard"];
+const ORDER: [&str; 6] = ["crawl", "query", "checks", "rollout", "grade", "shard"];
 
 /// Show where a run stands: files → tasks → trajectories → accepted, cost, time, failures.
 #[derive(Clone, Debug, clap::Parser)]
@@ -58,6 +60,9 @@ pub struct Funnel {
     pub spent: Spent,
     /// Failures of ours, never of the model, most frequent first.
     pub failures: Vec<Count>,
+    /// Queries of models that became no task, by what rejected them, and proposed checks that were dropped,
+    /// most frequent first.
+    pub queries: Vec<Count>,
     /// Rejected trajectories by the first filter that rejected them, most frequent first.
     pub rejected: Vec<Count>,
     /// What became of the faults that the expert put in on purpose.
@@ -145,6 +150,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         stages: stages(journal)?,
         spent: journal.spent()?,
         failures: tally(journal.failures()?.iter().map(describe_failure)),
+        queries: queries(journal)?,
         rejected,
         faults: journal
             .fact("faults")?
@@ -154,6 +160,38 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
             .and_then(|f| Some(f.as_str()?.to_owned())),
         warnings: warnings(journal)?,
     })
+}
+
+/// Queries that became no task. Tasks of the library are written or not, and count nowhere here.
+fn queries(journal: &Journal) -> Result<Vec<Count>, RunError> {
+    let mut left_out = Vec::new();
+    for unit in journal.units(query::STAGE)? {
+        let written = unit.output.map(serde_json::from_value::<Written>);
+        if let Some((by, detail)) = written.iter().flatten().find_map(Written::left_out) {
+            left_out.push((by, format!("{}: {detail}", short(&unit.item))));
+        }
+    }
+    for unit in journal.units(CHECKS)? {
+        let proven = unit.output.map(serde_json::from_value::<Proven>);
+        if let Some(Ok(Proven::Dropped { by, detail })) = proven {
+            left_out.push((
+                format!("check: {by}"),
+                format!("{}: {detail}", short(&unit.item)),
+            ));
+        }
+    }
+    let mut counts = tally(left_out.into_iter());
+    let alike = journal.fact(DUPLICATES)?.and_then(|count| count.as_u64());
+    if let Some(count) = alike.filter(|count| *count > 0) {
+        let (what, examples) = ("near duplicate".to_owned(), Vec::new());
+        counts.push(Count {
+            what,
+            count,
+            examples,
+        });
+    }
+    counts.sort_by_key(|count| Reverse(count.count));
+    Ok(counts)
 }
 
 /// What is left out once all are graded, not unit by unit: `grade` counts it in a fact.

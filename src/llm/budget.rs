@@ -17,7 +17,7 @@ use crate::trajectory::{Role, Trajectory, Usage};
 /// Bytes of a token, to guess what a request takes of a limit per minute.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Most tokens that a picture is taken for: above what endpoints count for 1,024 pixels a side.
-const PICTURE_TOKENS: u64 = 4_096;
+pub const PICTURE_TOKENS: u64 = 4_096;
 
 /// A teacher whose calls are accounted for in a run's journal.
 ///
@@ -138,6 +138,21 @@ impl<T: Teacher> Metered<T> {
             Err(ReserveError::Run(error)) => return Err(error),
         }
         Ok(Some(reply))
+    }
+
+    /// Leaves a reply for others; one that was kept before is left again where a kill came in between.
+    fn share(
+        &self,
+        request: &ChatRequest<'_>,
+        reply: &Reply,
+        new: bool,
+    ) -> Result<(), TeacherError> {
+        match &self.completions {
+            Some(completions) if new || !completions.holds(request) => {
+                completions.put(request, reply).map_err(internal)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// `<trajectory>/<turn>`.
@@ -326,15 +341,18 @@ impl<T: Teacher> Teacher for Metered<T> {
             .look_up(&self.turn_id(request), &digest)
             .map_err(internal)?
         {
-            Ok(reply) => return Ok(reply),
+            Ok(reply) => {
+                self.share(request, &reply, false)?;
+                return Ok(reply);
+            }
             Err(id) => id,
         };
         if let Some(reply) = self.shared(&id, &digest, request).map_err(internal)? {
             return Ok(reply);
         }
         let end = self.ask(id, digest, request).await;
-        if let (Some(completions), Ok(reply)) = (&self.completions, &end) {
-            completions.put(request, reply).map_err(internal)?;
+        if let Ok(reply) = &end {
+            self.share(request, reply, true)?;
         }
         end
     }

@@ -153,6 +153,23 @@ async fn another_run_does_not_pay_again_for_the_same_sample() {
 }
 
 #[tokio::test]
+async fn what_a_kill_kept_from_others_is_shared_when_it_is_asked_for_again() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, paid) = (tempfile::tempdir().unwrap(), Paid::default());
+    // Settled in the journal, and nothing more: as if killed before the reply was left for others.
+    let alone = Metered::new(&paid, folder(&one), FREE, "f");
+    let first = ask(&alone, 0, 'a').await.unwrap();
+    drop(alone);
+    let of = |at| {
+        let metered = Metered::new(&paid, folder(at), FREE, "f");
+        metered.sharing(Completions::new(cache.path(), "e"))
+    };
+    assert_eq!(ask(&of(&one), 0, 'a').await.unwrap(), first);
+    assert_eq!(ask(&of(&two), 0, 'a').await.unwrap(), first);
+    assert_eq!(paid.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
 async fn failures_are_charged_when_they_may_have_been() {
     let journal_after = |error: TeacherError| async move {
         let at = tempfile::tempdir().unwrap();

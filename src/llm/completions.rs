@@ -53,6 +53,11 @@ impl Completions {
         serde_json::from_slice(&bytes).ok()
     }
 
+    /// Whether there is a file for this very request, readable or not.
+    pub(super) fn holds(&self, request: &ChatRequest<'_>) -> bool {
+        self.path(request).exists()
+    }
+
     /// Keep a reply.
     pub(super) fn put(&self, request: &ChatRequest<'_>, reply: &Reply) -> Result<(), RunError> {
         write_atomically(&self.path(request), &serde_json::to_vec(reply)?)

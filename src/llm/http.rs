@@ -10,6 +10,7 @@ use async_openai::middleware::HttpRequestFactory;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::TeacherError;
 
@@ -59,6 +60,21 @@ impl tower::Service<HttpRequestFactory> for Transport {
     }
 }
 
+impl Transport {
+    /// Posts JSON, once; what the answer holds.
+    pub(super) async fn post(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: &Value,
+    ) -> Result<Value, TeacherError> {
+        let request = self.0.post(url).headers(headers).json(body).build();
+        let answer = exchange(&self.0, request.map_err(transport_error)?).await?;
+        serde_json::from_str(&answer)
+            .map_err(|error| TeacherError::Malformed(format!("not JSON: {error}")))
+    }
+}
+
 async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, TeacherError> {
     let response = client.execute(request).await.map_err(transport_error)?;
     let (status, headers) = (response.status(), response.headers().clone());
@@ -73,7 +89,7 @@ async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, 
         TeacherError::Malformed(format!("not UTF-8 from byte {at} on"))
     })?;
     // async-openai would log a body that does not parse, whole.
-    serde_json::from_str::<serde_json::Value>(&body)
+    serde_json::from_str::<Value>(&body)
         .map_err(|error| TeacherError::Malformed(format!("not JSON: {error}")))?;
     Ok(body)
 }
@@ -144,7 +160,7 @@ fn error_message(body: &[u8]) -> (String, String) {
         #[serde(default)]
         message: String,
         #[serde(default)]
-        code: serde_json::Value,
+        code: Value,
     }
     let (message, code) = match serde_json::from_slice::<Wrapped>(body) {
         Ok(Wrapped { error }) => (

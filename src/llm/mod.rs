@@ -1,8 +1,9 @@
-//! Teachers: one trait for chat completion, with prices and classified errors.
+//! Teachers: one trait for chat completion, with prices and classified errors; embeddings go the same way.
 
 mod budget;
 pub mod calls;
 mod completions;
+mod embeddings;
 mod gate;
 mod http;
 mod openai;
@@ -10,8 +11,9 @@ mod price;
 
 use std::time::Duration;
 
-pub use budget::{Metered, Reserves};
+pub use budget::{Metered, PICTURE_TOKENS, Reserves};
 pub use completions::Completions;
+pub use embeddings::{Embeddings, Vector};
 pub use gate::{Gate, Limits, Pass};
 pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, token_bound};

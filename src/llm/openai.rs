@@ -150,21 +150,21 @@ impl OpenAi {
             options,
         })
     }
+}
 
-    /// Servers sometimes repeat a refused key in their message.
-    fn redact(&self, error: TeacherError) -> TeacherError {
-        let secrets = self.options.key.iter().chain(self.options.headers.values());
-        let clean = |text: String| {
-            secrets
-                .map(ExposeSecret::expose_secret)
-                .filter(|secret| secret.len() >= 4)
-                .fold(text, |text, secret| text.replace(secret, "[redacted]"))
-        };
-        match error {
-            TeacherError::Unauthorized(text) => TeacherError::Unauthorized(clean(text)),
-            TeacherError::Rejected(text) => TeacherError::Rejected(clean(text)),
-            other => other,
-        }
+/// Servers sometimes repeat a refused key in their message.
+pub(super) fn redact(options: &OpenAiOptions, error: TeacherError) -> TeacherError {
+    let secrets = options.key.iter().chain(options.headers.values());
+    let clean = |text: String| {
+        secrets
+            .map(ExposeSecret::expose_secret)
+            .filter(|secret| secret.len() >= 4)
+            .fold(text, |text, secret| text.replace(secret, "[redacted]"))
+    };
+    match error {
+        TeacherError::Unauthorized(text) => TeacherError::Unauthorized(clean(text)),
+        TeacherError::Rejected(text) => TeacherError::Rejected(clean(text)),
+        other => other,
     }
 }
 
@@ -184,7 +184,7 @@ impl Teacher for OpenAi {
             self.client.chat().create_byot(body).await;
         match answer {
             Ok(answer) => read_answer(answer),
-            Err(error) => Err(self.redact(teacher_error(error))),
+            Err(error) => Err(redact(&self.options, teacher_error(error))),
         }
     }
 }
@@ -344,14 +344,19 @@ fn read_answer(answer: serde_json::Value) -> Result<Reply, TeacherError> {
 
 /// Where requests go. async-openai's own configuration would read keys from the environment unasked.
 #[derive(Clone, Debug)]
-struct Endpoint {
+pub(super) struct Endpoint {
     base_url: String,
     key: SecretString,
     headers: HeaderMap,
 }
 
 impl Endpoint {
-    fn new(options: &OpenAiOptions) -> Result<Self, TeacherError> {
+    /// Where something is asked for, and the headers that go with it.
+    pub(super) fn at(&self, path: &str) -> (String, HeaderMap) {
+        (self.url(path), self.headers.clone())
+    }
+
+    pub(super) fn new(options: &OpenAiOptions) -> Result<Self, TeacherError> {
         let url = reqwest::Url::parse(&options.base_url);
         if !url.is_ok_and(|url| ["http", "https"].contains(&url.scheme())) {
             return Err(TeacherError::Rejected(format!(
@@ -460,7 +465,7 @@ mod tests {
         }
         let echoed = TeacherError::Unauthorized("bad key sk-very-secret".into());
         assert_eq!(
-            teacher.redact(echoed),
+            redact(&teacher.options, echoed),
             TeacherError::Unauthorized("bad key [redacted]".into())
         );
     }

@@ -9,6 +9,7 @@ mod load;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use load::RecipeError;
+pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use crate::interpreter::Limits;
 use crate::llm::Price;
@@ -79,11 +81,14 @@ impl Recipe {
         first.chain(mixed).chain(stronger).collect()
     }
 
-    /// Every model that is asked for something, and its place: the teachers and the judge.
+    /// Every model that is asked for something, and its place: the teachers, the judge, who writes tasks.
     pub fn models(&self) -> Vec<(String, &TeacherChoice)> {
         let judge = self.grade.judge.as_ref();
         let judge = judge.map(|judge| ("grade.judge.teacher".to_owned(), &judge.teacher));
-        self.teachers().into_iter().chain(judge).collect()
+        let writer = self.query.writer.iter().flat_map(WriterChoice::models);
+        let writer = writer.map(|(name, choice)| (format!("query.writer.{name}"), choice));
+        let teachers = self.teachers().into_iter();
+        teachers.chain(judge).chain(writer).collect()
     }
 
     /// The same to change them.
@@ -91,7 +96,10 @@ impl Recipe {
         let mixed = self.mix.iter_mut().map(|mixed| &mut mixed.teacher);
         let judge = self.grade.judge.as_mut().map(|judge| &mut judge.teacher);
         let first = std::iter::once(&mut self.teacher);
-        first.chain(mixed).chain(&mut self.stronger).chain(judge)
+        let writer = self.query.writer.iter_mut();
+        let writer = writer.flat_map(WriterChoice::models_mut);
+        let teachers = first.chain(mixed).chain(&mut self.stronger);
+        teachers.chain(judge).chain(writer)
     }
 }
 
@@ -379,6 +387,9 @@ pub struct Query {
     /// Keywords to use; empty uses all.
     #[serde(default)]
     pub keywords: Vec<String>,
+    /// Models that write the tasks, in place of the task library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<WriterChoice>,
 }
 
 impl Query {
@@ -636,7 +647,8 @@ pub enum Filter {
     Check,
     /// Numbers in the answer occur in the observations or the query.
     Consistent,
-    /// The judge of `grade.judge` says that it holds; where it abstains, it decides nothing.
+    /// The judge of `grade.judge` says that it holds; where it abstains, it decides nothing, and a task
+    /// without checks is not accepted.
     Judge,
     /// No earlier accepted trajectory is the same.
     Duplicate,

@@ -2,16 +2,13 @@
 
 use std::process::ExitCode;
 
-use pybench::run::{Mode, cli};
-use pybench_pipelines::query;
+use clap::Parser;
+use pybench::run::cli;
+use pybench_pipelines::query::command::{self, QueryArgs};
 
 fn main() -> ExitCode {
-    let about = "Write tasks for the crawled files of a run, from the task library";
-    cli::stage_main("pybench-query", about, |context| async move {
-        query::run(&context).await?;
-        if let Mode::Preview(count) = context.mode {
-            print!("{}", query::preview(context.folder.root(), count)?);
-        }
-        Ok(())
+    let args = QueryArgs::parse();
+    cli::main_with(args.run.log, |process| async move {
+        Ok(command::run(&args, &process).await?)
     })
 }

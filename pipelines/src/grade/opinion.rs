@@ -63,13 +63,27 @@ impl Judging {
         }
     }
 
-    /// What an opinion decides: nothing where the judge abstained, or only looks on.
-    pub(super) fn finding(&self, opinion: &Opinion) -> Option<Finding> {
-        let passed = opinion.passed.filter(|_| self.decides)?;
-        Some(match passed {
-            true => filters::passed("judge", &opinion.judge),
-            false => filters::failed("judge", &opinion.judge, &opinion.reason),
-        })
+    /// What an opinion decides: nothing where the judge only looks on, or abstained and checks decide.
+    pub(super) fn finding(&self, task: &Task, opinion: &Opinion) -> Option<Finding> {
+        let decided = self
+            .decides
+            .then(|| decided(opinion, !task.checks.is_empty()));
+        decided.flatten()
+    }
+}
+
+/// What an opinion says of a trajectory. An abstention is no verdict, but where no check decides either,
+/// nobody has: the model's own word is no evidence.
+fn decided(opinion: &Opinion, checked: bool) -> Option<Finding> {
+    let judge = &opinion.judge;
+    match (opinion.passed, checked) {
+        (Some(true), _) => Some(filters::passed("judge", judge)),
+        (Some(false), _) => Some(filters::failed("judge", judge, &opinion.reason)),
+        (None, true) => None,
+        (None, false) => Some(Finding {
+            outcome: Outcome::Unproven,
+            ..filters::failed("judge", judge, "it abstained, and the task has no check")
+        }),
     }
 }
 
@@ -156,6 +170,20 @@ mod tests {
                 reason: String::new(),
             }),
             checker: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_abstention_decides_nothing_and_somebody_has_to() {
+        let outcome = |passed, checked| {
+            let opinion = verdict(0, Outcome::Pass, passed).opinion.unwrap();
+            decided(&opinion, checked).map(|finding| finding.outcome)
+        };
+        assert_eq!(outcome(None, true), None);
+        assert_eq!(outcome(None, false), Some(Outcome::Unproven));
+        for checked in [true, false] {
+            assert_eq!(outcome(Some(true), checked), Some(Outcome::Pass));
+            assert_eq!(outcome(Some(false), checked), Some(Outcome::Fail));
         }
     }
 

@@ -106,6 +106,9 @@ impl<'a> Script<'a> {
             TaskOrigin::Library {
                 template, slots, ..
             } => (template, slots),
+            TaskOrigin::Writer { generator, .. } => {
+                return Err(ScriptError::NoTemplate(format!("a task of {generator}")));
+            }
             TaskOrigin::Benchmark { suite, index } => {
                 return Err(ScriptError::NoTemplate(format!("{suite}/{index}")));
             }

@@ -1,9 +1,14 @@
-//! Query: writes tasks for crawled files, from the templates of the task library.
+//! Query: writes tasks for crawled files, from the templates of the task library or by models.
 //!
-//! Which tasks are written follows from the recipe, the files and the library alone: a plan is
-//! made first ([`plan`]), then every planned task is a unit of work.
+//! Which tasks the library writes follows from the recipe, the files and the library alone: a plan is
+//! made first ([`plan`]), then every planned task is a unit of work. [`writer`] asks models. What people
+//! decided on a task ([`review`]) holds for both.
 
+pub mod command;
+mod diff;
 pub mod plan;
+pub mod review;
+pub mod writer;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -12,7 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench::run::{
-    ContentStore, Executor, Failure, FailureKind, RunContext, RunError, Stage, UnitState,
+    ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage, UnitState,
 };
 use pybench::task::{SourceFile, Task};
 use serde_json::Value;
@@ -34,10 +39,22 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     run_with(context, Arc::new(library)).await
 }
 
-/// The same, from another library.
+/// The same, from another library. In a dry run nothing is paid for: a writer's cost is printed instead.
 pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
     let folder = &context.folder;
     let files: Vec<SourceFile> = read_lines(&folder.root().join(FILES))?;
+    if let Some(writer) = &context.recipe.query.writer {
+        if context.mode == Mode::DryRun {
+            return writer::estimate::print(context, writer, &library, &files);
+        }
+        let (tasks, asked) = writer::run(context, writer, &library, &files).await?;
+        let written = finish(context, tasks)?;
+        return report_shortfall(
+            asked,
+            written,
+            "see `pybench status` for what was left out and why",
+        );
+    }
     let recipe = &context.recipe;
     let plan = plan::plan(&library, &files, &recipe.query, recipe.seed, folder.store())?;
     let items: Vec<String> = plan.iter().map(|planned| planned.item.clone()).collect();
@@ -48,44 +65,54 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
         store: folder.store().clone(),
     });
     context.executor().run(stage, &items).await?;
-    let tasks = finish(context, &items)?;
-    report_shortfall(recipe.query.tasks, tasks)
+    let written = finish(context, planned_tasks(context, &items)?)?;
+    let way_out = "more files, more templates or a higher `query.template_share` would allow more";
+    report_shortfall(recipe.query.tasks, written, way_out)
 }
 
-/// Writes the artefact: the planned tasks in plan order, each id once.
-fn finish(context: &RunContext, items: &[String]) -> Result<usize, RunError> {
-    let journal = context.folder.journal();
-    let units = journal.units(STAGE)?.into_iter();
+/// The tasks of the library that came to be, in plan order.
+fn planned_tasks(context: &RunContext, items: &[String]) -> Result<Vec<Task>, RunError> {
+    let units = context.folder.journal().units(STAGE)?.into_iter();
     let done = units.filter(|unit| unit.state == UnitState::Done);
     let outputs: HashMap<_, _> = done.map(|unit| (unit.item, unit.output)).collect();
-    let mut lines = String::new();
-    let mut seen = std::collections::HashSet::new();
-    for output in items.iter().filter_map(|item| outputs.get(item)?.as_ref()) {
-        let task: Task = serde_json::from_value(output.clone())?;
-        if seen.insert(task.id.clone()) {
-            // Serialised from the type, so that the order of keys is the type's.
-            lines += &serde_json::to_string(&task)?;
-            lines.push('\n');
-        }
-    }
-    context.folder.write(TASKS, lines.as_bytes())?;
-    journal.set_fact("tasks", &seen.len().into())?;
-    Ok(seen.len())
+    let outputs = items.iter().filter_map(|item| outputs.get(item)?.clone());
+    Ok(outputs
+        .map(serde_json::from_value)
+        .collect::<Result<_, _>>()?)
 }
 
-fn report_shortfall(asked: usize, written: usize) -> Result<(), RunError> {
+/// Writes the artefact: these tasks in their order, as reviewed, each id once.
+fn finish(context: &RunContext, tasks: Vec<Task>) -> Result<usize, RunError> {
+    let mut seen = std::collections::HashSet::new();
+    let mut tasks = review::reviewed(context, tasks)?;
+    tasks.retain(|task| seen.insert(task.id.clone()));
+    context
+        .folder
+        .write(TASKS, task_lines(&tasks)?.as_bytes())?;
+    let journal = context.folder.journal();
+    journal.set_fact("tasks", &tasks.len().into())?;
+    Ok(tasks.len())
+}
+
+/// Tasks as lines. Serialised from the type, so that the order of keys is the type's.
+fn task_lines(tasks: &[Task]) -> Result<String, RunError> {
+    let mut lines = String::new();
+    for task in tasks {
+        lines += &serde_json::to_string(task)?;
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
+fn report_shortfall(asked: usize, written: usize, way_out: &str) -> Result<(), RunError> {
     if written == 0 && asked > 0 {
-        return Err(RunError::Incomplete(
-            "no task could be written: no template fits the crawled files; crawl more files or \
-             widen `query.categories` and `query.keywords`"
-                .into(),
-        ));
+        return Err(RunError::Incomplete(format!(
+            "no task could be written: crawl more files, or widen `query.categories` and \
+             `query.keywords` ({way_out})"
+        )));
     }
     if written < asked {
-        tracing::warn!(
-            "{written} of {asked} tasks could be written: more files, more templates or a higher \
-             `query.template_share` would allow more"
-        );
+        tracing::warn!("{written} of {asked} tasks could be written: {way_out}");
     }
     Ok(())
 }

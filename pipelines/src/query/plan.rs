@@ -45,7 +45,8 @@ pub fn plan(
     store: &ContentStore,
 ) -> Result<Vec<Planned>, RunError> {
     let mut planner = Planner::new(library, files, query, seed, store)?;
-    let languages = language_deck(query, seed);
+    let mut shuffled = rng(&(seed, "languages"));
+    let languages = deck(query.tasks, &query.languages, &mut shuffled);
     let mut plan = Vec::with_capacity(query.tasks);
     for language in languages {
         match planner.next(language) {
@@ -56,29 +57,33 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The languages of all tasks in order: exact shares by largest remainder, then shuffled.
-fn language_deck(query: &Query, seed: u64) -> Vec<Language> {
-    let total: f64 = query.languages.values().sum();
-    let mut shares: Vec<(Language, usize, f64)> = Vec::new();
-    for (language, share) in &query.languages {
-        let exact = query.tasks as f64 * share / total.max(f64::MIN_POSITIVE);
-        shares.push((*language, exact.floor() as usize, exact.fract()));
+/// What each of `count` tasks is, in order: exact shares by largest remainder, then shuffled.
+pub(super) fn deck<T: Copy + Ord>(
+    count: usize,
+    shares: &BTreeMap<T, f64>,
+    rng: &mut ChaCha8Rng,
+) -> Vec<T> {
+    let total: f64 = shares.values().sum();
+    let mut parts: Vec<(T, usize, f64)> = Vec::new();
+    for (what, share) in shares {
+        let exact = count as f64 * share / total.max(f64::MIN_POSITIVE);
+        parts.push((*what, exact.floor() as usize, exact.fract()));
     }
-    shares.sort_by(|a, b| b.2.total_cmp(&a.2));
-    let given: usize = shares.iter().map(|share| share.1).sum();
-    let missing = query.tasks.saturating_sub(given);
-    let count = shares.len().max(1);
-    for (i, share) in shares.iter_mut().enumerate() {
-        share.1 += missing / count + usize::from(i < missing % count);
+    parts.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let given: usize = parts.iter().map(|part| part.1).sum();
+    let missing = count.saturating_sub(given);
+    let kinds = parts.len().max(1);
+    for (i, part) in parts.iter_mut().enumerate() {
+        part.1 += missing / kinds + usize::from(i < missing % kinds);
     }
-    shares.sort_by_key(|share| share.0);
-    let copies = |share: &(Language, usize, f64)| std::iter::repeat_n(share.0, share.1);
-    let mut deck: Vec<_> = shares.iter().flat_map(copies).collect();
-    deck.shuffle(&mut rng(&(seed, "languages")));
+    parts.sort_by_key(|part| part.0);
+    let copies = |part: &(T, usize, f64)| std::iter::repeat_n(part.0, part.1);
+    let mut deck: Vec<_> = parts.iter().flat_map(copies).collect();
+    deck.shuffle(rng);
     deck
 }
 
-fn rng<T: serde::Serialize>(key: &T) -> ChaCha8Rng {
+pub(super) fn rng<T: serde::Serialize>(key: &T) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(Digest::of_json(key).seed())
 }
 
@@ -202,8 +207,10 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn known_keywords(library: &Library, query: &Query) -> Result<(), RunError> {
-    for name in &query.keywords {
+pub(super) fn known_keywords(library: &Library, query: &Query) -> Result<(), RunError> {
+    let weighed = query.writer.iter();
+    let weighed = weighed.flat_map(|writer| writer.balance.keywords.keys());
+    for name in query.keywords.iter().chain(weighed) {
         if library.keywords().get(name).is_none() {
             let hint = library.keywords().suggest(name);
             let hint = hint

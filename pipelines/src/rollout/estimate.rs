@@ -4,16 +4,23 @@ use std::collections::HashSet;
 use std::fmt;
 
 use pybench::agent;
+use pybench::id::Digest;
 use pybench::llm::{Price, token_bound};
-use pybench::run::{Recipe, RunContext, RunError, TeacherChoice, UnitState};
-use pybench::task::Task;
+use pybench::run::{
+    JudgeChoice, ProposedChecks, Recipe, RunContext, RunError, TeacherChoice, UnitState,
+};
+use pybench::task::{Category, FileKind, Task, TaskFile};
 use pybench::trajectory::{Trajectory, Usage};
 
 use super::{STAGE, money};
-use crate::embedded;
+use crate::eval::bare::bare_task;
+use crate::eval::judge;
+use crate::{embedded, grade};
 
 /// Bytes per token, taken for the lower bound; the upper one takes a token per byte.
-const BYTES_PER_TOKEN: u64 = 6;
+pub(crate) const BYTES_PER_TOKEN: u64 = 6;
+/// Bytes of a file's name.
+const LONGEST_NAME: usize = 255;
 
 /// From, to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,63 +50,117 @@ pub struct Estimate {
     pub micro_usd: Option<Range>,
     /// What the recipe allows.
     pub budget: String,
-    /// Who judges trajectories besides, one call each, which none of these figures holds.
-    pub judge: Option<String>,
+    /// Who judges trajectories, and how many of the calls are its own.
+    pub judge: Option<(String, Range)>,
+}
+
+/// Tries that came to an end, and those of which there is a verdict.
+#[derive(Default)]
+struct Ended {
+    tried: HashSet<String>,
+    graded: HashSet<String>,
 }
 
 /// Bounds on what is left of that run.
 pub(super) fn of(context: &RunContext, tasks: &[Task]) -> Result<Estimate, RunError> {
-    let recipe = &context.recipe;
-    let states = context.folder.journal().states(STAGE)?.into_iter();
-    let ended: HashSet<String> = states
-        .filter(|(_, state)| *state == UnitState::Done)
-        .map(|(item, _)| item)
-        .collect();
-    Ok(sum(recipe, tasks, |item| ended.contains(item)))
+    let journal = context.folder.journal();
+    let done = |stage| -> Result<HashSet<String>, RunError> {
+        let states = journal.states(stage)?.into_iter();
+        let done = states.filter(|(_, state)| *state == UnitState::Done);
+        Ok(done.map(|(item, _)| item).collect())
+    };
+    let (tried, graded) = (done(STAGE)?, done(grade::STAGE)?);
+    Ok(sum(&context.recipe, tasks, &Ended { tried, graded }))
 }
 
-fn sum(recipe: &Recipe, tasks: &[Task], ended: impl Fn(&str) -> bool) -> Estimate {
+/// The same before models have written the tasks: as many as are asked for, with queries of up to so many
+/// bytes.
+pub(super) fn ahead(recipe: &Recipe, longest: usize) -> Estimate {
+    let tasks = |task: Task| {
+        let number = |n: usize| Digest::of_json(&n);
+        let tasks = (0..recipe.query.tasks).map(|n| Task {
+            id: number(n),
+            ..task.clone()
+        });
+        tasks.collect::<Vec<_>>()
+    };
+    let least = sum(recipe, &tasks(unwritten(0)), &Ended::default());
+    let most = sum(recipe, &tasks(unwritten(longest)), &Ended::default());
+    let both = |least: Range, most: Range| Range {
+        from: least.from,
+        to: most.to,
+    };
+    Estimate {
+        prompt_tokens: both(least.prompt_tokens, most.prompt_tokens),
+        micro_usd: least
+            .micro_usd
+            .zip(most.micro_usd)
+            .map(|(least, most)| both(least, most)),
+        ..most
+    }
+}
+
+/// A task that is not written yet: with a query of so many bytes, and files with the longest names where
+/// there is one.
+pub(crate) fn unwritten(bytes: usize) -> Task {
+    let mut task = bare_task("", Category::Text, "");
+    task.query = "x".repeat(bytes);
+    let file = |n: usize| TaskFile {
+        name: format!("{n}{}", "x".repeat(LONGEST_NAME)),
+        id: Digest::of_bytes(b""),
+        kind: FileKind::Txt,
+        origin: String::new(),
+        licence: None,
+    };
+    task.files = (0..if bytes > 0 { 2 } else { 0 }).map(file).collect();
+    task
+}
+
+fn sum(recipe: &Recipe, tasks: &[Task], ended: &Ended) -> Estimate {
     let names = recipe.teachers().into_iter();
     let names: Vec<_> = names.map(|(_, choice)| teacher_name(choice)).collect();
-    let mut estimate = Estimate {
-        teacher: names.join(", "),
-        tries: 0,
-        done: 0,
-        calls: Range::default(),
-        prompt_tokens: Range::default(),
-        completion_tokens: Range::default(),
-        micro_usd: Some(Range::default()),
-        budget: budget(recipe),
-        judge: recipe
-            .grade
-            .judge
-            .as_ref()
-            .map(|j| teacher_name(&j.teacher)),
-    };
+    let mut estimate = Estimate::of(recipe, names.join(", "));
+    let judge = recipe.grade.judge.as_ref();
+    estimate.judge = judge.map(|judge| (teacher_name(&judge.teacher), Range::default()));
+    let paid_before = trials(recipe);
     // A goal is reached at the earliest when every try is accepted.
     let mut surely = recipe.goal.accept.unwrap_or(usize::MAX);
     for task in tasks {
         for (rung, choices) in rungs(recipe).iter().enumerate() {
             for sample in 0..recipe.rollout.samples {
-                let made =
-                    |choice: &&TeacherChoice| ended(try_id(recipe, choice, task, sample).as_str());
-                if choices.iter().any(made) {
+                let mut ids = choices.iter().map(|c| try_id(recipe, c, task, sample));
+                if let Some(id) = ids.find(|id| ended.tried.contains(id.as_str())) {
                     estimate.done += 1;
                     surely = surely.saturating_sub(1);
+                    if let Some(judge) = judge.filter(|_| !ended.graded.contains(id.as_str())) {
+                        estimate.judged(judge, task, true);
+                    }
                     continue;
                 }
                 let first = recipe.goal.enough == 0 || sample < recipe.goal.enough;
                 let sure = rung == 0 && first && surely > 0;
                 surely -= usize::from(sure);
-                estimate.add(recipe, choices, task, sure);
+                estimate.add(recipe, choices, task, sure && sample >= paid_before);
+                if let Some(judge) = judge {
+                    // Samples that do the same are one question to it.
+                    estimate.judged(judge, task, sure && sample == 0);
+                }
             }
         }
     }
     estimate
 }
 
+/// Samples of each task whose replies were paid for when its check was tried, and are shared.
+fn trials(recipe: &Recipe) -> u32 {
+    let writer = recipe.query.writer.iter();
+    let proven = writer.filter(|writer| writer.checks != ProposedChecks::None);
+    let trials = proven.map(|writer| writer.trials).next();
+    trials.filter(|_| recipe.rollout.reuse).unwrap_or(0)
+}
+
 /// Who may be asked for a try, from the first to the strongest: one of these.
-fn rungs(recipe: &Recipe) -> Vec<Vec<&TeacherChoice>> {
+pub(crate) fn rungs(recipe: &Recipe) -> Vec<Vec<&TeacherChoice>> {
     let mixed = recipe.mix.iter().map(|mixed| &mixed.teacher);
     let first = std::iter::once(&recipe.teacher).chain(mixed).collect();
     let stronger = recipe.stronger.iter().map(|teacher| vec![teacher]);
@@ -107,7 +168,7 @@ fn rungs(recipe: &Recipe) -> Vec<Vec<&TeacherChoice>> {
 }
 
 /// The name that the teacher will have in ids.
-fn teacher_name(choice: &TeacherChoice) -> String {
+pub(crate) fn teacher_name(choice: &TeacherChoice) -> String {
     match choice {
         TeacherChoice::Expert { .. } => "expert".to_owned(),
         TeacherChoice::Openai { model, .. } => format!("openai:{model}"),
@@ -130,7 +191,7 @@ fn try_id(
 }
 
 /// Tokens of one try, at least and at most.
-fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
+pub(crate) fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
     let how = &recipe.rollout;
     let format = agent::format(how.format);
     let opening = token_bound(&format.opening(task));
@@ -172,24 +233,35 @@ impl Range {
 }
 
 impl Estimate {
-    /// A try by one of these; `sure` when it is made whatever comes of the others.
-    fn add(&mut self, recipe: &Recipe, choices: &[&TeacherChoice], task: &Task, sure: bool) {
-        let (mut low, high) = bounds(recipe, task);
-        if !sure {
-            low = Usage::default();
+    /// Nothing so far, of models of that name.
+    pub(crate) fn of(recipe: &Recipe, teacher: String) -> Self {
+        Self {
+            teacher,
+            tries: 0,
+            done: 0,
+            calls: Range::default(),
+            prompt_tokens: Range::default(),
+            completion_tokens: Range::default(),
+            micro_usd: Some(Range::default()),
+            budget: budget(recipe),
+            judge: None,
         }
-        self.tries += 1;
-        self.calls
-            .add(u64::from(sure), recipe.rollout.max_turns.into());
-        let free = |choice: &&TeacherChoice| matches!(choice, TeacherChoice::Expert { .. });
-        if choices.iter().all(free) {
-            return;
-        }
+    }
+
+    /// Calls of one of these models, with what they read and write at least and at most.
+    pub(crate) fn charge(
+        &mut self,
+        models: &[&TeacherChoice],
+        calls: Range,
+        low: Usage,
+        high: Usage,
+    ) {
+        self.calls.add(calls.from, calls.to);
         self.prompt_tokens
             .add(low.prompt_tokens, high.prompt_tokens);
         self.completion_tokens
             .add(low.completion_tokens, high.completion_tokens);
-        let prices: Option<Vec<Price>> = choices.iter().map(|c| money::price(c)).collect();
+        let prices: Option<Vec<Price>> = models.iter().map(|model| money::price(model)).collect();
         let costs = |usage: Usage| {
             let prices = prices.iter().flatten();
             prices.map(move |price| price.micro_usd(usage))
@@ -199,6 +271,42 @@ impl Estimate {
             (Some(money), Some((from, to))) => money.add(from, to),
             (money, _) => *money = None,
         }
+    }
+
+    /// The judge's opinion of a try at that task; `sure` when it is asked for in any case.
+    fn judged(&mut self, judge: &JudgeChoice, task: &Task, sure: bool) {
+        let low = Usage {
+            prompt_tokens: task.query.len() as u64 / BYTES_PER_TOKEN,
+            completion_tokens: 1,
+        };
+        let low = if sure { low } else { Usage::default() };
+        let calls = Range {
+            from: u64::from(sure),
+            to: 1,
+        };
+        if let Some((_, own)) = &mut self.judge {
+            own.add(calls.from, calls.to);
+        }
+        let high = judge::most(task.query.len(), judge.sees);
+        self.charge(&[&judge.teacher], calls, low, high);
+    }
+
+    /// A try by one of these; `sure` when it is made whatever comes of the others.
+    fn add(&mut self, recipe: &Recipe, choices: &[&TeacherChoice], task: &Task, sure: bool) {
+        let (mut low, mut high) = bounds(recipe, task);
+        let free = |choice: &&TeacherChoice| matches!(choice, TeacherChoice::Expert { .. });
+        if choices.iter().all(free) {
+            high = Usage::default();
+        }
+        if !sure || high == Usage::default() {
+            low = Usage::default();
+        }
+        self.tries += 1;
+        let calls = Range {
+            from: u64::from(sure),
+            to: recipe.rollout.max_turns.into(),
+        };
+        self.charge(choices, calls, low, high);
     }
 }
 
@@ -224,12 +332,8 @@ impl fmt::Display for Estimate {
         }
         writeln!(f, "budget             {}", self.budget)?;
         match &self.judge {
-            Some(judge) => {
-                let calls = self.tries;
-                writeln!(
-                    f,
-                    "judge              {judge}: at most {calls} calls more, not in these figures"
-                )
+            Some((judge, calls)) => {
+                writeln!(f, "judge              {judge}: {calls} of these calls")
             }
             None => Ok(()),
         }
@@ -237,118 +341,5 @@ impl fmt::Display for Estimate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pybench::id::Digest;
-    use pybench::task::{Category, Language, TaskOrigin};
-
-    fn task(query: &str) -> Task {
-        Task {
-            id: Digest::of_bytes(query.as_bytes()),
-            category: Category::Math,
-            subcategory: String::new(),
-            keyword: String::new(),
-            language: Language::En,
-            query: query.to_owned(),
-            files: vec![],
-            held_out: vec![],
-            outputs: vec![],
-            reference: String::new(),
-            checks: vec![],
-            origin: TaskOrigin::Library {
-                template: String::new(),
-                slots: Default::default(),
-                phrasing: 0,
-            },
-        }
-    }
-
-    fn recipe(teacher: &str) -> Recipe {
-        let text = format!(
-            "name = \"t\"\ncrawl = {{ sources = [] }}\nquery = {{ tasks = 1 }}\nteacher = {teacher}\n\
-             rollout = {{ samples = 2, max_turns = 3, sampling = {{ temperature = 0.0, top_p = 1.0, max_tokens = 100 }} }}"
-        );
-        toml::from_str(&text).unwrap()
-    }
-
-    const PAID: &str = "{ kind = \"openai\", model = \"m\", base_url = \"http://h\", price = { prompt = 1.0, completion = 2.0 } }";
-
-    #[test]
-    fn bounds_enclose_what_a_try_can_cost() {
-        let (recipe, tasks) = (recipe(PAID), [task("q"), task("longer query")]);
-        let all = sum(&recipe, &tasks, |_| false);
-        assert_eq!((all.tries, all.calls), (4, Range { from: 4, to: 12 }));
-        assert_eq!(all.completion_tokens, Range { from: 4, to: 1200 });
-        let opening: u64 = tasks
-            .iter()
-            .map(|t| token_bound(&agent::format(recipe.rollout.format).opening(t)))
-            .sum();
-        let grown = 4 * 3 * (100 + 4 * 8000 + 1024);
-        assert_eq!(all.prompt_tokens.to, 2 * 3 * opening + grown);
-        let money = all.micro_usd.unwrap();
-        assert_eq!(money.to, all.prompt_tokens.to + 2400);
-        assert!(money.from > 0 && money.from < money.to);
-    }
-
-    #[test]
-    fn what_is_done_is_not_counted_again() {
-        let (recipe, tasks) = (recipe(PAID), [task("q")]);
-        let first = try_id(&recipe, &recipe.teacher, &tasks[0], 0);
-        let rest = sum(&recipe, &tasks, |item| item == first.as_str());
-        assert_eq!((rest.done, rest.tries, rest.calls.to), (1, 1, 3));
-    }
-
-    #[test]
-    fn a_goal_lowers_the_least_and_stronger_teachers_raise_the_most() {
-        let mut recipe = recipe(PAID);
-        let tasks = [task("q"), task("longer query")];
-        let plain = sum(&recipe, &tasks, |_| false);
-        recipe.goal.accept = Some(1);
-        let goal = sum(&recipe, &tasks, |_| false);
-        assert_eq!((goal.calls.from, goal.calls.to), (1, plain.calls.to));
-        let text = PAID.replace("\"m\"", "\"n\"");
-        let text = text.replace("prompt = 1.0", "prompt = 10.0");
-        recipe.stronger = vec![
-            toml::from_str::<toml::Table>(&format!("t = {text}")).unwrap()["t"]
-                .clone()
-                .try_into()
-                .unwrap(),
-        ];
-        let both = sum(&recipe, &tasks, |_| false);
-        assert_eq!(both.tries, 2 * plain.tries);
-        assert!(both.micro_usd.unwrap().to > 2 * plain.micro_usd.unwrap().to);
-        assert_eq!(both.teacher, "openai:m, openai:n");
-    }
-
-    #[test]
-    fn parallel_calls_may_show_more_and_a_judge_is_named() {
-        let mut recipe = recipe(PAID);
-        let one = sum(&recipe, &[task("q")], |_| false);
-        recipe.rollout.format = pybench::run::FormatChoice::Tools;
-        let many = sum(&recipe, &[task("q")], |_| false);
-        assert!(many.prompt_tokens.to > 10 * one.prompt_tokens.to);
-        assert!(!many.to_string().contains("judge"));
-        let text = format!("t = {}", PAID.replace("\"m\"", "\"j\""));
-        let table: toml::Table = toml::from_str(&text).unwrap();
-        recipe.grade.judge = Some(pybench::run::JudgeChoice {
-            teacher: table["t"].clone().try_into().unwrap(),
-            sees: false,
-        });
-        let judged = sum(&recipe, &[task("q")], |_| false).to_string();
-        assert!(
-            judged.contains("openai:j: at most 2 calls more"),
-            "{judged}"
-        );
-    }
-
-    #[test]
-    fn the_expert_costs_nothing() {
-        let estimate = sum(&recipe("{ kind = \"expert\" }"), &[task("q")], |_| false);
-        assert_eq!(estimate.micro_usd, Some(Range::default()));
-        assert!(
-            estimate
-                .to_string()
-                .contains("US dollars         0.00 to 0.00")
-        );
-    }
-}
+#[path = "estimate_tests.rs"]
+mod tests;

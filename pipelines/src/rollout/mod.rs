@@ -1,6 +1,6 @@
 //! Rollout: a teacher solves tasks as a ReAct agent in the interpreter.
 
-mod estimate;
+pub(crate) mod estimate;
 pub(crate) mod money;
 mod preview;
 mod stage;
@@ -61,7 +61,7 @@ const TRAJECTORIES: &str = "trajectories.jsonl";
 /// money could be spent without a bound.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
     if context.mode == Mode::DryRun {
-        return dry_run(context, &read_tasks(context)?);
+        return dry_run(context);
     }
     let stage = open(context).await?;
     wave(context, &stage).await.map(|_| ())
@@ -143,14 +143,19 @@ fn read_tasks(context: &RunContext) -> Result<Vec<Task>, RunError> {
     text.lines().enumerate().map(read).collect()
 }
 
-fn dry_run(context: &RunContext, tasks: &[Task]) -> Result<(), RunError> {
-    let estimate = estimate::of(context, tasks)?;
+fn dry_run(context: &RunContext) -> Result<(), RunError> {
+    let unwritten = !context.folder.root().join(TASKS).exists();
+    let estimate = match context.recipe.query.writer.is_some() && unwritten {
+        // Models write the tasks, and were not paid for it yet.
+        true => estimate::ahead(&context.recipe, 4 * crate::query::writer::MOST_QUERY),
+        false => estimate::of(context, &read_tasks(context)?)?,
+    };
     print(context, &estimate.to_string())?;
     // What would be refused is said after the figures, which help to choose a budget.
     money::check(&context.recipe)
 }
 
-fn print(context: &RunContext, text: &str) -> Result<(), RunError> {
+pub(crate) fn print(context: &RunContext, text: &str) -> Result<(), RunError> {
     let written = context
         .progress
         .suspend(|| std::io::stdout().write_all(text.as_bytes()));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pybench::agent::{self, Format};
 use pybench::id::Digest;
 use pybench::llm::{
-    Completions, Limits, Metered, OpenAi, OpenAiOptions, Reserves, Teacher, TeacherError,
+    Completions, Embeddings, Limits, Metered, OpenAi, OpenAiOptions, Reserves, Teacher,
+    TeacherError,
 };
 use pybench::run::{Budget, FormatChoice, RunContext, RunError, RunFolder, TeacherChoice};
 
@@ -19,12 +20,19 @@ pub(crate) const COMPLETIONS: &str = "data/cache/completions";
 
 /// The teachers of that run, as [`Recipe::teachers`](pybench::run::Recipe::teachers) lists them. A key
 /// is read from the environment only when the recipe names it.
-pub(super) fn all(context: &RunContext) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
-    let reserves = Arc::new(Reserves::default());
+pub(crate) fn all(context: &RunContext) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
+    beside(context, &Arc::default())
+}
+
+/// The same, sharing the budget with the other models that hold these reserves.
+pub(crate) fn beside(
+    context: &RunContext,
+    reserves: &Arc<Reserves>,
+) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
     let speech = Speech::of(context);
     let mut teachers: Vec<Arc<dyn Teacher>> = Vec::new();
     for (path, choice) in context.recipe.teachers() {
-        let teacher = one(context, choice, &speech, &reserves)?;
+        let teacher = one(context, choice, &speech, reserves)?;
         if teachers.iter().any(|other| other.name() == teacher.name()) {
             let name = teacher.name();
             return Err(RunError::BadInput(format!(
@@ -97,14 +105,38 @@ pub(crate) fn one(
         let metered = Metered::new(teacher, folder, cap, speech.name);
         return Ok(Arc::new(metered.beside(reserves.clone())));
     }
+    endpoint(context, choice, speech, reserves, OpenAi::new)
+}
+
+/// An endpoint that says where texts stand (`pybench::llm::Vector`); it shares the budget with the others.
+/// `name` is that under which its calls stand in the journal.
+pub(crate) fn embeddings(
+    context: &RunContext,
+    choice: &TeacherChoice,
+    name: &'static str,
+    reserves: &Arc<Reserves>,
+) -> Result<Arc<dyn Teacher>, RunError> {
+    let speech = Speech::plain(name);
+    endpoint(context, choice, &speech, reserves, Embeddings::new)
+}
+
+/// Whoever answers at an endpoint of the recipe, under each of its keys.
+fn endpoint<T: Teacher + 'static>(
+    context: &RunContext,
+    choice: &TeacherChoice,
+    speech: &Speech,
+    reserves: &Arc<Reserves>,
+    new: fn(OpenAiOptions) -> Result<T, TeacherError>,
+) -> Result<Arc<dyn Teacher>, RunError> {
+    let recipe = &context.recipe;
     let variable = |name: &str| std::env::var(name).ok();
     let options = OpenAiOptions::from_recipe(choice, variable).map_err(refused)?;
     let options = options.ok_or_else(|| RunError::Internal("no such teacher".to_owned()))?;
     let options = options.offering(speech.tools.clone());
     let more = options.under_more_keys(choice, variable).map_err(refused)?;
     let endpoint = endpoint_name(&options);
-    let keyed: Result<Vec<_>, _> = more.into_iter().map(OpenAi::new).collect();
-    let teacher = OpenAi::new(options).map_err(refused)?;
+    let keyed: Result<Vec<_>, _> = more.into_iter().map(new).collect();
+    let teacher = new(options).map_err(refused)?;
     let metered = Metered::in_turn(
         teacher,
         keyed.map_err(refused)?,

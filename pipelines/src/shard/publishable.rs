@@ -27,19 +27,20 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
         }
     }
     for teacher in recipe.models_mut() {
-        let TeacherChoice::Openai {
-            base_url, headers, ..
-        } = teacher
-        else {
-            continue;
-        };
-        *base_url = without_credentials(base_url);
-        for value in headers.values_mut().filter(|value| !value.starts_with('$')) {
-            *value = LEFT_OUT.to_owned();
+        match teacher {
+            TeacherChoice::Openai {
+                base_url, headers, ..
+            } => {
+                *base_url = without_credentials(base_url);
+                for value in headers.values_mut().filter(|value| !value.starts_with('$')) {
+                    *value = LEFT_OUT.to_owned();
+                }
+            }
+            TeacherChoice::Embedded { model, .. } => {
+                *model = without_folder(Path::new(model)).display().to_string();
+            }
+            TeacherChoice::Expert { .. } => {}
         }
-    }
-    if let TeacherChoice::Embedded { model, .. } = &mut recipe.teacher {
-        *model = without_folder(Path::new(model)).display().to_string();
     }
     if let Some(wheelhouse) = &mut recipe.interpreter.wheelhouse {
         *wheelhouse = without_folder(wheelhouse);

@@ -29,6 +29,7 @@ impl fmt::Display for Funnel {
         }
         self.stages(f)?;
         self.cost(f)?;
+        counts(f, "queries left out", &self.queries)?;
         counts(f, "rejected by", &self.rejected)?;
         counts(f, "failures (ours, never the model's)", &self.failures)
     }

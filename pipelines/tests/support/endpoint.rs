@@ -1,4 +1,4 @@
-//! A loopback endpoint that speaks OpenAI's chat completions, well or badly, and counts.
+//! A loopback endpoint that speaks OpenAI's chat completions and embeddings, well or badly, and counts.
 
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
 
@@ -23,6 +23,8 @@ pub enum Answer {
     Content(String),
     /// A status with a `Retry-After` header and a body.
     Status(u16, Option<String>, String),
+    /// An embedding.
+    Place(Vec<f64>),
     /// 200 with these bytes.
     Bytes(Vec<u8>),
     /// A content of that many bytes.
@@ -62,6 +64,7 @@ impl Endpoint {
         let address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
+            .route("/v1/embeddings", post(complete))
             .with_state(shared.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { address, shared }
@@ -120,10 +123,20 @@ pub fn completion(content: &str) -> Value {
     })
 }
 
+/// Where a text stands; it is of seven tokens.
+fn place(numbers: &[f64]) -> Value {
+    json!({
+        "object": "list", "model": "e",
+        "data": [{"object": "embedding", "index": 0, "embedding": numbers}],
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    })
+}
+
 async fn respond(answer: Answer) -> Response<Body> {
     let ok = |body: Body| Response::new(body);
     match answer {
         Answer::Content(content) => ok(completion(&content).to_string().into()),
+        Answer::Place(numbers) => ok(place(&numbers).to_string().into()),
         Answer::Bytes(bytes) => ok(bytes.into()),
         Answer::Huge(size) => ok(completion(&"x".repeat(size)).to_string().into()),
         Answer::Hang => {

@@ -2,5 +2,6 @@
 
 #![allow(unreachable_pub)]
 
+pub mod cast;
 pub mod endpoint;
 pub mod place;

@@ -72,6 +72,16 @@ impl Place {
         }
     }
 
+    /// One more file that may be crawled.
+    pub fn add(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path("files").join(name), bytes).unwrap();
+    }
+
+    /// A path in the project.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
     pub fn folder(&self) -> PathBuf {
         self.root.path().join("data/runs/t")
     }
@@ -109,6 +119,14 @@ impl Place {
 
     pub fn spent(&self) -> Spent {
         self.journal().spent().unwrap()
+    }
+
+    /// What calls in that state cost, in millionths of a dollar.
+    pub fn cost(&self, state: &str) -> u64 {
+        let journal = self.folder().join("journal.sqlite");
+        let journal = rusqlite::Connection::open(journal).unwrap();
+        let sum = "SELECT coalesce(sum(micro_usd), 0) FROM call WHERE state = ?1";
+        journal.query_row(sum, [state], |row| row.get(0)).unwrap()
     }
 
     /// The artefact, byte by byte.

@@ -196,7 +196,7 @@ fn mistakes_are_shown_where_they_are() {
     r.toml:2:8: the number does not fit into 64 bits
     r.toml:2:8: string values must be quoted, expected literal string
     r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
-    r.toml:12:1: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`
+    r.toml:12:1: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`, `writer`
     r.toml:11:1: query: the key `tasks` is missing: Tasks to write.
     r.toml:12:9: tasks: 0 must be at least 1
     r.toml:13:18: template_share: 0 must be above 0
@@ -328,6 +328,83 @@ fn keys_of_endpoints_stay_out_of_recipes_and_messages() {
         assert!(!error.contains("sk-secret"), "{error}");
     }
     with_sets(&[&format!("{openai}, headers={{Authorization='$TOKEN'}}}}")]).unwrap();
+}
+
+const WRITER: &str = r#"
+[query.writer]
+generator = { kind = "openai", model = "g", base_url = "http://h/v1" }
+content_checker = { kind = "openai", model = "c", base_url = "http://h/v1" }
+rounds = 2
+[query.writer.balance]
+categories = { chart = 2, math = 0 }
+types = { csv = 0.5 }
+difficulties = { hard = 3 }
+keywords = { "bar chart" = 2 }
+"#;
+
+#[test]
+fn models_that_write_tasks_stand_in_a_recipe() {
+    let solved = GOOD.replace(
+        "kind = \"expert\"\nfaults = 0.1",
+        "kind = 'openai'\nmodel = 't'\nbase_url = 'http://h/v1'",
+    );
+    let with = |from: &str, to: &str| {
+        assert!(WRITER.contains(from), "{from}");
+        parse(&format!("{solved}{}", WRITER.replacen(from, to, 1)))
+    };
+    let recipe = with("rounds", "rounds").unwrap();
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let models: Vec<_> = recipe.models().into_iter().map(|(path, _)| path).collect();
+    let expected = [
+        "teacher",
+        "query.writer.generator",
+        "query.writer.content_checker",
+    ];
+    assert_eq!(models, expected);
+    assert_eq!(recipe.clone().models_mut().count(), 3);
+    let embedded =
+        "embeddings = { endpoint = { kind = 'openai', model = 'e', base_url = 'http://h/v1' } }";
+    let mut recipe = with("rounds = 2", embedded).unwrap();
+    let last = recipe.models().pop().unwrap().0;
+    assert_eq!(last, "query.writer.embeddings.endpoint");
+    assert_eq!(recipe.models_mut().count(), 4);
+    for (from, to, message) in [
+        (
+            "chart = 2",
+            "chart = -1",
+            "categories.chart: -1 is no weight",
+        ),
+        ("chart = 2", "charts = 1", "did you mean `chart`?"),
+        ("rounds = 2", "rounds = 0", "must be at least 1"),
+        ("rounds = 2", "similarity = 0.2", "must be at least 0.5"),
+        ("rounds = 2", "checks = 'optional'", "put `judge` among"),
+        (
+            "rounds = 2",
+            "keyword_checker = { kind = 'expert' }",
+            "the expert writes nothing",
+        ),
+        (
+            "rounds = 2",
+            "embeddings = { endpoint = { kind = 'expert' } }",
+            "embeddings.endpoint: the expert writes nothing",
+        ),
+        (
+            "rounds = 2",
+            "embeddings = { endpoint = { kind = 'embedded', model = 'm' } }",
+            "has to have `kind = \"openai\"`",
+        ),
+    ] {
+        let said = with(from, to).expect_err(to).to_string();
+        assert!(
+            said.contains(message) && said.contains("r.toml:"),
+            "{to}: {said}"
+        );
+    }
+    let said = parse(&format!("{GOOD}{WRITER}")).unwrap_err().to_string();
+    assert!(
+        said.contains("the expert solves tasks of the library only"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{Filter, Grade, InterpreterChoice, Keep, Recipe, SourceChoice, TeacherChoice, Tier};
+use super::{
+    Filter, Grade, InterpreterChoice, Keep, ProposedChecks, Recipe, SourceChoice, TeacherChoice,
+    Tier, WriterChoice,
+};
 use crate::interpreter::Network;
 
 /// Shares of languages may miss 1 by this.
@@ -49,6 +52,9 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     }
     goal_problems(recipe, rows, &mut refuse);
     judge_problems(&recipe.grade, &mut refuse);
+    if let Some(writer) = &recipe.query.writer {
+        writer_problems(recipe, writer, &mut refuse);
+    }
     for (path, teacher) in recipe.models() {
         teacher_problems(&path, teacher, &mut refuse);
     }
@@ -137,6 +143,37 @@ fn judge_problems(grade: &Grade, refuse: &mut impl FnMut(&str, String)) {
     if let Some(TeacherChoice::Expert { .. }) = grade.judge.as_ref().map(|judge| &judge.teacher) {
         let message = "teacher: the expert knows its own tasks only: a judge is a model";
         refuse("grade.judge.teacher", message.into());
+    }
+}
+
+fn writer_problems(recipe: &Recipe, writer: &WriterChoice, refuse: &mut impl FnMut(&str, String)) {
+    let expert = |choice: &TeacherChoice| matches!(choice, TeacherChoice::Expert { .. });
+    for (name, _) in writer.models().filter(|(_, choice)| expert(choice)) {
+        let message = format!("{name}: the expert writes nothing: it has to be a model");
+        refuse(&format!("query.writer.{name}"), message);
+    }
+    let embeddings = writer.embeddings.as_ref().map(|e| &e.endpoint);
+    if let Some(TeacherChoice::Embedded { .. }) = embeddings {
+        let message = "embeddings.endpoint: an endpoint has to have `kind = \"openai\"`";
+        refuse("query.writer.embeddings.endpoint", message.into());
+    }
+    let mut teachers = recipe.teachers().into_iter();
+    if let Some((path, _)) = teachers.find(|(_, choice)| expert(choice)) {
+        let message =
+            "the expert solves tasks of the library only, and `query.writer` writes others";
+        refuse(&path, format!("{path}: {message}"));
+    }
+    let judged = recipe.grade.filters.contains(&Filter::Judge);
+    if writer.checks != ProposedChecks::Required && !judged {
+        let message = "checks: nothing would decide on a task without a check: put `judge` among \
+                       `grade.filters`, or set `checks = \"required\"`";
+        refuse("query.writer.checks", message.into());
+    }
+    for (path, weight) in writer.balance.weights() {
+        if !(weight.is_finite() && weight >= 0.0) {
+            let message = format!("{path}: {weight} is no weight: it is 0 or more");
+            refuse(&format!("query.writer.balance.{path}"), message);
+        }
     }
 }
 

@@ -22,6 +22,9 @@ const MOST_PICTURES: usize = 4;
 /// Largest trajectory file that is read, bytes.
 const MOST_TRAJECTORY: u64 = 32 << 20;
 
+/// Bytes of what stands around each part: names of files, and notes on what was cut or left out.
+const MOST_AROUND: usize = 1_000;
+
 /// The prompts: pass or fail, and which of two.
 pub(super) const PASS: &str = include_str!("../../../prompts/judge_pass.jinja");
 pub(super) const PAIR: &str = include_str!("../../../prompts/judge_pair.jinja");
@@ -123,8 +126,17 @@ fn mark(cases: &[&Case]) -> String {
     format!("=={}==", digest.short())
 }
 
+/// At most so many characters and a note, also where what cannot be seen is spelled out.
 fn shorten(text: &str, most: usize) -> String {
-    visible(&cut(text, most))
+    cut(&visible(&cut(text, most)), most)
+}
+
+/// Bytes of the longest question whose request has so many; pictures come on top, so many.
+pub(super) fn longest(query: usize, sees: bool) -> (usize, usize) {
+    // A character is at most four bytes; what cannot be seen is spelled out in a few more.
+    let characters = MOST_QUERY.min(8 * query) + MOST_STEPS + MOST_ANSWER + MOST_FILES * MOST_FILE;
+    let bytes = PASS.len() + 4 * characters + (MOST_FILES + 4) * MOST_AROUND;
+    (bytes, if sees { MOST_PICTURES } else { 0 })
 }
 
 /// The messages between the request and the answer, first and last kept where they are too many.

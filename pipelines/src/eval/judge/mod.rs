@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use pybench::id::Digest;
-use pybench::llm::{ChatRequest, Teacher, TeacherError};
+use pybench::llm::{ChatRequest, PICTURE_TOKENS, Teacher, TeacherError};
 use pybench::task::{Category, Task};
-use pybench::trajectory::{Message, Role, Sampling, Trajectory};
+use pybench::trajectory::{Message, Role, Sampling, Trajectory, Usage};
 
 pub use calibrate::{Calibration, Labels, calibrate};
-use case::{Case, PAIR, PASS, Question};
+use case::{Case, PAIR, PASS, Question, longest};
 
 use super::bare::bare_task;
 use super::record::{Attempt, Duel, Evaluation, Judgement, MOST_SHOWN, cut};
@@ -28,12 +28,23 @@ use super::report::show::Store;
 
 /// Name under which calls of the judge stand in a journal.
 pub const FORMAT: &str = "judge";
+/// Tokens of an opinion.
+const MOST_REPLY: u32 = 700;
 /// Attempts at one reply.
 const ATTEMPTS: u32 = 3;
 /// Longest wait between two of them.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// After so many failures in a row the judge is down, and is asked no more.
 const DOWN: u32 = 5;
+
+/// What one opinion on a trajectory takes at most, for a request of so many bytes: a token is a byte at least.
+pub(crate) fn most(query: usize, sees: bool) -> Usage {
+    let (bytes, pictures) = longest(query, sees);
+    Usage {
+        prompt_tokens: bytes as u64 + pictures as u64 * PICTURE_TOKENS,
+        completion_tokens: MOST_REPLY.into(),
+    }
+}
 
 /// A judge.
 pub struct Judge {
@@ -74,7 +85,7 @@ impl Judge {
             sampling: Sampling {
                 temperature: 0.0,
                 top_p: 1.0,
-                max_tokens: 700,
+                max_tokens: MOST_REPLY,
             },
             failed: AtomicU32::new(0),
         }

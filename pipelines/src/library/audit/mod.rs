@@ -341,14 +341,14 @@ impl TaskAudit<'_> {
     }
 }
 
-pub(super) fn passes(findings: &[Finding]) -> bool {
+pub(crate) fn passes(findings: &[Finding]) -> bool {
     !findings.is_empty()
         && findings
             .iter()
             .all(|finding| finding.outcome == Outcome::Pass)
 }
 
-pub(super) fn reasons(findings: &[Finding]) -> String {
+pub(crate) fn reasons(findings: &[Finding]) -> String {
     let failed = findings
         .iter()
         .filter(|finding| finding.outcome != Outcome::Pass);

@@ -88,9 +88,10 @@ fn what_is_possible_is_used_up_without_repeats() {
 
 #[test]
 fn languages_have_exact_shares() {
-    let deck = language_deck(&recipe(7, 1.0), 1);
+    let languages = |query: &Query| deck(query.tasks, &query.languages, &mut rng(&1));
+    let deck = languages(&recipe(7, 1.0));
     assert_eq!(counts(deck.into_iter())[&Language::En], 4);
     let mut query = recipe(3, 1.0);
     query.languages = [(Language::Zh, 1.0)].into();
-    assert_eq!(language_deck(&query, 1), [Language::Zh; 3]);
+    assert_eq!(languages(&query), [Language::Zh; 3]);
 }
