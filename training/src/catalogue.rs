@@ -46,7 +46,9 @@ struct PackageSource {
 pub fn licence(name: &str) -> Option<String> {
     let catalogue: Catalogue = toml::from_str(CATALOGUE).ok()?;
     let mut models = catalogue.model.into_iter();
-    models.find(|model| model.name == name).map(|model| model.licence)
+    models
+        .find(|model| model.name == name)
+        .map(|model| model.licence)
 }
 
 /// The directory of a model: `name` itself where it is one, otherwise the catalogue's, fetched and

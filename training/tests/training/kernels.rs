@@ -68,7 +68,7 @@ fn plainly() -> [Tensor; 3] {
         v = &v * STEP.betas.1 + g.square() * (1.0 - STEP.betas.1);
         let corrected = |x: &Tensor, beta: f64| x / (1.0 - beta.powi(step as i32));
         let root = corrected(&v, STEP.betas.1).sqrt() + STEP.epsilon;
-        w = w - corrected(&m, STEP.betas.0) / root * STEP.rate;
+        w -= corrected(&m, STEP.betas.0) / root * STEP.rate;
     }
     [w, m, v]
 }
