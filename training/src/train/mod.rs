@@ -4,6 +4,7 @@ mod checkpoint;
 mod dataset;
 mod estimate;
 mod flops;
+mod generated;
 mod launch;
 mod lora;
 mod metrics;

@@ -58,6 +58,9 @@ pub struct Recipe {
     /// Conversations that are only measured, before and after.
     #[serde(default)]
     pub held_out: Option<HeldOut>,
+    /// Trajectories that the trained model is to generate.
+    #[serde(default)]
+    pub generated: Option<Generated>,
     /// Length and size.
     pub train: Train,
     /// AdamW and its schedule.
@@ -88,6 +91,30 @@ pub struct HeldOut {
 impl HeldOut {
     fn default_rows() -> usize {
         16
+    }
+}
+
+/// An evaluation by `pybench-eval`, once the model is written.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generated {
+    /// A recipe of `pybench-eval`; the model is added to its agents.
+    pub recipe: PathBuf,
+    /// Base URL of a server that has the model by then, such as `http://127.0.0.1:8000/v1`; without one
+    /// the model and what it was before are served by ourselves.
+    #[serde(default)]
+    pub server: Option<String>,
+    /// What that server calls the model; its directory otherwise.
+    #[serde(default)]
+    pub served_as: Option<String>,
+    /// The program, beside this one or on the path.
+    #[serde(default = "Generated::default_program")]
+    pub program: String,
+}
+
+impl Generated {
+    fn default_program() -> String {
+        "pybench-eval".into()
     }
 }
 
@@ -300,6 +327,9 @@ impl Recipe {
         for file in [&mut recipe.shape, &mut recipe.chat_template] {
             *file = file.take().map(|file| super::stages::near(path, &file));
         }
+        if let Some(generated) = &mut recipe.generated {
+            generated.recipe = super::stages::near(path, &generated.recipe);
+        }
         Ok(recipe)
     }
 
@@ -323,6 +353,7 @@ impl Recipe {
         same.checkpoint = CheckpointChoice::default();
         same.optimizer.spike = 0.0;
         same.optimizer.offload = None;
+        same.generated = None;
         blake3::hash(format!("{same:?}").as_bytes())
             .to_hex()
             .to_string()

@@ -45,6 +45,14 @@ fn page(name: &str, results: &Value, plots: &[String]) -> String {
         let (before, after) = (cell("before"), cell("after"));
         let _ = write!(rows, "<tr><td>{label}<td>{before}<td>{after}");
     }
+    for (agent, share) in results["generated"].as_object().into_iter().flatten() {
+        let passed = share["passed"].as_f64().unwrap_or(f64::NAN) * 100.0;
+        let (agent, tasks) = (escape(agent), &share["tasks"]);
+        let _ = write!(
+            rows,
+            "<tr><td>{agent}: tasks passed<td colspan=2>{passed:.1} % of {tasks}"
+        );
+    }
     let plots = plots.concat();
     let name = escape(name);
     format!(

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use tch::{Device, Kind};
 
 use super::estimate::estimate;
+use super::generated;
 use super::launch::{launch, launched};
 use super::metrics::Metrics;
 use super::mixture::table;
@@ -39,6 +40,7 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
     }
     let team = Team::from_env()?;
     let mut left: Option<PathBuf> = None;
+    let (mut start, mut last) = (None, None);
     for Stage { name, mut recipe } in Stage::load(recipe_path)? {
         let default = || PathBuf::from("data/runs").join(&recipe.name);
         let mut out = options.out.clone().unwrap_or_else(default);
@@ -51,6 +53,7 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         if let Some(model) = left.filter(|_| !options.dry_run) {
             recipe.model = model.display().to_string();
         }
+        start.get_or_insert_with(|| recipe.model.clone());
         let folder = out.join("model");
         match name.is_some() && is_done(&recipe, &out) {
             true => eprintln!("is done: {}", folder.display()),
@@ -65,8 +68,29 @@ pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
         // No process looks whether a stage is done before all have gone through it.
         team.meet()?;
         left = Some(folder);
+        last = Some((recipe, out));
     }
-    Ok(())
+    match (start, last) {
+        (Some(start), Some((recipe, out))) if team.leads() && !options.dry_run => {
+            generate(&recipe, &start, &out)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the model's own trajectories are worth, where the recipe asks: the other processes are done.
+fn generate(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
+    let Some(choice) = &recipe.generated else {
+        return Ok(());
+    };
+    let found = generated::evaluate(choice, &catalogue::find(start)?, &out.join("model"), out)?;
+    eprintln!("tasks passed by generated trajectories: {found}");
+    let path = out.join("results.json");
+    let mut results: serde_json::Value =
+        serde_json::from_slice(&crate::model::read_bounded(&path, 64 << 20)?)?;
+    results["generated"] = found;
+    crate::model::write_json(&path, &results)?;
+    Ok(report::write(out, &recipe.name, &results)?)
 }
 
 /// Whether a stage has left its model, made by this recipe.

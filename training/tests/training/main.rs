@@ -16,6 +16,7 @@ mod preflight;
 mod program;
 mod run;
 mod serving;
+mod smollm2;
 mod sources;
 mod spike;
 mod stages;

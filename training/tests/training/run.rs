@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::program::write_program;
 use crate::support::data;
 
 /// A folder with a tiny model, conversations and a recipe.
@@ -37,6 +38,15 @@ impl Project {
         let random =
             pybench_training::model::Model::random(config, 3, tch::Kind::Float, tch::Device::Cpu);
         pybench_training::model::save_model(&random, &model, &model).unwrap();
+        Self::of(folder, &model, train)
+    }
+
+    /// The same on a model that is there.
+    pub(crate) fn on(model: &Path, train: &str) -> Self {
+        Self::of(tempfile::tempdir().unwrap(), model, train)
+    }
+
+    fn of(folder: tempfile::TempDir, model: &Path, train: &str) -> Self {
         let line = |n: usize| {
             let text = format!("number {n} ").repeat(1 + n % 5);
             serde_json::json!({"messages": [
@@ -51,7 +61,7 @@ impl Project {
         let at = |name: &str| folder.path().join(name).display().to_string();
         let recipe = format!(
             "name='tiny'\nseed=1\nmodel='{}'\n[[data]]\npath='{}'\n[held_out]\npath='{}'\n[train]\n{train}\n",
-            at("start"),
+            model.display(),
             at("train.jsonl"),
             at("test.jsonl")
         );
@@ -108,6 +118,61 @@ fn a_run_learns_and_leaves_a_model() {
     let mut events = std::fs::read_dir(project.path("out/tensorboard")).unwrap();
     let size = events.next().unwrap().unwrap().metadata().unwrap().len();
     assert!(size > 30 * 100, "{size} bytes of events");
+}
+
+/// A stand-in for `pybench-eval`: keeps the recipe it was given, and leaves a report.
+const EVALUATION: &str = r#"#!/bin/sh
+set -eu
+recipe=$1 folder=$5/$3
+mkdir -p "$folder/report"
+cp "$recipe" "$folder/asked.toml"
+cat > "$folder/report/report.json" <<'END'
+{"agents": [{"agent": "after", "measures": [{"measure": "strict", "overall": {"rate": 0.25, "tasks": 8}}]},
+            {"agent": "silent", "measures": []}]}
+END
+"#;
+
+#[test]
+fn a_model_is_evaluated_on_what_it_generates() {
+    let project = Project::new("rows=2\nsteps=2");
+    let program = project.path("evaluation");
+    write_program(&program, EVALUATION);
+    let asked =
+        "name='mine'\ncheckpoints=true\n[agents.nobody]\nkind='script'\nscript='do-nothing'\n";
+    std::fs::write(project.path("eval.toml"), asked).unwrap();
+    let plain = std::fs::read_to_string(project.path("recipe.toml")).unwrap();
+    let shown = program.display();
+    let agents = |server: &str| {
+        let more = format!("[generated]\nrecipe='eval.toml'\nprogram='{shown}'\n{server}");
+        std::fs::write(project.path("recipe.toml"), format!("{plain}{more}")).unwrap();
+        let (good, text) = project.run("out");
+        assert!(good, "{text}");
+        let asked = std::fs::read_to_string(project.path("out/generated/asked.toml")).unwrap();
+        let asked: toml::Table = toml::from_str(&asked).unwrap();
+        assert_eq!(asked["checkpoints"].as_bool(), Some(false));
+        let agents = asked["agents"].as_table().unwrap().clone();
+        agents
+            .into_iter()
+            .collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let ours = agents("");
+    assert_eq!(
+        ours.keys().collect::<Vec<_>>(),
+        ["after", "before", "nobody"]
+    );
+    let model = ours["after"]["model"].as_str().unwrap();
+    assert!(Path::new(model).join("model.safetensors").exists());
+    let results = losses(&project.path("out"));
+    let wanted = serde_json::json!({"after": {"tasks": 8, "passed": 0.25}});
+    assert_eq!(results["generated"], wanted);
+    let page = std::fs::read_to_string(project.path("out/report.html")).unwrap();
+    assert!(page.contains("25.0 % of 8"), "{page}");
+    let theirs = agents("server='http://127.0.0.1:1/v1'\nserved_as='mine'\n");
+    assert_eq!(theirs.keys().collect::<Vec<_>>(), ["after", "nobody"]);
+    assert_eq!(theirs["after"]["model"].as_str(), Some("mine"));
+    write_program(&program, "#!/bin/sh\nexit 5\n");
+    let (good, text) = project.run("out");
+    assert!(!good && text.contains("the model is in"), "{text}");
 }
 
 #[test]

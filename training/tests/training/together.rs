@@ -17,7 +17,7 @@ fn free_port() -> u16 {
 }
 
 /// Starts `world` processes of one run.
-fn start(project: &Project, out: &str, world: usize) -> Vec<Child> {
+pub(crate) fn start(project: &Project, out: &str, world: usize) -> Vec<Child> {
     let port = free_port();
     (0..world)
         .map(|rank| {
@@ -34,7 +34,7 @@ fn start(project: &Project, out: &str, world: usize) -> Vec<Child> {
         .collect()
 }
 
-fn finish(children: Vec<Child>) -> String {
+pub(crate) fn finish(children: Vec<Child>) -> String {
     let mut all = String::new();
     for (rank, child) in children.into_iter().enumerate() {
         let output = child.wait_with_output().unwrap();
@@ -45,7 +45,7 @@ fn finish(children: Vec<Child>) -> String {
     all
 }
 
-fn assert_same_weights(project: &Project, a: &str, b: &str, bound: f64) {
+pub(crate) fn assert_same_weights(project: &Project, a: &str, b: &str, bound: f64) {
     let open = |out: &str| {
         let path = project.path(out).join("model/model.safetensors");
         Weights::open_file(&path).unwrap()
