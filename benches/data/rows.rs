@@ -70,10 +70,16 @@ pub fn benchmark() -> Vec<Item> {
         suite: "bench".into(),
         index: number.to_string(),
         query: query(&mut Dice(number as u64 ^ 0xbe9c)),
-        answers: vec![code(&mut Dice(number as u64 ^ 0xa95e), 12)],
+        answers: vec![own_lines(&code(&mut Dice(number as u64 ^ 0xa95e), 12))],
         ..Item::default()
     };
     (0..TASKS).map(item).collect()
+}
+
+/// Code without the lines that all of it begins with: who judges by a few words alone would find those
+/// everywhere, and stop at once.
+fn own_lines(code: &str) -> String {
+    code.lines().skip(2).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the row holds a task.
