@@ -9,9 +9,9 @@ use regex::Regex;
 /// Patterns and what stands in their place. `$1` keeps the words around a value.
 static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
-        // Terminal control sequences.
+        // Terminal control sequences, and escapes that begin none: what is left could become one.
         (
-            r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])",
+            r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])?",
             "",
         ),
         // Memory addresses: after "at", or looking like a heap or a mapping.
@@ -90,6 +90,7 @@ mod tests {
             ),
             ("\x1b[31mred\x1b[0m", "red"),
             ("a\r\nb\r\n", "a\nb\n"),
+            ("\x1b\x1bAA", "A"),
         ];
         for (from, to) in cases {
             assert_eq!(normalise(from), to);
