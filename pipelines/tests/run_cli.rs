@@ -72,7 +72,7 @@ fn a_wrong_recipe_is_refused_with_its_place() {
     let output = place.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
     insta::assert_snapshot!(stderr(&output), @r#"
-    error: tiny.toml:3:7: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`
+    error: tiny.toml:3:7: unknown key `taks` in query: did you mean `tasks`?; known are `tasks`, `template_share`, `languages`, `categories`, `keywords`, `writer`
     tiny.toml:3:1: query: the key `tasks` is missing: Tasks to write.
     "#);
     assert!(!place.path().join("data/runs").exists(), "nothing was made");
