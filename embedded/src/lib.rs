@@ -5,18 +5,15 @@
 //! it writes is a [`Hello`]. This crate is that protocol; with the feature `embedded` it is also the
 //! program, on llama.cpp.
 
+#[cfg(any(feature = "embedded", test))]
+#[allow(dead_code, unreachable_pub, unused_imports)]
+mod chat;
 #[cfg(feature = "embedded")]
 pub mod engine;
 #[cfg(feature = "embedded")]
 mod prompt;
 #[cfg(feature = "embedded")]
 mod slots;
-
-// One reader of chat templates serves the trainer and this program.
-#[cfg(feature = "embedded")]
-#[path = "../../training/src/data/template.rs"]
-#[allow(dead_code, unreachable_pub)]
-mod template;
 
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::vocab::LlamaVocab;
 
 use crate::Message;
-use crate::template::{ChatTemplate, Piece, TemplateError};
+use crate::chat::{self, ChatTemplate, Piece, TemplateError};
 
 /// Prompts of one model.
 pub(crate) struct Prompts {
@@ -68,7 +68,8 @@ impl Prompts {
         vocab: &LlamaVocab<'_>,
         messages: &[Message],
     ) -> Result<Vec<LlamaToken>, TemplateError> {
-        let whole = self.template.render(messages, true)?;
+        let asked: Vec<_> = messages.iter().map(said_in_chat).collect();
+        let whole = self.template.render(&asked, true)?;
         let said = messages.iter().flat_map(|m| [&m.role, &m.content]);
         let says_control = said.into_iter().any(|text| {
             self.controls
@@ -78,7 +79,7 @@ impl Prompts {
         let mut tokens = match says_control {
             // All control tokens are the template's.
             false => vocab.tokenize(whole.as_bytes(), false, true),
-            true => self.apart(vocab, messages, &whole)?,
+            true => self.apart(vocab, &asked, &whole)?,
         };
         if let Some(bos) = self.bos.filter(|bos| tokens.first() != Some(bos)) {
             tokens.insert(0, bos);
@@ -90,7 +91,7 @@ impl Prompts {
     fn apart(
         &self,
         vocab: &LlamaVocab<'_>,
-        messages: &[Message],
+        messages: &[chat::Message],
         whole: &str,
     ) -> Result<Vec<LlamaToken>, TemplateError> {
         let pieces = self.template.pieces(messages)?;
@@ -129,6 +130,10 @@ fn flush(vocab: &LlamaVocab<'_>, plain: &mut String, tokens: &mut Vec<LlamaToken
         tokens.extend(vocab.tokenize(plain.as_bytes(), false, false));
         plain.clear();
     }
+}
+
+fn said_in_chat(message: &Message) -> chat::Message {
+    chat::Message::new(&message.role, &message.content)
 }
 
 /// A template's words, cut at control tokens: the first of them, of several at a place the longest.

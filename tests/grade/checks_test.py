@@ -182,8 +182,20 @@ def round_axes(rows=3, columns=5):
         expect(claims, "round axes: no record")
 
 
+def no_rows():
+    """Where nothing is expected, a table without rows is right under any header, and one with rows is not."""
+    path = "output/r.csv"
+    task = right.task("table", "expected = []\n", [path], path=path)
+    names = evaluate.run_reference(task["reference"])
+    with tempfile.TemporaryDirectory() as folder:
+        findings = evaluate.findings(task, names, right.candidate(folder, {path: b"city,mean\n"}))
+        expect(outcomes(findings) == {"pass"}, f"no rows: {findings}")
+    for name, data in {"a row": b"city,mean\nOslo,3\n", "nothing": b"", "a header twice": b"city,city\n"}.items():
+        fails(task, names, {path: data}, f"no rows: {name}")
+
+
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "round": round_axes}
+    others = {"hostile": hostile, "fuzz": fuzz, "round": round_axes, "no-rows": no_rows}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")

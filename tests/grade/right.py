@@ -151,6 +151,9 @@ def animations():
         options = {"lossless": True} if form == "WEBP" else {}
         data = saved(frames[0], form, save_all=True, append_images=frames[1:], duration=120, loop=0, **options)
         yield name, task("frames", source, [path], path=path, duration="times"), {path: data}
+    path, twice = "output/a.gif", source.replace("range(4)]", "(0, 1, 1, 2, 3, 3)]")
+    data = saved(frames[0], "GIF", save_all=True, append_images=[frames[i] for i in (1, 1, 2, 3, 3)], duration=120, loop=0)
+    yield "gif, equal neighbours merged", task("frames", twice, [path], path=path, duration="times"), {path: data}
 
 
 def sounds():

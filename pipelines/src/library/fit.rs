@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pybench::task::{
-    AudioProfile, ColumnProfile, DocumentProfile, FileKind, ImageProfile, Profile, SourceFile,
+    AudioProfile, ColumnKind, ColumnProfile, DocumentProfile, FileKind, ImageProfile, Profile, SourceFile,
     TableProfile,
 };
 
@@ -159,7 +159,8 @@ impl Input {
 }
 
 /// The columns of a table that a task may name, in file order: names that are unique, not empty
-/// and read well in a sentence and in code, and that every reader gives back as text.
+/// and read well in a sentence and in code, and that every reader gives back as text; no infinite numbers,
+/// which have no mean and which readers disagree about.
 pub(crate) fn usable_columns(table: &TableProfile) -> Vec<&ColumnProfile> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for column in &table.columns {
@@ -170,8 +171,14 @@ pub(crate) fn usable_columns(table: &TableProfile) -> Vec<&ColumnProfile> {
         .columns
         .iter()
         .filter(unique)
-        .filter(|c| column_name_is_plain(&c.name))
+        .filter(|c| column_name_is_plain(&c.name) && is_finite(c))
         .collect()
+}
+
+fn is_finite(column: &ColumnProfile) -> bool {
+    let bounds = [&column.min, &column.max];
+    let mut numbers = bounds.into_iter().flatten().filter_map(|n| n.parse().ok());
+    column.kind != ColumnKind::Float || numbers.all(f64::is_finite)
 }
 
 fn column_name_is_plain(name: &str) -> bool {
@@ -189,8 +196,8 @@ fn column_name_is_plain(name: &str) -> bool {
         && !unnamed
 }
 
-/// Whether a column fits a slot.
-pub(crate) fn column_fits(column: &ColumnProfile, slot: &Slot) -> bool {
+/// Whether a column of a table fits a slot.
+pub(crate) fn column_fits(table: &TableProfile, column: &ColumnProfile, slot: &Slot) -> bool {
     let kind_fits = slot
         .column
         .as_ref()
@@ -209,6 +216,7 @@ pub(crate) fn column_fits(column: &ColumnProfile, slot: &Slot) -> bool {
         && !named(&slot.avoid)
         && (slot.only.is_empty() || named(&slot.only))
         && within(column.distinct, slot.min_distinct, slot.max_distinct)
+        && (!slot.mostly_distinct || 10 * column.distinct >= 9 * table.rows.saturating_sub(column.nulls))
         && slot.positive.is_none_or(|wanted| wanted == positive)
 }
 

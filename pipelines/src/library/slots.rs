@@ -76,10 +76,10 @@ fn column_candidates<'a>(
 }
 
 fn fitting<'a>(file: &'a SourceFile, slot: &Slot) -> Option<Vec<&'a str>> {
-    let columns = fit::usable_columns(fit::table(file)?);
-    let fitting = columns
+    let table = fit::table(file)?;
+    let fitting = fit::usable_columns(table)
         .into_iter()
-        .filter(|column| fit::column_fits(column, slot));
+        .filter(|column| fit::column_fits(table, column, slot));
     Some(fitting.map(|column| column.name.as_str()).collect())
 }
 

@@ -183,6 +183,8 @@ pub struct Slot {
     pub min_distinct: Option<u64>,
     /// Column: distinct values.
     pub max_distinct: Option<u64>,
+    /// Column: at least nine in ten of its values are distinct, so that ties are rare.
+    pub mostly_distinct: bool,
     /// Column: missing values.
     pub nulls: Nulls,
     /// Column: all values above zero.

@@ -102,12 +102,15 @@ def _read_xlsx(full, path, sheet):
     book = openpyxl.load_workbook(full, read_only=True, data_only=True)
     if sheet is not None and sheet not in book.sheetnames:
         raise Fail(f"{path} has no sheet `{sheet}`, only {book.sheetnames}")
+    found = book[sheet or book.sheetnames[0]]
+    found.reset_dimensions()  # a sheet may say that it goes on to the last possible cell
     rows = []
-    for row in book[sheet or book.sheetnames[0]].iter_rows(values_only=True):
-        rows.append(list(row[:20_000]))
+    for row in found.iter_rows(values_only=True):
+        row = list(row[:20_000])
+        if any(cell is not None for cell in row):
+            rows.append(row)
         if len(rows) > MAX_ROWS:
             raise Fail(f"{path} has too many rows")
-    rows = [row for row in rows if any(cell is not None for cell in row)]
     if not rows:
         raise Fail(f"{path} has no header")
     width = max((i + 1 for row in rows for i, cell in enumerate(row) if cell is not None), default=0)

@@ -42,7 +42,7 @@ def equal_table(found, wanted):
     """Cell by cell; numbers by value."""
     if len(found) != len(wanted) or any(len(a) != len(b) for a, b in zip(found, wanted)):
         return False
-    return all(same_value(_plain(a), b, 1e-6) for row, want in zip(found, wanted) for a, b in zip(row, want))
+    return all(same_value(_plain(a), _plain(b) if isinstance(b, str) else b, 1e-6) for row, want in zip(found, wanted) for a, b in zip(row, want))
 
 
 def _plain(cell):
