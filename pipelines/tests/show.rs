@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pybench::interpreter::normalise;
+use regex::Regex;
 use serde_json::Value;
 use support::place::{Place, code, interpreter_is_here, recipe};
 
@@ -195,13 +196,14 @@ fn read(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What each code cell said: its two streams, its values, its error. How streams are cut into pieces, and
-/// how they interleave, is the front end's affair.
+/// What each code cell said: its two streams, its values, its error. How streams are cut into pieces, how
+/// they interleave, and what a cell is called where it warns, is the front end's affair.
 fn outputs(notebook: &Value) -> Vec<[String; 4]> {
     let text = |value: &Value| match value {
         Value::Array(lines) => lines.iter().filter_map(Value::as_str).collect(),
         other => other.as_str().unwrap_or_default().to_owned(),
     };
+    let cell_name = Regex::new(r"<ipython-input-\d+-[0-9a-f]+>|/tmp/ipykernel_\S+?\.py").unwrap();
     let cells = notebook["cells"].as_array().unwrap().iter();
     let code = cells.filter(|cell| cell["cell_type"] == "code");
     let said = |cell: &Value| {
@@ -216,7 +218,11 @@ fn outputs(notebook: &Value) -> Vec<[String; 4]> {
                 _ => said[2] += &(text(&output["data"]["text/plain"]) + "\n"),
             }
         }
-        said.map(|text| normalise(&text))
+        said.map(|text| {
+            cell_name
+                .replace_all(&normalise(&text), "CELL")
+                .into_owned()
+        })
     };
     code.map(said).collect()
 }

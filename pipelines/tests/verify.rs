@@ -248,6 +248,13 @@ fn forged(dataset: &Dataset) {
     let (code, _, log) = dataset.verify(&path, &[]);
     assert_eq!(code, Some(ExitCode::Incomplete as i32));
     assert!(log.contains("the card names another digest"), "{log}");
+    // Without its checks a row is one of a run that had none: nothing to compare, but the dataset is another.
+    let path = dataset.copy("forged-unchecked");
+    forge(&path, |row| row.checks.clear());
+    let (code, report, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(ExitCode::Incomplete as i32));
+    assert_eq!(report["identical"], 6, "{report:#}");
+    assert!(log.contains("the card names another digest"), "{log}");
     // A task that is another than its id says.
     let path = dataset.copy("forged-task");
     forge(&path, |row| row.grading.reference.push('\n'));

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use pybench::task::{
-    AudioProfile, ColumnKind, ColumnProfile, DocumentProfile, FileKind, ImageProfile, Profile, SourceFile,
-    TableProfile,
+    AudioProfile, ColumnKind, ColumnProfile, DocumentProfile, FileKind, ImageProfile, Profile,
+    SourceFile, TableProfile,
 };
 
 use super::template::{Input, Nulls, Slot, Template};
@@ -216,7 +216,8 @@ pub(crate) fn column_fits(table: &TableProfile, column: &ColumnProfile, slot: &S
         && !named(&slot.avoid)
         && (slot.only.is_empty() || named(&slot.only))
         && within(column.distinct, slot.min_distinct, slot.max_distinct)
-        && (!slot.mostly_distinct || 10 * column.distinct >= 9 * table.rows.saturating_sub(column.nulls))
+        && (!slot.mostly_distinct
+            || 10 * column.distinct >= 9 * table.rows.saturating_sub(column.nulls))
         && slot.positive.is_none_or(|wanted| wanted == positive)
 }
 

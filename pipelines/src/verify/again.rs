@@ -263,6 +263,10 @@ impl Verifier {
         today: &Today,
         findings: &mut Findings,
     ) -> Result<(), Failure> {
+        if row.checks.is_empty() {
+            // The filters of its run had none; taken out later, they are missed by the row's digest.
+            return Ok(());
+        }
         let folder = tempfile::tempdir().map_err(io)?;
         let mut outputs = Vec::new();
         for (number, file) in today.outputs.iter().enumerate() {
