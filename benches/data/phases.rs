@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pybench_datasets::decontaminate::Index;
 use pybench_datasets::dedup::{Deduplicator, Settings, View};
+use pybench_datasets::parallel;
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::survey::Survey;
 use pybench_datasets::tokens::Counter;
@@ -23,8 +24,11 @@ use crate::rows;
 /// Shards made at a time; their rows are made before, while no clock runs.
 const SHARDS: usize = 4;
 
+/// Lines of texts read at a time.
+const LINES: usize = 2048;
+
 /// What is done.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Phase {
     Write,
     Read,
@@ -101,9 +105,18 @@ fn peak_mib() -> Result<f64> {
     Ok(kib.ok_or("no VmHWM")?.parse::<f64>()? / 1024.0)
 }
 
+/// Rows that a place holds, where it is whole.
+pub fn written(place: &Path) -> Option<usize> {
+    fs::read_to_string(place.join("rows")).ok()?.parse().ok()
+}
+
 /// Shards; and beside them, while no clock runs, the texts that MinHash and decontamination read, in two files, and
 /// the benchmark.
 fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
+    let whole = place.join("rows");
+    if whole.exists() {
+        fs::remove_file(&whole)?;
+    }
     for folder in ["data", "texts", "benchmark"] {
         let folder = place.join(folder);
         if folder.exists() {
@@ -142,6 +155,7 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
         }
     }
     halves.iter_mut().try_for_each(Write::flush)?;
+    fs::write(whole, count.to_string())?;
     Ok((taken, json!({"bytes": bytes})))
 }
 
@@ -191,14 +205,24 @@ struct Text {
     planted: bool,
 }
 
-/// The texts, one after another.
-fn texts(place: &Path) -> Result<impl Iterator<Item = Result<Text>> + use<>> {
-    let open = |name| File::open(place.join(name));
-    let files = [open("texts/0.jsonl")?, open("texts/1.jsonl")?];
-    let lines = files
-        .into_iter()
-        .flat_map(|file| BufReader::with_capacity(1 << 20, file).lines());
-    Ok(lines.map(|line| Ok(serde_json::from_str(&line?)?)))
+/// The lines of the texts, some at a time.
+fn lines(place: &Path, mut take: impl FnMut(&[String]) -> Result<()>) -> Result<()> {
+    let mut some = Vec::new();
+    for name in ["texts/0.jsonl", "texts/1.jsonl"] {
+        let file = File::open(place.join(name))?;
+        for line in BufReader::with_capacity(1 << 20, file).lines() {
+            some.push(line?);
+            if some.len() >= LINES {
+                take(&some)?;
+                some.clear();
+            }
+        }
+    }
+    take(&some)
+}
+
+fn parse(line: &String) -> Result<Text> {
+    Ok(serde_json::from_str(line)?)
 }
 
 fn minhash(place: &Path) -> Result<(Duration, Value)> {
@@ -207,41 +231,55 @@ fn minhash(place: &Path) -> Result<(Duration, Value)> {
     let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Code))?;
     let mut copies = HashSet::new();
     let mut rows = 0;
-    for text in texts(place)? {
-        let text = text?;
-        if text.copy {
-            copies.insert(rows);
+    lines(place, |lines| {
+        for text in parallel::map(lines, parse) {
+            let text = text?;
+            if text.copy {
+                copies.insert(rows);
+            }
+            found.add(&text.text, 0)?;
+            rows += 1;
         }
-        found.add(&text.text, 0)?;
-        rows += 1;
-    }
+        Ok(())
+    })?;
+    let signed = begun.elapsed();
     let clusters = found.finish()?;
     let taken = begun.elapsed();
     let left_out = (0..rows).filter(|row| !clusters.keeps(*row));
     let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| copies.contains(row));
-    Ok((
-        taken,
-        json!({"copies": copies.len(), "found": right.len(), "wrongly": wrong.len()}),
-    ))
+    let found = json!({
+        "copies": copies.len(), "found": right.len(), "wrongly": wrong.len(),
+        "seconds of signatures": signed.as_secs_f64(),
+    });
+    Ok((taken, found))
 }
 
 /// Twice through the texts, as `just dataset decontaminate` does: what queries have in common, then each.
 fn decontaminate(place: &Path) -> Result<(Duration, Value)> {
     let begun = Instant::now();
     let mut index = Index::new(rows::benchmark());
-    for text in texts(place)? {
-        index.observe(&text?.query);
-    }
-    let (mut planted, mut right, mut wrong) = (0, 0, 0);
-    for text in texts(place)? {
-        let text = text?;
+    lines(place, |lines| {
+        for text in parallel::map(lines, parse) {
+            index.observe(&text?.query);
+        }
+        Ok(())
+    })?;
+    let judge = |line: &String| -> Result<(bool, bool)> {
+        let text = parse(line)?;
         let mut hits = index.query(&text.query);
         hits.extend(index.answer(&text.text));
-        let judged = hits.iter().any(|hit| hit.contaminated);
-        planted += usize::from(text.planted);
-        right += usize::from(judged && text.planted);
-        wrong += usize::from(judged && !text.planted);
-    }
+        Ok((hits.iter().any(|hit| hit.contaminated), text.planted))
+    };
+    let (mut planted, mut right, mut wrong) = (0, 0, 0);
+    lines(place, |lines| {
+        for judged in parallel::map(lines, judge) {
+            let (found, is_planted) = judged?;
+            planted += usize::from(is_planted);
+            right += usize::from(found && is_planted);
+            wrong += usize::from(found && !is_planted);
+        }
+        Ok(())
+    })?;
     let found = json!({"planted": planted, "found": right, "wrongly": wrong});
     Ok((begun.elapsed(), found))
 }
