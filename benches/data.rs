@@ -40,7 +40,7 @@ struct Args {
 }
 
 /// What each phase is compared with: the rival's name for people, and its phase in `data.py`.
-const RIVALS: [(Phase, &[(&str, &str)]); 5] = [
+const RIVALS: [(Phase, &[(&str, &str)]); 6] = [
     (
         Phase::Write,
         &[
@@ -69,6 +69,8 @@ const RIVALS: [(Phase, &[(&str, &str)]); 5] = [
         Phase::Decontaminate,
         &[("datatrove, all cores", "decontaminate")],
     ),
+    // Ours alone, where it is asked for by name.
+    (Phase::Queries, &[]),
 ];
 
 fn main() -> Result<()> {
@@ -91,7 +93,10 @@ fn main() -> Result<()> {
         args.rows,
         load()?
     );
-    let chosen = |phase: Phase| args.only.is_empty() || args.only.contains(&phase);
+    let chosen = |phase: Phase| match args.only.is_empty() {
+        true => phase != Phase::Queries,
+        false => args.only.contains(&phase),
+    };
     match args.ours {
         true => growth(&place, args.rows, chosen),
         false => against(&place, args.rows, chosen),
@@ -100,7 +105,8 @@ fn main() -> Result<()> {
 
 /// What other phases read, where it is not there yet.
 fn prepare(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<()> {
-    if !chosen(Phase::Write) && phases::written(place) != Some(rows) {
+    let reads = Phase::READING.into_iter().any(&chosen);
+    if reads && !chosen(Phase::Write) && phases::written(place) != Some(rows) {
         apart(Phase::Write, place, rows)?;
     }
     Ok(())
@@ -160,7 +166,11 @@ fn growth(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<(
     let (tenth, whole) = (place.join("tenth"), place.join("whole"));
     prepare(&tenth, few, &chosen)?;
     prepare(&whole, rows, &chosen)?;
-    for phase in RIVALS.map(|(phase, _)| phase).into_iter().filter(|phase| chosen(*phase)) {
+    for phase in RIVALS
+        .map(|(phase, _)| phase)
+        .into_iter()
+        .filter(|phase| chosen(*phase))
+    {
         let small = apart(phase, &tenth, few)?;
         let large = apart(phase, &whole, rows)?;
         let grown =

@@ -133,10 +133,12 @@ mod tests {
     #[test]
     fn canonical_json_is_what_it_was() {
         // Ids on disk depend on it.
-        let value = json!({"b": [1.5, -2, u64::MAX, true, null], "a": {"é\n\"": "tab\t/ \u{1}"}, "": {}});
+        let value =
+            json!({"b": [1.5, -2, u64::MAX, true, null], "a": {"é\n\"": "tab\t/ \u{1}"}, "": {}});
         let mut text = Vec::new();
         write_canonical(&value, &mut text);
-        let wanted = r#"{"":{},"a":{"é\n\"":"tab\t/ \u0001"},"b":[1.5,-2,18446744073709551615,true,null]}"#;
+        let wanted =
+            r#"{"":{},"a":{"é\n\"":"tab\t/ \u0001"},"b":[1.5,-2,18446744073709551615,true,null]}"#;
         assert_eq!(String::from_utf8(text).unwrap(), wanted);
     }
 

@@ -35,9 +35,19 @@ pub enum Phase {
     Statistics,
     Minhash,
     Decontaminate,
+    /// Near duplicates among as many queries as there are rows, made one by one
+    Queries,
 }
 
 impl Phase {
+    /// Those that read what [`Phase::Write`] leaves.
+    pub const READING: [Self; 4] = [
+        Self::Read,
+        Self::Statistics,
+        Self::Minhash,
+        Self::Decontaminate,
+    ];
+
     /// As the command line has it.
     pub fn name(self) -> &'static str {
         match self {
@@ -46,6 +56,7 @@ impl Phase {
             Self::Statistics => "statistics",
             Self::Minhash => "minhash",
             Self::Decontaminate => "decontaminate",
+            Self::Queries => "queries",
         }
     }
 
@@ -57,6 +68,7 @@ impl Phase {
             Self::Statistics => "statistics of shards",
             Self::Minhash => "near duplicates of code, MinHash",
             Self::Decontaminate => "decontamination against 143 tasks",
+            Self::Queries => "near duplicates of queries, making them included",
         }
     }
 }
@@ -90,6 +102,7 @@ pub fn run(phase: Phase, place: &Path, count: usize) -> Result<Measured> {
         Phase::Statistics => statistics(place)?,
         Phase::Minhash => minhash(place)?,
         Phase::Decontaminate => decontaminate(place)?,
+        Phase::Queries => queries(place, count)?,
     };
     Ok(Measured {
         seconds: taken.as_secs_f64(),
@@ -249,6 +262,31 @@ fn minhash(place: &Path) -> Result<(Duration, Value)> {
     let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| copies.contains(row));
     let found = json!({
         "copies": copies.len(), "found": right.len(), "wrongly": wrong.len(),
+        "seconds of signatures": signed.as_secs_f64(),
+    });
+    Ok((taken, found))
+}
+
+/// Queries that nothing holds but the deduplicator.
+fn queries(place: &Path, count: usize) -> Result<(Duration, Value)> {
+    fs::create_dir_all(place)?;
+    let scratch = tempfile::tempdir_in(place)?;
+    let begun = Instant::now();
+    let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Query))?;
+    let numbers: Vec<usize> = (0..count).collect();
+    for some in numbers.chunks(LINES) {
+        for query in parallel::map(some, |number| rows::short_query(*number)) {
+            found.add(&query, 0)?;
+        }
+    }
+    let signed = begun.elapsed();
+    let clusters = found.finish()?;
+    let taken = begun.elapsed();
+    let left_out = (0..count).filter(|row| !clusters.keeps(*row));
+    let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| rows::is_copy(*row));
+    let copies = (0..count).filter(|row| rows::is_copy(*row)).count();
+    let found = json!({
+        "copies": copies, "found": right.len(), "wrongly": wrong.len(),
         "seconds of signatures": signed.as_secs_f64(),
     });
     Ok((taken, found))

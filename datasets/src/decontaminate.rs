@@ -105,7 +105,9 @@ impl Hasher for Hashed {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |n, byte| n << 8 | u64::from(*byte));
+        self.0 = bytes
+            .iter()
+            .fold(self.0, |n, byte| n << 8 | u64::from(*byte));
     }
 
     fn write_u64(&mut self, hash: u64) {
@@ -321,13 +323,7 @@ struct Shared {
 
 impl Shared {
     /// Of `found`, the runs that some task has, of `all`, the number of the text's runs, and of its `own` units.
-    fn of(
-        index: &Index,
-        known: &Known,
-        found: &[u64],
-        all: usize,
-        own: &[u64],
-    ) -> Self {
+    fn of(index: &Index, known: &Known, found: &[u64], all: usize, own: &[u64]) -> Self {
         let common = found.iter().copied().filter(|run| known.has(*run));
         let common: Vec<u64> = common.collect();
         let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;

@@ -79,7 +79,10 @@ pub fn is_ideograph(c: char) -> bool {
 pub fn hash_of(unit: &str) -> u64 {
     let eights = unit.as_bytes().chunks(8);
     eights.fold(unit.len() as u64, |state, eight| {
-        let number = eight.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte));
+        let number = eight
+            .iter()
+            .rev()
+            .fold(0, |n, byte| n << 8 | u64::from(*byte));
         mix(state ^ number)
     })
 }
@@ -133,8 +136,8 @@ mod tests {
         assert_eq!(
             units("Plot the ＭＥＡＮ of 3.5, v2.1! 画出“均值”图. ÉTÉ 1.2.3 4."),
             [
-                "plot", "the", "mean", "of", "3.5", "v2", "1", "画", "出", "均", "值", "图", "été", "1.2",
-                "3", "4"
+                "plot", "the", "mean", "of", "3.5", "v2", "1", "画", "出", "均", "值", "图", "été",
+                "1.2", "3", "4"
             ]
         );
         assert!(units(" ,.!").is_empty());
@@ -155,7 +158,10 @@ mod tests {
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
         assert_ne!(hash(&["", "a"]), hash(&["a", ""]));
         assert_ne!(hash_of("a"), hash_of("a\0"));
-        assert_eq!(hash(&["one", "two"]), run(&[hash_of("one"), hash_of("two")]));
+        assert_eq!(
+            hash(&["one", "two"]),
+            run(&[hash_of("one"), hash_of("two")])
+        );
         let units: Vec<u64> = (0..6).collect();
         assert_eq!(shingles(&units, 3).len(), 4);
         assert_eq!(shingles(&units[..2], 3), [run(&units[..2])]);
