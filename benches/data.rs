@@ -120,7 +120,8 @@ fn against(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<
         "/../benches"
     )))?;
     println!(
-        "| | ours | | | theirs | | ours is |\n| --- | ---: | ---: | --- | ---: | ---: | ---: |"
+        "| | ours | all cores | memory | | theirs | all cores | memory | ours is |\n\
+         | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |"
     );
     for (phase, theirs) in RIVALS.iter().filter(|(phase, _)| chosen(*phase)) {
         let phase = *phase;
@@ -134,7 +135,7 @@ fn against(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<
                     phase.title(),
                     format!("{} | {}", ours.time(), ours.memory()),
                 ),
-                _ => ("", " | ".to_owned()),
+                _ => ("", " | | ".to_owned()),
             };
             println!(
                 "| {what} | {own} | {name} | {} | {} | {:.1} × |",
@@ -159,9 +160,9 @@ fn note(who: &str, found: &Value) {
 /// Ours alone, at a tenth of the rows and at all.
 fn growth(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<()> {
     println!(
-        "| | rows | time | memory at most | rows | time | memory at most | grown, bytes a row |"
+        "| | rows | time | all cores | memory at most | rows | time | all cores | memory at most | grown, bytes a row |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     let few = (rows / 10).max(1);
     let (tenth, whole) = (place.join("tenth"), place.join("whole"));
     prepare(&tenth, few, &chosen)?;

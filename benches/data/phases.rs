@@ -77,6 +77,8 @@ impl Phase {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub seconds: f64,
+    /// Of all cores together.
+    pub cpu: f64,
     /// Most memory of the process, and of those it started.
     pub peak_mib: f64,
     /// What came of it.
@@ -86,7 +88,7 @@ pub struct Measured {
 
 impl Measured {
     pub fn time(&self) -> String {
-        format!("{:.2} s", self.seconds)
+        format!("{:.2} s | {:.2} s", self.seconds, self.cpu)
     }
 
     pub fn memory(&self) -> String {
@@ -94,18 +96,48 @@ impl Measured {
     }
 }
 
+/// What counts of the time.
+#[derive(Default)]
+struct Clock {
+    wall: Duration,
+    cpu: f64,
+}
+
+impl Clock {
+    fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (begun, used) = (Instant::now(), cpu()?);
+        let made = work()?;
+        self.wall += begun.elapsed();
+        self.cpu += cpu()? - used;
+        Ok(made)
+    }
+}
+
+/// Seconds that this process had of all cores so far.
+fn cpu() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let mut ticks = 0.0;
+    for field in after_name.split_whitespace().skip(11).take(2) {
+        ticks += field.parse::<f64>()?;
+    }
+    Ok(ticks / 100.0) // Linux counts in hundredths wherever it runs
+}
+
 /// Do one.
 pub fn run(phase: Phase, place: &Path, count: usize) -> Result<Measured> {
-    let (taken, found) = match phase {
-        Phase::Write => write(place, count)?,
-        Phase::Read => read(place)?,
-        Phase::Statistics => statistics(place)?,
-        Phase::Minhash => minhash(place)?,
-        Phase::Decontaminate => decontaminate(place)?,
-        Phase::Queries => queries(place, count)?,
+    let mut clock = Clock::default();
+    let found = match phase {
+        Phase::Write => write(place, count, &mut clock)?,
+        Phase::Read => clock.time(|| read(place))?,
+        Phase::Statistics => clock.time(|| statistics(place))?,
+        Phase::Minhash => clock.time(|| minhash(place))?,
+        Phase::Decontaminate => clock.time(|| decontaminate(place))?,
+        Phase::Queries => clock.time(|| queries(place, count))?,
     };
     Ok(Measured {
-        seconds: taken.as_secs_f64(),
+        seconds: clock.wall.as_secs_f64(),
+        cpu: clock.cpu,
         peak_mib: peak_mib()?,
         found,
     })
@@ -125,7 +157,7 @@ pub fn written(place: &Path) -> Option<usize> {
 
 /// Shards; and beside them, while no clock runs, the texts that MinHash and decontamination read, in two files, and
 /// the benchmark.
-fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
+fn write(place: &Path, count: usize, clock: &mut Clock) -> Result<Value> {
     let whole = place.join("rows");
     if whole.exists() {
         fs::remove_file(&whole)?;
@@ -148,7 +180,7 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
     tasks.flush()?;
     let settings = ShardSettings::default();
     let all = count.div_ceil(settings.shard_rows);
-    let (mut taken, mut written, mut bytes) = (Duration::ZERO, 0, 0);
+    let (mut written, mut bytes) = (0, 0);
     let some = SHARDS * settings.shard_rows;
     for start in (0..count).step_by(some) {
         let made: Vec<Row> = (start..(start + some).min(count)).map(rows::row).collect();
@@ -157,9 +189,8 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
             writeln!(half, "{}", text(row, number))?;
         }
         let scratch = tempfile::tempdir_in(place)?;
-        let begun = Instant::now();
-        let shards = shards::write(scratch.path(), "train", &made, &settings)?;
-        taken += begun.elapsed();
+        let shards =
+            clock.time(|| Ok(shards::write(scratch.path(), "train", &made, &settings)?))?;
         for shard in shards {
             bytes += fs::metadata(&shard)?.len();
             let name = format!("data/train-{written:05}-of-{all:05}.parquet");
@@ -169,7 +200,7 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
     }
     halves.iter_mut().try_for_each(Write::flush)?;
     fs::write(whole, count.to_string())?;
-    Ok((taken, json!({"bytes": bytes})))
+    Ok(json!({"bytes": bytes}))
 }
 
 /// A document as everybody reads it: `text` is what is compared.
@@ -183,30 +214,27 @@ fn text(row: &Row, number: usize) -> Value {
     })
 }
 
-fn read(place: &Path) -> Result<(Duration, Value)> {
-    let begun = Instant::now();
+fn read(place: &Path) -> Result<Value> {
     let (mut rows, mut bytes) = (0, 0);
     for row in read::dataset(place)? {
         let (_, row) = row?;
         rows += 1;
         bytes += row.bytes();
     }
-    Ok((begun.elapsed(), json!({"rows": rows, "bytes": bytes})))
+    Ok(json!({"rows": rows, "bytes": bytes}))
 }
 
-fn statistics(place: &Path) -> Result<(Duration, Value)> {
-    let begun = Instant::now();
+fn statistics(place: &Path) -> Result<Value> {
     let counter = Counter::QuarterOfBytes;
     let mut survey = Survey::new(&counter);
     samples::read(place, &mut |sample| {
         survey.add(&sample, &counter);
         Ok(())
     })?;
-    let found = json!({
+    Ok(json!({
         "rows": survey.instructions, "turns": survey.turns, "categories": survey.categories,
         "tokens": survey.tokens_each.round(),
-    });
-    Ok((begun.elapsed(), found))
+    }))
 }
 
 /// A line of the texts.
@@ -238,7 +266,7 @@ fn parse(line: &String) -> Result<Text> {
     Ok(serde_json::from_str(line)?)
 }
 
-fn minhash(place: &Path) -> Result<(Duration, Value)> {
+fn minhash(place: &Path) -> Result<Value> {
     let scratch = tempfile::tempdir_in(place)?;
     let begun = Instant::now();
     let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Code))?;
@@ -257,18 +285,16 @@ fn minhash(place: &Path) -> Result<(Duration, Value)> {
     })?;
     let signed = begun.elapsed();
     let clusters = found.finish()?;
-    let taken = begun.elapsed();
     let left_out = (0..rows).filter(|row| !clusters.keeps(*row));
     let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| copies.contains(row));
-    let found = json!({
+    Ok(json!({
         "copies": copies.len(), "found": right.len(), "wrongly": wrong.len(),
         "seconds of signatures": signed.as_secs_f64(),
-    });
-    Ok((taken, found))
+    }))
 }
 
 /// Queries that nothing holds but the deduplicator.
-fn queries(place: &Path, count: usize) -> Result<(Duration, Value)> {
+fn queries(place: &Path, count: usize) -> Result<Value> {
     fs::create_dir_all(place)?;
     let scratch = tempfile::tempdir_in(place)?;
     let begun = Instant::now();
@@ -281,20 +307,17 @@ fn queries(place: &Path, count: usize) -> Result<(Duration, Value)> {
     }
     let signed = begun.elapsed();
     let clusters = found.finish()?;
-    let taken = begun.elapsed();
     let left_out = (0..count).filter(|row| !clusters.keeps(*row));
     let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| rows::is_copy(*row));
     let copies = (0..count).filter(|row| rows::is_copy(*row)).count();
-    let found = json!({
+    Ok(json!({
         "copies": copies, "found": right.len(), "wrongly": wrong.len(),
         "seconds of signatures": signed.as_secs_f64(),
-    });
-    Ok((taken, found))
+    }))
 }
 
 /// Twice through the texts, as `just dataset decontaminate` does: what queries have in common, then each.
-fn decontaminate(place: &Path) -> Result<(Duration, Value)> {
-    let begun = Instant::now();
+fn decontaminate(place: &Path) -> Result<Value> {
     let mut index = Index::new(rows::benchmark());
     lines(place, |lines| {
         for text in parallel::map(lines, parse) {
@@ -318,6 +341,5 @@ fn decontaminate(place: &Path) -> Result<(Duration, Value)> {
         }
         Ok(())
     })?;
-    let found = json!({"planted": planted, "found": right, "wrongly": wrong});
-    Ok((begun.elapsed(), found))
+    Ok(json!({"planted": planted, "found": right, "wrongly": wrong}))
 }
