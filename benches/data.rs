@@ -1,8 +1,9 @@
 //! `just bench data`: writing and reading shards, statistics, near duplicates and decontamination of synthetic
 //! trajectories against what people use in Python, each in a process of its own, all in one run, as ratios.
 //!
-//! `--rows N` takes another number than 100,000; `--ours` leaves the rivals out and measures a tenth of the rows
-//! first, so that it shows how time and memory grow; `--place DIR` keeps what is written, which takes some 3 KB a row.
+//! `--rows N` takes another number than 100,000; `--only PHASE` does one phase alone, and may be repeated; `--ours`
+//! leaves the rivals out and measures a tenth of the rows first, so that it shows how time and memory grow;
+//! `--place DIR` keeps what is written, some 6 KB a row, and takes what is there of as many rows.
 
 #[path = "data/phases.rs"]
 mod phases;
@@ -27,6 +28,9 @@ struct Args {
     /// Leave the rivals out, and measure a tenth of the rows first
     #[arg(long)]
     ours: bool,
+    /// Only this phase; may be repeated
+    #[arg(long, value_name = "PHASE")]
+    only: Vec<Phase>,
     /// Where shards and texts go [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     place: Option<PathBuf>,
@@ -36,7 +40,7 @@ struct Args {
 }
 
 /// What each phase is compared with: the rival's name for people, and its phase in `data.py`.
-const RIVALS: [(Phase, &[(&str, &str)]); 5] = [
+const RIVALS: [(Phase, &[(&str, &str)]); 6] = [
     (
         Phase::Write,
         &[
@@ -65,6 +69,8 @@ const RIVALS: [(Phase, &[(&str, &str)]); 5] = [
         Phase::Decontaminate,
         &[("datatrove, all cores", "decontaminate")],
     ),
+    // Ours alone, where it is asked for by name.
+    (Phase::Queries, &[]),
 ];
 
 fn main() -> Result<()> {
@@ -87,22 +93,38 @@ fn main() -> Result<()> {
         args.rows,
         load()?
     );
+    let chosen = |phase: Phase| match args.only.is_empty() {
+        true => phase != Phase::Queries,
+        false => args.only.contains(&phase),
+    };
     match args.ours {
-        true => growth(&place, args.rows),
-        false => against(&place, args.rows),
+        true => growth(&place, args.rows, chosen),
+        false => against(&place, args.rows, chosen),
     }
 }
 
+/// What other phases read, where it is not there yet.
+fn prepare(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<()> {
+    let reads = Phase::READING.into_iter().any(&chosen);
+    if reads && !chosen(Phase::Write) && phases::written(place) != Some(rows) {
+        apart(Phase::Write, place, rows)?;
+    }
+    Ok(())
+}
+
 /// Ours against theirs.
-fn against(place: &Path, rows: usize) -> Result<()> {
+fn against(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<()> {
+    prepare(place, rows, &chosen)?;
     let rivals = Rivals::of_data(Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../benches"
     )))?;
     println!(
-        "| | ours | | | theirs | | ours is |\n| --- | ---: | ---: | --- | ---: | ---: | ---: |"
+        "| | ours | all cores | memory | | theirs | all cores | memory | ours is |\n\
+         | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |"
     );
-    for (phase, theirs) in RIVALS {
+    for (phase, theirs) in RIVALS.iter().filter(|(phase, _)| chosen(*phase)) {
+        let phase = *phase;
         let ours = apart(phase, place, rows)?;
         for (number, (name, script)) in theirs.iter().enumerate() {
             let (place, rows) = (place.display().to_string(), rows.to_string());
@@ -113,7 +135,7 @@ fn against(place: &Path, rows: usize) -> Result<()> {
                     phase.title(),
                     format!("{} | {}", ours.time(), ours.memory()),
                 ),
-                _ => ("", " | ".to_owned()),
+                _ => ("", " | | ".to_owned()),
             };
             println!(
                 "| {what} | {own} | {name} | {} | {} | {:.1} × |",
@@ -136,15 +158,22 @@ fn note(who: &str, found: &Value) {
 }
 
 /// Ours alone, at a tenth of the rows and at all.
-fn growth(place: &Path, rows: usize) -> Result<()> {
+fn growth(place: &Path, rows: usize, chosen: impl Fn(Phase) -> bool) -> Result<()> {
     println!(
-        "| | rows | time | memory at most | rows | time | memory at most | grown, bytes a row |"
+        "| | rows | time | all cores | memory at most | rows | time | all cores | memory at most | grown, bytes a row |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     let few = (rows / 10).max(1);
-    for (phase, _) in RIVALS {
-        let small = apart(phase, &place.join("tenth"), few)?;
-        let large = apart(phase, &place.join("whole"), rows)?;
+    let (tenth, whole) = (place.join("tenth"), place.join("whole"));
+    prepare(&tenth, few, &chosen)?;
+    prepare(&whole, rows, &chosen)?;
+    for phase in RIVALS
+        .map(|(phase, _)| phase)
+        .into_iter()
+        .filter(|phase| chosen(*phase))
+    {
+        let small = apart(phase, &tenth, few)?;
+        let large = apart(phase, &whole, rows)?;
         let grown =
             (large.peak_mib - small.peak_mib) * f64::from(1 << 20) / (rows - few).max(1) as f64;
         println!(

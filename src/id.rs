@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A BLAKE3 digest as 64 lower-case hexadecimal digits.
 ///
@@ -30,9 +31,9 @@ impl Digest {
         // Serialising our own types to a JSON value fails only for maps with keys that are not
         // strings, which none of them has.
         let value = serde_json::to_value(value).unwrap_or_default();
-        let mut text = String::new();
+        let mut text = Vec::new();
         write_canonical(&value, &mut text);
-        Self::of_bytes(text.as_bytes())
+        Self::of_bytes(&text)
     }
 
     /// All 64 digits.
@@ -51,35 +52,40 @@ impl Digest {
     }
 }
 
-fn write_canonical(value: &serde_json::Value, out: &mut String) {
-    use serde_json::Value;
+fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
-            let mut keys: Vec<_> = map.keys().collect();
-            keys.sort();
-            out.push('{');
-            for (i, key) in keys.into_iter().enumerate() {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            out.push(b'{');
+            for (i, (key, item)) in entries.into_iter().enumerate() {
                 if i > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
-                out.push_str(&Value::String(key.clone()).to_string());
-                out.push(':');
-                write_canonical(&map[key], out);
+                write_plain(key, out);
+                out.push(b':');
+                write_canonical(item, out);
             }
-            out.push('}');
+            out.push(b'}');
         }
         Value::Array(items) => {
-            out.push('[');
+            out.push(b'[');
             for (i, item) in items.iter().enumerate() {
                 if i > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
                 write_canonical(item, out);
             }
-            out.push(']');
+            out.push(b']');
         }
-        other => out.push_str(&other.to_string()),
+        other => write_plain(other, out),
     }
+}
+
+/// What has neither keys nor items, as JSON.
+fn write_plain<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+    // Writing a string, a number, a truth value or null into memory does not fail.
+    let _ = serde_json::to_writer(out, value);
 }
 
 impl TryFrom<String> for Digest {
@@ -122,6 +128,18 @@ mod tests {
             Digest::of_json(&json!({"a": 1})),
             Digest::of_json(&json!({"a": 2}))
         );
+    }
+
+    #[test]
+    fn canonical_json_is_what_it_was() {
+        // Ids on disk depend on it.
+        let value =
+            json!({"b": [1.5, -2, u64::MAX, true, null], "a": {"é\n\"": "tab\t/ \u{1}"}, "": {}});
+        let mut text = Vec::new();
+        write_canonical(&value, &mut text);
+        let wanted =
+            r#"{"":{},"a":{"é\n\"":"tab\t/ \u0001"},"b":[1.5,-2,18446744073709551615,true,null]}"#;
+        assert_eq!(String::from_utf8(text).unwrap(), wanted);
     }
 
     #[test]

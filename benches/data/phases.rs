@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pybench_datasets::decontaminate::Index;
 use pybench_datasets::dedup::{Deduplicator, Settings, View};
+use pybench_datasets::parallel;
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::survey::Survey;
 use pybench_datasets::tokens::Counter;
@@ -23,17 +24,30 @@ use crate::rows;
 /// Shards made at a time; their rows are made before, while no clock runs.
 const SHARDS: usize = 4;
 
+/// Lines of texts read at a time.
+const LINES: usize = 2048;
+
 /// What is done.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Phase {
     Write,
     Read,
     Statistics,
     Minhash,
     Decontaminate,
+    /// Near duplicates among as many queries as there are rows, made one by one
+    Queries,
 }
 
 impl Phase {
+    /// Those that read what [`Phase::Write`] leaves.
+    pub const READING: [Self; 4] = [
+        Self::Read,
+        Self::Statistics,
+        Self::Minhash,
+        Self::Decontaminate,
+    ];
+
     /// As the command line has it.
     pub fn name(self) -> &'static str {
         match self {
@@ -42,6 +56,7 @@ impl Phase {
             Self::Statistics => "statistics",
             Self::Minhash => "minhash",
             Self::Decontaminate => "decontaminate",
+            Self::Queries => "queries",
         }
     }
 
@@ -53,6 +68,7 @@ impl Phase {
             Self::Statistics => "statistics of shards",
             Self::Minhash => "near duplicates of code, MinHash",
             Self::Decontaminate => "decontamination against 143 tasks",
+            Self::Queries => "near duplicates of queries, making them included",
         }
     }
 }
@@ -61,6 +77,8 @@ impl Phase {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub seconds: f64,
+    /// Of all cores together.
+    pub cpu: f64,
     /// Most memory of the process, and of those it started.
     pub peak_mib: f64,
     /// What came of it.
@@ -70,7 +88,7 @@ pub struct Measured {
 
 impl Measured {
     pub fn time(&self) -> String {
-        format!("{:.2} s", self.seconds)
+        format!("{:.2} s | {:.2} s", self.seconds, self.cpu)
     }
 
     pub fn memory(&self) -> String {
@@ -78,17 +96,48 @@ impl Measured {
     }
 }
 
+/// What counts of the time.
+#[derive(Default)]
+struct Clock {
+    wall: Duration,
+    cpu: f64,
+}
+
+impl Clock {
+    fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (begun, used) = (Instant::now(), cpu()?);
+        let made = work()?;
+        self.wall += begun.elapsed();
+        self.cpu += cpu()? - used;
+        Ok(made)
+    }
+}
+
+/// Seconds that this process had of all cores so far.
+fn cpu() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let mut ticks = 0.0;
+    for field in after_name.split_whitespace().skip(11).take(2) {
+        ticks += field.parse::<f64>()?;
+    }
+    Ok(ticks / 100.0) // Linux counts in hundredths wherever it runs
+}
+
 /// Do one.
 pub fn run(phase: Phase, place: &Path, count: usize) -> Result<Measured> {
-    let (taken, found) = match phase {
-        Phase::Write => write(place, count)?,
-        Phase::Read => read(place)?,
-        Phase::Statistics => statistics(place)?,
-        Phase::Minhash => minhash(place)?,
-        Phase::Decontaminate => decontaminate(place)?,
+    let mut clock = Clock::default();
+    let found = match phase {
+        Phase::Write => write(place, count, &mut clock)?,
+        Phase::Read => clock.time(|| read(place))?,
+        Phase::Statistics => clock.time(|| statistics(place))?,
+        Phase::Minhash => clock.time(|| minhash(place))?,
+        Phase::Decontaminate => clock.time(|| decontaminate(place))?,
+        Phase::Queries => clock.time(|| queries(place, count))?,
     };
     Ok(Measured {
-        seconds: taken.as_secs_f64(),
+        seconds: clock.wall.as_secs_f64(),
+        cpu: clock.cpu,
         peak_mib: peak_mib()?,
         found,
     })
@@ -101,9 +150,18 @@ fn peak_mib() -> Result<f64> {
     Ok(kib.ok_or("no VmHWM")?.parse::<f64>()? / 1024.0)
 }
 
+/// Rows that a place holds, where it is whole.
+pub fn written(place: &Path) -> Option<usize> {
+    fs::read_to_string(place.join("rows")).ok()?.parse().ok()
+}
+
 /// Shards; and beside them, while no clock runs, the texts that MinHash and decontamination read, in two files, and
 /// the benchmark.
-fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
+fn write(place: &Path, count: usize, clock: &mut Clock) -> Result<Value> {
+    let whole = place.join("rows");
+    if whole.exists() {
+        fs::remove_file(&whole)?;
+    }
     for folder in ["data", "texts", "benchmark"] {
         let folder = place.join(folder);
         if folder.exists() {
@@ -122,7 +180,7 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
     tasks.flush()?;
     let settings = ShardSettings::default();
     let all = count.div_ceil(settings.shard_rows);
-    let (mut taken, mut written, mut bytes) = (Duration::ZERO, 0, 0);
+    let (mut written, mut bytes) = (0, 0);
     let some = SHARDS * settings.shard_rows;
     for start in (0..count).step_by(some) {
         let made: Vec<Row> = (start..(start + some).min(count)).map(rows::row).collect();
@@ -131,9 +189,8 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
             writeln!(half, "{}", text(row, number))?;
         }
         let scratch = tempfile::tempdir_in(place)?;
-        let begun = Instant::now();
-        let shards = shards::write(scratch.path(), "train", &made, &settings)?;
-        taken += begun.elapsed();
+        let shards =
+            clock.time(|| Ok(shards::write(scratch.path(), "train", &made, &settings)?))?;
         for shard in shards {
             bytes += fs::metadata(&shard)?.len();
             let name = format!("data/train-{written:05}-of-{all:05}.parquet");
@@ -142,7 +199,8 @@ fn write(place: &Path, count: usize) -> Result<(Duration, Value)> {
         }
     }
     halves.iter_mut().try_for_each(Write::flush)?;
-    Ok((taken, json!({"bytes": bytes})))
+    fs::write(whole, count.to_string())?;
+    Ok(json!({"bytes": bytes}))
 }
 
 /// A document as everybody reads it: `text` is what is compared.
@@ -156,30 +214,27 @@ fn text(row: &Row, number: usize) -> Value {
     })
 }
 
-fn read(place: &Path) -> Result<(Duration, Value)> {
-    let begun = Instant::now();
+fn read(place: &Path) -> Result<Value> {
     let (mut rows, mut bytes) = (0, 0);
     for row in read::dataset(place)? {
         let (_, row) = row?;
         rows += 1;
         bytes += row.bytes();
     }
-    Ok((begun.elapsed(), json!({"rows": rows, "bytes": bytes})))
+    Ok(json!({"rows": rows, "bytes": bytes}))
 }
 
-fn statistics(place: &Path) -> Result<(Duration, Value)> {
-    let begun = Instant::now();
+fn statistics(place: &Path) -> Result<Value> {
     let counter = Counter::QuarterOfBytes;
     let mut survey = Survey::new(&counter);
     samples::read(place, &mut |sample| {
         survey.add(&sample, &counter);
         Ok(())
     })?;
-    let found = json!({
+    Ok(json!({
         "rows": survey.instructions, "turns": survey.turns, "categories": survey.categories,
         "tokens": survey.tokens_each.round(),
-    });
-    Ok((begun.elapsed(), found))
+    }))
 }
 
 /// A line of the texts.
@@ -191,57 +246,100 @@ struct Text {
     planted: bool,
 }
 
-/// The texts, one after another.
-fn texts(place: &Path) -> Result<impl Iterator<Item = Result<Text>> + use<>> {
-    let open = |name| File::open(place.join(name));
-    let files = [open("texts/0.jsonl")?, open("texts/1.jsonl")?];
-    let lines = files
-        .into_iter()
-        .flat_map(|file| BufReader::with_capacity(1 << 20, file).lines());
-    Ok(lines.map(|line| Ok(serde_json::from_str(&line?)?)))
+/// The lines of the texts, some at a time.
+fn lines(place: &Path, mut take: impl FnMut(&[String]) -> Result<()>) -> Result<()> {
+    let mut some = Vec::new();
+    for name in ["texts/0.jsonl", "texts/1.jsonl"] {
+        let file = File::open(place.join(name))?;
+        for line in BufReader::with_capacity(1 << 20, file).lines() {
+            some.push(line?);
+            if some.len() >= LINES {
+                take(&some)?;
+                some.clear();
+            }
+        }
+    }
+    take(&some)
 }
 
-fn minhash(place: &Path) -> Result<(Duration, Value)> {
+fn parse(line: &String) -> Result<Text> {
+    Ok(serde_json::from_str(line)?)
+}
+
+fn minhash(place: &Path) -> Result<Value> {
     let scratch = tempfile::tempdir_in(place)?;
     let begun = Instant::now();
     let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Code))?;
     let mut copies = HashSet::new();
     let mut rows = 0;
-    for text in texts(place)? {
-        let text = text?;
-        if text.copy {
-            copies.insert(rows);
+    lines(place, |lines| {
+        for text in parallel::map(lines, parse) {
+            let text = text?;
+            if text.copy {
+                copies.insert(rows);
+            }
+            found.add(&text.text, 0)?;
+            rows += 1;
         }
-        found.add(&text.text, 0)?;
-        rows += 1;
-    }
+        Ok(())
+    })?;
+    let signed = begun.elapsed();
     let clusters = found.finish()?;
-    let taken = begun.elapsed();
     let left_out = (0..rows).filter(|row| !clusters.keeps(*row));
     let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| copies.contains(row));
-    Ok((
-        taken,
-        json!({"copies": copies.len(), "found": right.len(), "wrongly": wrong.len()}),
-    ))
+    Ok(json!({
+        "copies": copies.len(), "found": right.len(), "wrongly": wrong.len(),
+        "seconds of signatures": signed.as_secs_f64(),
+    }))
+}
+
+/// Queries that nothing holds but the deduplicator.
+fn queries(place: &Path, count: usize) -> Result<Value> {
+    fs::create_dir_all(place)?;
+    let scratch = tempfile::tempdir_in(place)?;
+    let begun = Instant::now();
+    let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Query))?;
+    let numbers: Vec<usize> = (0..count).collect();
+    for some in numbers.chunks(LINES) {
+        for query in parallel::map(some, |number| rows::short_query(*number)) {
+            found.add(&query, 0)?;
+        }
+    }
+    let signed = begun.elapsed();
+    let clusters = found.finish()?;
+    let left_out = (0..count).filter(|row| !clusters.keeps(*row));
+    let (right, wrong): (Vec<_>, Vec<_>) = left_out.partition(|row| rows::is_copy(*row));
+    let copies = (0..count).filter(|row| rows::is_copy(*row)).count();
+    Ok(json!({
+        "copies": copies, "found": right.len(), "wrongly": wrong.len(),
+        "seconds of signatures": signed.as_secs_f64(),
+    }))
 }
 
 /// Twice through the texts, as `just dataset decontaminate` does: what queries have in common, then each.
-fn decontaminate(place: &Path) -> Result<(Duration, Value)> {
-    let begun = Instant::now();
+fn decontaminate(place: &Path) -> Result<Value> {
     let mut index = Index::new(rows::benchmark());
-    for text in texts(place)? {
-        index.observe(&text?.query);
-    }
-    let (mut planted, mut right, mut wrong) = (0, 0, 0);
-    for text in texts(place)? {
-        let text = text?;
+    lines(place, |lines| {
+        for text in parallel::map(lines, parse) {
+            index.observe(&text?.query);
+        }
+        Ok(())
+    })?;
+    let judge = |line: &String| -> Result<(bool, bool)> {
+        let text = parse(line)?;
         let mut hits = index.query(&text.query);
         hits.extend(index.answer(&text.text));
-        let judged = hits.iter().any(|hit| hit.contaminated);
-        planted += usize::from(text.planted);
-        right += usize::from(judged && text.planted);
-        wrong += usize::from(judged && !text.planted);
-    }
-    let found = json!({"planted": planted, "found": right, "wrongly": wrong});
-    Ok((begun.elapsed(), found))
+        Ok((hits.iter().any(|hit| hit.contaminated), text.planted))
+    };
+    let (mut planted, mut right, mut wrong) = (0, 0, 0);
+    lines(place, |lines| {
+        for judged in parallel::map(lines, judge) {
+            let (found, is_planted) = judged?;
+            planted += usize::from(is_planted);
+            right += usize::from(found && is_planted);
+            wrong += usize::from(found && !is_planted);
+        }
+        Ok(())
+    })?;
+    Ok(json!({"planted": planted, "found": right, "wrongly": wrong}))
 }

@@ -14,6 +14,7 @@ use pybench::trajectory::{
 };
 use pybench_datasets::Row;
 use pybench_datasets::decontaminate::Item;
+use pybench_datasets::text::mix;
 
 /// One row of so many is a near copy of the row before it.
 pub const COPIES: usize = 20;
@@ -117,6 +118,16 @@ pub fn row(number: usize) -> Row {
         checker: "checker".into(),
     };
     Row::new(&task, &trajectory, &verdict)
+}
+
+/// A query by itself; a copy has a word more than the one before it.
+pub fn short_query(number: usize) -> String {
+    let drawn = number - usize::from(is_copy(number));
+    let text = query(&mut Dice(mix(drawn as u64)));
+    match is_copy(number) {
+        true => format!("Please: {text}"),
+        false => text,
+    }
 }
 
 /// Some sixty words.

@@ -7,17 +7,18 @@
 
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use pybench::id::Digest;
 use serde::Serialize;
 
-use crate::text::{hash, is_ideograph, units};
+use crate::text::{each_unit, hash_of, is_ideograph, run};
 
 pub use table::Table;
 
 /// Weight of a run of words: four words, or eight ideographs.
-const RUN: usize = 8;
+const RUN: u8 = 8;
 /// Tasks with fewer runs than this are recognised as a whole or not at all.
 const SHORT: usize = 8;
 /// Share of a task's runs from which on a resemblance is told.
@@ -81,23 +82,53 @@ pub struct Hit {
 struct Known {
     item: u32,
     by: By,
-    runs: BTreeSet<u64>,
-    units: HashSet<u64>,
+    /// Each once, in order.
+    runs: Vec<u64>,
+    /// Each once, in order.
+    units: Vec<u64>,
     shown: String,
 }
+
+impl Known {
+    fn has(&self, run: u64) -> bool {
+        self.runs.binary_search(&run).is_ok()
+    }
+}
+
+/// Hashes need not be hashed again.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes
+            .iter()
+            .fold(self.0, |n, byte| n << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Hashed>>;
 
 /// What the benchmarks hold.
 pub struct Index {
     items: Vec<Item>,
     texts: Vec<Known>,
     /// Run → texts that have it.
-    runs: HashMap<u64, Vec<u32>>,
+    runs: ByHash<Vec<u32>>,
     files: HashMap<Digest, Vec<u32>>,
     /// Names of columns → items and tables.
     tables: HashMap<Vec<String>, Vec<(u32, usize)>>,
     /// Run of a benchmark → different texts of the dataset that have it.
-    seen: HashMap<u64, u32>,
-    observed: HashSet<u64>,
+    seen: ByHash<u32>,
+    observed: HashSet<u64, BuildHasherDefault<Hashed>>,
 }
 
 impl Index {
@@ -106,11 +137,11 @@ impl Index {
         let mut index = Self {
             items: Vec::new(),
             texts: Vec::new(),
-            runs: HashMap::new(),
+            runs: HashMap::default(),
             files: HashMap::new(),
             tables: HashMap::new(),
-            seen: HashMap::new(),
-            observed: HashSet::new(),
+            seen: HashMap::default(),
+            observed: HashSet::default(),
         };
         for (number, item) in items.iter().enumerate() {
             let number = number as u32;
@@ -132,8 +163,8 @@ impl Index {
     }
 
     fn know(&mut self, item: u32, by: By, text: &str) {
-        let words = units(bounded(text));
-        let runs: BTreeSet<u64> = runs(&words).into_iter().collect();
+        let words = Words::of(text);
+        let runs = once(words.runs());
         // Less than a run says nothing.
         if runs.is_empty() {
             return;
@@ -146,7 +177,7 @@ impl Index {
             item,
             by,
             runs,
-            units: words.iter().map(|word| hash(&[word])).collect(),
+            units: once(words.hashes.into_iter()),
             shown: text.chars().take(120).collect(),
         });
     }
@@ -155,31 +186,39 @@ impl Index {
     /// nothing, nor does one of a task's runs of which it has most: a task that was planted a thousand
     /// times, each time in slightly other words, does not become common.
     pub fn observe(&mut self, text: &str) {
-        let words = units(bounded(text));
-        if !self.observed.insert(hash(&words)) {
+        let words = Words::of(text);
+        if !self.observed.insert(run(&words.hashes)) {
             return;
         }
-        let mut found: BTreeSet<u64> = runs(&words).into_iter().collect();
-        found.retain(|run| self.runs.contains_key(run));
-        for (number, common) in self.common(&found) {
-            if common.len() as f64 >= COPY * self.texts[number as usize].runs.len() as f64 {
-                found.retain(|run| !common.contains(run));
-            }
-        }
+        let mut found = self.known(&words);
+        let copies = self.common(&found, COPY, |_| true);
+        found.retain(|run| copies.iter().all(|known| !known.has(*run)));
         for run in found {
             *self.seen.entry(run).or_default() += 1;
         }
     }
 
-    /// Known texts that have some of these runs, and which.
-    fn common(&self, found: &BTreeSet<u64>) -> BTreeMap<u32, Vec<u64>> {
-        let mut common: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    /// The runs of a text that some task has, each once.
+    fn known(&self, words: &Words) -> Vec<u64> {
+        once(words.runs().filter(|run| self.runs.contains_key(run)))
+    }
+
+    /// Known texts of some kind that have at least that share of their runs in `found`.
+    fn common(&self, found: &[u64], share: f64, kind: impl Fn(&Known) -> bool) -> Vec<&Known> {
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let mut counts = vec![0_usize; self.texts.len()];
         for run in found {
             for number in self.runs.get(run).into_iter().flatten() {
-                common.entry(*number).or_default().push(*run);
+                counts[*number as usize] += 1;
             }
         }
-        common
+        let counted = self.texts.iter().zip(counts);
+        let enough = counted.filter(|(known, count)| {
+            *count > 0 && *count as f64 >= share * known.runs.len() as f64 && kind(known)
+        });
+        enough.map(|(known, _)| known).collect()
     }
 
     /// What a row's query has of tasks.
@@ -193,18 +232,17 @@ impl Index {
     }
 
     fn text(&self, text: &str, by: By) -> Vec<Hit> {
-        let words = units(bounded(text));
-        let found: BTreeSet<u64> = runs(&words).into_iter().collect();
-        let common = self.common(&found);
-        let own: HashSet<u64> = words.iter().map(|word| hash(&[word])).collect();
-        let hit = |(number, common): (u32, Vec<u64>)| {
-            let known = &self.texts[number as usize];
-            // Most texts share some run with most tasks: what that amounts to is looked at only where it is enough.
-            let all = common.len() as f64 / known.runs.len().max(1) as f64;
-            (known.by == by && all >= TOLD)
-                .then(|| self.hit(known, &Shared::of(self, known, &common, &found, &own)))
-        };
-        common.into_iter().filter_map(hit).collect()
+        let words = Words::of(text);
+        let found = self.known(&words);
+        let common = self.common(&found, TOLD, |known| known.by == by);
+        if common.is_empty() {
+            return Vec::new();
+        }
+        // Most texts share some run with most tasks: what that amounts to is looked at only where it is enough.
+        let all = once(words.runs()).len();
+        let own = once(words.hashes.into_iter());
+        let hit = |known| self.hit(known, &Shared::of(self, known, &found, all, &own));
+        common.into_iter().map(hit).collect()
     }
 
     fn hit(&self, known: &Known, shared: &Shared) -> Hit {
@@ -284,23 +322,22 @@ struct Shared {
 }
 
 impl Shared {
-    fn of(
-        index: &Index,
-        known: &Known,
-        common: &[u64],
-        found: &BTreeSet<u64>,
-        own: &HashSet<u64>,
-    ) -> Self {
+    /// Of `found`, the runs that some task has, of `all`, the number of the text's runs, and of its `own` units.
+    fn of(index: &Index, known: &Known, found: &[u64], all: usize, own: &[u64]) -> Self {
+        let common = found.iter().copied().filter(|run| known.has(*run));
+        let common: Vec<u64> = common.collect();
         let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
         let is_telling = |run: &&u64| !index.is_common(**run);
         let telling = common.iter().filter(is_telling).count();
         let telling_runs = known.runs.iter().filter(is_telling).count();
+        let units = known.units.iter();
+        let units = units.filter(|unit| own.binary_search(unit).is_ok());
         Self {
             all: share(common.len(), known.runs.len()),
             telling: share(telling, telling_runs),
             telling_runs,
-            units: share(known.units.intersection(own).count(), known.units.len()),
-            back: share(common.len(), found.len()),
+            units: share(units.count(), known.units.len()),
+            back: share(common.len(), all),
         }
     }
 
@@ -321,26 +358,45 @@ impl Shared {
     }
 }
 
-/// Hashes of the runs of words of a text, in order: as many words as weigh [`RUN`], where a word weighs
-/// two and an ideograph one.
-fn runs(words: &[String]) -> Vec<u64> {
-    let weight = |word: &String| match word.chars().all(is_ideograph) {
-        true => 1,
-        false => 2,
-    };
-    let (mut runs, mut end, mut total) = (Vec::new(), 0, 0);
-    for start in 0..words.len() {
-        while total < RUN && end < words.len() {
-            total += weight(&words[end]);
-            end += 1;
-        }
-        if total < RUN {
-            break;
-        }
-        runs.push(hash(&words[start..end]));
-        total -= weight(&words[start]);
+/// The words of a text.
+struct Words {
+    hashes: Vec<u64>,
+    /// A word weighs two, an ideograph one.
+    weights: Vec<u8>,
+}
+
+impl Words {
+    fn of(text: &str) -> Self {
+        let (mut hashes, mut weights) = (Vec::new(), Vec::new());
+        each_unit(bounded(text), |unit| {
+            hashes.push(hash_of(unit));
+            let ideograph = unit.chars().next().is_some_and(is_ideograph);
+            weights.push(if ideograph { 1 } else { 2 });
+        });
+        Self { hashes, weights }
     }
-    runs
+
+    /// Hashes of the runs of words, in order: as many words as weigh [`RUN`].
+    fn runs(&self) -> impl Iterator<Item = u64> + '_ {
+        let (mut end, mut total) = (0, 0);
+        (0..self.hashes.len()).map_while(move |start| {
+            while total < RUN && end < self.hashes.len() {
+                total += self.weights[end];
+                end += 1;
+            }
+            let whole = total >= RUN;
+            total -= self.weights[start].min(total);
+            whole.then(|| run(&self.hashes[start..end]))
+        })
+    }
+}
+
+/// Each once, in order.
+fn once(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut hashes: Vec<u64> = hashes.collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    hashes
 }
 
 fn bounded(text: &str) -> &str {

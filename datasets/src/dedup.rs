@@ -1,6 +1,7 @@
 //! Near duplicates by MinHash and locality-sensitive hashing, in stages on disk.
 //!
-//! 1. Each text becomes a set of shingles and these a signature of [`HASHES`] minima, which goes to disk.
+//! 1. Each text becomes a set of shingles and these a signature of [`HASHES`] minima, which goes to disk;
+//!    some texts wait until there are enough for all cores.
 //! 2. Signatures are read once; each of [`BANDS`] bands of a signature is hashed into a file of its own,
 //!    divided so that one part fits into the memory allowed.
 //! 3. Part by part, texts that share a band are candidates; candidates whose signatures agree in at
@@ -18,13 +19,16 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::DatasetError;
-use crate::text::{shingles, tokens, units};
+use crate::parallel;
+use crate::text::{each_token, each_unit, hash_of, shingles};
 
 pub use signature::{HASHES, Signature};
 
 /// Bands of a signature: two texts that share four fifths of their shingles meet in one with a
 /// probability above 0.999999, those that share half with 0.87, those that share a fifth with 0.05.
 pub const BANDS: usize = 32;
+/// Texts that wait, and their bytes, at most.
+const WAITING: (usize, usize) = (4096, 8 << 20);
 
 /// What of a document is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -37,11 +41,18 @@ pub enum View {
 }
 
 impl View {
-    /// The set of shingles by which texts are compared.
+    /// The shingles by which texts are compared; some may be there twice.
     pub fn shingles(self, text: &str) -> Vec<u64> {
+        let mut hashes = Vec::new();
         match self {
-            Self::Query => shingles(&units(text), 3),
-            Self::Code => shingles(&tokens(text), 5),
+            Self::Query => {
+                each_unit(text, |unit| hashes.push(hash_of(unit)));
+                shingles(&hashes, 3)
+            }
+            Self::Code => {
+                each_token(text, |token| hashes.push(hash_of(token)));
+                shingles(&hashes, 5)
+            }
         }
     }
 }
@@ -73,8 +84,8 @@ pub struct Deduplicator {
     settings: Settings,
     signatures: signature::Writer,
     ranks: Vec<u32>,
-    /// Texts without a single shingle are nobody's duplicates.
-    empty: usize,
+    waiting: Vec<String>,
+    waiting_bytes: usize,
 }
 
 impl Deduplicator {
@@ -93,7 +104,8 @@ impl Deduplicator {
             settings,
             signatures: signature::Writer::new(folder)?,
             ranks: Vec::new(),
-            empty: 0,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
         })
     }
 
@@ -105,17 +117,32 @@ impl Deduplicator {
         if self.ranks.len() >= u32::MAX as usize {
             return Err(DatasetError::Setting("more than 2^32 texts".to_owned()));
         }
-        let shingles = self.settings.view.shingles(text);
-        self.empty += usize::from(shingles.is_empty());
         self.ranks.push(rank);
-        self.signatures.add(&Signature::of(&shingles))
+        self.waiting.push(text.to_owned());
+        self.waiting_bytes += text.len();
+        match self.waiting.len() < WAITING.0 && self.waiting_bytes < WAITING.1 {
+            true => Ok(()),
+            false => self.sign(),
+        }
+    }
+
+    /// Signatures of the texts that wait.
+    fn sign(&mut self) -> Result<(), DatasetError> {
+        let view = self.settings.view;
+        let sign = |text: &String| Signature::of(&view.shingles(text));
+        let signatures = parallel::map(&self.waiting, sign);
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        let mut signatures = signatures.iter();
+        signatures.try_for_each(|signature| self.signatures.add(signature))
     }
 
     /// Which of them are near duplicates.
     ///
     /// # Errors
     /// Failures of the disk.
-    pub fn finish(self) -> Result<Clusters, DatasetError> {
+    pub fn finish(mut self) -> Result<Clusters, DatasetError> {
+        self.sign()?;
         let (count, settings) = (self.ranks.len(), self.settings);
         let signatures = self.signatures.finish()?;
         let mut sets = Sets::new(count);

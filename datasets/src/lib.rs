@@ -14,6 +14,7 @@ pub mod dedup;
 pub mod exchange;
 pub mod licence;
 pub mod normal;
+pub mod parallel;
 pub mod proof;
 pub mod read;
 pub mod rewrite;

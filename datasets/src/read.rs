@@ -1,13 +1,17 @@
 //! Shards read back. They may come from anywhere: whatever is broken, huge or of another shape is
 //! refused with the file, the column and the row named, and nothing larger than a batch is held.
 
+mod ahead;
 mod columns;
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::{DatasetError, Row};
@@ -72,37 +76,15 @@ pub fn shards(folder: &Path) -> Result<Vec<Shard>, DatasetError> {
     }
 }
 
-/// Every row of a dataset with its split, in the order of [`shards`].
+/// Every row of a dataset with its split, in the order of [`shards`]; a few rows are decoded ahead on each
+/// core.
 ///
 /// # Errors
 /// As [`shards`]; what is wrong with a shard comes among its rows, and ends it.
 pub fn dataset(
     folder: &Path,
 ) -> Result<impl Iterator<Item = Result<(String, Row), DatasetError>> + use<>, DatasetError> {
-    let of = |shard: Shard| {
-        let found = match rows(&shard.path) {
-            Ok(rows) => Found::Rows(rows),
-            Err(error) => Found::Broken(Some(error)),
-        };
-        found.map(move |row| Ok((shard.split.clone(), row?)))
-    };
-    Ok(shards(folder)?.into_iter().flat_map(of))
-}
-
-enum Found {
-    Rows(Rows),
-    Broken(Option<DatasetError>),
-}
-
-impl Iterator for Found {
-    type Item = Result<Row, DatasetError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Rows(rows) => rows.next(),
-            Self::Broken(error) => error.take().map(Err),
-        }
-    }
+    Ok(ahead::Ahead::new(shards(folder)?))
 }
 
 /// The rows of one shard.
@@ -120,28 +102,66 @@ pub struct Rows {
 /// # Errors
 /// [`DatasetError::Shard`]: no Parquet, too large, or without a column that rows need.
 pub fn rows(path: &Path) -> Result<Rows, DatasetError> {
-    let broken = |reason: String| DatasetError::Shard {
+    Opened::new(path)?.rows(None)
+}
+
+/// A shard that can be read, as far as it says of itself.
+struct Opened {
+    path: PathBuf,
+    metadata: ArrowReaderMetadata,
+}
+
+impl Opened {
+    fn new(path: &Path) -> Result<Self, DatasetError> {
+        let file = File::open(path).map_err(DatasetError::io(path))?;
+        let broken = broken(path);
+        let loaded = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()));
+        let metadata = loaded
+            .and_then(|made| made.map_err(|error| error.to_string()))
+            .map_err(|reason| broken(format!("no Parquet that can be read: {reason}")))?;
+        bounded(metadata.metadata()).map_err(&broken)?;
+        columns::check(metadata.schema()).map_err(&broken)?;
+        Ok(Self {
+            path: path.to_owned(),
+            metadata,
+        })
+    }
+
+    fn groups(&self) -> usize {
+        self.metadata.metadata().num_row_groups()
+    }
+
+    /// All rows, or those of one row group.
+    fn rows(&self, group: Option<usize>) -> Result<Rows, DatasetError> {
+        let file = File::open(&self.path).map_err(DatasetError::io(&self.path))?;
+        let mut builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        let groups = self.metadata.metadata().row_groups();
+        let before = groups.iter().take(group.unwrap_or(0));
+        let before: i64 = before.map(|group| group.num_rows()).sum();
+        if let Some(group) = group {
+            builder = builder.with_row_groups(vec![group]);
+        }
+        let reader = guarded(|| builder.with_batch_size(BATCH).build());
+        let reader = reader
+            .and_then(|made| made.map_err(|error| error.to_string()))
+            .map_err(broken(&self.path))?;
+        Ok(Rows {
+            path: self.path.clone(),
+            reader,
+            // `bounded` has seen to it that no group has fewer than no rows.
+            first: 1 + usize::try_from(before).unwrap_or_default(),
+            ready: Vec::new().into_iter(),
+            ended: false,
+        })
+    }
+}
+
+fn broken(path: &Path) -> impl Fn(String) -> DatasetError + '_ {
+    |reason| DatasetError::Shard {
         path: path.to_owned(),
         reason,
-    };
-    let file = File::open(path).map_err(DatasetError::io(path))?;
-    let opened = guarded(|| ParquetRecordBatchReaderBuilder::try_new(file));
-    let builder = opened
-        .and_then(|made| made.map_err(|error| error.to_string()))
-        .map_err(|reason| broken(format!("no Parquet that can be read: {reason}")))?;
-    bounded(builder.metadata()).map_err(&broken)?;
-    columns::check(builder.schema()).map_err(&broken)?;
-    let reader = guarded(|| builder.with_batch_size(BATCH).build());
-    let reader = reader
-        .and_then(|made| made.map_err(|error| error.to_string()))
-        .map_err(&broken)?;
-    Ok(Rows {
-        path: path.to_owned(),
-        reader,
-        first: 1,
-        ready: Vec::new().into_iter(),
-        ended: false,
-    })
+    }
 }
 
 /// A decoder that panics over a broken file is a broken file.

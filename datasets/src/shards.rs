@@ -11,14 +11,15 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
-use crate::{DatasetError, Row, schema};
+use crate::{DatasetError, Row, parallel, schema};
 
 /// What a shard says of its writer: fixed, so that an update of a library does not change bytes
 /// where it does not change the encoding.
 const CREATED_BY: &str = "pybench-datasets (parquet-rs)";
 
-/// Rows handed to the writer at a time: it looks at the size of a row group only in between.
-const BATCH_ROWS: usize = 10;
+/// Rows, and bytes of their messages, that are handed to the writer at most at a time: it looks at the size of
+/// a row group only in between, and each time costs as much as some rows.
+const BATCH: (usize, usize) = (100, 1 << 20);
 
 /// How shards are written.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +77,7 @@ pub fn write(
 
 /// Shards that are written at the same time; each holds its rows in memory.
 fn at_once() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
+    parallel::cores().min(4)
 }
 
 fn joined<T>(
@@ -93,6 +94,7 @@ struct Shards {
     folder: PathBuf,
     split: String,
     properties: WriterProperties,
+    batch_bytes: usize,
     shard_rows: usize,
     /// Shards there will be.
     count: usize,
@@ -110,6 +112,7 @@ impl Shards {
             folder: folder.to_owned(),
             split: split.to_owned(),
             properties,
+            batch_bytes: settings.row_group_bytes.min(BATCH.1),
             shard_rows: settings.shard_rows,
             count: rows.div_ceil(settings.shard_rows).max(1),
         })
@@ -129,7 +132,7 @@ impl Shards {
         let properties = Some(self.properties.clone());
         let mut writer =
             ArrowWriter::try_new(file, Arc::new(schema()), properties).map_err(wrap())?;
-        for batch in rows.chunks(BATCH_ROWS) {
+        for batch in batches(rows, self.batch_bytes) {
             writer
                 .write(&crate::schema::batch(batch)?)
                 .map_err(wrap())?;
@@ -138,6 +141,24 @@ impl Shards {
         file.sync_all().map_err(DatasetError::io(&path))?;
         Ok(path)
     }
+}
+
+/// The rows in pieces of at most so many bytes; one row is a piece, however large.
+fn batches(rows: &[Row], most_bytes: usize) -> impl Iterator<Item = &[Row]> {
+    let mut rest = rows;
+    std::iter::from_fn(move || {
+        let (mut count, mut bytes) = (0, 0);
+        for row in rest.iter().take(BATCH.0) {
+            bytes += row.bytes();
+            if count > 0 && bytes > most_bytes {
+                break;
+            }
+            count += 1;
+        }
+        let (batch, after) = rest.split_at(count);
+        rest = after;
+        (!batch.is_empty()).then_some(batch)
+    })
 }
 
 /// Writes the shards of a split row after row, and several shards at a time: the rows of those are in memory.
@@ -248,7 +269,7 @@ fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError
         .set_max_row_group_row_count(Some(row_group_rows))
         .set_max_row_group_bytes(Some(row_group_bytes))
         .set_statistics_enabled(EnabledStatistics::Page)
-        // Content-defined chunks are left out: of 200 row groups of 100 rows that parquet 60.1 wrote with them, one had a column
-        // that Arrow's own reader in Python refuses ("expected length 100 but got length 0").
+        // No content-defined chunks: where one ends at the first value of a row group, parquet 60.1 writes a page
+        // without values, and Arrow's own reader in Python refuses the column ("expected length 100 but got length 0").
         .build())
 }

@@ -1,64 +1,63 @@
 //! Texts as units that can be compared: words of European languages, single characters of Chinese,
 //! tokens of code.
 
-/// Lower-case units of a text: words, numbers, and each Chinese, Japanese or Korean character by
-/// itself. Punctuation and white space only separate; full-width letters and digits are plain ones.
-pub fn units(text: &str) -> Vec<String> {
-    let (mut units, mut word) = (Vec::new(), String::new());
-    for c in text.chars().map(plain) {
-        if is_ideograph(c) {
-            flush(&mut word, &mut units);
-            units.push(c.to_string());
-        } else if c.is_alphanumeric() {
-            word.extend(c.to_lowercase());
-        } else if !(c == '.' && word.chars().all(|c| c.is_ascii_digit()) && !word.is_empty()) {
-            flush(&mut word, &mut units);
-        } else {
-            word.push(c);
+/// Lower-case units of a text, one after another: words, numbers, and each Chinese, Japanese or Korean
+/// character by itself. Punctuation and white space only separate; full-width letters and digits are
+/// plain ones.
+pub fn each_unit(text: &str, mut each: impl FnMut(&str)) {
+    let mut word = String::new();
+    for c in text.chars() {
+        match if c.is_ascii() { c } else { plain(c) } {
+            c if c.is_ascii_alphanumeric() => word.push(c.to_ascii_lowercase()),
+            // Within a number.
+            '.' if !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()) => word.push('.'),
+            c if !c.is_ascii() && is_ideograph(c) => {
+                flush(&mut word, &mut each);
+                each(c.encode_utf8(&mut [0; 4]));
+            }
+            c if !c.is_ascii() && c.is_alphanumeric() => word.extend(c.to_lowercase()),
+            _ => flush(&mut word, &mut each),
         }
     }
-    flush(&mut word, &mut units);
-    units
+    flush(&mut word, &mut each);
 }
 
-/// Tokens of Python: names, numbers, operators one by one; comments and white space are left out, and
-/// so are quotes, which may be of either kind.
-pub fn tokens(code: &str) -> Vec<String> {
-    let (mut tokens, mut name) = (Vec::new(), String::new());
-    for line in code.lines() {
-        let mut quote = None;
-        for c in line.chars() {
-            if c == '#' && quote.is_none() {
-                break;
-            }
-            match quote {
-                None if c == '\'' || c == '"' => quote = Some(c),
-                Some(open) if c == open => quote = None,
-                _ => {}
-            }
-            if is_ideograph(c) {
-                flush(&mut name, &mut tokens);
-                tokens.push(c.to_string());
-            } else if c.is_alphanumeric() || c == '_' {
-                name.push(c);
-            } else {
-                flush(&mut name, &mut tokens);
-                if !c.is_whitespace() && c != '\'' && c != '"' {
-                    tokens.push(c.to_string());
-                }
-            }
-        }
-        flush(&mut name, &mut tokens);
-    }
-    tokens
-}
-
-fn flush(word: &mut String, units: &mut Vec<String>) {
+fn flush(word: &mut String, each: &mut impl FnMut(&str)) {
     let trimmed = word.trim_end_matches('.');
     if !trimmed.is_empty() {
-        units.push(trimmed.to_owned());
+        each(trimmed);
     }
     word.clear();
+}
+
+/// Tokens of Python, one after another: names, numbers, operators one by one; comments and white space
+/// are left out, and so are quotes, which may be of either kind.
+pub fn each_token(code: &str, mut each: impl FnMut(&str)) {
+    for line in code.lines() {
+        let (mut quote, mut name) = (None, None);
+        for (at, c) in line.char_indices() {
+            let ideograph = !c.is_ascii() && is_ideograph(c);
+            if !ideograph && (c.is_alphanumeric() || c == '_') {
+                name.get_or_insert(at);
+                continue;
+            }
+            if let Some(from) = name.take() {
+                each(&line[from..at]);
+            }
+            match (c, quote) {
+                ('#', None) => break,
+                ('\'' | '"', None) => quote = Some(c),
+                (_, Some(open)) if c == open => quote = None,
+                _ => {}
+            }
+            if !c.is_whitespace() && c != '\'' && c != '"' {
+                each(&line[at..at + c.len_utf8()]);
+            }
+        }
+        if let Some(from) = name {
+            each(&line[from..]);
+        }
+    }
 }
 
 /// Full-width letters, digits and punctuation as their plain forms.
@@ -76,16 +75,27 @@ pub fn is_ideograph(c: char) -> bool {
         | '\u{20000}'..='\u{3134f}' | '\u{3040}'..='\u{30ff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// A 64-bit hash of some units, the same on every machine.
+/// A 64-bit hash of a unit, the same on every machine.
+pub fn hash_of(unit: &str) -> u64 {
+    let eights = unit.as_bytes().chunks(8);
+    eights.fold(unit.len() as u64, |state, eight| {
+        let number = eight
+            .iter()
+            .rev()
+            .fold(0, |n, byte| n << 8 | u64::from(*byte));
+        mix(state ^ number)
+    })
+}
+
+/// A hash of units that follow one another, from theirs.
+pub fn run(units: &[u64]) -> u64 {
+    units.iter().fold(0, |state, unit| mix(state ^ unit))
+}
+
+/// A hash of some texts, one after another.
 pub fn hash<S: AsRef<str>>(units: &[S]) -> u64 {
-    let mut state = 0xcbf2_9ce4_8422_2325u64;
-    for unit in units {
-        for byte in unit.as_ref().bytes() {
-            state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        state = mix(state ^ 0xff);
-    }
-    mix(state)
+    let hashes = units.iter().map(|unit| hash_of(unit.as_ref()));
+    hashes.fold(0, |state, unit| mix(state ^ unit))
 }
 
 /// Every bit of the result depends on every bit of `x` (splitmix64).
@@ -96,28 +106,38 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Hashes of all runs of `length` units, each once, sorted; of the whole where it is shorter.
-pub fn shingles(units: &[String], length: usize) -> Vec<u64> {
-    let mut hashes: Vec<u64> = match units.len() {
+/// Hashes of all runs of `length` units; of the whole where it is shorter.
+pub fn shingles(units: &[u64], length: usize) -> Vec<u64> {
+    match units.len() {
         0 => Vec::new(),
-        short if short < length => vec![hash(units)],
-        _ => units.windows(length.max(1)).map(hash).collect(),
-    };
-    hashes.sort_unstable();
-    hashes.dedup();
-    hashes
+        short if short < length => vec![run(units)],
+        _ => units.windows(length.max(1)).map(run).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn units(text: &str) -> Vec<String> {
+        let mut units = Vec::new();
+        each_unit(text, |unit| units.push(unit.to_owned()));
+        units
+    }
+
+    fn tokens(code: &str) -> Vec<String> {
+        let mut tokens = Vec::new();
+        each_token(code, |token| tokens.push(token.to_owned()));
+        tokens
+    }
+
     #[test]
     fn units_are_words_and_single_ideographs() {
         assert_eq!(
-            units("Plot the ＭＥＡＮ of 3.5, v2.1! 画出“均值”图."),
+            units("Plot the ＭＥＡＮ of 3.5, v2.1! 画出“均值”图. ÉTÉ 1.2.3 4."),
             [
-                "plot", "the", "mean", "of", "3.5", "v2", "1", "画", "出", "均", "值", "图"
+                "plot", "the", "mean", "of", "3.5", "v2", "1", "画", "出", "均", "值", "图", "été",
+                "1.2", "3", "4"
             ]
         );
         assert!(units(" ,.!").is_empty());
@@ -129,16 +149,23 @@ mod tests {
         let other = tokens("x=df[\"a\"].mean()\n\n\nprint(x)");
         assert_eq!(one, other);
         assert_eq!(tokens("s = '#no' # yes").join(" "), "s = # no");
+        assert_eq!(tokens("标题_1='价格'#x").join(" "), "标 题 _1 = 价 格");
         assert_ne!(tokens("x = 1"), tokens("x = 2"));
     }
 
     #[test]
-    fn shingles_are_a_set() {
-        let words = |text: &str| units(text);
-        assert_eq!(shingles(&words("a b c a b c"), 3).len(), 3);
-        assert_eq!(shingles(&words("a"), 3).len(), 1);
-        assert!(shingles(&[], 3).is_empty());
+    fn hashes_tell_texts_apart() {
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+        assert_ne!(hash(&["", "a"]), hash(&["a", ""]));
+        assert_ne!(hash_of("a"), hash_of("a\0"));
+        assert_eq!(
+            hash(&["one", "two"]),
+            run(&[hash_of("one"), hash_of("two")])
+        );
+        let units: Vec<u64> = (0..6).collect();
+        assert_eq!(shingles(&units, 3).len(), 4);
+        assert_eq!(shingles(&units[..2], 3), [run(&units[..2])]);
+        assert!(shingles(&[], 3).is_empty());
     }
 
     #[test]
@@ -146,7 +173,7 @@ mod tests {
         bolero::check!().for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             assert!(units(&text).iter().all(|unit| !unit.is_empty()));
-            let _ = shingles(&tokens(&text), 5);
+            assert!(tokens(&text).iter().all(|token| !token.is_empty()));
         });
     }
 }

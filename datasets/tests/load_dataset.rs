@@ -5,10 +5,10 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pybench_datasets::dataset;
-use pybench_datasets::shards::ShardSettings;
+use pybench::id::Digest;
+use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::SplitSettings;
-use pybench_datasets::{Row, schema};
+use pybench_datasets::{Row, dataset, schema};
 use serde_json::{Value, json};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
@@ -138,4 +138,55 @@ fn load_dataset_gives_the_rows_back() {
             .collect();
         assert_eq!(loaded[name]["columns"], Value::from(columns));
     }
+}
+
+/// Every shard read by pyarrow: of each row its id and a checksum of what is long in it.
+const CHECKSUMS: &str = "
+import json, sys, zlib
+from pyarrow import parquet
+
+found = []
+for path in sys.argv[1:]:
+    for row in parquet.read_table(path, columns=['trajectory_id', 'query', 'messages']).to_pylist():
+        texts = [row['query']] + [message['content'] for message in row['messages']]
+        found.append([row['trajectory_id'], zlib.crc32(''.join(texts).encode())])
+    parquet.read_table(path)
+json.dump(found, sys.stdout)
+";
+
+/// A writer that divides columns by their content wrote one row group in two hundred that pyarrow refuses.
+#[test]
+fn pyarrow_reads_every_one_of_many_row_groups() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = common::rows(2200);
+    for (number, row) in rows.iter_mut().enumerate() {
+        // Long and different: what a column is divided by is everywhere.
+        let noise = (0..80 + number % 400).map(|i| Digest::of_json(&(number, i)).to_string());
+        row.query.extend(noise);
+    }
+    let settings = ShardSettings {
+        shard_rows: 1100,
+        row_group_rows: 10,
+        zstd_level: 1,
+        ..ShardSettings::default()
+    };
+    let paths = shards::write(folder.path(), "train", &rows, &settings).unwrap();
+    let output = Command::new(python)
+        .args(["-c", CHECKSUMS])
+        .args(&paths)
+        .output()
+        .expect("python runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let found: Vec<(Digest, u32)> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let expected = rows.iter().map(|row| {
+        let mut crc = flate2::Crc::new();
+        crc.update(row.query.as_bytes());
+        row.messages
+            .iter()
+            .for_each(|message| crc.update(message.content.as_bytes()));
+        (row.trajectory_id.clone(), crc.sum())
+    });
+    assert_eq!(found, expected.collect::<Vec<_>>());
 }

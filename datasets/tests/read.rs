@@ -54,6 +54,52 @@ fn what_is_written_is_read_back_and_fits_its_hashes() {
 }
 
 #[test]
+fn rows_of_many_groups_come_in_order_and_a_broken_shard_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = common::rows(100);
+    let settings = ShardSettings {
+        shard_rows: 40,
+        row_group_rows: 3,
+        ..ShardSettings::default()
+    };
+    let paths = shards::write(folder.path(), "train", &rows, &settings).unwrap();
+    let ids = |rows: &[Row]| {
+        rows.iter()
+            .map(|row| row.trajectory_id.clone())
+            .collect::<Vec<_>>()
+    };
+    let read = || read::dataset(folder.path()).unwrap();
+    let all: Vec<Row> = read().map(|row| row.unwrap().1).collect();
+    assert_eq!(ids(&all), ids(&rows));
+    assert_eq!(
+        read().nth(50).unwrap().unwrap().1.trajectory_id,
+        rows[50].trajectory_id
+    );
+
+    // One page in the middle of the second shard; then that shard altogether.
+    let whole = fs::read(&paths[1]).unwrap();
+    let mut hurt = whole.clone();
+    let middle = whole.len() / 3;
+    hurt[middle..middle + 400].fill(0xff);
+    for (bytes, least) in [(hurt.as_slice(), 60), (&whole[..40], 60)] {
+        fs::write(&paths[1], bytes).unwrap();
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for row in read() {
+            match row {
+                Ok((_, row)) => good.push(row),
+                Err(error) => bad.push(error.to_string()),
+            }
+        }
+        assert_eq!(bad.len(), 1, "{bad:?}");
+        assert!(bad[0].contains("train-00001-of-00003.parquet"), "{bad:?}");
+        assert!(good.len() >= least && good.len() < 100, "{}", good.len());
+        let end = good.len() - 20;
+        assert_eq!(ids(&good[..end]), ids(&rows[..end]), "what comes before");
+        assert_eq!(ids(&good[end..]), ids(&rows[80..]), "the shard after it");
+    }
+}
+
+#[test]
 fn the_card_names_the_digest_of_the_rows_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("d");

@@ -1,6 +1,6 @@
 //! Rows that are tasks of a benchmark.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,15 @@ use pybench_datasets::dataset::FILES;
 use pybench_datasets::decontaminate::{By, Hit, Index, Table};
 use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::shards::ShardSettings;
-use pybench_datasets::{Row, RowFile, read};
+use pybench_datasets::{Row, RowFile, parallel, read};
 use serde::Serialize;
 
 use super::{FromArgs, ToArgs, about, bad, benchmark, put};
 
 /// Largest file looked into.
 const FILE: u64 = 256 << 20;
+/// Rows whose texts are looked at together, on all cores.
+const AT_ONCE: usize = 512;
 
 /// Leave out rows that are tasks of a benchmark: by file, by table, by the words of query and answer.
 #[derive(Clone, Debug, clap::Args)]
@@ -149,43 +151,62 @@ pub fn search(
     }
     let mut tables = Tables::new(stores)?;
     let mut found = Contamination::default();
-    for (number, row) in read::dataset(from).map_err(bad)?.enumerate() {
-        let row = row.map_err(bad)?.1;
-        let hits = hits(&row, &index, &mut tables);
-        found.rows += 1;
+    let mut rows = read::dataset(from).map_err(bad)?;
+    loop {
+        let some = rows
+            .by_ref()
+            .take(AT_ONCE)
+            .map(|row| Ok(row.map_err(bad)?.1));
+        let some = some.collect::<Result<Vec<Row>, RunError>>()?;
+        if some.is_empty() {
+            break;
+        }
+        let by_text = parallel::map(&some, |row| texts(row, &index));
+        for (row, by_text) in some.iter().zip(by_text) {
+            found.add(row, hits(row, by_text, &index, &mut tables));
+        }
+    }
+    found.unseen_files = tables.unseen();
+    Ok(found)
+}
+
+impl Contamination {
+    /// The next row, and what it has of tasks.
+    fn add(&mut self, row: &Row, hits: Vec<Hit>) {
+        let number = self.rows;
+        self.rows += 1;
         if hits.is_empty() {
-            continue;
+            return;
         }
         let contaminated = hits.iter().any(|hit| hit.contaminated);
-        found.contaminated += usize::from(contaminated);
-        found.alike += usize::from(!contaminated);
-        let mut by: Vec<By> = hits
-            .iter()
-            .filter(|h| h.contaminated)
-            .map(|h| h.by)
-            .collect();
-        by.sort();
-        by.dedup();
+        self.contaminated += usize::from(contaminated);
+        self.alike += usize::from(!contaminated);
+        let judged = hits.iter().filter(|hit| hit.contaminated);
+        let by: BTreeSet<By> = judged.map(|hit| hit.by).collect();
         for by in by {
-            *found.by.entry(by).or_default() += 1;
+            *self.by.entry(by).or_default() += 1;
         }
-        found.verdicts.push(Verdict {
+        self.verdicts.push(Verdict {
             row: number,
             trajectory: row.trajectory_id.to_string(),
             contaminated,
             hits,
         });
     }
-    found.unseen_files = tables.unseen();
-    Ok(found)
 }
 
-/// What a row has of tasks, the gravest first.
-fn hits(row: &Row, index: &Index, tables: &mut Tables) -> Vec<Hit> {
+/// What the words of a row have of tasks.
+fn texts(row: &Row, index: &Index) -> Vec<Hit> {
     let mut hits = index.query(&row.query);
     let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);
     let replies: Vec<&str> = replies.map(|m| m.content.as_str()).collect();
     hits.extend(index.answer(&replies.join("\n")));
+    hits
+}
+
+/// What a row has of tasks by its words and its files, the gravest first.
+fn hits(row: &Row, by_text: Vec<Hit>, index: &Index, tables: &mut Tables) -> Vec<Hit> {
+    let mut hits = by_text;
     let shown = row.files.iter().map(RowFile::as_task_file);
     for file in shown.chain(row.grading.held_out.iter().cloned()) {
         let by_file = index.file(&file.id);
