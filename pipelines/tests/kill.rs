@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use pybench::task::Task;
 use pybench::trajectory::Verdict;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rustix::process::{Pid, Signal, kill_process_group};
 use support::endpoint::Answer;
 use support::endpoint::Endpoint;
+use support::kill::kill_after;
 use support::place::{
     ExpertServer, FREE, Place, expert_endpoint, find_task, interpreter_is_here, openai,
 };
@@ -56,20 +56,6 @@ fn dataset(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     files
-}
-
-/// Ends after `moment`, or earlier by itself.
-fn kill_after(mut child: Child, moment: Duration) -> Option<ExitStatus> {
-    let until = Instant::now() + moment;
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
-    child.wait().unwrap();
-    None
 }
 
 /// Runs to the end, killed at most `kills` times before; returns the kills delivered.

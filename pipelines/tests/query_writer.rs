@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use pybench::task::{Task, TaskOrigin};
@@ -13,10 +13,10 @@ use pybench_pipelines::query::review::{Decision, Line};
 use pybench_pipelines::status::funnel;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use support::cast;
 use support::endpoint::{Answer, Endpoint};
+use support::kill::kill_after;
 use support::place::{Place, code, interpreter_is_here};
 
 const QUERY: &str = env!("CARGO_BIN_EXE_pybench-query");
@@ -267,20 +267,6 @@ fn start(place: &Place, program: &str) -> Child {
         .process_group(0)
         .spawn()
         .unwrap()
-}
-
-/// Ends after `moment`, or earlier by itself.
-fn kill_after(mut child: Child, moment: Duration) -> Option<ExitStatus> {
-    let until = Instant::now() + moment;
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
-    child.wait().unwrap();
-    None
 }
 
 /// Runs to the end, killed at most so many times before at random moments; how often it was.

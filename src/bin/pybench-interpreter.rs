@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use pybench::interpreter::service::{self, Options, ServiceError, Tokens, TokensError};
+use pybench::interpreter::service::{self, Options, Tokens};
 use pybench::interpreter::{InterpreterError, Limits, Network};
 use pybench::run::cli::{self, LogArgs, Process};
 use pybench::run::{InterpreterChoice, RunError, Tier, Urgency};
@@ -114,7 +114,11 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
-    let tokens = args.token_file.as_deref().map(read_tokens).transpose()?;
+    let tokens = args
+        .token_file
+        .as_deref()
+        .map(cli::read_tokens)
+        .transpose()?;
     let usual = InterpreterChoice::default();
     let tier = args.tier.unwrap_or(usual.tier);
     let options = args.options(tokens, tier)?;
@@ -140,7 +144,7 @@ async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
     let stop = async move { interrupt.wait(Urgency::Finish).await };
     Ok(service::serve(interpreter, options, listener, stop)
         .await
-        .map_err(failed)?)
+        .map_err(RunError::from)?)
 }
 
 impl Serve {
@@ -173,28 +177,6 @@ impl Serve {
     }
 }
 
-fn read_tokens(path: &std::path::Path) -> Result<Tokens, RunError> {
-    let (tokens, made) = Tokens::from_file(path).map_err(|error| match error {
-        TokensError::Io(..) => RunError::Environment(format!("--token-file: {error}")),
-        error => RunError::BadInput(error.to_string()),
-    })?;
-    if made {
-        eprintln!("a fresh token was written to {}", path.display());
-    }
-    Ok(tokens)
-}
-
 fn environment(error: InterpreterError) -> RunError {
     RunError::Environment(error.to_string())
-}
-
-fn failed(error: ServiceError) -> RunError {
-    match error {
-        ServiceError::Exposed(_) => RunError::BadInput(error.to_string()),
-        ServiceError::Interpreter(error) => environment(error),
-        ServiceError::Io(source) => RunError::Io {
-            context: "serving".to_owned(),
-            source,
-        },
-    }
 }

@@ -14,6 +14,7 @@ use super::{
     ExecutorOptions, ExitCode, Interrupt, Mode, Progress, Recipe, RecipeError, RetryFailed,
     RunContext, RunError, RunFolder, Urgency, default_cache_dir,
 };
+use crate::interpreter::service::{ServiceError, Tokens, TokensError};
 
 /// After the second Ctrl-C, leases get this long to be given back.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -283,4 +284,33 @@ fn with_causes(error: &anyhow::Error) -> String {
         last = cause;
     }
     text
+}
+
+/// The tokens of `--token-file`, which is written with a fresh one where it is missing.
+///
+/// # Errors
+/// [`RunError::Environment`] for a file that cannot be read or written, [`RunError::BadInput`] with the line
+/// for one that holds something else.
+pub fn read_tokens(path: &Path) -> Result<Tokens, RunError> {
+    let (tokens, made) = Tokens::from_file(path).map_err(|error| match error {
+        TokensError::Io(..) => RunError::Environment(format!("--token-file: {error}")),
+        error => RunError::BadInput(error.to_string()),
+    })?;
+    if made {
+        eprintln!("a fresh token was written to {}", path.display());
+    }
+    Ok(tokens)
+}
+
+impl From<ServiceError> for RunError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Exposed(_) => Self::BadInput(error.to_string()),
+            ServiceError::Interpreter(error) => Self::Environment(error.to_string()),
+            ServiceError::Io(source) => Self::Io {
+                context: "serving".to_owned(),
+                source,
+            },
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Killed and stopped in the middle: nothing is half done, and the same command ends where it would have.
 
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use axum::http::Method;
@@ -8,19 +8,14 @@ use pybench::run::ExitCode;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hub::{Hub, What};
-use crate::place::{Place, REPO, holds};
+use crate::place::{Place, REPO, holds, until_it_hangs};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_commit_it_ends_in_the_same_state() {
     let (hub, place) = (Hub::start().await, Place::new());
     hub.fault(Method::POST, "/commit/", 1, What::Hang);
     let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
-    let mut child: Child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    hub.hangs().await;
+    let mut child = until_it_hangs(&mut command, &hub).await;
     child.kill().unwrap();
     child.wait().unwrap();
     {
@@ -48,12 +43,7 @@ async fn killed_among_the_large_files_it_goes_on_after_them() {
     // One of three; the others go at the same time.
     hub.fault(Method::PUT, "/lfs/", 1, What::Hang);
     let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    hub.hangs().await;
+    let mut child = until_it_hangs(&mut command, &hub).await;
     while hub.inside().objects.len() < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -73,10 +63,7 @@ async fn killed_among_the_large_files_it_goes_on_after_them() {
 async fn hanging(hub: &Hub, place: &Place, method: Method, part: &'static str) -> Child {
     hub.fault(method, part, 1, What::Hang);
     let mut command = place.publish(hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn().unwrap();
-    hub.hangs().await;
-    child
+    until_it_hangs(&mut command, hub).await
 }
 
 fn ctrl_c(child: &Child) {
@@ -127,9 +114,7 @@ async fn ctrl_c_during_the_commit_waits_for_it_and_a_second_one_does_not() {
     let (hub, place) = (Hub::start().await, Place::new());
     hub.fault(Method::POST, "/commit/", 1, What::DoneAndWait);
     let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    hub.hangs().await;
+    let mut child = until_it_hangs(&mut command, &hub).await;
     ctrl_c(&child);
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(

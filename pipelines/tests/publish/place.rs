@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use axum::body::Bytes;
 use pybench::run::ExitCode;
@@ -80,6 +80,14 @@ pub fn publish(place: &Path, hub: &Hub, what: &Path, more: &[&str]) -> Command {
 
 pub fn finish(command: &mut Command) -> Done {
     tokio::task::block_in_place(|| Done::of(command.output().unwrap()))
+}
+
+/// Starts a command, and waits until a request of it hangs.
+pub async fn until_it_hangs(command: &mut Command, hub: &Hub) -> Child {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    hub.hangs().await;
+    child
 }
 
 /// How a command ended.

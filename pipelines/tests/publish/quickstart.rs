@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use axum::http::Method;
 use pybench_datasets::proof::{self, Root};
@@ -11,7 +10,7 @@ use pybench_datasets::{Row, card, read, shards};
 use serde_json::Value;
 
 use crate::hub::{Hub, TOKEN, What};
-use crate::place::{REPO, finish, publish, python, read_back, texts};
+use crate::place::{REPO, finish, publish, python, read_back, texts, until_it_hangs};
 
 /// Rows by split.
 type Splits = BTreeMap<String, Vec<Row>>;
@@ -111,12 +110,7 @@ async fn the_whole_dataset_of_the_quickstart_goes_and_comes_back() {
     let hub = Hub::start().await;
     hub.fault(Method::PUT, "/lfs/", 1, What::Hang);
     let mut command = publish(root.path(), &hub, &folder, &yes);
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    hub.hangs().await;
+    let mut child = until_it_hangs(&mut command, &hub).await;
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(

@@ -4,4 +4,5 @@
 
 pub mod cast;
 pub mod endpoint;
+pub mod kill;
 pub mod place;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pybench::interpreter::service::{Door, ServiceError, Tokens, TokensError};
-use pybench::run::{Interrupt, RunError, Urgency};
+use pybench::interpreter::service::{Door, ServiceError};
+use pybench::run::{Interrupt, RunError, Urgency, cli};
 use tokio::net::TcpListener;
 
 use super::audit::Bench;
@@ -49,7 +49,11 @@ pub struct RewardsArgs {
 
 /// Serves until Ctrl-C; what is being scored then is scored.
 pub async fn run(bench: Bench, args: &RewardsArgs, interrupt: &Interrupt) -> Result<(), RunError> {
-    let tokens = args.token_file.as_deref().map(read_tokens).transpose()?;
+    let tokens = args
+        .token_file
+        .as_deref()
+        .map(cli::read_tokens)
+        .transpose()?;
     let listener = TcpListener::bind(args.address).await.map_err(|error| {
         let text = format!(
             "--address {}: {error}; does another program listen there?",
@@ -80,26 +84,11 @@ pub async fn run(bench: Bench, args: &RewardsArgs, interrupt: &Interrupt) -> Res
         .map_err(failed)
 }
 
-fn read_tokens(path: &std::path::Path) -> Result<Tokens, RunError> {
-    let (tokens, made) = Tokens::from_file(path).map_err(|error| match error {
-        TokensError::Io(..) => RunError::Environment(format!("--token-file: {error}")),
-        error => RunError::BadInput(error.to_string()),
-    })?;
-    if made {
-        eprintln!("a fresh token was written to {}", path.display());
-    }
-    Ok(tokens)
-}
-
 fn failed(error: ServiceError) -> RunError {
     match error {
         ServiceError::Exposed(address) => RunError::BadInput(format!(
             "{address} can be reached from other machines: give --token-file FILE, or --address 127.0.0.1:PORT"
         )),
-        ServiceError::Interpreter(error) => RunError::Environment(error.to_string()),
-        ServiceError::Io(source) => RunError::Io {
-            context: "serving".to_owned(),
-            source,
-        },
+        other => other.into(),
     }
 }
