@@ -13,8 +13,7 @@ use batches::{Act, BatchServer, Outcome, Point};
 use endpoint::Answer;
 use pybench::id::Digest;
 use pybench::llm::{
-    Batches, ChatRequest, Metered, OpenAi, OpenAiOptions, Price, Reply, Teacher,
-    TeacherError,
+    Batches, ChatRequest, Metered, OpenAi, OpenAiOptions, Price, Reply, Teacher, TeacherError,
 };
 use pybench::run::{BudgetCap, ExitCode, RunError, RunFolder, Spent};
 use pybench::task::{Category, Language, Task, TaskOrigin};
@@ -80,7 +79,11 @@ impl World {
 
     async fn within(cap: BudgetCap) -> Self {
         let server = BatchServer::start(|request: Value| {
-            let said = request["messages"][0]["content"].as_str().unwrap().trim().to_owned();
+            let said = request["messages"][0]["content"]
+                .as_str()
+                .unwrap()
+                .trim()
+                .to_owned();
             std::future::ready(Answer::Content(said))
         })
         .await;
@@ -132,7 +135,10 @@ impl World {
     async fn wave(&self, samples: u32) -> Result<(), RunError> {
         for sample in 0..samples {
             let asked = self.ask(sample).await;
-            assert!(matches!(asked, Ok(_) | Err(TeacherError::Deferred)), "{asked:?}");
+            assert!(
+                matches!(asked, Ok(_) | Err(TeacherError::Deferred)),
+                "{asked:?}"
+            );
         }
         self.teacher.batches().unwrap().go().await
     }
@@ -181,7 +187,10 @@ async fn ask(teacher: &dyn Teacher, sample: u32) -> Result<Reply, TeacherError> 
 /// The line of what was answered so.
 fn at(outcome: &Outcome, said: &str) -> usize {
     let content = format!("\"content\":\"{said}\"");
-    let found = outcome.output.iter().position(|line| line.contains(&content));
+    let found = outcome
+        .output
+        .iter()
+        .position(|line| line.contains(&content));
     found.expect("such an answer")
 }
 
@@ -192,7 +201,10 @@ async fn a_wave_is_one_batch_and_its_answers_are_kept() {
     assert_eq!(world.ends(3).await, ["0", "1", "2"]);
     assert_eq!(world.server.batches(), [3]);
     let spent = world.spent();
-    assert_eq!((spent.calls, spent.uncertain, spent.micro_usd), (3, 0, 3 * CALL));
+    assert_eq!(
+        (spent.calls, spent.uncertain, spent.micro_usd),
+        (3, 0, 3 * CALL)
+    );
     world.wave(3).await.unwrap();
     assert_eq!(world.server.batches(), [3], "nothing is left to ask");
     assert_eq!(world.again().ends(3).await, ["0", "1", "2"]);
@@ -202,23 +214,57 @@ async fn a_wave_is_one_batch_and_its_answers_are_kept() {
 async fn requests_without_an_answer_are_asked_again() {
     type Case = (&'static str, fn(&mut Outcome), u64);
     let cases: [Case; 8] = [
-        ("missing", |outcome| drop(outcome.output.remove(at(outcome, "1"))), 1),
-        ("failed", |outcome| replace(outcome, "\"status_code\":200", "\"status_code\":500"), 1),
-        ("busy", |outcome| replace(outcome, "\"status_code\":200", "\"status_code\":429"), 0),
-        ("unreadable", |outcome| replace(outcome, "{\"id\"", "{\"id"), 1),
-        ("a stranger's", |outcome| replace(outcome, "\"custom_id\":\"", "\"custom_id\":\"0"), 1),
-        ("empty", |outcome| replace(outcome, "\"choices\"", "\"choice\""), 1),
-        ("expired", |outcome| {
-            let line: Value = serde_json::from_str(&outcome.output.remove(at(outcome, "1"))).unwrap();
-            let error = json!({"code": "batch_expired", "message": "late"});
-            let line = json!({"custom_id": line["custom_id"], "response": null, "error": error});
-            outcome.error.push(line.to_string());
-            outcome.status = "expired".to_owned();
-        }, 0),
-        ("unlisted and expired", |outcome| {
-            outcome.output.remove(at(outcome, "1"));
-            outcome.status = "expired".to_owned();
-        }, 0),
+        (
+            "missing",
+            |outcome| drop(outcome.output.remove(at(outcome, "1"))),
+            1,
+        ),
+        (
+            "failed",
+            |outcome| replace(outcome, "\"status_code\":200", "\"status_code\":500"),
+            1,
+        ),
+        (
+            "busy",
+            |outcome| replace(outcome, "\"status_code\":200", "\"status_code\":429"),
+            0,
+        ),
+        (
+            "unreadable",
+            |outcome| replace(outcome, "{\"id\"", "{\"id"),
+            1,
+        ),
+        (
+            "a stranger's",
+            |outcome| replace(outcome, "\"custom_id\":\"", "\"custom_id\":\"0"),
+            1,
+        ),
+        (
+            "empty",
+            |outcome| replace(outcome, "\"choices\"", "\"choice\""),
+            1,
+        ),
+        (
+            "expired",
+            |outcome| {
+                let line: Value =
+                    serde_json::from_str(&outcome.output.remove(at(outcome, "1"))).unwrap();
+                let error = json!({"code": "batch_expired", "message": "late"});
+                let line =
+                    json!({"custom_id": line["custom_id"], "response": null, "error": error});
+                outcome.error.push(line.to_string());
+                outcome.status = "expired".to_owned();
+            },
+            0,
+        ),
+        (
+            "unlisted and expired",
+            |outcome| {
+                outcome.output.remove(at(outcome, "1"));
+                outcome.status = "expired".to_owned();
+            },
+            0,
+        ),
     ];
     for (name, twist, charged) in cases {
         let world = World::twisted(twist).await;
@@ -263,10 +309,17 @@ async fn what_is_refused_is_not_asked_again() {
     world.wave(3).await.unwrap();
     let error = world.ask(1).await.unwrap_err();
     assert_eq!(error.kind(), "rejected");
-    assert!(!error.retryable() && !error.to_string().contains("very-secret"), "{error}");
+    assert!(
+        !error.retryable() && !error.to_string().contains("very-secret"),
+        "{error}"
+    );
     world.wave_of(&[0, 2]).await;
     assert_eq!(world.server.batches(), [3]);
-    assert_eq!((world.spent().calls, world.spent().uncertain), (2, 0), "a refusal is free");
+    assert_eq!(
+        (world.spent().calls, world.spent().uncertain),
+        (2, 0),
+        "a refusal is free"
+    );
     // Another process asks once more.
     let world = world.again();
     world.wave(3).await.unwrap();
@@ -275,7 +328,10 @@ async fn what_is_refused_is_not_asked_again() {
 
 /// The endpoint repeats the key in its refusal.
 fn replace_key(outcome: &mut Outcome) {
-    let at = outcome.output.iter().position(|line| line.contains("\"status_code\":400"));
+    let at = outcome
+        .output
+        .iter()
+        .position(|line| line.contains("\"status_code\":400"));
     let line = &mut outcome.output[at.unwrap()];
     let mut value: Value = serde_json::from_str(line).unwrap();
     value["response"]["body"] = json!({"error": {"message": "bad sk-very-secret"}});
@@ -303,7 +359,10 @@ async fn a_question_is_given_up_after_so_many_batches() {
     }
     let error = world.ask(0).await.unwrap_err();
     assert_eq!(error.kind(), "unanswered");
-    assert!(!error.retryable() && error.to_string().contains("after 2 batches"), "{error}");
+    assert!(
+        !error.retryable() && error.to_string().contains("after 2 batches"),
+        "{error}"
+    );
     assert_eq!((world.spent().calls, world.spent().micro_usd), (0, 0));
 }
 
@@ -317,8 +376,14 @@ async fn a_batch_that_is_refused_says_whose_fault_it_is() {
         }
     };
     let cases = [
-        (json!([{"code": "invalid_model", "message": "no m"}]), ["rejected"; 3]),
-        (json!([{"code": "token_limit_exceeded", "message": "too much"}]), ["deferred"; 3]),
+        (
+            json!([{"code": "invalid_model", "message": "no m"}]),
+            ["rejected"; 3],
+        ),
+        (
+            json!([{"code": "token_limit_exceeded", "message": "too much"}]),
+            ["deferred"; 3],
+        ),
         (json!([]), ["rejected"; 3]),
     ];
     for (errors, ends) in cases {
@@ -346,7 +411,11 @@ async fn files_of_hostile_size_are_not_read_to_the_end() {
     };
     let world = World::twisted(long).await;
     world.wave(3).await.unwrap();
-    assert_eq!(world.ends(3).await, ["0", "deferred", "2"], "one line is too long");
+    assert_eq!(
+        world.ends(3).await,
+        ["0", "deferred", "2"],
+        "one line is too long"
+    );
 
     for hostile in [flood_of_bytes, flood_of_lines] {
         let world = World::twisted(hostile).await;
@@ -396,14 +465,15 @@ async fn the_cap_holds_and_what_a_batch_frees_is_used() {
         assert_eq!(world.server.batches(), vec![1; batches]);
         assert_eq!(world.spent().micro_usd, batches as u64 * CALL);
         if batches < 3 {
-            assert_eq!(world.ask(3).await, Err(TeacherError::Deferred));
+            let next = world.ask(batches as u32).await;
+            assert_eq!(next, Err(TeacherError::Deferred));
             // A batch is to come that will free some: nobody takes the budget for used up.
             assert_eq!(ask(&live, 0).await, Err(TeacherError::Deferred));
             assert!(world.spent().micro_usd <= most);
         }
     }
     assert!(matches!(ask(&live, 0).await, Err(TeacherError::Budget(_))));
-    assert!(matches!(world.ask(2).await, Err(TeacherError::Budget(_))));
+    assert!(matches!(world.ask(3).await, Err(TeacherError::Budget(_))));
 }
 
 #[tokio::test]
@@ -430,7 +500,10 @@ async fn an_endpoint_without_batches_is_told_apart_and_nothing_stays_reserved() 
     let world = world.again();
     world.teacher.batches().unwrap().go().await.unwrap();
     assert_eq!(world.ends(2).await, ["0", "1"]);
-    assert_eq!((world.server.times(Point::Upload), world.server.batches()), (0, vec![2]));
+    assert_eq!(
+        (world.server.times(Point::Upload), world.server.batches()),
+        (0, vec![2])
+    );
 }
 
 #[tokio::test]

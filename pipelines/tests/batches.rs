@@ -8,7 +8,7 @@ use std::process::Child;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pybench::run::UnitState;
+use pybench::run::{ExitCode, RunError, UnitState};
 use pybench::task::Task;
 use pybench_pipelines::rollout;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -34,6 +34,13 @@ async fn server(tasks: Arc<OnceLock<Vec<Task>>>) -> BatchServer {
     .await
 }
 
+/// In this process; replies are shared within the place alone.
+async fn rollout(place: &Place) -> Result<(), RunError> {
+    let mut context = place.context();
+    context.project_root = place.path(".");
+    rollout::run(&context).await
+}
+
 fn replies(place: &Place) -> Vec<usize> {
     let trajectories = place.trajectories();
     trajectories.iter().map(|t| t.turns.len()).collect()
@@ -55,7 +62,7 @@ impl Undisturbed {
         let text = recipe(TASKS, &openai(&server.base_url(), BATCHED), REST);
         let place = Place::new(&text).await;
         tasks.set(place.tasks.clone()).unwrap();
-        rollout::run(&place.context()).await.unwrap();
+        rollout(&place).await.unwrap();
         let calls = replies(&place).iter().sum::<usize>() as u64;
         assert_eq!(place.spent().micro_usd, CALL * calls);
         Self {
@@ -69,12 +76,22 @@ impl Undisturbed {
 
     /// The same run, which came to the same whatever came in between.
     fn check(&self, place: &Place, case: &str) {
-        assert!(place.artefact() == self.artefact, "{case}: other trajectories");
+        assert!(
+            place.artefact() == self.artefact,
+            "{case}: other trajectories"
+        );
         let spent = place.spent();
         assert_eq!(spent.uncertain, 0, "{case}");
-        assert_eq!((spent.calls, spent.micro_usd), (self.calls, CALL * self.calls), "{case}");
+        assert_eq!(
+            (spent.calls, spent.micro_usd),
+            (self.calls, CALL * self.calls),
+            "{case}"
+        );
         let asked = self.server.asked();
-        assert!(asked.values().all(|times| *times == 2), "{case}: once for each sample");
+        assert!(
+            asked.values().all(|times| *times == 2),
+            "{case}: once for each sample"
+        );
         assert_eq!(self.server.batches(), self.batches, "{case}");
         assert_eq!(place.journal().batches_out().unwrap(), [], "{case}");
     }
@@ -90,9 +107,13 @@ async fn the_trajectories_are_those_of_live_calls_and_waves_are_batches() {
     let live = expert_endpoint(tasks.clone(), Duration::ZERO).await;
     let place = Place::new(&recipe(TASKS, &openai(&live.base_url(), PRICED), REST)).await;
     tasks.set(place.tasks.clone()).unwrap();
-    rollout::run(&place.context()).await.unwrap();
+    rollout(&place).await.unwrap();
     assert!(place.artefact() == run.artefact, "the same replies");
-    assert_eq!(place.spent().micro_usd, 2 * CALL * run.calls, "twice the price");
+    assert_eq!(
+        place.spent().micro_usd,
+        2 * CALL * run.calls,
+        "twice the price"
+    );
 
     // A wave asks for the nth reply of every trajectory that has one.
     let turns = replies(&place);
@@ -127,10 +148,11 @@ async fn kills_at_every_point_lose_nothing_and_ask_for_nothing_twice() {
         let case = format!("{act:?} at the {times}. {point:?}");
         let place = Place::new(&run.text).await;
         run.server.forget();
-        run.server.script(move |at, met| match (at, met) == (point, times) {
-            true => act,
-            false => Act::Serve,
-        });
+        run.server
+            .script(move |at, met| match (at, met) == (point, times) {
+                true => act,
+                false => Act::Serve,
+            });
         let mut child = start(&place);
         run.server.hung().await;
         kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
@@ -151,8 +173,9 @@ async fn lost_answers_and_failing_servers_are_lived_with() {
     for act in [Act::BreakAfter, Act::Status(500), Act::Status(429)] {
         let place = Place::new(&run.text).await;
         run.server.forget();
-        run.server.script(move |_, met| if met == 1 { act } else { Act::Serve });
-        rollout::run(&place.context()).await.unwrap();
+        run.server
+            .script(move |_, met| if met == 1 { act } else { Act::Serve });
+        rollout(&place).await.unwrap();
         run.check(&place, &format!("{act:?}"));
     }
 }
@@ -170,16 +193,27 @@ async fn ctrl_c_leaves_the_batch_where_it_is() {
         _ => Act::Serve,
     });
     let mut rollout = place.rollout(&[]);
-    let child = rollout.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let child = rollout
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     run.server.hung().await;
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), Some(130));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("wave 1: 10 requests in batch batch_1, in_progress, 0 of 10 done"), "{said}");
+    assert!(
+        said.contains("wave 1: 10 requests in batch batch_1, in_progress, 0 of 10 done"),
+        "{said}"
+    );
     assert!(said.contains("batch batch_1 stays where it is"), "{said}");
-    let shown = pybench_pipelines::status::funnel(&place.journal()).unwrap().to_string();
-    assert!(shown.contains("openai:m: wave 1: 10 requests in a batch (batch_1)"), "{shown}");
+    let shown = pybench_pipelines::status::funnel(&place.journal())
+        .unwrap()
+        .to_string();
+    assert!(
+        shown.contains("openai:m: wave 1: 10 requests in a batch (batch_1)"),
+        "{shown}"
+    );
     run.server.script(|_, _| Act::Serve);
     assert!(start(&place).wait().unwrap().success());
     run.check(&place, "Ctrl-C");
@@ -201,7 +235,7 @@ async fn an_expired_batch_keeps_what_was_answered() {
                 outcome.output.truncate(4);
             }
         });
-        rollout::run(&place.context()).await.unwrap();
+        rollout(&place).await.unwrap();
         assert!(place.artefact() == run.artefact);
         let spent = place.spent();
         assert_eq!((spent.uncertain, spent.micro_usd), (0, CALL * run.calls));
@@ -221,13 +255,20 @@ async fn no_batch_goes_beyond_the_cap() {
     run.server.forget();
     run.server.script(|_, _| Act::Serve);
     run.server.twist(|_| {});
-    let error = rollout::run(&place.context()).await.unwrap_err();
-    assert_eq!(error.exit_code(), pybench::run::ExitCode::Budget, "{error}");
+    let error = rollout(&place).await.unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::Budget, "{error}");
     let spent = place.spent();
     assert!(spent.tokens <= 9_000, "{spent:?}");
     assert_eq!(spent.tokens, CALL * spent.calls, "nothing is left reserved");
     let batches = run.server.batches();
-    assert!(batches.len() > 1 && batches.iter().all(|requests| *requests < 10), "{batches:?}");
-    let pending = place.units().iter().filter(|unit| unit.state == UnitState::Pending).count();
+    assert!(
+        batches.len() > 1 && batches.iter().all(|requests| *requests < 10),
+        "{batches:?}"
+    );
+    let pending = place
+        .units()
+        .iter()
+        .filter(|unit| unit.state == UnitState::Pending)
+        .count();
     assert!(pending > 0);
 }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::TeacherError;
+use super::lines::{Lines, Most};
 
 /// Largest answer that is read, bytes.
 pub(super) const MAX_BODY: u64 = 4 << 20;
@@ -85,7 +86,8 @@ impl Transport {
         headers: HeaderMap,
         body: &Value,
     ) -> Result<Value, TeacherError> {
-        self.send(self.0.post(url).headers(headers).json(body)).await
+        self.send(self.0.post(url).headers(headers).json(body))
+            .await
     }
 
     /// Posts bytes of that type, once; what the answer holds.
@@ -127,90 +129,7 @@ impl Transport {
             let body = read_bounded(response, MAX_BODY).await.unwrap_or_default();
             return Err(status_error(status, &headers, &body, SystemTime::now()));
         }
-        Ok(Lines {
-            response,
-            splitter: Splitter::new(most.line),
-            left: most.bytes,
-            most,
-        })
-    }
-}
-
-/// How much of a file is read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
-    /// Bytes of all.
-    pub(super) bytes: u64,
-    /// Bytes of a line; a longer one is skipped.
-    pub(super) line: usize,
-}
-
-/// A file on its way, line by line.
-pub(super) struct Lines {
-    response: Response,
-    splitter: Splitter,
-    left: u64,
-    most: Most,
-}
-
-impl Lines {
-    /// The lines that the next piece ends, `None` for one that is too long; nothing at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Option<Vec<u8>>>>, TeacherError> {
-        let Some(chunk) = self.response.chunk().await.map_err(transport_error)? else {
-            return Ok(self.splitter.end().map(|line| vec![line]));
-        };
-        let left = self.left.checked_sub(chunk.len() as u64);
-        self.left = left.ok_or(TeacherError::TooLarge(self.most.bytes))?;
-        Ok(Some(self.splitter.push(&chunk)))
-    }
-}
-
-/// Cuts bytes into lines of a bounded length.
-#[derive(Debug)]
-struct Splitter {
-    most: usize,
-    begun: Vec<u8>,
-    /// What was begun is too long.
-    skips: bool,
-}
-
-impl Splitter {
-    fn new(most: usize) -> Self {
-        Self {
-            most,
-            begun: Vec::new(),
-            skips: false,
-        }
-    }
-
-    fn push(&mut self, bytes: &[u8]) -> Vec<Option<Vec<u8>>> {
-        let mut lines = Vec::new();
-        let mut parts = bytes.split(|byte| *byte == b'\n');
-        let last = parts.next_back().unwrap_or_default();
-        for part in parts {
-            self.add(part);
-            lines.extend(self.end());
-        }
-        self.add(last);
-        lines
-    }
-
-    fn add(&mut self, part: &[u8]) {
-        if self.skips || self.begun.len() + part.len() > self.most {
-            self.begun = Vec::new();
-            self.skips = true;
-        } else {
-            self.begun.extend_from_slice(part);
-        }
-    }
-
-    /// The line that was begun; nothing where it is empty.
-    fn end(&mut self) -> Option<Option<Vec<u8>>> {
-        let line = std::mem::take(&mut self.begun);
-        match std::mem::take(&mut self.skips) {
-            true => Some(None),
-            false => (!line.trim_ascii().is_empty()).then_some(Some(line)),
-        }
+        Ok(Lines::new(response, most))
     }
 }
 
@@ -218,7 +137,12 @@ impl Splitter {
 pub(super) fn error_of(status: u16, body: &Value) -> TeacherError {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = body.to_string();
-    status_error(status, &HeaderMap::new(), body.as_bytes(), SystemTime::now())
+    status_error(
+        status,
+        &HeaderMap::new(),
+        body.as_bytes(),
+        SystemTime::now(),
+    )
 }
 
 /// What a stranger says, as it may be shown: one line of a bounded length.
@@ -265,7 +189,7 @@ async fn read_bounded(mut response: Response, most: u64) -> Result<Vec<u8>, Teac
 }
 
 /// The address is left out: it may hold a key.
-fn transport_error(error: reqwest::Error) -> TeacherError {
+pub(super) fn transport_error(error: reqwest::Error) -> TeacherError {
     let (connect, timeout) = (error.is_connect(), error.is_timeout());
     let error = error.without_url();
     let mut text = error.to_string();
@@ -375,35 +299,6 @@ mod tests {
         let busy = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
         assert_eq!(of(503, &busy, ""), "rate_limited");
         assert_eq!(kind(504, ""), "timeout");
-    }
-
-    #[test]
-    fn lines_are_cut_wherever_the_pieces_end() {
-        let text = b"one\n\ntwo is long\r\nthree is far too long\nfour";
-        for size in 1..text.len() {
-            let mut splitter = Splitter::new(12);
-            let pieces = text.chunks(size);
-            let mut lines: Vec<_> = pieces.flat_map(|piece| splitter.push(piece)).collect();
-            lines.extend(splitter.end());
-            let line = |text: &str| Some(text.as_bytes().to_vec());
-            let expected = [line("one"), line("two is long\r"), None, line("four")];
-            assert_eq!(lines, expected, "pieces of {size}");
-        }
-    }
-
-    #[test]
-    fn fuzz_lines_are_bounded_and_complete() {
-        bolero::check!().for_each(|bytes: &[u8]| {
-            let (cut, most) = (bytes.len() / 2, 5);
-            let mut splitter = Splitter::new(most);
-            let mut lines = splitter.push(&bytes[..cut]);
-            lines.extend(splitter.push(&bytes[cut..]));
-            lines.extend(splitter.end());
-            assert!(lines.iter().flatten().all(|line| line.len() <= most && !line.contains(&b'\n')));
-            let whole = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-            let whole: Vec<_> = whole.filter(|line| line.len() <= most).collect();
-            assert_eq!(lines.iter().flatten().collect::<Vec<_>>(), whole);
-        });
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod completions;
 mod embeddings;
 mod gate;
 mod http;
+mod lines;
 mod openai;
 mod price;
 

@@ -6,9 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use pybench::run::{
-    Executor, RetryFailed, RunContext, RunError, StageSummary, UnitState, Urgency,
-};
+use pybench::run::{Executor, RetryFailed, RunContext, RunError, StageSummary, UnitState, Urgency};
 
 use super::{RolloutStage, STAGE};
 
@@ -53,8 +51,7 @@ async fn wait(context: &RunContext, stage: &RolloutStage) -> Result<(), RunError
 fn any_open(context: &RunContext, items: &[String]) -> Result<bool, RunError> {
     let items: HashSet<_> = items.iter().collect();
     let states = context.folder.journal().states(STAGE)?;
-    let open = |(item, state): &(String, UnitState)| {
-        *state == UnitState::Pending && items.contains(item)
-    };
+    let open =
+        |(item, state): &(String, UnitState)| *state == UnitState::Pending && items.contains(item);
     Ok(states.iter().any(open))
 }

@@ -12,9 +12,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use pybench::interpreter::Interpreter;
-use pybench::run::{
-    Failure, FailureKind, Mode, RunContext, RunError, StageSummary, UnitState,
-};
+use pybench::run::{Failure, FailureKind, Mode, RunContext, RunError, StageSummary, UnitState};
 use pybench::task::Task;
 use pybench::trajectory::Trajectory;
 

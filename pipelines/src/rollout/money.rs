@@ -94,7 +94,11 @@ mod tests {
         let own = recipe("gpt-4o", ", price = { prompt = 9.0, completion = 9.0 }", "");
         assert_eq!(price(&own.teacher).unwrap().prompt, 9.0);
         let batched = recipe("gpt-4o", ", batch = true", "");
-        assert_eq!(price(&batched.teacher).unwrap().prompt, 1.25, "half of the table's");
+        assert_eq!(
+            price(&batched.teacher).unwrap().prompt,
+            1.25,
+            "half of the table's"
+        );
         let live = batched.teacher.live();
         assert_eq!(price(&live).unwrap().prompt, 2.5);
         assert_eq!(

@@ -216,11 +216,20 @@ impl Shared {
         let mut ids = std::collections::HashSet::new();
         for line in std::str::from_utf8(file).unwrap().lines() {
             let line: Value = serde_json::from_str(line).unwrap();
-            assert_eq!((&line["method"], &line["url"]), (&json!("POST"), &json!("/v1/chat/completions")));
+            assert_eq!(
+                (&line["method"], &line["url"]),
+                (&json!("POST"), &json!("/v1/chat/completions"))
+            );
             let id = line["custom_id"].as_str().unwrap().to_owned();
             assert!(id.len() <= 64 && ids.insert(id.clone()), "{id}");
             let body = line["body"].clone();
-            *self.kept.lock().unwrap().asked.entry(body.to_string()).or_default() += 1;
+            *self
+                .kept
+                .lock()
+                .unwrap()
+                .asked
+                .entry(body.to_string())
+                .or_default() += 1;
             let line = |status: u16, body: Value| {
                 let response = json!({"status_code": status, "request_id": "r", "body": body});
                 json!({"id": "x", "custom_id": id, "response": response, "error": null}).to_string()
@@ -272,8 +281,10 @@ async fn make(State(shared): State<Arc<Shared>>, Json(asked): Json<Value>) -> Re
         shared.twist.lock().unwrap()(&mut outcome);
         let mut kept = shared.kept.lock().unwrap();
         let id = format!("batch_{}", outcome.number);
-        kept.files.insert(format!("out-{id}"), outcome.output.join("\n").into());
-        kept.files.insert(format!("err-{id}"), outcome.error.join("\n").into());
+        kept.files
+            .insert(format!("out-{id}"), outcome.output.join("\n").into());
+        kept.files
+            .insert(format!("err-{id}"), outcome.error.join("\n").into());
         let batch = Batch {
             id,
             file,
@@ -315,7 +326,11 @@ async fn list(
         let after = asked.get("after");
         let begin = after.map_or(0, |id| newest.iter().position(|b| b.id == *id).unwrap() + 1);
         // Pages of one, so that there are some.
-        let page: Vec<_> = newest[begin..].iter().take(1).map(|batch| show(batch)).collect();
+        let page: Vec<_> = newest[begin..]
+            .iter()
+            .take(1)
+            .map(|batch| show(batch))
+            .collect();
         answer(&json!({"object": "list", "data": page, "has_more": begin + 1 < newest.len()}))
     };
     shared.serve(Point::List, done).await
@@ -324,7 +339,11 @@ async fn list(
 async fn look(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response<Body> {
     let done = || async {
         let mut kept = shared.kept.lock().unwrap();
-        let batch = kept.batches.iter_mut().find(|batch| batch.id == id).unwrap();
+        let batch = kept
+            .batches
+            .iter_mut()
+            .find(|batch| batch.id == id)
+            .unwrap();
         batch.looks += 1;
         answer(&show(batch))
     };

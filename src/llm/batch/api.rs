@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use super::line::ENDPOINT;
 use crate::id::Digest;
-use crate::llm::http::{Lines, MAX_BODY, Most, Transport, plain};
-use crate::llm::openai::{Endpoint, OpenAiOptions, redact};
 use crate::llm::TeacherError;
+use crate::llm::http::{MAX_BODY, Transport, plain};
+use crate::llm::lines::{Lines, Most};
+use crate::llm::openai::{Endpoint, OpenAiOptions, redact};
 
-/// Batches of a page, and pages that are looked through for one: the newest 2,000.
+/// Batches of a page, and pages that are looked through for one.
 const PAGE: usize = 100;
-const PAGES: usize = 20;
+const PAGES: usize = 100;
 /// Longest id of a file or a batch.
 const LONGEST_ID: usize = 256;
 /// The key of a batch's metadata that holds our name for it.
@@ -99,12 +100,19 @@ impl Remote {
     /// Files that say what became of its requests.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         let files = [&self.output_file_id, &self.error_file_id];
-        files.into_iter().flatten().map(String::as_str).filter(|id| !id.is_empty())
+        files
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .filter(|id| !id.is_empty())
     }
 
     /// Why it was refused as a whole.
     pub(super) fn refusals(&self) -> &[Refusal] {
-        let data = self.errors.as_ref().and_then(|errors| errors.data.as_deref());
+        let data = self
+            .errors
+            .as_ref()
+            .and_then(|errors| errors.data.as_deref());
         data.unwrap_or_default()
     }
 }
@@ -123,7 +131,10 @@ impl Api {
     pub(super) async fn upload(&self, name: &str, lines: &str) -> Result<String, TeacherError> {
         let (media_type, body) = form(&format!("pybench-{name}.jsonl"), lines);
         let (url, headers) = self.endpoint.at("/files");
-        let answer = self.files.post_bytes(&url, headers, &media_type, body).await;
+        let answer = self
+            .files
+            .post_bytes(&url, headers, &media_type, body)
+            .await;
         id_of(answer.map_err(|error| redact(&self.options, error))?)
     }
 
@@ -158,10 +169,13 @@ impl Api {
                 Some(last) if page.has_more => {
                     after = format!("&after={}", checked(last.id.clone())?);
                 }
-                _ => break,
+                _ => return Ok(None),
             }
         }
-        Ok(None)
+        Err(TeacherError::Internal(format!(
+            "the batch of file {file} is not among the newest {}, and was perhaps made before them",
+            PAGE * PAGES
+        )))
     }
 
     /// How a batch stands.
@@ -190,8 +204,9 @@ impl Api {
 }
 
 fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, TeacherError> {
-    serde_json::from_value(answer)
-        .map_err(|error| TeacherError::Malformed(format!("not a batch: {}", plain(&error.to_string()))))
+    serde_json::from_value(answer).map_err(|error| {
+        TeacherError::Malformed(format!("not a batch: {}", plain(&error.to_string())))
+    })
 }
 
 fn id_of(answer: Value) -> Result<String, TeacherError> {
@@ -214,9 +229,8 @@ fn checked(id: String) -> Result<String, TeacherError> {
 /// which begins with a brace.
 fn form(file_name: &str, lines: &str) -> (String, Vec<u8>) {
     let boundary = Digest::of_bytes(lines.as_bytes()).to_string();
-    let field = |rest: &str| {
-        format!("--{boundary}\r\nContent-Disposition: form-data; name={rest}\r\n\r\n")
-    };
+    let field =
+        |rest: &str| format!("--{boundary}\r\nContent-Disposition: form-data; name={rest}\r\n\r\n");
     let mut body = Vec::with_capacity(lines.len() + 1024);
     body.extend_from_slice(field("\"purpose\"").as_bytes());
     body.extend_from_slice(b"batch\r\n");
@@ -237,7 +251,11 @@ mod tests {
             assert_eq!(checked(id.to_owned()).unwrap(), id);
         }
         for id in ["", "..", "a/b", "a?b", "a b", "a%2f", "é", &"a".repeat(257)] {
-            assert_eq!(checked(id.to_owned()).unwrap_err().kind(), "malformed", "{id}");
+            assert_eq!(
+                checked(id.to_owned()).unwrap_err().kind(),
+                "malformed",
+                "{id}"
+            );
         }
     }
 
@@ -262,7 +280,12 @@ mod tests {
         bolero::check!().for_each(|bytes: &[u8]| {
             if let Ok(remote) = serde_json::from_slice::<Remote>(bytes) {
                 let _ = (remote.ended(), remote.done(), remote.files().count());
-                assert!(remote.refusals().iter().all(|refusal| !refusal.text().contains('\n')));
+                assert!(
+                    remote
+                        .refusals()
+                        .iter()
+                        .all(|refusal| !refusal.text().contains('\n'))
+                );
             }
         });
     }

@@ -75,7 +75,11 @@ pub(super) fn read(line: &[u8]) -> Option<Ended> {
 
 fn said(error: &Error) -> String {
     let parts = [&error.code, &error.message];
-    let parts: Vec<_> = parts.into_iter().flatten().map(|part| plain(part)).collect();
+    let parts: Vec<_> = parts
+        .into_iter()
+        .flatten()
+        .map(|part| plain(part))
+        .collect();
     match parts.is_empty() {
         true => "no reason given".to_owned(),
         false => parts.join(": "),
@@ -93,14 +97,18 @@ mod tests {
     #[test]
     fn each_line_has_its_end() {
         let choice = json!({"message": {"content": "hi"}, "finish_reason": "stop"});
-        let body = json!({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 2}});
+        let body =
+            json!({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 2}});
         let answered = |status: u16, body: &Value| {
             let response = json!({"status_code": status, "request_id": "r", "body": body});
             let line = json!({"id": "b", "custom_id": "c", "response": response, "error": null});
             read_json(line).unwrap().end
         };
         let reply = answered(200, &body).unwrap();
-        assert_eq!((reply.content.as_str(), reply.usage.prompt_tokens), ("hi", 3));
+        assert_eq!(
+            (reply.content.as_str(), reply.usage.prompt_tokens),
+            ("hi", 3)
+        );
         let refusal = json!({"error": {"message": "too long", "code": "context_length_exceeded"}});
         let kind = |status, body: &Value| answered(status, body).unwrap_err().kind();
         assert_eq!(kind(400, &refusal), "rejected");
@@ -122,7 +130,14 @@ mod tests {
 
     #[test]
     fn what_names_no_request_is_nothing() {
-        for line in ["", "{}", "[]", "{\"custom_id\": 5}", "{\"custom_id\": \"a\"", "\u{0}"] {
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "{\"custom_id\": 5}",
+            "{\"custom_id\": \"a\"",
+            "\u{0}",
+        ] {
             assert_eq!(read(line.as_bytes()), None, "{line}");
         }
     }
@@ -133,7 +148,10 @@ mod tests {
         let line: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["custom_id"].as_str().unwrap().len(), 64);
         assert_ne!(line["custom_id"], custom_id("t/0/1"));
-        assert_eq!((&line["method"], &line["url"]), (&json!("POST"), &json!(ENDPOINT)));
+        assert_eq!(
+            (&line["method"], &line["url"]),
+            (&json!("POST"), &json!(ENDPOINT))
+        );
         assert_eq!(line["body"]["model"], "m");
     }
 

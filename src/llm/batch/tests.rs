@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::settle::{blamed, turn_of, why_missing};
 use super::*;
 
 proptest! {
@@ -42,11 +43,17 @@ fn who_has_no_line_has_a_reason() {
     assert_eq!(kind("completed", json!([])), ("malformed", true, true));
     assert_eq!(kind("expired", json!([])), ("unanswered", true, false));
     assert_eq!(kind("cancelled", json!(null)), ("unanswered", true, false));
-    assert_eq!(kind("failed", json!([{"code": "x"}])), ("rejected", false, false));
+    assert_eq!(
+        kind("failed", json!([{"code": "x"}])),
+        ("rejected", false, false)
+    );
     let full = json!([{"code": "token_limit_exceeded"}]);
     assert_eq!(kind("failed", full), ("unanswered", true, false));
     let of_lines = json!([{"line": 2, "message": "m"}, {"line": 0}, {"line": 9}]);
-    assert_eq!(kind("failed", of_lines.clone()), ("unanswered", true, false));
+    assert_eq!(
+        kind("failed", of_lines.clone()),
+        ("unanswered", true, false)
+    );
     let calls = ["a".to_owned(), "b".to_owned()];
     let ended = remote(json!({"id": "b", "status": "failed", "errors": {"data": of_lines}}));
     let blamed = blamed(&ended, &calls);

@@ -7,8 +7,8 @@
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::Serialize;
 
-use super::calls::{BudgetCap, Reservation, ReserveError, reserve_as};
 use super::Journal;
+use super::calls::{BudgetCap, Reservation, ReserveError, reserve_as};
 use crate::id::Digest;
 use crate::run::RunError;
 

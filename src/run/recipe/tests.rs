@@ -323,9 +323,15 @@ fn batches_are_for_teachers_of_one_key() {
     with_sets(&[&format!("stronger=[{}]", endpoint(", key_env='K'"))]).unwrap();
     let keys = endpoint(", key_env='A', more_keys_env=['B']");
     for (set, said) in [
-        (format!("grade.judge={{teacher={}}}", endpoint("")), "only teachers"),
+        (
+            format!("grade.judge={{teacher={}}}", endpoint("")),
+            "only teachers",
+        ),
         (format!("teacher={keys}"), "belong to one key"),
-        (format!("teacher={}", endpoint(", tokens_per_minute=5")), "limits per minute"),
+        (
+            format!("teacher={}", endpoint(", tokens_per_minute=5")),
+            "limits per minute",
+        ),
     ] {
         let error = with_sets(&[&set]).unwrap_err().to_string();
         assert!(error.contains("batch") && error.contains(said), "{error}");

@@ -192,7 +192,9 @@ fn teacher_problems(at: &str, teacher: &TeacherChoice, refuse: &mut impl FnMut(&
         return;
     };
     if *batch {
-        let teaches = ["grade.", "query."].iter().all(|part| !at.starts_with(part));
+        let teaches = ["grade.", "query."]
+            .iter()
+            .all(|part| !at.starts_with(part));
         let limited = requests_per_minute.is_some() || tokens_per_minute.is_some();
         let message = match (teaches, more_keys_env.is_empty(), limited) {
             (false, ..) => "only teachers (`teacher`, `mix`, `stronger`) can be asked in batches",
