@@ -403,6 +403,25 @@ async fn a_batch_that_is_refused_says_whose_fault_it_is() {
 }
 
 #[tokio::test]
+async fn what_is_too_much_at_a_time_is_asked_in_pieces() {
+    let world = World::new().await;
+    world.server.twist(|outcome| {
+        if outcome.output.len() > 2 {
+            outcome.status = "failed".to_owned();
+            outcome.output.clear();
+            let errors = [json!({"code": "token_limit_exceeded", "message": "too much"})];
+            outcome.errors = json!({"data": errors});
+        }
+    });
+    world.wave(5).await.unwrap();
+    assert_eq!(world.spent().calls, 0, "nothing was done");
+    world.wave(5).await.unwrap();
+    assert_eq!(world.ends(5).await, ["0", "1", "2", "3", "4"]);
+    assert_eq!(world.server.batches(), [5, 2, 2, 1]);
+    assert_eq!(world.spent().micro_usd, 5 * CALL);
+}
+
+#[tokio::test]
 async fn files_of_hostile_size_are_not_read_to_the_end() {
     let long = |outcome: &mut Outcome| {
         let at = at(outcome, "1");

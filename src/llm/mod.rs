@@ -210,7 +210,7 @@ pub struct Price {
 
 impl Price {
     /// The price of requests in batches: half of it, for what is read and for what is written.
-    /// Source: OpenAI's pricing of the Batch API (50 % off list prices); other endpoints copied it.
+    /// Source: OpenAI's announcement of the Batch API (community.openai.com/t/718416), 50 % off.
     pub fn in_batches(self) -> Self {
         Self {
             prompt: self.prompt / 2.0,

@@ -13,6 +13,7 @@ mod settle;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::api::{Api, Remote};
@@ -22,7 +23,7 @@ use super::{ChatRequest, Teacher, TeacherError};
 use crate::id::Digest;
 use crate::run::{Batch, BudgetCap, Note, Reservation, ReserveError, RunError, RunFolder};
 
-/// Most requests of a batch, and bytes of its file (OpenAI: 50,000 and 200 MB).
+/// Most requests of a batch, and bytes of its file: 50,000 and 200 MB in OpenAI's reference of `POST /batches`.
 const MOST_REQUESTS: usize = 50_000;
 const MOST_BYTES: u64 = 200_000_000;
 /// Looks for a batch that may have been made, before it is taken for one that was not.
@@ -35,6 +36,8 @@ pub struct Batches {
     folder: Arc<RunFolder>,
     /// Batches that may end without an answer to the same question, at least 1.
     attempts: u32,
+    /// Requests that the endpoint bears at a time; fewer than a batch may have once it said so.
+    bears: AtomicUsize,
     /// What had no answer in this process, by turn: how often, and why the last time.
     unanswered: Mutex<HashMap<String, (u32, TeacherError)>>,
 }
@@ -60,6 +63,7 @@ impl Batches {
             teacher: OpenAi::new(options)?,
             folder,
             attempts: attempts.max(1),
+            bears: AtomicUsize::new(MOST_REQUESTS),
             unanswered: Mutex::default(),
         })
     }
@@ -105,16 +109,31 @@ impl Batches {
     /// failures of the journal.
     pub async fn go(&self) -> Result<(), RunError> {
         let (journal, name) = (self.folder.journal(), self.teacher.name());
-        let wave = wave(journal.noted(name)?, MOST_REQUESTS, MOST_BYTES);
-        if !wave.is_empty() {
-            journal.form_batches(name, &wave)?;
-        }
-        for batch in journal.open_batches(name)? {
-            if batch.remote.is_none() {
-                self.send(&batch).await?;
+        loop {
+            self.form()?;
+            let open = journal.open_batches(name)?;
+            if open.is_empty() {
+                return Ok(());
             }
+            for batch in open.iter().filter(|batch| batch.remote.is_none()) {
+                self.send(batch).await?;
+            }
+            self.wait().await?;
         }
-        self.wait().await
+    }
+
+    /// Puts what was noted into batches: the first ones only, where the endpoint does not bear all at a time.
+    fn form(&self) -> Result<(), RunError> {
+        let (journal, name) = (self.folder.journal(), self.teacher.name());
+        let bears = self.bears.load(Ordering::Relaxed);
+        let mut wave = wave(journal.noted(name)?, bears, MOST_BYTES);
+        if bears < MOST_REQUESTS {
+            wave.truncate(1);
+        }
+        match wave.is_empty() {
+            true => Ok(()),
+            false => journal.form_batches(name, &wave),
+        }
     }
 
     /// Uploads a batch and has it made.

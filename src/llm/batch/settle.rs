@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use super::api::{Refusal, Remote};
 use super::pace::Pace;
@@ -37,6 +38,9 @@ impl Batches {
                 missing = error;
             }
         }
+        if is_too_much(remote) && batch.requests > 1 {
+            return self.divide(batch, remote);
+        }
         let blamed = blamed(remote, &by_line);
         for call in left.values() {
             let why = blamed.get(call.call.as_str()).unwrap_or(&missing);
@@ -51,6 +55,18 @@ impl Batches {
             );
         }
         journal.close_batch(&batch.name)
+    }
+
+    /// Nothing was done, because it was too much at a time: the same is asked in smaller pieces.
+    fn divide(&self, batch: &Batch, remote: &Remote) -> Result<(), RunError> {
+        let half = usize::try_from(batch.requests / 2).unwrap_or(1).max(1);
+        self.bears.fetch_min(half, Ordering::Relaxed);
+        tracing::warn!(
+            "{}: {}; from here on {half} requests at a time",
+            batch.teacher,
+            why_missing(remote)
+        );
+        self.folder.journal().dissolve_batch(&batch.name)
     }
 
     /// Settles the calls that a file speaks of; why the rest of it cannot be had, where that is so.
@@ -164,8 +180,7 @@ pub(super) fn why_missing(remote: &Remote) -> TeacherError {
                 false => texts.join("; "),
             };
             let of_lines = refusals.iter().any(|refusal| refusal.line.is_some());
-            let full = |refusal: &Refusal| refusal.code.as_deref() == Some("token_limit_exceeded");
-            match of_lines || refusals.iter().any(full) {
+            match of_lines || is_too_much(remote) {
                 // Without those lines, or with fewer batches under way, it may be taken.
                 true => TeacherError::Unanswered(text),
                 false => TeacherError::Rejected(format!("the batch was refused: {text}")),
@@ -173,6 +188,12 @@ pub(super) fn why_missing(remote: &Remote) -> TeacherError {
         }
         status => TeacherError::Unanswered(status.to_owned()),
     }
+}
+
+/// Whether more waits at the endpoint than it bears (`enqueued token limit`): nothing of the batch was done.
+fn is_too_much(remote: &Remote) -> bool {
+    let says = |refusal: &Refusal| refusal.code.as_deref() == Some("token_limit_exceeded");
+    remote.status() == "failed" && remote.refusals().iter().any(says)
 }
 
 /// The calls of a refused batch whose own lines are to blame.
