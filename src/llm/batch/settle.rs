@@ -25,10 +25,8 @@ impl Batches {
     /// Settles every call of a batch that ended.
     pub(super) async fn settle(&self, batch: &Batch, remote: &Remote) -> Result<(), RunError> {
         let journal = self.folder.journal();
-        let awaited = journal.awaited(&batch.name)?;
-        let by_line: Vec<String> = awaited.iter().map(|call| call.call.clone()).collect();
-        let named = awaited.into_iter();
-        let mut left: HashMap<String, Awaited> = named
+        let awaited = journal.awaited(&batch.name)?.into_iter();
+        let mut left: HashMap<String, Awaited> = awaited
             .map(|call| (line::custom_id(&call.call), call))
             .collect();
         let mut missing = why_missing(remote);
@@ -41,6 +39,7 @@ impl Batches {
         if is_too_much(remote) && batch.requests > 1 {
             return self.divide(batch, remote);
         }
+        let by_line = journal.batch_calls(&batch.name)?;
         let blamed = blamed(remote, &by_line);
         for call in left.values() {
             let why = blamed.get(call.call.as_str()).unwrap_or(&missing);

@@ -204,6 +204,15 @@ impl Journal {
         .collect()
     }
 
+    /// Every call of a batch that is not closed, in the order of its file.
+    pub fn batch_calls(&self, name: &str) -> Result<Vec<String>, RunError> {
+        let connection = self.lock();
+        let mut statement =
+            connection.prepare("SELECT call FROM noted WHERE batch = ?1 ORDER BY call")?;
+        let rows = statement.query_map([name], |row| row.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// What was asked with a call that is in a batch or waits for one.
     pub(super) fn noted_request(&self, call: &str) -> Result<Option<Digest>, RunError> {
         let request: Option<String> = self

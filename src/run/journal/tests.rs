@@ -352,6 +352,7 @@ fn a_batch_outlives_its_process_and_what_is_not_in_one_does_not() {
         after[0].remote.as_deref(),
     );
     assert_eq!(ids, (Some("file"), true, Some("remote")));
+    assert_eq!(journal.batch_calls(&batch.name).unwrap(), ["a", "b"]);
     let awaited = journal.awaited(&batch.name).unwrap();
     assert_eq!(
         (awaited.len(), awaited[0].call.as_str(), awaited[0].reserved),
