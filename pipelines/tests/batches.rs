@@ -8,7 +8,9 @@ use std::process::Child;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pybench::run::{ExitCode, RunError, UnitState};
+use pybench::agent::format;
+use pybench::llm::token_bound;
+use pybench::run::{ExitCode, FormatChoice, RunError, UnitState};
 use pybench::task::Task;
 use pybench_pipelines::rollout;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -250,19 +252,24 @@ async fn no_batch_goes_beyond_the_cap() {
         return;
     }
     let run = Undisturbed::new().await;
-    // What two requests may cost at most, and little more.
-    let place = Place::new(&run.text.replace("usd = 1.0", "tokens = 9000")).await;
+    // One request and little more; all of them together take 4,400 tokens.
+    let opening = |task: &Task| token_bound(&format(FormatChoice::Pybench).opening(task));
+    let tasks = Place::new(&run.text).await.tasks;
+    let cap = tasks.iter().map(opening).max().unwrap() + 1000 + 1500;
+    let place = Place::new(&run.text.replace("usd = 1.0", &format!("tokens = {cap}"))).await;
     run.server.forget();
     run.server.script(|_, _| Act::Serve);
     run.server.twist(|_| {});
     let error = rollout(&place).await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Budget, "{error}");
-    let spent = place.spent();
-    assert!(spent.tokens <= 9_000, "{spent:?}");
+    assert!(place.spent().tokens <= cap);
+    // The next process gives back what was noted and not sent.
+    drop(place.context());
+    let (spent, batches) = (place.spent(), run.server.batches());
+    assert_eq!(spent.calls, batches.iter().sum::<usize>() as u64);
     assert_eq!(spent.tokens, CALL * spent.calls, "nothing is left reserved");
-    let batches = run.server.batches();
     assert!(
-        batches.len() > 1 && batches.iter().all(|requests| *requests < 10),
+        !batches.is_empty() && batches.iter().all(|requests| *requests < 10),
         "{batches:?}"
     );
     let pending = place
