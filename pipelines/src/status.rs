@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use pybench::run::cli::LogArgs;
 use pybench::run::project::{default_runs_dir, find_run, project_root};
-use pybench::run::{FailureKind, Journal, RunError, Spent, UnitFailure};
+use pybench::run::{Batch, FailureKind, Journal, RunError, Spent, UnitFailure};
 use pybench::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 
@@ -58,6 +58,9 @@ pub struct Funnel {
     pub stages: Vec<StageStatus>,
     /// Calls, tokens and money; uncertain calls are charged as reserved.
     pub spent: Spent,
+    /// Batches that are out; what they may cost is reserved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<Batch>,
     /// Failures of ours, never of the model, most frequent first.
     pub failures: Vec<Count>,
     /// Queries of models that became no task, by what rejected them, and proposed checks that were dropped,
@@ -149,6 +152,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         rows: fact("train_rows")?.zip(fact("test_rows")?),
         stages: stages(journal)?,
         spent: journal.spent()?,
+        batches: journal.batches_out()?,
         failures: tally(journal.failures()?.iter().map(describe_failure)),
         queries: queries(journal)?,
         rejected,
@@ -266,6 +270,7 @@ fn kind_name(kind: FailureKind) -> &'static str {
         FailureKind::Budget => "budget",
         FailureKind::Replay => "replay",
         FailureKind::Internal => "internal",
+        FailureKind::Deferred => "deferred",
     }
 }
 

@@ -72,7 +72,8 @@ pub trait TurnLog: Send + Sync {
 ///
 /// Errors are failures of ours, never a verdict on the model: [`FailureKind::Endpoint`],
 /// [`FailureKind::Budget`], [`FailureKind::Interpreter`]; [`FailureKind::Replay`] when a replayed
-/// cell gave another observation: every step is forgotten then, and another attempt starts anew.
+/// cell gave another observation: every step is forgotten then, and another attempt starts anew;
+/// [`FailureKind::Deferred`] when the next reply comes with a batch.
 /// A reply that breaks the format is the model's own doing: it is told so, and goes on.
 pub async fn solve(
     job: &Job<'_>,
@@ -251,6 +252,7 @@ pub fn teacher_failure(error: TeacherError) -> Failure {
     let kind = match &error {
         TeacherError::Budget(_) => FailureKind::Budget,
         TeacherError::Internal(_) | TeacherError::NoScript(_) => FailureKind::Internal,
+        TeacherError::Deferred => FailureKind::Deferred,
         _ => FailureKind::Endpoint,
     };
     Failure {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::{
-    ChatRequest, Completions, Gate, Limits, Pass, Price, Reply, Teacher, TeacherError, token_bound,
+    Batches, ChatRequest, Completions, Gate, Limits, Pass, Price, Reply, Teacher, TeacherError,
+    token_bound,
 };
 use crate::id::Digest;
 use crate::run::{BudgetCap, CallState, Reservation, ReserveError, RunError, RunFolder};
@@ -24,7 +25,8 @@ pub const PICTURE_TOKENS: u64 = 4_096;
 /// A call is named `<trajectory>/<turn>/<attempt>`. Its highest possible cost is reserved before it
 /// is sent. An answer settles it; a failure that is surely free releases it; any other failure, and
 /// the death of this process, leaves it charged as reserved. An answered call is not sent again:
-/// its reply is read from the journal, provided that the conversation is the same.
+/// its reply is read from the journal, provided that the conversation is the same. With
+/// [`Metered::batching`] a call is noted in place of being sent, and outlives the process.
 #[derive(Debug)]
 pub struct Metered<T> {
     /// The same teacher under each of its keys, at least one; taken in turn.
@@ -39,6 +41,8 @@ pub struct Metered<T> {
     reserves: Arc<Reserves>,
     /// What other runs paid for.
     completions: Option<Completions>,
+    /// What goes out in batches: all of it, or nothing.
+    batches: Option<Batches>,
 }
 
 /// What the calls of a process hold of a run's budget. Teachers that share a budget share this, so that
@@ -62,10 +66,28 @@ struct Line<T> {
 
 /// An answered call as the journal keeps it.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+pub(super) struct Kept {
     /// What was asked: messages, sampling parameters, stop sequences.
-    request: Digest,
-    reply: Reply,
+    pub(super) request: Digest,
+    pub(super) reply: Reply,
+}
+
+/// What so many tokens cost at that price.
+pub(super) fn cost(price: Option<Price>, usage: Usage) -> Reservation {
+    Reservation {
+        micro_usd: price.map_or(0, |price| price.micro_usd(usage)),
+        tokens: usage.prompt_tokens + usage.completion_tokens,
+    }
+}
+
+/// Where the answer to a question is.
+enum Found {
+    /// Here.
+    Kept(Reply),
+    /// In a batch that has not ended.
+    Awaited,
+    /// Nowhere; the id of the next attempt.
+    Nowhere(String),
 }
 
 impl<T: Teacher> Metered<T> {
@@ -96,6 +118,7 @@ impl<T: Teacher> Metered<T> {
             format,
             reserves: Arc::default(),
             completions: None,
+            batches: None,
         }
     }
 
@@ -108,6 +131,14 @@ impl<T: Teacher> Metered<T> {
     pub fn sharing(self, completions: Completions) -> Self {
         Self {
             completions: Some(completions),
+            ..self
+        }
+    }
+
+    /// Ask nothing at once, and everything in those batches.
+    pub fn batching(self, batches: Batches) -> Self {
+        Self {
+            batches: Some(batches),
             ..self
         }
     }
@@ -166,16 +197,19 @@ impl<T: Teacher> Metered<T> {
     }
 
     /// The kept reply to this very request, or the id of the next attempt.
-    fn look_up(&self, turn: &str, request: &Digest) -> Result<Result<Reply, String>, RunError> {
+    fn look_up(&self, turn: &str, request: &Digest) -> Result<Found, RunError> {
         for attempt in 0_u64.. {
             let id = format!("{turn}/{attempt}");
             let Some(call) = self.folder.journal().call(&id)? else {
-                return Ok(Err(id));
+                return Ok(Found::Nowhere(id));
             };
+            if call.state == CallState::Batched && call.request.as_ref() == Some(request) {
+                return Ok(Found::Awaited);
+            }
             if let (CallState::Settled, Some(value)) = (call.state, call.reply) {
                 let kept: Kept = serde_json::from_value(value)?;
                 if kept.request == *request {
-                    return Ok(Ok(kept.reply));
+                    return Ok(Found::Kept(kept.reply));
                 }
             }
         }
@@ -183,9 +217,15 @@ impl<T: Teacher> Metered<T> {
     }
 
     fn cost(&self, usage: Usage) -> Reservation {
-        Reservation {
-            micro_usd: self.price().map_or(0, |price| price.micro_usd(usage)),
-            tokens: usage.prompt_tokens + usage.completion_tokens,
+        cost(self.price(), usage)
+    }
+
+    /// Tokens that a request takes at most.
+    fn most(request: &ChatRequest<'_>) -> Usage {
+        let pictures = PICTURE_TOKENS * request.pictures.len() as u64;
+        Usage {
+            prompt_tokens: token_bound(request.messages) + pictures,
+            completion_tokens: request.sampling.max_tokens.into(),
         }
     }
 
@@ -196,13 +236,8 @@ impl<T: Teacher> Metered<T> {
         digest: Digest,
         request: &ChatRequest<'_>,
     ) -> Result<Reply, TeacherError> {
-        let prompt_tokens =
-            token_bound(request.messages) + PICTURE_TOKENS * request.pictures.len() as u64;
-        let most = Usage {
-            prompt_tokens,
-            completion_tokens: request.sampling.max_tokens.into(),
-        };
-        let about = prompt_tokens / BYTES_PER_TOKEN + most.completion_tokens;
+        let most = Self::most(request);
+        let about = most.prompt_tokens / BYTES_PER_TOKEN + most.completion_tokens;
         let mut refusal = None;
         while let Some((line, pass)) = self.line(about).await {
             let reserved = self.reserve(id.clone(), self.cost(most)).await?;
@@ -271,7 +306,36 @@ impl<T: Teacher> Metered<T> {
                 }))
             }
             Err(ReserveError::OverBudget(_)) if *in_flight > 0 => Ok(None),
-            Err(ReserveError::OverBudget(detail)) => Err(TeacherError::Budget(detail)),
+            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, 0)),
+            Err(ReserveError::Run(error)) => Err(internal(error)),
+        }
+    }
+
+    /// A budget that does not allow a call: it may once a call in flight is settled, or a batch has ended.
+    fn over_budget(&self, detail: String, in_flight: usize) -> TeacherError {
+        match self.folder.journal().awaits_batches() {
+            Ok(awaits) if awaits || in_flight > 0 => TeacherError::Deferred,
+            Ok(_) => TeacherError::Budget(detail),
+            Err(error) => internal(error),
+        }
+    }
+
+    /// Puts the call among those that go out together. Never a reply: that is there when the batch has ended.
+    fn defer(
+        &self,
+        batches: &Batches,
+        id: &str,
+        digest: &Digest,
+        request: &ChatRequest<'_>,
+    ) -> Result<Reply, TeacherError> {
+        if let Some(error) = batches.given_up(&self.turn_id(request)) {
+            return Err(error);
+        }
+        let most = self.cost(Self::most(request));
+        let in_flight = self.in_flight();
+        match batches.note(id, digest, request, most, self.cap)? {
+            Ok(()) => Err(TeacherError::Deferred),
+            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, *in_flight)),
             Err(ReserveError::Run(error)) => Err(internal(error)),
         }
     }
@@ -335,20 +399,26 @@ impl<T: Teacher> Teacher for Metered<T> {
         self.lines[0].teacher.price()
     }
 
+    fn batches(&self) -> Option<&Batches> {
+        self.batches.as_ref()
+    }
+
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
         let digest = request.digest();
-        let id = match self
-            .look_up(&self.turn_id(request), &digest)
-            .map_err(internal)?
-        {
-            Ok(reply) => {
+        let found = self.look_up(&self.turn_id(request), &digest);
+        let id = match found.map_err(internal)? {
+            Found::Kept(reply) => {
                 self.share(request, &reply, false)?;
                 return Ok(reply);
             }
-            Err(id) => id,
+            Found::Awaited => return Err(TeacherError::Deferred),
+            Found::Nowhere(id) => id,
         };
         if let Some(reply) = self.shared(&id, &digest, request).map_err(internal)? {
             return Ok(reply);
+        }
+        if let Some(batches) = &self.batches {
+            return self.defer(batches, &id, &digest, request);
         }
         let end = self.ask(id, digest, request).await;
         if let Ok(reply) = &end {

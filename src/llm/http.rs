@@ -7,15 +7,18 @@ use std::time::{Duration, SystemTime};
 
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::TeacherError;
+use super::lines::{Lines, Most};
 
 /// Largest answer that is read, bytes.
 pub(super) const MAX_BODY: u64 = 4 << 20;
+/// Longest exchange of a file.
+const LONGEST: Duration = Duration::from_secs(3600);
 /// Characters of an endpoint's error message that are kept.
 const MAX_MESSAGE: usize = 300;
 
@@ -33,6 +36,21 @@ impl Transport {
             // A redirect would carry the key elsewhere.
             .redirect(reqwest::redirect::Policy::none())
             .build();
+        Self::of(client)
+    }
+
+    /// For files, which take their time: `timeout` bounds the silence, [`LONGEST`] the whole exchange.
+    pub(super) fn for_files(timeout: Duration) -> Result<Self, TeacherError> {
+        let client = Client::builder()
+            .connect_timeout(timeout.min(Duration::from_secs(20)))
+            .read_timeout(timeout)
+            .timeout(LONGEST)
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
+        Self::of(client)
+    }
+
+    fn of(client: reqwest::Result<Client>) -> Result<Self, TeacherError> {
         client
             .map(Self)
             .map_err(|error| TeacherError::Internal(format!("no HTTP client: {error}")))
@@ -68,11 +86,72 @@ impl Transport {
         headers: HeaderMap,
         body: &Value,
     ) -> Result<Value, TeacherError> {
-        let request = self.0.post(url).headers(headers).json(body).build();
-        let answer = exchange(&self.0, request.map_err(transport_error)?).await?;
+        self.send(self.0.post(url).headers(headers).json(body))
+            .await
+    }
+
+    /// Posts bytes of that type, once; what the answer holds.
+    pub(super) async fn post_bytes(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        media_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Value, TeacherError> {
+        let request = self.0.post(url).headers(headers);
+        self.send(request.header(CONTENT_TYPE, media_type).body(body))
+            .await
+    }
+
+    /// Asks for JSON, once.
+    pub(super) async fn get(&self, url: &str, headers: HeaderMap) -> Result<Value, TeacherError> {
+        self.send(self.0.get(url).headers(headers)).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value, TeacherError> {
+        let answer = exchange(&self.0, request.build().map_err(transport_error)?).await?;
         serde_json::from_str(&answer)
             .map_err(|error| TeacherError::Malformed(format!("not JSON: {error}")))
     }
+
+    /// Asks for a file, to be read line by line.
+    pub(super) async fn lines(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        most: Most,
+    ) -> Result<Lines, TeacherError> {
+        let request = self.0.get(url).headers(headers).build();
+        let response = self.0.execute(request.map_err(transport_error)?).await;
+        let response = response.map_err(transport_error)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        if !status.is_success() {
+            let body = read_bounded(response, MAX_BODY).await.unwrap_or_default();
+            return Err(status_error(status, &headers, &body, SystemTime::now()));
+        }
+        Ok(Lines::new(response, most))
+    }
+}
+
+/// The error that a status and a body say, where no headers came with them.
+pub(super) fn error_of(status: u16, body: &Value) -> TeacherError {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = body.to_string();
+    status_error(
+        status,
+        &HeaderMap::new(),
+        body.as_bytes(),
+        SystemTime::now(),
+    )
+}
+
+/// What a stranger says, as it may be shown: one line of a bounded length.
+pub(super) fn plain(message: &str) -> String {
+    message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_MESSAGE)
+        .collect()
 }
 
 async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, TeacherError> {
@@ -110,7 +189,7 @@ async fn read_bounded(mut response: Response, most: u64) -> Result<Vec<u8>, Teac
 }
 
 /// The address is left out: it may hold a key.
-fn transport_error(error: reqwest::Error) -> TeacherError {
+pub(super) fn transport_error(error: reqwest::Error) -> TeacherError {
     let (connect, timeout) = (error.is_connect(), error.is_timeout());
     let error = error.without_url();
     let mut text = error.to_string();
@@ -172,12 +251,7 @@ fn error_message(body: &[u8]) -> (String, String) {
             (String::from_utf8_lossy(head).into_owned(), String::new())
         }
     };
-    let plain: String = message
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(MAX_MESSAGE)
-        .collect();
-    (plain, code)
+    (plain(&message), code)
 }
 
 /// `Retry-After`: seconds or an HTTP date; a date that has passed is now.

@@ -1,22 +1,25 @@
 //! Teachers: one trait for chat completion, with prices and classified errors; embeddings go the same way.
 
+mod batch;
 mod budget;
 pub mod calls;
 mod completions;
 mod embeddings;
 mod gate;
 mod http;
+mod lines;
 mod openai;
 mod price;
 
 use std::time::Duration;
 
+pub use batch::Batches;
 pub use budget::{Metered, PICTURE_TOKENS, Reserves};
 pub use completions::Completions;
 pub use embeddings::{Embeddings, Vector};
 pub use gate::{Gate, Limits, Pass};
 pub use openai::{OpenAi, OpenAiOptions};
-pub use price::{known_price, token_bound};
+pub use price::{known_price, price_of, token_bound};
 
 use async_trait::async_trait;
 
@@ -111,6 +114,20 @@ pub enum TeacherError {
     /// 400, 404, 422 and the like. Never retried.
     #[error("the endpoint refused the request: {0}")]
     Rejected(String),
+    /// A batch ended, and this request has no answer; nothing was done for it.
+    #[error("the batch ended without an answer: {0}")]
+    Unanswered(String),
+    /// One batch after another ended without an answer. Never retried by the same process.
+    #[error("given up after {batches} batches: {last}")]
+    GivenUp {
+        /// How many.
+        batches: u32,
+        /// Why the last one had none.
+        last: Box<TeacherError>,
+    },
+    /// No failure: the reply comes with a batch, and is there when the same is asked after that.
+    #[error("the reply comes with a batch")]
+    Deferred,
     /// The budget does not allow the call; nothing was sent.
     #[error("the budget is used up: {0}")]
     Budget(String),
@@ -129,6 +146,7 @@ impl TeacherError {
             self,
             Self::Unauthorized(_)
                 | Self::Rejected(_)
+                | Self::GivenUp { .. }
                 | Self::Budget(_)
                 | Self::Internal(_)
                 | Self::NoScript(_)
@@ -159,6 +177,9 @@ impl TeacherError {
             Self::TooLarge(_) => "too_large",
             Self::Unauthorized(_) => "unauthorized",
             Self::Rejected(_) => "rejected",
+            Self::Unanswered(_) => "unanswered",
+            Self::GivenUp { last, .. } => last.kind(),
+            Self::Deferred => "deferred",
             Self::Budget(_) => "budget",
             Self::Internal(_) => "internal",
             Self::NoScript(_) => "no_script",
@@ -188,6 +209,15 @@ pub struct Price {
 }
 
 impl Price {
+    /// The price of requests in batches: half of it, for what is read and for what is written.
+    /// Source: OpenAI's announcement of the Batch API (community.openai.com/t/718416), 50 % off.
+    pub fn in_batches(self) -> Self {
+        Self {
+            prompt: self.prompt / 2.0,
+            completion: self.completion / 2.0,
+        }
+    }
+
     /// Cost in millionths of a dollar, rounded up.
     pub fn micro_usd(&self, usage: Usage) -> u64 {
         let cost = self.prompt * usage.prompt_tokens as f64
@@ -204,6 +234,11 @@ pub trait Teacher: Send + Sync {
 
     /// What tokens cost; `None` when they cost nothing.
     fn price(&self) -> Option<Price>;
+
+    /// What this teacher asks in batches; `None` when it answers at once.
+    fn batches(&self) -> Option<&Batches> {
+        None
+    }
 
     /// One attempt at a reply.
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError>;

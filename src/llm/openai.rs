@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::calls::{self, Call};
 use super::http::Transport;
-use super::{ChatRequest, Price, Reply, Teacher, TeacherError, known_price};
+use super::{ChatRequest, Price, Reply, Teacher, TeacherError, price_of};
 use crate::run::TeacherChoice;
 use crate::trajectory::{Message, Role, Usage};
 
@@ -52,7 +52,6 @@ impl OpenAiOptions {
             base_url,
             key_env,
             headers,
-            price,
             timeout_seconds,
             ..
         } = choice
@@ -72,7 +71,7 @@ impl OpenAiOptions {
             base_url: base_url.trim_end_matches('/').to_owned(),
             key: key_env.as_deref().map(secret).transpose()?,
             headers: headers.iter().map(resolve).collect::<Result<_, _>>()?,
-            price: price.or_else(|| known_price(model)),
+            price: price_of(choice),
             timeout: Duration::from_secs((*timeout_seconds).max(1)),
             extra: serde_json::Map::new(),
         }))
@@ -149,6 +148,19 @@ impl OpenAi {
                 .with_http_service(Transport::new(options.timeout)?),
             options,
         })
+    }
+}
+
+impl OpenAi {
+    /// The body of a request, as JSON.
+    pub(super) fn body(&self, request: &ChatRequest<'_>) -> Result<Value, TeacherError> {
+        serde_json::to_value(Body::new(&self.options, request))
+            .map_err(|error| TeacherError::Internal(error.to_string()))
+    }
+
+    /// What it is reached by.
+    pub(super) fn options(&self) -> &OpenAiOptions {
+        &self.options
     }
 }
 
@@ -309,7 +321,7 @@ struct TokenCounts {
     completion_tokens: u64,
 }
 
-fn read_answer(answer: serde_json::Value) -> Result<Reply, TeacherError> {
+pub(super) fn read_answer(answer: serde_json::Value) -> Result<Reply, TeacherError> {
     let malformed = |what: &str| TeacherError::Malformed(what.to_owned());
     let answer: Answer = serde_json::from_value(answer)
         .map_err(|error| TeacherError::Malformed(format!("not a chat completion: {error}")))?;
@@ -436,6 +448,7 @@ mod tests {
             more_keys_env: Vec::new(),
             requests_per_minute: None,
             tokens_per_minute: None,
+            batch: false,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::Price;
+use crate::run::TeacherChoice;
 use crate::trajectory::Message;
 
 #[derive(Deserialize)]
@@ -40,6 +41,22 @@ pub fn known_price(model: &str) -> Option<Price> {
         prompt: entry.prompt,
         completion: entry.completion,
     })
+}
+
+/// What a teacher's tokens cost: the recipe's price, else the table's, halved where it is asked in batches;
+/// `None` when it is not known. Only endpoints cost anything.
+pub fn price_of(teacher: &TeacherChoice) -> Option<Price> {
+    let TeacherChoice::Openai {
+        model,
+        price,
+        batch,
+        ..
+    } = teacher
+    else {
+        return Some(Price::default());
+    };
+    let live = price.or_else(|| known_price(model))?;
+    Some(if *batch { live.in_batches() } else { live })
 }
 
 /// Tokens that these messages have at most: tokenizers of bytes make no more tokens than bytes, and

@@ -159,6 +159,7 @@ pub(crate) async fn all(factory: &impl Factory) {
     units_run_side_by_side_within_bounds(factory).await;
     done_units_cost_nothing(factory).await;
     failures_are_retried_and_counted(factory).await;
+    deferred_units_stay_as_they_are(factory).await;
     a_panic_is_a_failure_of_ours(factory).await;
     the_same_command_retries_what_was_not_the_items_fault(factory).await;
     a_lease_of_another_is_waited_for(factory).await;
@@ -254,6 +255,22 @@ async fn failures_are_retried_and_counted(factory: &impl Factory) {
             FailureKind::Endpoint
         ]
     );
+}
+
+async fn deferred_units_stay_as_they_are(factory: &impl Factory) {
+    let world = World::new(factory);
+    let stage = Scripted::new(|item, attempt| match item {
+        "item-1" if attempt < 7 => Act::Fail(Failure::new(FailureKind::Deferred, "later")),
+        _ => Act::Done,
+    });
+    for _ in 1..7 {
+        let summary = world.run(&stage, &numbered(3)).await.unwrap();
+        assert_eq!((summary.done, summary.failed, summary.pending), (2, 0, 1));
+        assert_eq!(world.folder.journal().failures().unwrap(), []);
+    }
+    let summary = world.run(&stage, &numbered(3)).await.unwrap();
+    assert_eq!((summary.done, summary.pending), (3, 0));
+    assert_eq!(stage.attempts("item-1"), 7);
 }
 
 async fn a_panic_is_a_failure_of_ours(factory: &impl Factory) {

@@ -79,6 +79,9 @@ pub enum FailureKind {
     Replay,
     /// Disk, journal, or a bug.
     Internal,
+    /// None: what the unit waits for is on its way, and the unit is to be run again once it is there. It
+    /// stays as it is, and no attempt is counted.
+    Deferred,
 }
 
 /// Where a unit stands.
@@ -127,7 +130,8 @@ pub struct StageSummary {
 pub trait Executor: Send + Sync {
     /// Do every item that is not done yet, and return once none is left to try.
     ///
-    /// Units that failed for good are counted, not errors: the caller decides. Errors:
+    /// Units that failed for good are counted, not errors: the caller decides; deferred ones stay pending,
+    /// and the caller runs them again. Errors:
     /// [`RunError::Budget`] when a budget ran out, [`RunError::Interrupted`] on Ctrl-C,
     /// [`RunError::Endpoint`] when the key is refused, and failures of the journal.
     async fn run(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<StageSummary, RunError>;

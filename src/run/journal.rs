@@ -3,6 +3,7 @@
 //! It is written before the next step starts, so that a `kill -9` loses nothing but what was in
 //! flight, and a call in flight is charged as uncertain.
 
+mod batches;
 mod calls;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde_json::Value;
 
+pub use self::batches::{Awaited, Batch, Note};
 pub use self::calls::{BudgetCap, Call, CallState, Reservation, ReserveError, Spent};
 pub use self::units::{RetryFailed, UnitFailure};
 use super::RunError;
@@ -75,6 +77,8 @@ impl Journal {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.busy_timeout(BUSY)?;
         connection.execute_batch(SCHEMA)?;
+        connection.execute_batch(batches::SCHEMA)?;
+        connection.execute_batch(batches::FORGET)?;
         // Who opens the journal for writing holds the run folder's lock: every other holder of a
         // lease and every awaited call is dead.
         connection.execute_batch(

@@ -22,8 +22,8 @@ pub(crate) use folder::write_atomically;
 pub use folder::{ContentStore, RunFolder};
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
-    BudgetCap, Call, CallState, Event, Journal, Reservation, ReserveError, RetryFailed, Spent,
-    UnitFailure,
+    Awaited, Batch, BudgetCap, Call, CallState, Event, Journal, Note, Reservation, ReserveError,
+    RetryFailed, Spent, UnitFailure,
 };
 pub use local::{ExecutorOptions, LocalExecutor, StageClock};
 pub use progress::{Progress, StageProgress};

@@ -450,6 +450,9 @@ pub enum TeacherChoice {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1))]
         tokens_per_minute: Option<u64>,
+        /// Ask in batches (OpenAI's Batch API): half the price, and answers within a day. Teachers only.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        batch: bool,
     },
     /// A GGUF model on this machine, in a process of its own that holds no keys (`just embedded`).
     Embedded {
@@ -465,6 +468,17 @@ pub enum TeacherChoice {
         #[schemars(range(min = 1, max = 1_000_000))]
         context: Option<u32>,
     },
+}
+
+impl TeacherChoice {
+    /// The same, answering at once.
+    pub fn live(&self) -> Self {
+        let mut live = self.clone();
+        if let Self::Openai { batch, .. } = &mut live {
+            *batch = false;
+        }
+        live
+    }
 }
 
 fn default_endpoint_timeout() -> u64 {

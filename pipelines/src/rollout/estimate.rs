@@ -118,7 +118,7 @@ pub(crate) fn unwritten(bytes: usize) -> Task {
 
 fn sum(recipe: &Recipe, tasks: &[Task], ended: &Ended) -> Estimate {
     let names = recipe.teachers().into_iter();
-    let names: Vec<_> = names.map(|(_, choice)| teacher_name(choice)).collect();
+    let names: Vec<_> = names.map(|(_, choice)| asked_name(choice)).collect();
     let mut estimate = Estimate::of(recipe, names.join(", "));
     let judge = recipe.grade.judge.as_ref();
     estimate.judge = judge.map(|judge| (teacher_name(&judge.teacher), Range::default()));
@@ -175,6 +175,15 @@ pub(crate) fn teacher_name(choice: &TeacherChoice) -> String {
         TeacherChoice::Embedded { model, sha256, .. } => {
             embedded::name(model, sha256.as_deref()).unwrap_or_else(|| format!("gguf:{model}"))
         }
+    }
+}
+
+/// The name, and how the teacher is asked.
+fn asked_name(choice: &TeacherChoice) -> String {
+    let name = teacher_name(choice);
+    match choice {
+        TeacherChoice::Openai { batch: true, .. } => format!("{name}, in batches"),
+        _ => name,
     }
 }
 

@@ -50,6 +50,31 @@ fn bounds_enclose_what_a_try_can_cost() {
 }
 
 #[test]
+fn batches_cost_half() {
+    let tasks = [task("q"), task("longer query")];
+    let of = |teacher: &str| sum(&recipe(teacher), &tasks, &Ended::default());
+    let (live, batched) = (
+        of(PAID),
+        of(&PAID.replace("model =", "batch = true, model =")),
+    );
+    assert!(
+        batched.to_string().contains("openai:m, in batches"),
+        "{batched}"
+    );
+    assert_eq!(batched.calls, live.calls);
+    let (live, batched) = (live.micro_usd.unwrap(), batched.micro_usd.unwrap());
+    // Each try is rounded up.
+    assert!(
+        (live.to..=live.to + 2 * 4).contains(&(2 * batched.to)),
+        "{batched:?} {live:?}"
+    );
+    assert!(
+        (live.from..=live.from + 2 * 4).contains(&(2 * batched.from)),
+        "{batched:?} {live:?}"
+    );
+}
+
+#[test]
 fn what_is_done_is_not_counted_again() {
     let (recipe, tasks) = (recipe(PAID), [task("q")]);
     let first = try_id(&recipe, &recipe.teacher, &tasks[0], 0);

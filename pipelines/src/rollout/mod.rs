@@ -1,5 +1,6 @@
 //! Rollout: a teacher solves tasks as a ReAct agent in the interpreter.
 
+mod batches;
 pub(crate) mod estimate;
 pub(crate) mod money;
 mod preview;
@@ -11,9 +12,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use pybench::interpreter::Interpreter;
-use pybench::run::{
-    Executor, Failure, FailureKind, Mode, RunContext, RunError, StageSummary, UnitState,
-};
+use pybench::run::{Failure, FailureKind, Mode, RunContext, RunError, StageSummary, UnitState};
 use pybench::task::Task;
 use pybench::trajectory::Trajectory;
 
@@ -97,7 +96,7 @@ pub async fn wave(context: &RunContext, stage: &Arc<RolloutStage>) -> Result<boo
         Mode::Preview(count) => (stage.first_tries(count), stage.first_tries(count)),
         _ => (stage.items_of(&plan.wave), stage.items_of(&plan.tries)),
     };
-    let summary = context.executor().run(stage.clone(), &items).await?;
+    let summary = batches::run(context, stage, &items).await?;
     let done = trajectories(context, &all)?;
     let made = |item: &String| done.iter().any(|trajectory| trajectory.id.as_str() == item);
     if !items.is_empty() && !items.iter().any(made) {

@@ -1,15 +1,12 @@
 //! What a run may spend, and the refusal to spend without a bound.
 
-use pybench::llm::{Price, known_price};
+use pybench::llm::{Price, price_of};
 use pybench::run::{Budget, BudgetCap, Recipe, RunError, TeacherChoice};
 
-/// The price of the recipe's teacher: its own, else the table's; `None` when unknown. The expert
-/// costs nothing.
+/// The price of the recipe's teacher: its own, else the table's, half of it in batches; `None` when
+/// unknown. The expert costs nothing.
 pub(crate) fn price(teacher: &TeacherChoice) -> Option<Price> {
-    match teacher {
-        TeacherChoice::Expert { .. } | TeacherChoice::Embedded { .. } => Some(Price::default()),
-        TeacherChoice::Openai { model, price, .. } => price.or_else(|| known_price(model)),
-    }
+    price_of(teacher)
 }
 
 /// The budget in the journal's units, rounded down.
@@ -96,6 +93,14 @@ mod tests {
     fn the_recipes_price_wins() {
         let own = recipe("gpt-4o", ", price = { prompt = 9.0, completion = 9.0 }", "");
         assert_eq!(price(&own.teacher).unwrap().prompt, 9.0);
+        let batched = recipe("gpt-4o", ", batch = true", "");
+        assert_eq!(
+            price(&batched.teacher).unwrap().prompt,
+            1.25,
+            "half of the table's"
+        );
+        let live = batched.teacher.live();
+        assert_eq!(price(&live).unwrap().prompt, 2.5);
         assert_eq!(
             cap(&recipe("m", "", "usd = 0.0000019").budget).micro_usd,
             Some(1)

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use pybench::agent::{self, Format, Job, JournalLog, Solved, interpreter_failure};
 use pybench::id::Digest;
 use pybench::interpreter::{Interpreter, Network, Session, SessionSpec};
-use pybench::llm::Teacher;
+use pybench::llm::{Batches, Teacher};
 use pybench::run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
 use pybench::task::Task;
 use pybench::trajectory::{OutputFile, Trajectory};
@@ -121,6 +121,11 @@ impl RolloutStage {
     /// Every try, in order.
     pub fn tries(&self) -> &[Try] {
         &self.order
+    }
+
+    /// What its teachers ask in batches.
+    pub fn batches(&self) -> impl Iterator<Item = &Batches> {
+        self.teachers.iter().filter_map(|teacher| teacher.batches())
     }
 
     /// The tries of each task, by teacher: places in [`RolloutStage::tries`].

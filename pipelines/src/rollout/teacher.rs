@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pybench::agent::{self, Format};
 use pybench::id::Digest;
 use pybench::llm::{
-    Completions, Embeddings, Limits, Metered, OpenAi, OpenAiOptions, Reserves, Teacher,
+    Batches, Completions, Embeddings, Limits, Metered, OpenAi, OpenAiOptions, Reserves, Teacher,
     TeacherError,
 };
 use pybench::run::{Budget, FormatChoice, RunContext, RunError, RunFolder, TeacherChoice};
@@ -21,18 +21,29 @@ pub(crate) const COMPLETIONS: &str = "data/cache/completions";
 /// The teachers of that run, as [`Recipe::teachers`](pybench::run::Recipe::teachers) lists them. A key
 /// is read from the environment only when the recipe names it.
 pub(crate) fn all(context: &RunContext) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
-    beside(context, &Arc::default())
+    let reserves = Arc::default();
+    let (speech, teachers) = (Speech::of(context), context.recipe.teachers());
+    let teachers = teachers.into_iter();
+    distinct(teachers.map(|(path, choice)| (path, one(context, choice, &speech, &reserves))))
 }
 
-/// The same, sharing the budget with the other models that hold these reserves.
+/// The same, each answering at once, sharing the budget with the other models that hold these reserves.
 pub(crate) fn beside(
     context: &RunContext,
     reserves: &Arc<Reserves>,
 ) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
-    let speech = Speech::of(context);
+    let (speech, teachers) = (Speech::of(context), context.recipe.teachers());
+    let teachers = teachers.into_iter();
+    let live = |choice: &TeacherChoice| one(context, &choice.live(), &speech, reserves);
+    distinct(teachers.map(|(path, choice)| (path, live(choice))))
+}
+
+fn distinct(
+    made: impl Iterator<Item = (String, Result<Arc<dyn Teacher>, RunError>)>,
+) -> Result<Vec<Arc<dyn Teacher>>, RunError> {
     let mut teachers: Vec<Arc<dyn Teacher>> = Vec::new();
-    for (path, choice) in context.recipe.teachers() {
-        let teacher = one(context, choice, &speech, reserves)?;
+    for (path, teacher) in made {
+        let teacher = teacher?;
         if teachers.iter().any(|other| other.name() == teacher.name()) {
             let name = teacher.name();
             return Err(RunError::BadInput(format!(
@@ -108,6 +119,20 @@ pub(crate) fn one(
     endpoint(context, choice, speech, reserves, OpenAi::new)
 }
 
+/// The batches of an endpoint that is asked so.
+fn batches(
+    context: &RunContext,
+    choice: &TeacherChoice,
+    options: &OpenAiOptions,
+) -> Result<Option<Batches>, RunError> {
+    let TeacherChoice::Openai { batch: true, .. } = choice else {
+        return Ok(None);
+    };
+    let attempts = context.recipe.rollout.attempts;
+    let batches = Batches::new(options.clone(), context.folder.clone(), attempts);
+    batches.map(Some).map_err(refused)
+}
+
 /// An endpoint that says where texts stand (`pybench::llm::Vector`); it shares the budget with the others.
 /// `name` is that under which its calls stand in the journal.
 pub(crate) fn embeddings(
@@ -136,6 +161,7 @@ fn endpoint<T: Teacher + 'static>(
     let more = options.under_more_keys(choice, variable).map_err(refused)?;
     let endpoint = endpoint_name(&options);
     let keyed: Result<Vec<_>, _> = more.into_iter().map(new).collect();
+    let batches = batches(context, choice, &options)?;
     let teacher = new(options).map_err(refused)?;
     let metered = Metered::in_turn(
         teacher,
@@ -145,7 +171,10 @@ fn endpoint<T: Teacher + 'static>(
         money::cap(&recipe.budget),
         speech.name,
     );
-    let metered = metered.beside(reserves.clone());
+    let mut metered = metered.beside(reserves.clone());
+    if let Some(batches) = batches {
+        metered = metered.batching(batches);
+    }
     Ok(match recipe.rollout.reuse {
         false => Arc::new(metered),
         true => {

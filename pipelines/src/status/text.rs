@@ -29,6 +29,15 @@ impl fmt::Display for Funnel {
         }
         self.stages(f)?;
         self.cost(f)?;
+        for batch in &self.batches {
+            let id = batch.remote.as_deref().unwrap_or("not made yet");
+            let (teacher, wave, requests) = (&batch.teacher, batch.wave, batch.requests);
+            writeln!(
+                f,
+                "{teacher}: wave {wave}: {requests} requests in a batch ({id}); the command that makes \
+                 tries goes on waiting for it"
+            )?;
+        }
         counts(f, "queries left out", &self.queries)?;
         counts(f, "rejected by", &self.rejected)?;
         counts(f, "failures (ours, never the model's)", &self.failures)

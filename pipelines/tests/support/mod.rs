@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub)]
 
+pub mod batches;
 pub mod cast;
 pub mod endpoint;
 pub mod kill;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Journal;
+use crate::id::Digest;
 use crate::run::RunError;
 
 /// Where a paid call stands.
@@ -13,6 +14,8 @@ use crate::run::RunError;
 pub enum CallState {
     /// Reserved; the answer is awaited.
     InFlight,
+    /// Reserved; it goes, or went, out in a batch, and outlives this process.
+    Batched,
     /// Answered; charged as used.
     Settled,
     /// In flight when the process died; charged as reserved.
@@ -26,6 +29,8 @@ pub struct Call {
     pub state: CallState,
     /// The reply, once settled.
     pub reply: Option<Value>,
+    /// What was asked, while it is [`CallState::Batched`].
+    pub request: Option<Digest>,
 }
 
 /// What a call may cost at most.
@@ -82,8 +87,14 @@ impl Journal {
         let Some((state, reply)) = row else {
             return Ok(None);
         };
+        let state = serde_json::from_value(Value::String(state))?;
+        let request = match state {
+            CallState::Batched => self.noted_request(id)?,
+            _ => None,
+        };
         Ok(Some(Call {
-            state: serde_json::from_value(Value::String(state))?,
+            state,
+            request,
             reply: reply.as_deref().map(serde_json::from_str).transpose()?,
         }))
     }
@@ -95,26 +106,7 @@ impl Journal {
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(RunError::from)?;
-        let spent = spent(&transaction)?;
-        let over = |name: &str, have: u64, want: u64, cap: Option<u64>| match cap {
-            Some(cap) if have.saturating_add(want) > cap => Err(ReserveError::OverBudget(format!(
-                "{name}: {have} spent or reserved, {want} more asked for, {cap} allowed"
-            ))),
-            _ => Ok(()),
-        };
-        over(
-            "millionths of a dollar",
-            spent.micro_usd,
-            most.micro_usd,
-            cap.micro_usd,
-        )?;
-        over("tokens", spent.tokens, most.tokens, cap.tokens)?;
-        transaction
-            .execute(
-                "INSERT INTO call (id, state, micro_usd, tokens) VALUES (?1, 'in_flight', ?2, ?3)",
-                params![id, most.micro_usd, most.tokens],
-            )
-            .map_err(RunError::from)?;
+        reserve_as(&transaction, "in_flight", id, most, cap)?;
         transaction.commit().map_err(RunError::from)?;
         Ok(())
     }
@@ -134,7 +126,7 @@ impl Journal {
     /// The call failed in a way that is surely not charged (refused connection, 4xx, 429): forget it.
     pub fn release(&self, id: &str) -> Result<(), RunError> {
         self.lock().execute(
-            "DELETE FROM call WHERE id = ?1 AND state = 'in_flight'",
+            "DELETE FROM call WHERE id = ?1 AND state IN ('in_flight', 'batched')",
             [id],
         )?;
         Ok(())
@@ -143,7 +135,7 @@ impl Journal {
     /// The call failed in a way that may have been charged (time-out, broken answer): charge it as reserved.
     pub fn mark_uncertain(&self, id: &str) -> Result<(), RunError> {
         self.lock().execute(
-            "UPDATE call SET state = 'uncertain' WHERE id = ?1 AND state = 'in_flight'",
+            "UPDATE call SET state = 'uncertain' WHERE id = ?1 AND state IN ('in_flight', 'batched')",
             [id],
         )?;
         Ok(())
@@ -153,6 +145,36 @@ impl Journal {
     pub fn spent(&self) -> Result<Spent, RunError> {
         spent(&self.lock())
     }
+}
+
+/// Adds the call in that state, if the caps allow it.
+pub(super) fn reserve_as(
+    connection: &Connection,
+    state: &str,
+    id: &str,
+    most: Reservation,
+    cap: BudgetCap,
+) -> Result<(), ReserveError> {
+    let spent = spent(connection)?;
+    let over = |name: &str, have: u64, want: u64, cap: Option<u64>| match cap {
+        Some(cap) if have.saturating_add(want) > cap => Err(ReserveError::OverBudget(format!(
+            "{name}: {have} spent or reserved, {want} more asked for, {cap} allowed"
+        ))),
+        _ => Ok(()),
+    };
+    over(
+        "millionths of a dollar",
+        spent.micro_usd,
+        most.micro_usd,
+        cap.micro_usd,
+    )?;
+    over("tokens", spent.tokens, most.tokens, cap.tokens)?;
+    let added = connection.execute(
+        "INSERT INTO call (id, state, micro_usd, tokens) VALUES (?1, ?2, ?3, ?4)",
+        params![id, state, most.micro_usd, most.tokens],
+    );
+    added.map_err(RunError::from)?;
+    Ok(())
 }
 
 fn spent(connection: &Connection) -> Result<Spent, RunError> {

@@ -295,3 +295,92 @@ fn a_full_disk_is_the_machines_failure() {
     assert_eq!(error.exit_code(), ExitCode::Environment);
     assert!(error.to_string().contains("free some space"), "{error}");
 }
+
+fn note(journal: &Journal, call: &str, line: &str) -> Result<(), ReserveError> {
+    let request = crate::id::Digest::of_bytes(call.as_bytes());
+    let note = Note {
+        teacher: "t",
+        request: &request,
+        line,
+    };
+    journal.note(call, TEN, cap(30), note)
+}
+
+#[test]
+fn a_batch_outlives_its_process_and_what_is_not_in_one_does_not() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    for (call, line) in [("b", "b\u{e9}"), ("a", "a"), ("c", "c")] {
+        note(&journal, call, line).unwrap();
+    }
+    assert!(matches!(
+        note(&journal, "d", ""),
+        Err(ReserveError::OverBudget(_))
+    ));
+    let noted = [
+        ("a".to_owned(), 1),
+        ("b".to_owned(), 3),
+        ("c".to_owned(), 1),
+    ];
+    assert_eq!(journal.noted("t").unwrap(), noted, "by id, with bytes");
+    assert_eq!(journal.noted("other").unwrap(), []);
+    journal.form_batches("t", &[items(&["a", "b"])]).unwrap();
+    drop(journal);
+
+    let journal = Journal::open(&path).unwrap();
+    assert_eq!(journal.call("c").unwrap(), None, "nobody was asked");
+    assert_eq!(journal.spent().unwrap().micro_usd, 20);
+    let batches = journal.open_batches("t").unwrap();
+    let [batch] = &batches[..] else {
+        panic!("{batches:?}")
+    };
+    assert_eq!((batch.wave, batch.requests, batch.asked), (1, 2, false));
+    assert_eq!(journal.batch_file(&batch.name).unwrap(), "a\nb\u{e9}\n");
+    journal.batch_uploaded(&batch.name, "file").unwrap();
+    journal.batch_asked(&batch.name).unwrap();
+    journal.batch_made(&batch.name, "remote").unwrap();
+    journal
+        .settle("a", Reservation::default(), &json!(1))
+        .unwrap();
+    drop(journal);
+
+    let journal = Journal::open(&path).unwrap();
+    let after = journal.batches_out().unwrap();
+    let ids = (
+        after[0].file.as_deref(),
+        after[0].asked,
+        after[0].remote.as_deref(),
+    );
+    assert_eq!(ids, (Some("file"), true, Some("remote")));
+    assert_eq!(journal.batch_calls(&batch.name).unwrap(), ["a", "b"]);
+    let awaited = journal.awaited(&batch.name).unwrap();
+    assert_eq!(
+        (awaited.len(), awaited[0].call.as_str(), awaited[0].reserved),
+        (1, "b", TEN)
+    );
+    assert_eq!(
+        journal.call("b").unwrap().unwrap().request,
+        Some(awaited[0].request.clone())
+    );
+    assert!(journal.awaits_batches().unwrap());
+    journal.mark_uncertain("b").unwrap();
+    journal.close_batch(&batch.name).unwrap();
+    assert!(!journal.awaits_batches().unwrap());
+    assert_eq!(
+        (
+            journal.batches_out().unwrap(),
+            journal.spent().unwrap().uncertain
+        ),
+        (vec![], 1)
+    );
+    note(&journal, "e", "e").unwrap();
+    journal.form_batches("t", &[items(&["e"])]).unwrap();
+    let next = journal.open_batches("t").unwrap();
+    assert_eq!(next[0].wave, 2);
+    journal.dissolve_batch(&next[0].name).unwrap();
+    assert_eq!(
+        (journal.call("e").unwrap(), journal.batches_out().unwrap()),
+        (None, vec![])
+    );
+    assert!(journal.batch_made("nobody", "x").is_err());
+}

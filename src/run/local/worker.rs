@@ -19,7 +19,7 @@ pub(super) enum UnitEnd {
     Done,
     /// Failed for good.
     Failed,
-    /// To be tried by a later command.
+    /// To be tried again, by a later command or once what it waits for is there.
     Pending,
     /// To be tried by a later command; nothing new may start.
     Stop(RunError),
@@ -62,6 +62,9 @@ impl Worker {
                 Ok(output) => {
                     journal.complete(stage, &item, &output)?;
                     return Ok(UnitEnd::Done);
+                }
+                Err(failure) if failure.kind == FailureKind::Deferred => {
+                    return Ok(UnitEnd::Pending);
                 }
                 Err(failure) => failure,
             };

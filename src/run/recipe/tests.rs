@@ -308,10 +308,34 @@ fn wrong_sets_are_named() {
     --set seed.x: `x` cannot be set: what stands before it is a single value
     --set crawl.sources.7.path: `7` is no index of a list of 1: 0 to 1, where 1 appends
     --set query.languages.en: languages: the shares add up to 0.9; they must add up to 1
-    r.toml:16:1: unknown key `faults` in teacher with kind `openai`; known are `kind`, `model`, `base_url`, `key_env`, `headers`, `price`, `timeout_seconds`, `more_keys_env`, `requests_per_minute`, `tokens_per_minute`
+    r.toml:16:1: unknown key `faults` in teacher with kind `openai`; known are `kind`, `model`, `base_url`, `key_env`, `headers`, `price`, `timeout_seconds`, `more_keys_env`, `requests_per_minute`, `tokens_per_minute`, `batch`
     r.toml:14:1: teacher with kind `openai`: the key `model` is missing: Model name as the endpoint knows it.
     r.toml:14:1: teacher with kind `openai`: the key `base_url` is missing: For instance `https://api.openai.com/v1`.
     "#);
+}
+
+#[test]
+fn batches_are_for_teachers_of_one_key() {
+    let endpoint = |more: &str| {
+        format!("{{kind='openai', model='m', base_url='http://h/v1', batch=true{more}}}")
+    };
+    with_sets(&[&format!("teacher={}", endpoint(""))]).unwrap();
+    with_sets(&[&format!("stronger=[{}]", endpoint(", key_env='K'"))]).unwrap();
+    let keys = endpoint(", key_env='A', more_keys_env=['B']");
+    for (set, said) in [
+        (
+            format!("grade.judge={{teacher={}}}", endpoint("")),
+            "only teachers",
+        ),
+        (format!("teacher={keys}"), "belong to one key"),
+        (
+            format!("teacher={}", endpoint(", tokens_per_minute=5")),
+            "limits per minute",
+        ),
+    ] {
+        let error = with_sets(&[&set]).unwrap_err().to_string();
+        assert!(error.contains("batch") && error.contains(said), "{error}");
+    }
 }
 
 #[test]

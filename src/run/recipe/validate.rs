@@ -183,11 +183,29 @@ fn teacher_problems(at: &str, teacher: &TeacherChoice, refuse: &mut impl FnMut(&
         headers,
         key_env,
         more_keys_env,
+        requests_per_minute,
+        tokens_per_minute,
+        batch,
         ..
     } = teacher
     else {
         return;
     };
+    if *batch {
+        let teaches = ["grade.", "query."]
+            .iter()
+            .all(|part| !at.starts_with(part));
+        let limited = requests_per_minute.is_some() || tokens_per_minute.is_some();
+        let message = match (teaches, more_keys_env.is_empty(), limited) {
+            (false, ..) => "only teachers (`teacher`, `mix`, `stronger`) can be asked in batches",
+            (_, false, _) => "files and batches belong to one key: leave out `more_keys_env`",
+            (.., true) => "batches have limits of their own: leave out the limits per minute",
+            _ => "",
+        };
+        if !message.is_empty() {
+            refuse(&format!("{at}.batch"), format!("batch: {message}"));
+        }
+    }
     let keys: HashSet<_> = key_env.iter().chain(more_keys_env).collect();
     if keys.len() <= more_keys_env.len() {
         let message = match key_env {

@@ -152,6 +152,7 @@ impl AgentChoice {
                 more_keys_env: Vec::new(),
                 requests_per_minute: None,
                 tokens_per_minute: None,
+                batch: false,
             }),
             _ => None,
         }

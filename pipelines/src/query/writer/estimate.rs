@@ -143,7 +143,10 @@ impl Costs<'_> {
         };
         let low = times(surely, bounds(recipe, &unwritten(0)).0);
         let high = times(trials, bounds(recipe, &unwritten(LONGEST as usize)).1);
+        // Trials are not asked in batches.
         let teachers = rungs(recipe).into_iter().next().unwrap_or_default();
+        let live: Vec<TeacherChoice> = teachers.into_iter().map(TeacherChoice::live).collect();
+        let teachers: Vec<_> = live.iter().collect();
         self.estimate.charge(&teachers, calls, low, high);
         let asked = prompt::check("", &[], &idea.files, schema)?.len() as u64;
         // The least schema is that of a task without files.
