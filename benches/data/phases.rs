@@ -262,7 +262,7 @@ fn lines(place: &Path, mut take: impl FnMut(&[String]) -> Result<()>) -> Result<
     take(&some)
 }
 
-fn parse(line: &String) -> Result<Text> {
+fn parse(line: &str) -> Result<Text> {
     Ok(serde_json::from_str(line)?)
 }
 
@@ -273,7 +273,7 @@ fn minhash(place: &Path) -> Result<Value> {
     let mut copies = HashSet::new();
     let mut rows = 0;
     lines(place, |lines| {
-        for text in parallel::map(lines, parse) {
+        for text in parallel::map(lines, |line| parse(line)) {
             let text = text?;
             if text.copy {
                 copies.insert(rows);
@@ -320,7 +320,7 @@ fn queries(place: &Path, count: usize) -> Result<Value> {
 fn decontaminate(place: &Path) -> Result<Value> {
     let mut index = Index::new(rows::benchmark());
     lines(place, |lines| {
-        for text in parallel::map(lines, parse) {
+        for text in parallel::map(lines, |line| parse(line)) {
             index.observe(&text?.query);
         }
         Ok(())
