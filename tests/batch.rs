@@ -4,6 +4,8 @@
 mod batches;
 #[path = "../pipelines/tests/support/endpoint.rs"]
 mod endpoint;
+#[path = "support/task.rs"]
+mod task;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +13,13 @@ use std::time::Duration;
 
 use batches::{Act, BatchServer, Outcome, Point};
 use endpoint::Answer;
-use pybench::id::Digest;
 use pybench::llm::{
     Batches, ChatRequest, Metered, OpenAi, OpenAiOptions, Price, Reply, Teacher, TeacherError,
 };
 use pybench::run::{BudgetCap, ExitCode, RunError, RunFolder, Spent};
-use pybench::task::{Category, Language, Task, TaskOrigin};
 use pybench::trajectory::{Message, Role, Sampling};
 use serde_json::{Value, json};
+use task::task;
 
 const FREE: BudgetCap = BudgetCap {
     micro_usd: None,
@@ -27,27 +28,6 @@ const FREE: BudgetCap = BudgetCap {
 /// What an answer costs, and what is reserved for one.
 const CALL: u64 = 110;
 const MOST: u64 = 200 + 2 * 16 + 800;
-
-fn task() -> Task {
-    Task {
-        id: Digest::of_bytes(b"task"),
-        category: Category::Math,
-        subcategory: String::new(),
-        keyword: String::new(),
-        language: Language::En,
-        query: String::new(),
-        files: vec![],
-        held_out: vec![],
-        outputs: vec![],
-        reference: String::new(),
-        checks: vec![],
-        origin: TaskOrigin::Library {
-            template: String::new(),
-            slots: BTreeMap::new(),
-            phrasing: 0,
-        },
-    }
-}
 
 fn options(server: &BatchServer) -> OpenAiOptions {
     OpenAiOptions {

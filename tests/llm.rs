@@ -2,37 +2,17 @@
 
 #[path = "../pipelines/tests/support/endpoint.rs"]
 mod endpoint;
+#[path = "support/task.rs"]
+mod task;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use endpoint::{Answer, Endpoint};
-use pybench::id::Digest;
 use pybench::llm::{ChatRequest, OpenAi, OpenAiOptions, Reply, Teacher, TeacherError};
-use pybench::task::{Category, Language, Task, TaskOrigin};
 use pybench::trajectory::{Message, Role, Sampling, Usage};
 use serde_json::json;
-
-fn task() -> Task {
-    Task {
-        id: Digest::of_bytes(b"task"),
-        category: Category::Math,
-        subcategory: "s".into(),
-        keyword: "k".into(),
-        language: Language::En,
-        query: "q".into(),
-        files: vec![],
-        held_out: vec![],
-        outputs: vec![],
-        reference: String::new(),
-        checks: vec![],
-        origin: TaskOrigin::Library {
-            template: "t".into(),
-            slots: BTreeMap::new(),
-            phrasing: 0,
-        },
-    }
-}
+use task::task;
 
 fn teacher(base_url: String, key: Option<&str>) -> OpenAi {
     let options = OpenAiOptions {
