@@ -3,10 +3,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Cores that may be used.
-pub fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
+use pybench::run::cores;
 
 /// What `work` makes of every item, in the order of the items. Each core takes a share of equal length.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {

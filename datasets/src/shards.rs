@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use pybench::run::cores;
 
-use crate::{DatasetError, Row, parallel, schema};
+use crate::{DatasetError, Row, schema};
 
 /// What a shard says of its writer: fixed, so that an update of a library does not change bytes
 /// where it does not change the encoding.
@@ -77,7 +78,7 @@ pub fn write(
 
 /// Shards that are written at the same time; each holds its rows in memory.
 fn at_once() -> usize {
-    parallel::cores().min(4)
+    cores().min(4)
 }
 
 fn joined<T>(

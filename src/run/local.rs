@@ -76,7 +76,8 @@ impl ExecutorOptions {
     }
 }
 
-fn cores() -> usize {
+/// Cores that this process may use.
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

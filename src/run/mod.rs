@@ -25,7 +25,7 @@ pub use journal::{
     Awaited, Batch, BudgetCap, Call, CallState, Event, Journal, Note, Reservation, ReserveError,
     RetryFailed, Spent, UnitFailure,
 };
-pub use local::{ExecutorOptions, LocalExecutor, StageClock};
+pub use local::{ExecutorOptions, LocalExecutor, StageClock, cores};
 pub use progress::{Progress, StageProgress};
 pub use recipe::*;
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use pybench::run::cores;
+
 use super::{Opened, Shard};
-use crate::{DatasetError, Row, parallel};
+use crate::{DatasetError, Row};
 
 /// Most threads: each holds some rows.
 const THREADS: usize = 4;
@@ -35,7 +37,7 @@ pub(super) struct Ahead {
 impl Ahead {
     pub(super) fn new(shards: Vec<Shard>) -> Self {
         let shards = Arc::new(shards);
-        let count = parallel::cores().min(THREADS);
+        let count = cores().min(THREADS);
         let thread = |own| {
             let (sender, receiver) = sync_channel(AHEAD);
             let shards = shards.clone();

@@ -9,7 +9,7 @@ use pybench::grade::Checker;
 use pybench::interpreter::{InterpreterError, interpreter};
 use pybench::run::cli::{LogArgs, Process};
 use pybench::run::project::project_root;
-use pybench::run::{InterpreterChoice, RunError};
+use pybench::run::{InterpreterChoice, RunError, cores};
 use pybench::task::{Category, Language, Task};
 
 use super::audit::fixtures::Fixtures;
@@ -299,10 +299,9 @@ fn bench(library: Arc<Library>, data: Option<&Path>) -> Result<Bench, RunError> 
 }
 
 async fn run_audit(bench: &Bench, args: &AuditArgs) -> Result<(), RunError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = AuditOptions {
         templates: args.templates.clone(),
-        jobs: args.jobs.unwrap_or(cores),
+        jobs: args.jobs.unwrap_or_else(cores),
         every_kind: args.every_kind,
     };
     // At once, so that an audit that is cut short has said what it found.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use futures::StreamExt;
-use pybench::run::RunError;
+use pybench::run::{RunError, cores};
 use pybench::task::Language;
 
 use super::audit::Bench;
@@ -103,10 +103,6 @@ pub async fn run(bench: &Bench, args: &ExportArgs) -> Result<(), RunError> {
             "{summary}; {count} left out, for the reasons above"
         ))),
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The tasks asked for, template by template; languages take turns over all of them.

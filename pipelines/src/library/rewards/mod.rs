@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use pybench::interpreter::service::{Door, ServiceError};
-use pybench::run::{Interrupt, RunError, Urgency, cli};
+use pybench::run::{Interrupt, RunError, Urgency, cli, cores};
 use tokio::net::TcpListener;
 
 use super::audit::Bench;
@@ -62,8 +62,7 @@ pub async fn run(bench: Bench, args: &RewardsArgs, interrupt: &Interrupt) -> Res
         RunError::Environment(text)
     })?;
     let address = listener.local_addr().map_err(RunError::io("listening"))?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = args.jobs.map_or(cores, |jobs| jobs as usize);
+    let jobs = args.jobs.map_or_else(cores, |jobs| jobs as usize);
     let service = Service::new(
         bench,
         jobs,
