@@ -13,3 +13,10 @@ pub mod run;
 pub mod task;
 pub mod text;
 pub mod trajectory;
+
+// What unit tests share with the integration tests, which know this crate by its name.
+#[cfg(test)]
+extern crate self as pybench;
+#[cfg(test)]
+#[path = "../tests/support/task.rs"]
+mod test_task;

@@ -22,6 +22,8 @@ pub const COPIES: usize = 20;
 pub const PLANTED: usize = 100;
 /// Tasks of the benchmark; PyBench has as many.
 const TASKS: usize = 143;
+/// Where the numbers of the benchmark's texts begin, beyond those of all rows.
+const BENCHMARK: u64 = 1 << 60;
 
 const SYSTEM: &str = "You are a data analyst with a Python interpreter. Think first, then run one cell at a time \
                       between the marks, look at what it shows, and answer once the result is there.";
@@ -70,8 +72,11 @@ pub fn benchmark() -> Vec<Item> {
     let item = |number: usize| Item {
         suite: "bench".into(),
         index: number.to_string(),
-        query: query(&mut Dice(number as u64 ^ 0xbe9c)),
-        answers: vec![own_lines(&code(&mut Dice(number as u64 ^ 0xa95e), 12))],
+        query: query(&mut Dice(BENCHMARK + number as u64)),
+        answers: vec![own_lines(&code(
+            &mut Dice(2 * BENCHMARK + number as u64),
+            12,
+        ))],
         ..Item::default()
     };
     (0..TASKS).map(item).collect()
@@ -99,7 +104,7 @@ pub fn row(number: usize) -> Row {
     let drawn = number - usize::from(is_copy(number));
     let mut dice = Dice(drawn as u64);
     let query = match is_planted(number) {
-        true => query(&mut Dice((number / PLANTED % TASKS) as u64 ^ 0xbe9c)),
+        true => query(&mut Dice(BENCHMARK + (number / PLANTED % TASKS) as u64)),
         false => query(&mut dice),
     };
     let task = task(number, query, &mut dice);

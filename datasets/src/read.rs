@@ -3,15 +3,17 @@
 
 mod ahead;
 mod columns;
+mod pages;
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
 };
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::{DatasetError, Row};
@@ -24,7 +26,7 @@ const SHARDS: usize = 100_000;
 const GROUP: i64 = 4 << 30;
 /// Most rows of one row group.
 const GROUP_ROWS: i64 = 10_000_000;
-/// Most bytes of one column of a batch.
+/// Most bytes of one column of a batch, or of one page.
 const COLUMN: usize = 1 << 30;
 
 /// A shard and the split it belongs to.
@@ -108,7 +110,10 @@ pub fn rows(path: &Path) -> Result<Rows, DatasetError> {
 /// A shard that can be read, as far as it says of itself.
 struct Opened {
     path: PathBuf,
-    metadata: ArrowReaderMetadata,
+    file: Arc<File>,
+    metadata: Arc<ParquetMetaData>,
+    levels: FieldLevels,
+    context: pages::Context,
 }
 
 impl Opened {
@@ -121,28 +126,38 @@ impl Opened {
             .map_err(|reason| broken(format!("no Parquet that can be read: {reason}")))?;
         bounded(metadata.metadata()).map_err(&broken)?;
         columns::check(metadata.schema()).map_err(&broken)?;
+        let levels = parquet_to_arrow_field_levels(
+            metadata.parquet_schema(),
+            ProjectionMask::all(),
+            Some(metadata.schema().fields()),
+        );
         Ok(Self {
             path: path.to_owned(),
-            metadata,
+            file: Arc::new(file),
+            metadata: metadata.metadata().clone(),
+            levels: levels.map_err(|error| broken(error.to_string()))?,
+            context: pages::Context::new().map_err(DatasetError::io(path))?,
         })
     }
 
     fn groups(&self) -> usize {
-        self.metadata.metadata().num_row_groups()
+        self.metadata.num_row_groups()
     }
 
     /// All rows, or those of one row group.
     fn rows(&self, group: Option<usize>) -> Result<Rows, DatasetError> {
-        let file = File::open(&self.path).map_err(DatasetError::io(&self.path))?;
-        let mut builder =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
-        let groups = self.metadata.metadata().row_groups();
-        let before = groups.iter().take(group.unwrap_or(0));
+        let wanted = group.map_or(0..self.groups(), |group| group..group + 1);
+        let before = self.metadata.row_groups().iter().take(wanted.start);
         let before: i64 = before.map(|group| group.num_rows()).sum();
-        if let Some(group) = group {
-            builder = builder.with_row_groups(vec![group]);
-        }
-        let reader = guarded(|| builder.with_batch_size(BATCH).build());
+        let groups = pages::Groups {
+            file: self.file.clone(),
+            metadata: self.metadata.clone(),
+            wanted,
+            context: self.context.clone(),
+        };
+        let reader = guarded(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &groups, BATCH, None)
+        });
         let reader = reader
             .and_then(|made| made.map_err(|error| error.to_string()))
             .map_err(broken(&self.path))?;

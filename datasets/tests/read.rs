@@ -54,6 +54,73 @@ fn what_is_written_is_read_back_and_fits_its_hashes() {
 }
 
 #[test]
+fn shards_of_every_compression_and_version_of_pages_hold_the_same_rows() {
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::file::properties::{WriterProperties, WriterVersion};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path(), &common::rows(45));
+    let rows = |path: &Path| read::rows(path).unwrap().collect::<Result<Vec<_>, _>>();
+    let wanted = rows(&path).unwrap();
+    let file = File::open(&path).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let schema = reader.schema().clone();
+    let batches: Vec<_> = reader.build().unwrap().collect::<Result<_, _>>().unwrap();
+    let zstd = |level| Compression::ZSTD(ZstdLevel::try_new(level).unwrap());
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        for compression in [
+            zstd(1),
+            zstd(19),
+            Compression::SNAPPY,
+            Compression::UNCOMPRESSED,
+        ] {
+            for dictionary in [true, false] {
+                let properties = WriterProperties::builder()
+                    .set_writer_version(version)
+                    .set_compression(compression)
+                    .set_dictionary_enabled(dictionary)
+                    .set_data_page_row_count_limit(4)
+                    .set_write_batch_size(4)
+                    .set_max_row_group_row_count(Some(20))
+                    .build();
+                let to = folder.path().join("other.parquet");
+                let to_file = File::create(&to).unwrap();
+                let mut writer =
+                    ArrowWriter::try_new(to_file, schema.clone(), Some(properties)).unwrap();
+                for batch in &batches {
+                    writer.write(batch).unwrap();
+                }
+                writer.close().unwrap();
+                let told = format!("{version:?} {compression:?} {dictionary}");
+                assert_eq!(rows(&to).unwrap(), wanted, "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_that_zstd_refuses_is_told_with_its_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(folder.path(), &common::rows(5));
+    let mut bytes = fs::read(&path).unwrap();
+    let file = File::open(&path).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let group = reader.metadata().row_group(0);
+    let mut columns = group.columns().iter();
+    let column = columns.find(|column| column.column_path().string() == "query");
+    let (start, length) = column.unwrap().byte_range();
+    let chunk = &mut bytes[start as usize..(start + length) as usize];
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    let frame = chunk.windows(4).position(|four| four == magic).unwrap();
+    chunk[frame] ^= 1;
+    let to = folder.path().join("hurt.parquet");
+    fs::write(&to, &bytes).unwrap();
+    let error = refusal(&to);
+    assert!(error.contains("hurt.parquet"), "{error}");
+    assert!(error.contains("column query: "), "{error}");
+}
+
+#[test]
 fn rows_of_many_groups_come_in_order_and_a_broken_shard_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let rows = common::rows(100);

@@ -1,14 +1,13 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
 
 use super::*;
 use crate::agent::{PybenchFormat, observation_text};
-use crate::id::Digest;
 use crate::interpreter::{Collected, InterruptHandle};
 use crate::llm::Price;
-use crate::task::{Category, Language, TaskOrigin};
+use crate::test_task::task;
 
 const FORMAT: PybenchFormat = PybenchFormat;
 
@@ -100,27 +99,6 @@ impl TurnLog for Memo {
     fn clear(&self) -> Result<(), Failure> {
         self.0.lock().unwrap().clear();
         Ok(())
-    }
-}
-
-fn task() -> Task {
-    Task {
-        id: Digest::of_bytes(b"task"),
-        category: Category::Math,
-        subcategory: "s".into(),
-        keyword: "k".into(),
-        language: Language::En,
-        query: "What is 1 + 1?".into(),
-        files: vec![],
-        held_out: vec![],
-        outputs: vec![],
-        reference: String::new(),
-        checks: vec![],
-        origin: TaskOrigin::Library {
-            template: "t".into(),
-            slots: BTreeMap::new(),
-            phrasing: 0,
-        },
     }
 }
 

@@ -1,9 +1,8 @@
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::task::{Category, Language, Task, TaskOrigin};
+use crate::test_task::task;
 use crate::trajectory::{Message, Sampling};
 
 /// Answers with 100 + 10 tokens at one dollar per million, after a moment; or fails.
@@ -49,27 +48,6 @@ impl Teacher for &Paid {
             truncated: false,
             fault: None,
         })
-    }
-}
-
-fn task() -> Task {
-    Task {
-        id: Digest::of_bytes(b"task"),
-        category: Category::Math,
-        subcategory: String::new(),
-        keyword: String::new(),
-        language: Language::En,
-        query: String::new(),
-        files: vec![],
-        held_out: vec![],
-        outputs: vec![],
-        reference: String::new(),
-        checks: vec![],
-        origin: TaskOrigin::Library {
-            template: String::new(),
-            slots: BTreeMap::new(),
-            phrasing: 0,
-        },
     }
 }
 

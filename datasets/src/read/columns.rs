@@ -1,10 +1,12 @@
 //! From Arrow columns to rows, each value checked; what does not fit names column and row.
 
+use std::ops::Range;
+
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray,
     StructArray, UInt32Array, UInt64Array,
 };
-use arrow::datatypes::{DataType, Fields, Schema};
+use arrow::datatypes::{ArrowNativeType, DataType, Fields, Schema};
 use pybench::id::Digest;
 use pybench::task::{Category, Language};
 use pybench::trajectory::{Message, Role, Sampling};
@@ -17,6 +19,9 @@ use crate::row::{
 };
 
 type Read<T> = Result<T, String>;
+
+const NULL: &str = "a null where a value is needed";
+const OTHER_LIST: &str = "a list of another type";
 
 /// Whether every column is there with its type; others are left alone.
 pub(super) fn check(found: &Schema) -> Read<()> {
@@ -55,49 +60,66 @@ fn check_type(wanted: &DataType, found: &DataType, name: &str) -> Read<()> {
 
 /// The rows of a batch; `first` is the number of its first row, from 1.
 pub(super) fn rows(batch: &RecordBatch, first: usize) -> Read<Vec<Row>> {
+    let whole = StructArray::from(batch.clone());
     let columns = Columns {
-        whole: StructArray::from(batch.clone()),
-        path: String::new(),
-        first,
-        listed: false,
+        whole: &whole,
+        above: None,
+        place: Place::Rows { first },
     };
     (0..batch.num_rows()).map(|at| row(&columns, at)).collect()
 }
 
-/// The columns of a struct, with the way to them.
-struct Columns {
-    whole: StructArray,
-    path: String,
-    /// Number of the row that stands at 0, from 1; of the row itself within a list.
-    first: usize,
-    /// Whether these are the items of a list.
-    listed: bool,
+/// The columns of a struct. What an error says of them is made only where there is one.
+struct Columns<'a> {
+    whole: &'a StructArray,
+    /// The struct or list that they belong to, and its name there.
+    above: Option<(&'a Columns<'a>, &'static str)>,
+    place: Place,
 }
 
-impl Columns {
-    fn column(&self, name: &str) -> Read<&ArrayRef> {
-        let found = self.whole.column_by_name(name);
-        found.ok_or_else(|| format!("column {}{name} is missing", self.path))
+/// What stands in a line of the columns.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Rows; the number of the first, from 1.
+    Rows { first: usize },
+    /// Items of the lists of all rows; those of this row begin at `start`.
+    Items { row: usize, start: usize },
+}
+
+impl Columns<'_> {
+    /// The name with all that stands above it.
+    fn path(&self, name: &str) -> String {
+        match self.above {
+            None => name.to_owned(),
+            Some((above, own)) => format!("{}.{name}", above.path(own)),
+        }
     }
 
     fn wrong(&self, name: &str, at: usize, what: &str) -> String {
-        let (path, row) = (&self.path, self.first);
-        match self.listed {
-            true => format!("column {path}{name}, row {row}, item {at}: {what}"),
-            false => format!("column {path}{name}, row {}: {what}", row + at),
+        let path = self.path(name);
+        match self.place {
+            Place::Rows { first } => format!("column {path}, row {}: {what}", first + at),
+            Place::Items { row, start } => {
+                format!("column {path}, row {row}, item {}: {what}", at - start)
+            }
         }
+    }
+
+    fn column(&self, name: &str) -> Read<&ArrayRef> {
+        let found = self.whole.column_by_name(name);
+        found.ok_or_else(|| format!("column {} is missing", self.path(name)))
     }
 
     /// The column, where the value is no null.
     fn value(&self, name: &str, at: usize) -> Read<&ArrayRef> {
         let column = self.column(name)?;
         match column.is_null(at) {
-            true => Err(self.wrong(name, at, "a null where a value is needed")),
+            true => Err(self.wrong(name, at, NULL)),
             false => Ok(column),
         }
     }
 
-    fn typed<'a, A: 'static>(&'a self, name: &str, at: usize) -> Read<&'a A> {
+    fn typed<A: 'static>(&self, name: &str, at: usize) -> Read<&A> {
         let column = self.value(name, at)?;
         let wrong = || self.wrong(name, at, "a value of another type");
         column.as_any().downcast_ref::<A>().ok_or_else(wrong)
@@ -136,12 +158,11 @@ impl Columns {
     }
 
     fn number(&self, name: &str, at: usize) -> Read<u64> {
-        self.value(name, at)?;
-        let column = self.column(name)?;
+        let column = self.value(name, at)?;
         if let Some(numbers) = column.as_any().downcast_ref::<UInt64Array>() {
             return Ok(numbers.value(at));
         }
-        Ok(self.typed::<UInt32Array>(name, at)?.value(at).into())
+        Ok(self.small(name, at)?.into())
     }
 
     fn small(&self, name: &str, at: usize) -> Read<u32> {
@@ -152,58 +173,70 @@ impl Columns {
         Ok(self.typed::<Float64Array>(name, at)?.value(at))
     }
 
-    fn inner(&self, name: &str, at: usize) -> Read<Self> {
-        Ok(Self {
-            whole: self.typed::<StructArray>(name, at)?.clone(),
-            path: format!("{}{name}.", self.path),
-            first: self.first,
-            listed: self.listed,
+    fn inner(&self, name: &'static str, at: usize) -> Read<Columns<'_>> {
+        Ok(Columns {
+            whole: self.typed(name, at)?,
+            above: Some((self, name)),
+            place: self.place,
         })
     }
 
-    /// The structs of a list.
+    /// The values of all rows' lists, and where those of this one stand among them.
+    fn list(&self, name: &str, at: usize) -> Read<(&ArrayRef, Range<usize>)> {
+        let lists = self.typed::<ListArray>(name, at)?;
+        let offsets = lists.value_offsets();
+        let own = offsets[at].as_usize()..offsets[at + 1].as_usize();
+        Ok((lists.values(), own))
+    }
+
+    /// The structs of a list of a row.
     fn items<T>(
         &self,
-        name: &str,
+        name: &'static str,
         at: usize,
-        of: impl Fn(&Self, usize) -> Read<T>,
+        of: impl Fn(&Columns<'_>, usize) -> Read<T>,
     ) -> Read<Vec<T>> {
-        let values = self.typed::<ListArray>(name, at)?.value(at);
+        let (values, own) = self.list(name, at)?;
         let whole = values.as_struct_opt();
-        let whole = whole.ok_or_else(|| self.wrong(name, at, "a list of another type"))?;
-        let inner = Self {
-            whole: whole.clone(),
-            path: format!("{}{name}.", self.path),
-            first: self.first + at,
-            listed: true,
+        let whole = whole.ok_or_else(|| self.wrong(name, at, OTHER_LIST))?;
+        let row = match self.place {
+            Place::Rows { first } => first + at,
+            Place::Items { row, .. } => row,
+        };
+        let inner = Columns {
+            whole,
+            above: Some((self, name)),
+            place: Place::Items {
+                row,
+                start: own.start,
+            },
         };
         let item = |index: usize| match whole.is_null(index) {
-            true => Err(self.wrong(name, at, "a null where a value is needed")),
+            true => Err(self.wrong(name, at, NULL)),
             false => of(&inner, index),
         };
-        (0..whole.len()).map(item).collect()
+        own.map(item).collect()
     }
 
     fn texts(&self, name: &str, at: usize) -> Read<Vec<String>> {
-        let values = self.typed::<ListArray>(name, at)?.value(at);
+        let (values, own) = self.list(name, at)?;
         let texts = values.as_string_opt::<i32>();
-        let texts = texts.ok_or_else(|| self.wrong(name, at, "a list of another type"))?;
-        let text = |text: Option<&str>| {
-            let missing = || self.wrong(name, at, "a null where a value is needed");
-            text.map(str::to_owned).ok_or_else(missing)
+        let texts = texts.ok_or_else(|| self.wrong(name, at, OTHER_LIST))?;
+        let text = |index: usize| match texts.is_null(index) {
+            true => Err(self.wrong(name, at, NULL)),
+            false => Ok(texts.value(index).to_owned()),
         };
-        texts.iter().map(text).collect()
+        own.map(text).collect()
     }
 
     fn digests(&self, name: &str, at: usize) -> Read<Vec<Digest>> {
-        let digest = |text| Digest::try_from(text);
-        let texts = self.texts(name, at)?.into_iter().map(digest);
-        let digests: Result<_, _> = texts.collect();
+        let texts = self.texts(name, at)?.into_iter();
+        let digests: Result<_, _> = texts.map(Digest::try_from).collect();
         digests.map_err(|error| self.wrong(name, at, &error.to_string()))
     }
 }
 
-fn row(columns: &Columns, at: usize) -> Read<Row> {
+fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
     const CATEGORIES: [Category; 5] = [
         Category::Chart,
         Category::Text,
@@ -273,13 +306,13 @@ fn shared_keys(files: &[RowFile]) -> Vec<String> {
     keys
 }
 
-fn message(columns: &Columns, at: usize) -> Read<Message> {
+fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
     const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Tool];
     let role = columns.known("role", at, &ROLES, Role::name)?;
     Ok(Message::new(role, columns.text("content", at)?))
 }
 
-fn file(columns: &Columns, at: usize) -> Read<RowFile> {
+fn file(columns: &Columns<'_>, at: usize) -> Read<RowFile> {
     let kind = columns.text("kind", at)?;
     let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "no known type"))?;
     let licence = columns.column("licence")?.as_string_opt::<i32>();
@@ -293,7 +326,7 @@ fn file(columns: &Columns, at: usize) -> Read<RowFile> {
     })
 }
 
-fn output(columns: &Columns, at: usize) -> Read<RowOutput> {
+fn output(columns: &Columns<'_>, at: usize) -> Read<RowOutput> {
     Ok(RowOutput {
         path: columns.text("path", at)?.to_owned(),
         blake3: columns.digest("blake3", at)?,
@@ -302,7 +335,7 @@ fn output(columns: &Columns, at: usize) -> Read<RowOutput> {
     })
 }
 
-fn outcome(columns: &Columns, at: usize) -> Read<CheckOutcome> {
+fn outcome(columns: &Columns<'_>, at: usize) -> Read<CheckOutcome> {
     const OUTCOMES: [&str; 3] = ["pass", "fail", "unproven"];
     Ok(CheckOutcome {
         subject: columns.text("subject", at)?.to_owned(),
@@ -310,7 +343,7 @@ fn outcome(columns: &Columns, at: usize) -> Read<CheckOutcome> {
     })
 }
 
-fn tokens(columns: &Columns, at: usize) -> Read<RowTokens> {
+fn tokens(columns: &Columns<'_>, at: usize) -> Read<RowTokens> {
     const COUNTED: [Counted; 2] = [Counted::Endpoint, Counted::QuarterOfBytes];
     Ok(RowTokens {
         prompt: columns.number("prompt", at)?,
@@ -319,7 +352,7 @@ fn tokens(columns: &Columns, at: usize) -> Read<RowTokens> {
     })
 }
 
-fn proof(columns: &Columns, at: usize) -> Read<Proof> {
+fn proof(columns: &Columns<'_>, at: usize) -> Read<Proof> {
     let text = |name: &str| columns.text(name, at).map(str::to_owned);
     Ok(Proof {
         query: text("query")?,

@@ -1,24 +1,13 @@
 use super::*;
-use pybench::task::{Language, TaskOrigin};
+
+#[path = "../../../tests/support/task.rs"]
+mod any;
 
 fn task(query: &str) -> Task {
     Task {
         id: Digest::of_bytes(query.as_bytes()),
-        category: Category::Math,
-        subcategory: String::new(),
-        keyword: String::new(),
-        language: Language::En,
         query: query.to_owned(),
-        files: vec![],
-        held_out: vec![],
-        outputs: vec![],
-        reference: String::new(),
-        checks: vec![],
-        origin: TaskOrigin::Library {
-            template: String::new(),
-            slots: Default::default(),
-            phrasing: 0,
-        },
+        ..any::task()
     }
 }
 

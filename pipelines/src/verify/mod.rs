@@ -146,14 +146,15 @@ pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
     report.judge()
 }
 
-/// Where results are kept: of these rows, in this environment, by this checker.
+/// Where results are kept: of these rows, in this environment, by this checker and this version.
 fn state(
     args: &VerifyArgs,
     survey: &Survey,
     environment: &str,
     checker: &Checker,
 ) -> Result<Arc<RunFolder>, RunError> {
-    let key = Digest::of_json(&(&survey.digest, environment, checker.digest()));
+    let version = env!("CARGO_PKG_VERSION");
+    let key = Digest::of_json(&(&survey.digest, environment, checker.digest(), version));
     let root = match &args.state {
         Some(root) => root.clone(),
         None => default_cache_dir().join("verify").join(key.short()),

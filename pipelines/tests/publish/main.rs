@@ -8,7 +8,6 @@ mod checks;
 #[path = "../../../datasets/tests/common/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod common;
-#[path = "../support/hub.rs"]
 mod hub;
 mod interrupted;
 mod models;

@@ -213,11 +213,8 @@ impl Batches {
     async fn wait(&self) -> Result<(), RunError> {
         let journal = self.folder.journal();
         let (mut pause, mut seen) = (FIRST_LOOK, HashMap::new());
-        loop {
-            let open = journal.open_batches(self.teacher.name())?;
-            if open.is_empty() {
-                return Ok(());
-            }
+        let mut open = journal.open_batches(self.teacher.name())?;
+        while !open.is_empty() {
             for batch in open {
                 let Some(id) = &batch.remote else { continue };
                 let remote = persist(async || self.api.look(id).await).await;
@@ -230,11 +227,13 @@ impl Batches {
                     self.settle(&batch, &remote).await?;
                 }
             }
-            if !journal.open_batches(self.teacher.name())?.is_empty() {
+            open = journal.open_batches(self.teacher.name())?;
+            if !open.is_empty() {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LAST_LOOK);
             }
         }
+        Ok(())
     }
 
     fn lost_sight(&self, batch: &Batch, error: &TeacherError) -> RunError {
