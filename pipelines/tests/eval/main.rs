@@ -5,6 +5,7 @@ mod flags;
 mod gguf;
 mod hostile;
 mod place;
+mod served;
 mod strict;
 #[path = "../support/mod.rs"]
 mod support;

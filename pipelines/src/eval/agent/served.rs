@@ -22,7 +22,7 @@ const MOST_LINE: u64 = 4096;
 pub struct Served {
     /// For instance `http://127.0.0.1:4321/v1`.
     pub base_url: String,
-    _child: Child,
+    child: Child,
 }
 
 impl Served {
@@ -70,10 +70,14 @@ impl Served {
                 "it told no address; what it said stands above".to_owned(),
             ));
         }
-        Ok(Self {
-            base_url,
-            _child: child,
-        })
+        Ok(Self { base_url, child })
+    }
+
+    /// End it; its memory is free afterwards.
+    pub async fn end(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!("the server at {} does not end: {error}", self.base_url);
+        }
     }
 }
 

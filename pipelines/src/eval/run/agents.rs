@@ -31,19 +31,19 @@ pub(super) struct Member {
     pub(super) player: Player,
     kind: AgentKind,
     about: String,
-    format: &'static dyn Format,
+    pub(super) format: &'static dyn Format,
     pub(super) how: Rollout,
     pub(super) price: Option<Price>,
     /// Tries at a time, at most; at least, where the recipe names no number.
     pub(super) at_once: RangeInclusive<usize>,
-    /// Its server, which ends with it.
-    _served: Option<Served>,
 }
 
 /// Who plays.
 pub(super) enum Player {
     /// In sessions of ours.
     Teacher(Arc<dyn Teacher>),
+    /// Likewise, once its server runs.
+    Checkpoint(Checkpoint),
     /// It has played already.
     Trajectories {
         path: PathBuf,
@@ -60,7 +60,7 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
                 let about = about
                     .clone()
                     .unwrap_or_else(|| format!("`{model}`, served here"));
-                checkpoint(setup, label, model, *base, about).await?
+                checkpoint(setup, label, model, *base, about)?
             }
             AgentChoice::Gguf {
                 model,
@@ -83,8 +83,40 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
     Ok(members)
 }
 
-/// A model that runs on this machine for as long as it is evaluated; it costs nothing.
-async fn checkpoint(
+/// A model that runs on this machine while it plays, and no longer: two may be more than the memory holds.
+pub(super) struct Checkpoint {
+    program: PathBuf,
+    model: String,
+    /// Under which it is served.
+    name: String,
+    base: bool,
+}
+
+impl Checkpoint {
+    /// Its server, which ends with the value, and the way to it; it costs nothing.
+    pub(super) async fn serve(
+        &self,
+        setup: &Setup,
+        format: &'static dyn Format,
+    ) -> Result<(Served, Arc<dyn Teacher>), RunError> {
+        let served = Served::start(&self.program, &self.model, &self.name, self.base).await?;
+        let options = OpenAiOptions {
+            model: self.name.clone(),
+            base_url: served.base_url.clone(),
+            key: None,
+            headers: std::collections::BTreeMap::new(),
+            price: Some(Price::default()),
+            timeout: SERVED_TIMEOUT,
+            extra: serde_json::Map::new(),
+        };
+        // Ports differ from run to run: nothing is shared with other runs.
+        let (folder, options) = (setup.folder.clone(), options.offering(format.tools()));
+        let teacher = metered(options, folder, &setup.recipe.budget, format.name(), None)?;
+        Ok((served, teacher))
+    }
+}
+
+fn checkpoint(
     setup: &Setup,
     label: &str,
     model: &str,
@@ -101,32 +133,20 @@ async fn checkpoint(
     let made = made.and_then(|metadata| metadata.modified()).ok();
     let made = made.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     let digest = Digest::of_json(&(model, made.map(|time| time.as_secs())));
-    let name = format!("{label}-{}", digest.short());
-    let served = Served::start(&program, model, &name, base).await?;
-    let options = OpenAiOptions {
-        model: name,
-        base_url: served.base_url.clone(),
-        key: None,
-        headers: std::collections::BTreeMap::new(),
-        price: Some(Price::default()),
-        timeout: SERVED_TIMEOUT,
-        extra: serde_json::Map::new(),
-    };
-    let recipe = &setup.recipe;
-    let format = agent::format(recipe.rollout.format);
-    // Ports differ from run to run: nothing is shared with other runs.
-    let (folder, options) = (setup.folder.clone(), options.offering(format.tools()));
-    let teacher = metered(options, folder, &recipe.budget, format.name(), None)?;
     Ok(Member {
         label: label.to_owned(),
-        player: Player::Teacher(teacher),
+        player: Player::Checkpoint(Checkpoint {
+            program,
+            model: model.to_owned(),
+            name: format!("{label}-{}", digest.short()),
+            base,
+        }),
         kind: AgentKind::Model,
         about,
-        format,
-        how: recipe.rollout.clone(),
+        format: agent::format(setup.recipe.rollout.format),
+        how: setup.recipe.rollout.clone(),
         price: Some(Price::default()),
         at_once: served::TOGETHER..=usize::MAX,
-        _served: Some(served),
     })
 }
 
@@ -151,7 +171,6 @@ async fn gguf(
         how: setup.recipe.rollout.clone(),
         price: Some(Price::default()),
         at_once: 1..=usize::MAX,
-        _served: None,
     })
 }
 
@@ -166,7 +185,6 @@ fn member(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<Member, Ru
         how: setup.recipe.rollout.clone(),
         price: None,
         at_once: 1..=usize::MAX,
-        _served: None,
     };
     match choice {
         AgentChoice::Script { script } => {

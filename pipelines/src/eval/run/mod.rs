@@ -127,8 +127,15 @@ async fn try_all(
     member: &Member,
     questions: &[Question],
 ) -> Result<Vec<Try>, RunError> {
+    // A server runs until these tries are done.
+    let mut served = None;
     let crew = match &member.player {
         Player::Teacher(teacher) => member.crew(setup, teacher.clone()),
+        Player::Checkpoint(checkpoint) => {
+            let (server, teacher) = checkpoint.serve(setup, member.format).await?;
+            served = Some(server);
+            member.crew(setup, teacher)
+        }
         Player::Trajectories { path, outputs } => {
             return foreign::read(setup, agent, path, outputs.as_deref(), questions);
         }
@@ -145,6 +152,9 @@ async fn try_all(
         .executor(member.at_once.clone())
         .run(stage.clone(), &stage.stage.items())
         .await?;
+    if let Some(server) = served {
+        server.end().await;
+    }
     let mut results = rollout::results(setup.folder.journal())?;
     let places: BTreeMap<&Digest, usize> = questions
         .iter()
