@@ -95,7 +95,7 @@ lint:
     @cargo clippy --quiet --all-targets -- -D warnings
     @training/setup
     @cargo clippy --quiet --all-targets -p pybench-training -- -D warnings
-    @if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; fi
+    @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
 # What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.
 doctor *ARGS:

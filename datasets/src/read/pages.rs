@@ -19,6 +19,9 @@ use zstd::zstd_safe::{find_frame_compressed_size, get_frame_content_size};
 
 use super::COLUMN;
 
+/// What a page may hold whatever its chunk claims: not every writer counts well.
+const PAGE: usize = 16 << 20;
+
 /// One context of zstd.
 #[derive(Clone)]
 pub(super) struct Context(Arc<Mutex<Decompressor<'static>>>);
@@ -38,7 +41,11 @@ impl Context {
         let size = stated.filter(|_| one_frame).unwrap_or(u64::MAX);
         let size = usize::try_from(size).unwrap_or(usize::MAX).min(most);
         let mut context = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        context.decompress(bytes, size)
+        let mut held = context.decompress(bytes, size)?;
+        if held.len() < held.capacity() / 2 {
+            held.shrink_to_fit();
+        }
+        Ok(held)
     }
 }
 
@@ -65,7 +72,7 @@ impl Groups {
         Ok(Box::new(Decompressed {
             stored: reader(&stored.build()?)?,
             column: chunk.column_descr_ptr(),
-            most: usize::try_from(chunk.uncompressed_size())?.min(COLUMN),
+            most: usize::try_from(chunk.uncompressed_size())?.clamp(PAGE, COLUMN),
             context: self.context.clone(),
         }))
     }
@@ -114,7 +121,7 @@ impl PageIterator for Chunks {}
 struct Decompressed {
     stored: SerializedPageReader<File>,
     column: ColumnDescPtr,
-    /// Bytes of all pages of the chunk, as the file has it.
+    /// Most bytes of a page: what the chunk claims for all, within bounds.
     most: usize,
     context: Context,
 }

@@ -90,7 +90,10 @@ impl Place {
     pub fn context(&self) -> RunContext {
         let frozen = self.recipe.to_toml().unwrap();
         let folder = RunFolder::open(&self.folder(), &frozen).unwrap();
-        RunContext::new(Arc::new(folder), self.recipe.clone())
+        RunContext {
+            project_root: self.root.path().into(),
+            ..RunContext::new(Arc::new(folder), self.recipe.clone())
+        }
     }
 
     /// `pybench-rollout t.toml` in the project.

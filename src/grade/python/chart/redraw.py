@@ -43,8 +43,9 @@ class Drawing:
         self.ops = _unpack(record.get("ops"))
         self.renderer = RendererAgg(self.width, self.height, self.dpi)
         self._texts = None
-        # The renderer knows the last clip path by its address: one that is freed would be taken for the next.
-        self._contexts = []
+        # By number, made once: the renderer knows the last clip path by its address, and one that is freed would be
+        # taken for the next.
+        self._contexts = {}
 
     def picture(self, without=frozenset()):
         """RGB on white, as floats; `without` names primitives left out by number."""
@@ -52,8 +53,9 @@ class Drawing:
             self.renderer.clear()
             for number, op in enumerate(self.ops):
                 if number not in without:
-                    self._contexts.append(_context(op))
-                    DRAW[op["op"]](self.renderer, self._contexts[-1], op)
+                    if number not in self._contexts:
+                        self._contexts[number] = _context(op)
+                    DRAW[op["op"]](self.renderer, self._contexts[number], op)
             rgba = np.asarray(self.renderer.buffer_rgba()).astype(float)
         return on_white(rgba)
 
