@@ -180,15 +180,7 @@ async fn rows_of_a_recorded_model_are_the_same_again_or_differ_for_a_stated_reas
     let output = Command::new(env!("CARGO_BIN_EXE_pybench-verify"))
         .arg(&dataset)
         .args(["--json", "--offline", "--no-stamp", "--files"])
-        .arg(
-            folder
-                .store()
-                .path(&rows[0].task_id)
-                .parent()
-                .unwrap()
-                .parent()
-                .unwrap(),
-        )
+        .arg(folder.root().join("files"))
         .arg("--state")
         .arg(place.path().join("state"))
         .output()
