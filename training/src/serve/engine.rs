@@ -38,7 +38,7 @@ pub(super) struct Job {
     pub(super) trim_first: bool,
     pub(super) out: mpsc::UnboundedSender<(usize, Event)>,
     /// Held while the job waits or runs.
-    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) permit: OwnedSemaphorePermit,
 }
 
 /// A token and its alternatives.
@@ -254,18 +254,23 @@ impl Runner {
                 continue;
             };
             match work.next(&logits, &self.vocabulary) {
-                Some(id) => slot.ids.push(i64::from(id)),
-                None => slot.work = None,
+                Ok(id) => slot.ids.push(i64::from(id)),
+                Err(last) => {
+                    if let Some(work) = slot.work.take() {
+                        work.end(last);
+                    }
+                }
             }
         }
     }
 
     fn fail_all(&mut self, reason: &str) {
         for slot in &mut self.slots.all {
-            if let Some(work) = &slot.work {
-                work.send(Event::Failed(reason.into()));
-            }
+            let work = slot.work.take();
             slot.reset();
+            if let Some(work) = work {
+                work.end(Event::Failed(reason.into()));
+            }
         }
     }
 }
@@ -275,18 +280,19 @@ fn to_vec(logits: &Tensor) -> Vec<f32> {
 }
 
 impl Work {
-    fn send(&self, event: Event) {
-        // Nobody listening is found out before the next pass.
-        let _ = self.job.out.send((self.job.index, event));
+    /// Sends the last event. The room is given back first: a client that has read its reply may ask
+    /// again at once.
+    fn end(self, last: Event) {
+        drop(self.job.permit);
+        let _ = self.job.out.send((self.job.index, last));
     }
 
-    /// Chooses the next token, sends what it says, and gives it where the reply goes on.
-    fn next(&mut self, logits: &[f32], vocabulary: &Vocabulary) -> Option<u32> {
+    /// Chooses the next token, sends what it says, and gives it where the reply goes on; otherwise
+    /// the last event.
+    fn next(&mut self, logits: &[f32], vocabulary: &Vocabulary) -> Result<u32, Event> {
         if logits.is_empty() || logits.iter().any(|logit| !logit.is_finite()) {
-            self.send(Event::Failed(
-                "the model gave NaN: its weights are broken".into(),
-            ));
-            return None;
+            let reason = "the model gave NaN: its weights are broken";
+            return Err(Event::Failed(reason.into()));
         }
         let id = self.sampler.pick(logits);
         self.tokens += 1;
@@ -315,17 +321,19 @@ impl Work {
         let text = text + &rest;
         // The end of turn is no part of the reply.
         let likely = likely.filter(|_| !ends);
-        self.send(Event::Piece { text, likely });
-        if let Some(finish) = finish {
-            let (tokens, cached) = (self.tokens, self.cached);
-            self.send(Event::Done {
+        // Nobody listening is found out before the next pass.
+        let _ = self
+            .job
+            .out
+            .send((self.job.index, Event::Piece { text, likely }));
+        match finish {
+            None => Ok(id),
+            Some(finish) => Err(Event::Done {
                 finish,
-                tokens,
-                cached,
-            });
-            return None;
+                tokens: self.tokens,
+                cached: self.cached,
+            }),
         }
-        Some(id)
     }
 
     fn trimmed<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {

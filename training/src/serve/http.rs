@@ -263,7 +263,7 @@ impl Server {
                 log_probabilities: wanted.log_probabilities,
                 trim_first: shape == Shape::Chat && self.vocabulary.marks_words,
                 out: out.clone(),
-                _permit: permit,
+                permit,
             };
             if !self.engine.submit(job) {
                 return Err(ApiError::ours("the engine stopped; start the server again"));

@@ -427,6 +427,7 @@ fn a_client_that_leaves_frees_its_slot() {
     let folder = folder();
     let server = Running::start(folder.path(), &["--slots", "1", "--queue", "0"]);
     for stream in [true, false] {
+        assert_eq!(server.room(), 1);
         let body = ask("go on", json!({"max_tokens": 30000, "stream": stream}));
         let mut client = server.open("POST /v1/chat/completions", body.to_string().as_bytes());
         if stream {
@@ -453,6 +454,18 @@ fn a_client_that_leaves_frees_its_slot() {
         }
         let answer = server.chat(ask("me too", json!({"max_tokens": 3})));
         assert_eq!(answer["usage"]["completion_tokens"], 3);
+    }
+}
+
+#[test]
+fn who_has_read_a_reply_may_ask_again_at_once() {
+    let folder = folder();
+    let server = Running::start(folder.path(), &["--slots", "1", "--queue", "0"]);
+    for turn in 0..200 {
+        let stream = turn % 2 == 0;
+        let body = ask("again", json!({"max_tokens": 2, "stream": stream}));
+        let answer = server.post("/v1/chat/completions", &body);
+        assert_eq!(answer.status, 200, "turn {turn}: {}", answer.body);
     }
 }
 
