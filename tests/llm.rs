@@ -15,13 +15,17 @@ use serde_json::json;
 use task::task;
 
 fn teacher(base_url: String, key: Option<&str>) -> OpenAi {
+    patient_for(Duration::from_secs(60), base_url, key)
+}
+
+fn patient_for(timeout: Duration, base_url: String, key: Option<&str>) -> OpenAi {
     let options = OpenAiOptions {
         model: "m".into(),
         base_url,
         key: key.map(|key| key.to_owned().into()),
         headers: BTreeMap::new(),
         price: None,
-        timeout: Duration::from_secs(2),
+        timeout,
         extra: serde_json::Map::new(),
     };
     OpenAi::new(options).unwrap()
@@ -98,7 +102,9 @@ async fn each_failure_has_its_kind_and_is_met_by_one_request() {
     for (answer, kind) in cases {
         let name = format!("{answer:.60?}");
         let server = Endpoint::always(answer).await;
-        let error = ask(&teacher(server.base_url(), None)).await.unwrap_err();
+        let patience = Duration::from_secs(if kind == "timeout" { 1 } else { 60 });
+        let teacher = patient_for(patience, server.base_url(), None);
+        let error = ask(&teacher).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert_eq!(server.call_count(), 1, "{name}: no hidden retry");
         if let TeacherError::RateLimited { retry_after } = error {
