@@ -1,5 +1,7 @@
 //! Any endpoint that speaks OpenAI's chat completions.
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -8,18 +10,16 @@ use async_openai::Client;
 use async_openai::config::Config;
 use async_openai::error::OpenAIError;
 use async_trait::async_trait;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::calls::{self, Call};
 use super::http::Transport;
 use super::{ChatRequest, Price, Reply, Teacher, TeacherError, price_of};
 use crate::run::TeacherChoice;
-use crate::trajectory::{Message, Role, Usage};
+use wire::Body;
+
+pub(super) use wire::read_answer;
 
 /// What an endpoint is reached by.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct OpenAiOptions {
     /// Bound of one exchange, from the connection to the last byte.
     pub timeout: Duration,
     /// More fields of every request, such as `frequency_penalty`.
-    pub extra: serde_json::Map<String, serde_json::Value>,
+    pub extra: serde_json::Map<String, Value>,
 }
 
 impl OpenAiOptions {
@@ -192,8 +192,7 @@ impl Teacher for OpenAi {
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, TeacherError> {
         let body = Body::new(&self.options, request);
-        let answer: Result<serde_json::Value, OpenAIError> =
-            self.client.chat().create_byot(body).await;
+        let answer: Result<Value, OpenAIError> = self.client.chat().create_byot(body).await;
         match answer {
             Ok(answer) => read_answer(answer),
             Err(error) => Err(redact(&self.options, teacher_error(error))),
@@ -213,145 +212,6 @@ fn teacher_error(error: OpenAIError) -> TeacherError {
         }
         other => TeacherError::Internal(other.to_string()),
     }
-}
-
-/// The body of a request.
-#[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    messages: Vec<Said<'a>>,
-    temperature: f64,
-    top_p: f64,
-    max_tokens: u32,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    stop: &'a [String],
-    stream: bool,
-    #[serde(flatten)]
-    extra: &'a serde_json::Map<String, serde_json::Value>,
-}
-
-impl<'a> Body<'a> {
-    fn new(options: &'a OpenAiOptions, request: &ChatRequest<'a>) -> Self {
-        Self {
-            model: &options.model,
-            messages: said(request, options.extra.contains_key("tools")),
-            temperature: request.sampling.temperature,
-            top_p: request.sampling.top_p,
-            max_tokens: request.sampling.max_tokens,
-            stop: request.stop,
-            stream: false,
-            extra: &options.extra,
-        }
-    }
-}
-
-/// A message as it is sent: text, or text with pictures.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Said<'a> {
-    Text(&'a Message),
-    Wire(Value),
-    Parts { role: Role, content: Vec<Value> },
-}
-
-/// The messages; calls of tools as the endpoint has them, where tools are spoken of; pictures stand in
-/// the last one, as data URLs.
-fn said<'a>(request: &ChatRequest<'a>, tools: bool) -> Vec<Said<'a>> {
-    let mut said: Vec<_> = match tools {
-        true => calls::to_wire(request.messages)
-            .into_iter()
-            .map(Said::Wire)
-            .collect(),
-        false => request.messages.iter().map(Said::Text).collect(),
-    };
-    if let (Some(last), false) = (request.messages.last(), request.pictures.is_empty()) {
-        let mut content = vec![json!({"type": "text", "text": last.content})];
-        content.extend(request.pictures.iter().map(|picture| {
-            let data = STANDARD.encode(&picture.bytes);
-            let url = format!("data:{};base64,{data}", picture.media_type);
-            json!({"type": "image_url", "image_url": {"url": url}})
-        }));
-        said.pop();
-        said.push(Said::Parts {
-            role: last.role,
-            content,
-        });
-    }
-    said
-}
-
-/// What counts of an answer.
-#[derive(Deserialize)]
-struct Answer {
-    choices: Vec<Choice>,
-    #[serde(default)]
-    usage: Option<TokenCounts>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Content,
-    #[serde(default)]
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Content {
-    content: Option<String>,
-    #[serde(default)]
-    tool_calls: Option<Vec<ToolCall>>,
-}
-
-#[derive(Deserialize)]
-struct ToolCall {
-    function: Called,
-}
-
-#[derive(Deserialize)]
-struct Called {
-    name: String,
-    arguments: String,
-}
-
-#[derive(Deserialize)]
-struct TokenCounts {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-}
-
-pub(super) fn read_answer(answer: serde_json::Value) -> Result<Reply, TeacherError> {
-    let malformed = |what: &str| TeacherError::Malformed(what.to_owned());
-    let answer: Answer = serde_json::from_value(answer)
-        .map_err(|error| TeacherError::Malformed(format!("not a chat completion: {error}")))?;
-    let choice = answer.choices.into_iter().next();
-    let choice = choice.ok_or_else(|| malformed("no choices"))?;
-    let Content {
-        content,
-        tool_calls,
-    } = choice.message;
-    let called = tool_calls.unwrap_or_default().into_iter();
-    let called: Vec<Call> = called
-        .map(|call| Call {
-            name: call.function.name,
-            arguments: call.function.arguments,
-        })
-        .collect();
-    let content = match content {
-        None if called.is_empty() => return Err(malformed("the message has no content")),
-        content => calls::write(&content.unwrap_or_default(), &called),
-    };
-    let usage = answer.usage.map_or(Usage::default(), |counts| Usage {
-        prompt_tokens: counts.prompt_tokens,
-        completion_tokens: counts.completion_tokens,
-    });
-    Ok(Reply {
-        content,
-        usage,
-        truncated: choice.finish_reason.as_deref() == Some("length"),
-        fault: None,
-    })
 }
 
 /// Where requests go. async-openai's own configuration would read keys from the environment unasked.
@@ -516,75 +376,5 @@ mod tests {
                 "rejected"
             );
         }
-    }
-
-    #[test]
-    fn answers_without_content_are_malformed() {
-        for answer in [
-            json!({}),
-            json!([]),
-            json!({"choices": []}),
-            json!({"choices": [{"message": {"content": null}}]}),
-            json!({"choices": [{"message": {"content": 5}}]}),
-            json!({"choices": [{}]}),
-        ] {
-            let error = read_answer(answer.clone()).unwrap_err();
-            assert_eq!(error.kind(), "malformed", "{answer}");
-        }
-        let cut = json!({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": null});
-        let reply = read_answer(cut).unwrap();
-        assert!(reply.truncated && reply.content.is_empty());
-    }
-
-    #[test]
-    fn pictures_stand_in_the_last_message() {
-        let messages = [
-            Message::new(Role::System, "s"),
-            Message::new(Role::User, "what is this?"),
-        ];
-        let task: crate::task::Task = serde_json::from_value(json!({
-            "id": "0".repeat(64), "category": "chart", "subcategory": "", "keyword": "",
-            "language": "en", "query": "", "files": [], "outputs": [], "reference": "",
-            "checks": [],
-            "origin": {"by": "library", "template": "", "slots": {}, "phrasing": 0},
-        }))
-        .unwrap();
-        let picture = super::super::Picture {
-            media_type: "image/png",
-            bytes: vec![1, 2, 3],
-        };
-        let request = ChatRequest {
-            task: &task,
-            sample: 0,
-            messages: &messages,
-            sampling: &Default::default(),
-            stop: &[],
-            pictures: &[picture],
-        };
-        let mut options = options("http://h", "a");
-        let penalty = ("frequency_penalty".to_owned(), json!(1.02));
-        options.extra.extend([penalty]);
-        let body = serde_json::to_value(Body::new(&options, &request)).unwrap();
-        assert_eq!(body["frequency_penalty"], 1.02);
-        assert_eq!(body["messages"][0]["content"], "s");
-        let parts = &body["messages"][1]["content"];
-        assert_eq!(parts[0]["text"], "what is this?");
-        assert_eq!(parts[1]["image_url"]["url"], "data:image/png;base64,AQID");
-        let blind = ChatRequest {
-            pictures: &[],
-            ..request
-        };
-        assert_ne!(blind.digest(), request.digest(), "another question");
-        let body = serde_json::to_value(Body::new(&options, &blind)).unwrap();
-        assert_eq!(body["messages"][1]["content"], "what is this?");
-    }
-
-    #[test]
-    fn fuzz_answers_never_panic() {
-        bolero::check!().for_each(|bytes: &[u8]| {
-            if let Ok(value) = serde_json::from_slice(bytes) {
-                let _ = read_answer(value);
-            }
-        });
     }
 }
