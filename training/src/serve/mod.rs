@@ -30,7 +30,7 @@ pub use vocabulary::{Vocabulary, VocabularyError};
 
 use crate::catalogue;
 use crate::data::Renderer;
-use crate::model::{Model, ModelConfig, load_config};
+use crate::model::{Model, ModelConfig, Weights, load_config};
 use engine::Engine;
 use http::Server;
 use prompt::ChatPrompt;
@@ -76,6 +76,10 @@ pub struct Options {
     /// A key that clients must send.
     #[arg(long, env = "PYBENCH_SERVE_KEY", hide_env_values = true)]
     key: Option<String>,
+    /// Only say whether the model could be served: all its files are there (a name of the catalogue is
+    /// fetched) and fit together. Weights are not read.
+    #[arg(long)]
+    check: bool,
 }
 
 /// Where a model runs.
@@ -133,11 +137,12 @@ impl Dtype {
     }
 }
 
-/// Loads the model and serves it until the process is told to end.
+/// Loads the model and serves it until the process is told to end; with `--check` it is only looked at.
 pub fn serve(options: &Options) -> Result<()> {
     match (options.engine, vllm::installed()) {
         (Program::Vllm, None) => bail!("--engine vllm: there is no vllm on the path"),
         (Program::Vllm | Program::Auto, Some(program)) => under_vllm(options, &program),
+        (Program::Own, _) | (Program::Auto, None) if options.check => look(options).map(drop),
         (Program::Own, _) | (Program::Auto, None) => serve_ourselves(options),
     }
 }
@@ -158,7 +163,10 @@ fn under_vllm(options: &Options, program: &Path) -> Result<()> {
         dtype: options.dtype.map(Dtype::name),
         folder: &folder,
     };
-    launch.run(program, options.key.as_deref())
+    match options.check {
+        true => Ok(()),
+        false => launch.run(program, options.key.as_deref()),
+    }
 }
 
 fn serve_ourselves(options: &Options) -> Result<()> {
@@ -186,22 +194,23 @@ fn serve_ourselves(options: &Options) -> Result<()> {
     })
 }
 
-/// The server, and bytes of cache that one full context takes.
-fn load(options: &Options) -> Result<(Server, usize)> {
+/// A model directory whose files fit together.
+struct Found {
+    folder: PathBuf,
+    vocabulary: Arc<Vocabulary>,
+    chat: Option<ChatPrompt>,
+    context: usize,
+}
+
+/// Everything that can be known of a model before its weights are read.
+fn look(options: &Options) -> Result<Found> {
     let folder = catalogue::find(&options.model)?;
-    let device = options.device.device()?;
-    let kind = match (options.dtype, device) {
-        (Some(dtype), _) => dtype.kind(),
-        (None, Device::Cpu) => Kind::Float,
-        (None, _) => Kind::BFloat16,
-    };
     let vocabulary = Arc::new(Vocabulary::load(&folder)?);
     let chat = match options.base {
         true => None,
         false => Some(chat_prompt(&folder, options, &vocabulary)?),
     };
-    let model = Model::load(&folder, kind, device)?;
-    let config = model.config.clone();
+    let config = load_config(&folder)?;
     if vocabulary.size() as i64 > config.vocab {
         bail!(
             "the tokenizer has {} tokens and the embedding {} rows: they are of different models",
@@ -209,20 +218,40 @@ fn load(options: &Options) -> Result<(Server, usize)> {
             config.vocab
         );
     }
+    Weights::open(&folder)?;
     let context = context(options, &config)?;
-    let mut ends = vocabulary.ends.clone();
-    ends.extend(chat.as_ref().and_then(ChatPrompt::end_of_turn));
-    let (slots, queue) = (options.slots.into(), options.queue.into());
-    let bytes = bytes_per_token(&config, kind) * context;
-    let server = Server {
-        name: name(options, &folder),
-        created: reply::seconds(),
-        engine: Engine::start(model, vocabulary.clone(), slots, queue)?,
+    Ok(Found {
+        folder,
         vocabulary,
         chat,
-        ends: Arc::new(ends),
-        rows: config.vocab,
         context,
+    })
+}
+
+/// The server, and bytes of cache that one full context takes.
+fn load(options: &Options) -> Result<(Server, usize)> {
+    let found = look(options)?;
+    let device = options.device.device()?;
+    let kind = match (options.dtype, device) {
+        (Some(dtype), _) => dtype.kind(),
+        (None, Device::Cpu) => Kind::Float,
+        (None, _) => Kind::BFloat16,
+    };
+    let model = Model::load(&found.folder, kind, device)?;
+    let rows = model.config.vocab;
+    let bytes = bytes_per_token(&model.config, kind) * found.context;
+    let mut ends = found.vocabulary.ends.clone();
+    ends.extend(found.chat.as_ref().and_then(ChatPrompt::end_of_turn));
+    let (slots, queue) = (options.slots.into(), options.queue.into());
+    let server = Server {
+        name: name(options, &found.folder),
+        created: reply::seconds(),
+        engine: Engine::start(model, found.vocabulary.clone(), slots, queue)?,
+        vocabulary: found.vocabulary,
+        chat: found.chat,
+        ends: Arc::new(ends),
+        rows,
+        context: found.context,
         key: options.key.clone().filter(|key| !key.is_empty()),
         requests: AtomicU64::new(0),
     };

@@ -470,6 +470,29 @@ fn who_has_read_a_reply_may_ask_again_at_once() {
 }
 
 #[test]
+fn a_model_can_be_looked_at_without_its_weights_being_read() {
+    let folder = folder();
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-train"));
+        let command = command.arg("serve").arg(folder.path()).arg("--check");
+        let output = command.output().unwrap();
+        assert!(output.stdout.is_empty(), "it serves nothing");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), text)
+    };
+    assert!(check().0);
+    let weights = folder.path().join("model.safetensors");
+    let length = std::fs::metadata(&weights).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&weights);
+    file.unwrap().set_len(length - 1).unwrap();
+    let (good, text) = check();
+    assert!(!good && text.contains("model.safetensors"), "{text}");
+    std::fs::remove_file(&weights).unwrap();
+    let (good, text) = check();
+    assert!(!good && text.contains("model.safetensors"), "{text}");
+}
+
+#[test]
 fn a_base_model_completes_and_does_not_chat() {
     let folder = folder();
     let path = folder.path().join("tokenizer_config.json");

@@ -25,6 +25,35 @@ pub struct Served {
     child: Child,
 }
 
+/// Whether a model could be served; a name of the catalogue is fetched.
+///
+/// # Errors
+/// [`RunError::Environment`] with the trainer's own words where it could not, or there is no such program.
+pub async fn check(program: &Path, model: &str, base: bool) -> Result<(), RunError> {
+    let mut command = serve(program, model, base);
+    let ended = command.arg("--check").stdout(Stdio::null()).status().await;
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(environment(program, model, "what it said stands above")),
+        Err(error) => Err(environment(program, model, error)),
+    }
+}
+
+fn serve(program: &Path, model: &str, base: bool) -> Command {
+    let mut command = Command::new(program);
+    command.args(["serve", model]);
+    if base {
+        command.arg("--base");
+    }
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    command.kill_on_drop(true);
+    command
+}
+
+fn environment(program: &Path, model: &str, what: impl std::fmt::Display) -> RunError {
+    RunError::Environment(format!("{} serve {model}: {what}", program.display()))
+}
+
 impl Served {
     /// Serve a model directory, or a name of the trainer's catalogue, as `name` on a free port. `base`: a
     /// model without a chat template of its own.
@@ -37,21 +66,12 @@ impl Served {
         name: &str,
         base: bool,
     ) -> Result<Self, RunError> {
-        let environment = |text: String| {
-            RunError::Environment(format!("{} serve {model}: {text}", program.display()))
-        };
-        let mut command = Command::new(program);
-        command.args(["serve", model, "--port", "0", "--name", name]);
+        let environment = |text: String| environment(program, model, text);
+        let mut command = serve(program, model, base);
+        command.args(["--port", "0", "--name", name]);
         command.args(["--slots", &TOGETHER.to_string()]);
-        if base {
-            command.arg("--base");
-        }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true);
         let mut child = command
+            .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| environment(error.to_string()))?;
         let stdout = child

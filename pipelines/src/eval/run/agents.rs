@@ -60,7 +60,7 @@ pub(super) async fn members(setup: &Setup) -> Result<Vec<Member>, RunError> {
                 let about = about
                     .clone()
                     .unwrap_or_else(|| format!("`{model}`, served here"));
-                checkpoint(setup, label, model, *base, about)?
+                checkpoint(setup, label, model, *base, about).await?
             }
             AgentChoice::Gguf {
                 model,
@@ -116,7 +116,8 @@ impl Checkpoint {
     }
 }
 
-fn checkpoint(
+/// Served when its turn comes; whether it could be is asked now, before anybody plays.
+async fn checkpoint(
     setup: &Setup,
     label: &str,
     model: &str,
@@ -128,6 +129,7 @@ fn checkpoint(
             "`pybench-train` is not beside this program: `just train` builds it".to_owned(),
         )
     })?;
+    served::check(&program, model, base).await?;
     // Another model in the same place is another agent.
     let made = std::fs::metadata(std::path::Path::new(model).join("config.json"));
     let made = made.and_then(|metadata| metadata.modified()).ok();
