@@ -95,6 +95,13 @@ async fn one_server_runs_at_a_time() {
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(stage.served(), "first\nsecond\n");
     assert_eq!(stage.endpoint.call_count(), 2);
+    let (code, stderr) = stage.run(RECIPE);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(
+        stage.served(),
+        "first\nsecond\n",
+        "what is played needs no server"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

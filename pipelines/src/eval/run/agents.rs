@@ -92,17 +92,25 @@ pub(super) struct Checkpoint {
     base: bool,
 }
 
+/// Nobody listens there.
+const NOWHERE: &str = "http://127.0.0.1:0/v1";
+
 impl Checkpoint {
-    /// Its server, which ends with the value, and the way to it; it costs nothing.
-    pub(super) async fn serve(
+    /// Its server, which ends with the value.
+    pub(super) async fn serve(&self) -> Result<Served, RunError> {
+        Served::start(&self.program, &self.model, &self.name, self.base).await
+    }
+
+    /// The way to its server; without one it can be named, and not asked. It costs nothing.
+    pub(super) fn teacher(
         &self,
         setup: &Setup,
         format: &'static dyn Format,
-    ) -> Result<(Served, Arc<dyn Teacher>), RunError> {
-        let served = Served::start(&self.program, &self.model, &self.name, self.base).await?;
+        served: Option<&Served>,
+    ) -> Result<Arc<dyn Teacher>, RunError> {
         let options = OpenAiOptions {
             model: self.name.clone(),
-            base_url: served.base_url.clone(),
+            base_url: served.map_or(NOWHERE, |served| &served.base_url).to_owned(),
             key: None,
             headers: std::collections::BTreeMap::new(),
             price: Some(Price::default()),
@@ -111,8 +119,7 @@ impl Checkpoint {
         };
         // Ports differ from run to run: nothing is shared with other runs.
         let (folder, options) = (setup.folder.clone(), options.offering(format.tools()));
-        let teacher = metered(options, folder, &setup.recipe.budget, format.name(), None)?;
-        Ok((served, teacher))
+        metered(options, folder, &setup.recipe.budget, format.name(), None)
     }
 }
 

@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use pybench::grade::Checker;
 use pybench::id::Digest;
 use pybench::interpreter::Interpreter;
+use pybench::llm::Teacher;
 use pybench::run::{
     Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, RunError, RunFolder,
     Stage,
@@ -33,7 +34,7 @@ use serde_json::{Value, json};
 use super::bench::Bench;
 use super::record::{Evaluation, Frozen};
 use crate::rollout::{self, RolloutStage};
-use agents::{Member, Player};
+use agents::{Checkpoint, Member, Player};
 use questions::Question;
 pub use recipe::{AgentChoice, EvalRecipe};
 
@@ -127,34 +128,69 @@ async fn try_all(
     member: &Member,
     questions: &[Question],
 ) -> Result<Vec<Try>, RunError> {
-    // A server runs until these tries are done.
-    let mut served = None;
-    let crew = match &member.player {
-        Player::Teacher(teacher) => member.crew(setup, teacher.clone()),
-        Player::Checkpoint(checkpoint) => {
-            let (server, teacher) = checkpoint.serve(setup, member.format).await?;
-            served = Some(server);
-            member.crew(setup, teacher)
+    let stage = match &member.player {
+        Player::Teacher(teacher) => {
+            let stage = stage(setup, member, questions, teacher.clone());
+            play(setup, member, &stage).await?;
+            stage
         }
+        Player::Checkpoint(checkpoint) => served(setup, member, questions, checkpoint).await?,
         Player::Trajectories { path, outputs } => {
             return foreign::read(setup, agent, path, outputs.as_deref(), questions);
         }
     };
-    let tasks = questions
-        .iter()
-        .map(|question| question.task.clone())
-        .collect();
-    let stage = Arc::new(Timed {
-        stage: RolloutStage::with(setup.folder.clone(), tasks, crew),
-        folder: setup.folder.clone(),
-    });
-    setup
-        .executor(member.at_once.clone())
-        .run(stage.clone(), &stage.stage.items())
-        .await?;
-    if let Some(server) = served {
-        server.end().await;
+    tries(setup, agent, questions, &stage)
+}
+
+/// A model that is served for as long as it has something to play: not at all where all of it is played.
+async fn served(
+    setup: &Setup,
+    member: &Member,
+    questions: &[Question],
+    checkpoint: &Checkpoint,
+) -> Result<Arc<Timed>, RunError> {
+    let absent = checkpoint.teacher(setup, member.format, None)?;
+    let played = stage(setup, member, questions, absent);
+    let results = rollout::results(setup.folder.journal())?;
+    let ended = |one: &rollout::Try| matches!(results.get(one.id.as_str()), Some(Ok(_)));
+    if played.stage.tries().iter().all(ended) {
+        return Ok(played);
     }
+    let server = checkpoint.serve().await?;
+    let teacher = checkpoint.teacher(setup, member.format, Some(&server))?;
+    let stage = stage(setup, member, questions, teacher);
+    play(setup, member, &stage).await?;
+    server.end().await;
+    Ok(stage)
+}
+
+fn stage(
+    setup: &Setup,
+    member: &Member,
+    questions: &[Question],
+    teacher: Arc<dyn Teacher>,
+) -> Arc<Timed> {
+    let tasks = questions.iter().map(|question| question.task.clone());
+    let crew = member.crew(setup, teacher);
+    Arc::new(Timed {
+        stage: RolloutStage::with(setup.folder.clone(), tasks.collect(), crew),
+        folder: setup.folder.clone(),
+    })
+}
+
+async fn play(setup: &Setup, member: &Member, stage: &Arc<Timed>) -> Result<(), RunError> {
+    let executor = setup.executor(member.at_once.clone());
+    executor.run(stage.clone(), &stage.stage.items()).await?;
+    Ok(())
+}
+
+/// What became of every try.
+fn tries(
+    setup: &Setup,
+    agent: usize,
+    questions: &[Question],
+    stage: &Timed,
+) -> Result<Vec<Try>, RunError> {
     let mut results = rollout::results(setup.folder.journal())?;
     let places: BTreeMap<&Digest, usize> = questions
         .iter()
