@@ -5,6 +5,10 @@ set positional-arguments := true
 # The pinned uv of pipelines/setup.
 export UV := justfile_directory() / ".tools/bin/uv"
 
+# Cargo shows its progress until something has been compiled here, some ten minutes for the first command.
+quiet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-[!t]* >/dev/null 2>&1 && echo --quiet || true`
+quiet_train := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-train >/dev/null 2>&1 && echo --quiet || true`
+
 # Before a number of milliseconds: how long each fuzz target runs.
 fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
 
@@ -17,62 +21,62 @@ setup:
 
 # Make a dataset: crawl, query, rollout, grade, shard. RECIPE is a file or the name of one in pipelines/recipes/.
 synthesize *ARGS: setup
-    @cargo run --quiet --bin pybench-synthesize -- "$@"
+    @cargo run {{ quiet }} --bin pybench-synthesize -- "$@"
 
 # The tasks of a run alone; `--export FILE` and `--import FILE` take them out for review and back.
 query *ARGS: setup
-    @cargo run --quiet --bin pybench-query -- "$@"
+    @cargo run {{ quiet }} --bin pybench-query -- "$@"
 
 # The funnel of a run, its cost, its time, and what failed and why.
 status *ARGS:
-    @cargo run --quiet --bin pybench-status -- "$@"
+    @cargo run {{ quiet }} --bin pybench-status -- "$@"
 
 # Whether the rows of a dataset are what they say: hashes of all, and cells, files and checks of a sample run again. DATASET is a folder, the name of a run, or OWNER/NAME on the Hub.
 verify *ARGS: setup
-    @cargo run --quiet --bin pybench-verify -- "$@"
+    @cargo run {{ quiet }} --bin pybench-verify -- "$@"
 
 # Put a dataset or a model onto the Hugging Face Hub, private and as one commit. Without --yes it prints what would be sent. WHAT is a folder or the name of a run.
 publish *ARGS:
-    @cargo run --quiet --bin pybench-publish -- "$@"
+    @cargo run {{ quiet }} --bin pybench-publish -- "$@"
 
 # Work on a whole dataset: dedup, decontaminate, select, export, convert; each with --help.
 dataset *ARGS:
-    @cargo run --quiet --bin pybench-dataset -- "$@"
+    @cargo run {{ quiet }} --bin pybench-dataset -- "$@"
 
 # One trajectory as a person reads it, or as a notebook; without its number, the list. RUN is a run, a dataset or a file.
 show *ARGS:
-    @cargo run --quiet --bin pybench-show -- "$@"
+    @cargo run {{ quiet }} --bin pybench-show -- "$@"
 
 # The paper's table of a dataset: instructions, turns, tokens; `--plots FOLDER` draws them.
 stats *ARGS:
-    @cargo run --quiet --bin pybench-stats -- "$@"
+    @cargo run {{ quiet }} --bin pybench-stats -- "$@"
 
 # The task library: list, show, new, coverage, export to others' trainers, serve-rewards; each with --help.
 library *ARGS: setup
-    @cargo run --quiet --bin pybench-library -- "$@"
+    @cargo run {{ quiet }} --bin pybench-library -- "$@"
 
 # Prove every template of the task library: the expert passes, wrong answers fail.
 library-audit *ARGS: setup
-    @cargo run --quiet --bin pybench-library -- audit "$@"
+    @cargo run {{ quiet }} --bin pybench-library -- audit "$@"
 
 # Fine-tune a model on the shards of `just synthesize`, which are made first where they are missing. RECIPE is a file or the name of one in training/recipes/.
 train *ARGS: setup
     @training/setup
     @[ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
-    @cargo run --quiet -p pybench-training -- run "$@"
+    @cargo run {{ quiet_train }} -p pybench-training -- run "$@"
 
 # Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. RECIPE is a file or the name of one in pipelines/recipes/eval/.
 eval *ARGS: setup
-    @cargo run --quiet --bin pybench-eval -- "$@"
+    @cargo run {{ quiet }} --bin pybench-eval -- "$@"
 
 # Prove the strict score of PyBench, which `pybench-eval fetch` gets: right solutions pass, idle agents and wrong solutions fail. The table goes to docs/.
 eval-audit *ARGS: setup
-    @cargo run --quiet --bin pybench-eval -- audit --json docs/eval-audit.json --markdown docs/eval-audit.md "$@"
+    @cargo run {{ quiet }} --bin pybench-eval -- audit --json docs/eval-audit.json --markdown docs/eval-audit.md "$@"
 
 # Serve a model to OpenAI's clients: by vLLM where it is installed, by our own server otherwise. MODEL is a directory or a name of training/models.toml.
 serve MODEL="data/runs/smollm2/model" *ARGS: setup
     @training/setup
-    @cargo build --quiet -p pybench-training
+    @cargo build {{ quiet_train }} -p pybench-training
     @model=${1:-data/runs/smollm2/model}; [ $# -eq 0 ] || shift; exec "${CARGO_TARGET_DIR:-target}/debug/pybench-train" serve "$model" --engine auto "$@"
 
 # Build the engine of GGUF models (llama.cpp, some minutes once), for agents of the kind `gguf` and teachers of the kind `embedded`; `test` tests it.
@@ -92,14 +96,14 @@ test *ARGS: setup lint
 # Formatting and clippy, warnings refused; licences and bans, where cargo-deny is installed.
 lint:
     @cargo fmt --check
-    @cargo clippy --quiet --all-targets -- -D warnings
+    @cargo clippy {{ quiet }} --all-targets -- -D warnings
     @training/setup
-    @cargo clippy --quiet --all-targets -p pybench-training -- -D warnings
+    @cargo clippy {{ quiet_train }} --all-targets -p pybench-training -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
 # What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.
 doctor *ARGS:
-    @cargo run --quiet --bin pybench-doctor -- "$@"
+    @cargo run {{ quiet }} --bin pybench-doctor -- "$@"
 
 # Attempts to break out of the sandbox, each a test.
 attack: setup
