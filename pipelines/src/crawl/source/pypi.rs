@@ -159,14 +159,26 @@ async fn resolve(uv: &Path, package: &PypiPackage) -> Result<String, Failure> {
     })
 }
 
+/// Versions of Python for which uv is asked, until one is new enough for the package. It leaves out what is
+/// too old for the one it is told, and its own choice is this machine's: the same recipe must find the same
+/// archives with another Python.
+const PYTHONS: [&str; 7] = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
+
 /// Address and SHA-256 of every archive of that kind that the index offers of a package.
 pub(super) async fn archives(
     uv: &Path,
     package: &PypiPackage,
 ) -> Result<Vec<(String, String)>, Failure> {
     let (name, version) = split_requirement(package)?;
-    let text = lock(uv, package, name, version).await?;
-    let lock: Lock = toml::from_str(&text)
+    let [oldest, newer @ ..] = PYTHONS;
+    let mut text = lock(uv, package, name, version, oldest).await;
+    for python in newer {
+        if !text.as_ref().is_err_and(is_unsatisfiable) {
+            break;
+        }
+        text = lock(uv, package, name, version, python).await;
+    }
+    let lock: Lock = toml::from_str(&text?)
         .map_err(|e| item_failure(package, format!("uv's answer does not parse: {e}")))?;
     let artefacts = lock
         .packages
@@ -202,6 +214,7 @@ async fn lock(
     package: &PypiPackage,
     name: &str,
     version: &str,
+    python: &str,
 ) -> Result<String, Failure> {
     let folder = tempfile::tempdir().map_err(disk(Path::new("temporary folder")))?;
     let metadata = format!(
@@ -225,6 +238,8 @@ async fn lock(
             "--no-python-downloads",
             "--color",
             "never",
+            "--python-version",
+            python,
         ])
         .current_dir(folder.path())
         .env("UV_HTTP_TIMEOUT", "30")
@@ -240,7 +255,8 @@ async fn lock(
         })?;
     let talk = async {
         if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(package.requirement.as_bytes()).await?;
+            // One that ends before it has read says why.
+            let _ = stdin.write_all(package.requirement.as_bytes()).await;
         }
         child.wait_with_output().await
     };
@@ -254,12 +270,16 @@ async fn lock(
     let said = String::from_utf8_lossy(&answer.stderr);
     let said: String = said.trim().chars().take(400).collect();
     let failure = item_failure(package, format!("uv could not resolve it: {said}"));
-    let unsatisfiable = said.contains("No solution found") || said.contains("unsatisfiable");
-    Err(if unsatisfiable {
+    Err(if is_unsatisfiable(&failure) {
         failure
     } else {
         failure.retryable()
     })
+}
+
+/// Whether uv said that there is no such package, or none for that Python.
+fn is_unsatisfiable(failure: &Failure) -> bool {
+    failure.detail.contains("No solution found") || failure.detail.contains("unsatisfiable")
 }
 
 /// Move a checked download into the cache.
@@ -410,6 +430,7 @@ fn spdx(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_program::write_program;
 
     #[test]
     fn licences_are_read_from_metadata() {
@@ -422,6 +443,45 @@ mod tests {
         let classifier = "License: UNKNOWN\nClassifier: License :: OSI Approved :: MIT License";
         assert_eq!(metadata(classifier).as_deref(), Some("MIT"));
         assert_eq!(metadata(""), None);
+    }
+
+    /// Stands in for uv, with a package that wants Python 3.9 and has a wheel for 3.9 alone.
+    const UV: &str = r#"#!/bin/sh
+cat >/dev/null
+for last; do :; done
+echo "$last" >>"$0.log"
+case "$last" in
+    3.8) echo "error: No solution found: the requested Python version (>=3.8) is too old" >&2; exit 1;;
+    3.9) echo '[[packages]]'
+         echo 'wheels = [{ url = "https://a/b.whl", hashes = { sha256 = "abc" } }]';;
+    *) echo '[[packages]]';;
+esac
+"#;
+
+    #[tokio::test]
+    async fn what_is_found_does_not_depend_on_this_machines_python() {
+        let folder = tempfile::tempdir().unwrap();
+        let uv = folder.path().join("uv");
+        write_program(&uv, UV);
+        let mut package = PypiPackage {
+            requirement: "a==1".into(),
+            archive: PypiArchive::Wheel,
+            sha256: "ABC".into(),
+            include: vec![],
+        };
+        assert_eq!(resolve(&uv, &package).await.unwrap(), "https://a/b.whl");
+        package.sha256 = "abd".into();
+        let failure = resolve(&uv, &package).await.unwrap_err();
+        assert!(failure.detail.contains("SHA-256 abd"), "{failure:?}");
+        let asked = std::fs::read_to_string(folder.path().join("uv.log")).unwrap();
+        assert_eq!(asked, "3.8\n3.9\n3.8\n3.9\n");
+        write_program(
+            &uv,
+            "#!/bin/sh\necho 'No solution found: no such version' >&2\nexit 1\n",
+        );
+        let failure = resolve(&uv, &package).await.unwrap_err();
+        assert!(failure.detail.contains("no such version"), "{failure:?}");
+        assert!(!failure.retryable);
     }
 
     #[test]
