@@ -143,6 +143,7 @@ fn a_dataset_is_verified_and_everything_that_was_changed_is_found() {
     a_sample_is_enough_to_look_at(&dataset);
     changed_by_one_character(&dataset);
     forged(&dataset);
+    made_elsewhere(&dataset);
     other_files(&dataset);
 }
 
@@ -260,6 +261,34 @@ fn forged(dataset: &Dataset) {
     forge(&path, |row| row.grading.reference.push('\n'));
     let (_, report, _) = dataset.verify(&path, &[]);
     assert_eq!(only_reason(&report), "changed");
+}
+
+/// On a machine with another Python rows are run all the same; what differs there has its reason.
+fn made_elsewhere(dataset: &Dataset) {
+    let path = dataset.copy("elsewhere");
+    forge(&path, |row| row.environment = "python-2.7+lock-0".into());
+    let (_, report, log) = dataset.verify(&path, &[]);
+    assert_eq!(report["identical"], 6, "{report:#}");
+    assert_eq!(report["elsewhere"], 6, "{report:#}");
+    let told = "6 of the identical rows were made with another Python";
+    let card = fs::read_to_string(path.join("README.md")).unwrap();
+    assert!(card.contains(told), "{card} {log}");
+    let path = dataset.copy("elsewhere-otherwise");
+    forge(&path, |row| {
+        row.environment = "python-2.7+lock-0".into();
+        row.checks[0].outcome = "fail";
+    });
+    let (_, report, _) = dataset.verify(&path, &[]);
+    assert_eq!(only_reason(&report), "environment", "{report:#}");
+    let (_, differing) = report["differing"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .next()
+        .unwrap();
+    let evidence = differing["evidence"].to_string();
+    assert!(evidence.contains("made in python-2.7"), "{evidence}");
+    assert!(evidence.contains("fail, now "), "{evidence}");
 }
 
 fn other_files(dataset: &Dataset) {

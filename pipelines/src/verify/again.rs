@@ -33,7 +33,7 @@ pub enum Reason {
     Changed,
     /// An input file is nowhere to be had, or its bytes are others.
     Files,
-    /// It was made with other packages or another Python than are here.
+    /// It was made with other packages or another Python than are here, and comes out otherwise.
     Environment,
     /// Its cells could reach hosts or install packages.
     Network,
@@ -66,7 +66,9 @@ impl Reason {
         match self {
             Self::Changed => "the row is not as it was written",
             Self::Files => "an input file cannot be had",
-            Self::Environment => "made in another environment",
+            Self::Environment => {
+                "made with another Python or other packages, and otherwise with these"
+            }
             Self::Network => "its cells used the network or installed packages",
             Self::Format => "an unknown message format",
             Self::Prompts => "other prompts",
@@ -91,6 +93,9 @@ pub struct Findings {
     pub evidence: Vec<String>,
     /// Whether something was equal only after the declared normalisation.
     pub normalised: bool,
+    /// Whether it was made with another Python or other packages than it was run with now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
 }
 
 impl Findings {
@@ -98,7 +103,7 @@ impl Findings {
         Self {
             reason: Some(reason),
             evidence: vec![evidence.into()],
-            normalised: false,
+            ..Self::default()
         }
     }
 
@@ -107,6 +112,25 @@ impl Findings {
         self.reason = self.reason.or(Some(reason));
         if self.evidence.len() < TOLD {
             self.evidence.push(evidence);
+        }
+    }
+
+    /// The row was made with another environment, which explains what it would change.
+    fn made_elsewhere(&mut self, theirs: &str, ours: &str) {
+        self.elsewhere = true;
+        let explained = [
+            Reason::Observations,
+            Reason::Pictures,
+            Reason::Outputs,
+            Reason::Checks,
+        ];
+        if self
+            .reason
+            .is_some_and(|reason| explained.contains(&reason))
+        {
+            self.reason = Some(Reason::Environment);
+            let evidence = format!("made in {theirs}, here is {ours}");
+            self.evidence.insert(0, evidence);
         }
     }
 }
@@ -150,16 +174,15 @@ impl Verifier {
             self.explain(row, &task, format, &today, &mut findings)
                 .await?;
         }
+        let (theirs, ours) = (&row.environment, self.interpreter.environment());
+        if packages(theirs) != packages(ours) {
+            findings.made_elsewhere(theirs, ours);
+        }
         Ok(findings)
     }
 
     /// Why the row cannot be run here.
     fn unfit(&self, row: &Row) -> Option<Findings> {
-        let (theirs, ours) = (&row.environment, self.interpreter.environment());
-        if packages(theirs) != packages(ours) {
-            let evidence = format!("made in {theirs}, here is {ours}");
-            return Some(Findings::not(Reason::Environment, evidence));
-        }
         if row.interpreter.wheelhouse || !row.interpreter.network.is_empty() {
             let hosts = row.interpreter.network.join(", ");
             return Some(Findings::not(Reason::Network, hosts));

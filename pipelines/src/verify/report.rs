@@ -32,6 +32,8 @@ pub struct Report {
     pub identical: usize,
     /// Of the identical ones, those that needed the declared normalisation.
     pub normalised: usize,
+    /// Of the identical ones, those that were made with another Python or other packages.
+    pub elsewhere: usize,
     /// Rows by the reason for which they differ.
     pub reasons: BTreeMap<Reason, usize>,
     /// Rows that could not be run for a failure of ours, and why.
@@ -57,6 +59,7 @@ impl Report {
             examined: 0,
             identical: 0,
             normalised: 0,
+            elsewhere: 0,
             reasons: BTreeMap::new(),
             failed: BTreeMap::new(),
             changed_files: survey.changed_files.clone(),
@@ -66,7 +69,7 @@ impl Report {
             let findings = Findings {
                 reason: Some(Reason::Changed),
                 evidence: flaws.clone(),
-                normalised: false,
+                ..Findings::default()
             };
             report.add(row, findings);
         }
@@ -88,6 +91,7 @@ impl Report {
             None => {
                 self.identical += 1;
                 self.normalised += usize::from(findings.normalised);
+                self.elsewhere += usize::from(findings.elsewhere);
             }
             Some(reason) => {
                 *self.reasons.entry(reason).or_default() += 1;
@@ -140,6 +144,12 @@ impl Report {
             text += &format!(
                 "{} of the identical rows needed the declared normalisation of addresses, times and paths.\n",
                 self.normalised
+            );
+        }
+        if self.elsewhere > 0 {
+            text += &format!(
+                "{} of the identical rows were made with another Python or other packages.\n",
+                self.elsewhere
             );
         }
         if !self.failed.is_empty() {
@@ -227,6 +237,13 @@ impl fmt::Display for Report {
         if self.normalised > 0 {
             let count = self.normalised;
             writeln!(f, "{count} identical after the declared normalisation")?;
+        }
+        if self.elsewhere > 0 {
+            let count = self.elsewhere;
+            writeln!(
+                f,
+                "{count} identical though made with another Python or other packages"
+            )?;
         }
         for name in self.changed_files.iter().take(SHOWN) {
             writeln!(f, "files/{name} has other bytes than its name says")?;
