@@ -5,7 +5,7 @@ set positional-arguments := true
 # The pinned uv of pipelines/setup.
 export UV := justfile_directory() / ".tools/bin/uv"
 
-# Cargo shows its progress until something has been compiled here, some ten minutes for the first command.
+# Cargo shows its progress until something has been compiled here: the first command takes minutes.
 quiet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-[!t]* >/dev/null 2>&1 && echo --quiet || true`
 quiet_train := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-train >/dev/null 2>&1 && echo --quiet || true`
 

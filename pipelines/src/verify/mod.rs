@@ -35,7 +35,7 @@ use stage::VerifyStage;
 const CHUNK: usize = 500;
 
 /// Check a dataset against itself: hashes of every row, and a sample of rows run again, cell by cell,
-/// in their environment; observations, output files and checks are compared.
+/// in the environment that is here; observations, output files and checks are compared.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "pybench-verify", bin_name = "pybench-verify", version)]
 pub struct VerifyArgs {
