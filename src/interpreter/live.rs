@@ -44,6 +44,8 @@ pub(super) struct Live {
     cell: u64,
     /// How much of each stream has been told.
     at: [u64; 2],
+    /// How much of each stream was there when it was last looked at.
+    seen: [u64; 2],
     /// The beginning of a character whose end has not come yet.
     partial: [Vec<u8>; 2],
     /// Characters that may still be told at once; the same number is kept of the end.
@@ -60,6 +62,7 @@ impl Live {
             watcher,
             cell,
             at,
+            seen: at,
             partial: [Vec::new(), Vec::new()],
             left: limit / 2,
             tail: limit / 2,
@@ -90,9 +93,16 @@ impl Live {
         }
     }
 
-    /// Tell what has been written since.
+    /// Tell what has been written since. A line whose end has not come waits for the next look:
+    /// Python's `print` writes a text and its newline apart, and who watches is told lines.
     pub(super) fn poll(&mut self, files: &[File; 2]) {
-        self.advance(sizes(files), files);
+        let sizes = sizes(files);
+        let ends = [0, 1].map(|stream: usize| {
+            let lines = end_of_lines(&files[stream], self.at[stream], sizes[stream]);
+            lines.max(self.seen[stream])
+        });
+        self.advance(ends, files);
+        self.seen = sizes;
     }
 
     /// Tell what stands before `to` in each stream, as far as it is there and fits.
@@ -136,8 +146,8 @@ impl Live {
 
     /// The cell has ended: what is left, or its end with a notice of what was cut.
     pub(super) fn finish(mut self, files: &[File; 2]) {
-        self.poll(files);
         let ends = sizes(files);
+        self.advance(ends, files);
         for stream in 0..2 {
             let rest = ends[stream].saturating_sub(self.at[stream]);
             let shown = rest.min(self.tail as u64);
@@ -154,6 +164,14 @@ impl Live {
 
 fn sizes(files: &[File; 2]) -> [u64; 2] {
     [0, 1].map(|stream: usize| files[stream].metadata().map_or(0, |m| m.len()))
+}
+
+/// Where the last line that is whole ends between the two places; the first place if there is none.
+fn end_of_lines(file: &File, from: u64, to: u64) -> u64 {
+    let count = to.saturating_sub(from).min(PIECE as u64);
+    let begin = to - count.min(to);
+    let newline = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte == b'\n');
+    newline(&read(file, begin, count as usize)).map_or(from, |at| begin + at as u64 + 1)
 }
 
 fn read(file: &File, at: u64, count: usize) -> Vec<u8> {
@@ -211,6 +229,24 @@ mod tests {
         files[1].write_all(b"warn").unwrap();
         live.finish(&files);
         assert_eq!(told(&mut receiver), [text.to_owned(), "warn".to_owned()]);
+    }
+
+    #[test]
+    fn a_line_waits_for_its_end_but_not_for_long() {
+        let mut files = files();
+        let (watcher, mut receiver) = Watcher::new();
+        let mut live = Live::new(watcher, 1, [0, 0], 1000);
+        let mut look = |text: &str, live: &mut Live| {
+            files[0].write_all(text.as_bytes()).unwrap();
+            live.poll(&files);
+            told(&mut receiver)[0].clone()
+        };
+        assert_eq!(look("one\ntw", &mut live), "one\n");
+        assert_eq!(look("o\nthr", &mut live), "two\n");
+        // It was there the last time, so that it is told as it is; what came after it waits in its turn.
+        assert_eq!(look("e", &mut live), "thr");
+        assert_eq!(look("", &mut live), "e");
+        assert_eq!(look("e\n", &mut live), "e\n");
     }
 
     #[test]

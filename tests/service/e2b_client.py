@@ -62,19 +62,33 @@ def a_wrong_key_is_refused():
 def output_is_streamed():
     with create() as box:
         seen = []
-        code = "import sys, time\nprint('one', flush=True)\ntime.sleep(1.5)\nprint('two')\nprint('err', file=sys.stderr)\n'it'"
+
+        def see(message):
+            seen.append(message.line)
+            box.files.write("seen", "")
+
+        code = """import os, sys, time
+print('one', flush=True)
+while not os.path.exists('seen'):
+    time.sleep(0.01)
+print('two')
+print('err', file=sys.stderr)
+'it'"""
         result = box.run_code(
             code,
-            on_stdout=lambda message: seen.append((time.monotonic(), message.line)),
-            on_stderr=lambda message: seen.append((time.monotonic(), message.line)),
-            on_result=lambda one: seen.append((time.monotonic(), one.text)),
+            on_stdout=see,
+            on_stderr=lambda message: seen.append(message.line),
+            on_result=lambda one: seen.append(one.text),
+            timeout=60,
         )
+        # It has come to its end, so that its first line was here before.
+        assert result.error is None, result.error
         assert "".join(result.logs.stdout) == "one\ntwo\n", result
         assert "".join(result.logs.stderr) == "err\n", result
-        assert result.text == "it" and result.execution_count == 1 and result.error is None
-        # The first line came while the cell slept: its time-stamp is that much earlier.
-        assert seen[0][1].startswith("one") and seen[-1][0] - seen[0][0] > 1, seen
-        assert box.run_code("print('é中🎉' * 3)").logs.stdout == ["é中🎉" * 3 + "\n"]
+        assert result.text == "it" and result.execution_count == 1
+        assert "".join(seen) == "one\ntwo\nerr\nit", seen
+        # One message as a rule; but a busy machine may put any time between the text and its newline.
+        assert "".join(box.run_code("print('é中🎉' * 3)").logs.stdout) == "é中🎉" * 3 + "\n"
 
 
 def results_have_their_formats():
@@ -185,11 +199,9 @@ def files_go_in_and_come_out():
 
 def time_outs_hold():
     with create(timeout=60) as box:
-        began = time.monotonic()
         expect(TimeoutException, lambda: box.run_code("x = 1\nwhile True: pass", timeout=2))
         # The cell was interrupted, not left running: the next one comes through, with the variables.
         assert box.run_code("x", timeout=30).text == "1"
-        assert time.monotonic() - began < 60
         box.set_timeout(1)
         for _ in range(100):
             if not box.is_running():
@@ -203,7 +215,7 @@ def it_works_without_blocking_too():
         box = await AsyncSandbox.create(**POINTED)
         lines = []
         result = await box.run_code("print('a')\n1 + 1", on_stdout=lambda message: lines.append(message.line))
-        assert result.text == "2" and lines == ["a\n"]
+        assert result.text == "2" and "".join(lines) == "a\n"
         await box.files.write("f", "t")
         assert await box.files.read("f") == "t"
         await box.kill()
