@@ -9,6 +9,11 @@ export UV := justfile_directory() / ".tools/bin/uv"
 quiet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-[!t]* >/dev/null 2>&1 && echo --quiet || true`
 quiet_train := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-train >/dev/null 2>&1 && echo --quiet || true`
 
+quiet_xet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-xet >/dev/null 2>&1 && echo --quiet || true`
+
+# What is compiled with the trainer, whose libraries it shares; `cas` is Hugging Face's own store of chunks, for tests.
+trainer := '-p pybench-training -p pybench-xet --features pybench-xet/cas'
+
 # Before a number of milliseconds: how long each fuzz target runs.
 fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
 
@@ -37,6 +42,7 @@ verify *ARGS: setup
 
 # Put a dataset or a model onto the Hugging Face Hub, private and as one commit. Without --yes it prints what would be sent. WHAT is a folder or the name of a run.
 publish *ARGS:
+    @case " $* " in *' --yes '*) cargo build {{ quiet_xet }} -p pybench-xet --features program || echo 'publish: pybench-xet could not be built; changed files go whole, not in chunks (docs/publishing.md)' >&2;; esac
     @cargo run {{ quiet }} --bin pybench-publish -- "$@"
 
 # Work on a whole dataset: dedup, decontaminate, select, export, convert; each with --help.
@@ -90,15 +96,16 @@ parity: setup
 
 # Everything that CI checks.
 test *ARGS: setup lint
+    @cargo build --quiet {{ trainer }}
     @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
-    @{{ fuzz_for }}10000 cargo test --no-fail-fast -p pybench-training "$@"
+    @{{ fuzz_for }}10000 cargo test --no-fail-fast {{ trainer }} "$@"
 
 # Formatting and clippy, warnings refused; licences and bans, where cargo-deny is installed.
 lint:
     @cargo fmt --check
     @cargo clippy {{ quiet }} --all-targets -- -D warnings
     @training/setup
-    @cargo clippy {{ quiet_train }} --all-targets -p pybench-training -- -D warnings
+    @cargo clippy {{ quiet_train }} --all-targets {{ trainer }} -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
 # What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.

@@ -1,8 +1,8 @@
 //! The Hugging Face Hub: single files, whole datasets at a commit, and repositories to write.
 //!
 //! What is read comes as every download of the project does, bounded, checked, and going on where it broke
-//! off (`crawl::source::web`). Writing is the Hub's documented HTTP routes; `ARCHITECTURE.md` says why not
-//! the crate hf-hub.
+//! off (`crawl::source::web`). Large files and the commit go by Xet and the crate hf-hub, in the program
+//! `pybench-xet`, where it is built and the Hub has Xet; by the Hub's documented HTTP routes otherwise.
 
 mod client;
 mod commit;
@@ -15,6 +15,7 @@ mod refusal;
 mod repository;
 mod snapshot;
 mod tree;
+mod xet;
 
 use std::fs::File;
 use std::io::Read;
@@ -35,6 +36,7 @@ pub use repository::{About, BRANCH, Mode, Repository};
 pub use snapshot::{Pin, Snapshot};
 pub(crate) use tree::Entry;
 pub use tree::Kept;
+pub use xet::{Committing, xet_program};
 
 /// What a repository holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

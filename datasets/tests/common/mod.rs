@@ -24,6 +24,23 @@ pub(crate) fn row(number: usize) -> Row {
     Row::new(&task, &trajectory, &verdict)
 }
 
+/// One row with that much text of its own, about a byte a character and hard to compress.
+#[allow(dead_code)]
+pub(crate) fn long_row(number: usize, length: usize) -> Row {
+    let task = task(number);
+    let mut trajectory = trajectory(&task, number);
+    let mut state = number as u64 + 1;
+    let letters = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        char::from(b"abcdefghijklmnopqrstuvwxyz     \n"[(state >> 59) as usize])
+    });
+    trajectory.messages[0].content = letters.take(length).collect();
+    let verdict = verdict(&trajectory, &task);
+    Row::new(&task, &trajectory, &verdict)
+}
+
 pub(crate) fn about() -> About {
     About {
         title: "A \"test\": recipe".into(),

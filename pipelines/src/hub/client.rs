@@ -11,6 +11,7 @@ use pybench::run::Failure;
 use reqwest::header::CONTENT_LENGTH;
 use reqwest::{Body, Client, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
+use tokio::process::Command;
 
 use super::Kind;
 use super::refusal::{Refusal, Why};
@@ -132,6 +133,20 @@ impl Hub {
             true => self.auth.sign(request),
             false => request,
         }
+    }
+
+    /// Another program that is to speak to this Hub for us. What it tells others of its use stays off.
+    pub(super) fn tell(&self, mut program: Command) -> Command {
+        program
+            .env("HF_ENDPOINT", self.endpoint.as_str().trim_end_matches('/'))
+            .env("HF_HUB_DISABLE_TELEMETRY", "1")
+            .envs(self.auth.bearer().map(|token| ("HF_TOKEN", token)));
+        program
+    }
+
+    /// A text of others without what it may have of our token.
+    pub(super) fn hide(&self, text: &str) -> String {
+        self.auth.hide(text)
     }
 
     /// An address that the Hub has answered with.

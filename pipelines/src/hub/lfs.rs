@@ -36,18 +36,22 @@ pub struct Sent {
     pub bytes: u64,
     /// Files that were there already.
     pub there: usize,
+    /// Of the bytes, those that went over the network, where the files went by Xet.
+    pub chunks: Option<u64>,
 }
 
 impl Repository<'_> {
-    /// Send the large files that the Hub lacks. `told` is called after each, with whether it was sent.
+    /// Send the large files that the Hub lacks. `told` is called after each, with whether it was sent. `None` where
+    /// the Hub wants them `by_xet`, and that is possible: nothing was sent then.
     ///
     /// # Errors
     /// The first refusal; what is on its way then is broken off, what was sent stays there.
     pub async fn send_large(
         &self,
         contents: &[&Content],
+        by_xet: bool,
         told: impl Fn(&Content, bool),
-    ) -> Result<Sent, Refusal> {
+    ) -> Result<Option<Sent>, Refusal> {
         let mut distinct: BTreeMap<&str, &Content> = BTreeMap::new();
         for content in contents {
             distinct.insert(&content.sha256, content);
@@ -55,7 +59,12 @@ impl Repository<'_> {
         let mut sent = Sent::default();
         let all: Vec<&Content> = distinct.into_values().collect();
         for some in all.chunks(BATCH) {
-            let objects = self.batch(some).await?;
+            let batch = self.batch(some, by_xet).await?;
+            if by_xet && batch.wants_xet() {
+                return Ok(None);
+            }
+            let objects = batch.objects.into_iter().map(|o| (o.oid.clone(), o));
+            let objects: BTreeMap<String, Object> = objects.collect();
             let each = some.iter().map(|content| {
                 let object = objects.get(&content.sha256);
                 async move { (*content, self.send_one(content, object).await) }
@@ -76,16 +85,18 @@ impl Repository<'_> {
                 }
             }
         }
-        Ok(sent)
+        Ok(Some(sent))
     }
 
-    /// What the Hub says to do with each.
-    async fn batch(&self, some: &[&Content]) -> Result<BTreeMap<String, Object>, Refusal> {
+    /// Ask what to do with each.
+    async fn batch(&self, some: &[&Content], by_xet: bool) -> Result<Batch, Refusal> {
         let what = format!("asking {} for what it lacks", self.shown());
+        let transfers = ["basic", "multipart", "xet"];
+        let transfers = &transfers[..if by_xet { 3 } else { 2 }];
         let object = |content: &&Content| json!({"oid": content.sha256, "size": content.size});
         let body = json!({
             "operation": "upload",
-            "transfers": ["basic", "multipart"],
+            "transfers": transfers,
             "hash_algo": "sha256",
             "ref": {"name": BRANCH},
             "objects": some.iter().map(object).collect::<Vec<_>>(),
@@ -96,9 +107,7 @@ impl Repository<'_> {
             let request = self.hub.post(url.clone()).json(&body);
             request.header(ACCEPT, LFS).header(CONTENT_TYPE, LFS)
         };
-        let answer: Batch = self.hub.json(&what, ask).await?;
-        let objects = answer.objects.into_iter().map(|o| (o.oid.clone(), o));
-        Ok(objects.collect())
+        self.hub.json(&what, ask).await
     }
 
     /// Whether it had to be sent.
@@ -205,9 +214,20 @@ impl Repository<'_> {
     }
 }
 
+/// What the Hub says to do with each, and the way that it chose.
 #[derive(Debug, Deserialize)]
 struct Batch {
+    #[serde(default)]
+    transfer: Option<String>,
     objects: Vec<Object>,
+}
+
+impl Batch {
+    /// Whether any of them is to go by Xet.
+    fn wants_xet(&self) -> bool {
+        let lacking = |object: &Object| object.actions.is_some();
+        self.transfer.as_deref() == Some("xet") && self.objects.iter().any(lacking)
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -83,6 +83,23 @@ impl Refusal {
         Self::new(what, why, said)
     }
 
+    /// Of what another program was answered: the status, where there was an answer.
+    pub(super) fn told(
+        what: &str,
+        status: Option<u16>,
+        after: Option<Duration>,
+        said: String,
+    ) -> Self {
+        let mut told = match status {
+            Some(status) => Self::of_object(what, status, said),
+            None => Self::new(what, Why::Unreachable, said),
+        };
+        if matches!(told.why, Why::Later(_)) {
+            told.why = Why::Later(after);
+        }
+        told
+    }
+
     /// How long to rest before it is tried again; `None` where that does not help.
     pub(super) fn rest(&self, tries: u32) -> Option<Duration> {
         match self.why {

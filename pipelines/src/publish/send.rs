@@ -1,7 +1,9 @@
 //! Sending: repository, large files, one commit, and a look at what came of it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pybench::run::RunError;
@@ -12,6 +14,7 @@ use super::package::bytes;
 use super::{Package, Plan, PublishArgs};
 use crate::hub::{
     About, Change, Content, Kept, Mode, Refusal, Repository, Sent, Why, until_asked_to_stop,
+    xet_program,
 };
 
 /// How often a commit is tried.
@@ -61,7 +64,7 @@ pub(super) async fn send(
     };
     if published.changed {
         let sending = large_files(repository, &plan, &mut published);
-        let put = until_asked_to_stop(process, sending).await??;
+        let (put, by_xet) = until_asked_to_stop(process, sending).await??;
         let message = args.message.clone();
         let message = message.unwrap_or_else(|| format!("Publish {}", package.title));
         let change = Change {
@@ -69,31 +72,46 @@ pub(super) async fn send(
             delete: plan.delete.iter().map(String::as_str).collect(),
             message: &message,
         };
-        published.commit = commit(repository, &change, package, &about.sha).await?;
+        let attempt = Attempt {
+            repository,
+            change: &change,
+            parent: &about.sha,
+            by_xet,
+            process,
+        };
+        published.commit = commit(&attempt, package, &mut published.sent).await?;
     }
     published.checked = look(repository, package, &published.commit).await?;
     Ok(published)
 }
 
-/// Send the large files that the Hub lacks; how it is going to keep each of all.
+/// Send the large files that the Hub lacks; how it is going to keep each of all, and the program that is to send
+/// them with the commit where they are to go by Xet.
 async fn large_files<'c>(
     repository: &Repository<'_>,
     plan: &Plan<'c>,
     published: &mut Published,
-) -> Result<Vec<(&'c Content, Mode)>, RunError> {
+) -> Result<(Vec<(&'c Content, Mode)>, Option<PathBuf>), RunError> {
     let put = repository.modes(&plan.put).await?;
     let of = |mode: Mode| put.iter().filter(move |(_, m)| *m == mode).map(|(c, _)| *c);
     let large: Vec<&Content> = of(Mode::Large).collect();
-    let sent = repository.send_large(&large, |content, new| {
+    let program = xet_program();
+    let sent = repository.send_large(&large, program.is_some(), |content, new| {
         let word = if new { "sent" } else { "there" };
         info!("{word} {} ({})", content.path, bytes(content.size));
     });
-    published.sent = sent.await?;
+    let sent = sent.await?;
+    let by_xet = program.filter(|_| sent.is_none());
+    published.sent = sent.unwrap_or_else(|| Sent {
+        files: large.len(),
+        bytes: large.iter().map(|content| content.size).sum(),
+        ..Sent::default()
+    });
     published.small = (
         of(Mode::Regular).count(),
         of(Mode::Regular).map(|c| c.size).sum(),
     );
-    Ok(put)
+    Ok((put, by_xet))
 }
 
 /// The repository, created where there is none. Nothing is sent to one that others see and should not.
@@ -119,17 +137,58 @@ async fn open(repository: &Repository<'_>, public: bool) -> Result<About, RunErr
     }
 }
 
+/// A commit to be made.
+struct Attempt<'a> {
+    repository: &'a Repository<'a>,
+    change: &'a Change<'a>,
+    parent: &'a str,
+    /// The program that sends large files too; otherwise they are there.
+    by_xet: Option<PathBuf>,
+    process: &'a Process,
+}
+
+impl Attempt<'_> {
+    /// How often it is made: the program tries again itself.
+    fn tries(&self) -> u32 {
+        if self.by_xet.is_some() { 1 } else { TRIES }
+    }
+
+    /// Make it once.
+    async fn once(&self, sent: &mut Sent) -> Result<Result<String, Refusal>, RunError> {
+        let (change, parent) = (self.change, self.parent);
+        let Some(program) = &self.by_xet else {
+            return Ok(self.repository.commit(change, parent).await);
+        };
+        let tenth = Cell::new(0);
+        let told = |done: u64, total: u64| {
+            let now = done.saturating_mul(10) / total.max(1);
+            if now > tenth.replace(now) {
+                info!("{} of {} are there", bytes(done), bytes(total));
+            }
+        };
+        let sending = self.repository.send_by_xet(program, change, parent, told);
+        let made = match until_asked_to_stop(self.process, sending).await? {
+            Ok(committing) => committing.made().await,
+            Err(refusal) => Err(refusal),
+        };
+        Ok(made.map(|(commit, chunks)| {
+            sent.chunks = Some(chunks);
+            commit
+        }))
+    }
+}
+
 /// One commit. A commit whose answer is lost may be there, so that the repository is looked at before
 /// another try.
 async fn commit(
-    repository: &Repository<'_>,
-    change: &Change<'_>,
+    attempt: &Attempt<'_>,
     package: &Package,
-    parent: &str,
+    sent: &mut Sent,
 ) -> Result<String, RunError> {
+    let (repository, parent) = (attempt.repository, attempt.parent);
     let mut tries = 0;
     loop {
-        let refusal = match repository.commit(change, parent).await {
+        let refusal = match attempt.once(sent).await? {
             Ok(commit) => return Ok(commit),
             Err(refusal) => refusal,
         };
@@ -144,7 +203,7 @@ async fn commit(
             return Ok(commit);
         }
         tries += 1;
-        if tries >= TRIES || matches!(refusal.why, Why::Conflict | Why::Form) {
+        if tries >= attempt.tries() || matches!(refusal.why, Why::Conflict | Why::Form) {
             return Err(refusal.into());
         }
         tokio::time::sleep(rest(&refusal, tries)).await;
@@ -223,10 +282,13 @@ impl fmt::Display for Published {
             let (small, small_bytes) = self.small;
             writeln!(
                 f,
-                "sent {} large files ({}; {} more were there) and {small} small ones ({}), deleted {}, left {}",
+                "sent {} large files ({}; {}) and {small} small ones ({}), deleted {}, left {}",
                 self.sent.files,
                 bytes(self.sent.bytes),
-                self.sent.there,
+                match self.sent.chunks {
+                    Some(chunks) => format!("by Xet, {} over the network", bytes(chunks)),
+                    None => format!("{} more were there", self.sent.there),
+                },
                 bytes(small_bytes),
                 self.deleted,
                 self.same

@@ -1,6 +1,7 @@
 //! A Hub on the loopback: repositories with commits, large files, the routes that are written and those that
 //! the Hub's own Python clients read; and everything that can go wrong with them.
 
+mod cas;
 mod routes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +18,7 @@ use sha1::Sha1;
 use sha2::Digest;
 use tokio::sync::watch;
 
+pub use cas::Cas;
 use routes::route;
 
 /// The token that may do everything.
@@ -89,6 +91,8 @@ pub struct Inside {
     pub licences: BTreeMap<String, String>,
     /// Size of the pieces that large files are taken in.
     pub piece: Option<usize>,
+    /// Where large files go by Xet.
+    pub xet: Option<Cas>,
     /// Entries of a page of a tree.
     pub page: usize,
     /// Whether new repositories are public, whatever is asked.
@@ -122,6 +126,12 @@ impl Inside {
         tree.iter()
             .map(|(path, e)| (path.clone(), bytes(e)))
             .collect()
+    }
+
+    /// What has come by Xet is there as well.
+    pub fn settle(&mut self) {
+        self.objects
+            .extend(self.xet.iter_mut().flat_map(Cas::files));
     }
 
     /// A commit of somebody else.

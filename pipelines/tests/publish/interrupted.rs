@@ -60,18 +60,18 @@ async fn killed_among_the_large_files_it_goes_on_after_them() {
 }
 
 /// The program, on its way to a request that hangs.
-async fn hanging(hub: &Hub, place: &Place, method: Method, part: &'static str) -> Child {
+pub async fn hanging(hub: &Hub, place: &Place, method: Method, part: &'static str) -> Child {
     hub.fault(method, part, 1, What::Hang);
     let mut command = place.publish(hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
     until_it_hangs(&mut command, hub).await
 }
 
-fn ctrl_c(child: &Child) {
+pub fn ctrl_c(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 /// Its exit code; nobody waits for ever.
-async fn ended(child: &mut Child) -> Option<i32> {
+pub async fn ended(child: &mut Child) -> Option<i32> {
     for _ in 0..3000 {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();

@@ -17,3 +17,4 @@ mod refusals;
 mod sending;
 #[path = "../support/mod.rs"]
 mod support;
+mod xet;

@@ -35,14 +35,19 @@ impl Place {
     }
 
     pub fn write(&self, rows: Vec<Row>) {
+        self.write_in(rows, 20, 10);
+    }
+
+    /// So many rows in a shard, and in a group of rows.
+    pub fn write_in(&self, rows: Vec<Row>, shard_rows: usize, row_group_rows: usize) {
         let split = SplitSettings {
             test_fraction: 0.0,
             held_out_templates: 0,
             seed: 1,
         };
         let shards = ShardSettings {
-            shard_rows: 20,
-            row_group_rows: 10,
+            shard_rows,
+            row_group_rows,
             ..ShardSettings::default()
         };
         dataset::write(&self.dataset(), rows, &split, &shards, &common::about()).unwrap();

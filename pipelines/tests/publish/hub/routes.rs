@@ -74,11 +74,27 @@ pub(super) fn route(
         }
         ("GET" | "HEAD", ["datasets", owner, name, "resolve", revision, file @ ..]) => {
             let repo = format!("datasets/{owner}/{name}");
-            resolve(inside, &repo, revision, &file.join("/"), method, headers)
+            resolve(
+                inside,
+                shared,
+                &repo,
+                revision,
+                &file.join("/"),
+                method,
+                headers,
+            )
         }
         ("GET" | "HEAD", [owner, name, "resolve", revision, file @ ..]) => {
             let repo = format!("{owner}/{name}");
-            resolve(inside, &repo, revision, &file.join("/"), method, headers)
+            resolve(
+                inside,
+                shared,
+                &repo,
+                revision,
+                &file.join("/"),
+                method,
+                headers,
+            )
         }
         _ => missing("NoRoute"),
     }
@@ -194,10 +210,27 @@ fn api(
             }
             None => missing("RevisionNotFound"),
         },
+        ("GET", ["xet-write-token" | "xet-read-token", _]) => match &inside.xet {
+            Some(cas) => xet_token(&cas.url),
+            None => missing("NoRoute"),
+        },
         ("POST", ["preupload", "main"]) => preupload(body),
         ("POST", ["commit", "main"]) => commit(inside, repo, body),
         _ => missing("NoRoute"),
     }
+}
+
+/// In the body for Rust's client, in headers for Python's.
+fn xet_token(url: &str) -> Response<Body> {
+    let (token, end) = ("a-token-of-the-store", 4_000_000_000_u64);
+    let body = json!({"casUrl": url, "accessToken": token, "exp": end});
+    let headers = [
+        ("content-type", "application/json"),
+        ("x-xet-cas-url", url),
+        ("x-xet-access-token", token),
+        ("x-xet-token-expiration", &end.to_string()),
+    ];
+    answer(200, &headers, body.to_string())
 }
 
 fn listing(tree: &Tree, folder: &str, recursive: bool) -> Vec<Value> {
@@ -312,10 +345,13 @@ fn batch(inside: &Inside, shared: &Shared, body: &Bytes) -> Response<Body> {
         .iter()
         .map(object)
         .collect();
-    as_json(&json!({"transfer": "basic", "objects": objects}))
+    let offered = asked["transfers"].as_array().into_iter().flatten();
+    let by_xet = inside.xet.is_some() && offered.into_iter().any(|way| way == "xet");
+    as_json(&json!({"transfer": if by_xet { "xet" } else { "basic" }, "objects": objects}))
 }
 
 fn commit(inside: &mut Inside, repo: &str, body: &Bytes) -> Response<Body> {
+    inside.settle();
     let text = std::str::from_utf8(body).unwrap();
     let lines: Vec<Value> = text
         .lines()
@@ -361,6 +397,7 @@ fn commit(inside: &mut Inside, repo: &str, body: &Bytes) -> Response<Body> {
 
 fn resolve(
     inside: &Inside,
+    shared: &Shared,
     repo: &str,
     revision: &str,
     path: &str,
@@ -375,10 +412,16 @@ fn resolve(
     let Some((oid, tree, _)) = commit.or(commits.last().filter(|_| revision == "main")) else {
         return missing("RevisionNotFound");
     };
+    let mut by_xet = None;
     let (bytes, etag) = match tree.get(path) {
         None => return missing("EntryNotFound"),
         Some(Entry::Small(bytes)) => (bytes.clone(), hex(&Sha1::digest(bytes))),
-        Some(Entry::Large { oid, .. }) => (inside.objects[oid].clone(), oid.clone()),
+        Some(Entry::Large { oid, .. }) => {
+            let hash = inside.xet.as_ref().and_then(|cas| cas.hashes.get(oid));
+            let route = format!("http://{}/api/{repo}/xet-read-token/main", shared.address);
+            by_xet = hash.map(|hash| (hash.clone(), route));
+            (inside.objects[oid].clone(), oid.clone())
+        }
     };
     let range = headers.get("range").and_then(|range| range.to_str().ok());
     let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
@@ -401,6 +444,10 @@ fn resolve(
         ("x-repo-commit", oid.as_str()),
         ("content-length", length.as_str()),
     ];
+    if let Some((hash, route)) = &by_xet {
+        all.push(("x-xet-hash", hash));
+        all.push(("x-xet-refresh-route", route));
+    }
     if status == 206 {
         all.push(("content-range", content_range.as_str()));
     }

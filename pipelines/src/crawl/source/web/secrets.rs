@@ -41,6 +41,14 @@ impl Auth {
         }
     }
 
+    /// The token, for another program of ours.
+    pub(crate) fn bearer(&self) -> Option<&str> {
+        match self {
+            Self::Bearer(token) => Some(token.expose_secret()),
+            _ => None,
+        }
+    }
+
     /// Whether there is anybody.
     pub(crate) fn is_some(&self) -> bool {
         !matches!(self, Self::None)
