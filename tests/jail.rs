@@ -10,6 +10,9 @@ use std::time::Duration;
 use pybench::interpreter::{Interpreter, InterpreterError, LocalInterpreter, SessionSpec};
 use support::*;
 
+/// Held by each test, for they all look at the processes below this one.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 fn jail() -> Option<LocalInterpreter> {
     match LocalInterpreter::jail() {
         Ok(interpreter) => Some(interpreter),
@@ -49,9 +52,9 @@ async fn gone(pid: u32) -> bool {
     false
 }
 
-/// One test, for they all look at the processes below this one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_may_die() {
+    let _alone = ALONE.lock().await;
     let Some(interpreter) = jail() else {
         return;
     };
@@ -88,6 +91,7 @@ fn sessions_die_with_the_host() {
     if std::env::var_os("PYBENCH_TEST_HOST").is_some() {
         return host();
     }
+    let _alone = ALONE.blocking_lock();
     if jail().is_none() {
         return;
     }
@@ -139,6 +143,7 @@ fn host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_the_server_is_inside() {
+    let _alone = ALONE.lock().await;
     let Some(interpreter) = jail() else {
         return;
     };

@@ -102,7 +102,7 @@ async fn each_failure_has_its_kind_and_is_met_by_one_request() {
     for (answer, kind) in cases {
         let name = format!("{answer:.60?}");
         let server = Endpoint::always(answer).await;
-        let patience = Duration::from_secs(if kind == "timeout" { 1 } else { 60 });
+        let patience = Duration::from_secs(if kind == "timeout" { 5 } else { 60 });
         let teacher = patient_for(patience, server.base_url(), None);
         let error = ask(&teacher).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
@@ -115,10 +115,7 @@ async fn each_failure_has_its_kind_and_is_met_by_one_request() {
 
 #[tokio::test]
 async fn nobody_listening_is_a_connection_failure() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let error = ask(&teacher(format!("http://{address}/v1"), None)).await;
+    let error = ask(&teacher("http://127.0.0.1:1/v1".to_owned(), None)).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind(), "connection", "{error}");
     assert!(!error.may_be_charged());

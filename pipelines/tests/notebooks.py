@@ -15,6 +15,9 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*/notebook.ipynb")):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    client = NotebookClient(notebook, timeout=120, allow_errors=True, resources={"metadata": {"path": path.parent}})
+    # By default what a cell says is waited for four seconds, too little on a busy machine.
+    client = NotebookClient(
+        notebook, timeout=120, iopub_timeout=120, allow_errors=True, resources={"metadata": {"path": path.parent}}
+    )
     client.execute()
     nbformat.write(notebook, path.with_name("executed.ipynb"))

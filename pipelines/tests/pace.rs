@@ -22,7 +22,13 @@ async fn narrow(tasks: Arc<OnceLock<Vec<Task>>>, most: usize) -> (Endpoint, Arc<
             let before = at_once.fetch_add(1, Ordering::SeqCst);
             let answer = match before < most {
                 true => {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    // Until somebody was turned away, a minute at most: requests may come far apart.
+                    for _ in 0..600 {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        if most == usize::MAX || count.load(Ordering::SeqCst) > 0 {
+                            break;
+                        }
+                    }
                     expert.answer(tasks.get().unwrap(), &request).await
                 }
                 false => {

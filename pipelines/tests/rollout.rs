@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,14 +13,16 @@ use pybench::task::Task;
 use pybench::trajectory::End;
 use rustix::process::{Pid, Signal, kill_process};
 use support::endpoint::Endpoint;
-use support::place::{FREE, Place, code, expert_endpoint, interpreter_is_here, openai, recipe};
+use support::place::{
+    ExpertServer, FREE, Place, code, expert_endpoint, interpreter_is_here, openai, recipe,
+};
 
 const EXPERT: &str = "{ kind = 'expert' }";
 
 /// A place whose teacher is the expert behind HTTP.
-async fn behind_http(tasks: usize, more: &str, rest: &str, delay: Duration) -> (Place, Endpoint) {
+async fn behind_http(tasks: usize, more: &str, rest: &str) -> (Place, Endpoint) {
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
-    let server = expert_endpoint(known.clone(), delay).await;
+    let server = expert_endpoint(known.clone(), Duration::ZERO).await;
     let place = Place::new(&recipe(tasks, &openai(&server.base_url(), more), rest)).await;
     known.set(place.tasks.clone()).unwrap();
     (place, server)
@@ -68,7 +73,6 @@ async fn a_dry_run_and_a_preview_say_what_to_expect() {
         4,
         ", price = { prompt = 1.0, completion = 2.0 }",
         "[budget]\nusd = 5.0\n",
-        Duration::ZERO,
     )
     .await;
     let output = place.rollout(&["--dry-run"]).output().unwrap();
@@ -118,7 +122,7 @@ async fn a_budget_holds_over_restarts_and_can_be_raised() {
     // 110 tokens a call at 1000 dollars per million: 0.11 dollars; reservations are far higher.
     let price = ", price = { prompt = 1000.0, completion = 1000.0 }";
     let rest = "[budget]\nusd = 5.0\n[rollout]\nconcurrency = 1\n[rollout.sampling]\ntemperature = 0.0\ntop_p = 1.0\nmax_tokens = 50\n";
-    let (place, server) = behind_http(8, price, rest, Duration::ZERO).await;
+    let (place, server) = behind_http(8, price, rest).await;
     let cap = 5_000_000;
     let mut calls = 0;
     for attempt in 0..3 {
@@ -159,8 +163,24 @@ async fn the_first_ctrl_c_finishes_what_is_in_flight() {
         return;
     }
     let rest = "[rollout]\nconcurrency = 2\n";
-    let (place, server) = behind_http(6, FREE, rest, Duration::from_millis(300)).await;
-    let mut child = place.rollout(&[]).spawn().unwrap();
+    let (expert, tasks) = (Arc::new(ExpertServer::new()), Arc::new(OnceLock::new()));
+    let caught = Arc::new(AtomicBool::new(false));
+    let (known, told) = (tasks.clone(), caught.clone());
+    let server = Endpoint::start(move |request| {
+        let (expert, known, told) = (expert.clone(), known.clone(), told.clone());
+        async move {
+            // No reply before the program knows of the Ctrl-C: a third try could begin.
+            while !told.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let tasks: &Vec<Task> = known.get().unwrap();
+            expert.answer(tasks, &request).await
+        }
+    })
+    .await;
+    let place = Place::new(&recipe(6, &openai(&server.base_url(), FREE), rest)).await;
+    tasks.set(place.tasks.clone()).unwrap();
+    let mut child = place.rollout(&[]).stderr(Stdio::piped()).spawn().unwrap();
     while server.call_count() == 0 {
         assert!(
             child.try_wait().unwrap().is_none(),
@@ -169,6 +189,9 @@ async fn the_first_ctrl_c_finishes_what_is_in_flight() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("finishing what is in flight")));
+    caught.store(true, Ordering::SeqCst);
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(ExitCode::Interrupted as i32));
     let ended = place.units().iter().filter(|u| u.output.is_some()).count();

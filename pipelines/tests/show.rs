@@ -128,14 +128,13 @@ fn jupyter() -> Option<PathBuf> {
 }
 
 /// As sessions have it.
-const VARIABLES: [(&str, &str); 7] = [
+const VARIABLES: [(&str, &str); 6] = [
     ("PYTHONHASHSEED", "0"),
     ("LANG", "C.UTF-8"),
     ("TZ", "UTC"),
     ("USER", "agent"),
     ("OMP_NUM_THREADS", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
-    ("IPYTHONDIR", "/tmp/.ipython-pybench-test"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,6 +167,7 @@ async fn notebooks_run_again_with_the_same_text() {
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/notebooks.py"))
         .arg(folder.path())
         .envs(VARIABLES)
+        .env("IPYTHONDIR", place.path("ipython"))
         .output()
         .unwrap();
     assert!(

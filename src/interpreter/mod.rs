@@ -321,7 +321,7 @@ impl InterruptHandle {
 }
 
 /// Grace between an interrupt and the kill that follows when it is ignored.
-pub const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
+pub const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 
 /// The interpreter that a recipe asks for. Where the machine refuses jails of our own, bubblewrap makes
 /// them, and a warning says so.

@@ -45,6 +45,8 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a dying server may take to let go of its socket.
 const LAST_BREATH: Duration = Duration::from_millis(50);
+/// How many such whiles.
+const BREATHS: usize = 20;
 
 /// How many servers may die under one session that starts.
 const MAX_REPLACEMENTS: usize = 3;
@@ -145,8 +147,7 @@ impl Engine for Servers {
                 Ok(forked) => break forked,
                 Err(error) => error,
             };
-            tokio::time::sleep(LAST_BREATH).await;
-            if replacements == 0 || !server.is_dead() {
+            if replacements == 0 || !server.dies().await {
                 return Err(failed(error));
             }
             tracing::warn!("the warm server has died and is replaced: {error}");
@@ -307,6 +308,17 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Whether it ends now. A fork that has just begun holds the server's socket for a moment longer.
+    async fn dies(&self) -> bool {
+        for _ in 0..BREATHS {
+            tokio::time::sleep(LAST_BREATH).await;
+            if self.is_dead() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether nobody would hear another request.

@@ -33,6 +33,9 @@ const MEASURE: Duration = Duration::from_millis(500);
 /// How often a watcher is told what has been written.
 const TELL: Duration = Duration::from_millis(50);
 
+/// How long what a cell said before its limit may wait here to be read.
+const READING: Duration = Duration::from_secs(1);
+
 /// Text that a stream's file may keep from earlier cells, bytes.
 const STALE: u64 = 1 << 20;
 
@@ -508,8 +511,26 @@ impl Drive<'_> {
         let mut tell = tokio::time::interval(TELL);
         let mut interrupted = false;
         loop {
+            // What was said in time counts, however late it is read; but nobody talks a limit away.
+            let overdue = Instant::now() > deadline + READING;
             tokio::select! {
-                next = process.reader.next() => match next {
+                biased;
+                _ = tell.tick(), if self.live.is_some() => {
+                    if let Some(live) = &mut self.live {
+                        live.poll(&process.sandbox.ends.streams);
+                    }
+                }
+                _ = measure.tick() => {
+                    if self.workspace.is_over() {
+                        return Ended::Died("the session wrote more files than it may".to_owned());
+                    }
+                }
+                Some(()) = self.interrupts.recv(), if !interrupted => {
+                    interrupted = true;
+                    process.interrupt(self.cell);
+                    deadline = Instant::now() + INTERRUPT_GRACE;
+                }
+                next = process.reader.next(), if !overdue => match next {
                     Ok((event, size)) => {
                         if let Some(live) = &mut self.live {
                             live.event(&event, size, &process.sandbox.ends.streams);
@@ -534,21 +555,6 @@ impl Drive<'_> {
                     interrupted = true;
                     process.interrupt(self.cell);
                     deadline = Instant::now() + INTERRUPT_GRACE;
-                }
-                Some(()) = self.interrupts.recv(), if !interrupted => {
-                    interrupted = true;
-                    process.interrupt(self.cell);
-                    deadline = Instant::now() + INTERRUPT_GRACE;
-                }
-                _ = tell.tick(), if self.live.is_some() => {
-                    if let Some(live) = &mut self.live {
-                        live.poll(&process.sandbox.ends.streams);
-                    }
-                }
-                _ = measure.tick() => {
-                    if self.workspace.is_over() {
-                        return Ended::Died("the session wrote more files than it may".to_owned());
-                    }
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::log::{self, LogFormat};
 use super::project::{default_runs_dir, find_recipe, project_root};
@@ -210,7 +210,11 @@ where
     Running: Future<Output = anyhow::Result<()>>,
 {
     let interrupt = process.interrupt.clone();
-    tokio::spawn(listen(process.clone()));
+    // From here on, before any work begins: until then a signal ends the program without a word.
+    match Signals::new() {
+        Ok(signals) => drop(tokio::spawn(signals.listen(process.clone()))),
+        Err(_) => tracing::warn!("Ctrl-C cannot be caught here; it stops at once"),
+    }
     let stopped = async {
         interrupt.wait(Urgency::Now).await;
         tokio::time::sleep(STOP_GRACE).await;
@@ -221,28 +225,38 @@ where
     }
 }
 
-/// Ctrl-C and SIGTERM: first finish, then stop now, then leave at once.
-async fn listen(process: Process) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return tracing::warn!("Ctrl-C cannot be caught here; it stops at once");
-    };
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+/// Ctrl-C and SIGTERM.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Catch them.
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// First finish, then stop now, then leave at once.
+    async fn listen(mut self, process: Process) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            let before = process.interrupt.urgency();
+            let message = match (before, process.interrupt.raise()) {
+                (Urgency::Now, _) => std::process::exit(ExitCode::Interrupted as i32),
+                (_, Urgency::Now) => "stopping now",
+                _ => "finishing what is in flight; once more stops now",
+            };
+            process
+                .progress
+                .suspend(|| log::say(format!("{message}\n").as_bytes()));
         }
-        let before = process.interrupt.urgency();
-        let message = match (before, process.interrupt.raise()) {
-            (Urgency::Now, _) => std::process::exit(ExitCode::Interrupted as i32),
-            (_, Urgency::Now) => "stopping now",
-            _ => "finishing what is in flight; once more stops now",
-        };
-        process
-            .progress
-            .suspend(|| log::say(format!("{message}\n").as_bytes()));
     }
 }
 

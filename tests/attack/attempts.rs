@@ -135,8 +135,8 @@ attempts! {
     tcp_to_the_host: Works, "s = socket.create_connection(('127.0.0.1', TCP), 5); s.send(b'x'); return s.recv(1) == b'x'";
     tcp_over_version_6: Depends, "s = socket.create_connection(('::1', TCP6), 5); s.send(b'x'); return s.recv(1) == b'x'";
     tcp_to_all_addresses_of_this_host: Works, "s = socket.create_connection(('0.0.0.0', TCP), 5); s.send(b'x'); return s.recv(1) == b'x'";
-    udp_to_the_host: Works, "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(3); s.connect(('127.0.0.1', UDP)); s.send(b'x'); return s.recv(1) == b'x'";
-    a_name_server_of_ones_own: Works, "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(3)
+    udp_to_the_host: Works, "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20); s.connect(('127.0.0.1', UDP)); s.send(b'x'); return s.recv(1) == b'x'";
+    a_name_server_of_ones_own: Works, "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20)
 s.sendto(b'\\0\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\1x\\0\\0\\1\\0\\1', ('127.0.0.1', UDP)); return len(s.recv(99)) > 12";
     the_resolvers_configuration: Works, "return os.path.exists('/etc/resolv.conf')";
     raw_sockets: WorksForRoot, "return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).fileno() > 0";
@@ -169,7 +169,10 @@ finally: os.remove(path)";
     the_journal_of_a_run: Works, "return open(JOURNAL, 'rb').read(6) == b'SQLite'";
     the_journal_of_the_system: Works, "return bool(glob.glob('/var/log/*') + glob.glob('/run/log/journal/*'))";
     a_pipe_of_the_host: Works, "return os.open(FIFO, os.O_RDONLY | os.O_NONBLOCK) > 0";
-    descriptors_that_others_hold: Works, "return any(open(p, 'rb').read(6) == b'SQLite' for p in glob.glob(f'/proc/{PID}/fd/*') if os.readlink(p) == JOURNAL)";
+    descriptors_that_others_hold: Works, "def held(p):
+    try: return os.readlink(p) == JOURNAL and open(p, 'rb').read(6) == b'SQLite'
+    except OSError: return False # others close theirs meanwhile
+return any(held(p) for p in glob.glob(f'/proc/{PID}/fd/*'))";
     a_link_to_a_file_of_the_host: Works, "os.link(FOLDER + '/secret', FOLDER + f'/link{os.getpid()}'); os.remove(FOLDER + f'/link{os.getpid()}'); return True";
 
     // Writing where it should not.

@@ -22,7 +22,7 @@ fn afterwards_nothing_is_left() {
         .spawn()
         .unwrap();
     assert!(part.wait().unwrap().success());
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !support::left(part.id()).is_empty() && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }

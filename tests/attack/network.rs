@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::{PRELUDE, in_gvisor, outside, start_with};
 use crate::support::*;
@@ -53,7 +54,13 @@ async fn hosts_that_are_not_listed_stay_out_of_reach() {
         "import socket\nprint(socket.create_connection(('127.0.0.1', {shut}), 5).connect_ex)"
     );
     assert!(outside(&direct).starts_with("<built-in"));
+    // The thread that accepts may count later than Python has connected.
+    let until = Instant::now() + Duration::from_secs(60);
+    while reached.load(Ordering::SeqCst) == 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let before = reached.load(Ordering::SeqCst);
+    assert_eq!(before, 1);
     // A name is listed too, but leads to an address that is not.
     let rules = [format!("127.0.0.1:{open}"), "localhost".to_owned()];
     let Some(mut session) = reaching(&rules).await else {

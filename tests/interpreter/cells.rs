@@ -190,7 +190,7 @@ async fn ipython_semantics_hold() {
             error.evalue
         );
     }
-    let error = session.run("import subprocess\nsubprocess.run(['cat'], check=True, timeout=5); open('/dev/stdin').read()").await.error;
+    let error = session.run("import subprocess\nsubprocess.run(['cat'], check=True, timeout=60); open('/dev/stdin').read()").await.error;
     assert_eq!(error, None, "standard input is empty, not waiting");
     session.close().await;
 }
@@ -270,10 +270,13 @@ async fn threads_and_late_output_are_heard() {
     };
     let code = "import threading, time\nt = threading.Thread(target=lambda: print('from a thread')); t.start(); t.join()";
     assert_eq!(session.run(code).await.text("stdout"), "from a thread\n");
+    // It speaks in the second cell, however late that comes.
     session
-        .run("import subprocess\nchild = subprocess.Popen('sleep 0.3; echo late', shell=True)")
+        .run("import subprocess\nchild = subprocess.Popen('until [ -e go ]; do sleep 0.05; done; echo late', shell=True)")
         .await;
-    let seen = session.run("child.wait()\nprint('after')").await;
+    let seen = session
+        .run("open('go', 'w').close()\nchild.wait()\nprint('after')")
+        .await;
     assert_eq!(seen.text("stdout"), "late\nafter\n");
     session.close().await;
 }

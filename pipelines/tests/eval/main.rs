@@ -5,6 +5,8 @@ mod flags;
 mod gguf;
 mod hostile;
 mod place;
+#[path = "../../../tests/support/program.rs"]
+mod program;
 mod served;
 mod strict;
 #[path = "../support/mod.rs"]

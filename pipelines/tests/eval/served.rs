@@ -1,13 +1,13 @@
 //! Models that are served while they are evaluated: one after another, since two may be more than the memory holds.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use pybench::run::ExitCode;
 use serde_json::json;
 
 use crate::place::{Place, tools};
+use crate::program::write_program;
 use crate::support::endpoint::{Answer, Endpoint};
 
 /// Stands in for `pybench-train serve MODEL --port 0 --name NAME …`, and for `--check`.
@@ -54,15 +54,15 @@ impl Stage {
             place.path("pybench-eval"),
         );
         if fs::hard_link(made, &program).is_err() {
-            fs::copy(made, &program).unwrap();
+            // Another process does it, as in `write_program`.
+            let copied = Command::new("cp").arg(made).arg(&program).status();
+            assert!(copied.unwrap().success());
         }
         let script = SERVER
             .replace("PIDS", place.path("pids").to_str().unwrap())
             .replace("LOG", place.path("log").to_str().unwrap())
             .replace("URL", &endpoint.base_url());
-        let server = place.path("pybench-train");
-        fs::write(&server, script).unwrap();
-        fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&place.path("pybench-train"), &script);
         Self { place, endpoint }
     }
 

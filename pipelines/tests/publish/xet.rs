@@ -117,7 +117,11 @@ async fn killed_or_stopped_it_ends_in_the_same_state() {
             let stopped = (!kill).then_some(ExitCode::Interrupted as i32);
             assert_eq!(code, stopped, "{part}");
             assert_eq!(commits(&hub), 1, "{part}: nothing is visible");
-            place.yes(&hub).succeeded();
+            let done = place.yes(&hub).succeeded();
+            if part == "/commit/" {
+                let words = "by Xet, 0 B over the network";
+                assert!(done.out.contains(words), "{}", done.out);
+            }
             holds(&hub, &place);
             assert_eq!(commits(&hub), 2, "{part}: one commit");
             assert_eq!(hub.inside().files(REPO), undisturbed.inside().files(REPO));

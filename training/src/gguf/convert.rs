@@ -20,8 +20,10 @@ pub fn convert(file: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(parent)?;
     let building = tempfile::tempdir_in(parent)?;
     write(&gguf, building.path()).with_context(at)?;
-    if !folder.exists() {
-        std::fs::rename(building.keep(), folder)?;
+    match std::fs::rename(building.path(), folder) {
+        // Another process was faster; both wrote the same.
+        Err(_) if folder.exists() => {}
+        result => result?,
     }
     Ok(())
 }

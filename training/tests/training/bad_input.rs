@@ -113,7 +113,11 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_last_one() {
         .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"])
         .arg(command.get_program())
         .args(command.get_args())
-        .env("OMP_NUM_THREADS", "1")
+        .envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

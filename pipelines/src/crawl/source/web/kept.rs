@@ -1,9 +1,10 @@
 //! Downloads that are kept, so that what has not changed is not sent again, and what broke off goes on
 //! where it did. Kept is only what the server gave a mark for (`ETag`, `Last-Modified`).
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use reqwest::header::{ETAG, HeaderMap, LAST_MODIFIED};
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,7 @@ impl Kept {
         let mut options = File::options();
         let lock = options.create(true).truncate(false).write(true);
         let lock = lock.open(folder.join("lock")).ok()?;
-        lock.try_lock().ok()?;
+        lock_within_grace(&lock)?;
         Some(Self {
             folder,
             _lock: lock,
@@ -164,6 +165,20 @@ impl Kept {
         serde_json::to_writer(&new, mark)?;
         new.persist(self.folder.join(name))?;
         Ok(())
+    }
+}
+
+/// Take the lock, within a second: a process that another thread starts holds a copy of it for a moment.
+fn lock_within_grace(lock: &File) -> Option<()> {
+    const GRACE: Duration = Duration::from_secs(1);
+    let since = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if since.elapsed() < GRACE => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done.ok(),
+        }
     }
 }
 
