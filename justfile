@@ -5,10 +5,9 @@ set positional-arguments := true
 # The pinned uv of pipelines/setup.
 export UV := justfile_directory() / ".tools/bin/uv"
 
-# Cargo shows its progress until something has been compiled here: the first command takes minutes.
-quiet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-[!t]* >/dev/null 2>&1 && echo --quiet || true`
+# Cargo shows its progress until these have been compiled here: the first command takes minutes.
+quiet := `ls "${CARGO_TARGET_DIR:-target}"/debug/deps/libpybench_pipelines-*.rlib >/dev/null 2>&1 && echo --quiet || true`
 quiet_train := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-train >/dev/null 2>&1 && echo --quiet || true`
-
 quiet_xet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-xet >/dev/null 2>&1 && echo --quiet || true`
 
 # What is compiled with the trainer, whose libraries it shares; `cas` is Hugging Face's own store of chunks, for tests.
@@ -96,7 +95,7 @@ parity: setup
 
 # Everything that CI checks.
 test *ARGS: setup lint
-    @cargo build --quiet {{ trainer }}
+    @cargo build {{ quiet_train }} {{ trainer }}
     @{{ fuzz_for }}10000 cargo test --no-fail-fast "$@"
     @{{ fuzz_for }}10000 cargo test --no-fail-fast {{ trainer }} "$@"
 

@@ -96,6 +96,9 @@ impl Live {
     /// Tell what has been written since. A line whose end has not come waits for the next look:
     /// Python's `print` writes a text and its newline apart, and who watches is told lines.
     pub(super) fn poll(&mut self, files: &[File; 2]) {
+        if self.left == 0 {
+            return; // the rest is for the end
+        }
         let sizes = sizes(files);
         let ends = [0, 1].map(|stream: usize| {
             let lines = end_of_lines(&files[stream], self.at[stream], sizes[stream]);

@@ -1,13 +1,11 @@
 //! The run folder: frozen recipe, journal, content-addressed files, artefacts, report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use rustix::fs::{FlockOperation, flock};
 
 use super::{Journal, RunError};
 use crate::id::Digest;
@@ -31,15 +29,15 @@ impl RunFolder {
         fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
         let lock_path = root.join("lock");
         let lock = File::create(&lock_path).map_err(RunError::io(at(&lock_path)))?;
-        match lock_within_grace(&lock) {
+        match lock_within(&lock, GRACE) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(TryLockError::WouldBlock) => {
                 return Err(RunError::Conflict(format!(
                     "run folder {} is in use by another process; wait for it or choose another with --run NAME",
                     root.display()
                 )));
             }
-            Err(error) => return Err(RunError::io(at(&lock_path))(error.into())),
+            Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
         }
         freeze_recipe(root, recipe)?;
         let journal = Journal::open(&root.join("journal.sqlite"))?;
@@ -81,13 +79,19 @@ const FREE_KEYS: [&str; 3] = ["budget.", "rollout.concurrency", "rollout.attempt
 
 /// A run that was killed holds its lock until the last of its sandboxes is gone, about a second
 /// later: whoever repeats the command at once should not have to know that.
-fn lock_within_grace(lock: &File) -> rustix::io::Result<()> {
-    const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Take a file's lock, waiting for it at most that long on this thread. A process that ends, or that another
+/// thread has just started, holds a copy of it for a moment.
+///
+/// # Errors
+/// [`TryLockError::WouldBlock`] where others hold it still.
+pub fn lock_within(lock: &File, grace: Duration) -> Result<(), TryLockError> {
     let since = Instant::now();
     loop {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if since.elapsed() < GRACE => {
-                std::thread::sleep(Duration::from_millis(50));
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if since.elapsed() < grace => {
+                std::thread::sleep(Duration::from_millis(10));
             }
             done => return done,
         }

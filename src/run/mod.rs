@@ -19,7 +19,7 @@ pub use context::{Mode, RunContext, default_cache_dir};
 pub use error::{ExitCode, RunError};
 pub use executor::{Executor, Failure, FailureKind, Stage, StageSummary, Unit, UnitState};
 pub(crate) use folder::write_atomically;
-pub use folder::{ContentStore, RunFolder};
+pub use folder::{ContentStore, RunFolder, lock_within};
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Awaited, Batch, BudgetCap, Call, CallState, Event, Journal, Note, Reservation, ReserveError,

@@ -1,18 +1,16 @@
 //! What others get: `just verify` from the Hub, the Hub's own Python clients, and the true Hub.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use axum::http::Method;
 use pybench::run::ExitCode;
-use pybench_datasets::Row;
 use serde_json::Value;
 
 use crate::common;
 use crate::hub::{Hub, TOKEN, What, status};
-use crate::place::{Done, Place, REPO, finish, publish, python, read_back, texts};
+use crate::place::{Done, Place, REPO, finish, publish, python, read_back, reads_back, texts};
 use crate::support::place::{self, interpreter_is_here};
 
 /// Six tasks, some on a picture.
@@ -204,24 +202,12 @@ async fn the_hubs_own_clients_read_what_was_sent() {
     let (hub, place) = (Hub::start().await, Place::new());
     hub.inside().page = 1000;
     place.yes(&hub).succeeded();
-    let scratch = place.root.path().join("hf");
-    let check = |rows: Vec<Row>| {
-        let seen = read_back(&python, &hub.endpoint(), TOKEN, "o/n", &scratch);
-        assert_eq!(
-            seen["features"], true,
-            "the card's features are the shards'"
-        );
-        assert_eq!(seen["rows"]["train"], Value::from(texts(&rows)));
-        let files = hub.inside().files(REPO);
-        let sizes: BTreeMap<_, _> = files.iter().map(|(p, b)| (p.clone(), b.len())).collect();
-        assert_eq!(seen["files"], serde_json::to_value(sizes).unwrap());
-    };
-    check(common::rows(60));
+    reads_back(&python, &hub, &place, &common::rows(60));
     let mut rows = common::rows(60);
     rows[59] = common::row(77);
     place.write(rows.clone());
     place.yes(&hub).succeeded();
-    check(rows);
+    reads_back(&python, &hub, &place, &rows);
 }
 
 /// On the true Hub: `HF_TOKEN` that may write, and in `PYBENCH_HUB_REPO` a private dataset repository

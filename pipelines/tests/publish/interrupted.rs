@@ -70,6 +70,14 @@ pub fn ctrl_c(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
+/// Signals of one kind that arrive together count once: they are sent until it ends.
+pub async fn ctrl_c_until_it_ends(child: &mut Child) {
+    while child.try_wait().unwrap().is_none() {
+        ctrl_c(child);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Its exit code; nobody waits for ever.
 pub async fn ended(child: &mut Child) -> Option<i32> {
     for _ in 0..3000 {
@@ -127,11 +135,7 @@ async fn ctrl_c_during_the_commit_waits_for_it_and_a_second_one_does_not() {
 
     let (hub, place) = (Hub::start().await, Place::new());
     let mut child = hanging(&hub, &place, Method::POST, "/commit/").await;
-    // Signals of one kind that arrive together count once: send until it ends.
-    while child.try_wait().unwrap().is_none() {
-        ctrl_c(&child);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    ctrl_c_until_it_ends(&mut child).await;
     let code = ended(&mut child).await;
     assert_eq!(code, Some(ExitCode::Interrupted as i32));
     assert_eq!(

@@ -196,6 +196,20 @@ pub fn read_back(python: &Path, endpoint: &str, token: &str, repo: &str, scratch
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// What the Hub's own clients read are these rows, the features that the card states, and files of the right sizes.
+pub fn reads_back(python: &Path, hub: &Hub, place: &Place, rows: &[Row]) {
+    let scratch = place.root.path().join("hf");
+    let seen = read_back(python, &hub.endpoint(), TOKEN, "o/n", &scratch);
+    assert_eq!(
+        seen["features"], true,
+        "the card's features are the shards'"
+    );
+    assert_eq!(seen["rows"]["train"], Value::from(texts(rows)));
+    let files = hub.inside().files(REPO);
+    let sizes: BTreeMap<_, _> = files.iter().map(|(p, b)| (p.clone(), b.len())).collect();
+    assert_eq!(seen["files"], serde_json::to_value(sizes).unwrap());
+}
+
 /// Rows as both sides have them: what is compared of each.
 pub fn texts(rows: &[Row]) -> Vec<Value> {
     let row = |row: &Row| {

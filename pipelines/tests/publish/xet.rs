@@ -1,14 +1,12 @@
 //! Large files by Xet: `pybench-xet` with hf-hub, and behind the Hub Hugging Face's own store of chunks.
 
-use std::collections::BTreeMap;
-
 use axum::http::Method;
 use pybench::run::ExitCode;
 
 use crate::common;
 use crate::hub::{Cas, Hub, TOKEN, What, status};
-use crate::interrupted::{ctrl_c, ended, hanging};
-use crate::place::{Place, REPO, expected, finish, holds, python, read_back, texts};
+use crate::interrupted::{ctrl_c, ctrl_c_until_it_ends, ended, hanging};
+use crate::place::{Place, REPO, expected, finish, holds, python, reads_back};
 
 /// A Hub that takes large files by Xet.
 async fn start() -> Option<Hub> {
@@ -73,16 +71,8 @@ async fn the_hubs_own_clients_get_it_by_xet() {
     hub.inside().page = 1000;
     place.yes(&hub).succeeded();
     hub.inside().log.clear();
-    let scratch = place.root.path().join("hf");
-    let seen = read_back(&python, &hub.endpoint(), TOKEN, "o/n", &scratch);
-    assert_eq!(
-        seen["rows"]["train"],
-        serde_json::Value::from(texts(&common::rows(60)))
-    );
+    reads_back(&python, &hub, &place, &common::rows(60));
     let inside = hub.inside();
-    let files = inside.files(REPO);
-    let sizes: BTreeMap<_, _> = files.iter().map(|(p, b)| (p.clone(), b.len())).collect();
-    assert_eq!(seen["files"], serde_json::to_value(sizes).unwrap());
     assert!(inside.count(Method::GET, "/xet-read-token/") > 0);
     assert_eq!(inside.count(Method::GET, ".parquet"), 0, "none but by Xet");
 }
@@ -105,12 +95,7 @@ async fn killed_or_stopped_it_ends_in_the_same_state() {
             match (kill, part) {
                 (true, _) => child.kill().unwrap(),
                 // During the commit it is waited for; a second one does not.
-                (false, "/commit/") => {
-                    while child.try_wait().unwrap().is_none() {
-                        ctrl_c(&child);
-                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                    }
-                }
+                (false, "/commit/") => ctrl_c_until_it_ends(&mut child).await,
                 (false, _) => ctrl_c(&child),
             }
             let code = ended(&mut child).await;
@@ -196,10 +181,9 @@ async fn refusals_are_told_and_leave_nothing_half_done() {
     ];
     let Some(hub) = start().await else { return };
     for (method, part, what, code, words) in cases {
-        let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
         let theirs = matches!(what, What::Overtake);
         hub.fault(method, part, if theirs { 1 } else { 99 }, what);
-        finish(&mut command).failed(code, words);
+        place.yes(&hub).failed(code, words);
         hub.inside().faults.clear();
         assert_eq!(commits(&hub), if theirs { 2 } else { 1 }, "{part} {words}");
     }

@@ -2,7 +2,8 @@
 //!
 //! The process is [`PROGRAM`]. It reads one [`Job`], a line of JSON, from its standard input, and ends where that
 //! ends. It writes what happens, an [`Event`] in a line of JSON each, to its standard output; the last one says how
-//! it ended. The token and the Hub's address are in its environment, `HF_TOKEN` and `HF_ENDPOINT`. This crate is that protocol; with the feature `program` it is also the program, on the crate hf-hub.
+//! it ended. The token and the Hub's address are in its environment, `HF_TOKEN` and `HF_ENDPOINT`. This crate is
+//! that protocol; with the feature `program` it is also the program, on the crate hf-hub.
 
 use std::path::PathBuf;
 

@@ -72,26 +72,18 @@ pub(super) fn route(
         ("POST", [.., name, "info", "lfs", "objects", "batch"]) if name.ends_with(".git") => {
             batch(inside, shared, body)
         }
-        ("GET" | "HEAD", ["datasets", owner, name, "resolve", revision, file @ ..]) => {
-            let repo = format!("datasets/{owner}/{name}");
+        (
+            "GET" | "HEAD",
+            ["datasets", _, _, "resolve", revision, file @ ..]
+            | [_, _, "resolve", revision, file @ ..],
+        ) => {
+            let (repo, file) = (&parts[..parts.len() - file.len() - 2], file.join("/"));
             resolve(
                 inside,
                 shared,
-                &repo,
+                &repo.join("/"),
                 revision,
-                &file.join("/"),
-                method,
-                headers,
-            )
-        }
-        ("GET" | "HEAD", [owner, name, "resolve", revision, file @ ..]) => {
-            let repo = format!("{owner}/{name}");
-            resolve(
-                inside,
-                shared,
-                &repo,
-                revision,
-                &file.join("/"),
+                &file,
                 method,
                 headers,
             )

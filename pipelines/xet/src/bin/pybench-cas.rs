@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     say(&format!("http://{address}"))?;
     let mut asked = tokio::task::spawn_blocking(line);
     while asked.await? {
-        say(&list(&*store, &folder).await?)?;
+        say(&list(&store, &folder).await?)?;
         asked = tokio::task::spawn_blocking(line);
     }
     serving.abort();
@@ -52,10 +52,7 @@ fn say(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-async fn list<S>(store: &S, folder: &Path) -> Result<String, Box<dyn Error>>
-where
-    S: DirectAccessClient + DeletionControlableClient + ?Sized,
-{
+async fn list(store: &MemoryClient, folder: &Path) -> Result<String, Box<dyn Error>> {
     let mut stored = 0;
     for xorb in store.list_xorbs().await? {
         stored += store.xorb_raw_length(&xorb).await?;

@@ -41,9 +41,9 @@ fn read() -> Result<Job, String> {
 
 /// Nobody listening is no reason to stop: whoever asked is told in the end, or is gone.
 fn tell(event: &Event) {
-    let line = serde_json::to_string(event).expect("plain values");
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}");
+    let _ = serde_json::to_writer(&mut out, event);
+    let _ = writeln!(out);
     let _ = out.flush();
 }
 

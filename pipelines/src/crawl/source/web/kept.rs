@@ -1,11 +1,12 @@
 //! Downloads that are kept, so that what has not changed is not sent again, and what broke off goes on
 //! where it did. Kept is only what the server gave a mark for (`ETag`, `Last-Modified`).
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pybench::run::lock_within;
 use reqwest::header::{ETAG, HeaderMap, LAST_MODIFIED};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -69,6 +70,9 @@ pub(super) struct Kept {
     _lock: File,
 }
 
+/// How long another download of the same may hold its lock before this one goes on without.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// What is there already.
 #[derive(Debug, PartialEq)]
 pub(super) enum State {
@@ -87,7 +91,7 @@ impl Kept {
         let mut options = File::options();
         let lock = options.create(true).truncate(false).write(true);
         let lock = lock.open(folder.join("lock")).ok()?;
-        lock_within_grace(&lock)?;
+        lock_within(&lock, GRACE).ok()?;
         Some(Self {
             folder,
             _lock: lock,
@@ -165,20 +169,6 @@ impl Kept {
         serde_json::to_writer(&new, mark)?;
         new.persist(self.folder.join(name))?;
         Ok(())
-    }
-}
-
-/// Take the lock, within a second: a process that another thread starts holds a copy of it for a moment.
-fn lock_within_grace(lock: &File) -> Option<()> {
-    const GRACE: Duration = Duration::from_secs(1);
-    let since = Instant::now();
-    loop {
-        match lock.try_lock() {
-            Err(TryLockError::WouldBlock) if since.elapsed() < GRACE => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            done => return done.ok(),
-        }
     }
 }
 
