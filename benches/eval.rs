@@ -3,8 +3,6 @@
 //! notebook kernel each; both in one run. Where the benchmark's files are, the reference solutions are timed
 //! apart: their cells do real work. `--quick` takes a few tasks, to try the benchmark itself.
 
-#[path = "../pipelines/tests/support/endpoint.rs"]
-mod endpoint;
 #[path = "rivals.rs"]
 mod rivals;
 
@@ -13,17 +11,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use endpoint::{Answer, Endpoint};
-use pybench::grade::Checker;
-use pybench::interpreter::{Interpreter, interpreter};
-use pybench::llm::Price;
-use pybench::run::{ExecutorOptions, Interrupt, Progress, RunFolder};
-use pybench_pipelines::eval::agent::Script;
-use pybench_pipelines::eval::bench::Bench;
-use pybench_pipelines::eval::bench::spec;
-use pybench_pipelines::eval::bench::upstream::{self, Upstream};
-use pybench_pipelines::eval::record::Evaluation;
-use pybench_pipelines::eval::run::{AgentChoice, EvalRecipe, Setup, run};
+use pybench_checks::Checker;
+use pybench_eval::agent::Script;
+use pybench_eval::record::Evaluation;
+use pybench_eval::run::{AgentChoice, EvalRecipe, Setup, run};
+use pybench_eval::suite::Suite;
+use pybench_eval::suite::spec;
+use pybench_eval::suite::upstream;
+use pybench_eval::suite::upstream::Upstream;
+use pybench_interpreter::Interpreter;
+use pybench_interpreter_containers::interpreter;
+use pybench_run::Price;
+use pybench_run::{ExecutorOptions, Interrupt, Progress, RunFolder};
+use pybench_testing::endpoint::{Answer, Endpoint};
 use rivals::{Result, Rivals, load};
 use serde_json::json;
 
@@ -62,7 +62,7 @@ async fn main() -> Result<()> {
     );
     println!("\nours is {:.1} times as fast", theirs / mine);
     match upstream::find(None, Path::new(""), Some(&root())) {
-        Ok(upstream) => reference(&ours, Bench::new(upstream)?, quick).await,
+        Ok(upstream) => reference(&ours, Suite::new(upstream)?, quick).await,
         Err(_) => {
             println!("The reference solutions were not timed: the benchmark's files are not here.");
             Ok(())
@@ -71,7 +71,7 @@ async fn main() -> Result<()> {
 }
 
 /// The reference solutions of the benchmark's tasks, apart: nothing of the other side does their work.
-async fn reference(interpreter: &Arc<dyn Interpreter>, bench: Bench, quick: bool) -> Result<()> {
+async fn reference(interpreter: &Arc<dyn Interpreter>, bench: Suite, quick: bool) -> Result<()> {
     let script = Script::Reference;
     let agents = BTreeMap::from([("reference".to_owned(), AgentChoice::Script { script })]);
     let mut recipe = EvalRecipe::new("reference", agents);
@@ -96,7 +96,7 @@ async fn trivial(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f64
     let endpoint = Endpoint::start(|request| async move {
         let asked = request["messages"].as_array().map_or(0, Vec::len);
         let cell =
-            format!("Analyse: run it\n<|execute_start|>\n```python\n{CELL}\n```\n<|execute_end|>");
+            format!("Analyze: run it\n<|execute_start|>\n```python\n{CELL}\n```\n<|execute_end|>");
         Answer::Content(if asked <= 2 {
             cell
         } else {
@@ -130,7 +130,7 @@ async fn trivial(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f64
 async fn evaluate(
     interpreter: &Arc<dyn Interpreter>,
     recipe: EvalRecipe,
-    bench: Bench,
+    bench: Suite,
 ) -> Result<(Evaluation, f64)> {
     let place = tempfile::tempdir()?;
     let begun = Instant::now();
@@ -140,7 +140,7 @@ async fn evaluate(
             &recipe.to_toml()?,
         )?),
         recipe,
-        bench: Some(bench),
+        suite: Some(bench),
         checker: Checker::new(interpreter.clone())?,
         interpreter: interpreter.clone(),
         options: ExecutorOptions::default(),
@@ -158,7 +158,7 @@ fn root() -> PathBuf {
 }
 
 /// Tasks without inputs, each with a unit test.
-fn bench(place: &Path, tasks: usize) -> Result<Bench> {
+fn bench(place: &Path, tasks: usize) -> Result<Suite> {
     let data = place.join("data");
     std::fs::create_dir_all(data.join("meta"))?;
     std::fs::create_dir_all(data.join("unit_test"))?;
@@ -181,7 +181,7 @@ fn bench(place: &Path, tasks: usize) -> Result<Bench> {
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str())),
     )?;
-    Ok(Bench {
+    Ok(Suite {
         specs: Arc::new(specs),
         upstream: Arc::new(Upstream::open(place)?),
     })

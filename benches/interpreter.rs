@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::StreamExt;
-use pybench::interpreter::{Interpreter, Session, SessionSpec, interpreter};
-use pybench::run::InterpreterChoice;
+use pybench_interpreter::InterpreterChoice;
+use pybench_interpreter::{Interpreter, Session, SessionSpec};
+use pybench_interpreter_containers::interpreter;
 use rivals::{Result, Rivals, load};
 
 /// The first result: pandas is imported and works.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use pybench::interpreter::environment_python;
+use pybench_interpreter::environment_python;
 use serde_json::Value;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

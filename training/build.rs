@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-changed=build.rs");
-    // torch-sys has `links = "tch"`, so it tells its direct dependents where it found libtorch.
+    // torch-sys has `links = "tch"`, so cargo passes its libtorch folder to direct dependents.
     let lib = PathBuf::from(
         std::env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch is"),
     );
@@ -14,8 +14,8 @@ fn main() {
         .expect("the lib folder lies in libtorch's")
         .to_path_buf();
     let mut shim = compiler(&root);
-    // ATen's loops over threads are headers: they must be compiled for the OpenMP that libtorch has,
-    // which is GCC's. Without, they run on one thread.
+    // ATen's parallel loops are in headers and need the OpenMP of libtorch, which is GCC's. Without it they
+    // run on one thread.
     let openmp = shim.get_compiler().is_like_gnu();
     if openmp {
         shim.flag("-fopenmp");
@@ -28,7 +28,7 @@ fn main() {
     emulation();
     rows();
     nccl(&root);
-    // The shim comes after torch-sys on the link line, so what it needs is named again.
+    // The shim is linked after torch-sys, so its libraries must be listed again.
     println!("cargo:rustc-link-search=native={}", lib.display());
     for library in ["torch_cpu", "c10"] {
         println!("cargo:rustc-link-lib={library}");
@@ -36,7 +36,7 @@ fn main() {
     if openmp {
         println!("cargo:rustc-link-lib=gomp");
     }
-    // No LD_LIBRARY_PATH: a `torch-lib` beside an installed binary first, then this machine's.
+    // Search a folder `torch-lib` beside the binary first, then this machine's libtorch.
     println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/torch-lib");
     println!(
         "cargo:rustc-link-arg=-Wl,-rpath,{}",
@@ -44,7 +44,7 @@ fn main() {
     );
 }
 
-/// The loops of the fused operations, for every x86-64 and for those with AVX2.
+/// The loops of the fused operations, for any x86-64 and for AVX2.
 fn rows() {
     let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
     let kinds: [(&str, &[&str]); 2] = [("rows_plain", &[]), ("rows_avx2", &["-mavx2", "-mfma"])];
@@ -62,7 +62,7 @@ fn rows() {
     }
 }
 
-/// The folder of `kernels_text.h`: the source of the kernels as a C++ string, for NVRTC.
+/// Writes `kernels_text.h`, the source of the kernels as a C++ string for NVRTC. Returns its folder.
 fn kernels_text() -> PathBuf {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let parts = ["shim/arguments.h", "shim/kernels.cu"];
@@ -74,7 +74,7 @@ fn kernels_text() -> PathBuf {
     out
 }
 
-/// The kernels as C++, for tests.
+/// The kernels compiled as C++, for tests.
 fn emulation() {
     cc::Build::new()
         .cpp(true)
@@ -98,8 +98,7 @@ fn compiler(root: &Path) -> cc::Build {
     build
 }
 
-/// The library for several GPUs, where CUDA's and NCCL's headers lie beside PyTorch, as a full
-/// installation has them. A machine without builds everything else.
+/// Builds the library for several GPUs if a full PyTorch installation provides the headers of CUDA and NCCL.
 fn nccl(root: &Path) {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let library = out.join("libpybench_nccl.so");
@@ -110,7 +109,7 @@ fn nccl(root: &Path) {
     let Some(packages) = rt.ancestors().nth(2) else {
         return;
     };
-    // Triton carries the few headers that NVIDIA's runtime package leaves to its compiler's.
+    // Triton contains headers that are missing in NVIDIA's runtime package.
     let headers = [
         "nvidia/cu13/include",
         "nvidia/nccl/include",

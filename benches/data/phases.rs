@@ -8,12 +8,12 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pybench_datasets::decontaminate::Index;
-use pybench_datasets::dedup::{Deduplicator, Settings, View};
+use pybench_datasets::decontaminate::BenchmarkIndex;
+use pybench_datasets::dedup::{DedupField, DedupSettings, Deduplicator};
 use pybench_datasets::parallel;
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::survey::Survey;
-use pybench_datasets::tokens::Counter;
+use pybench_datasets::tokens::TokenCounter;
 use pybench_datasets::{Row, read, samples};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -225,7 +225,7 @@ fn read(place: &Path) -> Result<Value> {
 }
 
 fn statistics(place: &Path) -> Result<Value> {
-    let counter = Counter::QuarterOfBytes;
+    let counter = TokenCounter::QuarterOfBytes;
     let mut survey = Survey::new(&counter);
     samples::read(place, &mut |sample| {
         survey.add(&sample, &counter);
@@ -269,7 +269,7 @@ fn parse(line: &str) -> Result<Text> {
 fn minhash(place: &Path) -> Result<Value> {
     let scratch = tempfile::tempdir_in(place)?;
     let begun = Instant::now();
-    let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Code))?;
+    let mut found = Deduplicator::new(scratch.path(), DedupSettings::of(DedupField::Code))?;
     let mut copies = HashSet::new();
     let mut rows = 0;
     lines(place, |lines| {
@@ -298,7 +298,7 @@ fn queries(place: &Path, count: usize) -> Result<Value> {
     fs::create_dir_all(place)?;
     let scratch = tempfile::tempdir_in(place)?;
     let begun = Instant::now();
-    let mut found = Deduplicator::new(scratch.path(), Settings::of(View::Query))?;
+    let mut found = Deduplicator::new(scratch.path(), DedupSettings::of(DedupField::Query))?;
     let numbers: Vec<usize> = (0..count).collect();
     for some in numbers.chunks(LINES) {
         for query in parallel::map(some, |number| rows::short_query(*number)) {
@@ -318,7 +318,7 @@ fn queries(place: &Path, count: usize) -> Result<Value> {
 
 /// Twice through the texts, as `just dataset decontaminate` does: what queries have in common, then each.
 fn decontaminate(place: &Path) -> Result<Value> {
-    let mut index = Index::new(rows::benchmark());
+    let mut index = BenchmarkIndex::new(rows::benchmark());
     lines(place, |lines| {
         for text in parallel::map(lines, |line| parse(line)) {
             index.observe(&text?.query);

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use pybench::id::Digest;
-use pybench::interpreter::Observation;
-use pybench::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
-use pybench::trajectory::{
+use pybench_datasets::Row;
+use pybench_datasets::decontaminate::BenchmarkTask;
+use pybench_datasets::text::mix;
+use pybench_types::id::Digest;
+use pybench_types::observation::Observation;
+use pybench_types::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench_types::trajectory::{
     End, Finding, Message, Outcome, OutputFile, Role, Sampling, Trajectory, Turn, Usage, Verdict,
 };
-use pybench_datasets::Row;
-use pybench_datasets::decontaminate::Item;
-use pybench_datasets::text::mix;
 
 /// One row of so many is a near copy of the row before it.
 pub const COPIES: usize = 20;
@@ -37,7 +37,7 @@ const VERBS: [&str; 8] = [
     "group",
     "filter",
     "compare",
-    "summarise",
+    "summarize",
     "fit",
     "rank",
 ];
@@ -68,8 +68,8 @@ impl Dice {
 }
 
 /// The tasks of the benchmark.
-pub fn benchmark() -> Vec<Item> {
-    let item = |number: usize| Item {
+pub fn benchmark() -> Vec<BenchmarkTask> {
+    let item = |number: usize| BenchmarkTask {
         suite: "bench".into(),
         index: number.to_string(),
         query: query(&mut Dice(BENCHMARK + number as u64)),
@@ -77,7 +77,7 @@ pub fn benchmark() -> Vec<Item> {
             &mut Dice(2 * BENCHMARK + number as u64),
             12,
         ))],
-        ..Item::default()
+        ..BenchmarkTask::default()
     };
     (0..TASKS).map(item).collect()
 }
@@ -100,7 +100,7 @@ pub fn is_copy(number: usize) -> bool {
 
 /// The row of that number.
 pub fn row(number: usize) -> Row {
-    // A copy is drawn as its original is, and changed in one number afterwards.
+    // A copy is drawn as its original is, and changed in one number afterward.
     let drawn = number - usize::from(is_copy(number));
     let mut dice = Dice(drawn as u64);
     let query = match is_planted(number) {
@@ -195,7 +195,7 @@ fn task(number: usize, query: String, dice: &mut Dice) -> Task {
             id: Digest::of_bytes(which.to_string().as_bytes()),
             kind: FileKind::Csv,
             origin: format!("pkg:pypi/demo@1#table{which}.csv"),
-            licence: Some("BSD-3-Clause".into()),
+            license: Some("BSD-3-Clause".into()),
         }],
         held_out: vec![],
         outputs: vec!["output/result.csv".into()],

@@ -1,67 +1,67 @@
-//! The dataset card: README.md with the YAML header that the Hub and `load_dataset` read.
+//! Renders the dataset card: README.md with the YAML header that the Hub and `load_dataset` read.
 
 mod features;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::dataset::Written;
 use crate::row::{EXPERT_LABEL, WRITER};
-use crate::split::Place;
+use crate::split::Assignment;
 use crate::stats::{Stats, TURN_CLASSES};
+use crate::written::WrittenDataset;
 
-/// What a card says that the rows do not.
+/// Information for the card that is not in the rows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct About {
-    /// Title, for instance the name of the recipe.
+pub struct CardInfo {
+    /// Title, such as the name of the recipe.
     pub title: String,
-    /// The teacher as rows name it.
+    /// The teacher's name, as in the rows.
     pub teacher: String,
-    /// The command that makes such a dataset with a real endpoint.
+    /// The command that makes such a dataset with a model endpoint. May be empty.
     pub endpoint_command: String,
-    /// The recipe in full, as TOML.
+    /// The complete recipe, as TOML.
     pub recipe: String,
-    /// Steps from files to accepted rows, each with its count.
+    /// The steps from files to accepted rows, with their counts.
     pub funnel: Vec<(String, u64)>,
-    /// Filters, and trajectories that each of them rejected (one may be rejected by several).
+    /// Number of rejected trajectories by filter. A trajectory can be rejected by several filters.
     pub rejected: Vec<(String, u64)>,
-    /// What became of faults put in on purpose, in words; empty where none were.
+    /// Summary of how the filters handled planted faults. Empty if there were none.
     pub faults: String,
 }
 
-/// The card of a dataset.
-pub fn render(about: &About, written: &Written) -> String {
+/// Render the card of a dataset.
+pub fn render(info: &CardInfo, written: &WrittenDataset) -> String {
     let mut all = written.train.clone();
     all.merge(&written.test);
     let sections = [
-        header(about, written, &all),
-        introduction(about),
-        use_it(),
-        funnel(about),
+        header(info, written, &all),
+        introduction(info),
+        usage(),
+        funnel(info),
         statistics(written, &all),
         split(written),
         columns(),
-        licences(&all),
+        licenses(&all),
         scrubbing(written),
         proof(written),
-        limits(about, &all),
-        recipe(about),
+        limits(info, &all),
+        recipe(info),
     ];
     sections.join("\n")
 }
 
-fn header(about: &About, written: &Written, all: &Stats) -> String {
+fn header(info: &CardInfo, written: &WrittenDataset, all: &Stats) -> String {
     let list =
         |items: Vec<String>| -> String { items.iter().map(|item| format!("- {item}\n")).collect() };
     let languages = list(all.languages.keys().map(|l| (*l).to_string()).collect());
     let mut text = String::from("---\n");
-    // JSON strings are YAML strings.
+    // A JSON string is a valid YAML string.
     let _ = writeln!(
         text,
         "pretty_name: {}",
-        serde_json::Value::from(about.title.as_str())
+        serde_json::Value::from(info.title.as_str())
     );
-    text += &section("license", list(hub_licences(all)));
+    text += &section("license", list(hub_licenses(all)));
     text += &section("language", languages);
     text += &section("task_categories", list(vec!["text-generation".into()]));
     text += &section(
@@ -94,58 +94,59 @@ fn section(name: &str, items: String) -> String {
     }
 }
 
-fn introduction(about: &About) -> String {
-    let teacher = if about.teacher == EXPERT_LABEL && about.endpoint_command.is_empty() {
+fn introduction(info: &CardInfo) -> String {
+    let teacher = if info.teacher == EXPERT_LABEL && info.endpoint_command.is_empty() {
         format!("**Teacher: {EXPERT_LABEL}.** The replies were not written by a language model.\n")
-    } else if about.teacher == EXPERT_LABEL {
+    } else if info.teacher == EXPERT_LABEL {
         format!(
             "**Teacher: {EXPERT_LABEL}.** The replies were not written by a language model: thoughts \
-             and code come from the task library's own solutions. Such rows show the format and \
-             test the pipeline; they teach little. With a real endpoint:\n\n```sh\n{}\n```\n",
-            about.endpoint_command
+             and code come from the reference solutions of the task library. Such rows demonstrate the \
+             format and test the pipeline; they have little value for training. To make the dataset with a \
+             language model:\n\n```sh\n{}\n```\n",
+            info.endpoint_command
         )
     } else {
-        format!("**Teacher: `{}`.**\n", about.teacher)
+        format!("**Teacher: `{}`.**\n", info.teacher)
     };
     format!(
         "# {}\n\nTrajectories of an agent that solves tasks on real files with a Python \
-         interpreter. Every cell was executed in a sandbox, every observation is what the \
-         interpreter answered, and every row passed checks that run apart from the agent and that \
-         a wrong answer would have failed. The schema is PyInstruct's (`messages`, `tools`, \
-         `tool_choices`) with provenance beside it.\n\n{teacher}",
-        about.title
+         interpreter. Every cell was executed in a sandbox, and every observation is the actual output of \
+         the interpreter. Every row passed automatic checks of its results; the agent never saw these \
+         checks. The columns are those of PyInstruct (`messages`, `tools`, `tool_choices`), plus provenance \
+         for each row.\n\n{teacher}",
+        info.title
     )
 }
 
-fn use_it() -> String {
+fn usage() -> String {
     "```python\nfrom datasets import load_dataset\n\nrows = load_dataset(\"PATH_OR_REPO\", split=\"train\")\n\
      rows[0][\"messages\"]\n```\n"
         .to_owned()
 }
 
-fn funnel(about: &About) -> String {
+fn funnel(info: &CardInfo) -> String {
     let mut text = String::from("## How it was made\n\n");
-    text += "Files are crawled and profiled; the task library writes tasks for them; the teacher \
-             solves each in a sandbox, turn by turn; the grader runs the checks of each task in a \
-             fresh sandbox of its own; accepted trajectories become rows.\n\n";
+    text += "1. Files are crawled and profiled.\n2. Tasks are written for these files.\n3. The teacher \
+             solves each task in a sandbox, turn by turn.\n4. The grader runs the checks of each task in a \
+             new sandbox.\n5. Accepted trajectories become rows.\n\n";
     text += &table(
         ["step", "count"],
-        about.funnel.iter().map(|(k, v)| (k.clone(), *v)),
+        info.funnel.iter().map(|(k, v)| (k.clone(), *v)),
     );
-    if about.rejected.iter().any(|(_, count)| *count > 0) {
-        text += "\nRejected, by filter (a trajectory may fail several):\n\n";
+    if info.rejected.iter().any(|(_, count)| *count > 0) {
+        text += "\nRejected trajectories by filter (one trajectory can fail several filters):\n\n";
         text += &table(
             ["filter", "rejected"],
-            about.rejected.iter().map(|(k, v)| (k.clone(), *v)),
+            info.rejected.iter().map(|(k, v)| (k.clone(), *v)),
         );
     }
-    if !about.faults.is_empty() {
-        let _ = write!(text, "\n{}\n", about.faults);
+    if !info.faults.is_empty() {
+        let _ = write!(text, "\n{}\n", info.faults);
     }
     text
 }
 
-fn statistics(written: &Written, all: &Stats) -> String {
+fn statistics(written: &WrittenDataset, all: &Stats) -> String {
     let mut text = String::from("## Statistics\n\n| | train | test |\n| --- | ---: | ---: |\n");
     let (train, test) = (&written.train, &written.test);
     let mut line = |name: &str, a: String, b: String| {
@@ -162,27 +163,27 @@ fn statistics(written: &Written, all: &Stats) -> String {
         );
     }
     line(
-        "turns, mean",
+        "mean turns",
         mean(train.replies, train),
         mean(test.replies, test),
     );
     line(
-        "bytes of a conversation, mean",
+        "mean bytes per conversation",
         mean(train.bytes, train),
         mean(test.bytes, test),
     );
     line(
-        "tokens read, mean",
+        "mean prompt tokens",
         mean(train.prompt_tokens, train),
         mean(test.prompt_tokens, test),
     );
     line(
-        "tokens written, mean",
+        "mean completion tokens",
         mean(train.completion_tokens, train),
         mean(test.completion_tokens, test),
     );
     text += "\n";
-    text += &tokens_rule(all);
+    text += &token_counting(all);
     let groups = [
         ("category", &all.categories),
         ("language", &all.languages),
@@ -198,32 +199,32 @@ fn statistics(written: &Written, all: &Stats) -> String {
     text
 }
 
-/// Who counted the tokens; nothing is said where there is nothing to count.
-fn tokens_rule(all: &Stats) -> String {
+/// How the tokens were counted.
+fn token_counting(all: &Stats) -> String {
     let mut text = String::new();
     for (name, rows) in &all.counted_by {
         text += &match *name {
-            "endpoint" => format!("Tokens of {rows} rows are the endpoint's own usage.\n"),
+            "endpoint" => format!("The tokens of {rows} rows were counted by the endpoint.\n"),
             _ => format!(
-                "Tokens of {rows} rows are an estimate that no tokenizer made: a quarter of the UTF-8 \
-                 bytes of each message, rounded up; a call reads all messages before its reply.\n"
+                "The tokens of {rows} rows are estimated without a tokenizer, as a quarter of the UTF-8 \
+                 bytes of each message, rounded up. Each call reads all messages before its reply.\n"
             ),
         };
     }
     text
 }
 
-fn split(written: &Written) -> String {
+fn split(written: &WrittenDataset) -> String {
     let split = &written.split;
     let mut text = String::from("## Split\n\n");
-    if split.places.is_empty() {
-        return text + "As in the dataset that the rows were taken from.\n";
+    if split.assignments.is_empty() {
+        return text + "The split is that of the source dataset.\n";
     }
     let _ = writeln!(
         text,
-        "Rows that share an input file (by digest or by origin) stand in one split, as whole \
-         connected components; rows without files stand together by template. {} components, the \
-         largest of {} rows; {:.1} % of the rows are in the test split.",
+        "Rows that share an input file, by digest or by origin, are always in the same split. Rows \
+         without files are grouped by template. There are {} groups (connected components) of rows; the \
+         largest has {} rows. {:.1} % of the rows are in the test split.",
         split.components,
         split.largest_component,
         100.0 * split.test_fraction(),
@@ -236,10 +237,10 @@ fn split(written: &Written) -> String {
             .collect();
         let _ = writeln!(
             text,
-            "\nTemplates held out of training altogether (`held_out_template`): {}. {} rows of these \
-             were dropped because they share a file with a row in training.",
+            "\nThese templates are not used in the train split (`held_out_template`): {}. {} rows of these \
+             templates were dropped because they share a file with a row in the train split.",
             names.join(", "),
-            split.count(Place::Dropped),
+            split.count(Assignment::Dropped),
         );
     }
     text
@@ -249,58 +250,62 @@ fn columns() -> String {
     let columns = [
         (
             "messages",
-            "the conversation; observations come back as user messages",
+            "the conversation, including the system prompt and the interpreter's observations",
         ),
         (
             "tools, tool_choices",
-            "as PyInstruct has them: null and `auto`",
+            "as in PyInstruct: null (or tool definitions, if the format has tool calls) and `auto`",
         ),
         (
             "task_id, trajectory_id",
-            "BLAKE3 of the task's content; of task, teacher, sampling, format and sample number",
+            "BLAKE3 of the task's content; BLAKE3 of task, teacher, sampling, format and sample number",
         ),
         (
             "category, subcategory, keyword, template",
-            "what the task is about, and who wrote it",
+            "topic of the task; the template it was written from, or `writer/KEYWORD` if a model wrote it",
         ),
         (
             "held_out_template",
-            "whether the template is absent from training",
+            "whether the template is excluded from the train split",
         ),
-        ("language, query", "of the query; what the user asks"),
+        (
+            "language, query",
+            "language of the query; the user's request",
+        ),
         (
             "files",
-            "input files: name, BLAKE3, licence as found, origin (`purl#member`, URL or path), type",
+            "input files: name, BLAKE3, license as found, origin (`purl#member`, URL or path), type",
         ),
         (
             "teacher, sampling, seed",
-            "who wrote the replies and how; seed of the session's random state",
+            "model that wrote the replies; sampling parameters; random seed of the session",
         ),
         (
             "environment, interpreter",
-            "digest of the Python environment; bounds of its sessions, as JSON",
+            "digest of the Python environment; limits of its sessions, as JSON",
         ),
         (
             "format, attempts, turns, tokens",
-            "message format; samples of the task that were graded and that solved it; replies; tokens of \
-             all calls and who counted them",
+            "message format; graded (`tried`) and successful (`solved`) attempts at the task; number of \
+             replies; tokens of all calls, and how they were counted",
         ),
         (
             "outputs",
-            "files the code left: BLAKE3 of the bytes, and of the content without times of creation; size",
+            "files that the code wrote: path, BLAKE3 of the bytes, BLAKE3 of the content without timestamps \
+             and random names, size",
         ),
         (
             "checks, checker",
-            "what was checked and what became of it; digest of the checker",
+            "the checks and their outcomes; digest of the checker",
         ),
         (
             "grading",
-            "what the checker was given, as JSON: outputs asked for, held-out files, reference code, checks",
+            "input of the checker, as JSON: requested outputs, held-out files, reference code, checks",
         ),
         (
             "proof",
             "BLAKE3 of query, prompts, teacher, sampling, environment, files, outputs, grading, checks, \
-             of each cell and of all that it showed, and of the whole row; places that were scrubbed",
+             each cell, each observation and the whole row; number of scrubbed findings",
         ),
     ];
     let mut text = String::from("## Columns\n\n| column | content |\n| --- | --- |\n");
@@ -311,127 +316,125 @@ fn columns() -> String {
     text
 }
 
-fn licences(all: &Stats) -> String {
-    if all.licences.is_empty() {
-        return "## Licences\n\nNo task of this dataset uses a file of others.\n".to_owned();
+fn licenses(all: &Stats) -> String {
+    if all.licenses.is_empty() {
+        return "## Licenses\n\nNo task in this dataset uses third-party files.\n".to_owned();
     }
     let mut text = String::from(
-        "## Licences\n\nTexts and code of pybench are Apache-2.0. Observations quote the input files, \
-         which keep their licences, as found at their origin:\n\n",
+        "## Licenses\n\nText and code written by pybench are licensed under Apache-2.0. Observations quote \
+         the input files, which keep their own licenses. These were found at the origin of the files:\n\n",
     );
-    let counts = all.licences.iter().map(|(k, v)| (cell(k), *v as u64));
-    text += &table(["licence as found", "files"], counts);
+    let counts = all.licenses.iter().map(|(k, v)| (table_cell(k), *v as u64));
+    text += &table(["license as found", "files"], counts);
     text
 }
 
-fn scrubbing(written: &Written) -> String {
+fn scrubbing(written: &WrittenDataset) -> String {
     let scrub = &written.scrub;
     let mut text = String::from(
-        "## Scrubbing\n\nKeys, tokens, passwords, mail addresses, user names and host paths were looked \
-         for in every text of every row, and in the input files that this dataset carries. ",
+        "## Scrubbing\n\nAll texts of all rows, and the input files included in this dataset, were searched \
+         for keys, tokens, passwords, email addresses, user names and host paths. ",
     );
     match scrub.found.total() {
         0 => text += "Nothing was found in the rows.\n",
         total => {
             let _ = writeln!(
                 text,
-                "{total} finds in {} rows were replaced by words in brackets:\n",
+                "{total} findings in {} rows were replaced by placeholders:\n",
                 scrub.rows
             );
-            let name = |kind: &crate::scrub::Kind| kind.placeholder().to_owned();
+            let name = |kind: &crate::scrub::SecretKind| kind.placeholder().to_owned();
             let counts = scrub
                 .found
                 .0
                 .iter()
                 .map(|(kind, n)| (name(kind), *n as u64));
-            text += &table(["in place of", "finds"], counts);
+            text += &table(["placeholder", "findings"], counts);
         }
     }
     if !scrub.withheld.is_empty() {
         let count = scrub.withheld.len();
         let _ = writeln!(
             text,
-            "\n{count} input files hold such things themselves and are not carried; their origins are in \
-             the rows."
+            "\n{count} input files contain such data and are not included in the dataset; the rows state \
+             their origins."
         );
     }
     text
 }
 
-/// Where the stamp of a verification stands in a card.
+/// Markers around the result of the last verification in a card.
 pub const STAMP: [&str; 2] = ["<!-- verified -->\n", "<!-- /verified -->\n"];
 
-fn proof(written: &Written) -> String {
+fn proof(written: &WrittenDataset) -> String {
     let mut text = format!(
-        "## Proof\n\nDigest of all rows: `{}`. Every row carries the hashes of what made it (`proof`). \
-         `just verify FOLDER` runs the cells of the rows again in their environment, compares what they \
-         show and leave, and runs the checks again.\n",
+        "## Proof\n\nDigest of all rows: `{}`. Every row contains hashes of its parts (`proof`). \
+         `just verify FOLDER` re-executes the cells of the rows in their environment, compares observations \
+         and output files, and runs the checks again.\n",
         written.digest
     );
     if written.files.0 > 0 {
         let (count, bytes) = written.files;
         let _ = writeln!(
             text,
-            "\nThe input files lie in `files/` under their BLAKE3 ({count} files, {:.1} MB), as far as they \
-             state a licence.",
+            "\nInput files with a known license are in `files/`, named by their BLAKE3 ({count} files, \
+             {:.1} MB).",
             bytes as f64 / 1e6
         );
     }
     text + "\n" + STAMP[0] + "Not verified yet.\n" + STAMP[1]
 }
 
-/// The card with another stamp; `None` where it has no place for one.
+/// The card with a new verification result. `None` if the card has no markers for it.
 pub fn stamped(card: &str, stamp: &str) -> Option<String> {
     let (before, rest) = card.split_once(STAMP[0])?;
     let (_, after) = rest.split_once(STAMP[1])?;
     Some([before, STAMP[0], stamp, STAMP[1], after].concat())
 }
 
-/// The title of a card.
+/// The title in a card.
 pub fn title(card: &str) -> Option<&str> {
     card.lines().find_map(|line| line.strip_prefix("# "))
 }
 
-/// The digest of all rows that a card names.
+/// The digest of all rows in a card.
 pub fn digest(card: &str) -> Option<&str> {
     let (_, rest) = card.split_once("Digest of all rows: `")?;
     Some(rest.split_once('`')?.0)
 }
 
-fn limits(about: &About, all: &Stats) -> String {
+fn limits(info: &CardInfo, all: &Stats) -> String {
     let mut text = String::from("## Known limits\n\n");
-    let mut point = |words: &str| {
-        let _ = writeln!(text, "- {words}");
+    let mut point = |limit: &str| {
+        let _ = writeln!(text, "- {limit}");
     };
-    if about.teacher == EXPERT_LABEL {
-        point(
-            "Replies are scripted, with few phrasings per template: neither diverse nor a model's.",
-        );
+    if info.teacher == EXPERT_LABEL {
+        point("The replies are scripted, with few phrasings per template. They are not diverse.");
     }
     let written = |template: &String| template.starts_with(WRITER);
     if !all.templates.keys().all(written) {
-        point("Tasks are written from templates, so queries of one template resemble each other.");
+        point("Tasks are written from templates, so queries of the same template are similar.");
     }
     if all.templates.keys().any(written) {
-        point("Tasks are written by models; nobody but models and rules need have looked at them.");
+        point(
+            "Tasks are written by models and filtered by models and rules, without human review.",
+        );
     }
-    point("Checks decide on outputs and stated values; the prose of a thought is not judged.");
-    point(
-        "Licences are as found in package metadata or given by the recipe; nobody reviewed them.",
-    );
+    point("Checks cover output files and stated values, not the text of the model's thoughts.");
+    point("Licenses come from package metadata or from the recipe and were not reviewed.");
     let largest = all.templates.iter().max_by_key(|(_, rows)| **rows);
     if let Some((template, rows)) = largest {
         let share = 100.0 * *rows as f64 / all.rows.max(1) as f64;
         point(&format!(
-            "The most frequent template, `{template}`, has {share:.1} % of the rows."
+            "The most frequent template, `{template}`, accounts for {share:.1} % of the rows."
         ));
     }
     text
 }
 
-fn recipe(about: &About) -> String {
-    // A fence longer than any run of backticks in the recipe.
-    let longest = about
+fn recipe(info: &CardInfo) -> String {
+    // The fence must be longer than any sequence of backticks in the recipe.
+    let longest = info
         .recipe
         .split(|c| c != '`')
         .map(str::len)
@@ -440,7 +443,7 @@ fn recipe(about: &About) -> String {
     let fence = "`".repeat(longest.max(2) + 1);
     format!(
         "## Recipe\n\n{fence}toml\n{}\n{fence}\n",
-        about.recipe.trim_end()
+        info.recipe.trim_end()
     )
 }
 
@@ -452,8 +455,8 @@ fn table(head: [&str; 2], rows: impl Iterator<Item = (String, u64)>) -> String {
     text
 }
 
-/// Text from outside as a cell of a table: one line, no markup of tables.
-fn cell(text: &str) -> String {
+/// Escape untrusted text for a table cell: one line, without markup.
+fn table_cell(text: &str) -> String {
     let line: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -462,8 +465,8 @@ fn cell(text: &str) -> String {
     line.replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// The licences as identifiers of the Hub; `other` stands for all that it does not know.
-fn hub_licences(all: &Stats) -> Vec<String> {
+/// The licenses as the Hub's identifiers. Unknown licenses become `other`.
+fn hub_licenses(all: &Stats) -> Vec<String> {
     const KNOWN: [&str; 17] = [
         "afl-3.0",
         "apache-2.0",
@@ -484,8 +487,8 @@ fn hub_licences(all: &Stats) -> Vec<String> {
         "zlib",
     ];
     let mut names: BTreeMap<String, ()> = BTreeMap::from([("apache-2.0".to_owned(), ())]);
-    for licence in all.licences.keys() {
-        let name = licence.to_lowercase();
+    for license in all.licenses.keys() {
+        let name = license.to_lowercase();
         let known = KNOWN.contains(&name.as_str());
         names.insert(if known { name } else { "other".to_owned() }, ());
     }

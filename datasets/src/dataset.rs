@@ -1,4 +1,4 @@
-//! A whole dataset in one step: split, shards, card; the old dataset or the new one, never half.
+//! Writes a whole dataset: split, shards and card. The dataset is replaced atomically.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,76 +8,61 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use pybench::id::Digest;
-use pybench::run::ContentStore;
-use pybench::task::TaskFile;
+use pybench_run::ContentStore;
+use pybench_types::id::Digest;
+use pybench_types::task::TaskFile;
 
-use crate::card::{self, About};
-use crate::proof::{self, Root};
+pub use crate::written::WrittenDataset;
+
+use crate::card::{self, CardInfo};
 use crate::row::category_name;
-use crate::scrub::{Report, Scrubber};
+use crate::row_hashes::{self, DatasetDigest};
+use crate::scrub::{ScrubReport, Scrubber};
 use crate::shards::{self, ShardSettings};
-use crate::split::{self, Place, Split, SplitRow, SplitSettings};
+use crate::split::{self, Assignment, Split, SplitRow, SplitSettings};
 use crate::stats::Stats;
 use crate::{DatasetError, Row, RowFile};
 
-/// Temporary folders beside a dataset begin so; those of a dead process are removed.
-const TEMPORARY: &str = ".pybench-dataset-";
+/// Prefix of the temporary folders next to a dataset. Folders left by a killed process are removed.
+const TEMPORARY_PREFIX: &str = ".pybench-dataset-";
 
-/// What was written.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Written {
-    /// Statistics of the train split.
-    pub train: Stats,
-    /// Statistics of the test split.
-    pub test: Stats,
-    /// How the split came out.
-    pub split: Split,
-    /// Digest of all rows; the card names it.
-    pub digest: Digest,
-    /// What the scrubber took out.
-    pub scrub: Report,
-    /// Input files that the dataset carries, and their bytes.
-    pub files: (usize, u64),
-}
+/// Folder of the input files in a dataset. Each file is named by its digest.
+pub const FILES_DIR: &str = "files";
 
-/// Folder of the input files of a dataset: each under its digest.
-pub const FILES: &str = "files";
-
-/// Write a dataset: `README.md` and `data/*.parquet`. An existing dataset in `folder` is replaced
-/// in one step. The caller sees to it that nobody else writes there.
+/// Write a dataset: `README.md` and `data/*.parquet`. An existing dataset in `folder` is replaced atomically. The
+/// caller must make sure that no other process writes there.
 ///
-/// Every row goes through the [`Scrubber`] of this machine first.
+/// Every row is scrubbed by [`Scrubber::of_machine`] first.
 pub fn write(
     folder: &Path,
     rows: Vec<Row>,
     split_settings: &SplitSettings,
     shard_settings: &ShardSettings,
-    about: &About,
-) -> Result<Written, DatasetError> {
+    info: &CardInfo,
+) -> Result<WrittenDataset, DatasetError> {
     let scrubber = Scrubber::of_machine();
     write_with(
         folder,
         rows,
         (split_settings, shard_settings),
-        about,
+        info,
         &scrubber,
         None,
     )
 }
 
-/// As [`write`], with that scrubber. Where `store` has the input files of the rows, the dataset carries
-/// them below [`FILES`], so that others can run the rows again: all that state a licence and hold
-/// nothing that the scrubber would take out.
+/// Like [`write`], with the given scrubber. If `store` has the input files of the rows, they are copied to
+/// [`FILES_DIR`] so that others can re-execute the rows. Files without a license, and files with contents that the
+/// scrubber would remove, are left out.
 pub fn write_with(
     folder: &Path,
     mut rows: Vec<Row>,
     (split_settings, shard_settings): (&SplitSettings, &ShardSettings),
-    about: &About,
+    info: &CardInfo,
     scrubber: &Scrubber,
     store: Option<&ContentStore>,
-) -> Result<Written, DatasetError> {
-    let mut scrub = Report::default();
+) -> Result<WrittenDataset, DatasetError> {
+    let mut scrub = ScrubReport::default();
     for row in &mut rows {
         let found = scrubber.row(row);
         scrub.rows += usize::from(found.total() > 0);
@@ -85,15 +70,15 @@ pub fn write_with(
     }
     let split = split_rows(&rows, split_settings);
     let (train, test) = distribute(rows, &split);
-    let mut written = Written {
+    let mut written = WrittenDataset {
         train: Stats::of(&train),
         test: Stats::of(&test),
         split,
-        digest: root(&train, &test),
+        digest: dataset_digest(&train, &test),
         scrub,
         files: (0, 0),
     };
-    let new = Folder::begin(folder)?;
+    let new = StagingFolder::create(folder)?;
     let data = new.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
     shards::write(&data, "train", &train, shard_settings)?;
@@ -108,27 +93,27 @@ pub fn write_with(
                 named.entry(file.id.clone()).or_insert(file);
             }
         }
-        carry_files(
-            &new.path().join(FILES),
+        copy_input_files(
+            &new.path().join(FILES_DIR),
             named,
             store,
             scrubber,
             &mut written,
         )?;
     }
-    new.finish(about, written, folder)
+    new.finish(info, written, folder)
 }
 
-/// A dataset on its way into its place.
-pub(crate) struct Folder(tempfile::TempDir);
+/// A dataset that is being written in a temporary folder next to its destination.
+pub(crate) struct StagingFolder(tempfile::TempDir);
 
-impl Folder {
-    /// Beside the place it is for; what dead processes left there goes.
-    pub(crate) fn begin(place: &Path) -> Result<Self, DatasetError> {
-        let parent = parent(place)?;
+impl StagingFolder {
+    /// Create the folder, and remove folders left by killed processes.
+    pub(crate) fn create(destination: &Path) -> Result<Self, DatasetError> {
+        let parent = parent(destination)?;
         remove_leftovers(parent)?;
         let temporary = tempfile::Builder::new()
-            .prefix(TEMPORARY)
+            .prefix(TEMPORARY_PREFIX)
             .tempdir_in(parent);
         Ok(Self(temporary.map_err(DatasetError::io(parent))?))
     }
@@ -137,42 +122,42 @@ impl Folder {
         self.0.path()
     }
 
-    /// With its card, in its place.
+    /// Write the card and move the dataset to its destination.
     pub(crate) fn finish(
         self,
-        about: &About,
-        written: Written,
-        place: &Path,
-    ) -> Result<Written, DatasetError> {
-        let text = card::render(about, &written);
+        info: &CardInfo,
+        written: WrittenDataset,
+        destination: &Path,
+    ) -> Result<WrittenDataset, DatasetError> {
+        let text = card::render(info, &written);
         write_synced(&self.path().join("README.md"), text.as_bytes())?;
-        open_to_readers(self.path())?;
-        replace(self.0, place)?;
+        make_readable(self.path())?;
+        replace(self.0, destination)?;
         Ok(written)
     }
 }
 
-fn root(train: &[Row], test: &[Row]) -> Digest {
-    let mut root = Root::default();
+fn dataset_digest(train: &[Row], test: &[Row]) -> Digest {
+    let mut digest = DatasetDigest::default();
     for (split, rows) in [("train", train), ("test", test)] {
         for row in rows {
-            root.add(split, &proof::row_digest(row));
+            digest.add(split, &row_hashes::row_digest(row));
         }
     }
-    root.digest()
+    digest.digest()
 }
 
-/// Put input files beside the rows.
-pub(crate) fn carry_files(
+/// Copy the input files into the dataset.
+pub(crate) fn copy_input_files(
     folder: &Path,
     named: BTreeMap<Digest, TaskFile>,
     store: &ContentStore,
     scrubber: &Scrubber,
-    written: &mut Written,
+    written: &mut WrittenDataset,
 ) -> Result<(), DatasetError> {
     for (id, file) in named {
         let from = store.path(&id);
-        if file.licence.is_none() || !from.is_file() {
+        if file.license.is_none() || !from.is_file() {
             continue;
         }
         let bytes = fs::read(&from).map_err(DatasetError::io(&from))?;
@@ -188,7 +173,7 @@ pub(crate) fn carry_files(
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent).map_err(DatasetError::io(parent))?;
         }
-        // The bytes of a store never change: they need not be there twice.
+        // Files in a content store never change, so a hard link is enough.
         if fs::hard_link(&from, &to).is_err() {
             fs::write(&to, &bytes).map_err(DatasetError::io(&to))?;
         }
@@ -217,12 +202,12 @@ fn split_rows(rows: &[Row], settings: &SplitSettings) -> Split {
 
 fn distribute(rows: Vec<Row>, split: &Split) -> (Vec<Row>, Vec<Row>) {
     let (mut train, mut test) = (Vec::new(), Vec::new());
-    for (mut row, place) in rows.into_iter().zip(&split.places) {
+    for (mut row, assignment) in rows.into_iter().zip(&split.assignments) {
         row.held_out_template = split.held_out.contains(&row.template);
-        match place {
-            Place::Train => train.push(row),
-            Place::Test => test.push(row),
-            Place::Dropped => {}
+        match assignment {
+            Assignment::Train => train.push(row),
+            Assignment::Test => test.push(row),
+            Assignment::Dropped => {}
         }
     }
     (train, test)
@@ -234,7 +219,7 @@ fn parent(folder: &Path) -> Result<&Path, DatasetError> {
         Some(parent) => parent,
         None => {
             return Err(DatasetError::Setting(format!(
-                "{} cannot hold a dataset: name a folder below it",
+                "a dataset cannot be written to {}: give a folder below it",
                 folder.display()
             )));
         }
@@ -243,12 +228,12 @@ fn parent(folder: &Path) -> Result<&Path, DatasetError> {
     Ok(parent)
 }
 
-/// Remove what a killed process left.
+/// Remove temporary folders of killed processes.
 fn remove_leftovers(parent: &Path) -> Result<(), DatasetError> {
     for entry in fs::read_dir(parent).map_err(DatasetError::io(parent))? {
         let path = entry.map_err(DatasetError::io(parent))?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(|name| name.starts_with(TEMPORARY)) {
+        if name.is_some_and(|name| name.starts_with(TEMPORARY_PREFIX)) {
             fs::remove_dir_all(&path).map_err(DatasetError::io(&path))?;
         }
     }
@@ -261,22 +246,22 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), DatasetError> {
     file.sync_all().map_err(DatasetError::io(path))
 }
 
-/// A temporary folder is its maker's alone; a dataset is for others to read.
-fn open_to_readers(folder: &Path) -> Result<(), DatasetError> {
+/// Temporary folders are private to their owner; make the dataset readable for others.
+fn make_readable(folder: &Path) -> Result<(), DatasetError> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(DatasetError::io(folder))
 }
 
-/// Put the new dataset in the place of the old one, which goes with the temporary folder.
+/// Replace the old dataset by the new one. The old one is deleted with the temporary folder.
 fn replace(new: tempfile::TempDir, folder: &Path) -> Result<(), DatasetError> {
     match renameat_with(CWD, new.path(), CWD, folder, RenameFlags::EXCHANGE) {
         Ok(()) => new.close().map_err(DatasetError::io(folder)),
-        // There is no old one.
+        // There is no old dataset.
         Err(Errno::NOENT) => {
             let path = new.keep();
             fs::rename(&path, folder).map_err(DatasetError::io(folder))
         }
-        // A file system that cannot exchange: for a moment there is neither.
+        // The file system cannot exchange folders: for a moment the dataset does not exist.
         Err(Errno::INVAL | Errno::NOSYS) => {
             fs::remove_dir_all(folder).map_err(DatasetError::io(folder))?;
             let path = new.keep();

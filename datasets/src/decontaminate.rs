@@ -1,105 +1,106 @@
-//! Whether rows hold tasks of a benchmark: by file, by table, by the words of query and answer.
+//! Finds rows that contain tasks of a benchmark, by file, by table, and by n-grams of query and answer.
 //!
-//! An [`Index`] knows the benchmarks. It looks at every query of the dataset once ([`Index::observe`]),
-//! to learn which runs of words are everybody's, and then says of each text, file and table what it
-//! holds of which task, with the evidence and a verdict. Verdicts are tuned for precision: what merely
-//! resembles a task is told and not judged. `docs/data-quality.md` has the rules and what they measure.
+//! A [`BenchmarkIndex`] contains the tasks of the benchmarks. First, every query of the dataset is added
+//! ([`BenchmarkIndex::observe`]), to learn which n-grams are common in the dataset. Then each text, file and table can be
+//! looked up. A [`Hit`] has the evidence and a verdict. The thresholds are tuned for precision: texts that are only
+//! similar to a task are reported, but not as contaminated. `docs/data-quality.md` lists the rules and their measured
+//! quality.
 
 mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use pybench::id::Digest;
+use pybench_types::id::Digest;
 use serde::Serialize;
 
-use crate::text::{each_unit, hash_of, is_ideograph, run};
+use crate::text::{combine, each_unit, hash_of, is_ideograph};
 
 pub use table::Table;
 
-/// Weight of a run of words: four words, or eight ideographs.
-const RUN: u8 = 8;
-/// Tasks with fewer runs than this are recognised as a whole or not at all.
-const SHORT: usize = 8;
-/// Share of a task's runs from which on a resemblance is told.
-const TOLD: f64 = 0.3;
-/// A run that more texts of the dataset have than this share is everybody's.
-const COMMON: f64 = 0.002;
-/// Texts that may have it anyway.
-const COMMON_FLOOR: u32 = 8;
-/// A text with this share of a task's runs is a copy of it, and shows nothing of how common they are.
-const COPY: f64 = 0.6;
-/// Longest text looked at, bytes.
-const TEXT: usize = 1 << 20;
+/// Weight of an n-gram: four words, or eight CJK characters.
+const NGRAM_WEIGHT: u8 = 8;
+/// A text with fewer n-grams than this is short: it is recognized only as a whole.
+const SHORT_TEXT: usize = 8;
+/// Minimum share of a task's n-grams for reporting a hit.
+const MIN_REPORTED_SHARE: f64 = 0.3;
+/// An n-gram is common if it occurs in more than this share of the dataset's texts.
+const COMMON_SHARE: f64 = 0.002;
+/// An n-gram is never common if it occurs in at most this many texts.
+const COMMON_MIN_TEXTS: u32 = 8;
+/// A text with at least this share of a task's n-grams is a copy of the task. It does not count toward how common
+/// these n-grams are.
+const COPY_SHARE: f64 = 0.6;
+/// Maximum length of a text, in bytes. The rest is ignored.
+const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// One task of a benchmark.
+/// A task of a benchmark.
 #[derive(Clone, Debug, Default)]
-pub struct Item {
-    /// The benchmark.
+pub struct BenchmarkTask {
+    /// Name of the benchmark.
     pub suite: String,
-    /// The task's name in it.
+    /// Name of the task in the benchmark.
     pub index: String,
-    /// What is asked.
     pub query: String,
-    /// Solutions or answers, where the benchmark has them.
+    /// Solutions or answers, if the benchmark has any.
     pub answers: Vec<String>,
-    /// Its files.
+    /// Digests of the files.
     pub files: Vec<Digest>,
-    /// Those of its files that are tables.
+    /// Contents of the files that are tables.
     pub tables: Vec<Table>,
 }
 
-/// By what a row was recognised.
+/// What a row and a task have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
-    /// A file is the same, byte by byte.
+pub enum MatchKind {
+    /// An identical file.
     File,
-    /// A table has the same columns and the same rows.
+    /// A table with the same columns and common rows.
     Table,
-    /// The query has the words of a task's.
+    /// Common n-grams in the query.
     Query,
-    /// A reply has the words of a task's answer.
+    /// Common n-grams in a reply and an answer of the task.
     Answer,
 }
 
-/// What a row has of a task.
+/// A match between a row and a task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hit {
-    /// The task, `suite/index`.
+    /// The task, as `suite/index`.
     pub task: String,
-    /// By what.
-    pub by: By,
-    /// Share of the task's runs of words, or of the smaller table's rows, that both have.
+    pub by: MatchKind,
+    /// Common share of the task's n-grams, or of the rows of the smaller table.
     pub share: f64,
-    /// What both have, in words.
+    /// Description of what they have in common.
     pub evidence: String,
-    /// The verdict.
+    /// Whether the row counts as contaminated.
     pub contaminated: bool,
 }
 
-/// A text of a benchmark.
-struct Known {
-    item: u32,
-    by: By,
-    /// Each once, in order.
-    runs: Vec<u64>,
-    /// Each once, in order.
+/// A query or answer of a benchmark task.
+struct IndexedText {
+    task: u32,
+    kind: MatchKind,
+    /// Hashes of the n-grams, sorted and unique.
+    ngrams: Vec<u64>,
+    /// Hashes of the words, sorted and unique.
     units: Vec<u64>,
-    shown: String,
+    /// The beginning of the text, for messages.
+    excerpt: String,
 }
 
-impl Known {
-    fn has(&self, run: u64) -> bool {
-        self.runs.binary_search(&run).is_ok()
+impl IndexedText {
+    fn has(&self, ngram: u64) -> bool {
+        self.ngrams.binary_search(&ngram).is_ok()
     }
 }
 
-/// Hashes need not be hashed again.
+/// A hasher for keys that are already hashes.
 #[derive(Default)]
-struct Hashed(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Hashed {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -115,260 +116,283 @@ impl Hasher for Hashed {
     }
 }
 
-type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Hashed>>;
+type HashIndex<T> = HashMap<u64, T, BuildHasherDefault<IdentityHasher>>;
 
-/// What the benchmarks hold.
-pub struct Index {
-    items: Vec<Item>,
-    texts: Vec<Known>,
-    /// Run → texts that have it.
-    runs: ByHash<Vec<u32>>,
+/// BenchmarkIndex of the tasks of one or more benchmarks.
+pub struct BenchmarkIndex {
+    tasks: Vec<BenchmarkTask>,
+    texts: Vec<IndexedText>,
+    /// N-gram → texts that contain it.
+    ngrams: HashIndex<Vec<u32>>,
     files: HashMap<Digest, Vec<u32>>,
-    /// Names of columns → items and tables.
+    /// Column names → task and index of its table.
     tables: HashMap<Vec<String>, Vec<(u32, usize)>>,
-    /// Run of a benchmark → different texts of the dataset that have it.
-    seen: ByHash<u32>,
-    observed: HashSet<u64, BuildHasherDefault<Hashed>>,
+    /// N-gram of a benchmark → number of distinct texts in the dataset that contain it.
+    ngram_counts: HashIndex<u32>,
+    observed: HashSet<u64, BuildHasherDefault<IdentityHasher>>,
 }
 
-impl Index {
-    /// An index of those tasks.
-    pub fn new(items: Vec<Item>) -> Self {
+impl BenchmarkIndex {
+    /// Build an index.
+    pub fn new(tasks: Vec<BenchmarkTask>) -> Self {
         let mut index = Self {
-            items: Vec::new(),
+            tasks: Vec::new(),
             texts: Vec::new(),
-            runs: HashMap::default(),
+            ngrams: HashMap::default(),
             files: HashMap::new(),
             tables: HashMap::new(),
-            seen: HashMap::default(),
+            ngram_counts: HashMap::default(),
             observed: HashSet::default(),
         };
-        for (number, item) in items.iter().enumerate() {
+        for (number, task) in tasks.iter().enumerate() {
             let number = number as u32;
-            index.know(number, By::Query, &item.query);
-            for answer in &item.answers {
-                index.know(number, By::Answer, answer);
+            index.add_text(number, MatchKind::Query, &task.query);
+            for answer in &task.answers {
+                index.add_text(number, MatchKind::Answer, answer);
             }
-            for file in &item.files {
+            for file in &task.files {
                 index.files.entry(file.clone()).or_default().push(number);
             }
-            for (place, table) in item.tables.iter().enumerate() {
+            for (position, table) in task.tables.iter().enumerate() {
                 let columns = table.columns().to_vec();
-                let places = index.tables.entry(columns).or_default();
-                places.push((number, place));
+                let tables = index.tables.entry(columns).or_default();
+                tables.push((number, position));
             }
         }
-        index.items = items;
+        index.tasks = tasks;
         index
     }
 
-    fn know(&mut self, item: u32, by: By, text: &str) {
+    fn add_text(&mut self, task: u32, kind: MatchKind, text: &str) {
         let words = Words::of(text);
-        let runs = once(words.runs());
-        // Less than a run says nothing.
-        if runs.is_empty() {
+        let ngrams = sorted_unique(words.ngrams());
+        // A text shorter than an n-gram cannot be recognized.
+        if ngrams.is_empty() {
             return;
         }
         let number = self.texts.len() as u32;
-        for run in &runs {
-            self.runs.entry(*run).or_default().push(number);
+        for ngram in &ngrams {
+            self.ngrams.entry(*ngram).or_default().push(number);
         }
-        self.texts.push(Known {
-            item,
-            by,
-            runs,
-            units: once(words.hashes.into_iter()),
-            shown: text.chars().take(120).collect(),
+        self.texts.push(IndexedText {
+            task,
+            kind,
+            ngrams,
+            units: sorted_unique(words.hashes.into_iter()),
+            excerpt: text.chars().take(120).collect(),
         });
     }
 
-    /// Look at a query of the dataset, to learn what is everybody's. The same text again teaches
-    /// nothing, nor does one of a task's runs of which it has most: a task that was planted a thousand
-    /// times, each time in slightly other words, does not become common.
+    /// Add a query of the dataset, to learn which n-grams are common. Repeated texts are counted once. Copies of a task
+    /// do not count toward the task's n-grams, so that a task that occurs a thousand times with small changes does not
+    /// become common.
     pub fn observe(&mut self, text: &str) {
         let words = Words::of(text);
-        if !self.observed.insert(run(&words.hashes)) {
+        if !self.observed.insert(combine(&words.hashes)) {
             return;
         }
-        let mut found = self.known(&words);
-        let copies = self.common(&found, COPY, |_| true);
-        found.retain(|run| copies.iter().all(|known| !known.has(*run)));
-        for run in found {
-            *self.seen.entry(run).or_default() += 1;
+        let mut found = self.known_ngrams(&words);
+        let copied = self.texts_with(&found, COPY_SHARE, |_| true);
+        found.retain(|ngram| copied.iter().all(|known| !known.has(*ngram)));
+        for ngram in found {
+            *self.ngram_counts.entry(ngram).or_default() += 1;
         }
     }
 
-    /// The runs of a text that some task has, each once.
-    fn known(&self, words: &Words) -> Vec<u64> {
-        once(words.runs().filter(|run| self.runs.contains_key(run)))
+    /// The n-grams of a text that occur in the index, sorted and unique.
+    fn known_ngrams(&self, words: &Words) -> Vec<u64> {
+        sorted_unique(
+            words
+                .ngrams()
+                .filter(|ngram| self.ngrams.contains_key(ngram)),
+        )
     }
 
-    /// Known texts of some kind that have at least that share of their runs in `found`.
-    fn common(&self, found: &[u64], share: f64, kind: impl Fn(&Known) -> bool) -> Vec<&Known> {
+    /// Indexed texts that pass the filter and have at least the given share of their n-grams in `found`.
+    fn texts_with(
+        &self,
+        found: &[u64],
+        share: f64,
+        filter: impl Fn(&IndexedText) -> bool,
+    ) -> Vec<&IndexedText> {
         if found.is_empty() {
             return Vec::new();
         }
         let mut counts = vec![0_usize; self.texts.len()];
-        for run in found {
-            for number in self.runs.get(run).into_iter().flatten() {
+        for ngram in found {
+            for number in self.ngrams.get(ngram).into_iter().flatten() {
                 counts[*number as usize] += 1;
             }
         }
         let counted = self.texts.iter().zip(counts);
         let enough = counted.filter(|(known, count)| {
-            *count > 0 && *count as f64 >= share * known.runs.len() as f64 && kind(known)
+            *count > 0 && *count as f64 >= share * known.ngrams.len() as f64 && filter(known)
         });
         enough.map(|(known, _)| known).collect()
     }
 
-    /// What a row's query has of tasks.
+    /// Look up a row's query.
     pub fn query(&self, text: &str) -> Vec<Hit> {
-        self.text(text, By::Query)
+        self.text(text, MatchKind::Query)
     }
 
-    /// What a row's replies have of answers.
+    /// Look up a row's replies among the answers.
     pub fn answer(&self, text: &str) -> Vec<Hit> {
-        self.text(text, By::Answer)
+        self.text(text, MatchKind::Answer)
     }
 
-    fn text(&self, text: &str, by: By) -> Vec<Hit> {
+    fn text(&self, text: &str, kind: MatchKind) -> Vec<Hit> {
         let words = Words::of(text);
-        let found = self.known(&words);
-        let common = self.common(&found, TOLD, |known| known.by == by);
-        if common.is_empty() {
+        let found = self.known_ngrams(&words);
+        let candidates = self.texts_with(&found, MIN_REPORTED_SHARE, |known| known.kind == kind);
+        if candidates.is_empty() {
             return Vec::new();
         }
-        // Most texts share some run with most tasks: what that amounts to is looked at only where it is enough.
-        let all = once(words.runs()).len();
-        let own = once(words.hashes.into_iter());
-        let hit = |known| self.hit(known, &Shared::of(self, known, &found, all, &own));
-        common.into_iter().map(hit).collect()
+        // Most texts share some n-gram with most tasks; the full comparison is made only for candidates.
+        let ngram_count = sorted_unique(words.ngrams()).len();
+        let units = sorted_unique(words.hashes.into_iter());
+        let hit = |known| {
+            self.hit(
+                known,
+                &Overlap::of(self, known, &found, ngram_count, &units),
+            )
+        };
+        candidates.into_iter().map(hit).collect()
     }
 
-    fn hit(&self, known: &Known, shared: &Shared) -> Hit {
-        let (all, telling) = (100.0 * shared.all, 100.0 * shared.telling);
+    fn hit(&self, known: &IndexedText, overlap: &Overlap) -> Hit {
+        let (all, distinctive) = (100.0 * overlap.all, 100.0 * overlap.distinctive);
         Hit {
-            task: self.name(known.item),
-            by: known.by,
-            share: shared.all,
+            task: self.name(known.task),
+            by: known.kind,
+            share: overlap.all,
             evidence: format!(
-                "{all:.0} % of the runs of words of {:?}, {telling:.0} % of those that are not \
-                 everybody's",
-                known.shown
+                "{all:.0} % of the n-grams of {:?}, {distinctive:.0} % of those that are not common \
+                 in the dataset",
+                known.excerpt
             ),
-            contaminated: shared.decides(known),
+            contaminated: overlap.is_contamination(known),
         }
     }
 
-    fn name(&self, item: u32) -> String {
-        let item = &self.items[item as usize];
-        format!("{}/{}", item.suite, item.index)
+    fn name(&self, task: u32) -> String {
+        let task = &self.tasks[task as usize];
+        format!("{}/{}", task.suite, task.index)
     }
 
-    /// Whether a run of words is one that many texts of the dataset have.
-    fn is_common(&self, run: u64) -> bool {
-        let most = (COMMON * self.observed.len() as f64) as u32;
-        self.seen.get(&run).copied().unwrap_or(0) > most.max(COMMON_FLOOR)
+    /// Whether an n-gram is common in the dataset.
+    fn is_common(&self, ngram: u64) -> bool {
+        let limit = (COMMON_SHARE * self.observed.len() as f64) as u32;
+        self.ngram_counts.get(&ngram).copied().unwrap_or(0) > limit.max(COMMON_MIN_TEXTS)
     }
 
-    /// Tasks that have this very file.
+    /// Look up a file by its digest.
     pub fn file(&self, file: &Digest) -> Vec<Hit> {
-        let items = self.files.get(file).into_iter().flatten();
-        let hit = |item: &u32| Hit {
-            task: self.name(*item),
-            by: By::File,
+        let tasks = self.files.get(file).into_iter().flatten();
+        let hit = |task: &u32| Hit {
+            task: self.name(*task),
+            by: MatchKind::File,
             share: 1.0,
             evidence: format!("the file {file}"),
             contaminated: true,
         };
-        items.map(hit).collect()
+        tasks.map(hit).collect()
     }
 
-    /// Tasks that have a table with the same columns and some of the same rows.
+    /// Look up a table: finds tables with the same columns and common rows.
     pub fn table(&self, table: &Table) -> Vec<Hit> {
-        let places = self.tables.get(table.columns()).into_iter().flatten();
-        let hit = |(item, place): &(u32, usize)| {
-            let other = &self.items[*item as usize].tables[*place];
+        let candidates = self.tables.get(table.columns()).into_iter().flatten();
+        let hit = |(task, position): &(u32, usize)| {
+            let other = &self.tasks[*task as usize].tables[*position];
             let (common, share) = table.common(other);
-            (share >= TOLD && common > 0).then(|| Hit {
-                task: self.name(*item),
-                by: By::Table,
+            (share >= MIN_REPORTED_SHARE && common > 0).then(|| Hit {
+                task: self.name(*task),
+                by: MatchKind::Table,
                 share,
                 evidence: format!(
-                    "columns {}; {common} different rows in both, of {} and {}",
+                    "columns {}; {common} distinct rows in common, of {} and {}",
                     table.columns().join(", "),
                     table.rows(),
                     other.rows()
                 ),
-                contaminated: table.is_taken_from(other),
+                contaminated: table.has_common_source(other),
             })
         };
-        places.filter_map(hit).collect()
+        candidates.filter_map(hit).collect()
     }
 }
 
-/// What a text and a task have in common.
-struct Shared {
-    /// Share of the task's runs.
+/// Overlap of a text with an indexed text.
+struct Overlap {
+    /// Share of the task's n-grams that the text contains.
     all: f64,
-    /// Share of those that are not everybody's; 0 where all are.
-    telling: f64,
-    /// Number of those.
-    telling_runs: usize,
-    /// Share of the task's different words.
+    /// The same share among distinctive n-grams, which are not common in the dataset; 0 if there are none.
+    distinctive: f64,
+    /// Number of distinctive n-grams in the task.
+    distinctive_count: usize,
+    /// Share of the task's distinct words that the text contains.
     units: f64,
-    /// Share of the text's runs that are the task's.
-    back: f64,
+    /// Share of the text's n-grams that are in the task.
+    of_text: f64,
 }
 
-impl Shared {
-    /// Of `found`, the runs that some task has, of `all`, the number of the text's runs, and of its `own` units.
-    fn of(index: &Index, known: &Known, found: &[u64], all: usize, own: &[u64]) -> Self {
-        let common = found.iter().copied().filter(|run| known.has(*run));
+impl Overlap {
+    /// Compute the overlap. `found` are the text's n-grams that occur in the index, `ngram_count` is the number of all
+    /// its n-grams, and `text_units` are its words.
+    fn of(
+        index: &BenchmarkIndex,
+        known: &IndexedText,
+        found: &[u64],
+        ngram_count: usize,
+        text_units: &[u64],
+    ) -> Self {
+        let common = found.iter().copied().filter(|ngram| known.has(*ngram));
         let common: Vec<u64> = common.collect();
         let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
-        let is_telling = |run: &&u64| !index.is_common(**run);
-        let telling = common.iter().filter(is_telling).count();
-        let telling_runs = known.runs.iter().filter(is_telling).count();
+        let is_distinctive = |ngram: &&u64| !index.is_common(**ngram);
+        let distinctive = common.iter().filter(is_distinctive).count();
+        let distinctive_count = known.ngrams.iter().filter(is_distinctive).count();
         let units = known.units.iter();
-        let units = units.filter(|unit| own.binary_search(unit).is_ok());
+        let units = units.filter(|unit| text_units.binary_search(unit).is_ok());
         Self {
-            all: share(common.len(), known.runs.len()),
-            telling: share(telling, telling_runs),
-            telling_runs,
+            all: share(common.len(), known.ngrams.len()),
+            distinctive: share(distinctive, distinctive_count),
+            distinctive_count,
             units: share(units.count(), known.units.len()),
-            back: share(common.len(), all),
+            of_text: share(common.len(), ngram_count),
         }
     }
 
-    /// A short task is taken over when it is there whole and there is little else; a longer one when
-    /// nearly all of it is there, or more than half of what is not everybody's, or a third of it with
-    /// nearly all of its words.
-    fn decides(&self, known: &Known) -> bool {
-        if known.runs.len() < SHORT {
-            return self.all > 0.99 && self.back >= 0.5;
+    /// Whether the overlap counts as contamination. A short text must be contained completely, and must be at least
+    /// half of the row's text. For a longer one it is enough that nearly all of its n-grams, more than half of its
+    /// distinctive n-grams, or a third of these and nearly all of its words are contained.
+    fn is_contamination(&self, known: &IndexedText) -> bool {
+        if known.ngrams.len() < SHORT_TEXT {
+            return self.all > 0.99 && self.of_text >= 0.5;
         }
-        if known.by == By::Answer {
-            return self.all >= 0.7 && self.telling >= 0.7 && self.telling_runs >= SHORT;
+        if known.kind == MatchKind::Answer {
+            return self.all >= 0.7
+                && self.distinctive >= 0.7
+                && self.distinctive_count >= SHORT_TEXT;
         }
-        let telling = self.telling_runs >= SHORT / 2;
+        let enough = self.distinctive_count >= SHORT_TEXT / 2;
         self.all >= 0.9
-            || (telling && self.all >= 0.5 && self.telling >= 0.55)
-            || (telling && self.telling >= 0.35 && self.units >= 0.85)
+            || (enough && self.all >= 0.5 && self.distinctive >= 0.55)
+            || (enough && self.distinctive >= 0.35 && self.units >= 0.85)
     }
 }
 
-/// The words of a text.
+/// Hashes of the words of a text.
 struct Words {
     hashes: Vec<u64>,
-    /// A word weighs two, an ideograph one.
+    /// A word has weight 2, a CJK character weight 1.
     weights: Vec<u8>,
 }
 
 impl Words {
     fn of(text: &str) -> Self {
         let (mut hashes, mut weights) = (Vec::new(), Vec::new());
-        each_unit(bounded(text), |unit| {
+        each_unit(truncated(text), |unit| {
             hashes.push(hash_of(unit));
             let ideograph = unit.chars().next().is_some_and(is_ideograph);
             weights.push(if ideograph { 1 } else { 2 });
@@ -376,31 +400,31 @@ impl Words {
         Self { hashes, weights }
     }
 
-    /// Hashes of the runs of words, in order: as many words as weigh [`RUN`].
-    fn runs(&self) -> impl Iterator<Item = u64> + '_ {
+    /// Hashes of all n-grams in order. An n-gram is a sequence of words with a total weight of [`NGRAM_WEIGHT`].
+    fn ngrams(&self) -> impl Iterator<Item = u64> + '_ {
         let (mut end, mut total) = (0, 0);
         (0..self.hashes.len()).map_while(move |start| {
-            while total < RUN && end < self.hashes.len() {
+            while total < NGRAM_WEIGHT && end < self.hashes.len() {
                 total += self.weights[end];
                 end += 1;
             }
-            let whole = total >= RUN;
+            let whole = total >= NGRAM_WEIGHT;
             total -= self.weights[start].min(total);
-            whole.then(|| run(&self.hashes[start..end]))
+            whole.then(|| combine(&self.hashes[start..end]))
         })
     }
 }
 
-/// Each once, in order.
-fn once(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
+fn sorted_unique(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut hashes: Vec<u64> = hashes.collect();
     hashes.sort_unstable();
     hashes.dedup();
     hashes
 }
 
-fn bounded(text: &str) -> &str {
-    let most = TEXT.min(text.len());
-    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at));
+/// The text, limited to [`MAX_TEXT_BYTES`].
+fn truncated(text: &str) -> &str {
+    let max = MAX_TEXT_BYTES.min(text.len());
+    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }

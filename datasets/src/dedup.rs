@@ -1,14 +1,14 @@
-//! Near duplicates by MinHash and locality-sensitive hashing, in stages on disk.
+//! Finds near duplicates with MinHash and locality-sensitive hashing (LSH). Intermediate data is on disk.
 //!
-//! 1. Each text becomes a set of shingles and these a signature of [`HASHES`] minima, which goes to disk;
-//!    some texts wait until there are enough for all cores.
-//! 2. Signatures are read once; each of [`BANDS`] bands of a signature is hashed into a file of its own,
-//!    divided so that one part fits into the memory allowed.
-//! 3. Part by part, texts that share a band are candidates; candidates whose signatures agree in at
-//!    least the threshold are joined. Nothing but four bytes a text and the part at hand is in memory.
-//! 4. What is joined is a cluster; its keeper is the text with the highest rank, of equals the first.
+//! 1. Each text becomes a set of shingles, and the set becomes a signature of [`HASHES`] minima, which is written to
+//!    disk. Texts are collected into batches so that all cores are used.
+//! 2. The signatures are read, and each of their [`BANDS`] bands is hashed into its own file. The files are
+//!    partitioned so that one partition fits into the given memory.
+//! 3. Partition by partition, texts with a common band become candidates. Candidates are joined if their signatures
+//!    agree in at least the threshold. Memory holds four bytes per text, and one partition.
+//! 4. Joined texts form a cluster. The text with the highest rank is kept; on a tie, the first one.
 //!
-//! Nothing depends on time, threads or chance: equal texts in equal order give equal clusters.
+//! The result is deterministic: it depends only on the texts and their order.
 
 mod bands;
 mod signature;
@@ -24,24 +24,24 @@ use crate::text::{each_token, each_unit, hash_of, shingles};
 
 pub use signature::{HASHES, Signature};
 
-/// Bands of a signature: two texts that share four fifths of their shingles meet in one with a
-/// probability above 0.999999, those that share half with 0.87, those that share a fifth with 0.05.
+/// Number of bands of a signature. Two texts have a common band with a probability above 0.999999 if they share 80 %
+/// of their shingles, 0.87 if they share 50 %, and 0.05 if they share 20 %.
 pub const BANDS: usize = 32;
-/// Texts that wait, and their bytes, at most.
-const WAITING: (usize, usize) = (4096, 8 << 20);
+/// Maximum number of pending texts, and of their bytes.
+const MAX_PENDING: (usize, usize) = (4096, 8 << 20);
 
-/// What of a document is compared.
+/// The part of a row that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum View {
-    /// Its words, in runs of three.
+pub enum DedupField {
+    /// The query, as shingles of three words.
     Query,
-    /// Its tokens, in runs of five.
+    /// The code, as shingles of five tokens.
     Code,
 }
 
-impl View {
-    /// The shingles by which texts are compared; some may be there twice.
+impl DedupField {
+    /// The shingles of a text. May contain duplicates.
     pub fn shingles(self, text: &str) -> Vec<u64> {
         let mut hashes = Vec::new();
         match self {
@@ -57,116 +57,118 @@ impl View {
     }
 }
 
-/// How duplicates are looked for.
+/// DedupSettings for finding near duplicates.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct DedupSettings {
     /// What is compared.
-    pub view: View,
-    /// Share of common shingles (Jaccard) from which on two texts are near duplicates, above 0 to 1.
+    pub field: DedupField,
+    /// Minimum Jaccard similarity of near duplicates, above 0 and at most 1.
     pub threshold: f64,
-    /// Bytes of memory for one part of a band.
+    /// Memory for one partition of a band, in bytes.
     pub memory: usize,
 }
 
-impl Settings {
-    /// The usual threshold and memory.
-    pub fn of(view: View) -> Self {
+impl DedupSettings {
+    /// DedupSettings with the default threshold and memory.
+    pub fn of(field: DedupField) -> Self {
         Self {
-            view,
+            field,
             threshold: 0.8,
             memory: 512 << 20,
         }
     }
 }
 
-/// Takes texts one by one; then says which are near duplicates.
+/// Collects texts, then clusters near duplicates.
 pub struct Deduplicator {
-    settings: Settings,
-    signatures: signature::Writer,
+    settings: DedupSettings,
+    signatures: signature::SignatureWriter,
     ranks: Vec<u32>,
-    waiting: Vec<String>,
-    waiting_bytes: usize,
+    pending: Vec<String>,
+    pending_bytes: usize,
 }
 
 impl Deduplicator {
-    /// With its files in that folder, which must be there and may be thrown away afterwards.
+    /// Create a deduplicator with temporary files in `folder`. The folder must exist and can be deleted afterward.
     ///
     /// # Errors
-    /// [`DatasetError::Setting`] for a threshold outside its bounds; failures of the disk.
-    pub fn new(folder: &Path, settings: Settings) -> Result<Self, DatasetError> {
+    /// [`DatasetError::Setting`] for an invalid threshold; I/O errors.
+    pub fn new(folder: &Path, settings: DedupSettings) -> Result<Self, DatasetError> {
         if !(settings.threshold > 0.0 && settings.threshold <= 1.0) {
             let threshold = settings.threshold;
             return Err(DatasetError::Setting(format!(
-                "a threshold of {threshold}: expected a share above 0 up to 1"
+                "invalid threshold {threshold}: it must be above 0 and at most 1"
             )));
         }
         Ok(Self {
             settings,
-            signatures: signature::Writer::new(folder)?,
+            signatures: signature::SignatureWriter::new(folder)?,
             ranks: Vec::new(),
-            waiting: Vec::new(),
-            waiting_bytes: 0,
+            pending: Vec::new(),
+            pending_bytes: 0,
         })
     }
 
-    /// The next text. Of a cluster the one of the highest rank is kept, of equals the first.
+    /// Add the next text. In a cluster the text with the highest rank is kept; on a tie, the first one.
     ///
     /// # Errors
-    /// Failures of the disk; more than four billion texts.
+    /// I/O errors; more than 2^32 texts.
     pub fn add(&mut self, text: &str, rank: u32) -> Result<(), DatasetError> {
         if self.ranks.len() >= u32::MAX as usize {
-            return Err(DatasetError::Setting("more than 2^32 texts".to_owned()));
+            return Err(DatasetError::Setting(
+                "too many rows: at most 2^32 can be deduplicated".to_owned(),
+            ));
         }
         self.ranks.push(rank);
-        self.waiting.push(text.to_owned());
-        self.waiting_bytes += text.len();
-        match self.waiting.len() < WAITING.0 && self.waiting_bytes < WAITING.1 {
+        self.pending.push(text.to_owned());
+        self.pending_bytes += text.len();
+        match self.pending.len() < MAX_PENDING.0 && self.pending_bytes < MAX_PENDING.1 {
             true => Ok(()),
             false => self.sign(),
         }
     }
 
-    /// Signatures of the texts that wait.
+    /// Compute the signatures of the pending texts.
     fn sign(&mut self) -> Result<(), DatasetError> {
-        let view = self.settings.view;
-        let sign = |text: &String| Signature::of(&view.shingles(text));
-        let signatures = parallel::map(&self.waiting, sign);
-        self.waiting.clear();
-        self.waiting_bytes = 0;
+        let field = self.settings.field;
+        let sign = |text: &String| Signature::of(&field.shingles(text));
+        let signatures = parallel::map(&self.pending, sign);
+        self.pending.clear();
+        self.pending_bytes = 0;
         let mut signatures = signatures.iter();
         signatures.try_for_each(|signature| self.signatures.add(signature))
     }
 
-    /// Which of them are near duplicates.
+    /// Cluster the texts.
     ///
     /// # Errors
-    /// Failures of the disk.
+    /// I/O errors.
     pub fn finish(mut self) -> Result<Clusters, DatasetError> {
         self.sign()?;
         let (count, settings) = (self.ranks.len(), self.settings);
         let signatures = self.signatures.finish()?;
-        let mut sets = Sets::new(count);
-        let parts = bands::divide(&signatures, count, settings.memory)?;
-        for part in parts {
-            part.join(&signatures, settings.threshold, &mut sets)?;
+        let mut sets = DisjointSets::new(count);
+        let partitions = bands::partition(&signatures, count, settings.memory)?;
+        for partition in partitions {
+            partition.join(&signatures, settings.threshold, &mut sets)?;
         }
         Ok(Clusters::new(sets, &self.ranks))
     }
 }
 
-/// Disjoint sets of texts; the first text of a set stands for it.
-struct Sets(Vec<u32>);
+/// Union-find over texts. The first text of a set represents it.
+struct DisjointSets(Vec<u32>);
 
-impl Sets {
+impl DisjointSets {
     fn new(count: usize) -> Self {
-        // `Deduplicator::add` has seen to it that the count fits.
+        // `Deduplicator::add` limits the count.
         Self((0..count as u32).collect())
     }
 
     fn find(&mut self, mut text: u32) -> u32 {
         while self.0[text as usize] != text {
-            let above = self.0[text as usize];
-            self.0[text as usize] = self.0[above as usize];
+            let parent = self.0[text as usize];
+            self.0[text as usize] = self.0[parent as usize];
             text = self.0[text as usize];
         }
         text
@@ -178,15 +180,15 @@ impl Sets {
     }
 }
 
-/// Texts that are near duplicates of one another, and which of them is kept.
+/// Clusters of near duplicates, and the text that is kept of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clusters {
-    /// For each text the one that is kept of its cluster: itself where it is kept.
+    /// For each text, the text of its cluster that is kept (possibly itself).
     pub keeper: Vec<u32>,
 }
 
 impl Clusters {
-    fn new(mut sets: Sets, ranks: &[u32]) -> Self {
+    fn new(mut sets: DisjointSets, ranks: &[u32]) -> Self {
         let count = ranks.len() as u32;
         let roots: Vec<u32> = (0..count).map(|text| sets.find(text)).collect();
         let mut best = sets.0;
@@ -200,14 +202,14 @@ impl Clusters {
         Self { keeper }
     }
 
-    /// Whether a text is kept.
+    /// Whether the text is kept.
     pub fn keeps(&self, text: usize) -> bool {
         self.keeper
             .get(text)
             .is_some_and(|kept| *kept as usize == text)
     }
 
-    /// Clusters of more than one text: keeper → members, itself among them.
+    /// Clusters of more than one text: the kept text and all members, including itself.
     pub fn groups(&self) -> BTreeMap<u32, Vec<u32>> {
         let mut sizes: BTreeMap<u32, u32> = BTreeMap::new();
         for (text, kept) in self.keeper.iter().enumerate() {

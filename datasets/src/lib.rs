@@ -1,27 +1,34 @@
-//! Datasets of pybench: accepted trajectories as Parquet shards that `datasets.load_dataset` opens.
+//! Datasets: accepted trajectories as Parquet shards that `datasets.load_dataset` can open.
 //!
-//! [`Row`] is one sample with its provenance, [`split`](mod@split) decides what is train and what
-//! is test, [`shards`] writes the files, [`card`] describes them, and [`dataset::write`] does all
-//! of it in one step. [`samples`] reads datasets of any origin, [`survey`] says what they look like;
-//! [`read`] reads our shards back as bytes of strangers, [`proof`] is what rows say of themselves so
-//! that others can check it, [`normal`] what is no difference between two runs, and [`scrub`] takes
-//! secrets out before anything is written. Nothing here knows of runs.
+//! Writing: [`dataset::write`] scrubs secrets ([`scrub`]), splits the rows into train and test
+//! ([`split`](mod@split)), writes the shards ([`shards`]) and renders the dataset card ([`card`]). A [`Row`] is
+//! one sample with its provenance.
+//!
+//! Reading: [`read`] reads our own shards and treats them as untrusted input. [`samples`] reads conversations in
+//! any of the usual formats, and [`survey`] summarizes them.
+//!
+//! Verification: [`row_hashes`] computes the hashes stored with each row, and [`normalize`] removes differences
+//! that do not matter between two runs of the same code.
+//!
+//! This crate knows nothing about run folders.
 
 pub mod card;
 pub mod dataset;
 pub mod decontaminate;
 pub mod dedup;
-pub mod exchange;
-pub mod licence;
-pub mod normal;
+pub mod formats;
+pub mod license;
+pub mod normalize;
+pub mod observed;
 pub mod parallel;
-pub mod proof;
 pub mod read;
 pub mod rewrite;
 pub mod row;
+pub mod row_hashes;
 pub mod samples;
 mod schema;
 pub mod scrub;
+mod scrub_row;
 pub mod select;
 pub mod shards;
 pub mod split;
@@ -30,43 +37,39 @@ pub mod survey;
 pub mod svg;
 pub mod text;
 pub mod tokens;
+mod written;
 
 pub use row::{
     Attempts, CheckOutcome, Counted, Grading, Row, RowFile, RowInterpreter, RowOutput, RowTokens,
 };
 pub use schema::schema;
 
-/// Errors of datasets.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
-    /// Reading or writing failed.
+    /// A file could not be read or written.
     #[error("{context}: {source}")]
     Io {
-        /// What was tried, with the path.
+        /// The operation or the path.
         context: String,
-        /// The system's word.
         source: std::io::Error,
     },
-    /// Parquet refused something.
+    /// The Parquet library returned an error.
     #[error("{context}: {source}")]
     Parquet {
-        /// The file.
+        /// The path of the file.
         context: String,
-        /// Parquet's word.
         source: parquet::errors::ParquetError,
     },
-    /// Arrow refused the columns: a bug of ours.
-    #[error("the columns do not fit the schema: {0}")]
+    /// The columns do not match the schema: a bug in this crate.
+    #[error("the columns do not match the schema: {0}")]
     Arrow(#[from] arrow::error::ArrowError),
-    /// A shard from outside cannot be read; the text names the column and the row.
+    /// A shard is invalid. The reason names the column and the row.
     #[error("{path}: {reason}")]
     Shard {
-        /// The file.
         path: std::path::PathBuf,
-        /// What is wrong, where, and what was expected.
         reason: String,
     },
-    /// A setting cannot be used.
+    /// A setting or a path is invalid.
     #[error("{0}")]
     Setting(String),
 }

@@ -1,11 +1,12 @@
-//! The same work on many items, on all cores.
+//! Parallel map over a slice.
 
 use std::panic::resume_unwind;
 use std::thread;
 
-use pybench::run::cores;
+use pybench_run::cores;
 
-/// What `work` makes of every item, in the order of the items. Each core takes a share of equal length.
+/// Apply `work` to every item on all cores, and return the results in order. Each core takes a contiguous share
+/// of equal length.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let share = items.len().div_ceil(cores()).max(1);
     let part = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();
@@ -17,7 +18,7 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
             .chunks(share)
             .map(|items| scope.spawn(|| part(items)))
             .collect();
-        // A panic of a worker is ours: it goes on here.
+        // Propagate a panic of a worker.
         let joined = shares
             .into_iter()
             .map(|share| share.join().unwrap_or_else(|panic| resume_unwind(panic)));

@@ -1,9 +1,9 @@
-//! Shards read back. They may come from anywhere: whatever is broken, huge or of another shape is
-//! refused with the file, the column and the row named, and nothing larger than a batch is held.
+//! Reads our shards. Shards are untrusted input: files that are corrupt, too large or have a different schema are
+//! rejected with an error that names the file, the column and the row. Rows are decoded in small batches.
 
-mod ahead;
 mod columns;
 mod pages;
+mod prefetch;
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,31 +18,30 @@ use parquet::file::metadata::ParquetMetaData;
 
 use crate::{DatasetError, Row};
 
-/// Rows decoded at once.
+/// Rows decoded at a time.
 const BATCH: usize = 32;
-/// Most shards of one dataset.
-const SHARDS: usize = 100_000;
-/// Most bytes of one row group, decoded.
-const GROUP: i64 = 4 << 30;
-/// Most rows of one row group.
-const GROUP_ROWS: i64 = 10_000_000;
-/// Most bytes of one column of a batch, or of one page.
-const COLUMN: usize = 1 << 30;
+/// Maximum number of shards in a dataset.
+const MAX_SHARDS: usize = 100_000;
+/// Maximum uncompressed size of a column in a row group, in bytes.
+const MAX_GROUP_BYTES: i64 = 4 << 30;
+/// Maximum number of rows in a row group.
+const MAX_GROUP_ROWS: i64 = 10_000_000;
+/// Maximum size of a column of a batch, or of a page, in bytes.
+const MAX_COLUMN_BYTES: usize = 1 << 30;
 
-/// A shard and the split it belongs to.
+/// A shard file and its split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// The file.
     pub path: PathBuf,
-    /// What its name begins with: `train`, `test`.
+    /// The first part of the file name: `train` or `test`.
     pub split: String,
 }
 
-/// The shards of a dataset: `data/*.parquet` below the folder, or `*.parquet` in it; train first, then
+/// List the shards of a dataset: `data/*.parquet` in the folder, or `*.parquet`. The train split comes first, then
 /// the other splits by name.
 ///
 /// # Errors
-/// [`DatasetError::Setting`] where there is none, or more than anybody writes.
+/// [`DatasetError::Setting`] if there are no shards, or too many.
 pub fn shards(folder: &Path) -> Result<Vec<Shard>, DatasetError> {
     let data = folder.join("data");
     let place = if data.is_dir() { data } else { folder.into() };
@@ -55,10 +54,10 @@ pub fn shards(folder: &Path) -> Result<Vec<Shard>, DatasetError> {
         };
         let split = stem.split('-').next().unwrap_or(stem).to_owned();
         shards.push(Shard { path, split });
-        if shards.len() > SHARDS {
+        if shards.len() > MAX_SHARDS {
             let place = place.display();
             return Err(DatasetError::Setting(format!(
-                "{place}: more than {SHARDS} shards"
+                "{place}: more than {MAX_SHARDS} shards"
             )));
         }
     }
@@ -71,29 +70,30 @@ pub fn shards(folder: &Path) -> Result<Vec<Shard>, DatasetError> {
     });
     match shards.is_empty() {
         true => Err(DatasetError::Setting(format!(
-            "{}: no shards here: a dataset has data/*.parquet",
+            "{}: not a dataset: no data/*.parquet files",
             folder.display()
         ))),
         false => Ok(shards),
     }
 }
 
-/// Every row of a dataset with its split, in the order of [`shards`]; a few rows are decoded ahead on each
-/// core.
+/// Iterate over all rows of a dataset with their splits, in the order of [`shards`]. Background threads decode a few
+/// batches ahead.
 ///
 /// # Errors
-/// As [`shards`]; what is wrong with a shard comes among its rows, and ends it.
+/// As [`shards`]. If a shard is invalid, the iterator yields one error in place of its remaining rows, and continues
+/// with the next shard.
 pub fn dataset(
     folder: &Path,
 ) -> Result<impl Iterator<Item = Result<(String, Row), DatasetError>> + use<>, DatasetError> {
-    Ok(ahead::Ahead::new(shards(folder)?))
+    Ok(prefetch::Prefetcher::new(shards(folder)?))
 }
 
-/// The rows of one shard.
+/// Iterator over the rows of one shard.
 pub struct Rows {
     path: PathBuf,
     reader: ParquetRecordBatchReader,
-    /// Number of the next batch's first row, from 1.
+    /// Number of the first row of the next batch, from 1.
     first: usize,
     ready: std::vec::IntoIter<Row>,
     ended: bool,
@@ -102,13 +102,13 @@ pub struct Rows {
 /// Open a shard.
 ///
 /// # Errors
-/// [`DatasetError::Shard`]: no Parquet, too large, or without a column that rows need.
+/// [`DatasetError::Shard`] if the file is not Parquet, is too large, or lacks a required column.
 pub fn rows(path: &Path) -> Result<Rows, DatasetError> {
-    Opened::new(path)?.rows(None)
+    OpenShard::new(path)?.rows(None)
 }
 
-/// A shard that can be read, as far as it says of itself.
-struct Opened {
+/// An open shard whose metadata and schema have been checked.
+struct OpenShard {
     path: PathBuf,
     file: Arc<File>,
     metadata: Arc<ParquetMetaData>,
@@ -116,16 +116,17 @@ struct Opened {
     context: pages::Context,
 }
 
-impl Opened {
+impl OpenShard {
     fn new(path: &Path) -> Result<Self, DatasetError> {
         let file = File::open(path).map_err(DatasetError::io(path))?;
-        let broken = broken(path);
-        let loaded = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()));
+        let invalid = invalid(path);
+        let loaded =
+            catch_panic(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()));
         let metadata = loaded
             .and_then(|made| made.map_err(|error| error.to_string()))
-            .map_err(|reason| broken(format!("no Parquet that can be read: {reason}")))?;
-        bounded(metadata.metadata()).map_err(&broken)?;
-        columns::check(metadata.schema()).map_err(&broken)?;
+            .map_err(|reason| invalid(format!("not a readable Parquet file: {reason}")))?;
+        check_sizes(metadata.metadata()).map_err(&invalid)?;
+        columns::check(metadata.schema()).map_err(&invalid)?;
         let levels = parquet_to_arrow_field_levels(
             metadata.parquet_schema(),
             ProjectionMask::all(),
@@ -135,7 +136,7 @@ impl Opened {
             path: path.to_owned(),
             file: Arc::new(file),
             metadata: metadata.metadata().clone(),
-            levels: levels.map_err(|error| broken(error.to_string()))?,
+            levels: levels.map_err(|error| invalid(error.to_string()))?,
             context: pages::Context::new().map_err(DatasetError::io(path))?,
         })
     }
@@ -144,7 +145,7 @@ impl Opened {
         self.metadata.num_row_groups()
     }
 
-    /// All rows, or those of one row group.
+    /// Iterate over all rows, or over the rows of one row group.
     fn rows(&self, group: Option<usize>) -> Result<Rows, DatasetError> {
         let wanted = group.map_or(0..self.groups(), |group| group..group + 1);
         let before = self.metadata.row_groups().iter().take(wanted.start);
@@ -155,16 +156,16 @@ impl Opened {
             wanted,
             context: self.context.clone(),
         };
-        let reader = guarded(|| {
+        let reader = catch_panic(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &groups, BATCH, None)
         });
         let reader = reader
             .and_then(|made| made.map_err(|error| error.to_string()))
-            .map_err(broken(&self.path))?;
+            .map_err(invalid(&self.path))?;
         Ok(Rows {
             path: self.path.clone(),
             reader,
-            // `bounded` has seen to it that no group has fewer than no rows.
+            // `check_sizes` rejects negative numbers of rows.
             first: 1 + usize::try_from(before).unwrap_or_default(),
             ready: Vec::new().into_iter(),
             ended: false,
@@ -172,31 +173,32 @@ impl Opened {
     }
 }
 
-fn broken(path: &Path) -> impl Fn(String) -> DatasetError + '_ {
+fn invalid(path: &Path) -> impl Fn(String) -> DatasetError + '_ {
     |reason| DatasetError::Shard {
         path: path.to_owned(),
         reason,
     }
 }
 
-/// A decoder that panics over a broken file is a broken file.
-fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|_| "its decoder gave up on it".to_owned())
+/// Run `work` and turn a panic into an error: the decoder may panic on corrupt files.
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work))
+        .map_err(|_| "the decoder panicked; the file is corrupt".to_owned())
 }
 
-/// Whether what the file says of its sizes is within bounds.
-fn bounded(metadata: &ParquetMetaData) -> Result<(), String> {
+/// Check the sizes stated in the file's metadata.
+fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
     for (number, group) in metadata.row_groups().iter().enumerate() {
-        if group.num_rows() > GROUP_ROWS || group.num_rows() < 0 {
+        if group.num_rows() > MAX_GROUP_ROWS || group.num_rows() < 0 {
             let rows = group.num_rows();
             return Err(format!(
-                "row group {number} claims {rows} rows; at most {GROUP_ROWS} are read"
+                "row group {number} has {rows} rows; the limit is {MAX_GROUP_ROWS}"
             ));
         }
         for column in group.columns() {
-            if column.uncompressed_size() > GROUP || column.uncompressed_size() < 0 {
+            if column.uncompressed_size() > MAX_GROUP_BYTES || column.uncompressed_size() < 0 {
                 return Err(format!(
-                    "column {}: row group {number} claims {} bytes; at most {GROUP} are read",
+                    "column {}: row group {number} has {} uncompressed bytes; the limit is {MAX_GROUP_BYTES}",
                     column.column_path().string(),
                     column.uncompressed_size(),
                 ));
@@ -207,9 +209,9 @@ fn bounded(metadata: &ParquetMetaData) -> Result<(), String> {
 }
 
 impl Rows {
-    fn batch(&mut self) -> Option<Result<Vec<Row>, DatasetError>> {
+    fn next_batch(&mut self) -> Option<Result<Vec<Row>, DatasetError>> {
         let reader = &mut self.reader;
-        let next = guarded(|| reader.next());
+        let next = catch_panic(|| reader.next());
         let batch = match next {
             Ok(None) => return None,
             Ok(Some(Ok(batch))) => Ok(batch),
@@ -220,9 +222,9 @@ impl Rows {
             let sizes = batch.columns().iter().zip(batch.schema_ref().fields());
             for (column, field) in sizes {
                 let size = column.get_array_memory_size();
-                if size > COLUMN {
+                if size > MAX_COLUMN_BYTES {
                     return Err(format!(
-                        "column {}: {BATCH} rows take {size} bytes; at most {COLUMN} are read",
+                        "column {}: {BATCH} rows take {size} bytes; the limit is {MAX_COLUMN_BYTES}",
                         field.name()
                     ));
                 }
@@ -249,7 +251,7 @@ impl Iterator for Rows {
             if self.ended {
                 return None;
             }
-            match self.batch() {
+            match self.next_batch() {
                 Some(Ok(rows)) => self.ready = rows.into_iter(),
                 Some(Err(error)) => {
                     self.ended = true;

@@ -1,32 +1,33 @@
-//! A dataset made from another by leaving rows out; everything streams.
+//! Copies a dataset without some of its rows. Rows are streamed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
 
-use pybench::run::ContentStore;
+use pybench_run::ContentStore;
 
-use crate::card::About;
-use crate::dataset::{self, FILES, Folder, Written};
-use crate::proof::{Root, row_digest};
-use crate::scrub::{Report, Scrubber};
-use crate::shards::{ShardSettings, Writer};
+use crate::card::CardInfo;
+use crate::dataset::{self, FILES_DIR, StagingFolder, WrittenDataset};
+use crate::row_hashes::{DatasetDigest, row_digest};
+use crate::scrub::{ScrubReport, Scrubber};
+use crate::shards::{ShardSettings, ShardWriter};
 use crate::split::Split;
 use crate::stats::Stats;
 use crate::{DatasetError, Row, read};
 
-/// Write the rows of `from` that `keep` names, in their order and splits, as a dataset in `to`, which is
-/// replaced in one step. `keep` is asked with the row's number, from 0, once in each of two readings.
+/// Write those rows of the dataset `from` for which `keep` returns true to the dataset `to`, in the same order
+/// and splits. An existing `to` is replaced atomically. The dataset is read twice, so `keep` is called twice per
+/// row, with the row's number from 0.
 ///
 /// # Errors
-/// What is wrong with the shards of `from`; failures of the disk.
+/// Invalid shards in `from`; I/O errors.
 pub fn rewrite(
     from: &Path,
     to: &Path,
     keep: impl Fn(usize, &Row) -> bool,
     settings: &ShardSettings,
-    about: &About,
-) -> Result<Written, DatasetError> {
+    info: &CardInfo,
+) -> Result<WrittenDataset, DatasetError> {
     let kept = || -> Result<_, DatasetError> {
         let rows = read::dataset(from)?.enumerate();
         Ok(rows.filter_map(|(number, row)| match row {
@@ -34,20 +35,21 @@ pub fn rewrite(
             Err(error) => Some(Err(error)),
         }))
     };
-    let (mut root, mut train, mut test) = (Root::default(), Stats::default(), Stats::default());
+    let (mut digest, mut train, mut test) =
+        (DatasetDigest::default(), Stats::default(), Stats::default());
     let (mut files, mut seen) = (BTreeMap::new(), HashSet::new());
     for row in kept()? {
         let (split, row) = row?;
-        root.add(&split, &row_digest(&row));
+        digest.add(&split, &row_digest(&row));
         let mut one = Stats::of([&row]);
-        one.licences.clear();
+        one.licenses.clear();
         for file in row
             .files
             .iter()
             .filter(|file| seen.insert(file.blake3.seed()))
         {
-            let licence = file.licence.clone().unwrap_or_else(|| "not stated".into());
-            *one.licences.entry(licence).or_default() += 1;
+            let license = file.license.clone().unwrap_or_else(|| "not stated".into());
+            *one.licenses.entry(license).or_default() += 1;
         }
         let stats = match split == "train" {
             true => &mut train,
@@ -59,19 +61,19 @@ pub fn rewrite(
             files.entry(file.id.clone()).or_insert(file);
         }
     }
-    let mut written = Written {
-        digest: root.digest(),
+    let mut written = WrittenDataset {
+        digest: digest.digest(),
         train,
         test,
         split: Split::default(),
-        scrub: Report::default(),
+        scrub: ScrubReport::default(),
         files: (0, 0),
     };
-    let folder = Folder::begin(to)?;
+    let folder = StagingFolder::create(to)?;
     let data = folder.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
-    let mut train = Writer::new(&data, "train", written.train.rows, settings)?;
-    let mut test = Writer::new(&data, "test", written.test.rows, settings)?;
+    let mut train = ShardWriter::new(&data, "train", written.train.rows, settings)?;
+    let mut test = ShardWriter::new(&data, "test", written.test.rows, settings)?;
     for row in kept()? {
         let (split, row) = row?;
         let writer = match split == "train" {
@@ -84,12 +86,12 @@ pub fn rewrite(
     if written.test.rows > 0 {
         test.finish()?;
     }
-    let carried = from.join(FILES);
-    if carried.is_dir() {
-        let store = ContentStore::open(&carried)
-            .map_err(|error| DatasetError::Setting(format!("{}: {error}", carried.display())))?;
-        let to = folder.path().join(FILES);
-        dataset::carry_files(&to, files, &store, &Scrubber::of_machine(), &mut written)?;
+    let included = from.join(FILES_DIR);
+    if included.is_dir() {
+        let store = ContentStore::open(&included)
+            .map_err(|error| DatasetError::Setting(format!("{}: {error}", included.display())))?;
+        let to = folder.path().join(FILES_DIR);
+        dataset::copy_input_files(&to, files, &store, &Scrubber::of_machine(), &mut written)?;
     }
-    folder.finish(about, written, to)
+    folder.finish(info, written, to)
 }

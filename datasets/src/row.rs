@@ -1,49 +1,42 @@
-//! One sample of a dataset: the conversation as PyInstruct has it, and where it came from.
+//! One sample of a dataset: the conversation in PyInstruct's schema, and its provenance.
 
-use pybench::agent::format_named;
-use pybench::grade::CheckSpec;
-use pybench::id::Digest;
-use pybench::interpreter::{Limits, Observation};
-use pybench::run::InterpreterChoice;
-use pybench::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
-use pybench::trajectory::{
+use crate::observed::observed;
+use pybench_agent::format_named;
+use pybench_interpreter::InterpreterChoice;
+use pybench_interpreter::Limits;
+use pybench_types::check::CheckSpec;
+use pybench_types::id::Digest;
+use pybench_types::observation::Observation;
+use pybench_types::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench_types::trajectory::{
     Finding, Message, Outcome, Role, Sampling, Trajectory, Turn, Usage, Verdict,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::proof::Proof;
-
-/// How rows name the embedded teacher, so that nobody takes its texts for a model's.
+/// The teacher's name in rows that were made with the scripted expert. It states that no language model was used.
 pub const EXPERT_LABEL: &str = "expert (scripted, not a language model)";
 
-/// One sample. The field order is the column order.
+/// One sample. Field order is column order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The conversation in full, system prompt included.
+    /// The complete conversation, including the system prompt.
     pub messages: Vec<Message>,
-    /// The task.
     pub task_id: Digest,
-    /// The trajectory.
     pub trajectory_id: Digest,
-    /// Category of the paper.
     pub category: Category,
-    /// Subcategory of the keyword dictionary.
+    /// Subcategory from the keyword dictionary.
     pub subcategory: String,
-    /// Keyword of the keyword dictionary.
+    /// Keyword from the keyword dictionary.
     pub keyword: String,
-    /// Template of the task library.
+    /// Template in the task library; for tasks written by a model, [`WRITER`] and the keyword.
     pub template: String,
-    /// Whether that template is held out of training altogether; set by the split.
+    /// Whether the template is excluded from the train split. Set by the split.
     pub held_out_template: bool,
-    /// Language of the query.
     pub language: Language,
-    /// What the user asks.
     pub query: String,
-    /// Input files.
     pub files: Vec<RowFile>,
-    /// Who wrote the replies.
+    /// The model that wrote the replies.
     pub teacher: String,
-    /// How they were sampled.
     pub sampling: Sampling,
     /// Sample number, from 0.
     pub sample: u32,
@@ -51,46 +44,43 @@ pub struct Row {
     pub seed: u64,
     /// Digest of the Python environment.
     pub environment: String,
-    /// How its sessions were bounded.
+    /// Limits of the interpreter sessions.
     pub interpreter: RowInterpreter,
-    /// Message format.
+    /// Name of the message format.
     pub format: String,
-    /// Samples of the task that were graded, and those that solved it.
+    /// Graded and successful attempts at the task.
     pub attempts: Attempts,
-    /// Replies of the teacher, the answer included.
+    /// Number of replies of the teacher, including the final answer.
     pub turns: u32,
-    /// Tokens of all calls.
     pub tokens: RowTokens,
-    /// Files the code left under `./output`.
+    /// Files that the code wrote to `./output`.
     pub outputs: Vec<RowOutput>,
-    /// What the checker found.
     pub checks: Vec<CheckOutcome>,
     /// Digest of the checker.
     pub checker: String,
-    /// What the checker was given to decide on.
+    /// The checker's input.
     pub grading: Grading,
-    /// Digests of the cells that were run, in order.
+    /// Digests of the executed cells, in order.
     pub cells: Vec<Digest>,
-    /// Digests of all that each of them showed, pictures and charts included; see [`observed`].
+    /// Digest of the complete observation of each cell, including images and charts. See [`observed`].
     pub observed: Vec<Digest>,
-    /// Places where the scrubber put something else.
+    /// Number of replacements that the scrubber made.
     pub scrubbed: u32,
-    /// The hashes that a shard had beside the row; `None` for a row that was not read from one.
+    /// The hashes stored in the shard; `None` if the row was not read from a shard.
     #[serde(skip)]
-    pub stored: Option<Proof>,
-    /// Files of the task by digest and by origin, the checker's held-out rows included. Not a
-    /// column: rows that share one of these never stand in different splits.
+    pub stored: Option<RowHashes>,
+    /// Keys for the split: files of the task by digest and by origin, including the checker's held-out files.
+    /// Rows with a common key never end up in different splits. Not a column.
     #[serde(skip)]
     pub shared_keys: Vec<String>,
 }
 
-/// How sessions were bounded, as far as it decides on what a cell shows.
+/// Limits of the interpreter sessions, as far as they affect what a cell shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowInterpreter {
-    /// Bounds of a session.
     pub limits: Limits,
-    /// Hosts that cells could reach.
+    /// Hosts that cells could connect to.
     #[serde(default)]
     pub network: Vec<String>,
     /// Whether cells could install packages from a folder of wheels.
@@ -98,89 +88,85 @@ pub struct RowInterpreter {
     pub wheelhouse: bool,
 }
 
-/// How hard a task is: how often it was tried by this teacher, and solved.
+/// Attempts at a task by this teacher: a measure of its difficulty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Attempts {
-    /// Samples that were graded.
+    /// Graded attempts.
     pub tried: u32,
-    /// Samples that solved it.
+    /// Attempts that solved the task.
     pub solved: u32,
 }
 
-/// What decides on a trajectory: the task as the checker sees it.
+/// The task as the checker sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grading {
-    /// Paths the query asks for.
+    /// Output paths that the query asks for.
     pub outputs: Vec<String>,
-    /// What only the checker sees.
+    /// Files that only the checker sees.
     pub held_out: Vec<TaskFile>,
-    /// Python source that defines what is expected.
+    /// Python code that computes the expected results.
     pub reference: String,
-    /// All must hold.
+    /// The checks; all must pass.
     pub checks: Vec<CheckSpec>,
 }
 
-/// An input file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowFile {
     /// Name under `./data`.
     pub name: String,
-    /// Digest of the bytes.
+    /// Digest of the file's bytes.
     pub blake3: Digest,
-    /// As found; `None` where nothing was.
-    pub licence: Option<String>,
+    /// License as found at the origin, if any.
+    pub license: Option<String>,
     /// `purl#member`, URL or relative path.
     pub origin: String,
-    /// Type.
+    /// File type.
     pub kind: &'static str,
 }
 
-/// A file the code left.
+/// A file that the code wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowOutput {
-    /// `output/…`.
+    /// Path, such as `output/result.csv`.
     pub path: String,
-    /// Digest of the bytes.
+    /// Digest of the file's bytes.
     pub blake3: Digest,
-    /// Digest of what does not depend on when and where it was written; see
-    /// [`normal::content`](crate::normal::content).
+    /// Digest without timestamps and random names; see
+    /// [`normalize::content_digest`](crate::normalize::content_digest).
     pub content: Digest,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// One check and what became of it.
+/// A check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckOutcome {
-    /// For instance `table output/result.csv`.
+    /// What was checked, such as `table output/result.csv`.
     pub subject: String,
     /// `pass`, `fail`, `unproven`.
     pub outcome: &'static str,
 }
 
-/// Tokens of all calls of a trajectory, as they are billed: each call reads what came before it.
+/// Tokens of all calls of a trajectory, as they are billed: each call reads the whole conversation before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RowTokens {
-    /// Tokens read.
     pub prompt: u64,
-    /// Tokens written.
     pub completion: u64,
-    /// Who counted.
     pub counted_by: Counted,
 }
 
-/// Who counted tokens.
+/// How tokens were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Counted {
-    /// The endpoint's own usage.
+    /// By the endpoint, which reported its usage.
     Endpoint,
-    /// No tokenizer was involved: a quarter of the UTF-8 bytes of each message, rounded up.
+    /// Estimated without a tokenizer: a quarter of the UTF-8 bytes of each message, rounded up.
     QuarterOfBytes,
 }
 
 impl Counted {
-    /// As the column has it.
+    /// The value in the column.
     pub fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "endpoint",
@@ -189,7 +175,7 @@ impl Counted {
     }
 }
 
-/// Before the keyword in what stands for the template of a task that a model wrote.
+/// Prefix of the template name of tasks that a model wrote. The keyword follows.
 pub const WRITER: &str = "writer/";
 
 impl Row {
@@ -197,7 +183,7 @@ impl Row {
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
         let template = match &task.origin {
             TaskOrigin::Library { template, .. } => template.clone(),
-            // What stands for a template where there is none: tasks of one keyword resemble each other.
+            // Group by keyword instead of template: tasks of one keyword resemble each other.
             TaskOrigin::Writer { .. } => format!("{WRITER}{}", task.keyword),
             TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
         };
@@ -243,7 +229,7 @@ impl Row {
         }
     }
 
-    /// The same row, made in sessions that were bounded so.
+    /// Set the limits of the sessions in which the row was made.
     #[must_use]
     pub fn in_interpreter(mut self, choice: &InterpreterChoice) -> Self {
         self.interpreter = RowInterpreter {
@@ -254,19 +240,19 @@ impl Row {
         self
     }
 
-    /// The same row with [`RowOutput::content`] of every output whose bytes `read` gives.
+    /// Set [`RowOutput::content`] of every output whose bytes `read` returns.
     #[must_use]
     pub fn with_contents(mut self, read: impl Fn(&Digest) -> Option<Vec<u8>>) -> Self {
         for output in &mut self.outputs {
             if let Some(bytes) = read(&output.blake3) {
-                output.content = crate::normal::content(&output.path, &bytes);
+                output.content = crate::normalize::content_digest(&output.path, &bytes);
             }
         }
         self
     }
 
-    /// The task that the row says it solves; its id is computed from what the row holds, so that it
-    /// differs from [`Row::task_id`] where one of the two is wrong.
+    /// The task of this row. Its id is computed from the row's contents, so it differs from [`Row::task_id`] if
+    /// the row was changed.
     pub fn task(&self) -> Task {
         let mut task = Task {
             id: self.task_id.clone(),
@@ -290,7 +276,7 @@ impl Row {
         task
     }
 
-    /// The id that this trajectory has by what the row says of it.
+    /// The trajectory id computed from the row's contents.
     pub fn compute_trajectory_id(&self) -> Digest {
         let teacher = match self.teacher.as_str() {
             EXPERT_LABEL => "expert",
@@ -305,14 +291,14 @@ impl Row {
         )
     }
 
-    /// The cells of its replies, in order; none of a format that this version does not know.
+    /// Source of the cells in the replies, in order. Empty if the message format is unknown.
     pub fn cell_texts(&self) -> Vec<String> {
         let Some(format) = format_named(&self.format) else {
             return Vec::new();
         };
         let replies = self.messages.iter().filter(|m| m.role == Role::Assistant);
-        let asked = replies.flat_map(|m| format.parse(&m.content).asked());
-        asked.filter_map(Result::ok).collect()
+        let cells = replies.flat_map(|m| format.parse(&m.content).cells());
+        cells.filter_map(Result::ok).collect()
     }
 
     /// UTF-8 bytes of all messages.
@@ -322,51 +308,55 @@ impl Row {
 }
 
 impl RowFile {
-    /// As tasks have it.
+    /// Convert to the type that tasks use.
     pub fn as_task_file(&self) -> TaskFile {
         TaskFile {
             name: self.name.clone(),
             id: self.blake3.clone(),
-            // Every `kind` of a row comes from this list.
+            // Every `kind` of a row is from this list.
             kind: file_kind(self.kind).unwrap_or(FileKind::Txt),
             origin: self.origin.clone(),
-            licence: self.licence.clone(),
+            license: self.license.clone(),
         }
     }
 }
 
-/// The type of that name.
+/// The file type with this name.
 pub fn file_kind(name: &str) -> Option<FileKind> {
     FileKind::ALL.into_iter().find(|kind| kind.name() == name)
 }
 
-/// Digest of all that a cell showed, with what differs between two runs of equal work taken out of its
-/// texts ([`normal::text`](crate::normal::text)) and secrets taken out as the scrubber does.
-pub fn observed(observation: &Observation) -> Digest {
-    let mut value = serde_json::to_value(observation).unwrap_or_default();
-    settle(&mut value, false);
-    Digest::of_json(&value)
+/// The hashes stored with a row, in the column `proof`. Values are BLAKE3 digests in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RowHashes {
+    pub query: String,
+    /// The messages before the first reply: system prompt, files, query.
+    pub prompts: String,
+    /// The teacher's name.
+    pub teacher: String,
+    /// The sampling parameters, the sample number and the seed.
+    pub sampling: String,
+    /// The environment's digest and the limits of the sessions.
+    pub environment: String,
+    /// Names and digests of the input files.
+    pub files: String,
+    /// Paths and digests of the files that the code wrote.
+    pub outputs: String,
+    /// Reference code, checks and held-out files.
+    pub grading: String,
+    /// Outcomes of the checks, and the checker's digest.
+    pub checks: String,
+    /// One hash for each executed cell.
+    pub cells: Vec<String>,
+    /// One hash for the complete observation of each cell.
+    pub observations: Vec<String>,
+    /// Number of replacements that the scrubber made.
+    pub scrubbed: u32,
+    /// All columns of the row: any changed character changes this hash.
+    pub row: String,
 }
 
-/// Every text normalised; what stands under an image type is left as it is.
-fn settle(value: &mut serde_json::Value, picture: bool) {
-    use serde_json::Value;
-    match value {
-        Value::String(text) if !picture => {
-            *text = crate::normal::text(&crate::scrub::text(text).text);
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| settle(item, picture)),
-        Value::Object(map) => {
-            for (key, item) in map {
-                let picture = key.starts_with("image/") && key != "image/svg+xml";
-                settle(item, picture);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// What rows and cards call a teacher.
+/// The teacher's name in rows and cards.
 pub fn teacher_label(teacher: &str) -> &str {
     match teacher {
         "expert" => EXPERT_LABEL,
@@ -374,7 +364,7 @@ pub fn teacher_label(teacher: &str) -> &str {
     }
 }
 
-/// The name of a category as columns and tables have it.
+/// The name of a category in columns and tables.
 pub fn category_name(category: Category) -> &'static str {
     match category {
         Category::Chart => "chart",
@@ -394,8 +384,8 @@ pub fn language_code(language: Language) -> &'static str {
 }
 
 fn observations(trajectory: &Trajectory) -> impl Iterator<Item = &Observation> {
-    let ran = trajectory.turns.iter().flat_map(Turn::ran);
-    ran.filter_map(|(cell, seen)| cell.and(seen))
+    let executed = trajectory.turns.iter().flat_map(Turn::cell_runs);
+    executed.filter_map(|(cell, observation)| cell.and(observation))
 }
 
 fn cells(trajectory: &Trajectory) -> Vec<Digest> {
@@ -406,10 +396,10 @@ fn cells(trajectory: &Trajectory) -> Vec<Digest> {
 }
 
 fn files(files: &[TaskFile]) -> Vec<RowFile> {
-    let file = |f: &pybench::task::TaskFile| RowFile {
+    let file = |f: &pybench_types::task::TaskFile| RowFile {
         name: f.name.clone(),
         blake3: f.id.clone(),
-        licence: f.licence.clone(),
+        license: f.license.clone(),
         origin: f.origin.clone(),
         kind: f.kind.name(),
     };
@@ -417,7 +407,7 @@ fn files(files: &[TaskFile]) -> Vec<RowFile> {
 }
 
 fn shared_keys(task: &Task) -> Vec<String> {
-    // A file that was divided into shown and held-out rows has new digests but its old origin.
+    // If a file was split into visible and held-out rows, the pieces have new digests but the same origin.
     let all = task.files.iter().chain(&task.held_out);
     let mut keys: Vec<String> = all
         .flat_map(|f| [format!("blake3:{}", f.id), format!("origin:{}", f.origin)])
@@ -428,7 +418,7 @@ fn shared_keys(task: &Task) -> Vec<String> {
 }
 
 fn outputs(trajectory: &Trajectory) -> Vec<RowOutput> {
-    let output = |o: &pybench::trajectory::OutputFile| RowOutput {
+    let output = |o: &pybench_types::trajectory::OutputFile| RowOutput {
         path: o.path.clone(),
         blake3: o.id.clone(),
         content: o.id.clone(),

@@ -1,26 +1,26 @@
-//! Datasets of conversations as they are found: our shards, PyInstruct and CodeActInstruct, ShareGPT-like
-//! JSON, one object per line or an array of them, Parquet.
+//! Reads conversations from common dataset formats: our shards, PyInstruct, CodeActInstruct and ShareGPT-like
+//! data, as Parquet, JSON lines or a JSON array.
 //!
-//! Whatever the file, a row becomes a JSON value first and a [`Sample`] then, so that all kinds mean the
-//! same. Files come from elsewhere: lines, rows and depth are bounded.
+//! Each row is first converted to a JSON value and then to a [`Sample`], so all formats are handled the same way.
+//! Input is untrusted: the length of lines, the number of messages and the nesting depth are limited.
 
 mod json;
 mod parquet;
 
 use std::path::{Path, PathBuf};
 
-use pybench::agent::format_named;
-use pybench::trajectory::{Message, Role};
+use pybench_agent::format_named;
+use pybench_types::trajectory::{Message, Role};
 use serde_json::Value;
 
-/// Most messages of a row.
-const MOST_MESSAGES: usize = 10_000;
-/// Most files of a folder.
-const MOST_FILES: usize = 10_000;
-/// Columns that hold messages, the first that is there.
-const MESSAGES: [&str; 3] = ["messages", "conversations", "conversation"];
-/// Columns read besides, where they are there; `files` for its types.
-const FACTS: [&str; 10] = [
+/// Maximum number of messages in a row.
+const MAX_MESSAGES: usize = 10_000;
+/// Maximum number of files in a folder.
+const MAX_FILES: usize = 10_000;
+/// Columns that may contain the messages. The first existing one is used.
+const MESSAGE_COLUMNS: [&str; 3] = ["messages", "conversations", "conversation"];
+/// Columns that are read as metadata if they exist. In addition, `files` is read for the file types.
+const METADATA_COLUMNS: [&str; 10] = [
     "trajectory_id",
     "id",
     "category",
@@ -36,53 +36,49 @@ const FACTS: [&str; 10] = [
 /// A conversation of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// `file:row`, rows from 1.
-    pub place: String,
-    /// What was said.
+    /// Location of the row as `file:row`, rows from 1.
+    pub location: String,
     pub messages: Vec<Message>,
-    /// What else the row says of itself, by column.
-    facts: Vec<(&'static str, String)>,
-    /// Types of its files.
+    /// Other columns of the row, by name.
+    metadata: Vec<(&'static str, String)>,
+    /// Types of the input files.
     pub kinds: Vec<String>,
 }
 
-/// Why a dataset cannot be read.
+/// Error while reading a dataset.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Reading failed.
+    /// The file could not be read.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's word.
         source: std::io::Error,
     },
-    /// It is not what it should be.
+    /// The file is invalid.
     #[error("{path}: {reason}", path = .path.display())]
-    Broken {
-        /// The file.
+    Invalid {
         path: PathBuf,
-        /// What is wrong, and where.
+        /// What is wrong, with line or row.
         reason: String,
     },
-    /// Whoever asked for the rows had enough.
+    /// The callback stopped the reading.
     #[error("{0}")]
     Stopped(String),
 }
 
 impl Sample {
-    /// What the row says of itself in that column.
-    pub fn fact(&self, column: &str) -> Option<&str> {
-        let mut facts = self.facts.iter();
-        facts.find_map(|(name, value)| (*name == column).then_some(&**value))
+    /// The value of a metadata column, as text.
+    pub fn metadata(&self, column: &str) -> Option<&str> {
+        let mut metadata = self.metadata.iter();
+        metadata.find_map(|(name, value)| (*name == column).then_some(&**value))
     }
 
-    /// The id of the trajectory, or of the row.
+    /// The trajectory id, or the id of the row.
     pub fn id(&self) -> Option<&str> {
-        self.fact("trajectory_id").or(self.fact("id"))
+        self.metadata("trajectory_id").or(self.metadata("id"))
     }
 
-    /// Replies of the model: the turns of the paper's table.
+    /// Number of assistant messages. The paper calls these turns.
     pub fn turns(&self) -> usize {
         let replies = self.messages.iter();
         replies.filter(|m| m.role == Role::Assistant).count()
@@ -93,34 +89,35 @@ impl Sample {
         self.messages.iter().map(|m| m.content.len()).sum()
     }
 
-    /// The message format: as the row says, otherwise by the marks of its replies.
+    /// The message format: from the column `format`, otherwise guessed from the markup in the replies.
     pub fn format(&self) -> &'static str {
-        let named = self.fact("format").and_then(format_named);
+        let named = self.metadata("format").and_then(format_named);
         let replies = || self.messages.iter().filter(|m| m.role == Role::Assistant);
-        let speaks = |mark: &str| replies().any(|m| m.content.contains(mark));
+        let uses = |mark: &str| replies().any(|m| m.content.contains(mark));
         match named {
             Some(format) => format.name(),
-            None if speaks("<execute>") => "codeact",
-            None if speaks("<tool_call>") => "tools",
+            None if uses("<execute>") => "codeact",
+            None if uses("<tool_call>") => "tools",
             None => "pybench",
         }
     }
 
-    fn of(place: String, row: &Value) -> Result<Self, String> {
-        let said = MESSAGES.iter().find_map(|name| row.get(*name));
-        let said = said.and_then(Value::as_array).ok_or_else(|| {
+    fn parse(location: String, row: &Value) -> Result<Self, String> {
+        let messages = MESSAGE_COLUMNS.iter().find_map(|name| row.get(*name));
+        let messages = messages.and_then(Value::as_array).ok_or_else(|| {
             format!(
-                "no list of messages: none of the columns {}",
-                MESSAGES.join(", ")
+                "no list of messages: expected one of the columns {}",
+                MESSAGE_COLUMNS.join(", ")
             )
         })?;
-        if said.len() > MOST_MESSAGES {
-            return Err(format!("more than {MOST_MESSAGES} messages"));
+        if messages.len() > MAX_MESSAGES {
+            return Err(format!("more than {MAX_MESSAGES} messages"));
         }
-        let messages = said.iter().enumerate().map(|(at, said)| {
-            message(said).ok_or_else(|| format!("message {}: no role and content", at + 1))
+        let messages = messages.iter().enumerate().map(|(at, value)| {
+            message(value)
+                .ok_or_else(|| format!("message {}: no known role, or no content", at + 1))
         });
-        let fact = |name: &&'static str| match row.get(*name)? {
+        let value = |name: &&'static str| match row.get(*name)? {
             Value::String(text) => Some((*name, text.clone())),
             Value::Number(number) => Some((*name, number.to_string())),
             _ => None,
@@ -132,16 +129,16 @@ impl Sample {
         kinds.dedup();
         Ok(Self {
             messages: messages.collect::<Result<_, _>>()?,
-            facts: FACTS.iter().filter_map(fact).collect(),
+            metadata: METADATA_COLUMNS.iter().filter_map(value).collect(),
             kinds,
-            place,
+            location,
         })
     }
 }
 
-/// A message under any of the usual names; calls of tools become text, as our own rows have them.
-fn message(said: &Value) -> Option<Message> {
-    let text = |names: [&str; 2]| names.iter().find_map(|name| said.get(*name));
+/// Parse a message with any of the common field names. Tool calls are written as text, as in our own rows.
+fn message(value: &Value) -> Option<Message> {
+    let text = |names: [&str; 2]| names.iter().find_map(|name| value.get(*name));
     let role = match text(["role", "from"])?.as_str()? {
         "system" => Role::System,
         "assistant" | "gpt" | "model" | "chatgpt" | "bot" => Role::Assistant,
@@ -150,11 +147,11 @@ fn message(said: &Value) -> Option<Message> {
         _ => return None,
     };
     let content = text(["content", "value"]).and_then(Value::as_str);
-    let calls = said.get("tool_calls").and_then(Value::as_array);
+    let calls = value.get("tool_calls").and_then(Value::as_array);
     let call = |call: &Value| {
         let function = call.get("function")?;
         let arguments = function.get("arguments")?;
-        Some(pybench::llm::calls::Call {
+        Some(pybench_llm::tool_calls::ToolCall {
             name: function.get("name")?.as_str()?.to_owned(),
             arguments: arguments
                 .as_str()
@@ -165,42 +162,42 @@ fn message(said: &Value) -> Option<Message> {
     if content.is_none() && calls.is_empty() {
         return None;
     }
-    let content = pybench::llm::calls::write(content.unwrap_or_default(), &calls);
+    let content = pybench_llm::tool_calls::write(content.unwrap_or_default(), &calls);
     Some(Message::new(role, content))
 }
 
-/// Hands every sample of a dataset to `visit`: of a file, or of the Parquet and JSON files of a folder
-/// (below `data/` where there is such a folder) in the order of their names.
+/// Call `visit` for every sample of a dataset. `path` is a file, or a folder with Parquet or JSON files (in
+/// `data/`, if that folder exists), which are read in the order of their names.
 ///
 /// # Errors
-/// What cannot be read, with file and row; what `visit` returns.
+/// Unreadable or invalid files, with file and row; errors returned by `visit`.
 pub fn read(
     path: &Path,
     visit: &mut dyn FnMut(Sample) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     for file in files(path)? {
         let name = file.display().to_string();
-        let broken = |reason: String| ReadError::Broken {
+        let invalid = |reason: String| ReadError::Invalid {
             path: file.clone(),
             reason,
         };
         let mut row = 0_usize;
-        let mut take = |value: Value| {
+        let mut on_row = |value: Value| {
             row += 1;
-            let sample = Sample::of(format!("{name}:{row}"), &value);
-            visit(sample.map_err(|reason| broken(format!("row {row}: {reason}")))?)
+            let sample = Sample::parse(format!("{name}:{row}"), &value);
+            visit(sample.map_err(|reason| invalid(format!("row {row}: {reason}")))?)
         };
         match is_parquet(&file) {
-            true => parquet::rows(&file, &mut take)?,
-            false => json::rows(&file, &mut take)?,
+            true => parquet::rows(&file, &mut on_row)?,
+            false => json::rows(&file, &mut on_row)?,
         }
     }
     Ok(())
 }
 
-/// Columns that are read.
-fn wanted(column: &str) -> bool {
-    MESSAGES.contains(&column) || FACTS.contains(&column) || column == "files"
+/// Whether a column is read.
+fn is_used_column(column: &str) -> bool {
+    MESSAGE_COLUMNS.contains(&column) || METADATA_COLUMNS.contains(&column) || column == "files"
 }
 
 fn is_parquet(path: &Path) -> bool {
@@ -217,22 +214,22 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     }
     let data = path.join("data");
     let folder = if data.is_dir() { &data } else { path };
-    let known = |path: &PathBuf| {
+    let is_data = |path: &PathBuf| {
         let end = path.extension().and_then(|end| end.to_str());
         matches!(end, Some("parquet" | "jsonl" | "json"))
     };
     let entries = std::fs::read_dir(folder).map_err(io)?.flatten();
-    let found = entries.map(|entry| entry.path()).filter(known);
-    let mut found: Vec<_> = found.take(MOST_FILES).collect();
-    // Beside Parquet, JSON describes it.
+    let found = entries.map(|entry| entry.path()).filter(is_data);
+    let mut found: Vec<_> = found.take(MAX_FILES).collect();
+    // JSON files next to Parquet files are metadata.
     if found.iter().any(|path| is_parquet(path)) {
         found.retain(|path| is_parquet(path));
     }
     found.sort();
     match found.is_empty() {
-        true => Err(ReadError::Broken {
+        true => Err(ReadError::Invalid {
             path: path.to_owned(),
-            reason: "no .parquet, .jsonl or .json file".to_owned(),
+            reason: "the folder has no .parquet, .jsonl or .json file".to_owned(),
         }),
         false => Ok(found),
     }

@@ -1,4 +1,4 @@
-//! The columns as Arrow has them.
+//! The Arrow schema of a shard, and the conversion of rows into record batches.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use arrow::error::ArrowError;
 
-use crate::proof::Proof;
 use crate::row::{Row, category_name, language_code};
+use crate::row_hashes::RowHashes;
 
-/// What PyInstruct has in `tool_choices`.
+/// The value of `tool_choices` in PyInstruct.
 const TOOL_CHOICES: &str = "auto";
 
-/// The schema of every shard. `tools` is a nullable string (JSON where a format has tools), which
-/// concatenates with PyInstruct's all-null column.
+/// The schema of every shard. `tools` is a nullable string (JSON if the message format has tools), so it can be
+/// concatenated with PyInstruct's all-null column.
 pub fn schema() -> Schema {
     Schema::new(vec![
         list("messages", messages()),
@@ -50,7 +50,7 @@ pub fn schema() -> Schema {
     ])
 }
 
-/// The rows as one batch of [`schema`].
+/// Convert rows to a record batch of [`schema`].
 pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     let columns = vec![
         lists(messages(), rows, |row| &row.messages, message_columns)?,
@@ -86,9 +86,9 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(Arc::new(schema()), columns)
 }
 
-/// What the model was told of tools, as OpenAI's `tools`; nothing in formats without calls.
+/// The tool definitions given to the model, as OpenAI's `tools`. `None` for message formats without tool calls.
 fn tools(row: &Row) -> Option<String> {
-    let format = pybench::agent::format_named(&row.format)?;
+    let format = pybench_agent::format_named(&row.format)?;
     Some(format.tools()?.to_string())
 }
 
@@ -102,7 +102,7 @@ fn files() -> Fields {
     Fields::from(vec![
         text("name"),
         text("blake3"),
-        Field::new("licence", DataType::Utf8, true),
+        Field::new("license", DataType::Utf8, true),
         text("origin"),
         text("kind"),
     ])
@@ -170,7 +170,7 @@ fn proof() -> Fields {
     Fields::from(fields)
 }
 
-fn message_columns(messages: &[&pybench::trajectory::Message]) -> Vec<ArrayRef> {
+fn message_columns(messages: &[&pybench_types::trajectory::Message]) -> Vec<ArrayRef> {
     vec![
         strings(messages, |m| m.role.name()),
         strings(messages, |m| &m.content),
@@ -178,11 +178,11 @@ fn message_columns(messages: &[&pybench::trajectory::Message]) -> Vec<ArrayRef> 
 }
 
 fn file_columns(files: &[&crate::RowFile]) -> Vec<ArrayRef> {
-    let licences = files.iter().map(|f| f.licence.as_deref());
+    let licenses = files.iter().map(|f| f.license.as_deref());
     vec![
         strings(files, |f| &f.name),
         strings(files, |f| f.blake3.as_str()),
-        Arc::new(StringArray::from_iter(licences)),
+        Arc::new(StringArray::from_iter(licenses)),
         strings(files, |f| &f.origin),
         strings(files, |f| f.kind),
     ]
@@ -225,21 +225,21 @@ fn check_columns(checks: &[&crate::CheckOutcome]) -> Vec<ArrayRef> {
 }
 
 fn proof_columns(rows: &[Row]) -> Result<Vec<ArrayRef>, ArrowError> {
-    let proofs: Vec<Proof> = rows.iter().map(Proof::of).collect();
+    let hashes: Vec<RowHashes> = rows.iter().map(RowHashes::of).collect();
     Ok(vec![
-        strings(&proofs, |p| &p.query),
-        strings(&proofs, |p| &p.prompts),
-        strings(&proofs, |p| &p.teacher),
-        strings(&proofs, |p| &p.sampling),
-        strings(&proofs, |p| &p.environment),
-        strings(&proofs, |p| &p.files),
-        strings(&proofs, |p| &p.outputs),
-        strings(&proofs, |p| &p.grading),
-        strings(&proofs, |p| &p.checks),
-        string_lists(&proofs, |p| &p.cells)?,
-        string_lists(&proofs, |p| &p.observations)?,
-        small_numbers(&proofs, |p| p.scrubbed),
-        strings(&proofs, |p| &p.row),
+        strings(&hashes, |h| &h.query),
+        strings(&hashes, |h| &h.prompts),
+        strings(&hashes, |h| &h.teacher),
+        strings(&hashes, |h| &h.sampling),
+        strings(&hashes, |h| &h.environment),
+        strings(&hashes, |h| &h.files),
+        strings(&hashes, |h| &h.outputs),
+        strings(&hashes, |h| &h.grading),
+        strings(&hashes, |h| &h.checks),
+        string_lists(&hashes, |h| &h.cells)?,
+        string_lists(&hashes, |h| &h.observations)?,
+        small_numbers(&hashes, |h| h.scrubbed),
+        strings(&hashes, |h| &h.row),
     ])
 }
 
@@ -249,7 +249,7 @@ fn text(name: &str) -> Field {
     Field::new(name, DataType::Utf8, false)
 }
 
-/// A list whose element is called `element`, as the Parquet format asks.
+/// A list of structs. Its element is called `element`, as the Parquet format requires.
 fn list(name: &str, fields: Fields) -> Field {
     Field::new(name, DataType::List(element(fields)), false)
 }
@@ -262,7 +262,7 @@ fn strings<'a, T>(items: &'a [T], get: impl Fn(&'a T) -> &'a str) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(items.iter().map(get)))
 }
 
-/// A list of texts without nulls.
+/// A list of non-null strings.
 fn text_list(name: &str) -> Field {
     Field::new(name, DataType::List(Arc::new(text("element"))), false)
 }
@@ -275,7 +275,7 @@ fn string_lists<T>(items: &[T], get: impl Fn(&T) -> &Vec<String>) -> Result<Arra
     Ok(Arc::new(list))
 }
 
-/// A value that has a shape of its own, as canonical JSON.
+/// A column of values as JSON strings.
 fn json<T: serde::Serialize>(
     rows: &[Row],
     get: impl Fn(&Row) -> &T,
@@ -298,7 +298,7 @@ fn structs(fields: Fields, columns: Vec<ArrayRef>) -> Result<ArrayRef, ArrowErro
     Ok(Arc::new(StructArray::try_new(fields, columns, None)?))
 }
 
-/// A list column: the items of every row, one after another, and the lengths.
+/// A list column: the concatenated items of all rows, and the length of each list.
 fn lists<'a, T: 'a>(
     fields: Fields,
     rows: &'a [Row],

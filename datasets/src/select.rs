@@ -1,44 +1,44 @@
-//! Which rows of a dataset are taken, by a recipe.
+//! Selects rows of a dataset by a recipe.
 //!
-//! A first reading of all rows keeps a line of each; then the rules apply in the order in which
-//! [`SelectRecipe`] has its fields. Where a rule has to choose among rows, better ones come first (fewer
-//! turns, then fewer tokens) and of equals the order is drawn from the seed, so that the same rows and
-//! the same recipe give the same choice.
+//! All rows are read once and summarized. Then the rules are applied in the order of the fields of
+//! [`SelectRecipe`]. A rule that has to choose between rows prefers fewer turns, then fewer tokens; ties are broken
+//! by the seed. The same rows and the same recipe give the same selection.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use pybench::task::{Category, Language};
+use pybench_types::task::{Category, Language};
 use serde::{Deserialize, Serialize};
 
-use crate::licence::Allowed;
-use crate::proof::row_digest;
+use crate::license::LicenseAllowList;
 use crate::row::{category_name, language_code};
+use crate::row_hashes::row_digest;
 use crate::text::mix;
 use crate::{DatasetError, Row};
 
-/// What is to be taken.
+/// Which rows to select.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectRecipe {
-    /// Draws the order of rows that are equally good.
+    /// Seed for breaking ties between equally good rows.
     pub seed: u64,
-    /// Licences that all files of a row must have, by SPDX; empty allows all.
-    pub licence_allow: Vec<String>,
-    /// Categories; empty takes all.
+    /// Allowed licenses of input files, as SPDX identifiers. A row is selected only if all of its files are
+    /// allowed. Empty: all licenses are allowed.
+    pub license_allow: Vec<String>,
+    /// Allowed categories. Empty: all.
     pub categories: Vec<Category>,
-    /// Languages; empty takes all.
+    /// Allowed languages. Empty: all.
     pub languages: Vec<Language>,
-    /// Fewest replies.
+    /// Minimum number of replies.
     pub least_turns: u32,
-    /// Most replies.
+    /// Maximum number of replies.
     pub most_turns: u32,
-    /// Tasks by the share of their samples that solved them.
+    /// Bounds of the share of attempts that solved the task.
     pub pass_rate: PassRate,
-    /// Best rows of each task that are taken; 0 takes all.
+    /// Select this many of the best rows of each task. 0: all.
     pub best_of_task: usize,
-    /// Most rows with the same value.
+    /// Maximum number of rows with the same value of a property.
     pub at_most: Vec<Cap>,
-    /// Most rows altogether, as evenly over categories as they allow; 0 takes all.
+    /// Maximum number of rows in total, spread over the categories as evenly as possible. 0: all.
     pub rows: usize,
 }
 
@@ -46,7 +46,7 @@ impl Default for SelectRecipe {
     fn default() -> Self {
         Self {
             seed: 0,
-            licence_allow: Vec::new(),
+            license_allow: Vec::new(),
             categories: Vec::new(),
             languages: Vec::new(),
             least_turns: 0,
@@ -59,16 +59,17 @@ impl Default for SelectRecipe {
     }
 }
 
-/// Bounds of the share of samples that solved a task. `{ above = 0, below = 1 }` takes tasks that are
-/// solved sometimes but not always.
+/// Bounds of the share of attempts that solved a task. `{ above = 0, below = 1 }` selects tasks that are solved
+/// sometimes but not always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PassRate {
-    /// The share is greater.
+    /// The share must be greater than this.
     pub above: Option<f64>,
-    /// The share is less.
+    /// The share must be less than this.
     pub below: Option<f64>,
-    /// Tasks tried less often say nothing of their difficulty, and are left out where a bound is set.
+    /// Minimum number of attempts. If a bound is set, tasks with fewer attempts are left out, because their
+    /// difficulty is unknown.
     pub tried: u32,
 }
 
@@ -83,34 +84,33 @@ impl PassRate {
     }
 }
 
-/// Most rows that have the same value of something.
+/// Maximum number of rows with the same value of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cap {
-    /// Of what.
-    pub of: Source,
-    /// How many.
+    /// The property.
+    pub of: GroupBy,
+    /// Maximum number of rows for each value.
     pub rows: usize,
 }
 
-/// What rows are counted by.
+/// The property by which rows are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
-pub enum Source {
+pub enum GroupBy {
     Task,
     Template,
     Keyword,
     Category,
     Language,
     Teacher,
-    /// Package or site that an input file is from; a row with several counts for each.
+    /// Package or website that an input file is from. A row with several origins counts for each of them.
     Origin,
     /// Type of an input file.
     Kind,
 }
 
-impl Source {
+impl GroupBy {
     fn values(self, row: &Row) -> Vec<String> {
         let mut values = match self {
             Self::Task => vec![row.task_id.to_string()],
@@ -128,7 +128,7 @@ impl Source {
     }
 }
 
-/// The package of a `purl#member`, the host of a URL, the first folder of a path.
+/// The package of `purl#member`, the host of a URL, or the first folder of a path.
 fn site(origin: &str) -> String {
     if let Some((package, _)) = origin.split_once('#') {
         return package.to_owned();
@@ -137,83 +137,83 @@ fn site(origin: &str) -> String {
     rest.split('/').next().unwrap_or(rest).to_owned()
 }
 
-/// What is remembered of a row.
-struct Line {
+/// Summary of a row.
+struct Candidate {
     task: u64,
     category: Category,
     turns: u32,
     tokens: u64,
-    draw: u64,
+    tie_breaker: u64,
     caps: Vec<Vec<u64>>,
     taken: bool,
 }
 
-/// Rows seen, and why the others were left out.
+/// Report of a selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Chosen {
-    /// Rows seen.
+pub struct SelectionReport {
+    /// Rows in the dataset.
     pub seen: usize,
-    /// Rows taken.
+    /// Selected rows.
     pub taken: usize,
-    /// Rows left out by the first rule that did.
+    /// Rows left out, by the first rule that excluded them.
     pub left_out: BTreeMap<String, usize>,
-    /// Rows taken and seen by category, language, keyword, type of file and turns: how balanced they are.
+    /// Selected rows and all rows, by category, language, keyword, file type and number of turns.
     pub balance: BTreeMap<String, BTreeMap<String, (usize, usize)>>,
-    /// Tasks by the share of their samples that solved them, in tenths.
+    /// Tasks by the share of attempts that solved them, in steps of 0.1.
     pub difficulty: BTreeMap<String, usize>,
 }
 
-/// Chooses rows.
+/// Selects rows: add all rows, then call [`Selector::finish`].
 pub struct Selector {
     recipe: SelectRecipe,
-    allowed: Option<Allowed>,
-    lines: Vec<Line>,
+    allowed: Option<LicenseAllowList>,
+    candidates: Vec<Candidate>,
     balance: Vec<Vec<(String, String)>>,
-    report: Chosen,
+    report: SelectionReport,
     tasks: HashSet<u64>,
 }
 
 impl Selector {
-    /// By that recipe.
+    /// Create a selector.
     ///
     /// # Errors
-    /// [`DatasetError::Setting`] for bounds that leave nothing.
+    /// [`DatasetError::Setting`] if the recipe has invalid bounds.
     pub fn new(recipe: SelectRecipe) -> Result<Self, DatasetError> {
         let PassRate { above, below, .. } = recipe.pass_rate;
         let wrong = |text: &str| Err(DatasetError::Setting(text.to_owned()));
         let inside = |bound: Option<f64>| bound.is_none_or(|b| (0.0..=1.0).contains(&b));
         if !inside(above) || !inside(below) {
-            return wrong("pass_rate: bounds are shares from 0 to 1");
+            return wrong("pass_rate: above and below must be between 0 and 1");
         }
         if recipe.least_turns > recipe.most_turns {
-            return wrong("least_turns is more than most_turns");
+            return wrong("least_turns must not be greater than most_turns");
         }
         if recipe.at_most.iter().any(|cap| cap.rows == 0) {
             return wrong("at_most: rows must be at least 1");
         }
-        let allowed =
-            (!recipe.licence_allow.is_empty()).then(|| Allowed::new(&recipe.licence_allow));
+        let allowed = (!recipe.license_allow.is_empty())
+            .then(|| LicenseAllowList::new(&recipe.license_allow));
         Ok(Self {
             recipe,
             allowed,
-            lines: Vec::new(),
+            candidates: Vec::new(),
             balance: Vec::new(),
-            report: Chosen::default(),
+            report: SelectionReport::default(),
             tasks: HashSet::new(),
         })
     }
 
-    /// Look at the next row.
-    pub fn see(&mut self, row: &Row) {
+    /// Add the next row.
+    pub fn add(&mut self, row: &Row) {
         let digest = row_digest(row);
         let number = |text: &str| crate::text::hash(&[text]);
         let caps = self.recipe.at_most.iter().map(|cap| {
             let values = cap.of.values(row);
             values.iter().map(|value| number(value)).collect()
         });
-        let out = self.leaves_out(row);
+        let excluded_by = self.excluded_by(row);
         self.report.seen += 1;
-        if let Some(rule) = out {
+        if let Some(rule) = excluded_by {
             *self.report.left_out.entry(rule.to_owned()).or_default() += 1;
         }
         let task = row.task_id.seed();
@@ -222,30 +222,30 @@ impl Selector {
             let tenth = format!("{:.1}", (rate * 10.0).floor() / 10.0);
             *self.report.difficulty.entry(tenth).or_default() += 1;
         }
-        self.lines.push(Line {
+        self.candidates.push(Candidate {
             task,
             category: row.category,
             turns: row.turns,
             tokens: row.tokens.prompt + row.tokens.completion,
-            draw: mix(digest.seed() ^ mix(self.recipe.seed)),
+            tie_breaker: mix(digest.seed() ^ mix(self.recipe.seed)),
             caps: caps.collect(),
-            taken: out.is_none(),
+            taken: excluded_by.is_none(),
         });
-        self.balance.push(groups(row));
+        self.balance.push(balance_groups(row));
     }
 
-    /// The first rule about single rows that leaves it out.
-    fn leaves_out(&self, row: &Row) -> Option<&'static str> {
+    /// The first rule about single rows that excludes the row.
+    fn excluded_by(&self, row: &Row) -> Option<&'static str> {
         let recipe = &self.recipe;
         let licensed = self.allowed.as_ref().is_none_or(|allowed| {
-            let held_out = row.grading.held_out.iter().map(|f| f.licence.as_deref());
-            let all = row.files.iter().map(|f| f.licence.as_deref());
-            all.chain(held_out).all(|licence| allowed.allows(licence))
+            let held_out = row.grading.held_out.iter().map(|f| f.license.as_deref());
+            let all = row.files.iter().map(|f| f.license.as_deref());
+            all.chain(held_out).all(|license| allowed.allows(license))
         });
         let listed = |empty: bool, there: bool| empty || there;
         let turns = recipe.least_turns..=recipe.most_turns;
         let rules = [
-            ("licence_allow", licensed),
+            ("license_allow", licensed),
             (
                 "categories",
                 listed(
@@ -274,17 +274,22 @@ impl Selector {
             .map(|(rule, _)| *rule)
     }
 
-    /// Whether each of the rows seen is taken, in their order; and the report.
-    pub fn finish(mut self) -> (Vec<bool>, Chosen) {
-        let mut order: Vec<usize> = (0..self.lines.len()).collect();
+    /// For each row, in the order they were added, whether it is selected; and the report.
+    pub fn finish(mut self) -> (Vec<bool>, SelectionReport) {
+        let mut order: Vec<usize> = (0..self.candidates.len()).collect();
         order.sort_by_key(|at| {
-            let line = &self.lines[*at];
-            (line.turns, line.tokens, line.draw, *at)
+            let candidate = &self.candidates[*at];
+            (
+                candidate.turns,
+                candidate.tokens,
+                candidate.tie_breaker,
+                *at,
+            )
         });
-        self.best_of_task(&order);
-        self.caps(&order);
-        self.total(&order);
-        let taken: Vec<bool> = self.lines.iter().map(|line| line.taken).collect();
+        self.apply_best_of_task(&order);
+        self.apply_caps(&order);
+        self.apply_total(&order);
+        let taken: Vec<bool> = self.candidates.iter().map(|row| row.taken).collect();
         self.report.taken = taken.iter().filter(|taken| **taken).count();
         for (groups, taken) in self.balance.iter().zip(&taken) {
             for (group, value) in groups {
@@ -298,17 +303,17 @@ impl Selector {
     }
 
     fn leave_out(&mut self, at: usize, rule: &str) {
-        self.lines[at].taken = false;
+        self.candidates[at].taken = false;
         *self.report.left_out.entry(rule.to_owned()).or_default() += 1;
     }
 
-    fn best_of_task(&mut self, order: &[usize]) {
+    fn apply_best_of_task(&mut self, order: &[usize]) {
         let mut taken: HashMap<u64, usize> = HashMap::new();
         for at in order.iter().copied() {
-            if self.recipe.best_of_task == 0 || !self.lines[at].taken {
+            if self.recipe.best_of_task == 0 || !self.candidates[at].taken {
                 continue;
             }
-            let count = taken.entry(self.lines[at].task).or_default();
+            let count = taken.entry(self.candidates[at].task).or_default();
             *count += 1;
             if *count > self.recipe.best_of_task {
                 self.leave_out(at, "best_of_task");
@@ -316,16 +321,16 @@ impl Selector {
         }
     }
 
-    fn caps(&mut self, order: &[usize]) {
+    fn apply_caps(&mut self, order: &[usize]) {
         for number in 0..self.recipe.at_most.len() {
-            let most = self.recipe.at_most[number].rows;
+            let max = self.recipe.at_most[number].rows;
             let mut taken: HashMap<u64, usize> = HashMap::new();
-            for at in order.iter().copied().filter(|_| most > 0) {
-                if !self.lines[at].taken {
+            for at in order.iter().copied().filter(|_| max > 0) {
+                if !self.candidates[at].taken {
                     continue;
                 }
-                let values = self.lines[at].caps[number].clone();
-                let full = |value: &u64| taken.get(value).is_some_and(|count| *count >= most);
+                let values = self.candidates[at].caps[number].clone();
+                let full = |value: &u64| taken.get(value).is_some_and(|count| *count >= max);
                 if values.iter().any(full) {
                     self.leave_out(at, "at_most");
                     continue;
@@ -337,10 +342,10 @@ impl Selector {
         }
     }
 
-    /// One of each category in turn, until there are enough.
-    fn total(&mut self, order: &[usize]) {
-        let most = self.recipe.rows;
-        if most == 0 {
+    /// Take one row of each category in turn until the limit is reached.
+    fn apply_total(&mut self, order: &[usize]) {
+        let max = self.recipe.rows;
+        if max == 0 {
             return;
         }
         let mut queues: BTreeMap<Category, Vec<usize>> = BTreeMap::new();
@@ -348,15 +353,18 @@ impl Selector {
             .iter()
             .rev()
             .copied()
-            .filter(|at| self.lines[*at].taken)
+            .filter(|at| self.candidates[*at].taken)
         {
-            queues.entry(self.lines[at].category).or_default().push(at);
+            queues
+                .entry(self.candidates[at].category)
+                .or_default()
+                .push(at);
         }
-        let mut kept = vec![false; self.lines.len()];
+        let mut kept = vec![false; self.candidates.len()];
         let mut count = 0;
-        while count < most && !queues.is_empty() {
+        while count < max && !queues.is_empty() {
             queues.retain(|_, queue| {
-                if count < most
+                if count < max
                     && let Some(at) = queue.pop()
                 {
                     kept[at] = true;
@@ -366,14 +374,14 @@ impl Selector {
             });
         }
         for at in order.iter().copied() {
-            if self.lines[at].taken && !kept[at] {
+            if self.candidates[at].taken && !kept[at] {
                 self.leave_out(at, "rows");
             }
         }
     }
 }
 
-fn groups(row: &Row) -> Vec<(String, String)> {
+fn balance_groups(row: &Row) -> Vec<(String, String)> {
     let turns = match row.turns {
         0..=3 => "≤3",
         4..=6 => "4–6",
@@ -392,7 +400,7 @@ fn groups(row: &Row) -> Vec<(String, String)> {
         ("keyword".to_owned(), row.keyword.clone()),
         ("turns".to_owned(), turns.to_owned()),
     ];
-    let kinds = Source::Kind.values(row);
+    let kinds = GroupBy::Kind.values(row);
     groups.extend(kinds.into_iter().map(|kind| ("type".to_owned(), kind)));
     groups
 }

@@ -1,4 +1,4 @@
-//! Parquet shards: zstd, small row groups, page index; the same rows give the same bytes.
+//! Writes Parquet shards with zstd compression, small row groups and a page index. The output is deterministic.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,28 +10,28 @@ use std::thread::JoinHandle;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use pybench::run::cores;
+use pybench_run::cores;
 
 use crate::{DatasetError, Row, schema};
 
-/// What a shard says of its writer: fixed, so that an update of a library does not change bytes
-/// where it does not change the encoding.
+/// The `created_by` field of a shard. It is fixed, so that a library update changes the bytes only if it changes
+/// the encoding.
 const CREATED_BY: &str = "pybench-datasets (parquet-rs)";
 
-/// Rows, and bytes of their messages, that are handed to the writer at most at a time: it looks at the size of
-/// a row group only in between, and each time costs as much as some rows.
-const BATCH: (usize, usize) = (100, 1 << 20);
+/// Maximum rows, and bytes of their messages, per call to the writer. The writer checks the size of a row group
+/// only between calls, and each call has a fixed cost.
+const MAX_BATCH: (usize, usize) = (100, 1 << 20);
 
-/// How shards are written.
+/// Settings for writing shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardSettings {
-    /// Most rows of one shard, at least 1.
+    /// Maximum rows per shard, at least 1.
     pub shard_rows: usize,
-    /// Most rows of one row group, at least 1.
+    /// Maximum rows per row group, at least 1.
     pub row_group_rows: usize,
-    /// Encoded bytes after which a row group ends, at least 1.
+    /// Encoded size in bytes after which a row group ends, at least 1.
     pub row_group_bytes: usize,
-    /// zstd level, 1 to 22.
+    /// zstd compression level, 1 to 22.
     pub zstd_level: i32,
 }
 
@@ -46,15 +46,15 @@ impl Default for ShardSettings {
     }
 }
 
-/// Write rows as `<folder>/<split>-00000-of-000NN.parquet`, several at a time; no rows give one empty
-/// shard. Returns the paths, in order.
+/// Write rows as `<folder>/<split>-00000-of-000NN.parquet`, several shards in parallel. Without rows one empty
+/// shard is written. Returns the paths in order.
 pub fn write(
     folder: &Path,
     split: &str,
     rows: &[Row],
     settings: &ShardSettings,
 ) -> Result<Vec<PathBuf>, DatasetError> {
-    let shards = Shards::new(folder, split, rows.len(), settings)?;
+    let shards = SplitShards::new(folder, split, rows.len(), settings)?;
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), DatasetError> {
         loop {
@@ -68,40 +68,40 @@ pub fn write(
         }
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once().min(shards.count))
+        let workers: Vec<_> = (0..concurrency().min(shards.count))
             .map(|_| scope.spawn(work))
             .collect();
-        workers.into_iter().try_for_each(joined)
+        workers.into_iter().try_for_each(join)
     })?;
     Ok((0..shards.count).map(|index| shards.path(index)).collect())
 }
 
-/// Shards that are written at the same time; each holds its rows in memory.
-fn at_once() -> usize {
+/// Number of shards written in parallel. The rows of each are in memory.
+fn concurrency() -> usize {
     cores().min(4)
 }
 
-fn joined<T>(
+fn join<T>(
     result: std::thread::ScopedJoinHandle<'_, Result<T, DatasetError>>,
 ) -> Result<T, DatasetError> {
-    // A panic of a worker is ours: it goes on here.
+    // Propagate a panic of a worker.
     result
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The shards of a split, each by itself.
-struct Shards {
+/// Writes single shards of a split.
+struct SplitShards {
     folder: PathBuf,
     split: String,
     properties: WriterProperties,
     batch_bytes: usize,
     shard_rows: usize,
-    /// Shards there will be.
+    /// Total number of shards.
     count: usize,
 }
 
-impl Shards {
+impl SplitShards {
     fn new(
         folder: &Path,
         split: &str,
@@ -113,7 +113,7 @@ impl Shards {
             folder: folder.to_owned(),
             split: split.to_owned(),
             properties,
-            batch_bytes: settings.row_group_bytes.min(BATCH.1),
+            batch_bytes: settings.row_group_bytes.min(MAX_BATCH.1),
             shard_rows: settings.shard_rows,
             count: rows.div_ceil(settings.shard_rows).max(1),
         })
@@ -125,7 +125,7 @@ impl Shards {
             .join(format!("{split}-{index:05}-of-{count:05}.parquet"))
     }
 
-    /// A batch at a time: the columns of a shard are never in memory twice.
+    /// Write in batches, so that the columns of a shard are never in memory twice.
     fn write(&self, index: usize, rows: &[Row]) -> Result<PathBuf, DatasetError> {
         let path = self.path(index);
         let wrap = || DatasetError::parquet(&path);
@@ -144,14 +144,14 @@ impl Shards {
     }
 }
 
-/// The rows in pieces of at most so many bytes; one row is a piece, however large.
-fn batches(rows: &[Row], most_bytes: usize) -> impl Iterator<Item = &[Row]> {
+/// The rows in batches of at most `max_bytes` bytes. A larger row is a batch of its own.
+fn batches(rows: &[Row], max_bytes: usize) -> impl Iterator<Item = &[Row]> {
     let mut rest = rows;
     std::iter::from_fn(move || {
         let (mut count, mut bytes) = (0, 0);
-        for row in rest.iter().take(BATCH.0) {
+        for row in rest.iter().take(MAX_BATCH.0) {
             bytes += row.bytes();
-            if count > 0 && bytes > most_bytes {
+            if count > 0 && bytes > max_bytes {
                 break;
             }
             count += 1;
@@ -162,21 +162,23 @@ fn batches(rows: &[Row], most_bytes: usize) -> impl Iterator<Item = &[Row]> {
     })
 }
 
-/// Writes the shards of a split row after row, and several shards at a time: the rows of those are in memory.
-pub struct Writer {
-    shards: Arc<Shards>,
-    waiting: Vec<Row>,
-    /// Shards that were begun.
-    begun: usize,
+/// Writes the shards of a split row by row, several shards in parallel. The rows of unfinished shards are in
+/// memory.
+pub struct ShardWriter {
+    shards: Arc<SplitShards>,
+    pending: Vec<Row>,
+    /// Number of shards started.
+    started: usize,
     writing: VecDeque<JoinHandle<Result<PathBuf, DatasetError>>>,
     done: Vec<PathBuf>,
 }
 
-impl Writer {
-    /// For that many rows; a name says how many shards there are, so their number has to be known.
+impl ShardWriter {
+    /// Create a writer for exactly `rows` rows. File names contain the number of shards, so the number of rows must
+    /// be known in advance.
     ///
     /// # Errors
-    /// [`DatasetError::Setting`] for settings that cannot be used.
+    /// [`DatasetError::Setting`] if the settings are invalid.
     pub fn new(
         folder: &Path,
         split: &str,
@@ -184,40 +186,40 @@ impl Writer {
         settings: &ShardSettings,
     ) -> Result<Self, DatasetError> {
         Ok(Self {
-            shards: Arc::new(Shards::new(folder, split, rows, settings)?),
-            waiting: Vec::new(),
-            begun: 0,
+            shards: Arc::new(SplitShards::new(folder, split, rows, settings)?),
+            pending: Vec::new(),
+            started: 0,
             writing: VecDeque::new(),
             done: Vec::new(),
         })
     }
 
-    /// The next row.
+    /// Add the next row.
     ///
     /// # Errors
-    /// Failures of the disk, of this shard or an earlier one.
+    /// I/O errors of this shard or an earlier one.
     pub fn add(&mut self, row: Row) -> Result<(), DatasetError> {
-        self.waiting.push(row);
-        match self.waiting.len() < self.shards.shard_rows {
+        self.pending.push(row);
+        match self.pending.len() < self.shards.shard_rows {
             true => Ok(()),
-            false => self.begin(),
+            false => self.start_shard(),
         }
     }
 
-    /// Write the rows that wait, once there is a place for it.
-    fn begin(&mut self) -> Result<(), DatasetError> {
-        if self.writing.len() >= at_once() {
-            self.end_first()?;
+    /// Start writing the pending rows in a new thread. Waits if too many shards are being written.
+    fn start_shard(&mut self) -> Result<(), DatasetError> {
+        if self.writing.len() >= concurrency() {
+            self.finish_oldest()?;
         }
-        let (shards, index) = (self.shards.clone(), self.begun);
-        let rows = std::mem::take(&mut self.waiting);
+        let (shards, index) = (self.shards.clone(), self.started);
+        let rows = std::mem::take(&mut self.pending);
         let writing = std::thread::spawn(move || shards.write(index, &rows));
         self.writing.push_back(writing);
-        self.begun += 1;
+        self.started += 1;
         Ok(())
     }
 
-    fn end_first(&mut self) -> Result<(), DatasetError> {
+    fn finish_oldest(&mut self) -> Result<(), DatasetError> {
         if let Some(first) = self.writing.pop_front() {
             let written = first.join();
             let written = written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -226,26 +228,26 @@ impl Writer {
         Ok(())
     }
 
-    /// The paths, in order; without rows there is one empty shard.
+    /// Write the remaining rows and return the paths in order. Without rows one empty shard is written.
     ///
     /// # Errors
-    /// Failures of the disk.
+    /// I/O errors.
     pub fn finish(mut self) -> Result<Vec<PathBuf>, DatasetError> {
-        if !self.waiting.is_empty() || self.begun == 0 {
-            self.begin()?;
+        if !self.pending.is_empty() || self.started == 0 {
+            self.start_shard()?;
         }
         while !self.writing.is_empty() {
-            self.end_first()?;
+            self.finish_oldest()?;
         }
         Ok(std::mem::take(&mut self.done))
     }
 }
 
-/// Nobody writes into the folder once the writer is gone.
-impl Drop for Writer {
+/// Waits for all threads, so that nothing is written after the writer is dropped.
+impl Drop for ShardWriter {
     fn drop(&mut self) {
         for writing in self.writing.drain(..) {
-            let _ = writing.join(); // an error was told before, or the caller gives up
+            let _ = writing.join(); // the error was returned before, or the caller gave up
         }
     }
 }
@@ -270,7 +272,7 @@ fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError
         .set_max_row_group_row_count(Some(row_group_rows))
         .set_max_row_group_bytes(Some(row_group_bytes))
         .set_statistics_enabled(EnabledStatistics::Page)
-        // No content-defined chunks: where one ends at the first value of a row group, parquet 60.1 writes a page
-        // without values, and Arrow's own reader in Python refuses the column ("expected length 100 but got length 0").
+        // No content-defined chunking: if a chunk ends at the first value of a row group, parquet 60.1 writes an
+        // empty page, and pyarrow cannot read the column ("expected length 100 but got length 0").
         .build())
 }

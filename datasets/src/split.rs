@@ -1,88 +1,90 @@
-//! Train and test without leaks.
+//! Splits rows into train and test without leakage.
 //!
-//! Rows that share a file stand together: rows are nodes, a shared file (by digest or origin) is an
-//! edge, and a connected component goes to one split as a whole. Rows without files stand together
-//! by template. Components win over everything else.
+//! Rows that share an input file (by digest or by origin) always go to the same split. Rows are the nodes of a
+//! graph and shared files are its edges; each connected component is assigned as a whole. Rows without files are
+//! grouped by template. This rule takes precedence over all others.
 //!
-//! Some templates are held out of training altogether. Pulling every file that such a template's
-//! rows touch into the test split could pull most of the data with it, so a template is preferred
-//! whose components hold little else, and components are pulled only while the test split stays
-//! within its share; held-out rows in the other components are dropped and counted.
+//! Some templates are held out: none of their rows is used for training. Moving every component that contains
+//! such a template into the test split could move most of the data. The split therefore prefers templates whose
+//! components contain few other rows, and moves components only while the test split stays within its share.
+//! Rows of held-out templates in the remaining components are dropped and counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use pybench::id::Digest;
+use pybench_types::id::Digest;
 
-/// What the split needs to know of a row.
+/// The properties of a row that the split depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRow<'a> {
-    /// Its template.
     pub template: &'a str,
-    /// Its category: held-out templates are taken from different ones where that costs nothing.
+    /// Held-out templates are chosen from different categories if that costs nothing.
     pub category: &'a str,
-    /// What it shares with other rows; empty: it stands with the rows of its template.
+    /// Keys of its files. Rows with a common key go to the same split. If empty, the row is grouped with the
+    /// rows of its template.
     pub keys: &'a [String],
 }
 
-/// How to split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplitSettings {
-    /// Share of rows in the test split, 0 to below 1; 0 makes no test split and holds nothing out.
+    /// Target share of rows in the test split, from 0 to below 1. With 0 there is no test split and no held-out
+    /// template.
     pub test_fraction: f64,
-    /// Templates to hold out.
+    /// Number of templates to hold out.
     pub held_out_templates: usize,
-    /// Seed of the choice.
+    /// Seed for the random choices.
     pub seed: u64,
 }
 
-/// Where a row goes.
+/// The split that a row is assigned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Place {
+pub enum Assignment {
     Train,
     Test,
-    /// Of a held-out template, but in a component with rows in training.
+    /// In no split: its template is held out, but its component is in the training split.
     Dropped,
 }
 
-/// The split, and how it came out.
+/// The assignment of rows to splits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Split {
-    /// Where each row goes, in the order of the rows.
-    pub places: Vec<Place>,
-    /// Templates held out, sorted.
+    /// The assignment of each row, in the order of the rows.
+    pub assignments: Vec<Assignment>,
+    /// Held-out templates, sorted.
     pub held_out: Vec<String>,
-    /// Connected components.
+    /// Number of connected components.
     pub components: usize,
-    /// Rows of the largest one.
+    /// Rows in the largest component.
     pub largest_component: usize,
 }
 
 impl Split {
-    /// How many rows went there.
-    pub fn count(&self, place: Place) -> usize {
-        self.places.iter().filter(|p| **p == place).count()
+    /// Number of rows with this assignment.
+    pub fn count(&self, assignment: Assignment) -> usize {
+        self.assignments
+            .iter()
+            .filter(|p| **p == assignment)
+            .count()
     }
 
-    /// Share of the kept rows that are in the test split.
+    /// Share of the rows that are in the test split, without dropped rows.
     pub fn test_fraction(&self) -> f64 {
-        let (train, test) = (self.count(Place::Train), self.count(Place::Test));
+        let (train, test) = (self.count(Assignment::Train), self.count(Assignment::Test));
         test as f64 / (train + test).max(1) as f64
     }
 }
 
-/// Split rows. Depends on nothing but its arguments.
+/// Split rows. The result is deterministic.
 pub fn split(rows: &[SplitRow<'_>], settings: &SplitSettings) -> Split {
     let groups = Groups::of(rows);
     let target = (settings.test_fraction * rows.len() as f64).round() as usize;
-    let mut choice = Choice::new(rows, &groups, target, settings.seed);
+    let mut builder = SplitBuilder::new(rows, &groups, target, settings.seed);
     if target > 0 {
-        choice.hold_out(settings.held_out_templates);
-        choice.fill();
+        builder.hold_out(settings.held_out_templates);
+        builder.fill();
     }
     Split {
-        places: choice.places(),
-        held_out: choice.held_out.iter().map(|t| (*t).to_owned()).collect(),
+        assignments: builder.assignments(),
+        held_out: builder.held_out.iter().map(|t| (*t).to_owned()).collect(),
         components: groups.members.len(),
         largest_component: groups.members.iter().map(Vec::len).max().unwrap_or(0),
     }
@@ -146,8 +148,8 @@ impl DisjointSets {
     }
 }
 
-/// The choice under way: which components are in the test split, which templates are held out.
-struct Choice<'a> {
+/// Chooses the components of the test split and the held-out templates.
+struct SplitBuilder<'a> {
     rows: &'a [SplitRow<'a>],
     groups: &'a Groups,
     target: usize,
@@ -160,25 +162,25 @@ struct Choice<'a> {
     held_out: BTreeSet<&'a str>,
 }
 
-/// What holding out a template would mean. Ordered by what is preferred.
+/// The cost of holding out a template. The derived order prefers the lowest cost.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Plan<'a> {
-    /// Its rows that would be dropped.
+struct HoldOutPlan<'a> {
+    /// Rows of the template that would be dropped.
     dropped: usize,
-    /// Whether it is without files, and another such template is held out already.
+    /// Whether the template has no files and another such template is already held out.
     fileless_again: bool,
-    /// Whether its category is held out already.
+    /// Whether a template of its category is already held out.
     same_category: bool,
-    /// Rows of other templates that would come along.
-    along: usize,
-    /// Chance, seeded.
-    lot: Digest,
+    /// Rows of other templates that would move to the test split.
+    other_rows: usize,
+    /// Seeded random tie-breaker.
+    random: Digest,
     template: &'a str,
-    /// Components to pull into the test split.
+    /// Components to move to the test split.
     pull: Vec<usize>,
 }
 
-impl<'a> Choice<'a> {
+impl<'a> SplitBuilder<'a> {
     fn new(rows: &'a [SplitRow<'a>], groups: &'a Groups, target: usize, seed: u64) -> Self {
         let mut templates: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {
@@ -196,7 +198,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    fn lot(&self, name: &str) -> Digest {
+    fn random(&self, name: &str) -> Digest {
         Digest::of_json(&(self.seed, name))
     }
 
@@ -214,7 +216,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Hold out that many templates, or as many as leave something to train on.
+    /// Hold out `count` templates, or fewer if nothing would be left to train on.
     fn hold_out(&mut self, count: usize) {
         for left in (1..=count).rev() {
             let Some(plan) = self.choose(left) else { break };
@@ -223,7 +225,7 @@ impl<'a> Choice<'a> {
             }
             self.held_out.insert(plan.template);
         }
-        // What holds nothing else than held-out rows leaks nothing.
+        // A component that contains only held-out rows cannot leak.
         for group in 0..self.groups.members.len() {
             let mut rows = self.groups.members[group].iter();
             if rows.all(|row| self.held_out.contains(self.rows[*row].template)) {
@@ -232,24 +234,23 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The next template to hold out, when that many are still to be chosen: one that fits into an
-    /// equal share of the room, a second one without files only when none with files fits; then one
-    /// that takes all of the room; then one that loses rows; and where even that fits nothing, one
-    /// that goes up to twice the target.
-    fn choose(&self, left: usize) -> Option<Plan<'a>> {
+    /// The next template to hold out, with `left` templates still to choose. In order of preference: a template
+    /// that fits into an equal share of the remaining room (a second one without files only if none with files
+    /// fits); one that fits into all of the room; one that drops rows; one that exceeds the target, up to twice.
+    fn choose(&self, left: usize) -> Option<HoldOutPlan<'a>> {
         let (room, share) = (self.room(), self.room() / left);
-        let unharmed = |allowance| self.best(allowance).filter(|plan| plan.dropped == 0);
-        let fresh = |allowance| unharmed(allowance).filter(|plan| !plan.fileless_again);
+        let lossless = |allowance| self.best(allowance).filter(|plan| plan.dropped == 0);
+        let varied = |allowance| lossless(allowance).filter(|plan| !plan.fileless_again);
         let last = if left == 1 { room } else { share };
-        fresh(share)
-            .or_else(|| fresh(last))
-            .or_else(|| unharmed(share))
-            .or_else(|| unharmed(room))
+        varied(share)
+            .or_else(|| varied(last))
+            .or_else(|| lossless(share))
+            .or_else(|| lossless(room))
             .or_else(|| self.best(room))
             .or_else(|| self.best(room + self.target))
     }
 
-    fn best(&self, allowance: usize) -> Option<Plan<'a>> {
+    fn best(&self, allowance: usize) -> Option<HoldOutPlan<'a>> {
         let candidates = self.templates.keys().copied();
         candidates
             .filter(|template| !self.held_out.contains(template))
@@ -257,16 +258,16 @@ impl<'a> Choice<'a> {
             .min()
     }
 
-    /// What holding out this template would mean with so much room; `None` when none of its
-    /// components fits.
-    fn plan(&self, template: &'a str, allowance: usize) -> Option<Plan<'a>> {
+    /// The cost of holding out this template with `allowance` rows of room. `None` if none of its components
+    /// fits.
+    fn plan(&self, template: &'a str, allowance: usize) -> Option<HoldOutPlan<'a>> {
         let mut own: BTreeMap<usize, usize> = BTreeMap::new();
         for row in &self.templates[template] {
             *own.entry(self.groups.of_row[*row]).or_default() += 1;
         }
         let mut groups: Vec<_> = own.iter().map(|(group, own)| (*group, *own)).collect();
         groups.sort_by_key(|(group, own)| (self.size(*group) - own, *group));
-        let (mut pull, mut pulled, mut along, mut dropped) = (Vec::new(), 0, 0, 0);
+        let (mut pull, mut pulled, mut other_rows, mut dropped) = (Vec::new(), 0, 0, 0);
         let mut kept = 0;
         for (group, own) in groups {
             let size = self.size(group);
@@ -274,7 +275,7 @@ impl<'a> Choice<'a> {
                 kept += own;
             } else if pulled + size <= allowance {
                 pulled += size;
-                along += size - own;
+                other_rows += size - own;
                 kept += own;
                 pull.push(group);
             } else {
@@ -284,18 +285,18 @@ impl<'a> Choice<'a> {
         let first = |template: &str| &self.rows[self.templates[template][0]];
         let (fileless, category) = (first(template).keys.is_empty(), first(template).category);
         let mut held_out = self.held_out.iter().map(|held| first(held));
-        (kept > 0).then(|| Plan {
+        (kept > 0).then(|| HoldOutPlan {
             dropped,
             fileless_again: fileless && held_out.clone().any(|row| row.keys.is_empty()),
             same_category: held_out.any(|row| row.category == category),
-            along,
-            lot: self.lot(template),
+            other_rows,
+            random: self.random(template),
             template,
             pull,
         })
     }
 
-    /// Fill the test split up to its target with components that hold no held-out template.
+    /// Fill the test split up to its target with components that contain no held-out template.
     fn fill(&mut self) {
         let free = |group: &usize| {
             let rows = &self.groups.members[*group];
@@ -307,7 +308,7 @@ impl<'a> Choice<'a> {
             .filter(|group| !self.test.contains(group))
             .filter(free)
             .collect();
-        groups.sort_by_cached_key(|group| self.lot(&self.group_name(*group)));
+        groups.sort_by_cached_key(|group| self.random(&self.group_name(*group)));
         let mut left = Vec::new();
         for group in groups {
             if self.size(group) <= self.room() {
@@ -316,7 +317,7 @@ impl<'a> Choice<'a> {
                 left.push(group);
             }
         }
-        // One more where that comes nearer to the target.
+        // Add one more component if that gets closer to the target.
         let smallest = left.into_iter().min_by_key(|group| self.size(*group));
         if let Some(group) = smallest
             && self.size(group) < 2 * self.room()
@@ -325,7 +326,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// A name that does not depend on the order of rows.
+    /// A name for the component that does not depend on the order of rows.
     fn group_name(&self, group: usize) -> String {
         let rows = self.groups.members[group]
             .iter()
@@ -334,20 +335,20 @@ impl<'a> Choice<'a> {
         names.min().unwrap_or_default().to_owned()
     }
 
-    fn places(&self) -> Vec<Place> {
-        let place = |(row, group): (&SplitRow<'_>, &usize)| {
+    fn assignments(&self) -> Vec<Assignment> {
+        let assignment = |(row, group): (&SplitRow<'_>, &usize)| {
             if self.test.contains(group) {
-                Place::Test
+                Assignment::Test
             } else if self.held_out.contains(row.template) {
-                Place::Dropped
+                Assignment::Dropped
             } else {
-                Place::Train
+                Assignment::Train
             }
         };
         self.rows
             .iter()
             .zip(&self.groups.of_row)
-            .map(place)
+            .map(assignment)
             .collect()
     }
 }
@@ -358,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    /// Template and files of a row; the category follows from the template.
+    /// Template and files of a row. The category follows from the template.
     type Plain = (u8, Vec<u16>);
 
     fn run(plain: &[Plain], settings: &SplitSettings) -> Split {
@@ -401,52 +402,51 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_leaks(rows in plain_rows(60), settings in settings()) {
+        fn no_file_and_no_held_out_template_leaks_into_train(rows in plain_rows(60), settings in settings()) {
             let split = run(&rows, &settings);
-            prop_assert_eq!(split.places.len(), rows.len());
-            let files_in = |place| -> BTreeSet<u16> {
-                let here = rows.iter().zip(&split.places).filter(move |(_, p)| **p == place);
+            prop_assert_eq!(split.assignments.len(), rows.len());
+            let files_in = |assignment| -> BTreeSet<u16> {
+                let here = rows.iter().zip(&split.assignments).filter(move |(_, p)| **p == assignment);
                 here.flat_map(|((_, files), _)| files.clone()).collect()
             };
-            prop_assert!(files_in(Place::Train).is_disjoint(&files_in(Place::Test)));
-            for ((template, files), place) in rows.iter().zip(&split.places) {
+            prop_assert!(files_in(Assignment::Train).is_disjoint(&files_in(Assignment::Test)));
+            for ((template, files), assignment) in rows.iter().zip(&split.assignments) {
                 let held_out = split.held_out.contains(&format!("t{template}"));
-                prop_assert!(!(held_out && *place == Place::Train), "held-out template in train");
-                prop_assert!(*place != Place::Dropped || held_out, "another row was dropped");
-                prop_assert!(*place != Place::Dropped || !files.is_empty(), "dropped without need");
+                prop_assert!(!(held_out && *assignment == Assignment::Train), "held-out template in train");
+                prop_assert!(*assignment != Assignment::Dropped || held_out, "another row was dropped");
+                prop_assert!(*assignment != Assignment::Dropped || !files.is_empty(), "a row was dropped needlessly");
             }
             for template in &split.held_out {
-                let in_test = rows.iter().zip(&split.places)
-                    .any(|((t, _), p)| format!("t{t}") == *template && *p == Place::Test);
+                let in_test = rows.iter().zip(&split.assignments)
+                    .any(|((t, _), p)| format!("t{t}") == *template && *p == Assignment::Test);
                 prop_assert!(in_test, "{template} is held out but not tested");
             }
         }
 
         #[test]
-        fn fileless_templates_stand_together(rows in plain_rows(60), settings in settings()) {
+        fn rows_without_files_are_split_by_template(rows in plain_rows(60), settings in settings()) {
             let split = run(&rows, &settings);
             for template in 0u8..35 {
-                let places: BTreeSet<bool> = rows.iter().zip(&split.places)
+                let assignments: BTreeSet<bool> = rows.iter().zip(&split.assignments)
                     .filter(|((t, files), _)| *t == template && files.is_empty())
-                    .map(|(_, place)| *place == Place::Test)
+                    .map(|(_, assignment)| *assignment == Assignment::Test)
                     .collect();
-                prop_assert!(places.len() <= 1);
+                prop_assert!(assignments.len() <= 1);
             }
         }
 
-        /// Without held-out templates the target is missed by at most half of the smallest
-        /// component in train, wherever a component can be moved at all.
+        /// Without held-out templates the target is missed by at most half of the largest component.
         #[test]
-        fn the_fraction_is_met(rows in plain_rows(400), seed in any::<u64>()) {
+        fn the_test_fraction_is_close_to_the_target(rows in plain_rows(400), seed in any::<u64>()) {
             let settings = SplitSettings { test_fraction: 0.15, held_out_templates: 0, seed };
             let split = run(&rows, &settings);
             let target = (0.15 * rows.len() as f64).round();
-            let error = (split.count(Place::Test) as f64 - target).abs();
+            let error = (split.count(Assignment::Test) as f64 - target).abs();
             prop_assert!(error <= split.largest_component as f64 / 2.0);
         }
 
         #[test]
-        fn equal_input_gives_an_equal_split(rows in plain_rows(60), settings in settings()) {
+        fn the_split_is_deterministic(rows in plain_rows(60), settings in settings()) {
             prop_assert_eq!(run(&rows, &settings), run(&rows, &settings));
         }
     }
@@ -462,14 +462,14 @@ mod tests {
                 seed: 1,
             },
         );
-        assert_eq!(split.count(Place::Train), 50);
+        assert_eq!(split.count(Assignment::Train), 50);
         assert!(split.held_out.is_empty());
     }
 
-    /// Shaped as the default recipe: 240 tasks, 35 templates (6 without files), 90 files of 8 kinds,
-    /// one task in ten on two files.
+    /// Similar to the default recipe: 240 tasks, 35 templates (6 without files), 90 files of 8 kinds, one task in
+    /// ten uses two files.
     #[test]
-    fn the_default_recipe_comes_near_its_share() {
+    fn the_default_recipe_gets_close_to_its_test_fraction() {
         for seed in 0..20u64 {
             let draw = |salt: &str, i: usize| Digest::of_json(&(seed, salt, i)).seed() as usize;
             let rows: Vec<Plain> = (0..240)
@@ -496,14 +496,14 @@ mod tests {
             println!(
                 "seed {seed}: test {:.3}, dropped {}, held out {:?}, components {}, largest {}",
                 split.test_fraction(),
-                split.count(Place::Dropped),
+                split.count(Assignment::Dropped),
                 split.held_out,
                 split.components,
                 split.largest_component,
             );
             assert_eq!(split.held_out.len(), 3);
             assert!((0.12..=0.19).contains(&split.test_fraction()));
-            assert!(split.count(Place::Dropped) <= 12);
+            assert!(split.count(Assignment::Dropped) <= 12);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a dataset holds, in numbers.
+//! Statistics of a dataset.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,18 @@ use serde::Serialize;
 use crate::Row;
 use crate::row::{category_name, language_code};
 
-/// Statistics of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Rows.
     pub rows: usize,
-    /// Rows by replies: up to 3, 4 to 6, 7 to 9, 10 and more; as the paper's table has them.
+    /// Rows by number of replies: up to 3, 4 to 6, 7 to 9, 10 and more; the classes of the paper's table.
     pub turns: [usize; 4],
-    /// Replies of all rows.
+    /// Replies in all rows.
     pub replies: u64,
-    /// Tokens read in all calls.
+    /// Prompt tokens of all calls.
     pub prompt_tokens: u64,
-    /// Tokens written in all calls.
+    /// Completion tokens of all calls.
     pub completion_tokens: u64,
-    /// Rows by who counted their tokens.
+    /// Rows by the method that counted their tokens.
     pub counted_by: BTreeMap<&'static str, usize>,
     /// UTF-8 bytes of all messages.
     pub bytes: u64,
@@ -28,37 +26,37 @@ pub struct Stats {
     pub categories: BTreeMap<&'static str, usize>,
     /// Rows by language.
     pub languages: BTreeMap<&'static str, usize>,
-    /// Rows by type of an input file; `none` for tasks without.
+    /// Rows by type of input file; `none` for tasks without files.
     pub kinds: BTreeMap<&'static str, usize>,
     /// Rows by template.
     pub templates: BTreeMap<String, usize>,
     /// Rows by teacher.
     pub teachers: BTreeMap<String, usize>,
-    /// Distinct input files by licence as found; `not stated` where none was.
-    pub licences: BTreeMap<String, usize>,
+    /// Distinct input files by license as found at their origin; `not stated` if there was none.
+    pub licenses: BTreeMap<String, usize>,
 }
 
 /// Names of the four classes of [`Stats::turns`].
 pub const TURN_CLASSES: [&str; 4] = ["≤3", "4–6", "7–9", "≥10"];
 
 impl Stats {
-    /// Count rows.
+    /// Statistics of the rows.
     pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Self {
         let mut stats = Self::default();
         let mut seen = std::collections::HashSet::new();
         for row in rows {
             stats.add(row);
             for file in row.files.iter().filter(|file| seen.insert(&file.blake3)) {
-                let licence = file.licence.clone();
-                let licence = licence.unwrap_or_else(|| "not stated".into());
-                *stats.licences.entry(licence).or_default() += 1;
+                let license = file.license.clone();
+                let license = license.unwrap_or_else(|| "not stated".into());
+                *stats.licenses.entry(license).or_default() += 1;
             }
         }
         stats
     }
 
-    /// Add the counts of another split. Files are counted in both where both have them, which a
-    /// split by files rules out.
+    /// Add the counts of another split. A file that occurs in both would be counted twice; the split keeps
+    /// rows that share a file together, so this does not happen.
     pub fn merge(&mut self, other: &Self) {
         self.rows += other.rows;
         for (mine, theirs) in self.turns.iter_mut().zip(other.turns) {
@@ -74,7 +72,7 @@ impl Stats {
         merge(&mut self.kinds, &other.kinds);
         merge(&mut self.templates, &other.templates);
         merge(&mut self.teachers, &other.teachers);
-        merge(&mut self.licences, &other.licences);
+        merge(&mut self.licenses, &other.licenses);
     }
 
     fn add(&mut self, row: &Row) {
@@ -130,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_of_turns_are_the_papers() {
+    fn turn_classes_match_the_paper() {
         let classes: Vec<_> = [1, 3, 4, 6, 7, 9, 10, 26].map(turn_class).to_vec();
         assert_eq!(classes, [0, 0, 1, 1, 2, 2, 3, 3]);
     }

@@ -1,4 +1,4 @@
-//! What a dataset of conversations looks like: the paper's table and its plots.
+//! Summarizes a dataset of conversations: the statistics of the paper's table, and plots.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,48 +8,48 @@ use serde::Serialize;
 use crate::samples::Sample;
 use crate::stats::{TURN_CLASSES, turn_class};
 use crate::svg::bars;
-use crate::tokens::Counter;
+use crate::tokens::TokenCounter;
 
-/// Most rows of a plot.
-const MOST_ROWS: usize = 30;
-/// Bins of the plot of tokens.
+/// Maximum number of rows in a plot.
+const MAX_ROWS: usize = 30;
+/// Number of bins in the plot of tokens.
 const BINS: u64 = 16;
 
-/// The table, and what the plots show.
+/// The statistics of a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Survey {
-    /// Conversations.
+    /// Number of conversations.
     pub instructions: usize,
-    /// Conversations by replies of the model: up to 3, 4 to 6, 7 to 9, 10 and more.
+    /// Conversations by number of assistant messages: up to 3, 4 to 6, 7 to 9, 10 and more.
     pub turns: [usize; 4],
-    /// Mean tokens of a conversation: contents of messages, without a template.
+    /// Mean number of tokens in a conversation. Only message contents are counted, without a chat template.
     pub tokens_each: f64,
-    /// Who counted them.
+    /// Description of the tokenizer.
     pub tokenizer: String,
-    /// Conversations by exact number of replies.
+    /// Conversations by exact number of assistant messages.
     pub replies: BTreeMap<usize, usize>,
-    /// Conversations by category, where rows say it.
+    /// Conversations by category, if the rows have one.
     pub categories: BTreeMap<String, usize>,
-    /// Conversations by type of an input file, where rows say it.
+    /// Conversations by type of input file, if the rows have files.
     pub kinds: BTreeMap<String, usize>,
-    /// Conversations by keyword, where rows say it.
+    /// Conversations by keyword, if the rows have one.
     pub keywords: BTreeMap<String, usize>,
-    /// Tokens of each conversation.
+    /// Number of tokens of each conversation.
     #[serde(skip)]
     tokens: Vec<u64>,
 }
 
 impl Survey {
-    /// A survey of nothing yet, counted by that tokenizer.
-    pub fn new(counter: &Counter) -> Self {
+    /// An empty survey. `counter` is only used for its name.
+    pub fn new(counter: &TokenCounter) -> Self {
         Self {
             tokenizer: counter.name(),
             ..Self::default()
         }
     }
 
-    /// Adds a conversation.
-    pub fn add(&mut self, sample: &Sample, counter: &Counter) {
+    /// Add a conversation.
+    pub fn add(&mut self, sample: &Sample, counter: &TokenCounter) {
         let turns = sample.turns();
         self.instructions += 1;
         self.turns[turn_class(u32::try_from(turns).unwrap_or(u32::MAX))] += 1;
@@ -62,7 +62,7 @@ impl Survey {
             ("category", &mut self.categories),
             ("keyword", &mut self.keywords),
         ] {
-            if let Some(value) = sample.fact(column) {
+            if let Some(value) = sample.metadata(column) {
                 *counts.entry(value.to_owned()).or_default() += 1;
             }
         }
@@ -71,7 +71,7 @@ impl Survey {
         }
     }
 
-    /// The plots by file name; those of columns that the rows lack are left out.
+    /// The plots with their file names. Plots of missing columns are left out.
     pub fn plots(&self) -> Vec<(&'static str, String)> {
         let count = |value: f64| format!("{value:.0}");
         let rows = |counts: Vec<(String, usize)>| -> Vec<(String, f64)> {
@@ -80,7 +80,7 @@ impl Survey {
                 .map(|(name, n)| (name, n as f64))
                 .collect()
         };
-        let replies = self.replies.iter().take(MOST_ROWS);
+        let replies = self.replies.iter().take(MAX_ROWS);
         let replies = replies.map(|(turns, n)| (turns.to_string(), *n)).collect();
         let mut plots = vec![
             (
@@ -112,13 +112,13 @@ impl Survey {
         plots
     }
 
-    /// Conversations by tokens, in classes of equal width.
+    /// Conversations by number of tokens, in bins of equal width.
     fn bins(&self) -> Vec<(String, usize)> {
-        let Some(most) = self.tokens.iter().max() else {
+        let Some(max) = self.tokens.iter().max() else {
             return Vec::new();
         };
-        let width = (most / BINS + 1).next_multiple_of(10);
-        let mut bins = vec![0; usize::try_from(most / width + 1).unwrap_or(1)];
+        let width = (max / BINS + 1).next_multiple_of(10);
+        let mut bins = vec![0; usize::try_from(max / width + 1).unwrap_or(1)];
         for tokens in &self.tokens {
             if let Some(bin) = usize::try_from(tokens / width)
                 .ok()
@@ -135,11 +135,11 @@ impl Survey {
     }
 }
 
-/// The most frequent first; equal ones by name.
+/// Counts in descending order; ties are ordered by name.
 fn most_frequent(counts: &BTreeMap<String, usize>) -> Vec<(String, usize)> {
     let mut counts: Vec<_> = counts.iter().map(|(name, n)| (name.clone(), *n)).collect();
     counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    counts.truncate(MOST_ROWS);
+    counts.truncate(MAX_ROWS);
     counts
 }
 
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_hold_every_conversation() {
-        let mut survey = Survey::new(&Counter::QuarterOfBytes);
+    fn bins_count_every_conversation() {
+        let mut survey = Survey::new(&TokenCounter::QuarterOfBytes);
         survey.tokens = vec![0, 9, 10, 155, 1600];
         let bins = survey.bins();
         assert_eq!(bins.iter().map(|(_, n)| n).sum::<usize>(), 5);

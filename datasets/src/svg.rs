@@ -1,27 +1,27 @@
-//! Plots as SVG, drawn by hand: nothing to load, nothing that runs, the same bytes every time. One row
-//! per thing shown: its name, its mark, its value.
+//! Plots as self-contained SVG without scripts. The output is deterministic. A plot has one row per item: a
+//! name, a mark and a value.
 
 use std::fmt::Write;
 
-use pybench::text::{cut, escape};
+use pybench_types::text::{cut, escape};
 
-/// Where marks begin, pixels.
+/// Horizontal start of the marks, in pixels.
 pub const LEFT: f64 = 220.0;
-/// How wide they may be.
+/// Width of the area for marks, in pixels.
 pub const WIDE: f64 = 480.0;
 const ROW: f64 = 26.0;
 const TOP: f64 = 34.0;
-/// Room for values.
+/// Width of the column of values, in pixels.
 const RIGHT: f64 = 90.0;
 
-/// A plot under way.
+/// Builds a plot.
 pub struct Svg {
     body: String,
     rows: usize,
 }
 
 impl Svg {
-    /// A plot of so many rows.
+    /// A plot with `rows` rows.
     pub fn new(title: &str, rows: usize) -> Self {
         let mut svg = Self {
             body: String::new(),
@@ -31,12 +31,12 @@ impl Svg {
         svg
     }
 
-    /// The middle of a row.
+    /// The vertical center of a row, in pixels.
     pub fn middle(row: usize) -> f64 {
         TOP + row as f64 * ROW + ROW / 2.0
     }
 
-    /// The name of a row and what stands at its right.
+    /// Write the name of a row and the text at its right.
     pub fn row(&mut self, row: usize, name: &str, value: &str) {
         let y = Self::middle(row) + 4.0;
         self.text(LEFT - 10.0, y, "end", name, "");
@@ -45,40 +45,38 @@ impl Svg {
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str, more: &str) {
         let text = escape(&cut(text, 40));
-        // Writing to a String cannot fail, here and below.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             self.body,
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {more}>{text}</text>"
         );
     }
 
-    /// A line.
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str) {
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), color: &str) {
         let _ = writeln!(
             self.body,
-            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\"/>",
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{color}\"/>",
             from.0, from.1, to.0, to.1
         );
     }
 
-    /// A point.
-    pub fn point(&mut self, x: f64, y: f64, colour: &str) {
+    pub fn point(&mut self, x: f64, y: f64, color: &str) {
         let _ = writeln!(
             self.body,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{color}\"/>"
         );
     }
 
-    /// A bar in a row.
-    pub fn bar(&mut self, row: usize, x: f64, width: f64, colour: &str) {
+    /// Draw a bar in a row.
+    pub fn bar(&mut self, row: usize, x: f64, width: f64, color: &str) {
         let y = Self::middle(row) - 7.0;
         let _ = writeln!(
             self.body,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"14\" fill=\"{colour}\"/>"
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"14\" fill=\"{color}\"/>"
         );
     }
 
-    /// Vertical lines, each at a share of the width, with their values below.
+    /// Draw vertical grid lines. Each has a position, as a share of the width, and a label below it.
     pub fn grid(&mut self, values: &[(f64, String)]) {
         let bottom = TOP + self.rows as f64 * ROW;
         for (share, label) in values {
@@ -88,7 +86,7 @@ impl Svg {
         }
     }
 
-    /// The picture.
+    /// The finished SVG document.
     pub fn end(self) -> String {
         let (width, height) = (LEFT + WIDE + RIGHT, TOP + self.rows as f64 * ROW + 26.0);
         format!(
@@ -98,7 +96,7 @@ impl Svg {
     }
 }
 
-/// A bar per row, as long as its value; `shown` writes values.
+/// A bar chart with one bar per row. `shown` formats the values.
 pub fn bars(title: &str, rows: &[(String, f64)], shown: impl Fn(f64) -> String) -> String {
     let most = rows
         .iter()
@@ -119,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_their_values_and_names_are_text() {
+    fn bar_length_follows_the_value_and_names_are_escaped() {
         let rows = [("<b>".to_owned(), 2.0), ("half".to_owned(), 1.0)];
         let svg = bars("A & B", &rows, |value| format!("{value}"));
         assert!(

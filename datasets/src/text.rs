@@ -1,15 +1,14 @@
-//! Texts as units that can be compared: words of European languages, single characters of Chinese,
-//! tokens of code.
+//! Splits texts into units for comparison: words, single CJK characters, and tokens of code. Also hashes and
+//! shingles of such units.
 
-/// Lower-case units of a text, one after another: words, numbers, and each Chinese, Japanese or Korean
-/// character by itself. Punctuation and white space only separate; full-width letters and digits are
-/// plain ones.
+/// Call `each` for every unit of a text in lower case: words, numbers, and single Chinese, Japanese or Korean
+/// characters. Punctuation and white space are separators. Full-width letters and digits are converted to ASCII.
 pub fn each_unit(text: &str, mut each: impl FnMut(&str)) {
     let mut word = String::new();
     for c in text.chars() {
-        match if c.is_ascii() { c } else { plain(c) } {
+        match if c.is_ascii() { c } else { to_half_width(c) } {
             c if c.is_ascii_alphanumeric() => word.push(c.to_ascii_lowercase()),
-            // Within a number.
+            // Decimal point in a number.
             '.' if !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()) => word.push('.'),
             c if !c.is_ascii() && is_ideograph(c) => {
                 flush(&mut word, &mut each);
@@ -30,8 +29,8 @@ fn flush(word: &mut String, each: &mut impl FnMut(&str)) {
     word.clear();
 }
 
-/// Tokens of Python, one after another: names, numbers, operators one by one; comments and white space
-/// are left out, and so are quotes, which may be of either kind.
+/// Call `each` for every token of Python code: names, numbers and single operator characters. Comments, white space
+/// and quotes are skipped.
 pub fn each_token(code: &str, mut each: impl FnMut(&str)) {
     for line in code.lines() {
         let (mut quote, mut name) = (None, None);
@@ -60,8 +59,8 @@ pub fn each_token(code: &str, mut each: impl FnMut(&str)) {
     }
 }
 
-/// Full-width letters, digits and punctuation as their plain forms.
-fn plain(c: char) -> char {
+/// Convert full-width letters, digits and punctuation to ASCII.
+fn to_half_width(c: char) -> char {
     match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
         '\u{3000}' => ' ',
@@ -69,13 +68,13 @@ fn plain(c: char) -> char {
     }
 }
 
-/// Characters that are words by themselves.
+/// Whether a character counts as a word of its own.
 pub fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
         | '\u{20000}'..='\u{3134f}' | '\u{3040}'..='\u{30ff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// A 64-bit hash of a unit, the same on every machine.
+/// A 64-bit hash of a unit. It is the same on every machine.
 pub fn hash_of(unit: &str) -> u64 {
     let eights = unit.as_bytes().chunks(8);
     eights.fold(unit.len() as u64, |state, eight| {
@@ -87,18 +86,18 @@ pub fn hash_of(unit: &str) -> u64 {
     })
 }
 
-/// A hash of units that follow one another, from theirs.
-pub fn run(units: &[u64]) -> u64 {
+/// A hash of a sequence of units, given the hashes of the units.
+pub fn combine(units: &[u64]) -> u64 {
     units.iter().fold(0, |state, unit| mix(state ^ unit))
 }
 
-/// A hash of some texts, one after another.
+/// A hash of a sequence of texts.
 pub fn hash<S: AsRef<str>>(units: &[S]) -> u64 {
     let hashes = units.iter().map(|unit| hash_of(unit.as_ref()));
     hashes.fold(0, |state, unit| mix(state ^ unit))
 }
 
-/// Every bit of the result depends on every bit of `x` (splitmix64).
+/// Mix the bits of `x` (splitmix64).
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -106,12 +105,12 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Hashes of all runs of `length` units; of the whole where it is shorter.
+/// Hashes of all windows of `length` units, or of the whole sequence if it is shorter.
 pub fn shingles(units: &[u64], length: usize) -> Vec<u64> {
     match units.len() {
         0 => Vec::new(),
-        short if short < length => vec![run(units)],
-        _ => units.windows(length.max(1)).map(run).collect(),
+        short if short < length => vec![combine(units)],
+        _ => units.windows(length.max(1)).map(combine).collect(),
     }
 }
 
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_leave_layout_quotes_and_comments_out() {
+    fn tokens_ignore_layout_quotes_and_comments() {
         let one = tokens("x = df['a'].mean()  # mean\nprint( x )");
         let other = tokens("x=df[\"a\"].mean()\n\n\nprint(x)");
         assert_eq!(one, other);
@@ -154,22 +153,22 @@ mod tests {
     }
 
     #[test]
-    fn hashes_tell_texts_apart() {
+    fn different_texts_have_different_hashes() {
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
         assert_ne!(hash(&["", "a"]), hash(&["a", ""]));
         assert_ne!(hash_of("a"), hash_of("a\0"));
         assert_eq!(
             hash(&["one", "two"]),
-            run(&[hash_of("one"), hash_of("two")])
+            combine(&[hash_of("one"), hash_of("two")])
         );
         let units: Vec<u64> = (0..6).collect();
         assert_eq!(shingles(&units, 3).len(), 4);
-        assert_eq!(shingles(&units[..2], 3), [run(&units[..2])]);
+        assert_eq!(shingles(&units[..2], 3), [combine(&units[..2])]);
         assert!(shingles(&[], 3).is_empty());
     }
 
     #[test]
-    fn fuzz_any_text_has_units() {
+    fn fuzz_units_and_tokens() {
         bolero::check!().for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             assert!(units(&text).iter().all(|unit| !unit.is_empty()));

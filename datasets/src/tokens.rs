@@ -1,8 +1,8 @@
-//! Counting tokens: the byte-pair encoding of Llama 2, from its `tokenizer.json`.
+//! Counts tokens with the byte-pair encoding of Llama 2, read from its `tokenizer.json`.
 //!
-//! A small one of our own: the `tokenizers` crate changes features of crates below polars, and all that
-//! is asked here is how many. Spaces become `▁`, one stands before the text, characters without a token
-//! become bytes, and pairs are merged by rank over the whole text.
+//! This is a minimal implementation that only counts. The crate `tokenizers` is not used because it changes features
+//! of dependencies that it shares with polars. A space is put before the text, spaces become `▁`, characters without
+//! a token become bytes, and pairs are merged by rank over the whole text.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,43 +13,43 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Largest `tokenizer.json`, bytes.
-const MOST_BYTES: u64 = 64 << 20;
-/// Tokens of Llama 2's vocabulary.
-const LLAMA_2: usize = 32_000;
-/// What stands for a space.
+/// Maximum size of a `tokenizer.json`, in bytes.
+const MAX_BYTES: u64 = 64 << 20;
+/// Size of Llama 2's vocabulary.
+const LLAMA_2_VOCABULARY: usize = 32_000;
+/// The character that represents a space.
 const SPACE: char = '▁';
 
-/// Who counts tokens.
-pub enum Counter {
-    /// A tokenizer.
+/// Counts tokens.
+pub enum TokenCounter {
+    /// With a tokenizer.
     Bpe(Box<Bpe>),
-    /// None: a quarter of the UTF-8 bytes, rounded up.
+    /// Estimate without a tokenizer: a quarter of the UTF-8 bytes, rounded up.
     QuarterOfBytes,
 }
 
-impl Counter {
-    /// Llama 2's tokenizer where this machine has it, otherwise none.
-    pub fn here(caches: &[PathBuf]) -> Self {
+impl TokenCounter {
+    /// Use Llama 2's tokenizer if it is in one of the caches, otherwise estimate.
+    pub fn detect(caches: &[PathBuf]) -> Self {
         let found = caches.iter().flat_map(|cache| llama_2_in(cache));
         let mut read = found.filter_map(|path| Bpe::read(&path).ok());
-        let llama = read.find(|bpe| bpe.vocabulary.len() >= LLAMA_2);
+        let llama = read.find(|bpe| bpe.vocabulary.len() >= LLAMA_2_VOCABULARY);
         llama.map_or(Self::QuarterOfBytes, |bpe| Self::Bpe(Box::new(bpe)))
     }
 
-    /// Who counts, for people.
+    /// Description of the counting method, for display.
     pub fn name(&self) -> String {
         match self {
             Self::Bpe(bpe) => bpe.name.clone(),
             Self::QuarterOfBytes => {
-                "no tokenizer: a quarter of the UTF-8 bytes; `--tokenizer FILE` names Llama 2's \
-                 tokenizer.json"
+                "no tokenizer: estimated as a quarter of the UTF-8 bytes; use `--tokenizer FILE` \
+                 with Llama 2's tokenizer.json"
                     .to_owned()
             }
         }
     }
 
-    /// Tokens of a text.
+    /// Number of tokens in a text.
     pub fn count(&self, text: &str) -> u64 {
         match self {
             Self::Bpe(bpe) => bpe.count(text),
@@ -58,7 +58,7 @@ impl Counter {
     }
 }
 
-/// Files in which Llama 2's tokenizer may lie, in a folder laid out as the Hub's own cache is.
+/// Paths of Llama 2 tokenizers in a cache with the layout of the Hub's cache.
 fn llama_2_in(cache: &Path) -> Vec<PathBuf> {
     let below = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -73,42 +73,42 @@ fn llama_2_in(cache: &Path) -> Vec<PathBuf> {
         name.is_some_and(|name| name.contains("llama-2") || name.contains("llama2"))
     };
     let models = below(cache.to_owned()).into_iter().filter(named);
-    let places = models.flat_map(|model| {
+    let folders = models.flat_map(|model| {
         let snapshots = below(model.join("snapshots"));
         snapshots.into_iter().chain([model])
     });
-    let files = places.map(|place| place.join("tokenizer.json"));
+    let files = folders.map(|folder| folder.join("tokenizer.json"));
     files.filter(|file| file.is_file()).collect()
 }
 
-/// A byte-pair encoding over whole texts.
+/// A byte-pair encoding.
 pub struct Bpe {
     name: String,
     vocabulary: HashMap<String, u32>,
-    /// Two tokens beside each other → rank of the pair, and what it becomes.
+    /// Pair of adjacent tokens → rank of the merge, and merged token.
     merges: HashMap<(u32, u32), (u32, u32)>,
-    /// Tokens that texts may hold as they are, longest first.
+    /// Special tokens that are matched literally, longest first.
     added: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct TokenizerFile {
     #[serde(default)]
-    added_tokens: Vec<Added>,
+    added_tokens: Vec<AddedToken>,
     #[serde(default)]
     normalizer: Value,
     #[serde(default)]
     pre_tokenizer: Value,
-    model: Model,
+    model: BpeModel,
 }
 
 #[derive(Deserialize)]
-struct Added {
+struct AddedToken {
     content: String,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct BpeModel {
     #[serde(default)]
     r#type: Option<String>,
     vocab: HashMap<String, u32>,
@@ -117,7 +117,7 @@ struct Model {
     byte_fallback: bool,
 }
 
-/// Older files have one text, newer ones two.
+/// Older files write a merge as one string, newer ones as two.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Merge {
@@ -126,10 +126,10 @@ enum Merge {
 }
 
 impl Bpe {
-    /// Reads a `tokenizer.json`, or the one in a folder.
+    /// Read a `tokenizer.json`, given the file or its folder.
     ///
     /// # Errors
-    /// What is wrong, with the file: other kinds of tokenizers are refused, never counted wrongly.
+    /// A message with the path, if the file is invalid or contains another kind of tokenizer.
     pub fn read(path: &Path) -> Result<Self, String> {
         let path = match path.is_dir() {
             true => path.join("tokenizer.json"),
@@ -138,25 +138,26 @@ impl Bpe {
         let wrong = |text: String| format!("{}: {text}", path.display());
         let file = File::open(&path).map_err(|error| wrong(error.to_string()))?;
         let mut text = String::new();
-        file.take(MOST_BYTES)
+        file.take(MAX_BYTES)
             .read_to_string(&mut text)
             .map_err(|error| wrong(error.to_string()))?;
         Self::parse(&text, &path.display().to_string()).map_err(wrong)
     }
 
-    /// The same from text; `origin` is part of its name.
+    /// Parse the text of a `tokenizer.json`. `origin` becomes part of the name.
     ///
     /// # Errors
-    /// As [`Bpe::read`], without the file.
+    /// As [`Bpe::read`], without the path.
     pub fn parse(text: &str, origin: &str) -> Result<Self, String> {
-        let wire: Wire = serde_json::from_str(text).map_err(|e| format!("no tokenizer: {e}"))?;
-        let model = wire.model;
-        let spaces = wire.normalizer.to_string().contains(SPACE);
+        let file: TokenizerFile =
+            serde_json::from_str(text).map_err(|e| format!("not a valid tokenizer.json: {e}"))?;
+        let model = file.model;
+        let spaces = file.normalizer.to_string().contains(SPACE);
         let bpe = model.r#type.as_deref().unwrap_or("BPE") == "BPE";
-        if !(bpe && model.byte_fallback && spaces && wire.pre_tokenizer.is_null()) {
+        if !(bpe && model.byte_fallback && spaces && file.pre_tokenizer.is_null()) {
             return Err(
-                "another kind of tokenizer than Llama 2's: only byte-pair encodings with \
-                        `▁` for spaces and a fallback to bytes are read"
+                "unsupported tokenizer: only byte-pair encodings like Llama 2's, with `▁` for spaces \
+                 and byte fallback, are supported"
                     .to_owned(),
             );
         }
@@ -165,21 +166,21 @@ impl Bpe {
         for (rank, merge) in (0_u32..).zip(&model.merges) {
             let (left, right) = match merge {
                 Merge::Pair(left, right) => (left.as_str(), right.as_str()),
-                Merge::Text(text) => text.split_once(' ').ok_or("a merge of one part")?,
+                Merge::Text(text) => text.split_once(' ').ok_or("a merge has only one part")?,
             };
             let id = |token: &str| {
                 let id = vocabulary.get(token).copied();
-                id.ok_or_else(|| format!("merge {rank}: `{token}` is no token"))
+                id.ok_or_else(|| format!("merge {rank}: `{token}` is not in the vocabulary"))
             };
             let pair = (id(left)?, id(right)?);
             let whole = id(&format!("{left}{right}"))?;
             merges.entry(pair).or_insert((rank, whole));
         }
-        let mut added: Vec<_> = wire.added_tokens.into_iter().map(|a| a.content).collect();
+        let mut added: Vec<_> = file.added_tokens.into_iter().map(|a| a.content).collect();
         added.retain(|token| !token.is_empty());
         added.sort_by_key(|token| Reverse(token.len()));
         let kind = match vocabulary.len() {
-            LLAMA_2 => "Llama 2",
+            LLAMA_2_VOCABULARY => "Llama 2",
             _ => "byte-pair encoding",
         };
         Ok(Self {
@@ -190,7 +191,7 @@ impl Bpe {
         })
     }
 
-    /// Tokens of a text, without one for its beginning.
+    /// Number of tokens in a text, without a start token.
     pub fn count(&self, text: &str) -> u64 {
         let (mut rest, mut count) = (text, 0);
         while !rest.is_empty() {
@@ -203,22 +204,22 @@ impl Bpe {
                 Some((at, token)) => (&rest[..at], Some(&rest[at + token.len()..])),
                 None => (rest, None),
             };
-            count += self.plain(plain) + u64::from(after.is_some());
+            count += self.count_plain(plain) + u64::from(after.is_some());
             rest = after.unwrap_or("");
         }
         count
     }
 
-    fn plain(&self, text: &str) -> u64 {
+    fn count_plain(&self, text: &str) -> u64 {
         if text.is_empty() {
             return 0;
         }
         let mut merging = Merging::new(self, self.symbols(text));
         merging.run();
-        merging.left as u64
+        merging.remaining as u64
     }
 
-    /// A token per character, or per byte of one without a token of its own.
+    /// One token per character, or one per byte if the character has no token.
     fn symbols(&self, text: &str) -> Vec<u32> {
         let mut symbols = Vec::with_capacity(text.len() + 1);
         let mut buffer = [0; 4];
@@ -229,7 +230,7 @@ impl Bpe {
                 Some(id) => symbols.push(*id),
                 None => {
                     let byte = |byte| self.vocabulary.get(&format!("<0x{byte:02X}>"));
-                    // A byte without a token counts as one that nothing merges with.
+                    // A byte without a token counts as a token that is never merged.
                     symbols.extend(
                         character
                             .bytes()
@@ -242,17 +243,18 @@ impl Bpe {
     }
 }
 
-/// A text while its pairs are merged: a list of symbols linked by place.
+/// State while merging pairs: a linked list of symbols.
 struct Merging<'a> {
     bpe: &'a Bpe,
     symbols: Vec<u32>,
-    /// The neighbours of a place; the first is its own, the last's is past the end.
+    /// Indices of the neighbors. The first symbol is its own predecessor; the successor of the last one is past the
+    /// end.
     before: Vec<usize>,
     after: Vec<usize>,
-    gone: Vec<bool>,
-    /// Rank, place of the left one, the two symbols as they were.
+    removed: Vec<bool>,
+    /// Rank, index of the left symbol, and both symbols at the time of insertion.
     queue: BinaryHeap<Reverse<(u32, usize, u32, u32)>>,
-    left: usize,
+    remaining: usize,
 }
 
 impl<'a> Merging<'a> {
@@ -262,9 +264,9 @@ impl<'a> Merging<'a> {
             bpe,
             before: (0..count).map(|at| at.saturating_sub(1)).collect(),
             after: (1..=count).collect(),
-            gone: vec![false; count],
+            removed: vec![false; count],
             queue: BinaryHeap::new(),
-            left: count,
+            remaining: count,
             symbols,
         };
         for at in 0..count.saturating_sub(1) {
@@ -287,7 +289,7 @@ impl<'a> Merging<'a> {
     fn run(&mut self) {
         while let Some(Reverse((_, at, left, right))) = self.queue.pop() {
             let next = self.after[at];
-            let stale = self.gone[at]
+            let stale = self.removed[at]
                 || next >= self.symbols.len()
                 || (self.symbols[at], self.symbols[next]) != (left, right);
             if stale {
@@ -297,8 +299,8 @@ impl<'a> Merging<'a> {
                 continue;
             };
             self.symbols[at] = *whole;
-            self.gone[next] = true;
-            self.left -= 1;
+            self.removed[next] = true;
+            self.remaining -= 1;
             self.after[at] = self.after[next];
             if let Some(before) = self.before.get_mut(self.after[at]) {
                 *before = at;
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_merged_by_rank_and_the_rest_is_bytes() {
+    fn pairs_are_merged_by_rank_and_unknown_characters_become_bytes() {
         let bpe = bpe();
         for (text, count) in [
             ("", 0),
@@ -358,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn other_tokenizers_are_refused() {
+    fn other_tokenizers_are_rejected() {
         let mut other = small();
         other["pre_tokenizer"] = json!({"type": "ByteLevel"});
         assert!(Bpe::parse(&other.to_string(), "").is_err());
         let mut other = small();
         other["model"]["merges"] = json!(["x y"]);
         let error = Bpe::parse(&other.to_string(), "").err().unwrap();
-        assert!(error.contains("`x` is no token"), "{error}");
+        assert!(error.contains("`x` is not in the vocabulary"), "{error}");
         assert!(Bpe::read(Path::new("/nowhere")).is_err());
     }
 
@@ -373,23 +375,27 @@ mod tests {
     fn llama_2_is_found_in_a_cache_and_named() {
         let cache = tempfile::tempdir().unwrap();
         let caches = [cache.path().to_owned()];
-        assert!(Counter::here(&caches).name().starts_with("no tokenizer"));
+        assert!(
+            TokenCounter::detect(&caches)
+                .name()
+                .starts_with("no tokenizer")
+        );
         let folder = cache.path().join("models--x--Llama-2-7b-hf/snapshots/abc");
         std::fs::create_dir_all(&folder).unwrap();
         let mut large = small();
         let there = large["model"]["vocab"].as_object().unwrap().len();
-        for n in there..LLAMA_2 {
+        for n in there..LLAMA_2_VOCABULARY {
             large["model"]["vocab"][format!("extra{n}")] = json!(n);
         }
         std::fs::write(folder.join("tokenizer.json"), large.to_string()).unwrap();
-        let name = Counter::here(&caches).name();
+        let name = TokenCounter::detect(&caches).name();
         assert!(name.starts_with("Llama 2, 32000 tokens"), "{name}");
     }
 
     proptest! {
-        /// Merging by a queue gives what merging the best pair again and again gives.
+        /// The queue gives the same result as repeatedly merging the best pair.
         #[test]
-        fn the_queue_is_right(text in "[abcl ]{0,40}") {
+        fn the_queue_merges_like_the_simple_algorithm(text in "[abcl ]{0,40}") {
             let bpe = bpe();
             let mut symbols = match text.is_empty() { true => vec![], false => bpe.symbols(&text) };
             loop {

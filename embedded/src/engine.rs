@@ -1,4 +1,4 @@
-//! The model: llama.cpp, one question after the other.
+//! Runs the model with llama.cpp, one request at a time.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -14,52 +14,48 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::sampling::LlamaSampler;
 use llama_cpp_2::token::LlamaToken;
 
-use crate::prompt::Prompts;
-use crate::slots::Slots;
-use crate::{Answer, Ask, Hello, Reply};
+use crate::prompt::PromptBuilder;
+use crate::protocol::{Answer, Ask, Hello, Reply};
+use crate::slots::{Assignment, Slots};
 
-/// Tokens computed at a time.
-const BATCH: usize = 512;
-/// Most tokens of a context that is not asked for.
-const USUAL_CONTEXT: u32 = 8_192;
+/// Tokens per call of `llama_decode`.
+const BATCH_TOKENS: usize = 512;
+/// The largest context that is used without `--context`.
+const MAX_DEFAULT_CONTEXT: u32 = 8_192;
 
-/// How a model is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Most tokens of prompt and reply; the model's own, at most 8,192, otherwise.
+    /// Maximum tokens of prompt and reply. Default: the model's own, at most 8,192.
     pub context: Option<u32>,
-    /// Conversations whose keys and values are kept.
+    /// Conversations whose keys and values stay cached.
     pub slots: u32,
-    /// Threads.
     pub threads: u32,
 }
 
-/// A model file, loaded.
-pub struct Loaded {
+/// A loaded model file.
+pub struct LoadedModel {
     model: LlamaModel,
 }
 
-/// A model that answers.
 pub struct Engine<'a> {
     model: &'a LlamaModel,
     context: LlamaContext<'a>,
-    prompts: Prompts,
+    prompts: PromptBuilder,
     slots: Slots,
-    /// Tokens of one conversation.
-    most: u32,
+    /// Maximum tokens of one conversation.
+    max_tokens: u32,
 }
 
-/// Why a question has no reply.
-enum Trouble {
+enum ReplyError {
     Refused(String),
     Failed(String),
 }
 
-fn failed(error: impl std::fmt::Display) -> Trouble {
-    Trouble::Failed(error.to_string())
+fn failed(error: impl std::fmt::Display) -> ReplyError {
+    ReplyError::Failed(error.to_string())
 }
 
-/// llama.cpp, started once for the process.
+/// llama.cpp, initialized once per process.
 fn backend() -> Result<&'static LlamaBackend> {
     static BACKEND: OnceLock<Option<LlamaBackend>> = OnceLock::new();
     let start = || {
@@ -68,93 +64,94 @@ fn backend() -> Result<&'static LlamaBackend> {
         Some(backend)
     };
     let backend = BACKEND.get_or_init(start).as_ref();
-    backend.context("llama.cpp could not be started")
+    backend.context("llama.cpp could not be initialized")
 }
 
-impl Loaded {
-    /// Reads the file.
-    ///
+impl LoadedModel {
     /// # Errors
-    /// Where it is no model that llama.cpp knows.
+    /// If llama.cpp cannot load the file.
     pub fn open(path: &Path) -> Result<Self> {
         let model = LlamaModel::load_from_file(backend()?, path, &LlamaModelParams::default());
-        let model =
-            model.with_context(|| format!("{}: no model that can be loaded", path.display()))?;
+        let model = model.with_context(|| {
+            format!(
+                "{}: llama.cpp cannot load this file as a model",
+                path.display()
+            )
+        })?;
         Ok(Self { model })
     }
 
-    /// Room for conversations.
+    /// Allocates the context.
     ///
     /// # Errors
-    /// Where the model has no chat template, or there is no memory for the context.
+    /// If the model has no chat template, or memory for the context is missing.
     pub fn engine(&self, options: &Options) -> Result<Engine<'_>> {
         let trained = self.model.n_ctx_train();
-        let most = options.context.unwrap_or(trained.min(USUAL_CONTEXT));
-        if most == 0 || most > trained {
-            bail!("a context of {most} tokens: the model was trained on {trained}");
+        let max_tokens = options.context.unwrap_or(trained.min(MAX_DEFAULT_CONTEXT));
+        if max_tokens == 0 || max_tokens > trained {
+            bail!("--context {max_tokens}: this model supports 1 to {trained} tokens");
         }
         let slots = options.slots.clamp(1, 64);
         let threads = i32::try_from(options.threads).unwrap_or(1).max(1);
         let params = LlamaContextParams::default()
-            .with_n_ctx(NonZeroU32::new(most.saturating_mul(slots)))
-            .with_n_batch(BATCH as u32)
+            .with_n_ctx(NonZeroU32::new(max_tokens.saturating_mul(slots)))
+            .with_n_batch(BATCH_TOKENS as u32)
             .with_n_seq_max(slots)
-            // One store for all conversations, so that a beginning can be shared.
+            // One cache for all conversations, so that they can share a prefix.
             .with_kv_unified(true)
             .with_n_threads(threads)
             .with_n_threads_batch(threads);
         let context = self.model.new_context(backend()?, params);
         Ok(Engine {
             model: &self.model,
-            context: context.context("no context")?,
-            prompts: Prompts::of(&self.model)?,
+            context: context.context("llama.cpp could not allocate the context")?,
+            prompts: PromptBuilder::new(&self.model)?,
             slots: Slots::new(slots as usize),
-            most,
+            max_tokens,
         })
     }
 }
 
 impl Engine<'_> {
-    /// What the process says first.
     pub fn hello(&self) -> Hello {
         let value = |key| self.model.meta_val_str(key).ok();
         let name = value("general.name").or_else(|| value("general.architecture"));
         Hello {
             model: name.unwrap_or_default(),
-            context: self.most,
+            context: self.max_tokens,
         }
     }
 
-    /// The answer to a question.
     pub fn answer(&mut self, ask: &Ask) -> Answer {
         match self.reply(ask) {
             Ok(reply) => Answer::Reply(reply),
-            Err(Trouble::Refused(text)) => Answer::Refused(text),
-            Err(Trouble::Failed(text)) => Answer::Failed(text),
+            Err(ReplyError::Refused(text)) => Answer::Refused(text),
+            Err(ReplyError::Failed(text)) => Answer::Failed(text),
         }
     }
 
-    fn reply(&mut self, ask: &Ask) -> Result<Reply, Trouble> {
+    fn reply(&mut self, ask: &Ask) -> Result<Reply, ReplyError> {
         let prompt = self.prompts.tokens(&self.model.vocab(), &ask.messages);
-        let prompt = prompt.map_err(|error| Trouble::Refused(error.to_string()))?;
-        let room = (self.most as usize).saturating_sub(prompt.len());
+        let prompt = prompt.map_err(|error| ReplyError::Refused(error.to_string()))?;
+        let room = (self.max_tokens as usize).saturating_sub(prompt.len());
         if room == 0 || prompt.is_empty() {
-            return Err(Trouble::Refused(format!(
-                "the conversation takes {} tokens of a context of {}",
+            return Err(ReplyError::Refused(format!(
+                "the prompt has {} tokens, which leaves no room for a reply in the context of {} tokens",
                 prompt.len(),
-                self.most
+                self.max_tokens
             )));
         }
         let ids: Vec<i32> = prompt.iter().map(|token| token.0).collect();
-        let place = self.slots.admit(&ids);
-        let reused = self.share(place);
-        let end = self
-            .compute(place.slot, reused, &prompt[reused..])
-            .and_then(|()| self.generate(ask, place.slot, prompt.len(), room));
-        if end.is_err() {
-            self.slots.forget(place.slot);
+        let assignment = self.slots.assign(&ids);
+        let slot = assignment.slot;
+        let reused = self.reuse_prefix(assignment);
+        let generated = self
+            .compute(slot, reused, &prompt[reused..])
+            .and_then(|()| self.generate(ask, slot, prompt.len(), room));
+        if generated.is_err() {
+            self.slots.clear(slot);
         }
-        let (content, completion_tokens, truncated) = end?;
+        let (content, completion_tokens, truncated) = generated?;
         Ok(Reply {
             content,
             prompt_tokens: prompt.len() as u64,
@@ -164,41 +161,46 @@ impl Engine<'_> {
         })
     }
 
-    /// Leaves in the place what it shares with the prompt; how many tokens that is.
-    fn share(&mut self, place: crate::slots::Place) -> usize {
-        let (slot, from) = (place.slot as u32, place.from as u32);
-        let reused = place.reused as u32;
-        let kept = match slot == from {
+    /// Reduces the cache of the slot to the shared prefix. Returns the number of tokens that it then holds.
+    fn reuse_prefix(&mut self, assignment: Assignment) -> usize {
+        let (slot, source) = (assignment.slot as u32, assignment.source as u32);
+        let reused = assignment.reused as u32;
+        let kept = match slot == source {
             true => self
                 .context
                 .clear_kv_cache_seq(Some(slot), Some(reused), None),
             false => self.context.clear_kv_cache_seq(Some(slot), None, None),
         };
-        let copied = match (slot == from, reused) {
+        let copied = match (slot == source, reused) {
             (true, _) | (_, 0) => Ok(()),
             (false, _) => {
-                let (from, to) = (from as i32, slot as i32);
+                let (from, to) = (source as i32, slot as i32);
                 self.context
                     .copy_kv_cache_seq(from, to, Some(0), Some(reused))
             }
         };
-        // Models with a state instead of keys and values cannot forget a part.
+        // Recurrent models have a state instead of keys and values, which cannot be truncated.
         if matches!(kept, Ok(true)) && copied.is_ok() {
-            return place.reused;
+            return assignment.reused;
         }
         let _ = self.context.clear_kv_cache_seq(Some(slot), None, None);
-        self.slots.forget(place.slot);
+        self.slots.clear(assignment.slot);
         0
     }
 
-    /// Computes tokens that follow `done` others in that place; what follows the last can then be drawn.
-    fn compute(&mut self, slot: usize, done: usize, tokens: &[LlamaToken]) -> Result<(), Trouble> {
-        let mut batch = LlamaBatch::new(BATCH, 1);
-        for (number, chunk) in tokens.chunks(BATCH).enumerate() {
+    /// Computes tokens that follow the `done` tokens of the slot; then the next token can be sampled.
+    fn compute(
+        &mut self,
+        slot: usize,
+        done: usize,
+        tokens: &[LlamaToken],
+    ) -> Result<(), ReplyError> {
+        let mut batch = LlamaBatch::new(BATCH_TOKENS, 1);
+        for (number, chunk) in tokens.chunks(BATCH_TOKENS).enumerate() {
             batch.clear();
-            let start = done + number * BATCH;
+            let start = done + number * BATCH_TOKENS;
             for (i, token) in chunk.iter().enumerate() {
-                let last = number * BATCH + i + 1 == tokens.len();
+                let last = number * BATCH_TOKENS + i + 1 == tokens.len();
                 let position = i32::try_from(start + i).map_err(failed)?;
                 batch
                     .add(*token, position, &[slot as i32], last)
@@ -206,43 +208,43 @@ impl Engine<'_> {
             }
             self.context.decode(&mut batch).map_err(failed)?;
             let ids: Vec<i32> = chunk.iter().map(|token| token.0).collect();
-            self.slots.computed(slot, &ids);
+            self.slots.record_computed(slot, &ids);
         }
         Ok(())
     }
 
-    /// Draws tokens until the model ends, a stop sequence stands there, or the room is used up.
+    /// Samples tokens until the model ends its turn, a stop string appears, or the limit is reached.
     fn generate(
         &mut self,
         ask: &Ask,
         slot: usize,
         prompt: usize,
         room: usize,
-    ) -> Result<(String, u64, bool), Trouble> {
+    ) -> Result<(String, u64, bool), ReplyError> {
         let mut sampler = sampler(ask);
-        let most = (ask.max_tokens as usize).clamp(1, room);
-        let mut said = Vec::new();
-        for drawn in 1..=most {
+        let limit = (ask.max_tokens as usize).clamp(1, room);
+        let mut bytes = Vec::new();
+        for count in 1..=limit {
             let token = sampler.sample(&self.context, -1);
             let vocab = self.model.vocab();
             if vocab.is_eog(token) {
-                return Ok((text(&said), drawn as u64, false));
+                return Ok((text(&bytes), count as u64, false));
             }
-            let before = said.len();
-            said.extend(vocab.token_to_piece(token, false, None));
-            if let Some(end) = stop_in(&said, before, &ask.stop) {
-                said.truncate(end);
-                return Ok((text(&said), drawn as u64, false));
+            let before = bytes.len();
+            bytes.extend(vocab.token_to_piece(token, false, None));
+            if let Some(end) = find_stop(&bytes, before, &ask.stop) {
+                bytes.truncate(end);
+                return Ok((text(&bytes), count as u64, false));
             }
-            if drawn < most {
-                self.compute(slot, prompt + drawn - 1, &[token])?;
+            if count < limit {
+                self.compute(slot, prompt + count - 1, &[token])?;
             }
         }
-        Ok((text(&said), most as u64, true))
+        Ok((text(&bytes), limit as u64, true))
     }
 }
 
-/// Temperature first, then the nucleus, as the field has it.
+/// Temperature is applied before top-p, as in other inference engines.
 fn sampler(ask: &Ask) -> LlamaSampler {
     if ask.temperature <= 0.0 {
         return LlamaSampler::greedy();
@@ -254,14 +256,14 @@ fn sampler(ask: &Ask) -> LlamaSampler {
     ])
 }
 
-/// Where the first stop sequence begins that ends behind `before`.
-fn stop_in(said: &[u8], before: usize, stops: &[String]) -> Option<usize> {
+/// The start of the first stop string that ends after position `before`.
+fn find_stop(bytes: &[u8], before: usize, stops: &[String]) -> Option<usize> {
     let found = stops
         .iter()
         .filter(|stop| !stop.is_empty())
         .filter_map(|stop| {
             let from = before.saturating_sub(stop.len() - 1);
-            let mut windows = said[from..].windows(stop.len());
+            let mut windows = bytes[from..].windows(stop.len());
             Some(from + windows.position(|window| window == stop.as_bytes())?)
         });
     found.min()

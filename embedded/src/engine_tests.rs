@@ -1,9 +1,9 @@
-//! On the true model, where it is: `PYBENCH_GGUF`, else the catalogue's in the cache.
+//! Uses a real model: `PYBENCH_GGUF`, or the SmolLM2 file in the cache.
 
 use std::path::PathBuf;
 
 use super::*;
-use crate::Message;
+use crate::protocol::Message;
 
 fn model() -> Option<PathBuf> {
     const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53.gguf";
@@ -48,7 +48,7 @@ fn reply(engine: &mut Engine<'_>, ask: &Ask) -> Reply {
 #[test]
 fn conversations_are_answered() {
     let Some(path) = model() else { return };
-    let loaded = Loaded::open(&path).unwrap();
+    let loaded = LoadedModel::open(&path).unwrap();
     let mut engine = loaded.engine(&OPTIONS).unwrap();
     let opening = [
         (
@@ -61,7 +61,7 @@ fn conversations_are_answered() {
     assert!(first.content.contains("Paris"), "{first:?}");
     assert_eq!(first.reused_tokens, 0);
 
-    // The next turn goes on where this one ended, and says what a fresh engine says.
+    // The next turn reuses the cache, and the reply equals that of a fresh engine.
     let mut longer = opening.to_vec();
     longer.extend([
         ("assistant", first.content.as_str()),
@@ -72,21 +72,21 @@ fn conversations_are_answered() {
     let fresh = reply(&mut loaded.engine(&OPTIONS).unwrap(), &ask(&longer, 0.0, 1));
     assert_eq!((fresh.reused_tokens, &fresh.content), (0, &second.content));
 
-    // Another conversation copies the beginning that they share; the first one stays.
+    // Another conversation copies the shared prefix; the first slot is unchanged.
     let mut other = opening.to_vec();
-    other[1].1 = "Name a colour.";
+    other[1].1 = "Name a color.";
     assert!(reply(&mut engine, &ask(&other, 0.0, 1)).reused_tokens >= 10);
     let again = reply(&mut engine, &ask(&longer, 0.0, 1));
     assert!(again.reused_tokens + 1 >= second.prompt_tokens, "{again:?}");
     assert_eq!(again.content, second.content);
 
-    // Seeds: the same draw again, others elsewhere.
+    // The same seed repeats a reply; other seeds give other replies.
     let draw = |engine: &mut Engine<'_>, seed| reply(engine, &ask(&other, 1.5, seed)).content;
     let draws: Vec<_> = (0..4).map(|seed| draw(&mut engine, seed)).collect();
     assert_eq!(draws[3], draw(&mut engine, 3));
     assert!(draws.iter().any(|text| *text != draws[0]), "{draws:?}");
 
-    // Stop sequences are cut off, limits are kept and said.
+    // Stop strings are removed, and limits are kept and reported.
     let stopped = Ask {
         stop: vec!["aris".into()],
         ..ask(&opening, 0.0, 1)
@@ -113,8 +113,8 @@ fn conversations_are_answered() {
 #[test]
 fn messages_have_no_control_tokens() {
     let Some(path) = model() else { return };
-    let loaded = Loaded::open(&path).unwrap();
-    let prompts = Prompts::of(&loaded.model).unwrap();
+    let loaded = LoadedModel::open(&path).unwrap();
+    let prompts = PromptBuilder::new(&loaded.model).unwrap();
     let vocab = loaded.model.vocab();
     let controls = |content: &str| {
         let messages = [Message::new("system", "s"), Message::new("user", content)];
@@ -133,7 +133,7 @@ fn messages_have_no_control_tokens() {
 }
 
 #[test]
-fn what_is_no_model_is_refused() {
+fn files_that_are_not_models_are_rejected() {
     let folder = std::env::temp_dir();
     let path = folder.join(format!("pybench-no-model-{}.gguf", std::process::id()));
     for bytes in [
@@ -143,15 +143,15 @@ fn what_is_no_model_is_refused() {
         b"GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x7f",
     ] {
         std::fs::write(&path, bytes).unwrap();
-        assert!(Loaded::open(&path).is_err());
+        assert!(LoadedModel::open(&path).is_err());
     }
     std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
-fn stop_sequences_are_found_across_tokens() {
+fn stop_strings_are_found_across_tokens() {
     let stops = ["</s>".to_owned(), String::new(), "END".to_owned()];
-    assert_eq!(stop_in(b"ab</s>", 5, &stops), Some(2));
-    assert_eq!(stop_in(b"abEND</s>", 3, &stops), Some(2));
-    assert_eq!(stop_in(b"ab</s", 3, &stops), None);
+    assert_eq!(find_stop(b"ab</s>", 5, &stops), Some(2));
+    assert_eq!(find_stop(b"abEND</s>", 3, &stops), Some(2));
+    assert_eq!(find_stop(b"ab</s", 3, &stops), None);
 }

@@ -1,33 +1,34 @@
-//! From a conversation to tokens. What a message says is never a control token.
+//! Turns a conversation into tokens. Text of a message never becomes a control token.
 
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::vocab::LlamaVocab;
 
-use crate::Message;
-use crate::chat::{self, ChatTemplate, Piece, TemplateError};
+use pybench_chat_template::{ChatTemplate, Message as ChatMessage, Segment, TemplateError};
 
-/// Prompts of one model.
-pub(crate) struct Prompts {
+use crate::protocol::Message;
+
+/// Makes the prompts of one model.
+pub(crate) struct PromptBuilder {
     template: ChatTemplate,
-    /// Control tokens as they are written, the longest first.
+    /// Text and number of each control token, the longest text first.
     controls: Vec<(String, LlamaToken)>,
     bos: Option<LlamaToken>,
 }
 
-/// Text, or a control token.
+/// Plain text, or a control token by its index.
 #[derive(Debug, PartialEq, Eq)]
 enum Part<'a> {
     Control(usize),
     Plain(&'a str),
 }
 
-impl Prompts {
-    /// By the chat template that the file carries.
+impl PromptBuilder {
+    /// Uses the chat template in the GGUF file.
     ///
     /// # Errors
-    /// Where there is none, or it is no template.
-    pub(crate) fn of(model: &LlamaModel) -> Result<Self, TemplateError> {
+    /// If the file has no chat template, or it is not valid Jinja.
+    pub(crate) fn new(model: &LlamaModel) -> Result<Self, TemplateError> {
         let vocab = model.vocab();
         let source = model
             .meta_val_str("tokenizer.chat_template")
@@ -59,27 +60,27 @@ impl Prompts {
         })
     }
 
-    /// The tokens of a conversation and of the words that open a reply.
+    /// The tokens of a conversation and of the generation prompt.
     ///
     /// # Errors
-    /// The template's.
+    /// If the template rejects the conversation.
     pub(crate) fn tokens(
         &self,
         vocab: &LlamaVocab<'_>,
         messages: &[Message],
     ) -> Result<Vec<LlamaToken>, TemplateError> {
-        let asked: Vec<_> = messages.iter().map(said_in_chat).collect();
-        let whole = self.template.render(&asked, true)?;
-        let said = messages.iter().flat_map(|m| [&m.role, &m.content]);
-        let says_control = said.into_iter().any(|text| {
+        let messages: Vec<_> = messages.iter().map(to_chat_message).collect();
+        let whole = self.template.render(&messages, true)?;
+        let texts = messages.iter().flat_map(|m| [&m.role, &m.content]);
+        let spells_control = texts.into_iter().any(|text| {
             self.controls
                 .iter()
                 .any(|(control, _)| text.contains(control))
         });
-        let mut tokens = match says_control {
-            // All control tokens are the template's.
+        let mut tokens = match spells_control {
+            // All control tokens come from the template.
             false => vocab.tokenize(whole.as_bytes(), false, true),
-            true => self.apart(vocab, &asked, &whole)?,
+            true => self.tokenize_segments(vocab, &messages, &whole)?,
         };
         if let Some(bos) = self.bos.filter(|bos| tokens.first() != Some(bos)) {
             tokens.insert(0, bos);
@@ -87,27 +88,27 @@ impl Prompts {
         Ok(tokens)
     }
 
-    /// The same where a message says what looks like a control token.
-    fn apart(
+    /// Tokenizes template text and contents separately, for messages that spell out a control token.
+    fn tokenize_segments(
         &self,
         vocab: &LlamaVocab<'_>,
-        messages: &[chat::Message],
+        messages: &[ChatMessage],
         whole: &str,
     ) -> Result<Vec<LlamaToken>, TemplateError> {
-        let pieces = self.template.pieces(messages)?;
-        let text = |piece: &Piece| match piece {
-            Piece::Frame(text) | Piece::Content { text, .. } => text.clone(),
+        let segments = self.template.segments(messages)?;
+        let text = |segment: &Segment| match segment {
+            Segment::Template(text) | Segment::Content { text, .. } => text.clone(),
         };
-        let said: String = pieces.iter().map(text).collect();
-        let opening = whole.strip_prefix(&said).ok_or(TemplateError::Opaque {
+        let rendered: String = segments.iter().map(text).collect();
+        let generation_prompt = whole.strip_prefix(&rendered).ok_or(TemplateError::Opaque {
             message: messages.len().saturating_sub(1),
         })?;
-        let opening = [Piece::Frame(opening.to_owned())];
+        let generation_prompt = [Segment::Template(generation_prompt.to_owned())];
         let (mut tokens, mut plain) = (Vec::new(), String::new());
-        for piece in pieces.iter().chain(&opening) {
-            match piece {
-                Piece::Content { text, .. } => plain += text,
-                Piece::Frame(text) => {
+        for segment in segments.iter().chain(&generation_prompt) {
+            match segment {
+                Segment::Content { text, .. } => plain += text,
+                Segment::Template(text) => {
                     for part in split(text, &self.controls) {
                         match part {
                             Part::Plain(text) => plain += text,
@@ -132,11 +133,11 @@ fn flush(vocab: &LlamaVocab<'_>, plain: &mut String, tokens: &mut Vec<LlamaToken
     }
 }
 
-fn said_in_chat(message: &Message) -> chat::Message {
-    chat::Message::new(&message.role, &message.content)
+fn to_chat_message(message: &Message) -> ChatMessage {
+    ChatMessage::new(&message.role, &message.content)
 }
 
-/// A template's words, cut at control tokens: the first of them, of several at a place the longest.
+/// Splits template text at control tokens. Where several match at one position, the longest wins.
 fn split<'a>(text: &'a str, controls: &[(String, LlamaToken)]) -> Vec<Part<'a>> {
     let (mut parts, mut rest) = (Vec::new(), text);
     loop {
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_cut_at_control_tokens() {
+    fn text_is_split_at_control_tokens() {
         let controls = [
             ("<|a|>b".to_owned(), LlamaToken(1)),
             ("<|a|>".to_owned(), LlamaToken(2)),

@@ -1,10 +1,9 @@
-//! Places for conversations, each with the tokens whose keys and values it holds. A prompt goes on from
-//! the longest beginning that some place has seen.
+//! Slots of the key-value cache, one per conversation. A new prompt reuses the longest prefix that any slot
+//! has computed.
 
-/// Shortest shared beginning that is worth a copy.
-const WORTH: usize = 16;
+/// The shortest shared prefix that is worth copying to another slot.
+const MIN_COPIED_TOKENS: usize = 16;
 
-/// All places.
 #[derive(Debug)]
 pub(crate) struct Slots {
     all: Vec<Slot>,
@@ -13,74 +12,76 @@ pub(crate) struct Slots {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Computed tokens, from the start.
+    /// Tokens whose keys and values are in the cache.
     tokens: Vec<i32>,
-    /// How many of them the last prompt had.
-    prompt: usize,
-    /// When it was last given out.
-    used: u64,
+    /// Number of tokens of the last prompt.
+    prompt_len: usize,
+    /// Value of the clock at the last use.
+    last_used: u64,
 }
 
-/// Where a prompt goes.
+/// Where a prompt is computed, and what it reuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The sequence that it is computed in.
+pub(crate) struct Assignment {
+    /// The slot in which the prompt is computed.
     pub(crate) slot: usize,
-    /// The sequence whose beginning it shares; may be its own.
-    pub(crate) from: usize,
-    /// Tokens of that beginning; fewer than the prompt has.
+    /// The slot whose prefix is reused; may be `slot` itself.
+    pub(crate) source: usize,
+    /// Tokens of that prefix; always fewer than the prompt has.
     pub(crate) reused: usize,
 }
 
 impl Slots {
-    /// That many, all empty.
     pub(crate) fn new(count: usize) -> Self {
         let all = (0..count.max(1)).map(|_| Slot::default()).collect();
         Self { all, clock: 0 }
     }
 
-    /// A place for `prompt`: one that the prompt goes on from, else the one unused for longest. The last
-    /// token is never taken as computed: what follows it is wanted.
-    pub(crate) fn admit(&mut self, prompt: &[i32]) -> Place {
-        let most = prompt.len().saturating_sub(1);
+    /// Chooses a slot for `prompt`: the one whose conversation it continues, else the least recently used. The
+    /// last token is always computed, because its logits are needed.
+    pub(crate) fn assign(&mut self, prompt: &[i32]) -> Assignment {
+        let max = prompt.len().saturating_sub(1);
         let shared = |slot: &Slot| {
             let same = slot.tokens.iter().zip(prompt).take_while(|(a, b)| a == b);
-            same.count().min(most)
+            same.count().min(max)
         };
-        let places = 0..self.all.len();
-        let from = places.clone().max_by_key(|&i| shared(&self.all[i]));
-        let from = from.unwrap_or_default();
-        let reused = shared(&self.all[from]);
-        // The next turn of a conversation begins with all that was asked before; a bit of slack for
-        // templates that write the end of a prompt otherwise once there is a reply. To share a long
-        // system prompt is not enough: two conversations would drive each other out.
-        let goes_on = reused > 0 && 8 * reused >= 7 * self.all[from].prompt;
-        let slot = match goes_on {
-            true => from,
-            // The one that is copied from keeps what it has, where there is another.
-            false => places
-                .min_by_key(|&i| (i == from && reused > 0, self.all[i].used))
+        let slots = 0..self.all.len();
+        let source = slots.clone().max_by_key(|&i| shared(&self.all[i]));
+        let source = source.unwrap_or_default();
+        let reused = shared(&self.all[source]);
+        // The next turn of a conversation begins with the whole last prompt, except for templates that
+        // render its end differently once there is a reply. A shared system prompt alone is not enough:
+        // two conversations would evict each other.
+        let continues = reused > 0 && 8 * reused >= 7 * self.all[source].prompt_len;
+        let slot = match continues {
+            true => source,
+            // Keep the source's cache if another slot is available.
+            false => slots
+                .min_by_key(|&i| (i == source && reused > 0, self.all[i].last_used))
                 .unwrap_or_default(),
         };
-        let reused = if slot == from || reused >= WORTH {
+        let reused = if slot == source || reused >= MIN_COPIED_TOKENS {
             reused
         } else {
             0
         };
         self.clock += 1;
-        self.all[slot].used = self.clock;
-        self.all[slot].prompt = prompt.len();
+        self.all[slot].last_used = self.clock;
+        self.all[slot].prompt_len = prompt.len();
         self.all[slot].tokens = prompt[..reused].to_vec();
-        Place { slot, from, reused }
+        Assignment {
+            slot,
+            source,
+            reused,
+        }
     }
 
-    /// These tokens were computed in that place.
-    pub(crate) fn computed(&mut self, slot: usize, tokens: &[i32]) {
+    pub(crate) fn record_computed(&mut self, slot: usize, tokens: &[i32]) {
         self.all[slot].tokens.extend_from_slice(tokens);
     }
 
-    /// Nothing of that place can be trusted.
-    pub(crate) fn forget(&mut self, slot: usize) {
+    /// Marks the cache of a slot as unusable.
+    pub(crate) fn clear(&mut self, slot: usize) {
         self.all[slot].tokens.clear();
     }
 }
@@ -89,27 +90,27 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn run(slots: &mut Slots, prompt: &[i32]) -> Place {
-        let place = slots.admit(prompt);
-        slots.computed(place.slot, &prompt[place.reused..]);
-        place
+    fn run(slots: &mut Slots, prompt: &[i32]) -> Assignment {
+        let assignment = slots.assign(prompt);
+        slots.record_computed(assignment.slot, &prompt[assignment.reused..]);
+        assignment
     }
 
     #[test]
-    fn a_conversation_goes_on_where_it_was() {
+    fn a_conversation_continues_in_its_slot() {
         let mut slots = Slots::new(2);
         let first: Vec<i32> = (0..40).collect();
         let second: Vec<i32> = (0..30).chain(100..140).collect();
         let a = run(&mut slots, &first);
         assert_eq!(a.reused, 0);
-        // Another conversation with the same beginning copies it and leaves the first one whole.
+        // Another conversation with the same prefix copies it and leaves the first slot unchanged.
         let b = run(&mut slots, &second);
-        assert_eq!((b.from, b.reused), (a.slot, 30));
+        assert_eq!((b.source, b.reused), (a.slot, 30));
         assert_ne!(b.slot, a.slot);
-        for (prompt, place) in [(&first, a), (&second, b)] {
+        for (prompt, assignment) in [(&first, a), (&second, b)] {
             let longer: Vec<i32> = prompt.iter().copied().chain([7, 8, 9]).collect();
             let next = run(&mut slots, &longer);
-            assert_eq!((next.slot, next.from), (place.slot, place.slot));
+            assert_eq!((next.slot, next.source), (assignment.slot, assignment.slot));
             assert_eq!(next.reused, prompt.len());
         }
     }
@@ -123,15 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_forgotten() {
+    fn a_failed_slot_is_cleared() {
         let mut slots = Slots::new(1);
-        let place = run(&mut slots, &[1, 2, 3]);
-        slots.forget(place.slot);
+        let assignment = run(&mut slots, &[1, 2, 3]);
+        slots.clear(assignment.slot);
         assert_eq!(run(&mut slots, &[1, 2, 3, 4]).reused, 0);
     }
 
     #[test]
-    fn the_place_unused_for_longest_is_taken() {
+    fn the_least_recently_used_slot_is_taken() {
         let mut slots = Slots::new(2);
         let a = run(&mut slots, &[1, 2]);
         let b = run(&mut slots, &[5, 6]);

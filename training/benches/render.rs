@@ -1,5 +1,5 @@
-//! `just bench render [COUNT]`: conversations tokenised, masked and packed, by us and by TRL's data
-//! preparation, one after the other on the same two cores; reading our cache again is timed apart.
+//! `just bench render [COUNT]`: times tokenization, loss masks and packing of conversations against TRL's data
+//! preparation, on the same two cores. Reading our cache is timed separately.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,9 +12,9 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Fields};
 use parquet::arrow::ArrowWriter;
-use pybench_training::catalogue;
+use pybench_training::catalog;
 use pybench_training::data::{
-    Conversation, Fitting, Message, Overflow, Renderer, Source, pack, read, tokenize,
+    Conversation, LengthLimit, Message, Overflow, Renderer, Source, pack, read, tokenize,
 };
 
 const CONTEXT: usize = 2048;
@@ -30,13 +30,13 @@ fn main() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let data = scratch.path().join("rows.parquet");
     write_rows(&data, count).context("the rows come from the shards of `just synthesize`")?;
-    let model = catalogue::find("smollm2-135m-instruct")?;
+    let model = catalog::find("smollm2-135m-instruct")?;
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
     println!("{count} conversations, rows of {CONTEXT} tokens, {cores} cores, load before: {load}");
     let renderer = Renderer::load(&model)?;
-    let ours = prepare(&data, &renderer, &scratch.path().join("cache"))?;
+    let ours = render_documents(&data, &renderer, &scratch.path().join("cache"))?;
     ours.print("pybench-train");
-    let again = prepare(&data, &renderer, &scratch.path().join("cache"))?;
+    let again = render_documents(&data, &renderer, &scratch.path().join("cache"))?;
     ensure!(
         again.trained == ours.trained && again.packed == ours.packed,
         "the cache differs"
@@ -78,22 +78,22 @@ impl Prepared {
     }
 }
 
-fn prepare(data: &Path, renderer: &Renderer, cache: &Path) -> Result<Prepared> {
+fn render_documents(data: &Path, renderer: &Renderer, cache: &Path) -> Result<Prepared> {
     let started = Instant::now();
-    let fitting = Fitting {
-        context: CONTEXT,
+    let fitting = LengthLimit {
+        max_seq_len: CONTEXT,
         overflow: Overflow::CutAtTurn,
     };
-    let store = tokenize(&Source::at(data), renderer, fitting, cache)?;
+    let store = tokenize(&Source::from_path(data), renderer, fitting, cache)?;
     let lengths: Vec<usize> = (0..store.len())
         .map(|document| store.length(document))
         .collect();
     let packed = pack(&lengths, CONTEXT, 1, 0).len();
     Ok(Prepared {
         seconds: started.elapsed().as_secs_f64(),
-        rows: store.facts().records,
+        rows: store.stats().records,
         packed,
-        trained: store.facts().trained,
+        trained: store.stats().trained,
     })
 }
 
@@ -125,7 +125,7 @@ fn trl(model: &Path, data: &Path, processes: usize) -> Result<Prepared> {
     })
 }
 
-/// Keeps this process and those it starts to two cores.
+/// Restricts this process and its children to two cores.
 fn two_cores() -> Result<usize> {
     // SAFETY: the set is this function's own; the calls read and write nothing beyond it.
     unsafe {
@@ -144,11 +144,11 @@ fn two_cores() -> Result<usize> {
     }
 }
 
-/// The shards' conversations over and over, each with its number, as one file.
+/// Repeats the conversations of the dataset, each with a unique number, in one file.
 fn write_rows(path: &Path, count: usize) -> Result<()> {
     let source = Source {
         prefix: "train-".into(),
-        ..Source::at(SHARDS)
+        ..Source::from_path(SHARDS)
     };
     let shards = read(&source)?;
     let fields = ["role", "content"].map(|name| Field::new(name, DataType::Utf8, true));

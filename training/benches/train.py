@@ -1,12 +1,12 @@
-"""Tokens per second and peak memory of fine-tuning, ours against transformers' Trainer: same weights,
-same conversations, same threads, one run.
+"""Compares tokens per second and peak memory of fine-tuning with transformers' Trainer: same weights, same
+conversations, same threads.
 
     python training/benches/train.py PYBENCH_TRAIN [--model NAME] [--data FILE] [--tokens N] [--steps N] …
 
-Each step is one conversation of more than half of `--tokens` and at most all of them, so that packing
-saves nothing and padding costs nothing. The first step warms up and is not counted. On a machine that others
-use, wall time says little: processor seconds per step (both threads, system time included) are given too. Peak memory is
-the largest resident set of the process (VmHWM), Python and its libraries included for transformers.
+Each step is one conversation of more than half of `--tokens` and at most all of them, so that neither packing nor
+padding matters. The first step is a warmup and is not counted. CPU seconds per step (all threads, system time
+included) are reported too, because wall time depends on other load. Peak memory is the maximum resident set
+size of the process, for transformers including Python and its libraries.
 """
 import argparse
 import json
@@ -45,8 +45,8 @@ def conversations(binary, model, data, most, count):
 
 
 def peak_of(process, steps=None):
-    """Waits for a child; gives its peak resident set in bytes, and its processor seconds when each line
-    of the file `steps` appeared."""
+    """Waits for a child. Returns its peak resident set in bytes, and its CPU seconds at each line of the file
+    `steps`."""
     clock, seen = os.sysconf("SC_CLK_TCK"), []
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -73,15 +73,15 @@ model = "{model}"
 [[data]]
 path = "{scratch / 'data.jsonl'}"
 [train]
-context = {most}
-steps = {len(chosen)}
-recompute = {str(recompute).lower()}
-pad_may_be_trained = true
+max_seq_len = {most}
+max_steps = {len(chosen)}
+gradient_checkpointing = {str(recompute).lower()}
+allow_trained_pad = true
 [optimizer]
-rate = 1e-5
-schedule = "constant"
+learning_rate = 1e-5
+lr_scheduler = "constant"
 [checkpoint]
-every = 0
+save_steps = 0
 """
     )
     out = scratch / f"out-{recompute}"
@@ -104,7 +104,7 @@ def theirs(folder, model, checkpointing):
 
 
 def trainer(folder, model, checkpointing):
-    """The rival, in a process of its own."""
+    """transformers' Trainer, in a process of its own."""
     import torch
     from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
@@ -161,7 +161,7 @@ def main():
     parse.add_argument("--tokens", type=int, default=1024)
     parse.add_argument("--steps", type=int, default=8)
     parse.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parse.add_argument("--only", choices=["kept", "recomputed"], help="one way of holding activations")
+    parse.add_argument("--only", choices=["off", "on"], help="run only without or only with gradient checkpointing")
     asked = parse.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(asked.threads)
     model = subprocess.run([asked.binary, "model", asked.model], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -173,14 +173,14 @@ def main():
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tokens.json").write_text(json.dumps([tokens for _, tokens in chosen]))
-        for way in [asked.only] if asked.only else ["kept", "recomputed"]:
-            saving = way == "recomputed"
+        for way in [asked.only] if asked.only else ["off", "on"]:
+            saving = way == "on"
             a = ours(asked.binary, folder, model, chosen, asked.tokens, saving)
             b = theirs(folder, model, saving)
             gib = 2**30
-            print(f"| activations {way} | {speed(a):.1f} | {speed(b):.1f} | {speed(a) / speed(b):.2f} | "
+            print(f"| gradient checkpointing {way} | {speed(a):.1f} | {speed(b):.1f} | {speed(a) / speed(b):.2f} | "
                   f"{a['peak'] / gib:.2f} | {b['peak'] / gib:.2f} | {a['peak'] / b['peak']:.2f} |")
-            print(f"  processor seconds per step: ours {a['processor']:.2f}, Trainer {b['processor']:.2f}, "
+            print(f"  CPU seconds per step: ours {a['processor']:.2f}, Trainer {b['processor']:.2f}, "
                   f"{b['processor'] / a['processor']:.2f} times", flush=True)
             print(f"  mean loss: ours {sum(a['losses']) / len(a['losses']):.4f}, "
                   f"Trainer {sum(b['losses']) / len(b['losses']):.4f}", file=sys.stderr, flush=True)

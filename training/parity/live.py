@@ -1,5 +1,4 @@
-"""Compares a model directory live with transformers: tokens of conversations, logits, the loss and
-every gradient.
+"""Compares a model directory with transformers: tokens of conversations, logits, loss and every gradient.
 
     python training/parity/live.py PYBENCH_TRAIN MODEL_DIR DATA.parquet
 """
@@ -24,7 +23,7 @@ def off(found, wanted):
 
 
 def worse(one, other):
-    """The larger; NaN is the largest of all (`max` would lose it)."""
+    """The maximum; NaN counts as the largest value."""
     return one if one != one or one > other else other
 
 
@@ -53,8 +52,8 @@ def numbers(binary, folder, ours):
         batch = torch.tensor([ids])
         model.zero_grad()
         logits = model(batch).logits[0]
-        # In float64: libtorch's cross-entropy in float32 adds up a whole vocabulary one by one, and is off
-        # by 1e-5 of a nat from the loss of its own logits, more than all else here.
+        # In float64: libtorch's float32 cross-entropy over a whole vocabulary has an error of 1e-5 nats, larger
+        # than all other differences here.
         loss = torch.nn.functional.cross_entropy(logits[:-1].double(), batch[0, 1:])
         loss.backward()
         rough = torch.nn.functional.cross_entropy(logits[:-1].detach(), batch[0, 1:])

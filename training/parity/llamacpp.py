@@ -1,4 +1,4 @@
-"""Has llama.cpp read what `export --gguf` writes, and compares it with our own model.
+"""Compares GGUF exports in llama.cpp with our own model.
 
     python training/parity/llamacpp.py PYBENCH_TRAIN MODEL_DIR
 
@@ -28,7 +28,7 @@ def server(path):
     params.model.path = str(path)
     params.n_ctx = 512
     params.n_parallel = 1
-    # One thread: on a busy machine ggml's wait for each other, spinning.
+    # One thread: on a busy machine ggml's threads spin while they wait for each other.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.warmup = False
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

@@ -1,4 +1,4 @@
-"""Times TRL's own data preparation (tokenise, mask, pack) of conversations; `just bench render` runs it.
+"""Times TRL's own data preparation (tokenize, mask, pack) of conversations; `just bench render` runs it.
 
     python training/parity/prepare.py MODEL_DIR DATA.parquet CONTEXT PROCESSES
 

@@ -1,4 +1,4 @@
-"""Shows that TRL's SFTTrainer takes our shards as they are, and masks the tokens that we mask.
+"""Checks that TRL's SFTTrainer reads our dataset unchanged, and trains the same tokens as we do.
 
     python training/parity/sft.py PYBENCH_TRAIN MODEL_DIR DATA.parquet
 """

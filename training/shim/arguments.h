@@ -1,4 +1,4 @@
-// What kernels are called with, for both sides: NVRTC gets this text before that of kernels.cu.
+// Arguments of the kernels, for both sides: NVRTC gets this text before kernels.cu.
 #ifndef ARGUMENTS
 #define ARGUMENTS
 
@@ -8,7 +8,7 @@ typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// A moment in float32, or in a byte an element with a scale for 256 and a table of levels.
+// Optimizer state in float32, or in one byte per element with a scale per 256 elements and a table of levels.
 struct Moment {
   float *whole;
   u8 *codes;
@@ -18,9 +18,9 @@ struct Moment {
 
 struct Adam {
   double rate, beta1, beta2, decay, epsilon, factor;
-  // Below 0: to the nearest; otherwise up or down at random.
+  // Below 0: round to nearest; otherwise at random.
   i64 seed;
-  // Where the first element lies in its parameter: the same one is rounded alike wherever it is.
+  // Index of the first element in its parameter, so that rounding does not depend on the sharding.
   i64 place;
 };
 

@@ -1,5 +1,4 @@
-// The kernels as C++: a block is a few threads that wait for one another, and blocks follow each other.
-// Slow; tests see here what a GPU would compute.
+// The kernels as C++, for tests. A block is a few threads that synchronize; blocks run one after another.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -41,7 +40,7 @@ void __syncthreads() { pthread_barrier_wait(&together); }
 
 #define __global__
 #define __device__
-// One block runs at a time: what its threads share may lie anywhere.
+// One block runs at a time, so shared memory may be static.
 #define __shared__ static
 #include "kernels.cu"
 

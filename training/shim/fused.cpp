@@ -1,5 +1,5 @@
-// Operations of the forward pass, each with a backward pass that keeps as little as it can: what is
-// cheap to compute from its inputs is computed again. Float32 or bf16, float32 inside.
+// Fused operations of the forward pass. The backward pass recomputes what is cheap. Float32 or bf16, with
+// float32 arithmetic.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -18,12 +18,12 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// Who works on the rows of a tensor like this one.
+// The backend for tensors like this one.
 const Backend &of(const Tensor &like) { return like.is_cuda() || emulating ? kernels : loops; }
 
 Tensor flat(const Tensor &tensor) { return tensor.reshape({-1, tensor.size(-1)}).contiguous(); }
 
-// The size of `like` with another last dimension.
+// The shape of `like` with another last dimension.
 std::vector<int64_t> resized(const Tensor &like, int64_t last) {
   std::vector<int64_t> size = like.sizes().vec();
   size.back() = last;
@@ -32,7 +32,7 @@ std::vector<int64_t> resized(const Tensor &like, int64_t last) {
 
 // --- RMSNorm -------------------------------------------------------------------------------------
 
-// The weight is the row's multiplier: as long as one.
+// The weight has the length of a row.
 void fits(const Tensor &weight, const Tensor &rows) {
   TORCH_CHECK(weight.dim() == 1 && weight.size(0) == rows.size(1), "the weight of a norm has ",
               weight.numel(), " elements for rows of ", rows.size(1));
@@ -56,8 +56,7 @@ struct RmsNorm : Function<RmsNorm> {
 
 // --- matrices ------------------------------------------------------------------------------------
 
-// Whether oneDNN multiplies float32 matrices here: MKL has kernels for Intel's vectors, and a slower
-// one for everybody else.
+// Whether oneDNN multiplies float32 matrices here. MKL has fast kernels only for Intel's processors.
 bool by_onednn() {
 #ifdef __x86_64__
   static const bool found =
@@ -79,25 +78,25 @@ Tensor onednn_product(const Tensor &x, const Tensor &w) {
   return stack[0].toTensor();
 }
 
-// x · wᵀ. Few rows are not worth the order that oneDNN puts a matrix in.
+// x · wᵀ. For few rows the reordering of the matrix in oneDNN is too expensive.
 Tensor product(const Tensor &x, const Tensor &w) {
   bool many = x.is_cpu() && std::min(x.size(0), w.size(0)) >= 32 && x.size(1) > 0;
   return many && x.scalar_type() == at::kFloat && by_onednn() ? onednn_product(x, w) : x.mm(w.t());
 }
 
-// The gradient of a matrix in y = x · Wᵀ. Where there is one of an earlier part of the step, it is
-// added there at once, and autograd gets nothing to add.
+// The gradient of the matrix in y = x · Wᵀ. If the parameter has a gradient already, the product is added to it
+// directly, and autograd gets none.
 Tensor matrix_gradient(Tensor weight, const Tensor &dy, const Tensor &x) {
   Tensor &before = weight.mutable_grad();
   if (!before.defined()) return product(dy.t(), x.t());
-  // A GPU adds while it multiplies; a CPU's fastest product does not.
+  // On a GPU the product accumulates; on a CPU a separate addition is faster.
   if (before.is_cuda()) before.addmm_(dy.t(), x);
   else before.add_(product(dy.t(), x.t()));
   return Tensor();
 }
 
 struct Linear : Function<Linear> {
-  // `bias` may be without elements.
+  // `bias` may be empty.
   static Tensor forward(AutogradContext *context, Tensor x, Tensor matrix, Tensor bias) {
     context->save_for_backward({x, matrix, bias});
     Tensor y = product(flat(x), matrix);
@@ -113,9 +112,9 @@ struct Linear : Function<Linear> {
   }
 };
 
-// Several matrices of one normalised input. The normalised rows are not kept.
+// RMSNorm followed by several matrices. The normalized rows are not saved.
 struct NormLinears : Function<NormLinears> {
-  // `linears` are `count` matrices, then a bias for each whose bit is set in `biased`.
+  // `linears` contains `count` matrices, then the biases whose bits are set in `biased`.
   static variable_list forward(AutogradContext *context, Tensor x, Tensor weight, double epsilon,
                                int64_t count, int64_t biased, at::TensorList linears) {
     Tensor rows = flat(x);
@@ -150,7 +149,7 @@ struct NormLinears : Function<NormLinears> {
     }
     h.reset();
     Tensor dweight = of(dh).norm_backward(rows, weight, scales, dh);
-    // Numbers among the arguments have no gradient.
+    // Scalar arguments have no gradient.
     variable_list all{dh.view(saved[0].sizes()), dweight, Tensor(), Tensor(), Tensor()};
     all.insert(all.end(), dmatrices.begin(), dmatrices.end());
     all.insert(all.end(), dbiases.begin(), dbiases.end());
@@ -160,7 +159,7 @@ struct NormLinears : Function<NormLinears> {
 
 // --- SwiGLU --------------------------------------------------------------------------------------
 
-// The matrix behind the gated layer, whose product with it is not kept.
+// SwiGLU followed by a matrix. The product is not saved.
 struct SwigluLinear : Function<SwigluLinear> {
   static Tensor forward(AutogradContext *context, Tensor gate, Tensor up, Tensor matrix) {
     TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
@@ -173,7 +172,7 @@ struct SwigluLinear : Function<SwigluLinear> {
     Tensor dy = flat(gradients[0]), dmatrix;
     const Backend &rows = of(gate);
     if (context->needs_input_grad(2)) dmatrix = matrix_gradient(matrix, dy, rows.gated(gate, up));
-    // The gradient of `up` is put where that of the product was.
+    // The gradient of `up` overwrites that of the product.
     Tensor dup = product(dy, matrix.t()), dgate = rows.gated_backward(gate, up, dup);
     return {dgate.view(saved[0].sizes()), dup.view(saved[1].sizes()), dmatrix};
   }
@@ -181,7 +180,7 @@ struct SwigluLinear : Function<SwigluLinear> {
 
 // --- rotary positions ----------------------------------------------------------------------------
 
-// Of `[rows, width, heads * dim]`; `cos` and `sin` are float32 with a row of `dim` for each token.
+// For `[rows, width, heads * dim]`; `cos` and `sin` are float32 with one row of `dim` per token.
 Tensor rotated(const Tensor &x, const Tensor &cos, const Tensor &sin, float sign) {
   int64_t dim = cos.size(-1);
   TORCH_CHECK(cos.numel() / dim == x.numel() / x.size(-1) && sin.sizes() == cos.sizes() &&
@@ -204,16 +203,16 @@ struct Rotate : Function<Rotate> {
 
 // --- attention -----------------------------------------------------------------------------------
 
-// Causal attention within documents, `[documents, 3]` int64 of row, first column and length. Queries
-// are `[rows, heads, width, dim]`; several of their heads may share one of the keys'.
+// Causal attention within documents (int64 `[documents, 3]`: row, first column, length). Queries are
+// `[rows, heads, width, dim]`; several query heads may share a key head.
 struct Attend : Function<Attend> {
-  // A document's part with heads that share keys together: `[key heads, group, length, dim]`.
+  // The rows of a document, with heads that share keys grouped: `[key heads, group, length, dim]`.
   static Tensor cut(const Tensor &x, const int64_t *document, int64_t keys, int64_t group) {
     Tensor part = x.select(0, document[0]).narrow(1, document[1], document[2]);
     return x.size(1) == keys && group > 1 ? part.unsqueeze(1).expand({-1, group, -1, -1})
                                           : part.unflatten(0, {keys, group});
   }
-  // Room of that size, laid out as the matrices around attention want it: token by token.
+  // An uninitialized tensor in the layout of the matrices around attention: token by token.
   static Tensor room(const Tensor &like, const Tensor &documents) {
     std::vector<int64_t> size{like.size(0), like.size(2), like.size(1), like.size(3)};
     bool full = documents.select(1, 2).sum().item<int64_t>() == like.size(0) * like.size(2);
@@ -258,10 +257,9 @@ struct Attend : Function<Attend> {
   }
 };
 
-// Causal attention over sequences that lie one after another, by the flash attention that libtorch has
-// for GPUs. Queries, keys and values are `[rows, heads, width, dim]`, seen as `rows * width` tokens;
-// `offsets` are int32, where each sequence begins and the last one ends. A token sees so many before it,
-// itself included; 0 is all.
+// Causal attention over consecutive sequences, by libtorch's flash attention for GPUs. Queries, keys and values are
+// `[rows, heads, width, dim]`, used as `rows * width` tokens. `offsets` (int32) are the start of each sequence and
+// the end of the last one. A token attends to `window` tokens including itself; 0 means all.
 struct AttendPacked : Function<AttendPacked> {
   static Tensor tokens(const Tensor &x) { return x.transpose(1, 2).flatten(0, 1); }
   static Tensor heads(const Tensor &x, const Tensor &like) {
@@ -273,7 +271,7 @@ struct AttendPacked : Function<AttendPacked> {
   static std::optional<int64_t> behind(int64_t window) {
     return window ? std::optional<int64_t>(0) : std::nullopt;
   }
-  // What stands for the GPU's attention where kernels are emulated.
+  // Replacement of flash attention where kernels are emulated.
   static Tensor plain(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &offsets,
                       int64_t window) {
     variable_list parts;
@@ -332,8 +330,8 @@ struct AttendPacked : Function<AttendPacked> {
 
 // --- embedding and loss --------------------------------------------------------------------------
 
-// Rows of a table. Where its gradient is there already, as that of a tied output matrix is, the rows
-// are added to it; a gradient as large as the table is made otherwise.
+// Rows of a table. If the table has a gradient already, as a tied output matrix has, the rows are added to it
+// instead of allocating a gradient of the size of the table.
 struct Embed : Function<Embed> {
   static Tensor forward(AutogradContext *context, Tensor table, Tensor ids) {
     context->save_for_backward({table, ids});
@@ -350,9 +348,9 @@ struct Embed : Function<Embed> {
   }
 };
 
-// The weighted sum of -log softmax(hidden · headᵀ)[token], `chunk` rows at a time: logits become
-// their own gradient where they lie. With `gradient`, that of `scale` times the sum is left there
-// for `hidden` and added to the head's.
+// The weighted sum of -log softmax(hidden · headᵀ)[token] for `chunk` rows at a time. Logits are overwritten by their
+// gradient. With `gradient`, that of `scale` times the sum is stored there for `hidden`, and added to that of the
+// head.
 double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tokens,
                             const Tensor &weights, double scale, int64_t chunk, Tensor *gradient) {
   TORCH_CHECK(hidden.dim() == 2 && head.dim() == 2, "hidden states and their matrix have two sizes");
@@ -372,7 +370,7 @@ double linear_cross_entropy(const Tensor &hidden, Tensor head, const Tensor &tok
     if (!gradient) continue;
     part(*gradient).copy_(product(logits, head.t()));
     if (!head.requires_grad()) continue;
-    // Added at once: a table of its own for each chunk would be the largest tensor of all.
+    // Accumulate directly: a separate gradient per chunk would be the largest tensor.
     Tensor &before = head.mutable_grad();
     if (before.defined())
       before.addmm_(logits.t(), h);
@@ -390,12 +388,12 @@ int shim_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **y) {
   return guarded([&] { *y = new Tensor(RmsNorm::apply(*x, *weight, epsilon)); });
 }
 
-// `bias` is without elements where there is none.
+// `bias` is empty if there is none.
 int shim_linear(Tensor *x, Tensor *matrix, Tensor *bias, Tensor **y) {
   return guarded([&] { *y = new Tensor(Linear::apply(*x, *matrix, *bias)); });
 }
 
-// `linears` are `count` matrices, then as many biases, null where there is none.
+// `linears` contains `count` matrices, then as many biases, null if there is none.
 int shim_norm_linears(Tensor *x, Tensor *weight, double epsilon, Tensor *const *linears, int count,
                       Tensor **outputs) {
   return guarded([&] {
@@ -434,7 +432,7 @@ int shim_embed(Tensor *table, Tensor *ids, Tensor **y) {
   return guarded([&] { *y = new Tensor(Embed::apply(*table, *ids)); });
 }
 
-// `gradient` is room for that of `hidden`, or null where only the loss is wanted.
+// `gradient` receives the gradient of `hidden`; null if only the loss is needed.
 int shim_linear_cross_entropy(Tensor *hidden, Tensor *head, Tensor *tokens, Tensor *weights,
                               double scale, int64_t chunk, Tensor *gradient, double *loss) {
   return guarded([&] {
@@ -443,7 +441,7 @@ int shim_linear_cross_entropy(Tensor *hidden, Tensor *head, Tensor *tokens, Tens
   });
 }
 
-// The backward pass from one tensor with its gradient.
+// The backward pass from a tensor with a given gradient.
 int shim_backward(Tensor *tensor, Tensor *gradient) {
   return guarded([&] { torch::autograd::backward({*tensor}, {*gradient}); });
 }

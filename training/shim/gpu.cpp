@@ -1,5 +1,5 @@
-// Compiles the kernels for the GPU that is there, and runs them. NVRTC and the driver come through
-// libtorch's own door to both, so that nothing of CUDA is linked.
+// Compiles the kernels for the installed GPU and runs them. NVRTC and the driver are loaded through libtorch, so
+// that no CUDA library is linked.
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -27,7 +27,7 @@ const char *const names[] = {
 #define NAME(...) #__VA_ARGS__,
     KERNELS(NAME)};
 
-// NVRTC's and the driver's functions, with their types as the headers have them.
+// Functions of NVRTC and of the driver, with the types of their headers.
 struct Nvidia {
   using Program = void *;
   int (*create)(Program *, const char *, const char *, int, const char *const *, const char *const *);
@@ -46,7 +46,7 @@ struct Nvidia {
                 void **, void **);
 
   explicit Nvidia(const char *compiler) {
-    // libtorch's door leads to both libraries; a compiler that was named is looked at first.
+    // libtorch loads both libraries; an explicitly given compiler is tried first.
     for (const char *library :
          {compiler, "libcaffe2_nvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libcuda.so.1"})
       if (void *handle = library ? dlopen(library, RTLD_NOW) : nullptr) handles.push_back(handle);
@@ -79,7 +79,7 @@ private:
 
 struct Compiled {
   std::vector<char> cubin;
-  // Names of templates, and what the compiler made of them.
+  // Names of template instances, and their mangled names.
   std::unordered_map<std::string, std::string> lowered;
 };
 
@@ -156,7 +156,7 @@ const Loaded &loaded(int device) {
 void run_on_gpu(int device, const Launch &launch) {
   if (launch.blocks == 0) return;
   TORCH_CHECK(launch.blocks <= INT32_MAX, launch.kernel, " over ", launch.blocks, " blocks");
-  // The GPU's context must be this thread's; libtorch works on the default stream, and so do we.
+  // The GPU context must be current on this thread. libtorch uses the default stream, and so do we.
   c10::DeviceGuard guard(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
   void *function = loaded(device).functions.at(launch.kernel);
   int code = nvidia().launch(function, static_cast<unsigned>(launch.blocks), 1, 1,
@@ -170,7 +170,7 @@ bool gpu_runs_kernels() {
     const char *wish = std::getenv("PYBENCH_KERNELS");
     if (wish && std::string(wish) == "0") return false;
     try {
-      // A context must be there before a module is loaded.
+      // A context must exist before a module is loaded.
       Tensor first = at::zeros({1}, at::TensorOptions(at::kCUDA));
       c10::DeviceGuard guard(first.device());
       loaded(first.device().index());
@@ -185,14 +185,14 @@ bool gpu_runs_kernels() {
 
 extern "C" {
 
-// Whether GPUs take the fused operations.
+// Whether the fused operations run on GPUs.
 int shim_gpu_kernels() { return gpu_runs_kernels(); }
 
-// Sends this thread's tensors of the CPU to the kernels.
+// Uses the emulated kernels for CPU tensors of this thread.
 void shim_emulate(int on) { emulating = on; }
 int shim_emulating() { return emulating; }
 
-// Compiles the kernels with the library at that path for a capability, 90 for sm_90; nothing is run.
+// Compiles the kernels with a given library for a compute capability (90 is sm_90), without running them.
 int shim_compile_kernels(const char *compiler, int capability) {
   return guarded([&] { compile(Nvidia(compiler), capability); });
 }

@@ -1,5 +1,5 @@
-// PyTorch's c10d: processes that reduce and gather tensors together. Gloo is part of libtorch_cpu; NCCL
-// lives in a library of its own (nccl.cpp), because it needs CUDA's.
+// Collective operations over PyTorch's c10d. Gloo is part of libtorch_cpu. NCCL is in a library of its own
+// (nccl.cpp), because it needs CUDA.
 #include <ATen/ATen.h>
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -16,7 +16,7 @@ struct Group {
   c10::intrusive_ptr<c10d::Backend> backend;
 };
 
-// Makes a backend over a store that it keeps; the caller owns the one reference.
+// Creates a backend over a store that it keeps. The caller owns the reference.
 typedef c10d::Backend *(*backend_maker)(c10d::Store *store, int rank, int world, int seconds);
 
 static c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store> &store,
@@ -29,7 +29,7 @@ static c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d
 
 extern "C" {
 
-// `serve`: this process holds the store. `nccl` null: Gloo.
+// `serve`: this process hosts the store. If `nccl` is null, Gloo is used.
 int shim_group_new(const char *host, int port, int serve, int rank, int world, int seconds,
                    backend_maker nccl, Group **out) {
   return guarded([&] {
@@ -38,7 +38,7 @@ int shim_group_new(const char *host, int port, int serve, int rank, int world, i
     options.port = port;
     options.isServer = serve != 0;
     options.numWorkers = world;
-    // Whoever serves the store elsewhere does not count itself as one of us.
+    // An external host of the store is not one of the processes.
     options.waitWorkers = false;
     options.timeout = timeout;
     c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(host, options);

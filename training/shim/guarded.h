@@ -1,4 +1,4 @@
-// No C++ exception leaves the shim: a function returns 1 and keeps the message for `shim_error`.
+// No C++ exception leaves the shim: a function returns 1 and stores a message for `shim_error`.
 #pragma once
 #include <exception>
 #include <string>

@@ -1,4 +1,4 @@
-// The rows of the fused operations by kernels, on a GPU; in tests emulated on a CPU.
+// Implements the backend with kernels, on a GPU or, in tests, emulated on a CPU.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ using at::Tensor;
 
 namespace {
 
-// So many blocks of the kernel that is called `name<kind>`, where the tensor lies. Arguments have the
-// types of the kernel's own.
+// Launches blocks of the kernel `name<kind>` on the device of the tensor. The arguments must have the types of the
+// kernel.
 template <typename... A>
 void launch(const Tensor &on, const char *name, const std::string &kind, int64_t blocks, A... arguments) {
   std::string kernel = std::string(name) + "<" + kind + ">";
@@ -31,7 +31,7 @@ const char *kind(const Tensor &tensor) {
   return type == at::kFloat ? "float" : "bf16";
 }
 
-// Tensors of one kind, whose elements are moved sixteen bytes at a time where all are cut like that.
+// Tensors of one dtype. Elements are moved 16 bytes at a time if the alignment allows it.
 struct Cut {
   int64_t at_once;
   std::string name;
@@ -57,17 +57,17 @@ struct Cut {
 template <typename T> T *at_start(const Tensor &tensor) { return static_cast<T *>(tensor.data_ptr()); }
 void *start(const Tensor &tensor) { return tensor.data_ptr(); }
 
-// Blocks that share the rows of a sum: enough to fill a GPU, few enough to be summed up quickly.
+// Number of blocks that share the rows of a sum: enough to fill a GPU, few enough for a fast final sum.
 constexpr int64_t SUMS = 512;
 
 struct Kernels : Backend {
   std::pair<Tensor, Tensor> norm(const Tensor &x, const Tensor &weight, double epsilon) const override {
     Tensor scales = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
-    return {normalised(x, weight, scales, false, epsilon), scales};
+    return {normalized(x, weight, scales, false, epsilon), scales};
   }
 
   Tensor norm_again(const Tensor &x, const Tensor &weight, const Tensor &scales) const override {
-    return normalised(x, weight, scales, true, 0);
+    return normalized(x, weight, scales, true, 0);
   }
 
   Tensor norm_backward(const Tensor &x, const Tensor &weight, const Tensor &scales,
@@ -116,7 +116,7 @@ struct Kernels : Backend {
   }
 
 private:
-  Tensor normalised(const Tensor &x, const Tensor &weight, const Tensor &scales, int known,
+  Tensor normalized(const Tensor &x, const Tensor &weight, const Tensor &scales, int known,
                     double epsilon) const {
     Tensor y = at::empty_like(x);
     i64 width = x.size(1);
@@ -129,7 +129,7 @@ private:
 
 const Kernels these;
 
-// A moment of two tensors, codes and scales, and its levels; or of one.
+// One optimizer state: two tensors (codes and scales) with their levels, or one tensor.
 Moment moment(Tensor *values, Tensor *scales, Tensor *levels) {
   if (!scales) return {at_start<float>(*values), nullptr, nullptr, nullptr};
   return {nullptr, at_start<u8>(*values), at_start<float>(*scales), at_start<float>(*levels)};
@@ -141,10 +141,9 @@ const Backend &kernels = these;
 
 extern "C" {
 
-// One AdamW step of flat tensors in one pass, whatever they are kept in. `master` may be null, as may
-// be the scales and levels of both moments; `step` is a float32 that counts this update. A seed below 0
-// rounds bf16 weights to the nearest, another one at random; `place` is where the first element lies in
-// its parameter.
+// One AdamW step on flat tensors in one pass, for all dtypes. `master` may be null, and so may scales and levels of
+// both states; `step` is a float32 that includes this step. With a seed below 0 bf16 weights are rounded to
+// nearest, otherwise at random; `place` is the index of the first element in its parameter.
 int shim_kernel_adamw(Tensor *weight, Tensor *gradient, Tensor *master, Tensor *const first[3],
                       Tensor *const second[3], Tensor *step, double rate, double beta1, double beta2,
                       double decay, double epsilon, double factor, int64_t seed, int64_t place) {

@@ -1,21 +1,21 @@
-// What the fused operations do on a GPU: each kernel works on rows of float32 or bf16, with float32
-// inside. NVRTC compiles this text for the GPU it meets. On a CPU, for tests, it is C++ whose blocks
-// run one after another, each with a few threads (emulate.cpp).
+// GPU kernels of the fused operations, on rows of float32 or bf16 with float32 arithmetic. NVRTC compiles this text
+// at run time. For tests it is compiled as C++, where blocks run one after another with a few threads each
+// (emulate.cpp).
 
-// The most threads of a block; their number is a power of two.
+// Maximum number of threads of a block; the number is a power of two.
 #define THREADS 256
 
 __device__ inline float wide(float value) { return value; }
 __device__ inline float wide(bf16 value) { return __uint_as_float((u32)value << 16); }
 
-// To the nearest, ties to even; what is not a number stays so.
+// To nearest, ties to even; NaN stays NaN.
 __device__ inline void narrow(float value, float &to) { to = value; }
 __device__ inline void narrow(float value, bf16 &to) {
   u32 bits = __float_as_uint(value);
   to = value != value ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// N elements that one instruction moves.
+// N elements that are moved by one instruction.
 template <typename T, int N> struct alignas(N * sizeof(T)) Pack {
   T at[N];
 };
@@ -34,7 +34,7 @@ struct Most {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-// The same for all threads of a block.
+// The same value for all threads of a block.
 template <typename Operation> __device__ float reduce(float value, Operation operation) {
   __shared__ float part[THREADS];
   part[threadIdx.x] = value;
@@ -49,11 +49,11 @@ template <typename Operation> __device__ float reduce(float value, Operation ope
   return all;
 }
 
-// The first of every N columns that are this thread's.
+// The first of every N columns of this thread.
 #define COLUMNS(i, width) for (i64 i = (i64)threadIdx.x * N; i < width; i += (i64)blockDim.x * N)
 
-// A block for each row: y = x * scale * weight, with scale = 1 / sqrt(mean of squares + epsilon),
-// which is left in `scales` or, where it is `known`, read from there.
+// One block per row: y = x * scale * weight, with scale = 1 / sqrt(mean of squares + epsilon), which is stored in
+// `scales`, or read from there if it is `known`.
 template <typename T, int N>
 __global__ void rms_norm(const T *x, const T *weight, float *scales, int known, float epsilon, T *y,
                          i64 width) {
@@ -77,8 +77,8 @@ __global__ void rms_norm(const T *x, const T *weight, float *scales, int known, 
   }
 }
 
-// The gradient of x is put where `dy` lies. Each block sums that of the weight over its rows, in a row
-// of `dweight` of its own.
+// The gradient of x overwrites `dy`. Each block sums the gradient of the weight over its rows, in its own row of
+// `dweight`.
 template <typename T, int N>
 __global__ void rms_norm_backward(const T *x, const T *weight, const float *scales, T *dy,
                                   float *dweight, i64 count, i64 width) {
@@ -105,7 +105,7 @@ __global__ void rms_norm_backward(const T *x, const T *weight, const float *scal
   }
 }
 
-// The same, of all blocks together.
+// The sum over all blocks.
 #define ELEMENTS(i, count)                                                                         \
   for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * N; i < count;                        \
        i += (i64)gridDim.x * blockDim.x * N)
@@ -123,7 +123,7 @@ __global__ void swiglu(const T *gate, const T *up, T *y, i64 count) {
   }
 }
 
-// The gradient of `up` is put where `dy` lies.
+// The gradient of `up` overwrites `dy`.
 template <typename T, int N>
 __global__ void swiglu_backward(const T *gate, const T *up, T *dy, T *dgate, i64 count) {
   ELEMENTS(i, count) {
@@ -139,8 +139,8 @@ __global__ void swiglu_backward(const T *gate, const T *up, T *dy, T *dgate, i64
   }
 }
 
-// A block for each token: every head's pair (i, i + dim / 2) turned by an angle, or back with `sign` -1.
-// `cos` and `sin` have a row of `dim` for each token.
+// One block per token: rotates the pair (i, i + dim / 2) of every head, backward with `sign` -1. `cos` and `sin` have
+// one row of `dim` per token.
 template <typename T, int N>
 __global__ void rotate(const T *x, const float *cos, const float *sin, float sign, T *y, i64 heads,
                        i64 dim) {
@@ -160,8 +160,8 @@ __global__ void rotate(const T *x, const float *cos, const float *sin, float sig
   }
 }
 
-// A block for each row: `losses` gets weight * -log softmax(logits)[token]. With a scale, that multiple
-// of its gradient takes the place of the logits.
+// One block per row: `losses` gets weight * -log softmax(logits)[token]. With a scale, the gradient times that
+// overwrites the logits.
 template <typename T, int N>
 __global__ void cross_entropy(T *logits, const i64 *tokens, const float *weights, float scale,
                               double *losses, i64 width) {
@@ -191,7 +191,7 @@ __global__ void cross_entropy(T *logits, const i64 *tokens, const float *weights
   }
 }
 
-// A byte for a value in [-1, 1] or [0, 1]: the nearest of 256 levels in order.
+// The code of a value in [-1, 1] or [0, 1]: the nearest of 256 sorted levels.
 __device__ inline u8 nearest(const float *levels, float value) {
   int low = 0, high = 255;
   while (low < high) {
@@ -215,8 +215,8 @@ __device__ inline void put(float value, i64 seed, i64 place, bf16 &to) {
   to = (bf16)((__float_as_uint(value) + noise(seed, place)) >> 16);
 }
 
-// A block for each 256 elements. `master`, where it is not null, is what `weight` is a rounded copy of.
-// The root of the second moment is what has a byte. `steps` counts this update.
+// One block per 256 elements. `weight` is a rounded copy of `master` if that is not null. In 8 bits the root of the
+// second state is stored. `steps` includes this step.
 template <typename W, typename G>
 __global__ void adamw(W *weight, const G *gradient, float *master, Moment first, Moment second,
                       const float *steps, Adam adam, i64 count) {
@@ -261,7 +261,7 @@ __global__ void adamw(W *weight, const G *gradient, float *master, Moment first,
   for (i64 i = start + threadIdx.x; i < end; i += blockDim.x) {
     first.codes[i] = nearest(first.levels, firsts[i - start] / Most()(largest, least));
     u8 code = nearest(second.levels, seconds[i - start] / Most()(widest, least));
-    // Nothing but zero becomes zero: the step divides by it.
+    // Only zero becomes zero, because the step divides by it.
     second.codes[i] = code == 0 && seconds[i - start] > 0 ? 1 : code;
   }
   if (threadIdx.x == 0) {

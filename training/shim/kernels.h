@@ -1,8 +1,8 @@
-// The kernels of kernels.cu, by name, and who runs them.
+// The kernels of kernels.cu by name, and their launchers.
 #pragma once
 #include <cstdint>
 
-// Of float32 or bf16, one element at a time or sixteen bytes.
+// For float32 or bf16, one element or sixteen bytes at a time.
 #define ROW_KERNEL(X, name) X(name<float, 1>) X(name<float, 4>) X(name<bf16, 1>) X(name<bf16, 8>)
 #define KERNELS(X)                                                                                 \
   ROW_KERNEL(X, rms_norm)                                                                          \
@@ -16,19 +16,19 @@
 // Threads of a block on a GPU.
 constexpr uint32_t THREADS_OF_A_BLOCK = 256;
 
-// A kernel over so many blocks; `arguments` point to what it is called with.
+// Launches `blocks` blocks of a kernel; `arguments` points to its arguments.
 struct Launch {
   const char *kernel;
   int64_t blocks;
   void **arguments;
 };
 
-// On the GPU of that number, after whatever libtorch gave it to do. Throws c10::Error.
+// On the GPU with that number, on the default stream. Throws c10::Error.
 void run_on_gpu(int device, const Launch &launch);
-// Whether that is possible here: CUDA's compiler was found, and it took the kernels. Says why not, once.
+// Whether kernels can run on GPUs here. If not, prints the reason once.
 bool gpu_runs_kernels();
 
 // On the CPU with a few threads, for tests.
 void run_emulated(const Launch &launch);
-// Whether this thread sends tensors of the CPU to the kernels as well.
+// Whether this thread uses the emulated kernels for CPU tensors.
 extern thread_local bool emulating;

@@ -1,4 +1,4 @@
-// The rows of the fused operations on a CPU, over all threads.
+// Implements the backend on a CPU, over all threads.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -22,7 +22,7 @@ const Rows &rows() { return rows_plain; }
 
 namespace {
 
-// The rows of a contiguous float32 or bf16 tensor, seen as float32.
+// The rows of a contiguous float32 or bf16 tensor as float32.
 class Matrix {
   char *data;
   bool half;
@@ -34,13 +34,13 @@ public:
       : data(static_cast<char *>(checked(tensor).data_ptr())),
         half(tensor.scalar_type() == at::kBFloat16), count(tensor.numel() / tensor.size(-1)),
         width(tensor.size(-1)) {}
-  // A row, in `room` where it must be converted.
+  // A row; converted in `room` if necessary.
   const float *read(int64_t row, float *room) const {
     if (!half) return place<float>(row);
     rows().widen(place<uint16_t>(row), room, width);
     return room;
   }
-  // Where a row is to be written, and that it has been.
+  // Where to write a row, and the function that completes the write.
   float *begin(int64_t row, float *room) const { return half ? room : place<float>(row); }
   void end(int64_t row, const float *room) const {
     if (half) rows().narrow(room, place<uint16_t>(row), width);
@@ -59,7 +59,7 @@ private:
   }
 };
 
-// Calls `work(row, room)` for all rows, on all threads; `room` has space for four rows.
+// Calls `work(row, room)` for all rows, on all threads. `room` has space for four rows.
 template <typename Work> void each_row(const Matrix &matrix, Work work) {
   int64_t grain = std::max<int64_t>(1, 16384 / matrix.width);
   at::parallel_for(0, matrix.count, grain, [&](int64_t begin, int64_t end) {
@@ -95,7 +95,7 @@ struct Loops : Backend {
                        const Tensor &dy) const override {
     Tensor factors = weight.to(at::kFloat).contiguous();
     Matrix from(x), back(dy);
-    // Each part of the rows sums for itself.
+    // Each thread has its own sum.
     int64_t parts = std::clamp<int64_t>(from.count, 1, at::get_num_threads());
     Tensor sums = at::zeros({parts, from.width}, factors.options());
     const float *scale = scales.data_ptr<float>(), *factor = factors.data_ptr<float>();

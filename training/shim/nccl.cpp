@@ -1,10 +1,10 @@
-// NCCL for shim_group_new: a library of its own, opened after libtorch_cuda. Built where PyTorch's CUDA
+// NCCL for shim_group_new: a separate library that is opened after libtorch_cuda. Built only if PyTorch's CUDA
 // headers are installed.
 #define USE_CUDA
 #define USE_C10D_NCCL
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-// Null when it fails; c10d's own log says why.
+// Returns null on failure; the log of c10d has the reason.
 extern "C" c10d::Backend *shim_nccl_new(c10d::Store *store, int rank, int world, int seconds) {
   auto kept = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store);
   auto options = c10d::ProcessGroupNCCL::Options::create();

@@ -1,4 +1,4 @@
-// Compiled once for every name that build.rs gives as ROWS, with that processor's instructions.
+// Compiled once for each instruction set, with the name that build.rs defines as ROWS.
 #include "rows.h"
 
 #include <cmath>
@@ -18,8 +18,8 @@ inline uint32_t to_bits(float value) {
   return bits;
 }
 
-// e^x to two units in the last place, without a branch so that loops vectorise: x = n ln 2 + r, and
-// a polynomial for e^r (Cephes). What does not fit is cut off; NaN stays NaN.
+// e^x with an error of two units in the last place, without branches so that loops vectorize: x = n ln 2 + r, and
+// a polynomial for e^r (Cephes). Values out of range are clamped; NaN stays NaN.
 inline float exponential(float x) {
   x = x < -87.3f ? -87.3f : x;
   x = x > 88.0f ? 88.0f : x;
@@ -46,7 +46,7 @@ void narrow(const float *from, uint16_t *to, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     uint32_t bits = to_bits(from[i]);
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    // Rounding up could carry a NaN into a number.
+    // Rounding up could turn a NaN into a number.
     to[i] = static_cast<uint16_t>(from[i] != from[i] ? 0x7fc0 : rounded);
   }
 }
@@ -113,7 +113,7 @@ double cross_entropy(float *logits, int64_t n, int64_t target, float weight) {
   for (int64_t i = 0; i < n; i++) most = logits[i] > most ? logits[i] : most;
   float chosen = logits[target];
   double sum = 0;
-  // In pieces: float32 loses digits over a whole vocabulary.
+  // In blocks: float32 loses precision over a whole vocabulary.
   for (int64_t start = 0; start < n; start += 1024) {
     int64_t end = start + 1024 < n ? start + 1024 : n;
     float part = 0;

@@ -1,5 +1,5 @@
-// What of libtorch tch does not expose. Tensors cross as `torch::Tensor *`, which is tch's C_tensor.
-// Every function returns 0, or 1 and keeps the message for `shim_error`.
+// Parts of libtorch that tch does not expose. Tensors are passed as `torch::Tensor *`, the C_tensor of tch. Every
+// function returns 0, or 1 and stores a message for `shim_error`.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -23,8 +23,7 @@ extern "C" {
 
 const char *shim_error() { return shim_last_error.c_str(); }
 
-// One AdamW step over many tensors in one call; `steps` count the update that is made. Gradients are
-// multiplied by `factor` on the way.
+// One AdamW step over many tensors; `steps` include this step. Gradients are multiplied by `factor`.
 int shim_fused_adamw(Tensor *const *params, Tensor *const *grads, Tensor *const *firsts,
                      Tensor *const *seconds, Tensor *const *steps, int count, double rate,
                      double beta1, double beta2, double decay, double epsilon, double factor) {
@@ -39,8 +38,8 @@ int shim_fused_adamw(Tensor *const *params, Tensor *const *grads, Tensor *const 
   });
 }
 
-// Frees the bytes behind a tensor and its views, which stay: nothing may look at them before
-// `shim_allocate` has given them as many again.
+// Frees the storage of a tensor and its views. Nothing may access the data until `shim_allocate` has allocated it
+// again.
 int shim_release(Tensor *tensor) {
   return guarded([&] {
     auto *storage = tensor->storage().unsafeGetStorageImpl();
@@ -58,15 +57,14 @@ int shim_allocate(Tensor *tensor) {
   });
 }
 
-// Forgets a gradient, and frees it.
+// Frees the gradient of a tensor.
 int shim_forget_gradient(Tensor *tensor) {
   return guarded([&] { tensor->mutable_grad() = Tensor(); });
 }
 
-// Recomputation of a block in the backward pass. `run` is called twice with the block's input: it
-// returns a new tensor that the caller owns, or null when it failed. `done` is called after the
-// forward pass (0) and after the backward pass (1), and returns 0 when all went well. `drop` frees
-// `user` once.
+// Recomputation of a block in the backward pass. `run` is called twice with the input of the block; it returns a new
+// tensor that the caller owns, or null on failure. `done` is called after the forward pass (0) and after the
+// backward pass (1), and returns 0 on success. `drop` frees `user` once.
 typedef Tensor *(*block_run)(void *user, Tensor *input);
 typedef int (*block_done)(void *user, int backward);
 typedef void (*block_drop)(void *user);
@@ -90,7 +88,7 @@ struct Block : torch::CustomClassHolder {
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
-  // `anchor` requires a gradient, so that backward is called even where `input` does not.
+  // `anchor` requires a gradient, so that backward is called even if `input` does not.
   static Tensor forward(torch::autograd::AutogradContext *context, Tensor input, Tensor anchor,
                         c10::intrusive_ptr<Block> block) {
     (void)anchor;

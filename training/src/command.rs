@@ -1,20 +1,28 @@
 //! The command line of `pybench-train`.
 
+mod exit_code;
+
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::data::{Renderer, Source, preflight, read};
+use crate::exit::{ExitCode, bad_input};
 use crate::model::load_config;
 use crate::probe::probe;
-use crate::train::{Options, run};
-use crate::{catalogue, gguf, serve};
+use crate::train::{RunOptions, run};
+use crate::{catalog, gguf, serve};
 
-/// Trains Llama-family models on conversations.
+/// Fine-tunes, serves and converts Llama-family models.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(
+    version,
+    after_help = "Exit codes: 0 success, 1 internal error, 2 usage, 3 bad input, 4 environment, 5 endpoint, \
+                  7 incomplete, 8 conflict, 130 interrupted (docs/exit-codes.md)."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -22,103 +30,116 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Do what a recipe says; a stopped run goes on from its last checkpoint.
+    /// Train a model as a recipe says; an interrupted run resumes from its last checkpoint
     Run {
-        /// A file, or the name of one in `training/recipes/`.
+        /// A recipe file, or the name of one in training/recipes
         #[arg(default_value = "smollm2")]
         recipe: String,
-        /// Folder of the run; `data/runs/<name>` otherwise.
+        /// Run folder [default: data/runs/<name of the recipe>]
         #[arg(long)]
         out: Option<PathBuf>,
-        /// Print documents, tokens, steps and memory, and stop.
+        /// Print documents, tokens, steps and predicted memory, and stop
         #[arg(long)]
         dry_run: bool,
-        /// Train with so many processes on this machine: one for each GPU. Under torchrun or Slurm
-        /// leave it out.
+        /// Number of processes on this machine, one per GPU; leave it out under torchrun or Slurm
         #[arg(long, default_value_t = 1)]
         processes: usize,
     },
-    /// Show conversations as the model will see them, trained tokens in colour.
+    /// Show conversations as the model sees them, with trained tokens in color, and check the data
     Inspect {
-        /// A name of the catalogue, or a model directory.
+        /// A name of the catalog, a model directory, or owner/name on the Hub
         model: String,
-        /// Conversations: a file or a folder.
+        /// A file or folder of conversations
         data: PathBuf,
-        /// How many to show.
+        /// Number of conversations to show
         #[arg(long, default_value_t = 1)]
         rows: usize,
     },
-    /// Fetch a model of the catalogue and print its directory.
+    /// Download a model and print its directory
     Model {
-        /// Its name.
+        /// A name of the catalog, or owner/name on the Hub
         name: String,
     },
-    /// Print the tokens of conversations as JSON lines, with whether each is trained.
+    /// Print token ids and loss mask of conversations as JSON lines
     Tokens {
-        /// A name of the catalogue, or a model directory.
+        /// A name of the catalog, a model directory, or owner/name on the Hub
         model: String,
-        /// Conversations: a file or a folder.
+        /// A file or folder of conversations
         data: PathBuf,
     },
-    /// Write logits, loss and gradients of one text, for comparisons.
+    /// Write logits, loss and gradients of one text, for comparisons
     #[command(hide = true)]
     Probe {
-        /// A model directory.
+        /// A model directory
         model: PathBuf,
-        /// `{"ids": [...], "weights": [...]}`.
+        /// A JSON file: {"ids": [...], "weights": [...]}
         request: PathBuf,
-        /// The safetensors file to write.
+        /// The safetensors file to write
         answer: PathBuf,
-        /// Where the model runs.
-        #[arg(long, value_enum, default_value_t = serve::Place::Cpu)]
-        device: serve::Place,
-        /// What it computes in.
+        /// Device of the model
+        #[arg(long, value_enum, default_value_t = serve::DeviceChoice::Cpu)]
+        device: serve::DeviceChoice,
+        /// Data type of weights and computation
         #[arg(long, value_enum, default_value_t = serve::Dtype::Float32)]
         dtype: serve::Dtype,
     },
-    /// Serve a model to OpenAI's clients.
-    Serve(serve::Options),
-    /// Write a model for other programs.
+    /// Serve a model over OpenAI's HTTP API
+    Serve(serve::ServeOptions),
+    /// Export a model to GGUF for llama.cpp
     Export {
-        /// A name of the catalogue, or a model directory.
+        /// A name of the catalog, a model directory, or owner/name on the Hub
         model: String,
-        /// A file for llama.cpp.
+        /// The file to write
         #[arg(long, required = true)]
         gguf: PathBuf,
-        /// How its matrices are stored.
-        #[arg(long = "type", value_enum, default_value_t = gguf::Quantisation::F16)]
-        kind: gguf::Quantisation,
+        /// Data type of the matrices
+        #[arg(long = "type", value_enum, default_value_t = gguf::GgufType::F16)]
+        matrix_type: gguf::GgufType,
     },
-    /// Turn a GGUF file into a Hugging Face directory (float32).
+    /// Convert a GGUF file to a Hugging Face directory (float32)
     Convert {
-        /// The file.
+        /// The GGUF file
         gguf: PathBuf,
-        /// The directory to make.
+        /// The directory to create
         out: PathBuf,
     },
 }
 
-/// Runs the command of this process's arguments. A reader that goes away (`| head`) is no error.
-pub fn main() -> Result<()> {
-    let closed = |error: &anyhow::Error| {
-        let io = error.downcast_ref::<std::io::Error>();
-        io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// Runs the command of this process's arguments and reports errors on standard error.
+pub fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    // Commands that only read files report an error without a known cause as bad input.
+    let default = match command {
+        Command::Run { .. } | Command::Serve(_) => ExitCode::Internal,
+        _ => ExitCode::BadInput,
     };
-    match command() {
-        Err(error) if closed(&error) => Ok(()),
-        result => result,
+    // tch panics where libtorch throws. The panic hook has printed the message.
+    let result = match catch_unwind(AssertUnwindSafe(|| execute(command))) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            return ExitCode::of_torch(text.unwrap_or_default());
+        }
+    };
+    let Err(error) = result else {
+        return ExitCode::Success;
+    };
+    let code = exit_code::of(&error, default);
+    if code != ExitCode::Success {
+        eprintln!("error: {error:#}");
     }
+    code
 }
 
-fn command() -> Result<()> {
-    match Cli::parse().command {
+fn execute(command: Command) -> Result<()> {
+    match command {
         Command::Run {
             recipe,
             out,
             dry_run,
             processes,
         } => {
-            let options = Options {
+            let options = RunOptions {
                 out,
                 dry_run,
                 processes,
@@ -127,7 +148,7 @@ fn command() -> Result<()> {
         }
         Command::Inspect { model, data, rows } => inspect(&model, data, rows),
         Command::Model { name } => {
-            println!("{}", catalogue::find(&name)?.display());
+            println!("{}", catalog::find(&name)?.display());
             Ok(())
         }
         Command::Tokens { model, data } => tokens(&model, data),
@@ -142,8 +163,8 @@ fn command() -> Result<()> {
         Command::Export {
             model,
             gguf: file,
-            kind,
-        } => gguf::export(&catalogue::find(&model)?, &file, kind),
+            matrix_type,
+        } => gguf::export(&catalog::find(&model)?, &file, matrix_type),
         Command::Convert { gguf: file, out } => gguf::convert(&file, &out),
     }
 }
@@ -154,14 +175,17 @@ fn recipe_path(recipe: &str) -> Result<PathBuf> {
     match PathBuf::from(recipe) {
         path if path.is_file() => Ok(path),
         _ if named.is_file() => Ok(named),
-        _ => bail!("no recipe {recipe}: neither a file nor {}", named.display()),
+        _ => Err(bad_input(format!(
+            "there is no recipe {recipe}: neither that file nor {} exists",
+            named.display()
+        ))),
     }
 }
 
 fn tokens(model: &str, path: PathBuf) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let renderer = Renderer::load(&catalogue::find(model)?)?;
-    for conversation in read(&Source::at(path))? {
+    let renderer = Renderer::load(&catalog::find(model)?)?;
+    for conversation in read(&Source::from_path(path))? {
         let rendered = renderer.render(&conversation.messages)?;
         let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
         writeln!(
@@ -173,14 +197,14 @@ fn tokens(model: &str, path: PathBuf) -> Result<()> {
     Ok(())
 }
 
-const COLOUR: &str = "\x1b[32m";
-const PLAIN: &str = "\x1b[0m";
+const GREEN: &str = "\x1b[32m";
+const RESET: &str = "\x1b[0m";
 
 fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let folder = catalogue::find(model)?;
+    let folder = catalog::find(model)?;
     let renderer = Renderer::load(&folder)?;
-    let conversations = read(&Source::at(path))?;
+    let conversations = read(&Source::from_path(path))?;
     let rendered = conversations
         .iter()
         .map(|conversation| renderer.render(&conversation.messages))
@@ -190,29 +214,29 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
         writeln!(
             out,
             "{}: {total} tokens, {} trained",
-            conversation.place,
+            conversation.location,
             rendered.trained()
         )?;
-        // Neighbours of one kind are decoded together: a letter may be several tokens.
+        // Runs of tokens are decoded together, because a character may consist of several tokens.
         let mut start = 0;
         for end in 1..=total {
-            let trained = |place: usize| rendered.spans[place].trained;
+            let trained = |index: usize| rendered.spans[index].trained;
             if end == total || trained(end) != trained(start) {
                 let text = renderer.tokenizer.decode(&rendered.ids[start..end])?;
-                let colour = if trained(start) { COLOUR } else { PLAIN };
-                write!(out, "{colour}{text}{PLAIN}")?;
+                let color = if trained(start) { GREEN } else { RESET };
+                write!(out, "{color}{text}{RESET}")?;
                 start = end;
             }
         }
         writeln!(out)?;
     }
     let vocab = load_config(&folder)?.vocab;
-    let found = preflight(&renderer, &conversations, &rendered, vocab, true)?;
-    for note in &found.notes {
+    let result = preflight(&renderer, &conversations, &rendered, vocab, true)?;
+    for note in &result.notes {
         writeln!(out, "note: {note}")?;
     }
-    match found.stops.first() {
-        Some(stop) => bail!("{stop}"),
+    match result.errors.first() {
+        Some(error) => Err(bad_input(error.clone())),
         None => Ok(()),
     }
 }

@@ -1,9 +1,13 @@
-//! The trainer of pybench: Llama-family models on libtorch, from a laptop's CPU to a GPU.
+//! Fine-tunes and serves Llama-family models on libtorch.
 
-pub mod catalogue;
+#![allow(missing_docs)]
+
+pub mod catalog;
 pub mod command;
 pub mod data;
+pub mod exit;
 pub mod gguf;
+pub mod interrupt;
 pub mod model;
 pub mod probe;
 pub mod serve;

@@ -1,4 +1,4 @@
-//! What `parity/live.py` asks for: logits, loss and gradients of one text, as safetensors.
+//! Writes logits, loss and gradients of one text as safetensors, for `parity/live.py`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde_json::Map;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use crate::model::{Layout, Model, Recomputation, SafetensorsWriter, Targets, read_bounded};
+use crate::model::{
+    GradientCheckpointing, Layout, Model, SafetensorsWriter, Targets, read_bounded,
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,11 +30,11 @@ pub fn probe(
     let Request { ids, weights } = serde_json::from_slice(&read_bounded(request, 64 << 20)?)?;
     let model = Model::load(folder, kind, device)?;
     if ids.is_empty() || ids.len() != weights.len() {
-        bail!("ids and weights must be of one length, and not empty");
+        bail!("ids and weights must have equal length and must not be empty");
     }
     if ids.iter().any(|id| !(0..model.config.vocab).contains(id)) {
         bail!(
-            "a token has no row in the embedding of {}",
+            "a token id has no row in the embedding of {} rows",
             model.config.vocab
         );
     }
@@ -46,7 +48,7 @@ pub fn probe(
         no_grad(|| model.logits(&batch, &layout)),
     )];
     let targets = Targets::new(&ids, &weights, &layout);
-    let keep = Recomputation::Keep;
+    let keep = GradientCheckpointing::Off;
     let loss = model.backward(&batch, &layout, &targets, targets.weight(), keep);
     answers.push(("loss".into(), Tensor::from_slice(&[loss.mean() as f32])));
     for (name, parameter) in model.parameters() {

@@ -1,14 +1,14 @@
-//! The columns and splits as `datasets` writes them into a card: `dataset_info`.
+//! Renders `dataset_info`, the columns and splits in the format of the Python library `datasets`.
 
 use std::fmt::Write;
 
 use arrow::datatypes::{DataType, Field, Fields};
 
-use crate::dataset::Written;
 use crate::schema;
+use crate::written::WrittenDataset;
 
-/// `dataset_info` of a card's header.
-pub(super) fn info(written: &Written) -> String {
+/// Render `dataset_info` for the card's header.
+pub(super) fn info(written: &WrittenDataset) -> String {
     let mut text = String::from("dataset_info:\n  features:\n");
     fields(schema().fields(), 2, &mut text);
     text += "  splits:\n";
@@ -27,7 +27,7 @@ fn fields(fields: &Fields, indent: usize, text: &mut String) {
     }
 }
 
-/// What stands below the name of a column.
+/// Render the type of a column.
 fn feature(field: &Field, indent: usize, text: &mut String) {
     match field.data_type() {
         DataType::Struct(inner) => {
@@ -49,7 +49,7 @@ fn feature(field: &Field, indent: usize, text: &mut String) {
     }
 }
 
-/// The name that `datasets` has for a type; [`schema`] has no others.
+/// The name of a type in `datasets`. Covers all types in [`schema`].
 fn name(plain: &DataType) -> &'static str {
     match plain {
         DataType::Boolean => "bool",
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_have_names() {
+    fn every_column_type_has_a_name() {
         fn plain(fields: &Fields, found: &mut Vec<DataType>) {
             for field in fields {
                 match field.data_type() {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_nested() {
+    fn nested_columns_are_rendered() {
         let mut text = String::new();
         fields(schema().fields(), 0, &mut text);
         let messages = "- name: messages\n  list:\n  - name: role\n    dtype: string\n";

@@ -1,41 +1,39 @@
-//! Tables by what is in them, whatever the order of rows and columns and whatever the file format.
+//! Compares tables by content, independent of file format and the order of rows and columns.
 
 use std::collections::HashSet;
 
 use crate::text::hash;
 
-/// Different rows from which on a table can be recognised.
-const FEW: usize = 5;
-/// Most rows looked at.
-const MOST: usize = 1_000_000;
+/// Minimum number of common rows for recognizing a table.
+const MIN_COMMON_ROWS: usize = 5;
+/// Maximum number of rows that are read.
+const MAX_ROWS: usize = 1_000_000;
 
-/// Columns and different rows of a table.
+/// The column names and distinct rows of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     columns: Vec<String>,
-    /// Sorted.
+    /// Hashes of the distinct rows, sorted.
     rows: Vec<u64>,
-    /// Whether rows of other tables with these columns would be others: there are far more
-    /// combinations of its values than rows.
-    telling: bool,
+    /// Whether common rows are unlikely to be a coincidence: there are far more combinations of values than rows.
+    distinctive: bool,
 }
 
 impl Table {
-    /// A table with that header. Values are compared as numbers where they are, otherwise as texts
-    /// without white space around them.
+    /// Create a table. Numeric values are compared as numbers, other values as trimmed text.
     pub fn new(header: &[String], rows: impl IntoIterator<Item = Vec<Option<String>>>) -> Self {
         let mut order: Vec<usize> = (0..header.len()).collect();
         let name = |at: &usize| header[*at].trim().to_lowercase();
         order.sort_by_key(name);
         let mut hashes = Vec::new();
         let mut values: Vec<HashSet<u64>> = vec![HashSet::new(); header.len()];
-        for row in rows.into_iter().take(MOST) {
+        for row in rows.into_iter().take(MAX_ROWS) {
             let cells: Vec<String> = order
                 .iter()
                 .map(|at| canonical(row.get(*at).and_then(Option::as_deref)))
                 .collect();
             for (seen, cell) in values.iter_mut().zip(&cells) {
-                if seen.len() < MOST / 10 {
+                if seen.len() < MAX_ROWS / 10 {
                     seen.insert(hash(&[cell]));
                 }
             }
@@ -45,7 +43,7 @@ impl Table {
         hashes.dedup();
         let combinations = values.iter().map(|seen| seen.len().max(1) as f64);
         Self {
-            telling: combinations.product::<f64>() >= 20.0 * hashes.len() as f64,
+            distinctive: combinations.product::<f64>() >= 20.0 * hashes.len() as f64,
             columns: order.iter().map(name).collect(),
             rows: hashes,
         }
@@ -56,12 +54,12 @@ impl Table {
         &self.columns
     }
 
-    /// Different rows.
+    /// Number of distinct rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Different rows that both have, and their share of the table with fewer.
+    /// Number of distinct common rows, and their share of the smaller table.
     pub fn common(&self, other: &Self) -> (usize, f64) {
         let (fewer, more) = match self.rows.len() <= other.rows.len() {
             true => (&self.rows, &other.rows),
@@ -72,16 +70,20 @@ impl Table {
         (common, common as f64 / fewer.len().max(1) as f64)
     }
 
-    /// Whether rows of one come from the other: the same columns, more than half of the rows, and
-    /// rows that do not come about by chance.
-    pub fn is_taken_from(&self, other: &Self) -> bool {
+    /// Whether one table was probably made from the other: they have the same columns, more than half of the rows in
+    /// common, and the common rows are not a coincidence.
+    pub fn has_common_source(&self, other: &Self) -> bool {
         let (common, share) = self.common(other);
-        let enough = common >= FEW || common == self.rows.len().max(other.rows.len());
-        self.columns == other.columns && share > 0.5 && enough && self.telling && other.telling
+        let enough = common >= MIN_COMMON_ROWS || common == self.rows.len().max(other.rows.len());
+        self.columns == other.columns
+            && share > 0.5
+            && enough
+            && self.distinctive
+            && other.distinctive
     }
 }
 
-/// A value as it is compared.
+/// Normalize a value for comparison.
 fn canonical(value: Option<&str>) -> String {
     let text = value.unwrap_or_default().trim();
     match text.parse::<f64>() {
@@ -122,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn order_form_and_repetition_are_no_difference() {
+    fn order_number_format_and_repeated_rows_do_not_matter() {
         let plain = of(&rows(0, 50));
-        let mut turned = rows(0, 50);
-        turned.reverse();
-        turned.extend(rows(10, 20));
-        assert_eq!(of(&turned), plain);
+        let mut reordered = rows(0, 50);
+        reordered.reverse();
+        reordered.extend(rows(10, 20));
+        assert_eq!(of(&reordered), plain);
         let header = ["Price ", "name", "COUNT"].map(str::to_owned);
         let other: Vec<Vec<Option<String>>> = rows(0, 50)
             .into_iter()
@@ -144,25 +146,25 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_recognised_and_another_table_is_not() {
+    fn a_sample_is_recognized_and_another_table_is_not() {
         let whole = of(&rows(0, 200));
-        assert!(of(&rows(50, 80)).is_taken_from(&whole));
-        assert!(whole.is_taken_from(&of(&rows(50, 300))));
-        assert!(!of(&rows(200, 400)).is_taken_from(&whole));
+        assert!(of(&rows(50, 80)).has_common_source(&whole));
+        assert!(whole.has_common_source(&of(&rows(50, 300))));
+        assert!(!of(&rows(200, 400)).has_common_source(&whole));
         assert!(
-            !of(&rows(150, 300)).is_taken_from(&whole),
+            !of(&rows(150, 300)).has_common_source(&whole),
             "a third is not enough"
         );
         assert!(
-            !of(&rows(0, 3)).is_taken_from(&whole),
-            "three rows say little"
+            !of(&rows(0, 3)).has_common_source(&whole),
+            "three rows are too few"
         );
         let other = table(&["name", "count"], &[&["name 0", "0"]]);
-        assert!(!other.is_taken_from(&whole));
+        assert!(!other.has_common_source(&whole));
     }
 
     #[test]
-    fn rows_that_come_about_by_chance_say_nothing() {
+    fn coincidental_rows_are_not_evidence() {
         let all: Vec<Vec<String>> = (0..100)
             .map(|n| {
                 vec![
@@ -172,12 +174,12 @@ mod tests {
                 ]
             })
             .collect();
-        // A hundred rows of a hundred possible ones.
-        assert!(!of(&all).is_taken_from(&of(&all)));
+        // All one hundred possible rows.
+        assert!(!of(&all).has_common_source(&of(&all)));
     }
 
     #[test]
-    fn fuzz_any_cells_make_a_table() {
+    fn fuzz_tables() {
         bolero::check!().for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             let rows = text

@@ -1,4 +1,4 @@
-//! Signatures, in memory and on disk.
+//! MinHash signatures, in memory and on disk.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -8,52 +8,51 @@ use std::path::{Path, PathBuf};
 use crate::DatasetError;
 use crate::text::mix;
 
-/// Minima of a signature.
+/// Number of minima in a signature.
 pub const HASHES: usize = 128;
 const BYTES: usize = HASHES * 4;
 
-/// The mark of a place that no shingle fell into.
+/// Value of a bin without shingles.
 const EMPTY: u32 = u32::MAX;
 
-/// One permutation of all shingles, cut into [`HASHES`] places: of each the least value of a set. A place
-/// without one borrows that of another, and every set looks for it in the same order, so that two sets
-/// agree in any place with a probability of the share of shingles that they have in common (optimal
-/// densification, Shrivastava 2017). One hash a shingle, where as many functions would take 128.
+/// A MinHash signature of a set of shingles, computed by one-permutation hashing with optimal densification
+/// (Shrivastava 2017). Each shingle is hashed once, into one of [`HASHES`] bins, and each bin keeps its minimum. An
+/// empty bin borrows the value of another bin; all sets probe the bins in the same order. Two sets agree in a bin
+/// with a probability equal to their Jaccard similarity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature(pub [u32; HASHES]);
 
 impl Signature {
-    /// The signature of a set, in which shingles may be repeated; that of the empty set is like no other,
-    /// not even itself.
+    /// The signature of a set of shingles. Duplicates are allowed. Check [`Signature::is_empty`] before comparing:
+    /// the empty set is not similar to anything.
     pub fn of(shingles: &[u64]) -> Self {
         let mut own = [EMPTY; HASHES];
         for shingle in shingles {
             let hash = mix(*shingle);
-            let least = &mut own[place(hash)];
+            let least = &mut own[bin(hash)];
             *least = (*least).min((hash as u32).min(EMPTY - 1));
         }
         if shingles.is_empty() {
             return Self(own);
         }
         let filled = |at: usize| {
-            let mut turn = at as u64;
+            let mut probe = at as u64;
             let mut value = own[at];
             while value == EMPTY {
-                turn = mix(turn);
-                value = own[place(turn)];
+                probe = mix(probe);
+                value = own[bin(probe)];
             }
             value
         };
         Self(std::array::from_fn(filled))
     }
 
-    /// Whether it is that of the empty set.
+    /// Whether this is the signature of the empty set.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|least| *least == EMPTY)
     }
 
-    /// The share of minima that two have in common: an estimate of the share of shingles in common,
-    /// with a standard deviation of at most 0.045.
+    /// The share of equal minima: an estimate of the Jaccard similarity with a standard deviation of at most 0.045.
     pub fn similarity(&self, other: &Self) -> f64 {
         let equal = self.0.iter().zip(&other.0).filter(|(a, b)| a == b);
         equal.count() as f64 / HASHES as f64
@@ -76,18 +75,18 @@ impl Signature {
     }
 }
 
-/// The place that a hash falls into.
-fn place(hash: u64) -> usize {
+/// The bin of a hash.
+fn bin(hash: u64) -> usize {
     (hash >> 32) as usize % HASHES
 }
 
-/// Signatures on their way to disk.
-pub(super) struct Writer {
+/// Writes signatures to disk.
+pub(super) struct SignatureWriter {
     file: BufWriter<File>,
     path: PathBuf,
 }
 
-impl Writer {
+impl SignatureWriter {
     pub(super) fn new(folder: &Path) -> Result<Self, DatasetError> {
         let path = folder.join("signatures");
         let file = File::create(&path).map_err(DatasetError::io(&path))?;
@@ -119,7 +118,7 @@ pub(super) struct Signatures {
 }
 
 impl Signatures {
-    /// That of one text.
+    /// Read the signature of one text.
     pub(super) fn get(&self, text: u32) -> Result<Signature, DatasetError> {
         let mut bytes = [0; BYTES];
         let at = u64::from(text) * BYTES as u64;
@@ -128,7 +127,7 @@ impl Signatures {
         Ok(Signature::from_bytes(&bytes))
     }
 
-    /// All, in order.
+    /// Read all signatures in order.
     pub(super) fn all(
         &self,
     ) -> Result<impl Iterator<Item = Result<Signature, DatasetError>>, DatasetError> {

@@ -1,4 +1,4 @@
-//! From Arrow columns to rows, each value checked; what does not fit names column and row.
+//! Converts Arrow columns to rows. Every value is checked; errors name the column and the row.
 
 use std::ops::Range;
 
@@ -7,99 +7,101 @@ use arrow::array::{
     StructArray, UInt32Array, UInt64Array,
 };
 use arrow::datatypes::{ArrowNativeType, DataType, Fields, Schema};
-use pybench::id::Digest;
-use pybench::task::{Category, Language};
-use pybench::trajectory::{Message, Role, Sampling};
+use pybench_types::id::Digest;
+use pybench_types::task::{Category, Language};
+use pybench_types::trajectory::{Message, Role, Sampling};
 use serde::de::DeserializeOwned;
 
-use crate::proof::Proof;
 use crate::row::{
     Attempts, CheckOutcome, Counted, Row, RowFile, RowOutput, RowTokens, category_name, file_kind,
     language_code,
 };
+use crate::row_hashes::RowHashes;
 
 type Read<T> = Result<T, String>;
 
-const NULL: &str = "a null where a value is needed";
-const OTHER_LIST: &str = "a list of another type";
+const NULL: &str = "a null, but a value is required";
+const OTHER_LIST: &str = "a list with another element type";
 
-/// Whether every column is there with its type; others are left alone.
-pub(super) fn check(found: &Schema) -> Read<()> {
-    check_fields(crate::schema().fields(), found.fields(), "")
+/// Check that every column exists and has the expected type. Additional columns are ignored.
+pub(super) fn check(actual: &Schema) -> Read<()> {
+    check_fields(crate::schema().fields(), actual.fields(), "")
 }
 
-fn check_fields(wanted: &Fields, found: &Fields, above: &str) -> Read<()> {
-    for field in wanted {
-        let name = format!("{above}{}", field.name());
-        // Python's `datasets` writes a column of nothing but nulls with a type of its own.
+fn check_fields(expected: &Fields, actual: &Fields, prefix: &str) -> Read<()> {
+    for field in expected {
+        let name = format!("{prefix}{}", field.name());
+        // Python's `datasets` writes an all-null column with the type null.
         if name == "tools" {
             continue;
         }
-        let Some((_, other)) = found.find(field.name()) else {
-            let there: Vec<_> = found.iter().map(|field| field.name().as_str()).collect();
+        let Some((_, other)) = actual.find(field.name()) else {
+            let there: Vec<_> = actual.iter().map(|field| field.name().as_str()).collect();
             let there = there.join(", ");
-            return Err(format!("column {name} is missing; there are {there}"));
+            return Err(format!("column {name} is missing; the file has {there}"));
         };
         check_type(field.data_type(), other.data_type(), &name)?;
     }
     Ok(())
 }
 
-fn check_type(wanted: &DataType, found: &DataType, name: &str) -> Read<()> {
-    match (wanted, found) {
-        (DataType::List(wanted), DataType::List(found)) => {
-            check_type(wanted.data_type(), found.data_type(), name)
+fn check_type(expected: &DataType, actual: &DataType, name: &str) -> Read<()> {
+    match (expected, actual) {
+        (DataType::List(expected), DataType::List(actual)) => {
+            check_type(expected.data_type(), actual.data_type(), name)
         }
-        (DataType::Struct(wanted), DataType::Struct(found)) => {
-            check_fields(wanted, found, &format!("{name}."))
+        (DataType::Struct(expected), DataType::Struct(actual)) => {
+            check_fields(expected, actual, &format!("{name}."))
         }
-        (wanted, found) if wanted == found => Ok(()),
-        (wanted, found) => Err(format!("column {name}: expected {wanted}, found {found}")),
+        (expected, actual) if expected == actual => Ok(()),
+        (expected, actual) => Err(format!(
+            "column {name}: expected {expected}, found {actual}"
+        )),
     }
 }
 
-/// The rows of a batch; `first` is the number of its first row, from 1.
+/// Convert a batch to rows. `first` is the number of its first row, from 1.
 pub(super) fn rows(batch: &RecordBatch, first: usize) -> Read<Vec<Row>> {
     let whole = StructArray::from(batch.clone());
     let columns = Columns {
         whole: &whole,
-        above: None,
-        place: Place::Rows { first },
+        parent: None,
+        index: RowIndex::Rows { first },
     };
     (0..batch.num_rows()).map(|at| row(&columns, at)).collect()
 }
 
-/// The columns of a struct. What an error says of them is made only where there is one.
+/// The columns of a struct, with the context for error messages.
 struct Columns<'a> {
     whole: &'a StructArray,
-    /// The struct or list that they belong to, and its name there.
-    above: Option<(&'a Columns<'a>, &'static str)>,
-    place: Place,
+    /// The enclosing struct or list, and the name of this one in it.
+    parent: Option<(&'a Columns<'a>, &'static str)>,
+    index: RowIndex,
 }
 
-/// What stands in a line of the columns.
+/// Maps an index in the columns to a row number.
 #[derive(Clone, Copy)]
-enum Place {
-    /// Rows; the number of the first, from 1.
+enum RowIndex {
+    /// The columns contain rows. `first` is the number of the first one, from 1.
     Rows { first: usize },
-    /// Items of the lists of all rows; those of this row begin at `start`.
+    /// The columns contain the list items of all rows. The items of `row` begin at `start`.
     Items { row: usize, start: usize },
 }
 
 impl Columns<'_> {
-    /// The name with all that stands above it.
+    /// The full name of a column, such as `files.name`.
     fn path(&self, name: &str) -> String {
-        match self.above {
+        match self.parent {
             None => name.to_owned(),
-            Some((above, own)) => format!("{}.{name}", above.path(own)),
+            Some((parent, own)) => format!("{}.{name}", parent.path(own)),
         }
     }
 
     fn wrong(&self, name: &str, at: usize, what: &str) -> String {
         let path = self.path(name);
-        match self.place {
-            Place::Rows { first } => format!("column {path}, row {}: {what}", first + at),
-            Place::Items { row, start } => {
+        match self.index {
+            RowIndex::Rows { first } => format!("column {path}, row {}: {what}", first + at),
+            RowIndex::Items { row, start } => {
                 format!("column {path}, row {row}, item {}: {what}", at - start)
             }
         }
@@ -110,7 +112,7 @@ impl Columns<'_> {
         found.ok_or_else(|| format!("column {} is missing", self.path(name)))
     }
 
-    /// The column, where the value is no null.
+    /// The column, or an error if the value is null.
     fn value(&self, name: &str, at: usize) -> Read<&ArrayRef> {
         let column = self.column(name)?;
         match column.is_null(at) {
@@ -139,7 +141,7 @@ impl Columns<'_> {
         serde_json::from_str(text).map_err(|error| self.wrong(name, at, &error.to_string()))
     }
 
-    /// One of a list of known words.
+    /// A value that must be one of a fixed set of names.
     fn known<T: Copy>(
         &self,
         name: &str,
@@ -153,7 +155,7 @@ impl Columns<'_> {
             let known: Vec<_> = all.iter().map(|one| of(*one)).collect();
             let shown: String = text.chars().take(40).collect();
             let known = known.join(", ");
-            self.wrong(name, at, &format!("{shown:?} is none of {known}"))
+            self.wrong(name, at, &format!("{shown:?} is not one of {known}"))
         })
     }
 
@@ -176,12 +178,12 @@ impl Columns<'_> {
     fn inner(&self, name: &'static str, at: usize) -> Read<Columns<'_>> {
         Ok(Columns {
             whole: self.typed(name, at)?,
-            above: Some((self, name)),
-            place: self.place,
+            parent: Some((self, name)),
+            index: self.index,
         })
     }
 
-    /// The values of all rows' lists, and where those of this one stand among them.
+    /// The list items of all rows, and the range of this row's items.
     fn list(&self, name: &str, at: usize) -> Read<(&ArrayRef, Range<usize>)> {
         let lists = self.typed::<ListArray>(name, at)?;
         let offsets = lists.value_offsets();
@@ -189,7 +191,7 @@ impl Columns<'_> {
         Ok((lists.values(), own))
     }
 
-    /// The structs of a list of a row.
+    /// The structs in the list of a row.
     fn items<T>(
         &self,
         name: &'static str,
@@ -199,14 +201,14 @@ impl Columns<'_> {
         let (values, own) = self.list(name, at)?;
         let whole = values.as_struct_opt();
         let whole = whole.ok_or_else(|| self.wrong(name, at, OTHER_LIST))?;
-        let row = match self.place {
-            Place::Rows { first } => first + at,
-            Place::Items { row, .. } => row,
+        let row = match self.index {
+            RowIndex::Rows { first } => first + at,
+            RowIndex::Items { row, .. } => row,
         };
         let inner = Columns {
             whole,
-            above: Some((self, name)),
-            place: Place::Items {
+            parent: Some((self, name)),
+            index: RowIndex::Items {
                 row,
                 start: own.start,
             },
@@ -245,7 +247,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         Category::Software,
     ];
     const LANGUAGES: [Language; 2] = [Language::En, Language::Zh];
-    let proof_columns = columns.inner("proof", at)?;
+    let hash_columns = columns.inner("proof", at)?;
     let sampling = columns.inner("sampling", at)?;
     let attempts = columns.inner("attempts", at)?;
     let files = columns.items("files", at, file)?;
@@ -283,16 +285,16 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         checks: columns.items("checks", at, outcome)?,
         checker: columns.text("checker", at)?.to_owned(),
         grading: columns.json("grading", at)?,
-        cells: proof_columns.digests("cells", at)?,
-        observed: proof_columns.digests("observations", at)?,
-        scrubbed: proof_columns.small("scrubbed", at)?,
-        stored: Some(proof(&proof_columns, at)?),
+        cells: hash_columns.digests("cells", at)?,
+        observed: hash_columns.digests("observations", at)?,
+        scrubbed: hash_columns.small("scrubbed", at)?,
+        stored: Some(hashes(&hash_columns, at)?),
         shared_keys: shared_keys(&files),
         files,
     })
 }
 
-/// As far as a row tells: its held-out files are pieces of the same origins.
+/// Keys for the split. Held-out files are not included; they are pieces of files with the same origins.
 fn shared_keys(files: &[RowFile]) -> Vec<String> {
     let keys = files.iter().flat_map(|f| {
         [
@@ -314,13 +316,13 @@ fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
 
 fn file(columns: &Columns<'_>, at: usize) -> Read<RowFile> {
     let kind = columns.text("kind", at)?;
-    let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "no known type"))?;
-    let licence = columns.column("licence")?.as_string_opt::<i32>();
-    let licence = licence.filter(|texts| texts.is_valid(at));
+    let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "unknown file type"))?;
+    let license = columns.column("license")?.as_string_opt::<i32>();
+    let license = license.filter(|texts| texts.is_valid(at));
     Ok(RowFile {
         name: columns.text("name", at)?.to_owned(),
         blake3: columns.digest("blake3", at)?,
-        licence: licence.map(|texts| texts.value(at).to_owned()),
+        license: license.map(|texts| texts.value(at).to_owned()),
         origin: columns.text("origin", at)?.to_owned(),
         kind: kind.name(),
     })
@@ -352,9 +354,9 @@ fn tokens(columns: &Columns<'_>, at: usize) -> Read<RowTokens> {
     })
 }
 
-fn proof(columns: &Columns<'_>, at: usize) -> Read<Proof> {
+fn hashes(columns: &Columns<'_>, at: usize) -> Read<RowHashes> {
     let text = |name: &str| columns.text(name, at).map(str::to_owned);
-    Ok(Proof {
+    Ok(RowHashes {
         query: text("query")?,
         prompts: text("prompts")?,
         teacher: text("teacher")?,

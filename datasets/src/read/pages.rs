@@ -1,6 +1,6 @@
-//! Pages of column chunks, those of zstd decompressed by one context for a whole shard. Left to itself the crate
-//! `parquet` makes two contexts for every chunk, and making one asks the processor what it can do, which on a
-//! virtual machine takes microseconds: with our small row groups a quarter of the time of reading.
+//! Reads pages of column chunks with one zstd context per shard. The crate `parquet` creates two contexts for every
+//! chunk, and each queries the CPU's features, which takes microseconds on a virtual machine. With our small row
+//! groups this was a quarter of the reading time.
 
 use std::fs::File;
 use std::io;
@@ -17,12 +17,12 @@ use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::{find_frame_compressed_size, get_frame_content_size};
 
-use super::COLUMN;
+use super::MAX_COLUMN_BYTES;
 
-/// What a page may hold whatever its chunk claims: not every writer counts well.
-const PAGE: usize = 16 << 20;
+/// Minimum for the size limit of a page, in bytes: some writers state too small sizes for a chunk.
+const MIN_PAGE_LIMIT: usize = 16 << 20;
 
-/// One context of zstd.
+/// A shared zstd decompression context.
 #[derive(Clone)]
 pub(super) struct Context(Arc<Mutex<Decompressor<'static>>>);
 
@@ -31,25 +31,25 @@ impl Context {
         Ok(Self(Arc::new(Mutex::new(Decompressor::new()?))))
     }
 
-    /// What the bytes hold, at most `most` bytes of it.
-    fn decompressed(&self, bytes: &[u8], most: usize) -> io::Result<Vec<u8>> {
+    /// Decompress `bytes`. Fails if the result is larger than `limit` bytes.
+    fn decompress(&self, bytes: &[u8], limit: usize) -> io::Result<Vec<u8>> {
         if bytes.is_empty() {
             return Ok(Vec::new());
         }
         let one_frame = find_frame_compressed_size(bytes).is_ok_and(|size| size == bytes.len());
         let stated = get_frame_content_size(bytes).ok().flatten();
         let size = stated.filter(|_| one_frame).unwrap_or(u64::MAX);
-        let size = usize::try_from(size).unwrap_or(usize::MAX).min(most);
+        let size = usize::try_from(size).unwrap_or(usize::MAX).min(limit);
         let mut context = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut held = context.decompress(bytes, size)?;
-        if held.len() < held.capacity() / 2 {
-            held.shrink_to_fit();
+        let mut data = context.decompress(bytes, size)?;
+        if data.len() < data.capacity() / 2 {
+            data.shrink_to_fit();
         }
-        Ok(held)
+        Ok(data)
     }
 }
 
-/// Some row groups of a shard.
+/// A range of row groups in a shard.
 #[derive(Clone)]
 pub(super) struct Groups {
     pub(super) file: Arc<File>,
@@ -69,10 +69,11 @@ impl Groups {
         }
         let stored = chunk.clone().into_builder();
         let stored = stored.set_compression_codec(CompressionCodec::UNCOMPRESSED);
-        Ok(Box::new(Decompressed {
+        Ok(Box::new(DecompressingReader {
             stored: reader(&stored.build()?)?,
             column: chunk.column_descr_ptr(),
-            most: usize::try_from(chunk.uncompressed_size())?.clamp(PAGE, COLUMN),
+            limit: usize::try_from(chunk.uncompressed_size())?
+                .clamp(MIN_PAGE_LIMIT, MAX_COLUMN_BYTES),
             context: self.context.clone(),
         }))
     }
@@ -100,7 +101,7 @@ impl RowGroups for Groups {
     }
 }
 
-/// The chunks of a column that are still to come.
+/// Iterator over the remaining chunks of a column.
 struct Chunks {
     groups: Groups,
     column: usize,
@@ -117,27 +118,27 @@ impl Iterator for Chunks {
 
 impl PageIterator for Chunks {}
 
-/// The pages of a chunk: as they are stored, and then decompressed.
-struct Decompressed {
+/// Reads the stored pages of a chunk and decompresses them.
+struct DecompressingReader {
     stored: SerializedPageReader<File>,
     column: ColumnDescPtr,
-    /// Most bytes of a page: what the chunk claims for all, within bounds.
-    most: usize,
+    /// Maximum size of a page in bytes: the stated size of the chunk, clamped.
+    limit: usize,
     context: Context,
 }
 
-impl Decompressed {
-    fn refused(&self, what: &str) -> ParquetError {
+impl DecompressingReader {
+    fn error(&self, what: &str) -> ParquetError {
         ParquetError::General(format!("column {}: {what}", self.column.path().string()))
     }
 
-    fn page(&self, mut page: Page) -> Result<Page> {
+    fn decompress_page(&self, mut page: Page) -> Result<Page> {
         let (buf, plain) = match &mut page {
             Page::DataPageV2 {
                 is_compressed: false,
                 ..
             } => return Ok(page),
-            // Its levels stand before what is compressed.
+            // The levels precede the compressed data and are not compressed.
             Page::DataPageV2 {
                 buf,
                 def_levels_byte_len,
@@ -151,10 +152,12 @@ impl Decompressed {
         };
         let Some((levels, compressed)) = buf.split_at_checked(plain) else {
             let size = buf.len();
-            return Err(self.refused(&format!("a page of {size} bytes has levels of {plain}")));
+            return Err(self.error(&format!(
+                "a page of {size} bytes has {plain} bytes of levels"
+            )));
         };
-        let values = self.context.decompressed(compressed, self.most);
-        let values = values.map_err(|error| self.refused(&error.to_string()))?;
+        let values = self.context.decompress(compressed, self.limit);
+        let values = values.map_err(|error| self.error(&error.to_string()))?;
         *buf = match levels {
             [] => values.into(),
             levels => [levels, &values].concat().into(),
@@ -163,7 +166,7 @@ impl Decompressed {
     }
 }
 
-impl Iterator for Decompressed {
+impl Iterator for DecompressingReader {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -171,10 +174,10 @@ impl Iterator for Decompressed {
     }
 }
 
-impl PageReader for Decompressed {
+impl PageReader for DecompressingReader {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let page = self.stored.get_next_page()?;
-        page.map(|page| self.page(page)).transpose()
+        page.map(|page| self.decompress_page(page)).transpose()
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_every_kind_are_decompressed_within_bounds() {
+    fn all_kinds_of_frames_are_decompressed_within_the_limit() {
         let context = Context::new().unwrap();
         let text = b"the same again, ".repeat(1000);
         let one = zstd::bulk::compress(&text, 3).unwrap();
@@ -211,17 +214,17 @@ mod tests {
             (Vec::new(), Vec::new()),
         ] {
             let size = wanted.len();
-            assert_eq!(context.decompressed(&bytes, size).unwrap(), wanted);
-            assert_eq!(context.decompressed(&bytes, size + 9).unwrap(), wanted);
+            assert_eq!(context.decompress(&bytes, size).unwrap(), wanted);
+            assert_eq!(context.decompress(&bytes, size + 9).unwrap(), wanted);
             if size > 0 {
-                assert!(context.decompressed(&bytes, size - 1).is_err());
-                assert!(context.decompressed(&bytes[..9], size).is_err());
+                assert!(context.decompress(&bytes, size - 1).is_err());
+                assert!(context.decompress(&bytes[..9], size).is_err());
             }
         }
-        // Nor does the frame's own claim decide how much memory is taken.
+        // The size stated in the frame does not decide how much memory is allocated.
         let mut claims = one;
         claims[5..7].fill(0xff);
-        assert!(context.decompressed(&claims, text.len()).is_err());
-        assert!(context.decompressed(b"no zstd", 100).is_err());
+        assert!(context.decompress(&claims, text.len()).is_err());
+        assert!(context.decompress(b"no zstd", 100).is_err());
     }
 }

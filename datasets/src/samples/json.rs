@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use super::ReadError;
 
-/// Longest line, bytes.
-const MOST_LINE: u64 = 64 << 20;
-/// Longest array, bytes.
-const MOST_ARRAY: u64 = 8 << 30;
+/// Maximum length of a line, in bytes.
+const MAX_LINE: u64 = 64 << 20;
+/// Maximum length of an array, in bytes.
+const MAX_ARRAY: u64 = 8 << 30;
 
 pub(super) fn rows(
     path: &Path,
-    take: &mut dyn FnMut(Value) -> Result<(), ReadError>,
+    on_row: &mut dyn FnMut(Value) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let io = |source| ReadError::Io {
         path: path.to_owned(),
@@ -25,13 +25,13 @@ pub(super) fn rows(
     };
     let mut reader = BufReader::new(File::open(path).map_err(io)?);
     match reader.fill_buf().map_err(io)?.first() {
-        Some(b'[') => array(path, reader, take),
-        _ => lines(path, reader, take),
+        Some(b'[') => array(path, reader, on_row),
+        _ => lines(path, reader, on_row),
     }
 }
 
-fn broken(path: &Path, reason: String) -> ReadError {
-    ReadError::Broken {
+fn invalid(path: &Path, reason: String) -> ReadError {
+    ReadError::Invalid {
         path: path.to_owned(),
         reason,
     }
@@ -40,12 +40,12 @@ fn broken(path: &Path, reason: String) -> ReadError {
 fn lines(
     path: &Path,
     mut reader: impl BufRead,
-    take: &mut dyn FnMut(Value) -> Result<(), ReadError>,
+    on_row: &mut dyn FnMut(Value) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();
-        let read = (&mut reader).take(MOST_LINE).read_until(b'\n', &mut line);
+        let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line);
         let read = read.map_err(|source| ReadError::Io {
             path: path.to_owned(),
             source,
@@ -53,28 +53,28 @@ fn lines(
         if read == 0 {
             break;
         }
-        if read as u64 == MOST_LINE {
-            let reason = format!("line {number}: longer than {} MiB", MOST_LINE >> 20);
-            return Err(broken(path, reason));
+        if read as u64 == MAX_LINE {
+            let reason = format!("line {number}: longer than {} MiB", MAX_LINE >> 20);
+            return Err(invalid(path, reason));
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         let value = serde_json::from_slice(&line)
-            .map_err(|error| broken(path, format!("line {number}: not JSON: {error}")))?;
-        take(value)?;
+            .map_err(|error| invalid(path, format!("line {number}: not JSON: {error}")))?;
+        on_row(value)?;
     }
     Ok(())
 }
 
-/// One element at a time, so that no array is in memory whole.
+/// Read one element at a time, so that the array is never in memory as a whole.
 fn array(
     path: &Path,
     reader: impl Read,
-    take: &mut dyn FnMut(Value) -> Result<(), ReadError>,
+    on_row: &mut dyn FnMut(Value) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     struct Elements<'a> {
-        take: &'a mut dyn FnMut(Value) -> Result<(), ReadError>,
+        on_row: &'a mut dyn FnMut(Value) -> Result<(), ReadError>,
         stopped: &'a mut Option<ReadError>,
     }
     impl<'de> Visitor<'de> for Elements<'_> {
@@ -86,7 +86,7 @@ fn array(
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
             while let Some(value) = elements.next_element::<Value>()? {
-                if let Err(error) = (self.take)(value) {
+                if let Err(error) = (self.on_row)(value) {
                     *self.stopped = Some(error);
                     return Err(A::Error::custom("stopped"));
                 }
@@ -95,15 +95,15 @@ fn array(
         }
     }
     let mut stopped = None;
-    let mut json = serde_json::Deserializer::from_reader(reader.take(MOST_ARRAY));
+    let mut json = serde_json::Deserializer::from_reader(reader.take(MAX_ARRAY));
     let elements = Elements {
-        take,
+        on_row,
         stopped: &mut stopped,
     };
     let read = json.deserialize_seq(elements).and_then(|()| json.end());
     match (stopped, read) {
         (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(broken(path, format!("not JSON: {error}"))),
+        (None, Err(error)) => Err(invalid(path, format!("not JSON: {error}"))),
         (None, Ok(())) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Parquet: the columns of conversations, a few rows at a time, as JSON values.
+//! Parquet: reads the columns of conversations in small batches and converts rows to JSON values.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,20 +12,20 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value};
 
-use super::{ReadError, wanted};
+use super::{ReadError, is_used_column};
 
-/// Rows decoded at once.
+/// Rows decoded at a time.
 const BATCH: usize = 64;
-/// Largest row group as it says of itself, bytes; what decodes to more is refused unread.
-const MOST_GROUP: i64 = 4 << 30;
-/// Deepest nesting of a column.
-const MOST_DEPTH: usize = 8;
+/// Maximum uncompressed size of a row group, in bytes, as stated in the file's metadata.
+const MAX_GROUP: i64 = 4 << 30;
+/// Maximum nesting depth of a column.
+const MAX_DEPTH: usize = 8;
 
 pub(super) fn rows(
     path: &Path,
-    take: &mut dyn FnMut(Value) -> Result<(), ReadError>,
+    on_row: &mut dyn FnMut(Value) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let broken = |reason: String| ReadError::Broken {
+    let invalid = |reason: String| ReadError::Invalid {
         path: path.to_owned(),
         reason,
     };
@@ -34,25 +34,25 @@ pub(super) fn rows(
         source,
     })?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)
-        .map_err(|error| broken(format!("no Parquet file: {error}")))?;
+        .map_err(|error| invalid(format!("not a valid Parquet file: {error}")))?;
     let groups = builder.metadata().row_groups().iter();
     if groups
         .map(|group| group.total_byte_size())
-        .any(|size| size > MOST_GROUP)
+        .any(|size| size > MAX_GROUP)
     {
-        return Err(broken("a row group is larger than 4 GiB".to_owned()));
+        return Err(invalid("a row group is larger than 4 GiB".to_owned()));
     }
     let names = builder.schema().fields().iter().map(|field| field.name());
     let roots: Vec<_> = names
         .enumerate()
-        .filter_map(|(at, name)| wanted(name).then_some(at))
+        .filter_map(|(at, name)| is_used_column(name).then_some(at))
         .collect();
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
     let reader = builder.with_projection(mask).with_batch_size(BATCH).build();
-    for batch in reader.map_err(|error| broken(error.to_string()))? {
-        let batch = batch.map_err(|error| broken(error.to_string()))?;
+    for batch in reader.map_err(|error| invalid(error.to_string()))? {
+        let batch = batch.map_err(|error| invalid(error.to_string()))?;
         for row in 0..batch.num_rows() {
-            take(object(&batch, row))?;
+            on_row(object(&batch, row))?;
         }
     }
     Ok(())
@@ -65,9 +65,9 @@ fn object(batch: &RecordBatch, row: usize) -> Value {
     Value::Object(names.zip(values).collect())
 }
 
-/// A cell; null for types that conversations have no use for.
+/// A value as JSON; null for types that conversations do not use.
 fn value(array: &dyn Array, row: usize, depth: usize) -> Value {
-    if array.is_null(row) || depth > MOST_DEPTH {
+    if array.is_null(row) || depth > MAX_DEPTH {
         return Value::Null;
     }
     macro_rules! number {

@@ -1,6 +1,6 @@
 use super::*;
 
-fn all(path: &Path) -> Result<Vec<Sample>, ReadError> {
+fn read_all(path: &Path) -> Result<Vec<Sample>, ReadError> {
     let mut samples = Vec::new();
     read(path, &mut |sample| {
         samples.push(sample);
@@ -9,7 +9,7 @@ fn all(path: &Path) -> Result<Vec<Sample>, ReadError> {
     Ok(samples)
 }
 
-fn written(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+fn write_file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
@@ -21,38 +21,42 @@ const SHAREGPT: &str = r#"{"id": 7, "conversations": [{"from": "human", "value":
 const CALLS: &str = r#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "content": "1"}]}"#;
 
 #[test]
-fn every_usual_shape_is_read() {
+fn all_common_formats_are_read() {
     let lines = format!("{PYINSTRUCT}\n\n{SHAREGPT}\n{CALLS}\n");
     let array = format!("[{PYINSTRUCT},\n {SHAREGPT}, {CALLS}]");
     for (name, text) in [("a.jsonl", lines), ("a.json", array)] {
-        let (_folder, path) = written(name, &text);
-        let samples = all(&path).unwrap();
+        let (_folder, path) = write_file(name, &text);
+        let samples = read_all(&path).unwrap();
         let turns: Vec<_> = samples.iter().map(Sample::turns).collect();
         assert_eq!(turns, [1, 2, 1], "{name}");
         assert_eq!(samples[1].id(), Some("7"));
         assert_eq!(samples[1].format(), "codeact");
         assert!(samples[2].messages[0].content.contains("<tool_call>"));
         assert_eq!(samples[2].format(), "tools");
-        assert!(samples[0].place.ends_with(":1"));
+        assert!(samples[0].location.ends_with(":1"));
     }
 }
 
 #[test]
-fn what_is_broken_is_named_with_its_place() {
+fn errors_name_the_line_or_row() {
     for (name, text, problem) in [
         ("a.jsonl", "{\"messages\": []}\nno", "line 2: not JSON"),
         ("a.jsonl", "{\"text\": 1}", "row 1: no list of messages"),
-        ("a.json", "[{\"messages\": [{}]}]", "message 1: no role"),
+        (
+            "a.json",
+            "[{\"messages\": [{}]}]",
+            "message 1: no known role",
+        ),
         ("a.json", "[{\"messages\": []}", "not JSON"),
-        ("a.parquet", "PAR1", "no Parquet file"),
+        ("a.parquet", "PAR1", "not a valid Parquet file"),
     ] {
-        let (_folder, path) = written(name, text);
-        let error = all(&path).unwrap_err().to_string();
+        let (_folder, path) = write_file(name, text);
+        let error = read_all(&path).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
     assert!(
-        all(folder.path())
+        read_all(folder.path())
             .unwrap_err()
             .to_string()
             .contains("no .parquet")
@@ -60,8 +64,8 @@ fn what_is_broken_is_named_with_its_place() {
 }
 
 #[test]
-fn whoever_has_enough_stops_the_reading() {
-    let (_folder, path) = written("a.json", &format!("[{PYINSTRUCT}, {PYINSTRUCT}]"));
+fn the_callback_can_stop_reading() {
+    let (_folder, path) = write_file("a.json", &format!("[{PYINSTRUCT}, {PYINSTRUCT}]"));
     let mut seen = 0;
     let error = read(&path, &mut |_| {
         seen += 1;
@@ -75,7 +79,7 @@ fn whoever_has_enough_stops_the_reading() {
 fn fuzz_rows() {
     bolero::check!().for_each(|bytes: &[u8]| {
         if let Ok(value) = serde_json::from_slice(bytes) {
-            let _ = Sample::of(String::new(), &value);
+            let _ = Sample::parse(String::new(), &value);
         }
     });
 }
@@ -87,7 +91,7 @@ fn fuzz_files() {
         for name in ["a.parquet", "a.json"] {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            let _ = all(&path);
+            let _ = read_all(&path);
         }
     });
 }

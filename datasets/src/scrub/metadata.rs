@@ -1,19 +1,19 @@
-//! What pictures say of themselves: comments, EXIF, XMP, IPTC.
+//! Extracts texts from image metadata: comments, EXIF, XMP and IPTC.
 
 use std::io::Read;
 
 use flate2::read::ZlibDecoder;
 
-/// Most bytes of one piece of metadata.
-const PIECE: usize = 4 << 20;
-/// Most pieces.
-const PIECES: usize = 1_000;
-/// Shortest run of printable characters that is a text.
-const WORD: usize = 4;
+/// Maximum size of a metadata block, in bytes. The rest is ignored.
+const MAX_BLOCK_BYTES: usize = 4 << 20;
+/// Maximum number of metadata blocks.
+const MAX_BLOCKS: usize = 1_000;
+/// Minimum length of a sequence of printable characters that counts as text, in bytes.
+const MIN_TEXT_BYTES: usize = 4;
 
-/// The texts in the metadata of a PNG, JPEG, GIF or WebP; none of anything else.
+/// The texts in the metadata of a PNG, JPEG, GIF or WebP file; empty for other files.
 pub fn metadata(bytes: &[u8]) -> Vec<String> {
-    let pieces = match bytes {
+    let blocks = match bytes {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, rest @ ..] => png(rest),
         [0xff, 0xd8, rest @ ..] => jpeg(rest),
         [b'G', b'I', b'F', b'8', _, b'a', rest @ ..] => gif(rest),
@@ -34,13 +34,13 @@ pub fn metadata(bytes: &[u8]) -> Vec<String> {
         ] => webp(rest),
         _ => Vec::new(),
     };
-    pieces.iter().flat_map(|piece| texts(piece)).collect()
+    blocks.iter().flat_map(|block| texts(block)).collect()
 }
 
-/// Runs of printable characters: as UTF-8, or as the 16-bit text that Windows writes into EXIF.
-fn texts(piece: &[u8]) -> Vec<String> {
-    let whole = String::from_utf8_lossy(piece);
-    let wide: Vec<u16> = piece
+/// Sequences of printable characters, in UTF-8 or in UTF-16 as Windows writes it into EXIF.
+fn texts(block: &[u8]) -> Vec<String> {
+    let whole = String::from_utf8_lossy(block);
+    let wide: Vec<u16> = block
         .chunks_exact(2)
         .map(|c| u16::from_le_bytes([c[0], c[1]]))
         .collect();
@@ -48,32 +48,34 @@ fn texts(piece: &[u8]) -> Vec<String> {
     let mut runs = Vec::new();
     for text in [&*whole, &*wide] {
         let unprintable = |c: char| (c.is_control() && !c.is_whitespace()) || c == '\u{fffd}';
-        let pieces = text.split(unprintable).filter(|run| run.len() >= WORD);
-        runs.extend(pieces.map(str::to_owned));
+        let blocks = text
+            .split(unprintable)
+            .filter(|run| run.len() >= MIN_TEXT_BYTES);
+        runs.extend(blocks.map(str::to_owned));
     }
     runs
 }
 
 fn png(mut rest: &[u8]) -> Vec<Vec<u8>> {
-    let mut pieces = Vec::new();
+    let mut blocks = Vec::new();
     while let [a, b, c, d, k0, k1, k2, k3, tail @ ..] = rest {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
         let Some(data) = tail.get(..length) else {
             break;
         };
         match &[*k0, *k1, *k2, *k3] {
-            b"tEXt" | b"eXIf" => keep(&mut pieces, data),
+            b"tEXt" | b"eXIf" => keep(&mut blocks, data),
             b"zTXt" => {
                 let after = data.iter().position(|byte| *byte == 0).map(|at| at + 2);
-                keep(&mut pieces, &inflate(data.get(after.unwrap_or(0)..)));
+                keep(&mut blocks, &inflate(data.get(after.unwrap_or(0)..)));
             }
             b"iTXt" => {
-                keep(&mut pieces, data);
-                // Keyword, flag, method, language, keyword in that language, text.
+                keep(&mut blocks, data);
+                // Fields: keyword, compression flag, method, language, translated keyword, text.
                 let text = data.splitn(2, |byte| *byte == 0).nth(1).unwrap_or_default();
                 if let [1, _, more @ ..] = text {
                     let deflated = more.splitn(3, |byte| *byte == 0).nth(2);
-                    keep(&mut pieces, &inflate(deflated));
+                    keep(&mut blocks, &inflate(deflated));
                 }
             }
             _ => {}
@@ -82,28 +84,28 @@ fn png(mut rest: &[u8]) -> Vec<Vec<u8>> {
             break;
         };
         rest = next;
-        if pieces.len() > PIECES {
+        if blocks.len() > MAX_BLOCKS {
             break;
         }
     }
-    pieces
+    blocks
 }
 
-fn keep(pieces: &mut Vec<Vec<u8>>, data: &[u8]) {
-    pieces.push(data[..data.len().min(PIECE)].to_vec());
+fn keep(blocks: &mut Vec<Vec<u8>>, data: &[u8]) {
+    blocks.push(data[..data.len().min(MAX_BLOCK_BYTES)].to_vec());
 }
 
 fn inflate(data: Option<&[u8]>) -> Vec<u8> {
     let mut text = Vec::new();
     let decoder = ZlibDecoder::new(data.unwrap_or_default());
-    // What came before an error counts.
-    let _ = decoder.take(PIECE as u64).read_to_end(&mut text);
+    // Text before an error is kept.
+    let _ = decoder.take(MAX_BLOCK_BYTES as u64).read_to_end(&mut text);
     text
 }
 
-/// Application segments and comments before the picture's data.
+/// Application segments and comments before the image data.
 fn jpeg(mut rest: &[u8]) -> Vec<Vec<u8>> {
-    let mut pieces = Vec::new();
+    let mut blocks = Vec::new();
     while let [0xff, marker, tail @ ..] = rest {
         match (marker, tail) {
             // Padding.
@@ -116,17 +118,17 @@ fn jpeg(mut rest: &[u8]) -> Vec<Vec<u8>> {
                     break;
                 };
                 if matches!(marker, 0xe1..=0xef | 0xfe) {
-                    keep(&mut pieces, data);
+                    keep(&mut blocks, data);
                 }
                 rest = &tail[length..];
             }
             _ => break,
         }
-        if pieces.len() > PIECES {
+        if blocks.len() > MAX_BLOCKS {
             break;
         }
     }
-    pieces
+    blocks
 }
 
 /// Comment and application extensions.
@@ -138,29 +140,29 @@ fn gif(bytes: &[u8]) -> Vec<Vec<u8>> {
     let Some(flags) = bytes.get(4) else {
         return Vec::new();
     };
-    let (mut at, mut pieces) = (7 + table(*flags), Vec::new());
-    while pieces.len() <= PIECES {
+    let (mut at, mut blocks) = (7 + table(*flags), Vec::new());
+    while blocks.len() <= MAX_BLOCKS {
         match bytes.get(at) {
             Some(0x21) => {
                 let label = bytes.get(at + 1).copied();
-                let (data, next) = blocks(bytes, at + 2);
+                let (data, next) = sub_blocks(bytes, at + 2);
                 if matches!(label, Some(0xfe | 0xff)) {
-                    keep(&mut pieces, &data);
+                    keep(&mut blocks, &data);
                 }
                 at = next;
             }
             Some(0x2c) => {
                 let flags = bytes.get(at + 9).copied().unwrap_or(0);
-                at = blocks(bytes, at + 11 + table(flags)).1;
+                at = sub_blocks(bytes, at + 11 + table(flags)).1;
             }
             _ => break,
         }
     }
-    pieces
+    blocks
 }
 
-/// Data of sub-blocks from there, and where they end.
-fn blocks(bytes: &[u8], mut at: usize) -> (Vec<u8>, usize) {
+/// Data of the sub-blocks from `at`, and the offset of their end.
+fn sub_blocks(bytes: &[u8], mut at: usize) -> (Vec<u8>, usize) {
     let mut data = Vec::new();
     while let Some(&length) = bytes.get(at) {
         at += 1;
@@ -171,7 +173,7 @@ fn blocks(bytes: &[u8], mut at: usize) -> (Vec<u8>, usize) {
         let Some(block) = bytes.get(at..at + length) else {
             return (data, bytes.len());
         };
-        if data.len() < PIECE {
+        if data.len() < MAX_BLOCK_BYTES {
             data.extend_from_slice(block);
         }
         at += length;
@@ -180,24 +182,24 @@ fn blocks(bytes: &[u8], mut at: usize) -> (Vec<u8>, usize) {
 }
 
 fn webp(mut rest: &[u8]) -> Vec<Vec<u8>> {
-    let mut pieces = Vec::new();
+    let mut blocks = Vec::new();
     while let [k0, k1, k2, k3, a, b, c, d, tail @ ..] = rest {
         let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
         let Some(data) = tail.get(..length) else {
             break;
         };
         if [b"EXIF", b"XMP "].contains(&&[*k0, *k1, *k2, *k3]) {
-            keep(&mut pieces, data);
+            keep(&mut blocks, data);
         }
         let Some(next) = tail.get(length + length % 2..) else {
             break;
         };
         rest = next;
-        if pieces.len() > PIECES {
+        if blocks.len() > MAX_BLOCKS {
             break;
         }
     }
-    pieces
+    blocks
 }
 
 #[cfg(test)]
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_in_every_format_is_read() {
+    fn metadata_of_all_formats_is_read() {
         let png = |chunk: Vec<u8>| [b"\x89PNG\r\n\x1a\n".to_vec(), chunk].concat();
         let jpeg = |marker: u8, data: &[u8]| {
             let length = (data.len() as u16 + 2).to_be_bytes();
@@ -248,7 +250,7 @@ mod tests {
         gif.extend(SECRET.as_bytes());
         gif.extend([0, 0x3b]);
         let itxt = [b"XML\0\x01\0en\0k\0".to_vec(), deflate(SECRET)].concat();
-        let pictures = [
+        let images = [
             png(chunk(b"tEXt", format!("Author\0{SECRET}").as_bytes())),
             png(chunk(
                 b"iTXt",
@@ -267,13 +269,9 @@ mod tests {
             webp(b"XMP ", SECRET.as_bytes()),
             gif,
         ];
-        for (number, picture) in pictures.iter().enumerate() {
-            let found = super::super::Scrubber::default().file(picture);
-            assert!(
-                found.total() > 0,
-                "picture {number}: {:?}",
-                metadata(picture)
-            );
+        for (number, image) in images.iter().enumerate() {
+            let found = super::super::Scrubber::default().file(image);
+            assert!(found.total() > 0, "image {number}: {:?}", metadata(image));
         }
         let clean = png(chunk(b"tEXt", b"Software\0Matplotlib version3.9"));
         assert_eq!(super::super::Scrubber::default().file(&clean).total(), 0);

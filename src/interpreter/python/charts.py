@@ -494,7 +494,7 @@ def _handle_color(handle):
 
 
 def to_rgba_first(color, to_rgba):
-    """The first colour of what an artist's getter gave, as RGBA."""
+    """The first color of what an artist's getter gave, as RGBA."""
     import numpy as np
 
     if isinstance(color, np.ndarray) and color.ndim == 2:

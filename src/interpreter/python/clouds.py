@@ -1,4 +1,4 @@
-"""Records the layout of a word cloud when it becomes a picture: words, sizes, places, colours.
+"""Records the layout of a word cloud when it becomes a picture: words, sizes, places, colors.
 
 As with charts, a record is only a claim: the checker draws it elsewhere and believes it where the
 saved picture agrees.
@@ -33,9 +33,9 @@ def describe(cloud):
     words = [
         {
             "word": str(word)[:200], "frequency": float(frequency), "size": int(size), "at": [int(v) for v in at],
-            "turn": None if turn is None else int(turn), "colour": str(colour),
+            "turn": None if turn is None else int(turn), "color": str(color),
         }
-        for (word, frequency), size, at, turn, colour in cloud.layout_[:MAX_WORDS]
+        for (word, frequency), size, at, turn, color in cloud.layout_[:MAX_WORDS]
     ]  # fmt: skip
     return {
         "width": int(width), "height": int(height), "scale": float(cloud.scale), "font": str(cloud.font_path),

@@ -1,4 +1,4 @@
-"""How a fork of the warm server becomes a session's jail. See `docs/interpreter.md` for the order.
+"""How a fork of the warm server becomes a session's jail. See `docs/jail.md` for the order.
 
 `enter` takes it out of the server's world, `close_door` makes the first process of the new one
 powerless; between them that process is forked, after them the session's own.
@@ -67,7 +67,7 @@ def raise_loopback():
 
 def close_door(program):
     """In the first process of the new process namespace. Nothing of what was before can be reached
-    afterwards."""
+    afterward."""
     syscalls.mount("proc", "/view/proc", NOSUID | NODEV | NOEXEC)
     os.chdir("/view")
     syscalls.pivot_root(".", ".")

@@ -66,8 +66,8 @@ def stream(name):
 
 
 class Relay:
-    def __init__(self, control, interrupt, streams, signalled):
-        self.signalled = signalled
+    def __init__(self, control, interrupt, streams, signaled):
+        self.signaled = signaled
         self.control, self.interrupt, self.streams = control, interrupt, streams
         self.told = [0, 0]  # how much of each stream the host has
         self.input = b""
@@ -112,8 +112,8 @@ class Relay:
             self.control.sendall(body)
         elif what == b"i":
             self.interrupt.send(body)
-            if self.signalled is not None:
-                os.killpg(self.signalled, signal.SIGINT)
+            if self.signaled is not None:
+                os.killpg(self.signaled, signal.SIGINT)
         elif what == b"t":
             os.ftruncate(self.streams[body[0]], 0)
             self.told[body[0]] = 0

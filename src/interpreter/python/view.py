@@ -5,7 +5,7 @@ come of it: the one that was started, which waits; the first one of a process na
 server and its sessions live and which outlives the server; and the server. If one of the first two
 dies, and the first does when the host does, the kernel kills all that are below.
 
-The mount namespace afterwards: `/view`, the read-only tree that becomes a session's root; `/sessions`,
+The mount namespace afterward: `/view`, the read-only tree that becomes a session's root; `/sessions`,
 where the host makes workspaces. Nothing else of the host is left.
 """
 

@@ -4,13 +4,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     pybench_training::torch::keep_memory();
-    // Before any tensor: libtorch remembers whether CUDA was there when it was first asked.
+    // Before any tensor exists: libtorch caches whether CUDA is available.
     pybench_training::torch::enable_cuda();
-    match pybench_training::command::main() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    pybench_training::interrupt::install();
+    pybench_training::command::main().into()
 }

@@ -1,49 +1,52 @@
-//! JSON lines, and JSON arrays of rows, read row by row.
+//! Streaming readers of JSON lines and of JSON arrays.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use pybench_chat_template::Message;
 use serde_json::{Map, Value};
 
-use super::source::{Kind, Records, SourceError, conversation, io, is_usual, role, usual};
-use super::{Message, Record};
+use super::reader::{
+    RecordKind, Records, SourceError, conversation, default_columns, io, is_default_column,
+    normalize_role,
+};
+use super::record::Record;
 
-/// Most bytes of one row.
-const ROW_BYTES: usize = 64 << 20;
+const MAX_ROW_BYTES: usize = 64 << 20;
 
-/// The rows of a file of JSON lines.
+/// Reads a file of JSON lines.
 pub(super) fn read(
     path: &Path,
-    kind: Kind,
+    kind: RecordKind,
     column: Option<String>,
 ) -> Result<Records, SourceError> {
-    Rows::open(path, kind, column, Rows::line)
+    JsonRows::open(path, kind, column, JsonRows::line)
 }
 
-/// The objects of a file that is one JSON array.
+/// Reads the objects of a file that is one JSON array.
 pub(super) fn read_array(
     path: &Path,
-    kind: Kind,
+    kind: RecordKind,
     column: Option<String>,
 ) -> Result<Records, SourceError> {
-    Rows::open(path, kind, column, Rows::element)
+    JsonRows::open(path, kind, column, JsonRows::element)
 }
 
-/// The bytes of the next row; none at the end.
-type Next = fn(&mut Rows) -> Result<Option<Vec<u8>>, SourceError>;
+/// Reads the bytes of the next row; `None` at the end.
+type Next = fn(&mut JsonRows) -> Result<Option<Vec<u8>>, SourceError>;
 
-struct Rows {
+struct JsonRows {
     reader: BufReader<File>,
     path: PathBuf,
-    kind: Kind,
+    kind: RecordKind,
     column: Option<String>,
     next: Next,
     number: usize,
     ended: bool,
 }
 
-impl Iterator for Rows {
+impl Iterator for JsonRows {
     type Item = Result<Record, SourceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -62,15 +65,15 @@ impl Iterator for Rows {
             &row,
             self.kind,
             self.column.as_deref(),
-            self.place(),
+            self.location(),
         ))
     }
 }
 
-impl Rows {
+impl JsonRows {
     fn open(
         path: &Path,
-        kind: Kind,
+        kind: RecordKind,
         column: Option<String>,
         next: Next,
     ) -> Result<Records, SourceError> {
@@ -85,36 +88,36 @@ impl Rows {
         }))
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("{}:{}", self.path.display(), self.number)
     }
 
     fn too_long(&self) -> SourceError {
         SourceError::Row {
-            place: self.place(),
-            reason: format!("a row longer than {ROW_BYTES} bytes"),
+            location: self.location(),
+            reason: format!("a row longer than {MAX_ROW_BYTES} bytes"),
         }
     }
 
     fn line(&mut self) -> Result<Option<Vec<u8>>, SourceError> {
         loop {
             let mut line = vec![];
-            let mut bounded = (&mut self.reader).take(ROW_BYTES as u64);
+            let mut bounded = (&mut self.reader).take(MAX_ROW_BYTES as u64);
             let read = bounded
                 .read_until(b'\n', &mut line)
                 .map_err(io(&self.path))?;
             self.number += 1;
             match read {
                 0 => return Ok(None),
-                ROW_BYTES => return Err(self.too_long()),
+                MAX_ROW_BYTES => return Err(self.too_long()),
                 _ if line.iter().all(u8::is_ascii_whitespace) => continue,
                 _ => return Ok(Some(line)),
             }
         }
     }
 
-    /// The next object, told by its braces outside of strings. What stands between objects is not
-    /// looked at: commas, white space, the array's own brackets.
+    /// The bytes of the next object, found by counting braces outside of strings. Text between objects
+    /// (commas, white space, brackets of the array) is skipped.
     fn element(&mut self) -> Result<Option<Vec<u8>>, SourceError> {
         let (mut row, mut depth) = (vec![], 0usize);
         let (mut quoted, mut escaped) = (false, false);
@@ -124,13 +127,13 @@ impl Rows {
                 return match depth {
                     0 => Ok(None),
                     _ => Err(SourceError::Row {
-                        place: format!("{}:{}", self.path.display(), self.number + 1),
-                        reason: "the file ends within a row".into(),
+                        location: format!("{}:{}", self.path.display(), self.number + 1),
+                        reason: "the file ends inside a row".into(),
                     }),
                 };
             }
             let mut used = bytes.len();
-            for (place, &byte) in bytes.iter().enumerate() {
+            for (index, &byte) in bytes.iter().enumerate() {
                 match byte {
                     _ if escaped => escaped = false,
                     b'\\' if quoted => escaped = true,
@@ -143,12 +146,12 @@ impl Rows {
                     row.push(byte);
                 }
                 if depth == 0 && !row.is_empty() {
-                    used = place + 1;
+                    used = index + 1;
                     break;
                 }
             }
             self.reader.consume(used);
-            if row.len() > ROW_BYTES {
+            if row.len() > MAX_ROW_BYTES {
                 self.number += 1;
                 return Err(self.too_long());
             }
@@ -160,39 +163,44 @@ impl Rows {
     }
 }
 
-/// A row as a record.
+/// Parses a row.
 fn record(
     row: &[u8],
-    kind: Kind,
+    kind: RecordKind,
     column: Option<&str>,
-    place: String,
+    location: String,
 ) -> Result<Record, SourceError> {
     let bad = |reason: String| SourceError::Row {
-        place: place.clone(),
+        location: location.clone(),
         reason,
     };
     let mut row: Map<String, Value> =
         serde_json::from_slice(row).map_err(|error| bad(error.to_string()))?;
     let key = match column {
         Some(name) => Some(name.to_owned()),
-        None => row.keys().find(|key| is_usual(kind, key)).cloned(),
+        None => row.keys().find(|key| is_default_column(kind, key)).cloned(),
     };
     let found = key.as_ref().and_then(|key| row.remove(key));
-    let found = found.ok_or_else(|| bad(format!("no {}", column.unwrap_or(usual(kind)))))?;
-    if kind == Kind::Text {
+    let found = found.ok_or_else(|| {
+        bad(format!(
+            "there is no column {}",
+            column.unwrap_or(default_columns(kind))
+        ))
+    })?;
+    if kind == RecordKind::Text {
         let text: String = serde_json::from_value(found).map_err(|error| bad(error.to_string()))?;
-        return Ok(Record::Text { text, place });
+        return Ok(Record::Text { text, location });
     }
     let Value::Array(found) = found else {
-        return Err(bad("the messages are no list".into()));
+        return Err(bad("the messages are not a list".into()));
     };
     let messages = found.into_iter().map(message).collect::<Result<_, _>>();
     let messages = messages.map_err(|reason: String| bad(reason))?;
     let held_out = row.get("held_out_template") == Some(&true.into());
-    conversation(messages, held_out, place)
+    conversation(messages, held_out, location)
 }
 
-/// A content may be null or missing: a call of a tool has none.
+/// Parses a message. The content may be null or missing, as in a message that only calls tools.
 fn message(mut value: Value) -> Result<Message, String> {
     let calls = value["tool_calls"].as_array();
     if calls.is_some_and(|c| !c.is_empty()) && value.get("content").is_none() {
@@ -204,31 +212,30 @@ fn message(mut value: Value) -> Result<Message, String> {
         }
     }
     let mut message: Message = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    message.role = role(&message.role).to_owned();
+    message.role = normalize_role(&message.role).to_owned();
     Ok(message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Source, read as read_source};
 
     fn messages(row: &[u8]) -> Vec<Message> {
-        match record(row, Kind::Messages, None, "x".into()).unwrap() {
+        match record(row, RecordKind::Messages, None, "x".into()).unwrap() {
             Record::Conversation(conversation) => conversation.messages,
             Record::Text { .. } => panic!(),
         }
     }
 
     #[test]
-    fn both_spellings_of_messages_are_read() {
+    fn sharegpt_messages_are_read() {
         let row = br#"{"id":1,"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]}"#;
         let wanted = [Message::new("user", "a"), Message::new("assistant", "b")];
         assert_eq!(messages(row), wanted);
     }
 
     #[test]
-    fn calls_of_tools_are_kept_and_null_is_empty() {
+    fn tool_calls_are_kept_and_null_is_empty() {
         for calls in ["[]", "null"] {
             let row = format!(
                 r#"{{"messages":[{{"role":"assistant","content":null,"tool_calls":{calls}}}]}}"#
@@ -238,9 +245,9 @@ mod tests {
         let row = br#"{"messages":[{"role":"assistant","tool_calls":[{"b":1,"a":2}]}]}"#;
         let found = messages(row);
         assert_eq!(found[0].content, "");
-        assert_eq!(found[0].calls, [serde_json::json!({"b": 1, "a": 2})]);
+        assert_eq!(found[0].tool_calls, [serde_json::json!({"b": 1, "a": 2})]);
         let row = br#"{"messages":[{"role":"assistant","content":"","tool_calls":3}]}"#;
-        assert!(record(row, Kind::Messages, None, "x".into()).is_err());
+        assert!(record(row, RecordKind::Messages, None, "x".into()).is_err());
     }
 
     #[test]
@@ -248,7 +255,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         std::fs::write(&path, "{\"messages\":[]}\n{\"messages\":3}\n").unwrap();
-        let error = read_source(&Source::at(path)).unwrap_err().to_string();
+        let error = read(&path, RecordKind::Messages, None)
+            .unwrap()
+            .find_map(Result::err)
+            .unwrap()
+            .to_string();
         assert!(error.contains("a.jsonl:2"), "{error}");
     }
 
@@ -267,21 +278,32 @@ mod tests {
         let text: String = rows.iter().map(|row| format!("{row}\n\n")).collect();
         std::fs::write(&lined, text).unwrap();
         let contents = |path: &Path| -> Vec<Vec<Message>> {
-            let all = read_source(&Source::at(path)).unwrap();
-            all.into_iter().map(|one| one.messages).collect()
+            let records = match path == array {
+                true => read_array(path, RecordKind::Messages, None),
+                false => read(path, RecordKind::Messages, None),
+            };
+            let messages = |record| match record {
+                Ok(Record::Conversation(conversation)) => conversation.messages,
+                other => panic!("{other:?}"),
+            };
+            records.unwrap().map(messages).collect()
         };
         assert_eq!(contents(&array).len(), 50);
         assert_eq!(contents(&array), contents(&lined));
         std::fs::write(&array, "[{\"messages\": []}, {\"messages\"").unwrap();
-        let error = read_source(&Source::at(&array)).unwrap_err().to_string();
+        let error = read_array(&array, RecordKind::Messages, None)
+            .unwrap()
+            .find_map(Result::err)
+            .unwrap()
+            .to_string();
         assert!(error.contains("a.json:2"), "{error}");
     }
 
     #[test]
     fn fuzz_json_row() {
         bolero::check!().for_each(|row: &[u8]| {
-            let _ = record(row, Kind::Messages, None, String::new());
-            let _ = record(row, Kind::Text, None, String::new());
+            let _ = record(row, RecordKind::Messages, None, String::new());
+            let _ = record(row, RecordKind::Text, None, String::new());
         });
     }
 
@@ -291,7 +313,7 @@ mod tests {
         let path = folder.path().join("a.json");
         bolero::check!().for_each(|noise: &[u8]| {
             std::fs::write(&path, noise).unwrap();
-            let records = read_array(&path, Kind::Messages, None).unwrap();
+            let records = read_array(&path, RecordKind::Messages, None).unwrap();
             assert!(records.count() <= noise.len());
         });
     }

@@ -1,31 +1,34 @@
-//! From documents on disk or on the Hub to batches: sources, the typed renderer, the store of tokens,
-//! packing.
+//! Data sources, chat rendering, tokenization and packing.
 
-mod facts;
-mod hub;
-mod json;
+mod hub_client;
+mod hub_dataset;
+mod hub_model;
 mod lines;
-mod message;
 mod notebook;
 mod pack;
 mod preflight;
+mod reader;
+mod record;
 mod render;
 mod source;
 mod store;
 mod table;
-mod template;
+mod token_stats;
 mod tokenize;
 mod tokenizer;
 
-pub use facts::Facts;
-pub(crate) use hub::hub_model;
-pub use message::{Conversation, Message, Record};
+pub use hub_client::HubError;
+pub(crate) use hub_client::is_repo_id;
+pub(crate) use hub_model::fetch_model;
 pub use pack::{Bins, pack};
 pub use preflight::{Preflight, judge, preflight};
-pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit};
-pub use source::{About, Kind, Located, Source, SourceError, read};
-pub use store::{Class, StoreError, TokenStore};
-pub use template::{ChatTemplate, Piece, TemplateError};
-pub use tokenize::{Fitting, TokenizeError, tokenize};
+pub use pybench_chat_template::{ChatTemplate, Message, Segment, TemplateError};
+pub use reader::{RecordKind, SourceError};
+pub use record::{Conversation, Record};
+pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
+pub use source::{ResolvedSource, SizeHint, Source, read};
+pub use store::{StoreError, TokenClass, TokenStore};
+pub use token_stats::TokenStats;
+pub use tokenize::{LengthLimit, TokenizeError, tokenize};
 pub(crate) use tokenizer::chat_template;
 pub use tokenizer::{Encoded, TextTokenizer, TokenizerError};

@@ -1,24 +1,23 @@
-//! Notebooks as text: prose as it stands, code in fences, and what the code printed.
+//! Converts notebooks to text: Markdown cells as they are, code and its output in fences.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Record;
-use super::source::{SourceError, io};
+use super::reader::{SourceError, io};
+use super::record::Record;
 
-/// Most bytes of a file; pictures are most of them.
-const FILE_BYTES: u64 = 256 << 20;
-/// Most cells of one notebook.
-const CELLS: usize = 100_000;
-/// Most characters of one output; its middle is left out beyond.
-const OUTPUT: usize = 2_000;
+/// Notebooks are large because of the images in them.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+const MAX_CELLS: usize = 100_000;
+/// Characters of one output; the middle of longer outputs is left out.
+const MAX_OUTPUT_CHARS: usize = 2_000;
 
 #[derive(Deserialize)]
 struct Notebook {
     cells: Option<Vec<Cell>>,
-    /// Where nbformat 3 has its cells.
+    /// Where nbformat 3 stores the cells.
     worksheets: Option<Vec<Sheet>>,
     #[serde(default)]
     metadata: Map<String, Value>,
@@ -32,41 +31,40 @@ struct Sheet {
 #[derive(Deserialize)]
 struct Cell {
     cell_type: String,
-    /// A text, or its lines; `input` in nbformat 3.
+    /// A string or a list of lines; named `input` in nbformat 3.
     #[serde(default, alias = "input")]
     source: Value,
     #[serde(default)]
     outputs: Vec<Map<String, Value>>,
 }
 
-/// A notebook file as one text.
+/// Reads a notebook file as one text.
 pub(super) fn read(path: &Path) -> Result<Record, SourceError> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let bad = |reason: String| SourceError::Row {
-        place: place.clone(),
+        location: location.clone(),
         reason,
     };
     let size = std::fs::metadata(path).map_err(io(path))?.len();
-    if size > FILE_BYTES {
-        return Err(bad(format!("{size} bytes, more than {FILE_BYTES}")));
+    if size > MAX_FILE_BYTES {
+        return Err(bad(format!("{size} bytes, more than {MAX_FILE_BYTES}")));
     }
     let bytes = std::fs::read(path).map_err(io(path))?;
     let text = text(&bytes).map_err(bad)?;
-    Ok(Record::Text { text, place })
+    Ok(Record::Text { text, location })
 }
 
-/// The text of a notebook's bytes.
 fn text(bytes: &[u8]) -> Result<String, String> {
     let notebook: Notebook =
-        serde_json::from_slice(bytes).map_err(|error| format!("no notebook: {error}"))?;
+        serde_json::from_slice(bytes).map_err(|error| format!("not a notebook: {error}"))?;
     let sheets = notebook.worksheets.unwrap_or_default().into_iter();
     let cells = notebook
         .cells
         .into_iter()
         .chain(sheets.map(|sheet| sheet.cells));
     let cells: Vec<Cell> = cells.flatten().collect();
-    if cells.len() > CELLS {
-        return Err(format!("{} cells, more than {CELLS}", cells.len()));
+    if cells.len() > MAX_CELLS {
+        return Err(format!("{} cells, more than {MAX_CELLS}", cells.len()));
     }
     let language = notebook.metadata.get("kernelspec");
     let language = language.and_then(|spec| spec["language"].as_str());
@@ -79,9 +77,9 @@ fn text(bytes: &[u8]) -> Result<String, String> {
         match cell.cell_type.as_str() {
             "code" => {
                 fence(&mut out, language.unwrap_or("python"), &source);
-                let printed: String = cell.outputs.iter().map(printed).collect();
-                if !printed.trim().is_empty() {
-                    fence(&mut out, "", &shortened(&printed));
+                let output: String = cell.outputs.iter().map(output_text).collect();
+                if !output.trim().is_empty() {
+                    fence(&mut out, "", &truncate_middle(&output));
                 }
             }
             "raw" => {}
@@ -98,7 +96,7 @@ fn block(out: &mut String, text: &str) {
     out.push_str(text);
 }
 
-/// Code between fences longer than any within.
+/// Code in a fence longer than any run of backticks in it.
 fn fence(out: &mut String, language: &str, code: &str) {
     let longest = code.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let marks = "`".repeat(3.max(longest + 1));
@@ -116,8 +114,8 @@ fn joined(value: &Value) -> String {
     }
 }
 
-/// What an output says in letters. Tracebacks are their last line: the rest is colour and paths.
-fn printed(output: &Map<String, Value>) -> String {
+/// The text of an output. Of a traceback only the last line is kept; the rest is color codes and paths.
+fn output_text(output: &Map<String, Value>) -> String {
     let text = |key: &str| output.get(key).map(joined).unwrap_or_default();
     let line = |text: String| match text.is_empty() || text.ends_with('\n') {
         true => text,
@@ -133,13 +131,13 @@ fn printed(output: &Map<String, Value>) -> String {
     }
 }
 
-fn shortened(text: &str) -> String {
+fn truncate_middle(text: &str) -> String {
     let count = text.chars().count();
-    if count <= OUTPUT {
+    if count <= MAX_OUTPUT_CHARS {
         return text.to_owned();
     }
-    let head: String = text.chars().take(OUTPUT / 2).collect();
-    let tail: String = text.chars().skip(count - OUTPUT / 2).collect();
+    let head: String = text.chars().take(MAX_OUTPUT_CHARS / 2).collect();
+    let tail: String = text.chars().skip(count - MAX_OUTPUT_CHARS / 2).collect();
     format!("{head}\n[...]\n{tail}")
 }
 
@@ -149,7 +147,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn prose_code_and_output_stand_in_order() {
+    fn cells_and_outputs_are_in_order() {
         let notebook = json!({"nbformat": 4, "metadata": {}, "cells": [
             {"cell_type": "markdown", "source": ["# 销售\n", "Read it."]},
             {"cell_type": "code", "source": "print(1)\n1/0", "outputs": [
@@ -166,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn old_notebooks_are_read_and_long_outputs_shortened() {
-        let printed = "x".repeat(3 * OUTPUT);
+    fn old_notebooks_are_read_and_long_outputs_truncated() {
+        let printed = "x".repeat(3 * MAX_OUTPUT_CHARS);
         let notebook = json!({"nbformat": 3, "worksheets": [{"cells": [
             {"cell_type": "code", "input": ["a"], "outputs": [{"output_type": "stream", "text": printed}]},
         ]}]});
         let text = text(notebook.to_string().as_bytes()).unwrap();
         assert!(text.starts_with("```python\na\n```") && text.contains("[...]"));
-        assert!(text.len() < OUTPUT + 100);
+        assert!(text.len() < MAX_OUTPUT_CHARS + 100);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Best-fit packing: documents into rows of one length, with little room left.
+//! Best-fit packing of documents into rows of one length.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-/// Documents looked at together; bounds the work and keeps rows mixed.
+/// Documents that are packed together. Bounds the work, and keeps the order random.
 const WINDOW: usize = 1024;
 
-/// Which documents each row holds.
+/// The documents of each row.
 pub type Bins = Vec<Vec<usize>>;
 
-/// Packs documents of these lengths into rows of at most `capacity`, in an order that the seed and
-/// the epoch fix. Documents longer than `capacity` or empty are left out: fit them first.
+/// Packs documents of these lengths into rows of at most `capacity` tokens. Seed and epoch determine the
+/// order. Empty documents and those longer than `capacity` are left out.
 pub fn pack(lengths: &[usize], capacity: usize, seed: u64, epoch: u64) -> Bins {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(epoch);
@@ -29,7 +29,7 @@ pub fn pack(lengths: &[usize], capacity: usize, seed: u64, epoch: u64) -> Bins {
     bins
 }
 
-/// Longest first, each into the fullest row that has room.
+/// Packs the longest document first, each into the fullest row with enough room.
 fn best_fit(window: &[usize], lengths: &[usize], capacity: usize) -> Bins {
     let mut window = window.to_vec();
     window.sort_by_key(|&document| (std::cmp::Reverse(lengths[document]), document));
@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_document_lies_in_one_row_that_holds_it(
+        fn every_document_is_in_exactly_one_row(
             lengths in proptest::collection::vec(0usize..200, 0..3000),
             seed: u64,
         ) {
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn room_is_used() {
+    fn rows_are_filled() {
         let bins = pack(&[70, 60, 58, 40, 22, 6], 128, 1, 0);
         assert_eq!(bins.len(), 2, "{bins:?}");
     }
 
     #[test]
-    fn the_seed_and_the_epoch_fix_the_order() {
+    fn seed_and_epoch_determine_the_order() {
         let lengths: Vec<usize> = (0..500).map(|i| 1 + i * 7 % 100).collect();
         assert_eq!(pack(&lengths, 128, 3, 1), pack(&lengths, 128, 3, 1));
         assert_ne!(pack(&lengths, 128, 3, 1), pack(&lengths, 128, 3, 2));

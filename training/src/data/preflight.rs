@@ -1,124 +1,125 @@
-//! What stops a run before it wastes time: mistakes of data and template that a loss curve hides.
+//! Checks before training: mistakes in data and chat template that a loss curve does not show.
 
 use serde::Serialize;
 
-use super::{Conversation, Facts, Rendered, Renderer, TextTokenizer, TokenizerError};
+use super::record::Conversation;
+use super::render::{Rendered, Renderer};
+use super::token_stats::TokenStats;
+use super::tokenizer::{TextTokenizer, TokenizerError};
 
-/// Conversations of a source that are compared with the plain tokenization.
-pub(super) const COMPARED: usize = 64;
+/// Conversations per source whose tokens are compared with those of the rendered text.
+pub(super) const COMPARED_CONVERSATIONS: usize = 64;
 
-/// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Preflight {
-    /// The run must not start.
-    pub stops: Vec<String>,
-    /// Worth knowing.
+    /// Reasons not to start the run.
+    pub errors: Vec<String>,
     pub notes: Vec<String>,
 }
 
-/// Looks at rendered conversations of a model whose embedding has `vocab` rows.
+/// Checks rendered conversations for a model whose embedding has `vocab` rows.
 pub fn preflight(
     renderer: &Renderer,
     conversations: &[Conversation],
     rendered: &[Rendered],
     vocab: i64,
-    pad_may_be_trained: bool,
+    allow_trained_pad: bool,
 ) -> Result<Preflight, TokenizerError> {
-    let mut facts = Facts::default();
+    let mut stats = TokenStats::default();
     for one in rendered {
-        facts.see(one, true, &renderer.tokenizer);
+        stats.add(one, true, &renderer.tokenizer);
     }
-    for conversation in conversations.iter().take(COMPARED) {
-        if !renderer.agrees(&conversation.messages)? {
-            facts.disagrees = Some(conversation.place.clone());
+    for conversation in conversations.iter().take(COMPARED_CONVERSATIONS) {
+        if !renderer.matches_rendered_text(&conversation.messages)? {
+            stats.mismatch = Some(conversation.location.clone());
             break;
         }
     }
     let tokenizer = &renderer.tokenizer;
-    Ok(judge(&facts, tokenizer, vocab, pad_may_be_trained))
+    Ok(judge(&stats, tokenizer, vocab, allow_trained_pad))
 }
 
-/// Judges what tokenising saw.
+/// Evaluates the statistics of tokenization.
 pub fn judge(
-    facts: &Facts,
+    stats: &TokenStats,
     tokenizer: &TextTokenizer,
     vocab: i64,
-    pad_may_be_trained: bool,
+    allow_trained_pad: bool,
 ) -> Preflight {
-    let mut found = Preflight::default();
-    trained(facts, &mut found);
-    turns(facts, tokenizer, &mut found);
-    padding(facts, tokenizer, pad_may_be_trained, &mut found);
-    sizes(facts, tokenizer, vocab, &mut found);
-    if let Some(place) = &facts.disagrees {
-        found.stops.push(format!(
-            "{place}: the tokens differ from those of the rendered text; this template or tokenizer cannot be followed token by token"
+    let mut result = Preflight::default();
+    trained(stats, &mut result);
+    turns(stats, tokenizer, &mut result);
+    padding(stats, tokenizer, allow_trained_pad, &mut result);
+    sizes(stats, tokenizer, vocab, &mut result);
+    if let Some(location) = &stats.mismatch {
+        result.errors.push(format!(
+            "{location}: the tokens differ from those of the rendered text, so training could not tell which tokens belong to a reply; use another chat template"
         ));
     }
-    found
+    result
 }
 
-fn trained(facts: &Facts, found: &mut Preflight) {
-    if facts.trained == 0 {
-        let text = "no token is trained: no conversation has a message of the assistant";
-        found.stops.push(text.into());
-    } else if facts.without_trained > 0 {
-        found.notes.push(format!(
-            "{} of {} documents train nothing",
-            facts.without_trained, facts.documents
+fn trained(stats: &TokenStats, result: &mut Preflight) {
+    if stats.trained == 0 {
+        let text = "no token would be trained: no conversation has a message of the assistant";
+        result.errors.push(text.into());
+    } else if stats.without_trained > 0 {
+        result.notes.push(format!(
+            "{} of {} documents have no trained token",
+            stats.without_trained, stats.documents
         ));
     }
-    if facts.straddling > 0 {
-        let text = "tokens begin in the template's words and end in a reply; they are not trained";
-        found.notes.push(format!("{} {text}", facts.straddling));
+    if stats.straddling > 0 {
+        let text = "tokens start in template text and end in a reply; they are not trained";
+        result.notes.push(format!("{} {text}", stats.straddling));
     }
 }
 
-fn turns(facts: &Facts, tokenizer: &TextTokenizer, found: &mut Preflight) {
-    if facts.double_bos > 0 {
-        let text = "the template writes one and something else another";
-        found.stops.push(format!(
-            "{} documents begin a text twice (double BOS, token {}): {text}",
-            facts.double_bos,
+fn turns(stats: &TokenStats, tokenizer: &TextTokenizer, result: &mut Preflight) {
+    if stats.double_bos > 0 {
+        let text = "the chat template and the tokenizer both add one";
+        result.errors.push(format!(
+            "{} documents have a double BOS (token {}): {text}",
+            stats.double_bos,
             tokenizer.bos.unwrap_or_default()
         ));
     }
-    if facts.ends_turn == 0 && facts.conversations > 0 && facts.trained > 0 {
-        let text = "the end of a turn is never trained: the template has no control token after an assistant's message, and the model would never stop";
-        found.stops.push(text.into());
+    if stats.end_of_turn_trained == 0 && stats.conversations > 0 && stats.trained > 0 {
+        let text = "the end of a turn is never trained: the chat template has no control token after an assistant message, so the model would never stop";
+        result.errors.push(text.into());
     }
 }
 
 fn padding(
-    facts: &Facts,
+    stats: &TokenStats,
     tokenizer: &TextTokenizer,
-    pad_may_be_trained: bool,
-    found: &mut Preflight,
+    allow_trained_pad: bool,
+    result: &mut Preflight,
 ) {
-    if facts.pad_trained == 0 {
+    if stats.pad_trained == 0 {
         return;
     }
     let pad = tokenizer.pad.unwrap_or_default();
-    let text = format!("the padding token {pad} is trained as well");
-    if pad_may_be_trained {
-        found.notes.push(format!(
-            "{text}; here padding is told by place, so it is learned"
+    let text = format!("the padding token {pad} is also a trained token");
+    if allow_trained_pad {
+        result.notes.push(format!(
+            "{text}; this trainer masks padding by position, so the token is learned"
         ));
     } else {
-        found.stops.push(format!(
-            "{text}: trainers that mask padding by its number would never train it. Give the tokenizer another pad_token, or say train.pad_may_be_trained = true (here padding is told by place)"
+        result.errors.push(format!(
+            "{text}. Trainers that mask padding by token id would never train it; this one masks by position. Set train.allow_trained_pad = true, or give the tokenizer another pad_token"
         ));
     }
 }
 
-fn sizes(facts: &Facts, tokenizer: &TextTokenizer, vocab: i64, found: &mut Preflight) {
-    if let Some(largest) = facts.largest.filter(|&id| i64::from(id) >= vocab) {
-        found.stops.push(format!(
-            "token {largest} has no row in the embedding of {vocab}: the tokenizer is another model's"
+fn sizes(stats: &TokenStats, tokenizer: &TextTokenizer, vocab: i64, result: &mut Preflight) {
+    if let Some(largest) = stats.largest_id.filter(|&id| i64::from(id) >= vocab) {
+        result.errors.push(format!(
+            "token {largest} has no row in the embedding of {vocab} rows: the tokenizer belongs to another model"
         ));
     }
     if tokenizer.size() as i64 > vocab {
-        found.stops.push(format!(
+        result.errors.push(format!(
             "the tokenizer has {} tokens and the embedding {vocab} rows: they belong to different models",
             tokenizer.size()
         ));

@@ -1,88 +1,84 @@
-//! The typed renderer: a conversation becomes tokens, each of which knows its message and whether the
-//! model must produce it.
+//! Renders conversations to tokens and the loss mask: for each token its message, and whether the model must
+//! produce it.
 
 use std::ops::Range;
 use std::path::Path;
 
+use pybench_chat_template::{ChatTemplate, Message, Segment, tool_calls_json};
 use serde::{Deserialize, Serialize};
 
-use super::template::call_text;
-use super::{ChatTemplate, Message, Piece, TextTokenizer, TokenizerError};
+use super::tokenizer::{TextTokenizer, TokenizerError};
 
-/// Whose text a token starts in.
+/// The message that a token starts in, and its role in the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Number of the message; the template's words before the first content are message 0's.
+    /// Index of the message; template text before the first content belongs to message 0.
     pub message: usize,
-    /// Whether the model must produce it: an assistant's content and its end of turn.
+    /// Whether the model must produce the token: content of the assistant, and its end of turn.
     pub trained: bool,
-    /// Whether it is an end of turn.
     pub ends_turn: bool,
 }
 
 /// A conversation, or a part of one, as tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rendered {
-    /// Token numbers.
     pub ids: Vec<u32>,
-    /// What each belongs to.
+    /// One per token.
     pub spans: Vec<Span>,
-    /// Tokens that begin in the template's words and end in a reply: they are not trained.
+    /// Tokens that start in template text and end in a reply; they are not trained.
     pub straddling: usize,
 }
 
 impl Rendered {
-    /// Tokens that are trained.
+    /// Number of trained tokens.
     pub fn trained(&self) -> usize {
         self.spans.iter().filter(|span| span.trained).count()
     }
 
-    /// The ranges of tokens of each message, in order.
+    /// The token range of each message, in order.
     pub fn messages(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = vec![];
         let mut last = None;
-        for (place, span) in self.spans.iter().enumerate() {
+        for (index, span) in self.spans.iter().enumerate() {
             match ranges.last_mut() {
-                Some(range) if last == Some(span.message) => range.end = place + 1,
-                _ => ranges.push(place..place + 1),
+                Some(range) if last == Some(span.message) => range.end = index + 1,
+                _ => ranges.push(index..index + 1),
             }
             last = Some(span.message);
         }
         ranges
     }
 
-    /// Pieces of at most `length` tokens, one after another.
-    pub(super) fn pieces(&self, length: usize) -> Vec<Self> {
+    /// Consecutive parts of at most `length` tokens.
+    pub(super) fn chunks(&self, length: usize) -> Vec<Self> {
         let starts = (0..self.ids.len()).step_by(length.max(1));
         let piece = |start: usize| self.part(0, start..self.ids.len().min(start + length));
         starts.map(piece).collect()
     }
 
-    /// The first `context` tokens, untrained, and a range after them.
-    fn part(&self, context: usize, range: Range<usize>) -> Self {
+    /// The first `prefix` tokens, untrained, followed by a range.
+    fn part(&self, prefix: usize, range: Range<usize>) -> Self {
         let mut part = Self::default();
-        for place in (0..context).chain(range.clone()) {
-            let span = self.spans[place];
-            let trained = span.trained && place >= range.start;
-            part.ids.push(self.ids[place]);
+        for index in (0..prefix).chain(range.clone()) {
+            let span = self.spans[index];
+            let trained = span.trained && index >= range.start;
+            part.ids.push(self.ids[index]);
             part.spans.push(Span { trained, ..span });
         }
         part
     }
 }
 
-/// Renders conversations of one model.
+/// Renders conversations with the tokenizer and chat template of one model.
 #[derive(Debug)]
 pub struct Renderer {
-    /// The model's tokenizer.
     pub tokenizer: TextTokenizer,
-    /// The model's template.
     pub template: ChatTemplate,
     digest: String,
 }
 
 impl Renderer {
-    /// The renderer of a model directory.
+    /// Loads the tokenizer and chat template of a model directory.
     pub fn load(folder: &Path) -> Result<Self, TokenizerError> {
         let renderer = Self::load_with(folder, None)?;
         match renderer.template.is_absent() {
@@ -91,7 +87,7 @@ impl Renderer {
         }
     }
 
-    /// The same with another chat template. A model that has none renders texts only.
+    /// Like [`Self::load`] with another chat template. Without any template only plain texts can be rendered.
     pub fn load_with(folder: &Path, template: Option<&Path>) -> Result<Self, TokenizerError> {
         let (tokenizer, template) = TextTokenizer::load_with(folder, template)?;
         let mut hasher = blake3::Hasher::new();
@@ -105,12 +101,12 @@ impl Renderer {
         })
     }
 
-    /// A hash of all that the tokens of a conversation depend on.
+    /// A hash of everything that determines the tokens of a conversation.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The control token that ends an assistant's turn, if there is one.
+    /// The control token that ends a turn of the assistant, if the template has one.
     pub fn end_of_turn(&self) -> Option<u32> {
         let messages = [Message::new("user", "x"), Message::new("assistant", "x")];
         let rendered = self.render(&messages).ok()?;
@@ -120,8 +116,7 @@ impl Renderer {
         ends.map(|(&id, _)| id)
     }
 
-    /// The tokens of a text that is trained as it stands, between the tokens that begin and end one,
-    /// where the model has them.
+    /// The tokens of a plain text, all trained, with BOS and EOS if the model has them.
     pub fn text(&self, text: &str) -> Result<Rendered, TokenizerError> {
         let mut out = Rendered::default();
         let tokens = self.tokenizer.encode(text)?;
@@ -137,47 +132,47 @@ impl Renderer {
 
     /// The tokens of a conversation.
     pub fn render(&self, messages: &[Message]) -> Result<Rendered, TokenizerError> {
-        let controls = |m: &Message| self.tokenizer.control_in(&call_text(m)).is_some();
+        let controls = |m: &Message| self.tokenizer.control_in(&tool_calls_json(m)).is_some();
         if let Some(message) = messages.iter().position(controls) {
             return Err(TokenizerError::ControlInCall { message });
         }
-        let pieces = self.template.pieces(messages)?;
-        let calls = self.template.calls(messages)?;
-        let mut run = Run::new(&self.tokenizer);
+        let segments = self.template.segments(messages)?;
+        let calls = self.template.tool_call_ranges(messages)?;
+        let mut builder = SpanBuilder::new(&self.tokenizer);
         let after = |message: usize| (message + 1).min(messages.len().saturating_sub(1));
         let (mut next, mut done) = (0, 0);
         let mut open: Option<usize> = None;
-        for piece in &pieces {
-            match piece {
-                Piece::Frame(text) => {
-                    for (text, call) in cut(text, done, &calls) {
+        for segment in &segments {
+            match segment {
+                Segment::Template(text) => {
+                    for (text, call) in split_at_tool_calls(text, done, &calls) {
                         match call {
-                            None => run.frame(text, open.take(), next, messages)?,
+                            None => builder.template_text(text, open.take(), next, messages)?,
                             Some(message) => {
-                                let trained = messages[message].is_trained();
-                                run.call(text, message, trained)?;
+                                let trained = messages[message].is_assistant();
+                                builder.tool_call(text, message, trained)?;
                                 (open, next) = (None, after(message));
                             }
                         }
                     }
                     done += text.len();
                 }
-                Piece::Content { message, text } => {
-                    let trained = messages[*message].is_trained();
-                    run.text(text, span(*message, trained, false));
+                Segment::Content { message, text } => {
+                    let trained = messages[*message].is_assistant();
+                    builder.text(text, span(*message, trained, false));
                     open = Some(*message);
                     next = after(*message);
                     done += text.len();
                 }
             }
         }
-        run.flush()?;
-        Ok(run.out)
+        builder.flush()?;
+        Ok(builder.out)
     }
 
-    /// Whether the tokens are those that transformers makes of the same text. Says nothing of
-    /// conversations whose contents hold control tokens, which transformers would obey.
-    pub fn agrees(&self, messages: &[Message]) -> Result<bool, TokenizerError> {
+    /// Whether the tokens equal those of the rendered text, as transformers computes them. Always true for
+    /// conversations whose contents spell control tokens: transformers would parse those as control tokens.
+    pub fn matches_rendered_text(&self, messages: &[Message]) -> Result<bool, TokenizerError> {
         let controls = |message: &Message| self.tokenizer.control_in(&message.content).is_some();
         if messages.iter().any(controls) {
             return Ok(true);
@@ -195,17 +190,17 @@ fn span(message: usize, trained: bool, ends_turn: bool) -> Span {
     }
 }
 
-/// The parts of a piece of the template's words, which begins at byte `start` of the whole text: those
-/// within the place of a message that calls tools have its number.
-fn cut<'a>(
+/// Splits template text that starts at byte `start` of the whole text: parts inside the range of a message with
+/// tool calls carry the index of that message.
+fn split_at_tool_calls<'a>(
     text: &'a str,
     start: usize,
     calls: &[(usize, Range<usize>)],
 ) -> Vec<(&'a str, Option<usize>)> {
     let (mut parts, mut done) = (vec![], 0);
-    for (message, place) in calls {
+    for (message, index) in calls {
         let inside = |byte: usize| byte.saturating_sub(start).clamp(done, text.len());
-        let (from, to) = (inside(place.start), inside(place.end));
+        let (from, to) = (inside(index.start), inside(index.end));
         for (range, call) in [(done..from, None), (from..to, Some(*message))] {
             if !range.is_empty() {
                 parts.push((&text[range], call));
@@ -219,17 +214,17 @@ fn cut<'a>(
     parts
 }
 
-/// Text between two control tokens, which is tokenized as one: a tokenizer joins letters over the
-/// border of two pieces, and so must we.
-struct Run<'a> {
+/// Collects the text between two control tokens. It is tokenized as a whole, because a tokenizer merges
+/// characters across the boundary of two segments.
+struct SpanBuilder<'a> {
     tokenizer: &'a TextTokenizer,
     text: String,
-    /// Where each owner's text begins.
+    /// Start of each segment in `text`, and its span.
     owners: Vec<(usize, Span)>,
     out: Rendered,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SpanBuilder<'a> {
     fn new(tokenizer: &'a TextTokenizer) -> Self {
         Self {
             tokenizer,
@@ -244,9 +239,9 @@ impl<'a> Run<'a> {
         self.text.push_str(text);
     }
 
-    /// The template's words after the content of message `open`, if any: up to the first control
-    /// token they end its turn, the rest belongs to message `next`.
-    fn frame(
+    /// Adds template text. After the content of message `open` it ends that turn up to the first control token;
+    /// the rest belongs to message `next`.
+    fn template_text(
         &mut self,
         mut text: &str,
         open: Option<usize>,
@@ -254,10 +249,10 @@ impl<'a> Run<'a> {
         messages: &[Message],
     ) -> Result<(), TokenizerError> {
         let mut owner = match open {
-            Some(message) => span(message, messages[message].is_trained(), true),
+            Some(message) => span(message, messages[message].is_assistant(), true),
             None => span(next, false, false),
         };
-        // Words after the last control token's turn end nothing.
+        // Text without a control token does not end the turn.
         if self.tokenizer.control_in(text).is_none() {
             owner = span(next, false, false);
         }
@@ -273,9 +268,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What a message that calls tools consists of beside its content: the model produces all of it,
-    /// up to the control token that ends the turn.
-    fn call(
+    /// Adds the text of a message with tool calls around its content. The model produces all of it, up to the
+    /// control token that ends the turn.
+    fn tool_call(
         &mut self,
         mut text: &str,
         message: usize,
@@ -300,14 +295,14 @@ impl<'a> Run<'a> {
 
     fn flush(&mut self) -> Result<(), TokenizerError> {
         for token in self.tokenizer.encode(&self.text)? {
-            let place = self
+            let index = self
                 .owners
                 .partition_point(|(start, _)| *start <= token.start);
-            // Empty pieces share a start; the last of them owns the text.
-            let Some(&(_, owner)) = self.owners.get(place.saturating_sub(1)) else {
+            // Empty segments share a start; the last of them owns the text.
+            let Some(&(_, owner)) = self.owners.get(index.saturating_sub(1)) else {
                 continue;
             };
-            let mut later = self.owners[place..].iter();
+            let mut later = self.owners[index..].iter();
             let crosses = later.any(|(start, next)| *start < token.end && next.trained);
             self.out.straddling += usize::from(crosses && !owner.trained);
             self.out.ids.push(token.id);
@@ -319,32 +314,28 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What becomes of a conversation longer than the context.
+/// What happens to a conversation longer than `train.max_seq_len`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
-    /// Stop the run.
     #[default]
     Error,
-    /// Leave it out.
     Drop,
-    /// Keep the turns that fit, up to the last whole reply.
+    /// Keep the turns that fit, up to the end of a reply.
     CutAtTurn,
-    /// Several documents, each with the messages before the first reply as context; every reply is
-    /// trained once.
+    /// Split it into several documents, each with the messages before the first reply as context. Every
+    /// reply is trained once.
     SplitWithContext,
 }
 
-/// What did not fit, in tokens.
+/// Conversations that did not fit, and the tokens concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverflowReport {
-    /// Conversations longer than the context.
     pub conversations: usize,
-    /// Tokens that were left out.
     pub lost: usize,
-    /// Tokens that stand in several documents, as context.
+    /// Tokens that occur in several documents, as context.
     pub repeated: usize,
-    /// Of these, trained ones.
+    /// Trained tokens among the lost ones.
     pub lost_trained: usize,
 }
 
@@ -357,9 +348,8 @@ impl std::ops::AddAssign for OverflowReport {
     }
 }
 
-/// Fits a conversation into `limit` tokens. `None` where the choice is [`Overflow::Error`] and it
-/// does not fit.
-pub fn fit(
+/// Fits a conversation into `limit` tokens. `None` if it does not fit and the policy is [`Overflow::Error`].
+pub fn fit_to_length(
     rendered: Rendered,
     limit: usize,
     overflow: Overflow,
@@ -385,12 +375,12 @@ pub fn fit(
     Some((parts, report))
 }
 
-/// The places after which a reply is whole.
+/// The positions after the end of each reply.
 fn turn_ends(rendered: &Rendered) -> Vec<usize> {
     let spans = rendered.spans.iter().enumerate();
     spans
         .filter(|(_, span)| span.trained && span.ends_turn)
-        .map(|(place, _)| place + 1)
+        .map(|(index, _)| index + 1)
         .collect()
 }
 
@@ -399,7 +389,7 @@ fn first_part(rendered: &Rendered, limit: usize) -> Option<Rendered> {
     Some(rendered.part(0, 0..end))
 }
 
-/// The parts, and the length of the context that all of them begin with.
+/// The parts, and the length of the context with which each of them starts.
 fn split(rendered: &Rendered, limit: usize) -> (Vec<Rendered>, usize) {
     let Some(context) = rendered.spans.iter().position(|span| span.trained) else {
         return (vec![], 0);
@@ -415,7 +405,7 @@ fn split(rendered: &Rendered, limit: usize) -> (Vec<Rendered>, usize) {
     while start < rendered.ids.len() && context < limit {
         let room = start + (limit - context);
         let Some(&end) = ends.iter().rfind(|&&end| end > start && end <= room) else {
-            // A single reply that does not fit is left out; go on after it.
+            // Skip a single reply that does not fit.
             match ends.iter().find(|&&end| end > start) {
                 Some(&end) => start = end,
                 None => break,
@@ -432,7 +422,7 @@ fn split(rendered: &Rendered, limit: usize) -> (Vec<Rendered>, usize) {
 mod tests {
     use super::*;
 
-    /// `context` prompt tokens, then replies of those lengths, each with one token of prompt before.
+    /// `context` prompt tokens, then replies of the given lengths, each after one prompt token.
     fn rendered(context: usize, replies: &[usize]) -> Rendered {
         let mut out = Rendered::default();
         let mut push = |message, trained, ends_turn| {
@@ -450,16 +440,17 @@ mod tests {
 
     #[test]
     fn cutting_keeps_whole_replies() {
-        let (parts, report) = fit(rendered(3, &[4, 5, 6]), 15, Overflow::CutAtTurn).unwrap();
+        let (parts, report) =
+            fit_to_length(rendered(3, &[4, 5, 6]), 15, Overflow::CutAtTurn).unwrap();
         assert_eq!(parts[0].ids.len(), 3 + 5 + 6);
         assert_eq!((report.lost, report.lost_trained), (7, 6));
-        assert!(fit(rendered(3, &[4, 5, 6]), 15, Overflow::Error).is_none());
+        assert!(fit_to_length(rendered(3, &[4, 5, 6]), 15, Overflow::Error).is_none());
     }
 
     #[test]
     fn splitting_trains_each_reply_once() {
         let whole = rendered(3, &[4, 5, 6]);
-        let (parts, report) = fit(whole.clone(), 15, Overflow::SplitWithContext).unwrap();
+        let (parts, report) = fit_to_length(whole.clone(), 15, Overflow::SplitWithContext).unwrap();
         assert_eq!(parts.len(), 2);
         assert_eq!(
             (report.lost, report.lost_trained, report.repeated),
@@ -471,8 +462,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_too_long_is_counted() {
-        let (parts, report) = fit(rendered(3, &[40, 5]), 15, Overflow::SplitWithContext).unwrap();
+    fn a_reply_that_is_too_long_is_counted() {
+        let (parts, report) =
+            fit_to_length(rendered(3, &[40, 5]), 15, Overflow::SplitWithContext).unwrap();
         assert_eq!(parts.len(), 1);
         assert_eq!((report.lost, report.lost_trained), (40, 40));
     }

@@ -1,5 +1,5 @@
-//! Tokenised documents on disk, mapped: a safetensors file of our own with the tokens of all
-//! documents one after another, so that any of them is at hand without holding them in memory.
+//! Tokenized documents in a memory-mapped safetensors file, so that any document can be read without loading
+//! the others.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,30 +13,28 @@ use safetensors::{SafeTensors, serialize_to_file};
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
-use super::Facts;
+use super::token_stats::TokenStats;
 
-/// What a token is to the loss.
+/// Determines the weight of a token in the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Class {
-    /// Prompts and the template's words.
+pub enum TokenClass {
+    /// Prompts and template text.
     Prompt = 0,
-    /// What a tool or the interpreter said.
+    /// Output of a tool or of the interpreter.
     Observation = 1,
-    /// What the model must produce.
+    /// Text that the model must produce.
     Trained = 2,
 }
 
-/// Why tokens cannot be kept or read.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum StoreError {
-    #[error("{path}: {error}; PYBENCH_CACHE names another place for the cache")]
+    #[error("{path}: {error}; set PYBENCH_CACHE to use another folder for the cache")]
     Io {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error("{path}: {reason}; delete it")]
+    #[error("{path}: {reason}; delete the file and run again")]
     Broken { path: PathBuf, reason: String },
 }
 
@@ -47,24 +45,23 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> StoreError + '_ {
     }
 }
 
-/// Documents as tokens.
 #[derive(Debug)]
 pub struct TokenStore {
     map: Mmap,
     ids: Range<usize>,
     classes: Range<usize>,
-    places: Range<usize>,
-    /// One past each document's last token, and one past the last byte of its place.
+    locations: Range<usize>,
+    /// End of each document in the tokens, and end of its text in the locations.
     ends: Vec<(u64, u64)>,
-    facts: Facts,
+    stats: TokenStats,
     key: String,
 }
 
 impl TokenStore {
-    /// Opens a file that [`Writer`] wrote under this key.
+    /// Opens a file that [`TokenStoreWriter`] wrote with this key.
     pub fn open(path: &Path, key: &str) -> Result<Self, StoreError> {
         let file = File::open(path).map_err(io(path))?;
-        // SAFETY: files of the cache are written aside, put in place by a rename and never changed.
+        // SAFETY: cache files are renamed into place when complete, and never modified.
         let map = unsafe { Mmap::map(&file) }.map_err(io(path))?;
         let broken = |reason: String| StoreError::Broken {
             path: path.into(),
@@ -76,10 +73,11 @@ impl TokenStore {
             let tensors = SafeTensors::deserialize(&map).map_err(|error| error.to_string())?;
             let metadata = header.metadata().clone().unwrap_or_default();
             if metadata.get("key").map(String::as_str) != Some(key) {
-                return Err("made of something else".to_owned());
+                return Err("it was made from other inputs".to_owned());
             }
-            let facts = metadata.get("facts").map_or("", String::as_str);
-            let facts: Facts = serde_json::from_str(facts).map_err(|error| error.to_string())?;
+            let stats = metadata.get("stats").map_or("", String::as_str);
+            let stats: TokenStats =
+                serde_json::from_str(stats).map_err(|error| error.to_string())?;
             let range = |name: &str, dtype: Dtype| -> Result<Range<usize>, String> {
                 let tensor = tensors.tensor(name).map_err(|error| error.to_string())?;
                 if tensor.dtype() != dtype {
@@ -89,7 +87,7 @@ impl TokenStore {
                 Ok(start..start + tensor.data().len())
             };
             let (ids, classes) = (range("ids", Dtype::U32)?, range("classes", Dtype::U8)?);
-            let places = range("places", Dtype::U8)?;
+            let locations = range("locations", Dtype::U8)?;
             let numbers = |range: Range<usize>| {
                 let bytes = map[range].chunks_exact(8);
                 bytes
@@ -97,48 +95,45 @@ impl TokenStore {
                     .collect::<Vec<_>>()
             };
             let token_ends = numbers(range("token_ends", Dtype::U64)?);
-            let place_ends = numbers(range("place_ends", Dtype::U64)?);
-            let sorted = token_ends.is_sorted() && place_ends.is_sorted();
+            let location_ends = numbers(range("location_ends", Dtype::U64)?);
+            let sorted = token_ends.is_sorted() && location_ends.is_sorted();
             let whole = ids.len() == 4 * classes.len()
-                && token_ends.len() == place_ends.len()
+                && token_ends.len() == location_ends.len()
                 && token_ends.last().copied().unwrap_or(0) == classes.len() as u64
-                && place_ends.last().copied().unwrap_or(0) == places.len() as u64;
+                && location_ends.last().copied().unwrap_or(0) == locations.len() as u64;
             if !(sorted && whole) {
-                return Err("its parts do not fit together".into());
+                return Err("its tensors are inconsistent".into());
             }
-            let ends = token_ends.into_iter().zip(place_ends).collect();
-            Ok((ids, classes, places, ends, facts))
+            let ends = token_ends.into_iter().zip(location_ends).collect();
+            Ok((ids, classes, locations, ends, stats))
         };
-        let (ids, classes, places, ends, facts) = parse().map_err(broken)?;
+        let (ids, classes, locations, ends, stats) = parse().map_err(broken)?;
         Ok(Self {
             map,
             ids,
             classes,
-            places,
+            locations,
             ends,
-            facts,
+            stats,
             key: key.to_owned(),
         })
     }
 
-    /// What it was made of, as a hash.
+    /// The hash of the inputs.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Documents.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// What tokenising saw.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    pub fn stats(&self) -> &TokenStats {
+        &self.stats
     }
 
     fn tokens(&self, document: usize) -> Range<usize> {
@@ -148,12 +143,11 @@ impl TokenStore {
         start as usize..self.ends[document].0 as usize
     }
 
-    /// Tokens of a document.
+    /// Number of tokens of a document.
     pub fn length(&self, document: usize) -> usize {
         self.tokens(document).len()
     }
 
-    /// A document's tokens.
     pub fn ids(&self, document: usize) -> impl Iterator<Item = u32> + '_ {
         let tokens = self.tokens(document);
         let bytes = &self.map[self.ids.clone()][4 * tokens.start..4 * tokens.end];
@@ -161,36 +155,37 @@ impl TokenStore {
         bytes.chunks_exact(4).map(number)
     }
 
-    /// What each of its tokens is to the loss, as numbers of [`Class`].
+    /// The [`TokenClass`] of each token, as a number.
     pub fn classes(&self, document: usize) -> &[u8] {
         &self.map[self.classes.clone()][self.tokens(document)]
     }
 
-    /// Where it came from.
-    pub fn place(&self, document: usize) -> String {
+    /// `file:row` of the source.
+    pub fn location(&self, document: usize) -> String {
         let start = document
             .checked_sub(1)
             .map_or(0, |before| self.ends[before].1);
-        let bytes = &self.map[self.places.clone()][start as usize..self.ends[document].1 as usize];
+        let bytes =
+            &self.map[self.locations.clone()][start as usize..self.ends[document].1 as usize];
         String::from_utf8_lossy(bytes).into_owned()
     }
 }
 
-/// Writes a [`TokenStore`], document by document.
-pub(super) struct Writer {
+/// Writes a [`TokenStore`] document by document.
+pub(super) struct TokenStoreWriter {
     path: PathBuf,
     folder: PathBuf,
     ids: BufWriter<NamedTempFile>,
     classes: BufWriter<NamedTempFile>,
-    places: BufWriter<NamedTempFile>,
+    locations: BufWriter<NamedTempFile>,
     token_ends: Vec<u8>,
-    place_ends: Vec<u8>,
+    location_ends: Vec<u8>,
     tokens: u64,
-    place_bytes: u64,
+    location_bytes: u64,
 }
 
-impl Writer {
-    /// A writer of that file; nothing stands there before [`Self::finish`].
+impl TokenStoreWriter {
+    /// The file appears at `path` when [`Self::finish`] is called.
     pub(super) fn new(path: &Path) -> Result<Self, StoreError> {
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         fs::create_dir_all(&folder).map_err(io(&folder))?;
@@ -203,44 +198,43 @@ impl Writer {
             path: path.into(),
             ids: part()?,
             classes: part()?,
-            places: part()?,
+            locations: part()?,
             folder,
             token_ends: vec![],
-            place_ends: vec![],
+            location_ends: vec![],
             tokens: 0,
-            place_bytes: 0,
+            location_bytes: 0,
         })
     }
 
-    /// Adds a document.
     pub(super) fn add(
         &mut self,
         ids: &[u32],
         classes: &[u8],
-        place: &str,
+        location: &str,
     ) -> Result<(), StoreError> {
         let mut write = || {
             for id in ids {
                 self.ids.write_all(&id.to_le_bytes())?;
             }
             self.classes.write_all(classes)?;
-            self.places.write_all(place.as_bytes())
+            self.locations.write_all(location.as_bytes())
         };
         write().map_err(io(&self.path))?;
         self.tokens += ids.len() as u64;
-        self.place_bytes += place.len() as u64;
+        self.location_bytes += location.len() as u64;
         self.token_ends.extend(self.tokens.to_le_bytes());
-        self.place_ends.extend(self.place_bytes.to_le_bytes());
+        self.location_ends.extend(self.location_bytes.to_le_bytes());
         Ok(())
     }
 
-    /// Puts the file in place and opens it.
-    pub(super) fn finish(self, key: &str, facts: &Facts) -> Result<TokenStore, StoreError> {
+    /// Moves the file into place and opens it.
+    pub(super) fn finish(self, key: &str, stats: &TokenStats) -> Result<TokenStore, StoreError> {
         let path = self.path;
         let tokens = self.tokens as usize;
-        let (ids, classes) = (Part::close(self.ids), Part::close(self.classes));
+        let (ids, classes) = (TempPart::close(self.ids), TempPart::close(self.classes));
         let (ids, classes) = (ids.map_err(io(&path))?, classes.map_err(io(&path))?);
-        let places = Part::close(self.places).map_err(io(&path))?;
+        let locations = TempPart::close(self.locations).map_err(io(&path))?;
         let broken = |reason: String| StoreError::Broken {
             path: path.clone(),
             reason,
@@ -249,19 +243,29 @@ impl Writer {
         let parts = [
             ("ids", Dtype::U32, tokens, ids.bytes()),
             ("classes", Dtype::U8, tokens, classes.bytes()),
-            ("places", Dtype::U8, places.bytes().len(), places.bytes()),
+            (
+                "locations",
+                Dtype::U8,
+                locations.bytes().len(),
+                locations.bytes(),
+            ),
             ("token_ends", Dtype::U64, documents, &self.token_ends[..]),
-            ("place_ends", Dtype::U64, documents, &self.place_ends[..]),
+            (
+                "location_ends",
+                Dtype::U64,
+                documents,
+                &self.location_ends[..],
+            ),
         ];
         let views = parts.into_iter().map(|(name, dtype, length, bytes)| {
             TensorView::new(dtype, vec![length], bytes).map(|view| (name, view))
         });
         let views = views.collect::<Result<Vec<_>, _>>();
         let views = views.map_err(|error| broken(error.to_string()))?;
-        let facts = serde_json::to_string(facts).map_err(|error| broken(error.to_string()))?;
+        let stats = serde_json::to_string(stats).map_err(|error| broken(error.to_string()))?;
         let metadata = HashMap::from([
             ("key".to_owned(), key.to_owned()),
-            ("facts".to_owned(), facts),
+            ("stats".to_owned(), stats),
         ]);
         let whole = NamedTempFile::new_in(&self.folder).map_err(io(&self.folder))?;
         serialize_to_file(views, Some(metadata), whole.path())
@@ -275,13 +279,13 @@ impl Writer {
     }
 }
 
-/// A written part, mapped; an empty file cannot be.
-struct Part {
+/// A complete temporary file, mapped unless it is empty.
+struct TempPart {
     map: Option<Mmap>,
     _file: NamedTempFile,
 }
 
-impl Part {
+impl TempPart {
     fn close(writer: BufWriter<NamedTempFile>) -> std::io::Result<Self> {
         let file = writer.into_inner().map_err(|error| error.into_error())?;
         let empty = file.as_file().metadata()?.len() == 0;
@@ -291,7 +295,7 @@ impl Part {
                 _file: file,
             });
         }
-        // SAFETY: a temporary file of this process that nothing writes to any more.
+        // SAFETY: a temporary file of this process, to which nothing writes any more.
         let map = unsafe { Mmap::map(file.as_file()) }?;
         Ok(Self {
             map: Some(map),
@@ -309,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_is_broken_refused() {
+    fn files_survive_a_round_trip_and_broken_ones_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/tokens");
         let documents: [(&[u32], &[u8], &str); 3] = [
@@ -317,22 +321,22 @@ mod tests {
             (&[], &[], ""),
             (&[5], &[2], "x"),
         ];
-        let mut writer = Writer::new(&path).unwrap();
-        for (ids, classes, place) in documents {
-            writer.add(ids, classes, place).unwrap();
+        let mut writer = TokenStoreWriter::new(&path).unwrap();
+        for (ids, classes, location) in documents {
+            writer.add(ids, classes, location).unwrap();
         }
-        let facts = Facts {
+        let stats = TokenStats {
             records: 3,
-            ..Facts::default()
+            ..TokenStats::default()
         };
-        writer.finish("key", &facts).unwrap();
+        writer.finish("key", &stats).unwrap();
         let store = TokenStore::open(&path, "key").unwrap();
-        assert_eq!((store.len(), store.facts()), (3, &facts));
-        for (number, (ids, classes, place)) in documents.into_iter().enumerate() {
+        assert_eq!((store.len(), store.stats()), (3, &stats));
+        for (number, (ids, classes, location)) in documents.into_iter().enumerate() {
             assert_eq!(store.ids(number).collect::<Vec<_>>(), ids);
             assert_eq!(
-                (store.classes(number), store.place(number).as_str()),
-                (classes, place)
+                (store.classes(number), store.location(number).as_str()),
+                (classes, location)
             );
         }
         assert!(TokenStore::open(&path, "other").is_err());
@@ -349,12 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_documents_is_one() {
+    fn an_empty_store_is_valid() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        let store = Writer::new(&path)
+        let store = TokenStoreWriter::new(&path)
             .unwrap()
-            .finish("key", &Facts::default())
+            .finish("key", &TokenStats::default())
             .unwrap();
         assert!(store.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Parquet, read batch by batch.
+//! A streaming reader of Parquet files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,24 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use pybench_chat_template::Message;
 use serde_json::{Number, Value};
 
-use super::source::{
-    Kind, MESSAGES, Records, SourceError, conversation, io, is_usual, role, usual,
+use super::reader::{
+    MAX_MESSAGES, RecordKind, Records, SourceError, conversation, default_columns, io,
+    is_default_column, normalize_role,
 };
-use super::{Message, Record};
+use super::record::Record;
 
-/// Rows decoded at once.
-const BATCH: usize = 64;
-/// Deepest values within calls of tools.
-const DEPTH: usize = 32;
+/// ParquetRows decoded at once.
+const BATCH_ROWS: usize = 64;
+/// Nesting of values in tool calls.
+const MAX_DEPTH: usize = 32;
 
-/// The rows of a Parquet file.
+/// Reads a Parquet file.
 pub(super) fn read(
     path: &Path,
-    kind: Kind,
+    kind: RecordKind,
     column: Option<String>,
 ) -> Result<Records, SourceError> {
     let broken = |reason: String| SourceError::Broken {
@@ -36,21 +38,24 @@ pub(super) fn read(
     let names: Vec<String> = names.collect();
     let wanted = match &column {
         Some(name) => names.iter().position(|n| n == name),
-        None => names.iter().position(|n| is_usual(kind, n)),
+        None => names.iter().position(|n| is_default_column(kind, n)),
     };
     let wanted = wanted.ok_or_else(|| {
-        let asked = column.as_deref().unwrap_or(usual(kind));
-        broken(format!("no column {asked}; there are {}", names.join(", ")))
+        let asked = column.as_deref().unwrap_or(default_columns(kind));
+        broken(format!(
+            "there is no column {asked}; the columns are {}",
+            names.join(", ")
+        ))
     })?;
     let mut roots = vec![wanted];
     roots.extend(names.iter().position(|name| name == "held_out_template"));
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
     let reader = builder
         .with_projection(mask)
-        .with_batch_size(BATCH)
+        .with_batch_size(BATCH_ROWS)
         .build()
         .map_err(|error| broken(error.to_string()))?;
-    Ok(Box::new(Rows {
+    Ok(Box::new(ParquetRows {
         reader,
         path: path.into(),
         column: names[wanted].clone(),
@@ -61,18 +66,18 @@ pub(super) fn read(
     }))
 }
 
-struct Rows {
+struct ParquetRows {
     reader: ParquetRecordBatchReader,
     path: PathBuf,
     column: String,
-    kind: Kind,
-    /// Number of the next batch's first row.
+    kind: RecordKind,
+    /// Index of the first row of the next batch.
     row: usize,
     ready: std::vec::IntoIter<Record>,
     ended: bool,
 }
 
-impl Iterator for Rows {
+impl Iterator for ParquetRows {
     type Item = Result<Record, SourceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -98,7 +103,7 @@ impl Iterator for Rows {
     }
 }
 
-impl Rows {
+impl ParquetRows {
     fn broken(&self, reason: String) -> SourceError {
         SourceError::Broken {
             path: self.path.clone(),
@@ -112,12 +117,12 @@ impl Rows {
         let found = batch.column_by_name(&self.column);
         let found = found.ok_or_else(|| self.broken(format!("no column {}", self.column)))?;
         match self.kind {
-            Kind::Text => self.texts(found, first),
-            Kind::Messages => self.conversations(found, batch, first),
+            RecordKind::Text => self.texts(found, first),
+            RecordKind::Messages => self.conversations(found, batch, first),
         }
     }
 
-    fn place(&self, row: usize) -> String {
+    fn location(&self, row: usize) -> String {
         format!("{}:{row}", self.path.display())
     }
 
@@ -126,7 +131,7 @@ impl Rows {
         let texts = texts.as_string::<i32>();
         let record = |row: usize| Record::Text {
             text: or_empty(texts, row).to_owned(),
-            place: self.place(first + row),
+            location: self.location(first + row),
         };
         Ok((0..texts.len()).map(record).collect())
     }
@@ -139,7 +144,7 @@ impl Rows {
         let cast = text.then(|| arrow::compute::cast(array, &DataType::Utf8));
         match cast {
             Some(Ok(array)) => Ok(array),
-            _ => Err(self.broken(format!("column {}: {name} is no text", self.column))),
+            _ => Err(self.broken(format!("column {}: {name} is not a string", self.column))),
         }
     }
 
@@ -152,39 +157,39 @@ impl Rows {
         let column = |reason: &str| self.broken(format!("column {}: {reason}", self.column));
         let lists = found
             .as_list_opt::<i32>()
-            .ok_or_else(|| column("is no list"))?;
+            .ok_or_else(|| column("is not a list"))?;
         let held_out = batch.column_by_name("held_out_template");
         let held_out: Option<&BooleanArray> = held_out.and_then(|array| array.as_boolean_opt());
         let mut records = vec![];
         for row in 0..batch.num_rows() {
             let items = lists.value(row);
             let items = items.as_struct_opt();
-            let items = items.ok_or_else(|| column("holds no structs"))?;
+            let items = items.ok_or_else(|| column("does not contain structs"))?;
             let text = |names: [&str; 2]| {
                 let array = names.iter().find_map(|name| items.column_by_name(name));
-                let missing = || column(&format!("its structs have no {}", names[0]));
+                let missing = || column(&format!("its structs have no field {}", names[0]));
                 self.text(array.ok_or_else(missing)?, names[0])
             };
             let (roles, contents) = (text(["role", "from"])?, text(["content", "value"])?);
             let (roles, contents) = (roles.as_string::<i32>(), contents.as_string::<i32>());
-            let place = self.place(first + row);
+            let location = self.location(first + row);
             let calls = items.column_by_name("tool_calls");
-            // One more than is allowed, so that the bound is told by who checks it.
-            let count = items.len().min(MESSAGES + 1);
+            // One more than is allowed, so that `conversation` reports the violation.
+            let count = items.len().min(MAX_MESSAGES + 1);
             let message = |i: usize| -> Result<Message, SourceError> {
-                let calls = calls.map(|column| calls_at(column, i)).transpose();
+                let calls = calls.map(|column| tool_calls_at(column, i)).transpose();
                 let reason = |reason| SourceError::Row {
-                    place: place.clone(),
+                    location: location.clone(),
                     reason,
                 };
                 Ok(Message {
-                    calls: calls.map_err(reason)?.unwrap_or_default(),
-                    ..Message::new(role(or_empty(roles, i)), or_empty(contents, i))
+                    tool_calls: calls.map_err(reason)?.unwrap_or_default(),
+                    ..Message::new(normalize_role(or_empty(roles, i)), or_empty(contents, i))
                 })
             };
             let messages = (0..count).map(message).collect::<Result<_, _>>()?;
             let held_out = held_out.is_some_and(|h| h.is_valid(row) && h.value(row));
-            records.push(conversation(messages, held_out, place)?);
+            records.push(conversation(messages, held_out, location)?);
         }
         Ok(records)
     }
@@ -197,24 +202,26 @@ fn or_empty(texts: &arrow::array::StringArray, row: usize) -> &str {
     }
 }
 
-/// The calls of one message: a list of structs, or a text with JSON.
-fn calls_at(column: &ArrayRef, row: usize) -> Result<Vec<Value>, String> {
-    let refused = |what: &str| Err(format!("tool_calls {what}"));
+/// The tool calls of one message: a list of structs, or a JSON string.
+fn tool_calls_at(column: &ArrayRef, row: usize) -> Result<Vec<Value>, String> {
+    let reject = |what: &str| Err(format!("tool_calls {what}"));
     match json(column, row, 0)? {
         Value::Null => Ok(vec![]),
         Value::Array(calls) => Ok(calls),
         Value::String(text) => match serde_json::from_str(&text) {
             Ok(calls) => Ok(calls),
-            Err(error) => refused(&format!("is no JSON list: {error}")),
+            Err(error) => reject(&format!("is not a JSON list: {error}")),
         },
-        _ => refused("is no list"),
+        _ => reject("is not a list"),
     }
 }
 
-/// A value of an array as JSON. Fields that are null are left out: rows of other shapes have them.
+/// A value of an array as JSON. Null fields are left out: in Arrow every row has the fields of all rows.
 fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
-    if depth > DEPTH {
-        return Err(format!("tool_calls are more than {DEPTH} levels deep"));
+    if depth > MAX_DEPTH {
+        return Err(format!(
+            "tool_calls is nested more than {MAX_DEPTH} levels deep"
+        ));
     }
     if array.is_null(row) {
         return Ok(Value::Null);
@@ -222,7 +229,7 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
     let number = |to: DataType| {
         let one = arrow::compute::cast(&array.slice(row, 1), &to).map_err(|e| e.to_string())?;
         match one.is_null(0) {
-            true => Err("tool_calls hold a number of more than 63 bits".to_owned()),
+            true => Err("tool_calls contains a number of more than 63 bits".to_owned()),
             false => Ok(one),
         }
     };
@@ -253,10 +260,10 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
         kind if kind.is_floating() => {
             let one = number(DataType::Float64)?;
             let found = Number::from_f64(one.as_primitive::<Float64Type>().value(0));
-            let found = found.ok_or("tool_calls hold a number that is not finite")?;
+            let found = found.ok_or("tool_calls contains a number that is not finite")?;
             Ok(found.into())
         }
-        kind => Err(format!("tool_calls hold {kind}, which is not read")),
+        kind => Err(format!("tool_calls contains the unsupported type {kind}")),
     }
 }
 
@@ -274,7 +281,7 @@ mod tests {
             file.extend((noise.len() as u32).to_le_bytes());
             file.extend(b"PAR1");
             std::fs::write(&path, file).unwrap();
-            for kind in [Kind::Messages, Kind::Text] {
+            for kind in [RecordKind::Messages, RecordKind::Text] {
                 if let Ok(records) = read(&path, kind, None) {
                     records.for_each(drop);
                 }

@@ -1,125 +1,141 @@
-//! A source made into tokens, once: what was tokenised before is read from the cache, which is keyed
-//! by all that the tokens depend on.
+//! Tokenizes a source once: the result is cached under a hash of everything that determines the tokens.
 
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
+use pybench_chat_template::Message;
 use thiserror::Error;
 
-use super::preflight::COMPARED;
-use super::store::Writer;
-use super::{
-    Class, Facts, Message, Overflow, OverflowReport, Record, Rendered, Renderer, Source,
-    SourceError, StoreError, TokenStore, TokenizerError, fit,
-};
+use crate::exit::ExitCode;
 
-/// Goes into the key: raise it with every change of what is rendered or kept.
-const VERSION: u32 = 2;
-/// Records that are rendered together.
+use super::preflight::COMPARED_CONVERSATIONS;
+use super::reader::SourceError;
+use super::record::Record;
+use super::render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
+use super::source::Source;
+use super::store::{StoreError, TokenClass, TokenStore, TokenStoreWriter};
+use super::token_stats::TokenStats;
+use super::tokenizer::TokenizerError;
+
+/// Part of the cache key. Increase it when the tokens or the file format change.
+const VERSION: u32 = 3;
+/// Records that are rendered in parallel.
 const BATCH: usize = 256;
 
-/// Why a source cannot be tokenised.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum TokenizeError {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error("{place}: {error}")]
+    #[error("{location}: {error}")]
     Render {
-        place: String,
+        location: String,
         error: TokenizerError,
     },
     #[error(
-        "{place} has {tokens} tokens, more than train.context = {context}; raise it, or choose train.overflow = \"drop\", \"cut_at_turn\" or \"split_with_context\""
+        "{location} has {tokens} tokens, more than train.max_seq_len = {max_seq_len}; raise that, or set train.overflow to \"drop\", \"cut_at_turn\" or \"split_with_context\""
     )]
     Overflow {
-        place: String,
+        location: String,
         tokens: usize,
-        context: usize,
+        max_seq_len: usize,
     },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The length of documents.
+impl TokenizeError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Source(error) => error.exit_code(),
+            Self::Render { error, .. } => error.exit_code(),
+            Self::Overflow { .. } => ExitCode::BadInput,
+            Self::Store(_) => ExitCode::Environment,
+        }
+    }
+}
+
+/// The maximum length of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fitting {
-    /// Most tokens of a document.
-    pub context: usize,
-    /// What becomes of longer conversations. Texts are cut into pieces; nothing of them is lost.
+pub struct LengthLimit {
+    pub max_seq_len: usize,
+    /// What happens to longer conversations. Longer texts are split without loss.
     pub overflow: Overflow,
 }
 
-/// The tokens of a source's records, from the folder `cache` where it has them.
+/// The tokens of a source; read from the folder `cache` if they are there.
 pub fn tokenize(
     source: &Source,
     renderer: &Renderer,
-    fitting: Fitting,
+    limit: LengthLimit,
     cache: &Path,
 ) -> Result<TokenStore, TokenizeError> {
-    let located = source.locate()?;
+    let resolved = source.resolve()?;
     let mut hasher = blake3::Hasher::new();
-    let (model, data) = (renderer.digest(), located.digest()?);
-    hasher.update(format!("{VERSION} {model} {data} {fitting:?}").as_bytes());
+    let (model, data) = (renderer.digest(), resolved.digest()?);
+    hasher.update(format!("{VERSION} {model} {data} {limit:?}").as_bytes());
     let key = hasher.finalize().to_hex().to_string();
     let path = cache.join(format!("{}.safetensors", &key[..32]));
-    // A file that is broken is made anew.
+    // A missing or broken file is written again.
     if let Ok(store) = TokenStore::open(&path, &key) {
         return Ok(store);
     }
-    let mut writer = Writer::new(&path)?;
-    let mut facts = Facts::default();
-    let mut records = located.records();
+    let mut writer = TokenStoreWriter::new(&path)?;
+    let mut stats = TokenStats::default();
+    let mut records = resolved.records();
     loop {
         let batch = records
             .by_ref()
             .take(BATCH)
             .collect::<Result<Vec<_>, _>>()?;
         if batch.is_empty() {
-            return Ok(writer.finish(&key, &facts)?);
+            return Ok(writer.finish(&key, &stats)?);
         }
-        compare(&batch, renderer, &mut facts)?;
-        for (record, made) in batch.iter().zip(in_parallel(&batch, |record| {
-            make(record, renderer, fitting)
+        compare(&batch, renderer, &mut stats)?;
+        for (record, tokenized) in batch.iter().zip(parallel_map(&batch, |record| {
+            tokenize_record(record, renderer, limit)
         })) {
-            let made = made?;
-            facts.records += 1;
-            facts.overflow += made.overflow;
-            let talk = matches!(record, Record::Conversation(_));
-            for part in &made.parts {
-                facts.see(part, talk, &renderer.tokenizer);
-                writer.add(&part.ids, &classes(part, record), record.place())?;
+            let tokenized = tokenized?;
+            stats.records += 1;
+            stats.overflow += tokenized.overflow;
+            let is_conversation = matches!(record, Record::Conversation(_));
+            for part in &tokenized.parts {
+                stats.add(part, is_conversation, &renderer.tokenizer);
+                writer.add(&part.ids, &token_classes(part, record), record.location())?;
             }
         }
     }
 }
 
-/// The first conversations must have the tokens of their rendered text.
-fn compare(batch: &[Record], renderer: &Renderer, facts: &mut Facts) -> Result<(), TokenizeError> {
-    let left = COMPARED.saturating_sub(facts.records);
+/// Checks that the first conversations have the tokens of their rendered text.
+fn compare(
+    batch: &[Record],
+    renderer: &Renderer,
+    stats: &mut TokenStats,
+) -> Result<(), TokenizeError> {
+    let left = COMPARED_CONVERSATIONS.saturating_sub(stats.records);
     for record in batch.iter().take(left) {
         let Record::Conversation(conversation) = record else {
             continue;
         };
-        let agrees = renderer.agrees(&conversation.messages);
-        let place = &conversation.place;
-        if !agrees.map_err(|error| at(place, error))? && facts.disagrees.is_none() {
-            facts.disagrees = Some(place.clone());
+        let matches = renderer.matches_rendered_text(&conversation.messages);
+        let location = &conversation.location;
+        if !matches.map_err(|error| at(location, error))? && stats.mismatch.is_none() {
+            stats.mismatch = Some(location.clone());
         }
     }
     Ok(())
 }
 
-fn at(place: &str, error: TokenizerError) -> TokenizeError {
+fn at(location: &str, error: TokenizerError) -> TokenizeError {
     TokenizeError::Render {
-        place: place.into(),
+        location: location.into(),
         error,
     }
 }
 
-/// The results for all items, in their order, made by as many threads as there are cores.
-fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Maps all items in order, on as many threads as there are cores.
+fn parallel_map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let work = &work;
     thread::scope(|scope| {
@@ -135,46 +151,49 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
     })
 }
 
-struct Made {
+struct TokenizedRecord {
     parts: Vec<Rendered>,
     overflow: OverflowReport,
 }
 
-fn make(record: &Record, renderer: &Renderer, fitting: Fitting) -> Result<Made, TokenizeError> {
-    let place = record.place();
+fn tokenize_record(
+    record: &Record,
+    renderer: &Renderer,
+    limit: LengthLimit,
+) -> Result<TokenizedRecord, TokenizeError> {
+    let location = record.location();
     match record {
         Record::Text { text, .. } => {
-            let whole = renderer.text(text).map_err(|error| at(place, error))?;
-            Ok(Made {
-                parts: whole.pieces(fitting.context),
+            let whole = renderer.text(text).map_err(|error| at(location, error))?;
+            Ok(TokenizedRecord {
+                parts: whole.chunks(limit.max_seq_len),
                 overflow: OverflowReport::default(),
             })
         }
         Record::Conversation(conversation) => {
             let rendered = renderer.render(&conversation.messages);
-            let rendered = rendered.map_err(|error| at(place, error))?;
+            let rendered = rendered.map_err(|error| at(location, error))?;
             let tokens = rendered.ids.len();
-            let fitted = fit(rendered, fitting.context, fitting.overflow);
+            let fitted = fit_to_length(rendered, limit.max_seq_len, limit.overflow);
             let (parts, overflow) = fitted.ok_or_else(|| TokenizeError::Overflow {
-                place: place.into(),
+                location: location.into(),
                 tokens,
-                context: fitting.context,
+                max_seq_len: limit.max_seq_len,
             })?;
-            Ok(Made { parts, overflow })
+            Ok(TokenizedRecord { parts, overflow })
         }
     }
 }
 
-/// What each token is to the loss.
-fn classes(part: &Rendered, record: &Record) -> Vec<u8> {
+fn token_classes(part: &Rendered, record: &Record) -> Vec<u8> {
     let observed: Vec<bool> = match record {
         Record::Conversation(one) => one.messages.iter().map(Message::is_observation).collect(),
         Record::Text { .. } => vec![],
     };
-    let class = |span: &super::Span| match span.trained {
-        true => Class::Trained as u8,
-        false if observed.get(span.message) == Some(&true) => Class::Observation as u8,
-        false => Class::Prompt as u8,
+    let class = |span: &Span| match span.trained {
+        true => TokenClass::Trained as u8,
+        false if observed.get(span.message) == Some(&true) => TokenClass::Observation as u8,
+        false => TokenClass::Prompt as u8,
     };
     part.spans.iter().map(class).collect()
 }

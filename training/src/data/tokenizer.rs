@@ -1,75 +1,74 @@
-//! A model's tokenizer and chat template, from its own files.
+//! The tokenizer and the chat template of a model directory.
 
 use std::path::{Path, PathBuf};
 
+use pybench_chat_template::{ChatTemplate, TemplateError};
 use serde_json::Value;
 use thiserror::Error;
 use tokenizers::Tokenizer;
 
-use super::{ChatTemplate, TemplateError};
+use crate::exit::ExitCode;
 use crate::model::{LoadError, read_bounded};
 
-/// Most bytes of a tokenizer file.
-const FILE_BYTES: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Why a tokenizer cannot be used.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum TokenizerError {
     #[error(transparent)]
     File(#[from] LoadError),
     #[error("{path}: {reason}")]
     Broken { path: PathBuf, reason: String },
     #[error(
-        "the model has no chat template (neither chat_template.jinja nor in tokenizer_config.json)"
+        "the model has no chat template (neither in chat_template.jinja nor in tokenizer_config.json)"
     )]
     NoTemplate,
     #[error(transparent)]
     Template(#[from] TemplateError),
-    #[error("control token {0} strips its neighbours, which cannot be followed token by token")]
+    #[error("control token {0} has lstrip or rstrip set, which is not supported")]
     Strips(String),
-    #[error(
-        "message {message}: its tool_calls hold a control token, which the template would obey"
-    )]
+    #[error("message {message}: its tool_calls contain a control token of the model")]
     ControlInCall { message: usize },
     #[error("tokenizing failed: {0}")]
     Encode(String),
 }
 
-/// One token and where it starts in the text it came from.
+impl TokenizerError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::File(error) => error.exit_code(),
+            _ => ExitCode::BadInput,
+        }
+    }
+}
+
+/// A token and its byte range in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// Its number.
     pub id: u32,
-    /// First byte of its text.
     pub start: usize,
-    /// One past the last.
     pub end: usize,
 }
 
-/// Turns text into tokens; control tokens only where asked for.
+/// Encodes text. Control tokens in the text are encoded as plain text.
 #[derive(Debug)]
 pub struct TextTokenizer {
     tokenizer: Tokenizer,
-    /// Control tokens, the longest first.
+    /// Text and id of the control tokens, the longest text first.
     controls: Vec<(String, u32)>,
-    /// Beginning-of-text token, if the model has one.
     pub bos: Option<u32>,
-    /// End-of-text token.
     pub eos: Option<u32>,
-    /// Padding token.
     pub pad: Option<u32>,
     digest: String,
 }
 
 impl TextTokenizer {
-    /// Loads `tokenizer.json`, `tokenizer_config.json` and the chat template of a model directory, or
-    /// another template instead of its own.
+    /// Loads `tokenizer.json`, `tokenizer_config.json` and the chat template of a model directory. The file
+    /// `template` replaces the model's own template.
     pub fn load_with(
         folder: &Path,
         template: Option<&Path>,
     ) -> Result<(Self, ChatTemplate), TokenizerError> {
-        let (tokenizer, bos, eos) = Self::load_alone(folder)?;
+        let (tokenizer, bos, eos) = Self::load_without_template(folder)?;
         let source = match template {
             Some(path) => Some(template_file(path)?),
             None => chat_template(folder)?,
@@ -81,18 +80,17 @@ impl TextTokenizer {
         Ok((tokenizer, template))
     }
 
-    /// Loads the tokenizer of a model directory, whether or not it has a chat template; with it the
-    /// texts of its BOS and EOS.
-    pub fn load_alone(folder: &Path) -> Result<(Self, String, String), TokenizerError> {
+    /// Loads the tokenizer without a chat template. Also returns the texts of BOS and EOS.
+    pub fn load_without_template(folder: &Path) -> Result<(Self, String, String), TokenizerError> {
         let path = folder.join("tokenizer.json");
-        let bytes = read_bounded(&path, FILE_BYTES)?;
+        let bytes = read_bounded(&path, MAX_FILE_BYTES)?;
         let broken = |reason: String| TokenizerError::Broken {
             path: path.clone(),
             reason,
         };
         let mut tokenizer =
             Tokenizer::from_bytes(&bytes).map_err(|error| broken(error.to_string()))?;
-        // What a text says is never a control token; see `controls_in` for those of the template.
+        // Text never becomes a control token; `control_in` finds those of the template.
         tokenizer.set_encode_special_tokens(true);
         let added = tokenizer.get_added_tokens_decoder();
         let special = added.iter().filter(|(_, token)| token.special);
@@ -120,7 +118,7 @@ impl TextTokenizer {
         Ok((tokenizer, texts.0, texts.1))
     }
 
-    /// The first control token in a text: its place and number.
+    /// The first control token in a text.
     pub(super) fn control_in(&self, text: &str) -> Option<Encoded> {
         text.char_indices().find_map(|(start, _)| {
             let rest = &text[start..];
@@ -136,12 +134,11 @@ impl TextTokenizer {
         })
     }
 
-    /// Whether a number is a control token's.
     pub fn is_control(&self, id: u32) -> bool {
         self.controls.iter().any(|&(_, control)| control == id)
     }
 
-    /// The tokens of a text without control tokens.
+    /// Encodes text; control tokens in it are encoded as plain text.
     pub fn encode(&self, text: &str) -> Result<Vec<Encoded>, TokenizerError> {
         let encoding = self
             .tokenizer
@@ -153,30 +150,29 @@ impl TextTokenizer {
             .collect())
     }
 
-    /// The tokens of a text in which control tokens count wherever they stand, as transformers has
-    /// it: what the renderer is compared with.
+    /// Encodes text and recognizes control tokens in it, as transformers does.
     pub(super) fn encode_with_controls(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let mut open = self.tokenizer.clone();
-        open.set_encode_special_tokens(false);
-        let encoding = open
+        let mut tokenizer = self.tokenizer.clone();
+        tokenizer.set_encode_special_tokens(false);
+        let encoding = tokenizer
             .encode(text, false)
             .map_err(|error| TokenizerError::Encode(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens, control tokens included.
+    /// The text of tokens, including control tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         self.tokenizer
             .decode(ids, false)
             .map_err(|error| TokenizerError::Encode(error.to_string()))
     }
 
-    /// A hash of its file.
+    /// The hash of `tokenizer.json`.
     pub(super) fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// One past the largest token number.
+    /// The largest token id plus one.
     pub fn size(&self) -> usize {
         let ids = self.tokenizer.get_vocab(true).into_values();
         ids.max().map_or(0, |id| id as usize + 1)
@@ -184,7 +180,7 @@ impl TextTokenizer {
 }
 
 fn parse_config(path: &Path) -> Result<Value, TokenizerError> {
-    serde_json::from_slice(&read_bounded(path, FILE_BYTES)?).map_err(|error| {
+    serde_json::from_slice(&read_bounded(path, MAX_FILE_BYTES)?).map_err(|error| {
         TokenizerError::Broken {
             path: path.into(),
             reason: error.to_string(),
@@ -192,7 +188,7 @@ fn parse_config(path: &Path) -> Result<Value, TokenizerError> {
     })
 }
 
-/// A token of `tokenizer_config.json`, which is a text or an object with one.
+/// A token of `tokenizer_config.json`: a string, or an object with a `content`.
 fn named_token(config: &Value, key: &str) -> String {
     let token = &config[key];
     let text = token.as_str().or(token["content"].as_str());
@@ -207,7 +203,6 @@ fn template_file(path: &Path) -> Result<String, TokenizerError> {
     })
 }
 
-/// The chat template of a model directory, if it has one.
 pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>, TokenizerError> {
     let config = parse_config(&folder.join("tokenizer_config.json"))?;
     template_source(folder, &config)

@@ -1,8 +1,7 @@
-//! Quantised blocks, as ggml lays them out.
+//! ggml's block formats of numbers.
 
 use half::{bf16, f16};
 
-/// How numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockKind {
     F32,
@@ -30,7 +29,7 @@ impl BlockKind {
         })
     }
 
-    /// The number that stands for it in a file.
+    /// The type code in the file.
     pub(super) fn code(self) -> u32 {
         match self {
             Self::F32 => 0,
@@ -44,7 +43,7 @@ impl BlockKind {
         }
     }
 
-    /// Numbers of one block.
+    /// Number of elements per block.
     pub(super) fn elements(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
@@ -65,7 +64,7 @@ impl BlockKind {
         }
     }
 
-    /// The numbers of whole blocks.
+    /// Decodes whole blocks.
     pub(super) fn decode(self, bytes: &[u8]) -> Vec<f32> {
         let blocks = bytes.chunks_exact(self.bytes());
         let mut numbers = Vec::with_capacity(blocks.len() * self.elements());
@@ -75,24 +74,22 @@ impl BlockKind {
         numbers
     }
 
-    /// Numbers as blocks: of the kinds that are written, F32, F16 and Q8_0.
+    /// Encodes numbers. Supports F32, F16 and Q8_0.
     pub(super) fn encode(self, numbers: &[f32]) -> Result<Vec<u8>, String> {
-        let most = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
-        // A maximum passes NaN by; a sum does not.
+        let max = numbers.iter().fold(0f32, |max, x| max.max(x.abs()));
+        // A maximum ignores NaN; a sum does not.
         if !numbers.iter().sum::<f32>().is_finite() && numbers.iter().any(|x| !x.is_finite()) {
-            return Err("it holds NaN or infinite values".into());
+            return Err("it contains NaN or infinite values".into());
         }
         match self {
             Self::F32 => Ok(numbers.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            Self::F16 if most > f16::MAX.to_f32() => {
-                Err(format!("{most} is too large for 16 bits"))
-            }
+            Self::F16 if max > f16::MAX.to_f32() => Err(format!("{max} is too large for 16 bits")),
             Self::F16 => {
                 let half = |x: &f32| f16::from_f32(*x).to_le_bytes();
                 Ok(numbers.iter().flat_map(half).collect())
             }
             Self::Q8_0 => Ok(numbers.chunks(32).flat_map(q8_0).collect()),
-            other => Err(format!("{other:?} is only read")),
+            other => Err(format!("{other:?} can be read but not written")),
         }
     }
 
@@ -117,9 +114,9 @@ impl BlockKind {
     }
 }
 
-/// 32 numbers as a scale and bytes, as ggml rounds them.
+/// 32 numbers as a scale and bytes, with ggml's rounding.
 fn q8_0(numbers: &[f32]) -> [u8; 34] {
-    let scale = numbers.iter().fold(0f32, |most, x| most.max(x.abs())) / 127.0;
+    let scale = numbers.iter().fold(0f32, |max, x| max.max(x.abs())) / 127.0;
     let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
     let mut block = [0; 34];
     block[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
@@ -129,14 +126,14 @@ fn q8_0(numbers: &[f32]) -> [u8; 34] {
     block
 }
 
-/// 32 numbers of four bits, the low halves first, with a fifth bit from `high`.
+/// Decodes 32 4-bit numbers, low nibbles first, with a fifth bit from `high`.
 fn nibbles(bytes: &[u8], high: u32, out: &mut Vec<f32>, number: impl Fn(u8) -> f32) {
-    let fifth = |place: usize| (((high >> place) & 1) as u8) << 4;
-    for (place, byte) in bytes.iter().enumerate() {
-        out.push(number((byte & 15) | fifth(place)));
+    let fifth = |index: usize| (((high >> index) & 1) as u8) << 4;
+    for (index, byte) in bytes.iter().enumerate() {
+        out.push(number((byte & 15) | fifth(index)));
     }
-    for (place, byte) in bytes.iter().enumerate() {
-        out.push(number((byte >> 4) | fifth(place + 16)));
+    for (index, byte) in bytes.iter().enumerate() {
+        out.push(number((byte >> 4) | fifth(index + 16)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! GGUF to a Hugging Face directory: dequantised weights (float32), configuration, tokenizer.
+//! Converts GGUF to a Hugging Face directory: dequantized weights (float32), configuration, tokenizer.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value as Json, json};
 use tch::Tensor;
 
-use super::{Gguf, GgufError, Value};
+use super::reader::{Gguf, GgufError, GgufValue};
 use crate::model::{Model, ModelConfig, SafetensorsWriter, write_json};
 
-/// Writes the model of a GGUF file into `folder`, which appears whole or not at all.
+/// Converts a GGUF file into the directory `folder`, which appears only when it is complete.
 pub fn convert(file: &Path, folder: &Path) -> Result<()> {
     let at = || file.display().to_string();
     let opened = std::fs::File::open(file).with_context(at)?;
@@ -21,7 +21,7 @@ pub fn convert(file: &Path, folder: &Path) -> Result<()> {
     let building = tempfile::tempdir_in(parent)?;
     write(&gguf, building.path()).with_context(at)?;
     match std::fs::rename(building.path(), folder) {
-        // Another process was faster; both wrote the same.
+        // Another process was faster, with the same result.
         Err(_) if folder.exists() => {}
         result => result?,
     }
@@ -34,7 +34,8 @@ fn write(gguf: &Gguf, folder: &Path) -> Result<()> {
     let (heads, keys) = (config.heads, config.kv_heads);
     let permuted = gguf.text("general.architecture")? == "llama";
     let model = Model::build(config, |name, shape| {
-        let stored = stored_name(name).with_context(|| format!("GGUF has no name for {name}"))?;
+        let stored =
+            stored_name(name).with_context(|| format!("parameter {name} has no name in GGUF"))?;
         let tensor = tensor(gguf, &stored, shape)?;
         Ok::<_, anyhow::Error>(match (permuted, name) {
             (true, name) if name.contains("q_proj.weight") => unpermute(&tensor, heads),
@@ -65,12 +66,12 @@ fn tensor(gguf: &Gguf, name: &str, shape: &[i64]) -> Result<Tensor> {
     let (found, numbers) = gguf.numbers(name)?;
     let wanted: Vec<u64> = shape.iter().map(|&size| size as u64).collect();
     if found != wanted {
-        bail!("tensor {name} is {found:?}, the header makes it {wanted:?}");
+        bail!("tensor {name} has shape {found:?}; according to the header it must be {wanted:?}");
     }
     Ok(Tensor::from_slice(&numbers).f_view(shape)?)
 }
 
-/// llama.cpp interleaves the two halves of each head for its own rotary embedding.
+/// Undoes the interleaving of the two halves of each head that llama.cpp needs for its rotary embedding.
 fn unpermute(weight: &Tensor, heads: i64) -> Tensor {
     let size = weight.size();
     weight
@@ -79,7 +80,7 @@ fn unpermute(weight: &Tensor, heads: i64) -> Tensor {
         .reshape([size[0], size[1]])
 }
 
-/// GGUF's name for a Hugging Face one.
+/// The GGUF name of a Hugging Face parameter.
 pub(super) fn stored_name(name: &str) -> Option<String> {
     match name {
         "model.embed_tokens.weight" => return Some("token_embd.weight".into()),
@@ -109,13 +110,15 @@ fn config(gguf: &Gguf) -> Result<Json> {
     let class = match kind {
         "llama" => "LlamaForCausalLM",
         "qwen2" => "Qwen2ForCausalLM",
-        other => bail!("architecture {other} is not known; known are llama and qwen2"),
+        other => bail!("architecture {other} is not supported; supported are llama and qwen2"),
     };
     let key = |name: &str| format!("{kind}.{name}");
     if gguf.get(&key("rope.scaling.type")).is_some()
         || gguf.tensors().contains_key("rope_freqs.weight")
     {
-        bail!("a GGUF with scaled rotary frequencies is not converted; use the original weights");
+        bail!(
+            "GGUF files with scaled rotary frequencies are not supported; use the original weights"
+        );
     }
     let heads = gguf.integer(&key("attention.head_count"))?;
     let hidden = gguf.integer(&key("embedding_length"))?;
@@ -129,7 +132,7 @@ fn config(gguf: &Gguf) -> Result<Json> {
         "num_attention_heads": heads,
         "num_key_value_heads": gguf.integer(&key("attention.head_count_kv")).unwrap_or(heads),
         "head_dim": hidden.checked_div(heads),
-        // Stored as float32: 1e-5 comes back with noise in its tenth digit.
+        // It is stored as float32: rounding restores 1e-5.
         "rms_norm_eps": (eps * 1e10).round() / 1e10,
         "rope_theta": gguf.float(&key("rope.freq_base")).unwrap_or(10_000.0),
         "max_position_embeddings": gguf.integer(&key("context_length"))?,
@@ -142,8 +145,6 @@ fn config(gguf: &Gguf) -> Result<Json> {
     }))
 }
 
-// --- tokenizer -----------------------------------------------------------------------------------
-
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
@@ -151,18 +152,18 @@ fn tokenizer(gguf: &Gguf) -> Result<Json> {
     let tokens = gguf.array("tokenizer.ggml.tokens")?;
     let kinds = gguf.array("tokenizer.ggml.token_type")?;
     if gguf.text("tokenizer.ggml.model")? != "gpt2" || tokens.len() != kinds.len() {
-        bail!("only byte-level BPE tokenizers are converted");
+        bail!("only byte-level BPE tokenizers are supported");
     }
     let pre = pre_tokenizer(gguf.text("tokenizer.ggml.pre")?)?;
     let (mut vocabulary, mut added) = (Map::new(), vec![]);
     for (id, (token, kind)) in tokens.iter().zip(kinds).enumerate() {
-        let Value::Text(token) = token else {
-            bail!("token {id} is no text");
+        let GgufValue::Text(token) = token else {
+            bail!("token {id} is not a string");
         };
         let kind = match kind {
-            Value::Signed(kind) => *kind as u64,
-            Value::Unsigned(kind) => *kind,
-            _ => bail!("the type of token {id} is no number"),
+            GgufValue::Signed(kind) => *kind as u64,
+            GgufValue::Unsigned(kind) => *kind,
+            _ => bail!("the type of token {id} is not a number"),
         };
         if kind == CONTROL || kind == USER_DEFINED {
             added.push(json!({
@@ -191,7 +192,7 @@ fn pre_tokenizer(name: &str) -> Result<Json> {
             {"type": "Digits", "individual_digits": true},
             {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         ]})),
-        other => bail!("the pre-tokenizer {other} is not known; known is smollm"),
+        other => bail!("the pre-tokenizer {other} is not supported; supported is smollm"),
     }
 }
 
@@ -199,7 +200,7 @@ fn texts<'a>(gguf: &'a Gguf, key: &str) -> Result<Vec<&'a str>, GgufError> {
     gguf.array(key)?
         .iter()
         .map(|item| match item {
-            Value::Text(text) => Ok(text.as_str()),
+            GgufValue::Text(text) => Ok(text.as_str()),
             _ => Err(GgufError::Key(key.into())),
         })
         .collect()
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_put_back_in_order() {
+    fn interleaving_of_heads_is_undone() {
         // One head of four rows: llama.cpp stores rows 0, 2, 1, 3 of the original.
         let stored = Tensor::from_slice(&[0f32, 2., 1., 3.]).view([4, 1]);
         let rows = Vec::<f32>::try_from(unpermute(&stored, 1).view([-1])).unwrap();

@@ -1,4 +1,4 @@
-//! A Hugging Face directory to GGUF, for llama.cpp: f16 or q8_0 matrices, everything else float32.
+//! Exports a Hugging Face directory to GGUF: matrices in f16 or q8_0, everything else in float32.
 
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -9,40 +9,40 @@ use clap::ValueEnum;
 use serde_json::Value as Json;
 use tch::{Device, Kind, Tensor};
 
-use super::Value;
 use super::blocks::BlockKind;
 use super::convert::stored_name;
-use super::writer::{Entry, write};
+use super::reader::GgufValue;
+use super::writer::{TensorEntry, write};
 use crate::data::chat_template;
 use crate::model::{Model, ModelConfig, RopeScaling, read_bounded};
 
-/// Most bytes of a tokenizer file.
-const FILE_BYTES: u64 = 256 << 20;
-/// llama.cpp's factors of rotary frequencies.
-const FACTORS: &str = "rope_freqs.weight";
+const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Name of the tensor with the factors of rotary frequencies.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// How matrices are stored.
+/// Storage type of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Quantisation {
+pub enum GgufType {
     /// 16-bit floating point.
     F16,
-    /// 8 bits and a scale for each 32.
+    /// 8 bits per element and a scale per 32 elements.
     #[value(name = "q8_0")]
     Q8_0,
 }
 
-type Pairs = Vec<(String, Value)>;
+type Pairs = Vec<(String, GgufValue)>;
 
-/// Writes the model of `folder` into the file `out`, which appears whole or not at all.
-pub fn export(folder: &Path, out: &Path, quantisation: Quantisation) -> Result<()> {
+/// Exports the model in `folder` to the file `out`, which appears only when it is complete.
+pub fn export(folder: &Path, out: &Path, matrix_type: GgufType) -> Result<()> {
     let model = Model::load(folder, Kind::Float, Device::Cpu)?;
     let config = &model.config;
     let kind = architecture(config)?;
-    let mut pairs = description(config, kind, folder, quantisation);
+    let mut pairs = description(config, kind, folder, matrix_type);
     pairs.extend(tokenizer(folder, config.vocab)?);
     let mut tensors: Vec<(String, Tensor)> = vec![];
     for (name, tensor) in model.parameters() {
-        let stored = stored_name(&name).with_context(|| format!("GGUF has no name for {name}"))?;
+        let stored =
+            stored_name(&name).with_context(|| format!("parameter {name} has no name in GGUF"))?;
         let heads = match &*name {
             name if name.contains(".q_proj.") => Some(config.heads),
             name if name.contains(".k_proj.") => Some(config.kv_heads),
@@ -54,21 +54,21 @@ pub fn export(folder: &Path, out: &Path, quantisation: Quantisation) -> Result<(
         });
     }
     if let Some(factors) = factors(config) {
-        tensors.push((FACTORS.into(), Tensor::from_slice(&factors)));
+        tensors.push((ROPE_FACTORS.into(), Tensor::from_slice(&factors)));
     }
     let parent = match out.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    // As any new file: the umask decides who may read it.
+    // The umask applies, as for any new file.
     let building = tempfile::Builder::new()
         .permissions(std::fs::Permissions::from_mode(0o666))
         .tempfile_in(parent)
         .with_context(|| parent.display().to_string())?;
     let mut file = BufWriter::new(building);
-    let entries: Vec<Entry> = tensors
+    let entries: Vec<TensorEntry> = tensors
         .iter()
-        .map(|(n, t)| entry(n, t, quantisation))
+        .map(|(n, t)| entry(n, t, matrix_type))
         .collect();
     let mut next = tensors.iter();
     write(&mut file, &pairs, &entries, |_| {
@@ -76,7 +76,7 @@ pub fn export(folder: &Path, out: &Path, quantisation: Quantisation) -> Result<(
         let numbers = tensor.map(|tensor| Vec::<f32>::try_from(&tensor));
         match numbers {
             Some(Ok(numbers)) => Ok(numbers),
-            _ => Err(std::io::Error::other("libtorch gave no numbers")),
+            _ => Err(std::io::Error::other("libtorch returned no numbers")),
         }
     })?;
     file.flush()?;
@@ -88,22 +88,22 @@ pub fn export(folder: &Path, out: &Path, quantisation: Quantisation) -> Result<(
     Ok(())
 }
 
-fn entry(name: &str, tensor: &Tensor, quantisation: Quantisation) -> Entry {
+fn entry(name: &str, tensor: &Tensor, matrix_type: GgufType) -> TensorEntry {
     let shape: Vec<u64> = tensor.size().into_iter().map(|size| size as u64).collect();
     let row = shape.last().copied().unwrap_or(1);
-    let kind = match (shape.len(), quantisation) {
+    let kind = match (shape.len(), matrix_type) {
         (0 | 1, _) => BlockKind::F32,
-        (_, Quantisation::Q8_0) if row.is_multiple_of(32) => BlockKind::Q8_0,
+        (_, GgufType::Q8_0) if row.is_multiple_of(32) => BlockKind::Q8_0,
         _ => BlockKind::F16,
     };
-    Entry {
+    TensorEntry {
         name: name.into(),
         shape,
         kind,
     }
 }
 
-/// llama.cpp turns pairs of neighbours where transformers turns the two halves of a head.
+/// Interleaves the two halves of each head: llama.cpp's rotary embedding rotates adjacent pairs.
 fn permute(weight: &Tensor, heads: i64) -> Tensor {
     let size = weight.size();
     weight
@@ -119,7 +119,9 @@ fn architecture(config: &ModelConfig) -> Result<&'static str> {
         .flatten()
         .any(|&window| window < config.context)
     {
-        bail!("llama.cpp has no sliding window for this architecture: it would say other things");
+        bail!(
+            "llama.cpp does not support sliding windows for this architecture, so its results would differ"
+        );
     }
     match config.raw["model_type"].as_str() {
         Some("qwen2") => Ok("qwen2"),
@@ -127,53 +129,48 @@ fn architecture(config: &ModelConfig) -> Result<&'static str> {
     }
 }
 
-fn description(
-    config: &ModelConfig,
-    kind: &str,
-    folder: &Path,
-    quantisation: Quantisation,
-) -> Pairs {
-    let number = |n: i64| Value::Unsigned(n as u64);
+fn description(config: &ModelConfig, kind: &str, folder: &Path, matrix_type: GgufType) -> Pairs {
+    let number = |n: i64| GgufValue::Unsigned(n as u64);
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.into());
     let name = folder
         .file_name()
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let file_type = match quantisation {
-        Quantisation::F16 => 1,
-        Quantisation::Q8_0 => 7,
+    let file_type = match matrix_type {
+        GgufType::F16 => 1,
+        GgufType::Q8_0 => 7,
     };
     let mut pairs: Pairs = vec![
-        ("general.architecture".into(), Value::Text(kind.into())),
-        ("general.name".into(), Value::Text(name)),
+        ("general.architecture".into(), GgufValue::Text(kind.into())),
+        ("general.name".into(), GgufValue::Text(name)),
         ("general.file_type".into(), number(file_type)),
         ("general.quantization_version".into(), number(2)),
     ];
-    let mut push = |key: &str, value: Value| pairs.push((format!("{kind}.{key}"), value));
+    let mut push = |key: &str, value: GgufValue| pairs.push((format!("{kind}.{key}"), value));
     push("vocab_size", number(config.vocab));
     push("context_length", number(config.context));
     push("embedding_length", number(config.hidden));
     push("block_count", number(config.layers as i64));
     push("feed_forward_length", number(config.intermediate));
     push("rope.dimension_count", number(config.head_dim));
-    push("rope.freq_base", Value::Float(config.rope_theta));
+    push("rope.freq_base", GgufValue::Float(config.rope_theta));
     push("attention.head_count", number(config.heads));
     push("attention.head_count_kv", number(config.kv_heads));
     push("attention.key_length", number(config.head_dim));
     push("attention.value_length", number(config.head_dim));
     push(
         "attention.layer_norm_rms_epsilon",
-        Value::Float(config.norm_eps),
+        GgufValue::Float(config.norm_eps),
     );
     if let RopeScaling::Linear { factor } = config.rope_scaling {
-        push("rope.scaling.type", Value::Text("linear".into()));
-        push("rope.scaling.factor", Value::Float(factor));
+        push("rope.scaling.type", GgufValue::Text("linear".into()));
+        push("rope.scaling.factor", GgufValue::Float(factor));
     }
     pairs
 }
 
-/// What llama.cpp divides each frequency by, where the scaling is no single number.
+/// The divisor of each rotary frequency, for scalings that are not a single number.
 fn factors(config: &ModelConfig) -> Option<Vec<f32>> {
     let RopeScaling::Llama3 { .. } = config.rope_scaling else {
         return None;
@@ -186,8 +183,6 @@ fn factors(config: &ModelConfig) -> Option<Vec<f32>> {
     Some(pairs.map(|(plain, scaled)| plain / scaled).collect())
 }
 
-// --- tokenizer -----------------------------------------------------------------------------------
-
 const NORMAL: i64 = 1;
 const CONTROL: i64 = 3;
 const USER_DEFINED: i64 = 4;
@@ -195,28 +190,31 @@ const UNUSED: i64 = 5;
 
 fn tokenizer(folder: &Path, rows: i64) -> Result<Pairs> {
     let read = |name: &str| -> Result<Json> {
-        let bytes = read_bounded(&folder.join(name), FILE_BYTES)?;
+        let bytes = read_bounded(&folder.join(name), MAX_FILE_BYTES)?;
         serde_json::from_slice(&bytes).with_context(|| name.to_owned())
     };
     let (json, config) = (read("tokenizer.json")?, read("tokenizer_config.json")?);
     if json["model"]["type"] != "BPE" || !json["decoder"].to_string().contains("ByteLevel") {
-        bail!("only byte-level BPE tokenizers are exported");
+        bail!("only byte-level BPE tokenizers can be exported");
     }
     let (texts, kinds) = tokens(&json, rows)?;
-    let place = |text: &str| texts.iter().position(|token| token == text);
-    let array = |items: Vec<Value>| Value::Array(items);
+    let index = |text: &str| texts.iter().position(|token| token == text);
+    let array = |items: Vec<GgufValue>| GgufValue::Array(items);
     let mut pairs: Pairs = vec![
-        ("tokenizer.ggml.model".into(), Value::Text("gpt2".into())),
+        (
+            "tokenizer.ggml.model".into(),
+            GgufValue::Text("gpt2".into()),
+        ),
         (
             "tokenizer.ggml.pre".into(),
-            Value::Text(pre_tokenizer(&json)?.into()),
+            GgufValue::Text(pre_tokenizer(&json)?.into()),
         ),
         ("tokenizer.ggml.merges".into(), array(merges(&json)?)),
     ];
     for name in ["bos", "eos", "pad", "unk"] {
         let token = &config[format!("{name}_token")];
         let text = token.as_str().or(token["content"].as_str());
-        if let Some(id) = text.and_then(place) {
+        if let Some(id) = text.and_then(index) {
             let key = match name {
                 "pad" => "padding",
                 "unk" => "unknown",
@@ -224,35 +222,35 @@ fn tokenizer(folder: &Path, rows: i64) -> Result<Pairs> {
             };
             pairs.push((
                 format!("tokenizer.ggml.{key}_token_id"),
-                Value::Unsigned(id as u64),
+                GgufValue::Unsigned(id as u64),
             ));
         }
     }
-    // Whether the tokenizer puts a BOS before a text of its own.
+    // Whether the tokenizer itself adds a BOS.
     let adds = json["post_processor"]
         .to_string()
         .contains("TemplateProcessing");
-    pairs.push(("tokenizer.ggml.add_bos_token".into(), Value::Bool(adds)));
+    pairs.push(("tokenizer.ggml.add_bos_token".into(), GgufValue::Bool(adds)));
     if let Ok(Some(template)) = chat_template(folder) {
-        pairs.push(("tokenizer.chat_template".into(), Value::Text(template)));
+        pairs.push(("tokenizer.chat_template".into(), GgufValue::Text(template)));
     }
-    let texts = texts.into_iter().map(Value::Text).collect();
-    let kinds = kinds.into_iter().map(Value::Signed).collect();
+    let texts = texts.into_iter().map(GgufValue::Text).collect();
+    let kinds = kinds.into_iter().map(GgufValue::Signed).collect();
     pairs.push(("tokenizer.ggml.tokens".into(), array(texts)));
     pairs.push(("tokenizer.ggml.token_type".into(), array(kinds)));
     Ok(pairs)
 }
 
-/// Every row of the embedding has a text; rows that the tokenizer does not use get a name.
+/// Text and type for every row of the embedding; unused rows get a placeholder.
 fn tokens(json: &Json, rows: i64) -> Result<(Vec<String>, Vec<i64>)> {
     let mut texts: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
     let mut kinds = vec![UNUSED; texts.len()];
     let mut set = |id: &Json, text: &str, kind: i64| {
-        let place = id.as_u64().and_then(|id| usize::try_from(id).ok());
-        let place = place.filter(|&id| id < texts.len());
-        let place = place.with_context(|| format!("token {text} has no row in the embedding"))?;
-        texts[place] = text.into();
-        kinds[place] = kind;
+        let index = id.as_u64().and_then(|id| usize::try_from(id).ok());
+        let index = index.filter(|&id| id < texts.len());
+        let index = index.with_context(|| format!("token {text} has no row in the embedding"))?;
+        texts[index] = text.into();
+        kinds[index] = kind;
         Ok::<_, anyhow::Error>(())
     };
     let vocabulary = json["model"]["vocab"].as_object();
@@ -276,7 +274,7 @@ fn tokens(json: &Json, rows: i64) -> Result<(Vec<String>, Vec<i64>)> {
     Ok((texts, kinds))
 }
 
-fn merges(json: &Json) -> Result<Vec<Value>> {
+fn merges(json: &Json) -> Result<Vec<GgufValue>> {
     let merges = json["model"]["merges"].as_array();
     let merge = |merge: &Json| {
         let pair = merge.as_array().and_then(|pair| match &pair[..] {
@@ -284,8 +282,8 @@ fn merges(json: &Json) -> Result<Vec<Value>> {
             _ => None,
         });
         let text = pair.or_else(|| merge.as_str().map(str::to_owned));
-        text.map(Value::Text)
-            .context("a merge of tokenizer.json is no pair")
+        text.map(GgufValue::Text)
+            .context("a merge in tokenizer.json is not a pair")
     };
     merges
         .context("tokenizer.json has no merges")?
@@ -294,10 +292,10 @@ fn merges(json: &Json) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// llama.cpp's name for the way a text is cut before merging.
+/// llama.cpp's name of the pre-tokenizer.
 fn pre_tokenizer(json: &Json) -> Result<&'static str> {
     let text = json["pre_tokenizer"].to_string();
-    // Regular expressions stand for themselves: digits in threes are Llama 3's, single ones Qwen2's.
+    // Llama 3 groups digits in threes, Qwen2 splits them.
     let found = [
         (
             "smollm",
@@ -310,7 +308,7 @@ fn pre_tokenizer(json: &Json) -> Result<&'static str> {
     match found.into_iter().find(|(_, fits)| *fits) {
         Some((name, _)) => Ok(name),
         None => bail!(
-            "the pre-tokenizer has no name in llama.cpp that this knows; known are those of SmolLM2, Llama 3, Qwen2 and GPT-2"
+            "this pre-tokenizer is not supported; supported are those of SmolLM2, Llama 3, Qwen2 and GPT-2"
         ),
     }
 }

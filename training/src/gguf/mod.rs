@@ -1,4 +1,4 @@
-//! GGUF files (llama.cpp's format) in, as a source of weights, and out.
+//! Conversion from and to GGUF, the format of llama.cpp.
 
 mod blocks;
 mod convert;
@@ -7,5 +7,5 @@ mod reader;
 mod writer;
 
 pub use convert::convert;
-pub use export::{Quantisation, export};
-pub use reader::{Gguf, GgufError, TensorInfo, Value};
+pub use export::{GgufType, export};
+pub use reader::{Gguf, GgufError, GgufValue, TensorInfo};

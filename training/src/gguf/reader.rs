@@ -1,5 +1,5 @@
-//! The container: header, key-value pairs, tensor table. Every count and length is checked against
-//! the bytes that are there before anything is reserved.
+//! Reads the container: header, key-value pairs, tensor table. Every count and length is checked against the size
+//! of the file before memory is allocated.
 
 use std::collections::BTreeMap;
 
@@ -7,63 +7,56 @@ use thiserror::Error;
 
 use super::blocks::BlockKind;
 
-/// Nesting of arrays that is read.
-const DEPTH: u32 = 3;
-/// Dimensions of a tensor.
-const DIMENSIONS: u32 = 4;
+/// Nesting of arrays.
+const MAX_DEPTH: u32 = 3;
+const MAX_DIMENSIONS: u32 = 4;
 
-/// Why a file cannot be read.
 #[derive(Debug, Error, PartialEq)]
-#[allow(missing_docs)]
 pub enum GgufError {
     #[error("not a GGUF file of version 2 or 3")]
     Magic,
-    #[error("cut off or broken at byte {0}")]
+    #[error("the GGUF file is truncated or broken at byte {0}")]
     Broken(usize),
     #[error(
-        "tensor {name} has the unknown type {kind}; known are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0"
+        "tensor {name} has the unsupported type {kind}; supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0"
     )]
     Kind { name: String, kind: u32 },
     #[error("tensor {name} of shape {shape:?} does not fit its type or the file")]
     Tensor { name: String, shape: Vec<u64> },
-    #[error("{0} is missing or of another type")]
+    #[error("{0} is missing or has the wrong type")]
     Key(String),
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// A value of the header.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
-pub enum Value {
+pub enum GgufValue {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
     Bool(bool),
     Text(String),
-    Array(Vec<Value>),
+    Array(Vec<GgufValue>),
 }
 
-/// A tensor of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// Sizes, the slowest first, as everywhere else (GGUF stores them the other way round).
+    /// Row-major dimensions. The file stores them in reverse order.
     pub shape: Vec<u64>,
     kind: BlockKind,
     start: usize,
     end: usize,
 }
 
-/// A parsed file.
 #[derive(Debug)]
 pub struct Gguf<'a> {
     bytes: &'a [u8],
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, GgufValue>,
     tensors: BTreeMap<String, TensorInfo>,
 }
 
 impl<'a> Gguf<'a> {
-    /// Reads the header and the table; the data is looked at when asked for.
+    /// Reads header and tensor table; tensor data is read on demand.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, GgufError> {
         let mut cursor = Cursor { bytes, at: 0 };
         if cursor.take(4) != Ok(b"GGUF") || !matches!(cursor.u32(), Ok(2 | 3)) {
@@ -75,7 +68,7 @@ impl<'a> Gguf<'a> {
         for _ in 0..pairs {
             let key = cursor.text()?;
             let kind = cursor.u32()?;
-            values.insert(key, cursor.value(kind, DEPTH)?);
+            values.insert(key, cursor.value(kind, MAX_DEPTH)?);
         }
         let mut raw = Vec::new();
         for _ in 0..tensors {
@@ -83,7 +76,7 @@ impl<'a> Gguf<'a> {
         }
         let alignment = match values.get("general.alignment") {
             None => 32,
-            Some(Value::Unsigned(n)) if n.is_power_of_two() && *n <= 1 << 20 => *n as usize,
+            Some(GgufValue::Unsigned(n)) if n.is_power_of_two() && *n <= 1 << 20 => *n as usize,
             Some(_) => return Err(GgufError::Key("general.alignment".into())),
         };
         let data = cursor.at.next_multiple_of(alignment);
@@ -99,12 +92,11 @@ impl<'a> Gguf<'a> {
         })
     }
 
-    /// The tensors by name.
     pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
         &self.tensors
     }
 
-    /// The numbers of a tensor, the fastest dimension last.
+    /// Shape and values of a tensor, row-major.
     pub fn numbers(&self, name: &str) -> Result<(Vec<u64>, Vec<f32>), GgufError> {
         let info = self
             .tensors
@@ -114,40 +106,35 @@ impl<'a> Gguf<'a> {
         Ok((info.shape.clone(), info.kind.decode(bytes)))
     }
 
-    /// A value of the header.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.values.get(key)
     }
 
-    /// A text of the header.
     pub fn text(&self, key: &str) -> Result<&str, GgufError> {
         match self.get(key) {
-            Some(Value::Text(text)) => Ok(text),
+            Some(GgufValue::Text(text)) => Ok(text),
             _ => Err(GgufError::Key(key.into())),
         }
     }
 
-    /// A whole number of the header.
     pub fn integer(&self, key: &str) -> Result<u64, GgufError> {
         match self.get(key) {
-            Some(Value::Unsigned(n)) => Ok(*n),
-            Some(Value::Signed(n)) if *n >= 0 => Ok(*n as u64),
+            Some(GgufValue::Unsigned(n)) => Ok(*n),
+            Some(GgufValue::Signed(n)) if *n >= 0 => Ok(*n as u64),
             _ => Err(GgufError::Key(key.into())),
         }
     }
 
-    /// A number of the header.
     pub fn float(&self, key: &str) -> Result<f64, GgufError> {
         match self.get(key) {
-            Some(Value::Float(number)) => Ok(*number),
+            Some(GgufValue::Float(number)) => Ok(*number),
             _ => Err(GgufError::Key(key.into())),
         }
     }
 
-    /// An array of the header.
-    pub fn array(&self, key: &str) -> Result<&[Value], GgufError> {
+    pub fn array(&self, key: &str) -> Result<&[GgufValue], GgufError> {
         match self.get(key) {
-            Some(Value::Array(items)) => Ok(items),
+            Some(GgufValue::Array(items)) => Ok(items),
             _ => Err(GgufError::Key(key.into())),
         }
     }
@@ -217,12 +204,12 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A count of things of at least `least` bytes each, which must fit into what is left.
-    fn count(&mut self, least: usize) -> Result<usize, GgufError> {
+    /// Reads a count of items of at least `min_bytes` each, which must fit into the rest of the file.
+    fn count(&mut self, min_bytes: usize) -> Result<usize, GgufError> {
         let at = self.at;
         let count = self.u64()?;
-        let most = (self.bytes.len() - self.at) / least;
-        if count > most as u64 {
+        let max = (self.bytes.len() - self.at) / min_bytes;
+        if count > max as u64 {
             return Err(GgufError::Broken(at));
         }
         Ok(count as usize)
@@ -236,17 +223,17 @@ impl<'a> Cursor<'a> {
         Ok(text.to_owned())
     }
 
-    fn value(&mut self, kind: u32, depth: u32) -> Result<Value, GgufError> {
+    fn value(&mut self, kind: u32, depth: u32) -> Result<GgufValue, GgufError> {
         Ok(match kind {
-            0 => Value::Unsigned(u8::from_le_bytes(self.array()?).into()),
-            1 => Value::Signed(i8::from_le_bytes(self.array()?).into()),
-            2 => Value::Unsigned(u16::from_le_bytes(self.array()?).into()),
-            3 => Value::Signed(i16::from_le_bytes(self.array()?).into()),
-            4 => Value::Unsigned(self.u32()?.into()),
-            5 => Value::Signed(i32::from_le_bytes(self.array()?).into()),
-            6 => Value::Float(f32::from_le_bytes(self.array()?).into()),
-            7 => Value::Bool(self.array::<1>()? != [0]),
-            8 => Value::Text(self.text()?),
+            0 => GgufValue::Unsigned(u8::from_le_bytes(self.array()?).into()),
+            1 => GgufValue::Signed(i8::from_le_bytes(self.array()?).into()),
+            2 => GgufValue::Unsigned(u16::from_le_bytes(self.array()?).into()),
+            3 => GgufValue::Signed(i16::from_le_bytes(self.array()?).into()),
+            4 => GgufValue::Unsigned(self.u32()?.into()),
+            5 => GgufValue::Signed(i32::from_le_bytes(self.array()?).into()),
+            6 => GgufValue::Float(f32::from_le_bytes(self.array()?).into()),
+            7 => GgufValue::Bool(self.array::<1>()? != [0]),
+            8 => GgufValue::Text(self.text()?),
             9 if depth > 0 => {
                 let kind = self.u32()?;
                 let count = self.count(1)?;
@@ -254,11 +241,11 @@ impl<'a> Cursor<'a> {
                 for _ in 0..count {
                     items.push(self.value(kind, depth - 1)?);
                 }
-                Value::Array(items)
+                GgufValue::Array(items)
             }
-            10 => Value::Unsigned(self.u64()?),
-            11 => Value::Signed(i64::from_le_bytes(self.array()?)),
-            12 => Value::Float(f64::from_le_bytes(self.array()?)),
+            10 => GgufValue::Unsigned(self.u64()?),
+            11 => GgufValue::Signed(i64::from_le_bytes(self.array()?)),
+            12 => GgufValue::Float(f64::from_le_bytes(self.array()?)),
             _ => return Err(GgufError::Broken(self.at)),
         })
     }
@@ -267,7 +254,7 @@ impl<'a> Cursor<'a> {
         let name = self.text()?;
         let at = self.at;
         let dimensions = self.u32()?;
-        if dimensions > DIMENSIONS {
+        if dimensions > MAX_DIMENSIONS {
             return Err(GgufError::Broken(at));
         }
         let mut shape = Vec::new();
@@ -314,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_is_refused() {
+    fn truncated_files_are_rejected() {
         let file = small();
         for length in 0..file.len() {
             assert!(Gguf::parse(&file[..length]).is_err(), "{length}");
@@ -326,11 +313,11 @@ mod tests {
         let seed = small();
         bolero::check!().for_each(|noise: &[u8]| {
             let _ = Gguf::parse(noise);
-            // Noise over a good file gets past the magic.
+            // Noise in a valid file gets past the magic number.
             let mut file = seed.clone();
             for pair in noise.chunks_exact(2).take(16) {
-                let place = pair[0] as usize % file.len();
-                file[place] = pair[1];
+                let index = pair[0] as usize % file.len();
+                file[index] = pair[1];
             }
             if let Ok(gguf) = Gguf::parse(&file) {
                 for name in gguf.tensors().keys() {

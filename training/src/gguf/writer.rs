@@ -1,35 +1,34 @@
-//! The container, written: header, table, data, each tensor as it is asked for.
+//! Writes the container: header, table, then the data tensor by tensor.
 
 use std::io::{Error, Result, Write};
 
-use super::Value;
 use super::blocks::BlockKind;
+use super::reader::GgufValue;
 
-/// What tensors' data begins at a multiple of.
+/// Alignment of tensor data.
 const ALIGNMENT: u64 = 32;
 
-/// A tensor to be written.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct TensorEntry {
     pub(super) name: String,
-    /// Sizes, the slowest first.
+    /// Row-major dimensions.
     pub(super) shape: Vec<u64>,
     pub(super) kind: BlockKind,
 }
 
-impl Entry {
+impl TensorEntry {
     fn bytes(&self) -> u64 {
         let elements: u64 = self.shape.iter().product();
         elements / self.kind.elements() as u64 * self.kind.bytes() as u64
     }
 }
 
-/// Writes a file of version 3. `data` gives the numbers of an entry when it is its turn.
+/// Writes a file of version 3. `data` returns the values of one tensor at a time.
 pub(super) fn write(
     out: &mut impl Write,
-    pairs: &[(String, Value)],
-    entries: &[Entry],
-    mut data: impl FnMut(&Entry) -> Result<Vec<f32>>,
+    pairs: &[(String, GgufValue)],
+    entries: &[TensorEntry],
+    mut data: impl FnMut(&TensorEntry) -> Result<Vec<f32>>,
 ) -> Result<()> {
     let mut header = b"GGUF".to_vec();
     header.extend(3u32.to_le_bytes());
@@ -60,7 +59,7 @@ pub(super) fn write(
             .map_err(|reason| Error::other(format!("tensor {}: {reason}", entry.name)))?;
         if bytes.len() as u64 != entry.bytes() {
             return Err(Error::other(format!(
-                "tensor {} has another size",
+                "tensor {} has the wrong size",
                 entry.name
             )));
         }
@@ -79,27 +78,27 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// The types that llama.cpp expects: 32 bits for numbers.
-fn code(value: &Value) -> u32 {
+/// The type codes that llama.cpp expects; numbers have 32 bits.
+fn code(value: &GgufValue) -> u32 {
     match value {
-        Value::Unsigned(_) => 4,
-        Value::Signed(_) => 5,
-        Value::Float(_) => 6,
-        Value::Bool(_) => 7,
-        Value::Text(_) => 8,
-        Value::Array(_) => 9,
+        GgufValue::Unsigned(_) => 4,
+        GgufValue::Signed(_) => 5,
+        GgufValue::Float(_) => 6,
+        GgufValue::Bool(_) => 7,
+        GgufValue::Text(_) => 8,
+        GgufValue::Array(_) => 9,
     }
 }
 
-fn put(out: &mut Vec<u8>, value: &Value) -> Result<()> {
-    let large = |_| Error::other("a number of the header does not fit 32 bits");
+fn put(out: &mut Vec<u8>, value: &GgufValue) -> Result<()> {
+    let large = |_| Error::other("a number in the header does not fit 32 bits");
     match value {
-        Value::Unsigned(n) => out.extend(u32::try_from(*n).map_err(large)?.to_le_bytes()),
-        Value::Signed(n) => out.extend(i32::try_from(*n).map_err(large)?.to_le_bytes()),
-        Value::Float(number) => out.extend((*number as f32).to_le_bytes()),
-        Value::Bool(flag) => out.push(u8::from(*flag)),
-        Value::Text(string) => text(out, string),
-        Value::Array(items) => {
+        GgufValue::Unsigned(n) => out.extend(u32::try_from(*n).map_err(large)?.to_le_bytes()),
+        GgufValue::Signed(n) => out.extend(i32::try_from(*n).map_err(large)?.to_le_bytes()),
+        GgufValue::Float(number) => out.extend((*number as f32).to_le_bytes()),
+        GgufValue::Bool(flag) => out.push(u8::from(*flag)),
+        GgufValue::Text(string) => text(out, string),
+        GgufValue::Array(items) => {
             out.extend(items.first().map_or(4, code).to_le_bytes());
             out.extend((items.len() as u64).to_le_bytes());
             for item in items {
@@ -112,20 +111,20 @@ fn put(out: &mut Vec<u8>, value: &Value) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Gguf;
+    use super::super::reader::Gguf;
     use super::*;
     use proptest::prelude::*;
 
-    fn value() -> impl Strategy<Value = Value> {
+    fn value() -> impl Strategy<Value = GgufValue> {
         let leaf = prop_oneof![
-            any::<u32>().prop_map(|n| Value::Unsigned(n.into())),
-            any::<i32>().prop_map(|n| Value::Signed(n.into())),
-            (-1e6f32..1e6).prop_map(|x| Value::Float(x.into())),
-            any::<bool>().prop_map(Value::Bool),
-            ".{0,12}".prop_map(Value::Text),
+            any::<u32>().prop_map(|n| GgufValue::Unsigned(n.into())),
+            any::<i32>().prop_map(|n| GgufValue::Signed(n.into())),
+            (-1e6f32..1e6).prop_map(|x| GgufValue::Float(x.into())),
+            any::<bool>().prop_map(GgufValue::Bool),
+            ".{0,12}".prop_map(GgufValue::Text),
         ];
-        let texts = prop::collection::vec(".{0,6}".prop_map(Value::Text), 0..5);
-        prop_oneof![leaf, texts.prop_map(Value::Array)]
+        let texts = prop::collection::vec(".{0,6}".prop_map(GgufValue::Text), 0..5);
+        prop_oneof![leaf, texts.prop_map(GgufValue::Array)]
     }
 
     proptest! {
@@ -137,7 +136,7 @@ mod tests {
         ) {
             prop_assume!(!pairs.contains_key("general.alignment"));
             let pairs: Vec<_> = pairs.into_iter().collect();
-            let entry = |name: &str, kind| Entry { name: name.into(), shape: vec![rows, 32], kind };
+            let entry = |name: &str, kind| TensorEntry { name: name.into(), shape: vec![rows, 32], kind };
             let entries = [entry("a", BlockKind::F32), entry("b", BlockKind::F16), entry("c", BlockKind::Q8_0)];
             let mut file = vec![];
             let numbers = &numbers[..rows as usize * 32];
@@ -150,9 +149,9 @@ mod tests {
             for (name, step) in [("b", 1.0 / 2048.0), ("c", 0.5 / 127.0 + 1.0 / 2048.0)] {
                 let found = gguf.numbers(name).unwrap().1;
                 for (block, wanted) in found.chunks(32).zip(numbers.chunks(32)) {
-                    let most = wanted.iter().fold(0f32, |m, x| m.max(x.abs()));
+                    let max = wanted.iter().fold(0f32, |m, x| m.max(x.abs()));
                     for (a, b) in block.iter().zip(wanted) {
-                        prop_assert!((a - b).abs() <= step * most + 1e-6, "{name}: {a} for {b}");
+                        prop_assert!((a - b).abs() <= step * max + 1e-6, "{name}: {a} for {b}");
                     }
                 }
             }

@@ -6,8 +6,8 @@ use super::Layout;
 use crate::torch::fused::{self, Sequences};
 
 /// Attention of queries `[rows, heads, width, head_dim]` over keys and values with fewer heads.
-/// Every document is attended to on its own, so nothing leaks between packed ones; what padding gives
-/// is for nobody. `sequences` are the layout's, where a GPU may want them.
+/// Attention stays within each document, so nothing leaks between packed ones. The result at padding is
+/// undefined. `sequences` are those of the layout, if the GPU kernels need them.
 pub(super) fn attend(
     q: &Tensor,
     k: &Tensor,
@@ -17,7 +17,7 @@ pub(super) fn attend(
     window: Option<i64>,
 ) -> Tensor {
     if let Some(sequences) = sequences
-        && fused::packs(q)
+        && fused::supports_packed_attention(q)
     {
         return fused::attend_packed([q, k, v], sequences, window);
     }
@@ -35,20 +35,20 @@ pub(super) fn attend(
         let row = row as i64;
         let [q, k, v] = [q, k, v].map(|tensor| tensor.narrow(0, row, 1));
         let mut end = 0;
-        let mut pieces = Vec::with_capacity(2 * documents.len() + 1);
+        let mut parts = Vec::with_capacity(2 * documents.len() + 1);
         for document in documents {
             if document.start > end {
-                pieces.push(zeros(&q, document.start - end));
+                parts.push(zeros(&q, document.start - end));
             }
             let [q, k, v] =
                 [&q, &k, &v].map(|tensor| tensor.narrow(2, document.start, document.length));
-            pieces.push(causal(&q, &k, &v, window));
+            parts.push(causal(&q, &k, &v, window));
             end = document.start + document.length;
         }
         if layout.width() > end {
-            pieces.push(zeros(&q, layout.width() - end));
+            parts.push(zeros(&q, layout.width() - end));
         }
-        Tensor::cat(&pieces, 2)
+        Tensor::cat(&parts, 2)
     });
     Tensor::cat(&rows.collect::<Vec<_>>(), 0)
 }
@@ -65,7 +65,7 @@ fn causal(q: &Tensor, k: &Tensor, v: &Tensor, window: Option<i64>) -> Tensor {
     let length = q.size()[2];
     let mask = window.filter(|&window| window < length).map(|window| {
         let all = Tensor::ones([length, length], (Kind::Bool, q.device()));
-        // Token i sees i - window + 1 to i, itself included, as transformers has it.
+        // Token i attends to tokens i - window + 1 to i, as in transformers.
         all.tril(0).logical_and(&all.triu(1 - window))
     });
     let is_causal = mask.is_none();

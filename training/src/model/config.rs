@@ -1,56 +1,45 @@
-//! `config.json` of the model families that this trainer knows.
+//! Reads `config.json` of the supported model families.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// Why a `config.json` cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// Not JSON, or a field of the wrong type or missing.
     #[error("config.json: {0}")]
     Json(#[from] serde_json::Error),
-    /// Something that the forward pass does not have.
     #[error("config.json: {field} = {value} is not supported; {known}")]
     Unsupported {
-        /// The field.
         field: &'static str,
-        /// What it says.
         value: String,
-        /// What would be.
         known: &'static str,
     },
-    /// Sizes that do not fit together.
     #[error("config.json: {0}")]
     Sizes(String),
 }
 
-/// How rotary frequencies are changed for longer contexts.
+/// Scaling of the rotary frequencies for longer contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// As trained.
     None,
-    /// Positions divided by a factor.
+    /// Positions are divided by `factor`.
     Linear {
-        /// The factor.
         factor: f64,
     },
-    /// Llama 3.1 and later: low frequencies divided by a factor, high ones kept, a ramp between.
+    /// Llama 3.1 and later: low frequencies are divided by `factor`, high ones kept, with a ramp between.
     Llama3 {
-        /// Divisor of low frequencies.
         factor: f64,
-        /// Wave lengths above `original / low` are low.
+        /// Wavelengths above `original / low` count as low frequencies.
         low: f64,
-        /// Wave lengths below `original / high` are high.
+        /// Wavelengths below `original / high` count as high frequencies.
         high: f64,
         /// Context length before scaling, tokens.
         original: f64,
     },
 }
 
-/// Shape and constants of a model. Sizes are in elements, lengths in tokens.
+/// Dimensions and constants of a model. Sizes are in elements, lengths in tokens.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct ModelConfig {
     pub hidden: i64,
     pub intermediate: i64,
@@ -68,9 +57,9 @@ pub struct ModelConfig {
     pub qkv_bias: bool,
     pub output_bias: bool,
     pub mlp_bias: bool,
-    /// Tokens each layer sees behind it; `None` sees all.
+    /// Sliding window of each layer in tokens; `None` is full attention.
     pub windows: Vec<Option<i64>>,
-    /// The file as it was read, kept so that it is written as it was.
+    /// The original file, so that unknown fields are preserved when a model is saved.
     pub raw: Map<String, Value>,
 }
 
@@ -88,7 +77,7 @@ struct Raw {
     rms_norm_eps: f64,
     rope_theta: Option<f64>,
     rope_scaling: Option<RawRope>,
-    /// Where transformers 5 writes both.
+    /// Written by transformers 5; contains theta and scaling.
     rope_parameters: Option<RawRope>,
     #[serde(default = "default_context")]
     max_position_embeddings: i64,
@@ -136,7 +125,7 @@ impl ModelConfig {
     /// Reads and checks a `config.json`.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let raw: Raw = serde_json::from_slice(json)?;
-        refuse_unknown(&raw)?;
+        check_supported(&raw)?;
         let rope = raw.rope_parameters.clone().or(raw.rope_scaling.clone());
         let theta = raw
             .rope_theta
@@ -178,15 +167,15 @@ impl ModelConfig {
             ("vocab_size", self.vocab, 1 << 24),
             ("max_position_embeddings", self.context, 1 << 30),
         ];
-        for (name, value, most) in sizes {
-            if !(1..=most).contains(&value) {
-                let text = format!("{name} = {value} is not between 1 and {most}");
+        for (name, value, max) in sizes {
+            if !(1..=max).contains(&value) {
+                let text = format!("{name} = {value} is not between 1 and {max}");
                 return Err(ConfigError::Sizes(text));
             }
         }
         if self.heads % self.kv_heads != 0 || self.head_dim % 2 != 0 {
             return Err(ConfigError::Sizes(format!(
-                "{} heads over {} key heads of {} elements do not divide",
+                "{} heads over {} key heads of {} elements are not divisible",
                 self.heads, self.kv_heads, self.head_dim
             )));
         }
@@ -197,7 +186,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Elements of all parameters.
+    /// Number of elements of all parameters.
     pub fn parameters(&self) -> i64 {
         let attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads);
         let block = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden;
@@ -209,7 +198,7 @@ impl ModelConfig {
     pub fn frequencies(&self) -> Vec<f32> {
         (0..self.head_dim / 2)
             .map(|pair| {
-                // As transformers computes them: in float32 from the exponent on.
+                // transformers computes these in float32, starting with the exponent.
                 let exponent = (2 * pair) as f32 / self.head_dim as f32;
                 let plain = 1.0 / (self.rope_theta as f32).powf(exponent);
                 self.rope_scaling.apply(plain)
@@ -243,8 +232,8 @@ impl RopeScaling {
     }
 }
 
-fn refuse_unknown(raw: &Raw) -> Result<(), ConfigError> {
-    let refuse = |field, value: String, known| {
+fn check_supported(raw: &Raw) -> Result<(), ConfigError> {
+    let reject = |field, value: String, known| {
         Err(ConfigError::Unsupported {
             field,
             value,
@@ -252,15 +241,19 @@ fn refuse_unknown(raw: &Raw) -> Result<(), ConfigError> {
         })
     };
     if !["llama", "mistral", "qwen2"].contains(&raw.model_type.as_str()) {
-        let known = "known are llama, mistral and qwen2";
-        return refuse("model_type", raw.model_type.clone(), known);
+        let known = "supported are llama, mistral and qwen2";
+        return reject("model_type", raw.model_type.clone(), known);
     }
     if raw.hidden_act != "silu" {
-        return refuse("hidden_act", raw.hidden_act.clone(), "known is silu");
+        return reject(
+            "hidden_act",
+            raw.hidden_act.clone(),
+            "only silu is supported",
+        );
     }
     if raw.pretraining_tp != 1 {
-        let known = "it changes sums; set it to 1";
-        return refuse("pretraining_tp", raw.pretraining_tp.to_string(), known);
+        let known = "only 1 is supported";
+        return reject("pretraining_tp", raw.pretraining_tp.to_string(), known);
     }
     Ok(())
 }
@@ -292,12 +285,12 @@ fn scaling(rope: Option<&RawRope>) -> Result<RopeScaling, ConfigError> {
         Some(other) => Err(ConfigError::Unsupported {
             field: "rope_type",
             value: other.into(),
-            known: "known are default, linear and llama3",
+            known: "supported are default, linear and llama3",
         }),
     }
 }
 
-/// The window of each layer. Qwen2 says for itself whether it slides, and from which layer on.
+/// The sliding window of each layer. Qwen2 configures whether windows are used, and from which layer on.
 fn windows(raw: &Raw) -> Result<Vec<Option<i64>>, ConfigError> {
     let slides = raw
         .use_sliding_window
@@ -335,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variants_are_refused_by_name() {
+    fn unsupported_variants_are_named() {
         let error = config(r#","hidden_act":"gelu""#).unwrap_err().to_string();
         assert!(error.contains("hidden_act = gelu"), "{error}");
         let error = config(r#","rope_scaling":{"rope_type":"yarn","factor":4.0}"#).unwrap_err();
@@ -343,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_rope_are_read() {
+    fn both_formats_of_rope_parameters_are_read() {
         let old = config(r#","rope_theta":5e5,"rope_scaling":{"type":"linear","factor":2.0}"#);
         let new = config(
             r#","rope_parameters":{"rope_type":"linear","factor":2.0,"rope_theta":500000.0}"#,
@@ -357,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_refused() {
+    fn impossible_sizes_are_rejected() {
         assert!(config(r#","head_dim":3"#).is_err());
         let json = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":96,
             "num_hidden_layers":2,"num_attention_heads":0,"vocab_size":100}"#;

@@ -1,20 +1,19 @@
-//! Where documents lie in a batch.
+//! The positions of documents in a batch.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::torch::fused::Sequences;
 
-/// A run of tokens that see each other and nothing else.
+/// Tokens that attend to each other and to no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
     /// Column of the first token.
     pub start: i64,
-    /// Tokens.
     pub length: i64,
 }
 
-/// The documents of every row of a batch of `rows` × `width` tokens. Columns that belong to none are
-/// padding: nothing looks at them. Packed, padded and plain batches are all of this form.
+/// The documents in each row of a batch of `rows` × `width` tokens. Columns outside of documents are padding.
+/// Describes packed, padded and plain batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     width: i64,
@@ -22,8 +21,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Rows of documents that lie one after another from column 0 on; `lengths[row]` are theirs.
-    /// `None` when a row is longer than `width` or a document is empty.
+    /// Consecutive documents with these lengths in each row. `None` if a row is longer than `width` or a document
+    /// is empty.
     pub fn packed(width: i64, lengths: &[Vec<i64>]) -> Option<Self> {
         let rows = lengths.iter().map(|row| {
             let mut start = 0;
@@ -41,7 +40,7 @@ impl Layout {
         })
     }
 
-    /// Rows of one document each that fill the batch.
+    /// One document per row, without padding.
     pub fn plain(rows: usize, width: i64) -> Self {
         let document = Document {
             start: 0,
@@ -53,12 +52,10 @@ impl Layout {
         }
     }
 
-    /// Columns.
     pub fn width(&self) -> i64 {
         self.width
     }
 
-    /// The documents of each row.
     pub fn rows(&self) -> &[Vec<Document>] {
         &self.rows
     }
@@ -82,7 +79,7 @@ impl Layout {
         Tensor::from_slice(&all).view([-1, 3])
     }
 
-    /// All columns of all rows as sequences one after another: documents, and padding as if it were some.
+    /// All columns of all rows as consecutive sequences; padding forms sequences of its own.
     pub fn sequences(&self, device: Device) -> Sequences {
         let (mut offsets, mut longest) = (vec![0i32], 0);
         for (row, documents) in self.rows.iter().enumerate() {

@@ -1,34 +1,36 @@
-//! The forward pass.
+//! The model and its forward pass.
 
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::attention::attend;
-use super::{Layout, ModelConfig, Nf4, Residence};
+use super::config::ModelConfig;
+use super::layout::Layout;
+use super::nf4::Nf4;
+use super::sharding::ParamSharding;
 use crate::torch::fused::{self, Sequences};
 use crate::torch::{Pass, kernels, recompute};
 
-/// A low-rank addition to a matrix: `scale · B · A`.
+/// A LoRA adapter: adds `scale · B · A` to a matrix.
 #[derive(Debug)]
 pub struct Lora {
     /// `[rank, in]`.
     pub a: Tensor,
-    /// `[out, rank]`, zero at the start.
+    /// `[out, rank]`, initially zero.
     pub b: Tensor,
     /// `alpha / rank`.
     pub scale: f64,
-    /// Part of the input that the addition does not see, while it is trained.
+    /// Dropout on the input of the adapter during training.
     pub dropout: Option<Dropout>,
 }
 
-/// Elements left out at random. The seed is set for each pass through the model, so that a block
-/// that runs again leaves out the same ones.
+/// Dropout with an explicit seed, so that a block that is recomputed drops the same elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// Share left out, from 0 to below 1; the others are scaled up.
-    pub share: f64,
-    /// Of this matrix in this pass.
+    /// Probability that an element is dropped, in [0, 1); the others are scaled up.
+    pub probability: f64,
+    /// Differs for each matrix and each forward pass.
     pub seed: i64,
 }
 
@@ -37,7 +39,7 @@ impl Dropout {
         tch::manual_seed(self.seed);
         let kept = no_grad(|| {
             let drawn = Tensor::rand(x.size(), (Kind::Float, x.device()));
-            drawn.ge(self.share).to_kind(x.kind()) / (1.0 - self.share)
+            drawn.ge(self.probability).to_kind(x.kind()) / (1.0 - self.probability)
         });
         x * kept
     }
@@ -62,29 +64,28 @@ impl Lora {
     }
 }
 
-/// `x · Wᵀ + b`, and what LoRA adds to it.
+/// `x · Wᵀ + b`, plus the LoRA adapter.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Linear {
-    /// `[out, in]`; a single zero seen in that shape where `packed` holds the values.
+    /// `[out, in]`; a zero expanded to that shape if `quantized` holds the values.
     pub weight: Tensor,
     pub bias: Option<Tensor>,
     pub lora: Option<Lora>,
-    /// The values in four bits each.
-    pub packed: Option<Nf4>,
+    /// The values in NF4.
+    pub quantized: Option<Nf4>,
 }
 
 impl Linear {
-    /// Whether it is a matrix and perhaps a bias, and nothing else.
+    /// Whether there is neither quantization nor an adapter.
     fn is_plain(&self) -> bool {
-        self.packed.is_none() && self.lora.is_none()
+        self.quantized.is_none() && self.lora.is_none()
     }
 
     fn forward(&self, x: &Tensor) -> Tensor {
-        let y = match &self.packed {
+        let y = match &self.quantized {
             None if fused::supports(x) => fused::linear(x, &self.weight, self.bias.as_ref()),
             None => x.linear(&self.weight, self.bias.as_ref()),
-            Some(packed) => x.linear(&packed.values(), self.bias.as_ref()),
+            Some(quantized) => x.linear(&quantized.dequantize(), self.bias.as_ref()),
         };
         match &self.lora {
             None => y,
@@ -92,12 +93,12 @@ impl Linear {
         }
     }
 
-    /// Holds the matrix in four bits from here on.
-    pub fn pack(&mut self) {
-        let packed = Nf4::pack(&self.weight);
+    /// Replaces the matrix by its NF4 form.
+    pub fn quantize(&mut self) {
+        let quantized = Nf4::quantize(&self.weight);
         let zero = Tensor::zeros([1, 1], (self.weight.kind(), self.weight.device()));
         self.weight = zero.expand(self.weight.size(), true);
-        self.packed = Some(packed);
+        self.quantized = Some(quantized);
     }
 
     fn share(&self) -> Self {
@@ -105,14 +106,14 @@ impl Linear {
             weight: self.weight.shallow_clone(),
             bias: self.bias.as_ref().map(Tensor::shallow_clone),
             lora: self.lora.as_ref().map(Lora::share),
-            packed: self.packed.as_ref().map(Nf4::share),
+            quantized: self.quantized.as_ref().map(Nf4::share),
         }
     }
 
-    /// Unpacks the matrix, adds the low-rank part to it and drops that.
+    /// Dequantizes the matrix and merges the LoRA adapter into it.
     pub fn merge(&mut self) {
-        if let Some(packed) = self.packed.take() {
-            self.weight = packed.values();
+        if let Some(quantized) = self.quantized.take() {
+            self.weight = quantized.dequantize();
         }
         if let Some(lora) = self.lora.take() {
             let kind = self.weight.kind();
@@ -126,9 +127,7 @@ impl Linear {
     }
 }
 
-/// One transformer block.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Block {
     pub input_norm: Tensor,
     pub q: Linear,
@@ -143,7 +142,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The matrices, with the names that LoRA targets and Hugging Face give them.
+    /// The matrices with their Hugging Face names.
     pub fn linears(&self) -> [(&'static str, &Linear); 7] {
         [
             ("self_attn.q_proj", &self.q),
@@ -156,7 +155,6 @@ impl Block {
         ]
     }
 
-    /// The same, to be changed.
     pub fn linears_mut(&mut self) -> [(&'static str, &mut Linear); 7] {
         [
             ("self_attn.q_proj", &mut self.q),
@@ -185,7 +183,7 @@ impl Block {
         each("input_layernorm.weight", &mut self.input_norm);
         each("post_attention_layernorm.weight", &mut self.post_norm);
         for (name, linear) in self.linears_mut() {
-            if linear.packed.is_none() {
+            if linear.quantized.is_none() {
                 each(&format!("{name}.weight"), &mut linear.weight);
             }
             if let Some(bias) = &mut linear.bias {
@@ -198,7 +196,7 @@ impl Block {
         }
     }
 
-    /// The same block over the same tensors.
+    /// A block that shares the tensors of this one.
     fn share(&self) -> Self {
         Self {
             input_norm: self.input_norm.shallow_clone(),
@@ -221,7 +219,7 @@ impl Block {
         })
     }
 
-    /// The block around some attention over rotated queries and keys.
+    /// The block with a given attention over rotated queries and keys.
     pub(super) fn apply(
         &self,
         x: &Tensor,
@@ -270,12 +268,12 @@ fn norm_linears<const N: usize>(
     linears.map(|linear| linear.forward(&h))
 }
 
-/// What all blocks of one forward pass share.
+/// Inputs that all blocks of one forward pass share.
 pub(super) struct Context {
     layout: Arc<Layout>,
-    /// The layout's, where kernels work on the model.
+    /// Sequences of the layout, if the GPU kernels are used.
     sequences: Option<Sequences>,
-    /// `[rows, width, head_dim]`: float32 where operations are fused, otherwise of the model's kind.
+    /// `[rows, width, head_dim]`: float32 for fused operations, otherwise the dtype of the model.
     cos: Tensor,
     sin: Tensor,
     head_dim: i64,
@@ -288,7 +286,7 @@ impl Context {
         Self::at(model, layout, &positions)
     }
 
-    /// With positions `[rows, width]` (int64) other than the layout's own.
+    /// With explicit positions `[rows, width]` (int64).
     pub(super) fn at(model: &Model, layout: &Arc<Layout>, positions: &Tensor) -> Self {
         let kind = match fused::supports(&model.embed) {
             true => Kind::Float,
@@ -301,7 +299,7 @@ impl Context {
         let sequences = || layout.sequences(model.embed.device());
         Self {
             layout: layout.clone(),
-            sequences: kernels::take(&model.embed).then(sequences),
+            sequences: kernels::apply_to(&model.embed).then(sequences),
             cos: angles.cos().to_kind(kind),
             sin: angles.sin().to_kind(kind),
             head_dim: model.config.head_dim,
@@ -320,7 +318,7 @@ impl Context {
         }
     }
 
-    /// Turns the heads of `[rows, width, heads * head_dim]`.
+    /// Applies rotary positions to `[rows, width, heads * head_dim]`.
     fn rotate(&self, x: &Tensor) -> Tensor {
         if fused::supports(x) {
             return fused::rotate(x, &self.cos, &self.sin);
@@ -333,18 +331,16 @@ impl Context {
     }
 }
 
-/// Whether blocks keep their activations for the backward pass or run again in it.
+/// Whether blocks keep their activations for the backward pass, or are recomputed in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recomputation {
-    /// Keep them: fastest.
-    Keep,
-    /// Keep each block's input only: about a third more time, a fraction of the memory.
+pub enum GradientCheckpointing {
+    /// Keep all activations: fastest.
+    Off,
+    /// Keep only the input of each block: about a third more time, a fraction of the memory.
     Blocks,
 }
 
-/// A model and its parameters.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Model {
     pub config: ModelConfig,
     /// `[vocab, hidden]`.
@@ -353,12 +349,12 @@ pub struct Model {
     pub norm: Tensor,
     /// `[vocab, hidden]`; `None` when tied.
     pub head: Option<Tensor>,
-    /// Whoever keeps the parameters where this process does not hold all of them.
-    pub residence: Option<Arc<dyn Residence>>,
+    /// Gathers parameters that are sharded over several processes.
+    pub sharding: Option<Arc<dyn ParamSharding>>,
 }
 
 impl Model {
-    /// A model whose parameters come from `get(name, shape)`, named as Hugging Face names them.
+    /// Builds a model from `get(name, shape)`, with Hugging Face parameter names.
     pub fn build<E>(
         config: ModelConfig,
         mut get: impl FnMut(&str, &[i64]) -> Result<Tensor, E>,
@@ -377,7 +373,7 @@ impl Model {
                         false => None,
                     },
                     lora: None,
-                    packed: None,
+                    quantized: None,
                 })
             };
             blocks.push(Block {
@@ -403,7 +399,7 @@ impl Model {
             blocks,
             norm,
             head,
-            residence: None,
+            sharding: None,
             config,
         })
     }
@@ -424,8 +420,8 @@ impl Model {
         }
     }
 
-    /// Every parameter with its Hugging Face name, in a fixed order; LoRA's as PEFT names them.
-    /// Packed matrices are none.
+    /// Every parameter with its Hugging Face name, in a fixed order; LoRA parameters have PEFT names. Quantized
+    /// matrices are not included.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         let mut all = vec![(
             "model.embed_tokens.weight".to_owned(),
@@ -442,7 +438,7 @@ impl Model {
         all
     }
 
-    /// Puts another tensor in the place of each parameter: what `change(name, tensor)` gives.
+    /// Replaces each parameter by `change(name, tensor)`.
     pub fn replace_parameters(&mut self, mut change: impl FnMut(&str, &Tensor) -> Tensor) {
         let mut each = |name: &str, tensor: &mut Tensor| *tensor = change(name, tensor);
         each("model.embed_tokens.weight", &mut self.embed);
@@ -461,64 +457,67 @@ impl Model {
     }
 
     /// Rows of the embedding for tokens `[rows, width]` (int64).
-    pub(super) fn embedded(&self, ids: &Tensor) -> Tensor {
+    pub(super) fn embed_tokens(&self, ids: &Tensor) -> Tensor {
         match fused::supports(&self.embed) {
             true => fused::embed(&self.embed, ids),
             false => Tensor::embedding(&self.embed, ids, -1, false, false),
         }
     }
 
-    /// Final hidden states `[rows, width, hidden]` of tokens `[rows, width]` (int64), before they are
-    /// normalised.
-    pub fn hidden(&self, ids: &Tensor, layout: &Arc<Layout>, memory: Recomputation) -> Tensor {
+    /// Hidden states `[rows, width, hidden]` of tokens `[rows, width]` (int64), before the final norm.
+    pub fn hidden(
+        &self,
+        ids: &Tensor,
+        layout: &Arc<Layout>,
+        checkpointing: GradientCheckpointing,
+    ) -> Tensor {
         let context = Context::new(self, layout);
-        let mut x = self.embedded(ids);
+        let mut x = self.embed_tokens(ids);
         for (layer, block) in self.blocks.iter().enumerate() {
-            x = match (memory, &self.residence) {
-                (Recomputation::Keep, None) => block.forward(&x, &context),
-                // Without a backward pass: what the block computed would hold on to its parameters.
-                (Recomputation::Keep, Some(residence)) => {
-                    let _here = residence.clone().stay(layer);
+            x = match (checkpointing, &self.sharding) {
+                (GradientCheckpointing::Off, None) => block.forward(&x, &context),
+                // Only without a backward pass: the autograd graph would keep the gathered parameters alive.
+                (GradientCheckpointing::Off, Some(sharding)) => {
+                    let _guard = sharding.clone().gather_guard(layer);
                     block.forward(&x, &context)
                 }
-                (Recomputation::Blocks, _) => self.recomputed(layer, &x, &context),
+                (GradientCheckpointing::Blocks, _) => self.recomputed(layer, &x, &context),
             };
         }
         x
     }
 
-    /// What the output matrix sees of hidden states.
-    pub(super) fn normalised(&self, hidden: &Tensor) -> Tensor {
+    pub(super) fn final_norm(&self, hidden: &Tensor) -> Tensor {
         norm(hidden, &self.norm, self.config.norm_eps)
     }
 
     fn recomputed(&self, layer: usize, x: &Tensor, context: &Context) -> Tensor {
         let (block, context) = (self.blocks[layer].share(), context.share());
-        let (come, go) = (self.residence.clone(), self.residence.clone());
+        let (before, after) = (self.sharding.clone(), self.sharding.clone());
         let run = move |x: &Tensor| {
-            if let Some(residence) = &come
-                && let Err(error) = residence.gather(layer)
+            if let Some(sharding) = &before
+                && let Err(error) = sharding.gather(layer)
             {
                 panic!("{error}");
             }
             block.forward(x, &context)
         };
-        let done = move |pass| match &go {
+        let done = move |pass| match &after {
             None => Ok(()),
-            Some(residence) => {
+            Some(sharding) => {
                 if pass == Pass::Backward {
-                    residence.reduce(layer)?;
+                    sharding.reduce(layer)?;
                 }
-                residence.release(layer)
+                sharding.release(layer)
             }
         };
-        // Fails only where the block itself would have.
+        // Fails only if the block itself fails.
         recompute(x, run, done).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Logits `[rows, width, vocab]`, for tests and generation; training never holds them whole.
+    /// Logits `[rows, width, vocab]`, for tests and generation. Training computes them in chunks.
     pub fn logits(&self, ids: &Tensor, layout: &Arc<Layout>) -> Tensor {
-        self.normalised(&self.hidden(ids, layout, Recomputation::Keep))
+        self.final_norm(&self.hidden(ids, layout, GradientCheckpointing::Off))
             .linear(self.head(), None::<Tensor>)
     }
 }

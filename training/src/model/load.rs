@@ -1,4 +1,4 @@
-//! Hugging Face directories in: `config.json` and safetensors, sharded or not, read by mmap.
+//! Loads Hugging Face directories: `config.json` and safetensors, sharded or not, by mmap.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,16 +10,15 @@ use serde::Deserialize;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
-use super::{ConfigError, Model, ModelConfig};
+use crate::exit::ExitCode;
 
-/// Most bytes of a JSON file beside the weights.
-const JSON_BYTES: u64 = 64 << 20;
-/// Most shards of one model.
-const SHARDS: usize = 4096;
+use super::config::{ConfigError, ModelConfig};
+use super::llama::Model;
 
-/// Why a model cannot be loaded.
+const MAX_JSON_BYTES: u64 = 64 << 20;
+const MAX_SHARDS: usize = 4096;
+
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum LoadError {
     #[error("{path}: {error}")]
     Io {
@@ -28,44 +27,58 @@ pub enum LoadError {
     },
     #[error("{path}: {error}")]
     Config { path: PathBuf, error: ConfigError },
-    #[error("{path}: not a safetensors file, or cut off ({reason})")]
+    #[error("{path}: not a safetensors file, or truncated ({reason})")]
     Safetensors { path: PathBuf, reason: String },
     #[error("{path}: {reason}")]
     Index { path: PathBuf, reason: String },
-    #[error("{path}: tensor {name} is missing; the weights are of another model than config.json")]
+    #[error("{path}: tensor {name} is missing; the weights do not belong to this config.json")]
     Missing { path: PathBuf, name: String },
-    #[error("tensor {name} is {found:?}, config.json makes it {wanted:?}")]
+    #[error("tensor {name} has shape {found:?}; according to config.json it must be {expected:?}")]
     Shape {
         name: String,
         found: Vec<usize>,
-        wanted: Vec<i64>,
+        expected: Vec<i64>,
     },
-    #[error("tensor {name} is of type {found}; known are F32, F16, BF16 and U8")]
+    #[error("tensor {name} has type {found}; supported are F32, F16, BF16 and U8")]
     Kind { name: String, found: String },
-    #[error("tensor {name} holds NaN or infinite values: the file is broken")]
+    #[error("tensor {name} contains NaN or infinite values: the file is broken")]
     NotFinite { name: String },
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
 }
 
-/// Reads a file of at most `most` bytes.
-pub(crate) fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, LoadError> {
+impl LoadError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            // A file that is too large.
+            Self::Io { error, .. } if error.kind() == std::io::ErrorKind::Other => {
+                ExitCode::BadInput
+            }
+            Self::Io { error, .. } => ExitCode::of_io(error),
+            Self::Torch(error) => ExitCode::of_tch(error),
+            _ => ExitCode::BadInput,
+        }
+    }
+}
+
+/// Reads a file of at max `max` bytes.
+pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, LoadError> {
     let io = |error| LoadError::Io {
         path: path.into(),
         error,
     };
     let size = std::fs::metadata(path).map_err(io)?.len();
-    if size > most {
-        let text = format!("{size} bytes, more than the {most} allowed");
+    if size > max {
+        let text = format!("{size} bytes, more than the {max} allowed");
         return Err(io(std::io::Error::other(text)));
     }
     std::fs::read(path).map_err(io)
 }
 
-/// The `config.json` of a model directory.
+/// Reads the `config.json` of a model directory.
 pub fn load_config(folder: &Path) -> Result<ModelConfig, LoadError> {
     let path = folder.join("config.json");
-    ModelConfig::parse(&read_bounded(&path, JSON_BYTES)?)
+    ModelConfig::parse(&read_bounded(&path, MAX_JSON_BYTES)?)
         .map_err(|error| LoadError::Config { path, error })
 }
 
@@ -80,11 +93,11 @@ impl Model {
     }
 }
 
-/// The tensors of a directory or of one file, mapped.
+/// The memory-mapped tensors of a directory or of one file.
 pub struct Weights {
     folder: PathBuf,
     files: Vec<(PathBuf, Mmap)>,
-    /// Tensor to its file; empty when there is but one.
+    /// File index of each tensor; empty for a single file.
     index: BTreeMap<String, usize>,
 }
 
@@ -104,21 +117,21 @@ impl Weights {
             path: path.clone(),
             reason,
         };
-        let index: Index = serde_json::from_slice(&read_bounded(&path, JSON_BYTES)?)
+        let index: Index = serde_json::from_slice(&read_bounded(&path, MAX_JSON_BYTES)?)
             .map_err(|error| bad(error.to_string()))?;
         let mut names: Vec<_> = index.weight_map.values().cloned().collect();
         names.sort();
         names.dedup();
-        if names.len() > SHARDS {
+        if names.len() > MAX_SHARDS {
             return Err(bad(format!("{} shards", names.len())));
         }
         if let Some(outside) = names.iter().find(|n| n.contains(['/', '\\', '\0'])) {
-            return Err(bad(format!("{outside} lies outside the folder")));
+            return Err(bad(format!("{outside} is outside of the folder")));
         }
-        let place = |name: &String| names.binary_search(name).unwrap_or_default();
+        let file_index = |name: &String| names.binary_search(name).unwrap_or_default();
         let map = index.weight_map.iter();
         let index = map
-            .map(|(name, file)| (name.clone(), place(file)))
+            .map(|(name, file)| (name.clone(), file_index(file)))
             .collect();
         let files = names.iter().map(|name| map_file(&folder.join(name)));
         Ok(Self {
@@ -151,7 +164,7 @@ impl Weights {
         Ok(all)
     }
 
-    /// A copy of one tensor, checked for its shape and for values that are no numbers.
+    /// Copies one tensor. Checks its shape, and that all values are finite.
     pub fn tensor(
         &self,
         name: &str,
@@ -170,12 +183,12 @@ impl Weights {
         let (path, map) = self.files.get(file).ok_or_else(missing)?;
         let header = parse(path, map)?;
         let view = header.tensor(name).map_err(|_| missing())?;
-        let wanted: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
-        if view.shape() != wanted {
+        let expected: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
+        if view.shape() != expected {
             return Err(LoadError::Shape {
                 name: name.into(),
                 found: view.shape().into(),
-                wanted: shape.into(),
+                expected: shape.into(),
             });
         }
         let stored = match view.dtype() {
@@ -190,7 +203,7 @@ impl Weights {
                 });
             }
         };
-        let tensor = copy(view.data(), shape, stored)?
+        let tensor = copy_to_tensor(view.data(), shape, stored)?
             .to_kind(kind)
             .to_device(device);
         if !bool::try_from(tensor.isfinite().all())? {
@@ -206,8 +219,7 @@ fn map_file(path: &Path) -> Result<(PathBuf, Mmap), LoadError> {
         error,
     };
     let file = File::open(path).map_err(io)?;
-    // SAFETY: the map is read-only; a file that shrinks under us is the user's own doing and ends
-    // the process, as with every reader that maps.
+    // SAFETY: the map is read-only. A file that is truncated while it is mapped ends the process.
     let map = unsafe { Mmap::map(&file) }.map_err(io)?;
     parse(path, &map)?;
     Ok((path.into(), map))
@@ -220,8 +232,8 @@ fn parse<'a>(path: &Path, map: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {
     })
 }
 
-/// A tensor of its own from little-endian bytes of exactly that shape and kind.
-fn copy(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
+/// Copies little-endian bytes into a tensor of exactly that shape and kind.
+fn copy_to_tensor(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
     let elements: i64 = shape.iter().product();
     if bytes.len() as i64 != elements * kind.elt_size_in_bytes() as i64 {
         return Err(TchError::Shape(format!(

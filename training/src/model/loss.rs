@@ -1,14 +1,15 @@
-//! Output matrix and cross-entropy in chunks: the logits of all tokens are never held, and tokens
-//! without weight cost nothing.
+//! Output matrix and cross-entropy in chunks: logits exist only for a chunk of tokens at a time, and only for
+//! tokens with a weight.
 
 use std::sync::Arc;
 
 use tch::{Device, IndexOp, Kind, Reduction, Tensor, no_grad};
 
-use super::{Layout, Model, Recomputation};
-use crate::torch::fused::{self, Predicted};
+use super::layout::Layout;
+use super::llama::{GradientCheckpointing, Model};
+use crate::torch::fused;
 
-/// Elements of logits held at once: on a CPU what its caches nearly hold.
+/// Elements of logits per chunk. On a CPU they nearly fit its caches.
 pub(crate) fn chunk_elements(device: Device) -> i64 {
     match device {
         Device::Cpu => 1 << 23,
@@ -16,18 +17,18 @@ pub(crate) fn chunk_elements(device: Device) -> i64 {
     }
 }
 
-/// What is to be predicted: the token after each, and how much it counts.
+/// The tokens to predict and their weights.
 #[derive(Debug)]
 pub struct Targets {
-    /// Flat places in the batch whose next token counts, int64 `[n]`.
-    places: Tensor,
+    /// Flat positions in the batch whose next token has a weight, int64 `[n]`.
+    positions: Tensor,
     /// Those next tokens, int64 `[n]`.
     tokens: Tensor,
     /// Their weights, float32 `[n]`.
     weights: Tensor,
 }
 
-/// A summed loss.
+/// A weighted sum of losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loss {
     /// Weighted sum of negative log-likelihoods, nats.
@@ -51,17 +52,17 @@ impl std::ops::AddAssign for Loss {
 }
 
 impl Targets {
-    /// From a batch's tokens and the weight of each *as a target*, both row by row. The first token
-    /// of a document is predicted by nothing, whatever its weight.
+    /// From the tokens of a batch and the weight of each *as a target*, both row by row. The first token of a
+    /// document is never a target.
     pub fn new(ids: &[i64], weights: &[f32], layout: &Layout) -> Self {
-        let (mut places, mut tokens, mut kept) = (vec![], vec![], vec![]);
+        let (mut positions, mut tokens, mut kept) = (vec![], vec![], vec![]);
         for (row, documents) in layout.rows().iter().enumerate() {
             for document in documents {
                 let start = row as i64 * layout.width() + document.start;
-                for place in start..start + document.length - 1 {
-                    let next = place as usize + 1;
+                for position in start..start + document.length - 1 {
+                    let next = position as usize + 1;
                     if weights[next] != 0.0 {
-                        places.push(place);
+                        positions.push(position);
                         tokens.push(ids[next]);
                         kept.push(weights[next]);
                     }
@@ -69,50 +70,50 @@ impl Targets {
             }
         }
         Self {
-            places: Tensor::from_slice(&places),
+            positions: Tensor::from_slice(&positions),
             tokens: Tensor::from_slice(&tokens),
             weights: Tensor::from_slice(&kept),
         }
     }
 
-    /// Sum of weights: what a step divides by.
+    /// Sum of weights, the denominator of the mean loss.
     pub fn weight(&self) -> f64 {
         self.weights.sum(Kind::Double).double_value(&[])
     }
 
     fn is_empty(&self) -> bool {
-        self.places.numel() == 0
+        self.positions.numel() == 0
     }
 }
 
 impl Model {
-    /// Adds the gradient of `loss.sum / denominator` to the parameters' and returns the loss.
+    /// Adds the gradient of `loss.sum / denominator` to those of the parameters, and returns the loss.
     pub fn backward(
         &self,
         ids: &Tensor,
         layout: &Arc<Layout>,
         targets: &Targets,
         denominator: f64,
-        memory: Recomputation,
+        checkpointing: GradientCheckpointing,
     ) -> Loss {
-        // Where parameters lie with several processes, each must go through all blocks.
-        if targets.is_empty() && self.residence.is_none() {
+        // With sharded parameters every process must run all blocks.
+        if targets.is_empty() && self.sharding.is_none() {
             return Loss::default();
         }
-        let chosen = self.chosen(ids, layout, targets, memory);
-        // The head runs forward and backward chunk by chunk on a cut-off copy; the gradient that
-        // gathers there is then sent through the blocks at once.
-        let (loss, gradient) = match fused::supports(&chosen) {
-            true => self.fused_loss(&chosen.detach(), targets, Some(1.0 / denominator)),
+        let states = self.target_states(ids, layout, targets, checkpointing);
+        // The head runs forward and backward chunk by chunk on a detached copy. The gradient that accumulates
+        // there is then propagated through the blocks once.
+        let (loss, gradient) = match fused::supports(&states) {
+            true => self.fused_loss(&states.detach(), targets, Some(1.0 / denominator)),
             false => {
-                let cut = chosen.detach().set_requires_grad(true);
-                let loss = self.chunks(&cut, targets, |sum| (sum / denominator).backward());
+                let cut = states.detach().set_requires_grad(true);
+                let loss = self.chunked_loss(&cut, targets, |sum| (sum / denominator).backward());
                 let gradient = cut.grad();
                 (loss, gradient.defined().then_some(gradient))
             }
         };
-        let gradient = gradient.unwrap_or_else(|| chosen.zeros_like());
-        fused::backward(&chosen, &gradient);
+        let gradient = gradient.unwrap_or_else(|| states.zeros_like());
+        fused::backward(&states, &gradient);
         loss
     }
 
@@ -121,57 +122,57 @@ impl Model {
         if targets.is_empty() {
             return Loss::default();
         }
-        let residence = self.residence.clone();
-        let _root = residence.map(|residence| residence.stay(self.blocks.len()));
+        let sharding = self.sharding.clone();
+        let _guard = sharding.map(|sharding| sharding.gather_guard(self.blocks.len()));
         no_grad(|| {
-            let chosen = self.chosen(ids, layout, targets, Recomputation::Keep);
-            match fused::supports(&chosen) {
-                true => self.fused_loss(&chosen, targets, None).0,
-                false => self.chunks(&chosen, targets, |_| ()),
+            let states = self.target_states(ids, layout, targets, GradientCheckpointing::Off);
+            match fused::supports(&states) {
+                true => self.fused_loss(&states, targets, None).0,
+                false => self.chunked_loss(&states, targets, |_| ()),
             }
         })
     }
 
-    /// The normalised hidden states that predict something, `[n, hidden]`.
-    fn chosen(
+    /// The hidden states that predict a target, after the final norm, `[n, hidden]`.
+    fn target_states(
         &self,
         ids: &Tensor,
         layout: &Arc<Layout>,
         targets: &Targets,
-        memory: Recomputation,
+        checkpointing: GradientCheckpointing,
     ) -> Tensor {
-        let hidden = self.hidden(ids, layout, memory);
+        let hidden = self.hidden(ids, layout, checkpointing);
         let flat = hidden.reshape([-1, self.config.hidden]);
-        self.normalised(&flat.index_select(0, &targets.places.to_device(hidden.device())))
+        self.final_norm(&flat.index_select(0, &targets.positions.to_device(hidden.device())))
     }
 
-    /// The loss, and with a scale its gradient times that.
+    /// The loss, and its gradient times `scale` if that is given.
     fn fused_loss(
         &self,
         hidden: &Tensor,
         targets: &Targets,
         scale: Option<f64>,
     ) -> (Loss, Option<Tensor>) {
-        let predicted = Predicted {
+        let fused_targets = fused::Targets {
             head: self.head(),
             tokens: &targets.tokens,
             weights: &targets.weights,
         };
-        let chunk = self.chunk(hidden.device());
-        let (sum, gradient) = fused::linear_cross_entropy(hidden, predicted, chunk, scale);
+        let chunk = self.chunk_rows(hidden.device());
+        let (sum, gradient) = fused::linear_cross_entropy(hidden, fused_targets, chunk, scale);
         let weight = targets.weight();
         (Loss { sum, weight }, gradient)
     }
 
-    /// Rows of hidden states whose logits are held at once.
-    fn chunk(&self, device: Device) -> i64 {
+    /// Rows of hidden states per chunk.
+    fn chunk_rows(&self, device: Device) -> i64 {
         (chunk_elements(device) / self.config.vocab).max(1)
     }
 
-    fn chunks(&self, hidden: &Tensor, targets: &Targets, each: impl Fn(&Tensor)) -> Loss {
+    fn chunked_loss(&self, hidden: &Tensor, targets: &Targets, each: impl Fn(&Tensor)) -> Loss {
         let device = hidden.device();
         let rows = hidden.size()[0];
-        let chunk = self.chunk(device);
+        let chunk = self.chunk_rows(device);
         let mut loss = Loss {
             sum: 0.0,
             weight: targets.weight(),

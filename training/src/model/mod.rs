@@ -1,4 +1,4 @@
-//! The Llama family: configuration, forward pass, Hugging Face directories in and out.
+//! The Llama family: configuration, forward pass, loss, loading and saving of Hugging Face directories.
 
 mod attention;
 mod cache;
@@ -8,18 +8,18 @@ mod llama;
 mod load;
 mod loss;
 mod nf4;
-mod residence;
 mod save;
+mod sharding;
 
 pub use cache::{Extension, KvCache};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
-pub use llama::{Block, Dropout, Linear, Lora, Model, Recomputation};
+pub use llama::{Block, Dropout, GradientCheckpointing, Linear, Lora, Model};
 pub(crate) use load::read_bounded;
 pub use load::{LoadError, Weights, load_config};
 pub(crate) use loss::chunk_elements;
 pub use loss::{Loss, Targets};
 pub use nf4::Nf4;
-pub use residence::{Residence, Stay};
 pub(crate) use save::write_json;
 pub use save::{SafetensorsWriter, save_model};
+pub use sharding::{GatherGuard, ParamSharding};

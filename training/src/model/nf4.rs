@@ -1,11 +1,11 @@
-//! Matrices in four bits: NF4, as QLoRA has it (arXiv 2305.14314, appendix E).
+//! Matrices in 4-bit NormalFloat, as in QLoRA (arXiv 2305.14314, appendix E).
 
 use tch::{Kind, Tensor, no_grad};
 
 /// Elements that share a scale.
 const BLOCK: i64 = 64;
 
-/// The 16 levels: quantiles of the normal distribution, scaled to [-1, 1], zero among them.
+/// The 16 levels: quantiles of the normal distribution scaled to [-1, 1], including zero.
 pub(crate) const LEVELS: [f32; 16] = [
     -1.0,
     -0.696_192_8,
@@ -25,10 +25,10 @@ pub(crate) const LEVELS: [f32; 16] = [
     1.0,
 ];
 
-/// A packed matrix: two levels a byte, one float32 scale for 64 elements; 4.5 bits an element.
+/// A quantized matrix: two codes per byte and one float32 scale per 64 elements, 4.5 bits per element.
 #[derive(Debug)]
 pub struct Nf4 {
-    /// uint8 `[blocks * 32]`; the first of a pair is in the high half.
+    /// uint8 `[blocks * 32]`; the first code of a pair is in the high bits.
     codes: Tensor,
     /// float32 `[blocks]`: the largest magnitude of each block.
     scales: Tensor,
@@ -37,8 +37,8 @@ pub struct Nf4 {
 }
 
 impl Nf4 {
-    /// Packs a matrix of any float kind: every element goes to the nearest level.
-    pub fn pack(matrix: &Tensor) -> Self {
+    /// Rounds every element of a floating-point matrix to the nearest level.
+    pub fn quantize(matrix: &Tensor) -> Self {
         no_grad(|| {
             let flat = matrix.detach().to_kind(Kind::Float).reshape([-1]);
             let padding = (BLOCK - flat.size()[0] % BLOCK) % BLOCK;
@@ -59,15 +59,15 @@ impl Nf4 {
         })
     }
 
-    /// The matrix, in the kind that it had.
-    pub fn values(&self) -> Tensor {
+    /// The matrix in its original dtype.
+    pub fn dequantize(&self) -> Tensor {
         no_grad(|| {
-            let codes = self.codes.to_kind(Kind::Int);
-            let high = codes.divide_scalar_mode(16, "floor");
-            let low = codes.bitwise_and(15);
-            let levels = Tensor::from_slice(&LEVELS).to_device(codes.device());
-            let places = Tensor::stack(&[high, low], 1).view([-1]);
-            let blocks = levels.index_select(0, &places).view([-1, BLOCK]);
+            let packed = self.codes.to_kind(Kind::Int);
+            let high = packed.divide_scalar_mode(16, "floor");
+            let low = packed.bitwise_and(15);
+            let levels = Tensor::from_slice(&LEVELS).to_device(packed.device());
+            let codes = Tensor::stack(&[high, low], 1).view([-1]);
+            let blocks = levels.index_select(0, &codes).view([-1, BLOCK]);
             let values = (blocks * self.scales.unsqueeze(1)).view([-1]);
             let elements = self.shape.iter().product();
             values
@@ -86,7 +86,7 @@ impl Nf4 {
         }
     }
 
-    /// Bytes held.
+    /// Bytes of codes and scales.
     pub fn bytes(&self) -> usize {
         self.codes.numel() + 4 * self.scales.numel()
     }
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
     use tch::Device;
 
-    /// The nearest level of each element by looking at all 16, in float64.
+    /// The nearest of all 16 levels for each element, in float64.
     fn reference(values: &[f64]) -> Vec<f64> {
         let block = |block: &[f64]| -> Vec<f64> {
-            let scale = block.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+            let scale = block.iter().fold(0.0f64, |max, v| max.max(v.abs()));
             let nearest = |v: f64| {
                 let levels = LEVELS.iter().map(|&level| f64::from(level) * scale);
                 levels.fold(f64::MAX, |best, level| {
@@ -116,29 +116,29 @@ mod tests {
     }
 
     #[test]
-    fn every_element_is_the_nearest_level_of_a_float64_reference() {
+    fn every_element_is_rounded_to_the_nearest_level() {
         tch::manual_seed(3);
-        // 37 × 11 does not divide into blocks: the last one is padded.
+        // 37 × 11 is not a multiple of the block size: the last block is padded.
         for (shape, scale) in [([37, 11], 0.02), ([64, 64], 3.0)] {
             let matrix = Tensor::randn(shape, (Kind::Float, Device::Cpu)) * scale;
-            let packed = Nf4::pack(&matrix);
+            let quantized = Nf4::quantize(&matrix);
             let values = Vec::<f64>::try_from(matrix.to_kind(Kind::Double).view([-1])).unwrap();
-            let found = packed.values();
+            let found = quantized.dequantize();
             assert_eq!(found.size(), shape);
             let found = Vec::<f64>::try_from(found.to_kind(Kind::Double).view([-1])).unwrap();
             for (found, wanted) in found.iter().zip(reference(&values)) {
                 assert!((found - wanted).abs() <= 1e-6 * scale, "{found} {wanted}");
             }
             let elements = (shape[0] * shape[1]) as usize;
-            assert!(packed.bytes() <= elements * 9 / 16 + 64);
+            assert!(quantized.bytes() <= elements * 9 / 16 + 64);
         }
     }
 
     #[test]
     fn zeros_and_levels_survive() {
         let zeros = Tensor::zeros([4, 32], (Kind::Float, Device::Cpu));
-        assert!(Nf4::pack(&zeros).values().equal(&zeros));
+        assert!(Nf4::quantize(&zeros).dequantize().equal(&zeros));
         let levels = Tensor::from_slice(&LEVELS).repeat([8]).view([2, 64]);
-        assert!(Nf4::pack(&levels).values().equal(&levels));
+        assert!(Nf4::quantize(&levels).dequantize().equal(&levels));
     }
 }

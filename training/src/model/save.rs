@@ -1,4 +1,4 @@
-//! Hugging Face directories out: safetensors shards, their index, `config.json`, tokenizer files.
+//! Saves Hugging Face directories: safetensors shards with their index, `config.json`, tokenizer files.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -7,12 +7,11 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tch::{Kind, Tensor};
 
-use super::Model;
+use super::llama::Model;
 
-/// Most bytes of one shard.
-const SHARD_BYTES: u64 = 4 << 30;
-/// Files of a model directory that are copied as they are.
-const COMPANIONS: [&str; 8] = [
+const MAX_SHARD_BYTES: u64 = 4 << 30;
+/// Files of a model directory that are copied unchanged.
+const COPIED_FILES: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -23,11 +22,10 @@ const COMPANIONS: [&str; 8] = [
     "added_tokens.json",
 ];
 
-/// Writes tensors as safetensors.
 pub struct SafetensorsWriter;
 
 impl SafetensorsWriter {
-    /// Writes a file with these tensors and metadata and flushes it to disk.
+    /// Writes a safetensors file and syncs it to disk.
     pub fn write(
         path: &Path,
         tensors: &[(String, Tensor)],
@@ -69,21 +67,25 @@ fn dtype(kind: Kind) -> std::io::Result<&'static str> {
         Kind::BFloat16 => "BF16",
         Kind::Int64 => "I64",
         Kind::Uint8 => "U8",
-        other => return Err(std::io::Error::other(format!("no name for {other:?}"))),
+        other => {
+            return Err(std::io::Error::other(format!(
+                "safetensors files of {other:?} are not supported"
+            )));
+        }
     })
 }
 
 fn write_tensor(file: &mut impl Write, tensor: &Tensor) -> std::io::Result<()> {
     let tensor = tensor.detach().to_device(tch::Device::Cpu).contiguous();
-    // SAFETY: a contiguous tensor on the CPU holds exactly that many bytes, and lives through the
-    // call. Little-endian machines are the only ones libtorch is built for.
+    // SAFETY: a contiguous tensor on the CPU has exactly that many bytes, and outlives the slice. libtorch
+    // supports little-endian machines only.
     let data = unsafe {
         std::slice::from_raw_parts(tensor.data_ptr() as *const u8, bytes(&tensor) as usize)
     };
     file.write_all(data)
 }
 
-/// Writes the model into `folder`, with the tokenizer's files of `source`. Loads in transformers.
+/// Writes the model into `folder`, with the tokenizer files of `source`. transformers can load the result.
 pub fn save_model(model: &Model, folder: &Path, source: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let shards = shards(model.parameters());
@@ -118,9 +120,9 @@ pub fn save_model(model: &Model, folder: &Path, source: &Path) -> std::io::Resul
         }
     }
     write_json(&folder.join("config.json"), &Value::Object(config))?;
-    for name in COMPANIONS {
+    for name in COPIED_FILES {
         let (from, to) = (source.join(name), folder.join(name));
-        // A copy of a file onto itself would empty it.
+        // Copying a file onto itself would truncate it.
         if from.exists() && from.canonicalize().ok() != to.canonicalize().ok() {
             fs::copy(from, to)?;
         }
@@ -130,9 +132,9 @@ pub fn save_model(model: &Model, folder: &Path, source: &Path) -> std::io::Resul
 
 fn shards(parameters: Vec<(String, Tensor)>) -> Vec<Vec<(String, Tensor)>> {
     let mut shards = vec![];
-    let mut size = SHARD_BYTES;
+    let mut size = MAX_SHARD_BYTES;
     for (name, tensor) in parameters {
-        if size + bytes(&tensor) > SHARD_BYTES {
+        if size + bytes(&tensor) > MAX_SHARD_BYTES {
             shards.push(vec![]);
             size = 0;
         }

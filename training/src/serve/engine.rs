@@ -1,5 +1,5 @@
-//! The thread that owns the model: it takes jobs, computes the next tokens of all running ones
-//! together, and sends what they say.
+//! The thread that owns the model. It computes the next tokens of all active replies together and sends their
+//! text.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,48 +15,46 @@ use super::text::TextStream;
 use super::vocabulary::Vocabulary;
 use crate::model::{Extension, Model};
 
-/// Tokens that one pass through the model takes, so that a long prompt does not hold up the others.
-const PASS_TOKENS: usize = 512;
+/// Tokens per forward pass, so that a long prompt does not delay other replies.
+const MAX_PASS_TOKENS: usize = 512;
 
-/// One reply that is wanted.
+/// One requested reply.
 #[derive(Debug)]
-pub(super) struct Job {
-    /// Its number in the request.
+pub(super) struct GenerationJob {
+    /// Index in the request.
     pub(super) index: usize,
-    /// Replies of one prompt share this number: the second waits for the first's prompt.
-    pub(super) family: u64,
+    /// The same for all replies to one prompt; the others wait until the first has computed it.
+    pub(super) prompt_number: u64,
     pub(super) prompt: Arc<Vec<i64>>,
-    /// Most tokens of the reply, at least 1.
-    pub(super) limit: usize,
+    /// At least 1.
+    pub(super) max_tokens: usize,
     pub(super) sampling: Sampling,
     pub(super) stops: Vec<String>,
-    /// Tokens after which the reply is over.
-    pub(super) ends: Arc<Vec<u32>>,
-    /// Alternatives to report with each token.
-    pub(super) log_probabilities: Option<usize>,
-    /// Whether the first word loses its space.
+    pub(super) stop_tokens: Arc<Vec<u32>>,
+    /// Number of alternatives to report with each token.
+    pub(super) top_logprobs: Option<usize>,
+    /// Whether to remove the space before the first word.
     pub(super) trim_first: bool,
-    pub(super) out: mpsc::UnboundedSender<(usize, Event)>,
-    /// Held while the job waits or runs.
+    pub(super) out: mpsc::UnboundedSender<(usize, ReplyEvent)>,
+    /// Held while the job is queued or active.
     pub(super) permit: OwnedSemaphorePermit,
 }
 
-/// A token and its alternatives.
+/// A token with its log-probability, and the most likely alternatives.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Likely {
+pub(super) struct TokenLogprob {
     pub(super) id: u32,
-    pub(super) log_probability: f32,
+    pub(super) logprob: f32,
     pub(super) top: Vec<(u32, f32)>,
 }
 
-/// Why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(super) enum FinishReason {
     Stop,
     Length,
 }
 
-impl Finish {
+impl FinishReason {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -65,45 +63,42 @@ impl Finish {
     }
 }
 
-/// What a job sends.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Event {
-    /// Text that may be empty, and the token that was generated.
-    Piece {
+pub(super) enum ReplyEvent {
+    /// New text, which may be empty, and the generated token.
+    Delta {
         text: String,
-        likely: Option<Likely>,
+        logprob: Option<TokenLogprob>,
     },
-    /// The end.
     Done {
-        finish: Finish,
-        /// Tokens of the reply, the end of turn included.
+        finish: FinishReason,
+        /// Tokens of the reply, including the end of turn.
         tokens: usize,
-        /// Tokens of the prompt that needed no computing.
+        /// Prompt tokens whose keys and values were cached.
         cached: usize,
     },
-    /// A failure of ours.
+    /// A failure of the server.
     Failed(String),
 }
 
-/// A job in a slot.
 #[derive(Debug)]
-struct Work {
-    job: Job,
+struct ActiveReply {
+    job: GenerationJob,
     sampler: Sampler,
     text: TextStream,
     tokens: usize,
     cached: usize,
 }
 
-/// The engine's front: bounded by its permits.
+/// The handle of the engine thread. Permits bound the number of jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Engine {
-    jobs: Sender<Job>,
+    jobs: Sender<GenerationJob>,
     permits: Arc<Semaphore>,
 }
 
 impl Engine {
-    /// Starts the thread. `slots` replies run at once, `queue` more may wait.
+    /// Starts the thread. `slots` replies are active at once, `queue` more may wait.
     pub(super) fn start(
         model: Model,
         vocabulary: Arc<Vocabulary>,
@@ -111,7 +106,7 @@ impl Engine {
         queue: usize,
     ) -> std::io::Result<Self> {
         let (jobs, inbox) = channel();
-        let runner = Runner {
+        let runner = EngineLoop {
             slots: Slots::new(slots),
             waiting: VecDeque::new(),
             model,
@@ -125,45 +120,45 @@ impl Engine {
         })
     }
 
-    /// Room for that many replies, or `None` when the queue is full.
+    /// Permits for `count` replies, or `None` if the queue is full.
     pub(super) fn reserve(&self, count: usize) -> Option<Vec<OwnedSemaphorePermit>> {
         let permit = || self.permits.clone().try_acquire_owned().ok();
         (0..count).map(|_| permit()).collect()
     }
 
-    /// Replies that could be taken on now.
-    pub(super) fn room(&self) -> usize {
+    /// Number of replies that could be accepted now.
+    pub(super) fn capacity(&self) -> usize {
         self.permits.available_permits()
     }
 
-    /// Hands a job over. `false` when the thread is gone.
-    pub(super) fn submit(&self, job: Job) -> bool {
+    /// Queues a job. `false` if the thread has ended.
+    pub(super) fn submit(&self, job: GenerationJob) -> bool {
         self.jobs.send(job).is_ok()
     }
 }
 
-struct Runner {
-    slots: Slots<Work>,
-    waiting: VecDeque<Job>,
+struct EngineLoop {
+    slots: Slots<ActiveReply>,
+    waiting: VecDeque<GenerationJob>,
     model: Model,
     vocabulary: Arc<Vocabulary>,
 }
 
-impl Runner {
-    fn run(mut self, inbox: &Receiver<Job>) {
+impl EngineLoop {
+    fn run(mut self, inbox: &Receiver<GenerationJob>) {
         while self.collect(inbox) {
             self.drop_abandoned();
             self.admit();
             let pass = AssertUnwindSafe(|| self.pass());
             if catch_unwind(pass).is_err() {
-                // libtorch refused (no memory, say): these replies are lost, the next ones are not.
-                self.fail_all("the model could not be run; see the server's log");
+                // libtorch failed, for example for lack of memory. Only the active replies are lost.
+                self.fail_all("the forward pass failed; see the log of the server");
             }
         }
     }
 
-    /// Takes jobs in; sleeps when there is nothing to do. `false` when nobody can send any more.
-    fn collect(&mut self, inbox: &Receiver<Job>) -> bool {
+    /// Receives jobs; blocks if there is nothing to do. `false` if no sender is left.
+    fn collect(&mut self, inbox: &Receiver<GenerationJob>) -> bool {
         let busy = |runner: &Self| {
             let running = runner.slots.all.iter().any(|slot| slot.work.is_some());
             running || !runner.waiting.is_empty()
@@ -183,7 +178,7 @@ impl Runner {
         }
     }
 
-    /// A client that left needs no reply.
+    /// Drops replies whose client has disconnected.
     fn drop_abandoned(&mut self) {
         self.waiting.retain(|job| !job.out.is_closed());
         for slot in &mut self.slots.all {
@@ -196,17 +191,17 @@ impl Runner {
     fn admit(&mut self) {
         let mut later = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {
-            // A sibling that still computes the prompt will have it to share.
+            // A reply to the same prompt that is still computing it will share it.
             let sibling = self.slots.all.iter().any(|slot| {
-                let family = slot.work.as_ref().map(|work| work.job.family);
-                family == Some(job.family) && slot.pending() > 1
+                let prompt_number = slot.work.as_ref().map(|work| work.job.prompt_number);
+                prompt_number == Some(job.prompt_number) && slot.pending() > 1
             });
             if sibling || !self.slots.has_room() {
                 later.push_back(job);
                 continue;
             }
             let prompt = job.prompt.clone();
-            self.slots.admit(&prompt, |cached| Work {
+            self.slots.admit(&prompt, |cached| ActiveReply {
                 sampler: Sampler::new(job.sampling),
                 text: TextStream::new(job.stops.clone()),
                 tokens: 0,
@@ -217,7 +212,7 @@ impl Runner {
         self.waiting = later;
     }
 
-    /// One pass through the model over the pending tokens of all running jobs, short ones first.
+    /// One forward pass over the pending tokens of all active replies, the shortest first.
     fn pass(&mut self) {
         let mut running: Vec<_> = self
             .slots
@@ -226,7 +221,7 @@ impl Runner {
             .filter(|s| s.work.is_some())
             .collect();
         running.sort_by_key(|slot| slot.pending());
-        let mut budget = PASS_TOKENS;
+        let mut budget = MAX_PASS_TOKENS;
         let mut extensions = vec![];
         for slot in &mut running {
             let count = slot.pending().min(budget);
@@ -269,7 +264,7 @@ impl Runner {
             let work = slot.work.take();
             slot.reset();
             if let Some(work) = work {
-                work.end(Event::Failed(reason.into()));
+                work.end(ReplyEvent::Failed(reason.into()));
             }
         }
     }
@@ -279,39 +274,34 @@ fn to_vec(logits: &Tensor) -> Vec<f32> {
     Vec::<f32>::try_from(logits).unwrap_or_default()
 }
 
-impl Work {
-    /// Sends the last event. The room is given back first: a client that has read its reply may ask
-    /// again at once.
-    fn end(self, last: Event) {
+impl ActiveReply {
+    /// Sends the last event. The permit is released first, because a client may send its next request
+    /// immediately.
+    fn end(self, last: ReplyEvent) {
         drop(self.job.permit);
         let _ = self.job.out.send((self.job.index, last));
     }
 
-    /// Chooses the next token, sends what it says, and gives it where the reply goes on; otherwise
-    /// the last event.
-    fn next(&mut self, logits: &[f32], vocabulary: &Vocabulary) -> Result<u32, Event> {
+    /// Samples the next token and sends its text. Returns the token, or the last event if the reply is complete.
+    fn next(&mut self, logits: &[f32], vocabulary: &Vocabulary) -> Result<u32, ReplyEvent> {
         if logits.is_empty() || logits.iter().any(|logit| !logit.is_finite()) {
-            let reason = "the model gave NaN: its weights are broken";
-            return Err(Event::Failed(reason.into()));
+            let reason = "the model returned NaN: its weights are broken";
+            return Err(ReplyEvent::Failed(reason.into()));
         }
         let id = self.sampler.pick(logits);
         self.tokens += 1;
-        let likely = self.job.log_probabilities.map(|count| {
-            let (log_probability, top) = log_probabilities(logits, id, count);
-            Likely {
-                id,
-                log_probability,
-                top,
-            }
+        let logprob = self.job.top_logprobs.map(|count| {
+            let (logprob, top) = log_probabilities(logits, id, count);
+            TokenLogprob { id, logprob, top }
         });
-        let ends = self.job.ends.contains(&id);
-        let (text, stopped) = match ends || vocabulary.is_special(id) {
+        let ends_turn = self.job.stop_tokens.contains(&id);
+        let (text, stopped) = match ends_turn || vocabulary.is_special(id) {
             true => (String::new(), false),
             false => self.text.push(self.trimmed(vocabulary.bytes(id))),
         };
-        let finish = match (ends || stopped, self.tokens >= self.job.limit) {
-            (true, _) => Some(Finish::Stop),
-            (_, true) => Some(Finish::Length),
+        let finish = match (ends_turn || stopped, self.tokens >= self.job.max_tokens) {
+            (true, _) => Some(FinishReason::Stop),
+            (_, true) => Some(FinishReason::Length),
             _ => None,
         };
         let rest = match (finish, stopped) {
@@ -319,16 +309,16 @@ impl Work {
             _ => String::new(),
         };
         let text = text + &rest;
-        // The end of turn is no part of the reply.
-        let likely = likely.filter(|_| !ends);
-        // Nobody listening is found out before the next pass.
+        // The end of turn is not part of the reply.
+        let logprob = logprob.filter(|_| !ends_turn);
+        // A closed receiver is detected before the next pass.
         let _ = self
             .job
             .out
-            .send((self.job.index, Event::Piece { text, likely }));
+            .send((self.job.index, ReplyEvent::Delta { text, logprob }));
         match finish {
             None => Ok(id),
-            Some(finish) => Err(Event::Done {
+            Some(finish) => Err(ReplyEvent::Done {
                 finish,
                 tokens: self.tokens,
                 cached: self.cached,

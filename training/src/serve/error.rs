@@ -1,11 +1,10 @@
-//! Errors as OpenAI's clients know them.
+//! Errors in OpenAI's format.
 
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// A refusal, or a failure of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ApiError {
     status: StatusCode,
@@ -16,7 +15,6 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
-    /// The request cannot be served as it is.
     pub(super) fn bad(param: Option<&'static str>, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -49,7 +47,7 @@ impl ApiError {
             code: Some("model_not_found"),
             ..Self::bad(
                 Some("model"),
-                format!("there is no model {asked}; this server has {name}"),
+                format!("the model {asked} does not exist; this server has {name}"),
             )
         }
     }
@@ -65,7 +63,7 @@ impl ApiError {
         Self {
             status: StatusCode::UNAUTHORIZED,
             code: Some("invalid_api_key"),
-            ..Self::bad(None, "the key is missing or wrong")
+            ..Self::bad(None, "the API key is missing or wrong")
         }
     }
 
@@ -74,11 +72,11 @@ impl ApiError {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: "rate_limit_error",
             code: Some("queue_full"),
-            ..Self::bad(None, "the queue is full; try again")
+            ..Self::bad(None, "the queue is full; try again later")
         }
     }
 
-    pub(super) fn ours(message: impl Into<String>) -> Self {
+    pub(super) fn internal(message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             kind: "server_error",

@@ -1,4 +1,4 @@
-//! The routes.
+//! The HTTP routes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,20 +14,21 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::engine::{Engine, Job};
+use super::engine::{Engine, GenerationJob};
 use super::error::ApiError;
 use super::prompt::{ChatPrompt, PromptError};
-use super::reply::{Pending, Shape, seconds};
-use super::request::{ChatRequest, Common, CompletionRequest, Prompt, Wanted, parse};
+use super::reply::{Endpoint, PendingReply, seconds};
+use super::request::{
+    ChatRequest, CommonFields, CompletionRequest, GenerationParams, Prompt, parse,
+};
 use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
 
-/// Most bytes of a request.
-const BODY_BYTES: usize = 8 << 20;
-/// Most prompts of one completion request.
-const PROMPTS: usize = 128;
+const MAX_BODY_BYTES: usize = 8 << 20;
+/// Prompts of one completion request.
+const MAX_PROMPTS: usize = 128;
 
-/// What the routes share.
+/// State that the routes share.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
@@ -36,13 +37,13 @@ pub(super) struct Server {
     pub(super) vocabulary: Arc<Vocabulary>,
     /// `None` for a base model.
     pub(super) chat: Option<ChatPrompt>,
-    /// Tokens after which a reply is over.
-    pub(super) ends: Arc<Vec<u32>>,
-    /// Rows of the embedding.
-    pub(super) rows: i64,
-    /// Most tokens of prompt and reply.
+    /// Tokens that end a reply.
+    pub(super) stop_tokens: Arc<Vec<u32>>,
+    /// Number of rows of the embedding.
+    pub(super) vocab: i64,
+    /// Maximum tokens of prompt and reply.
     pub(super) context: usize,
-    /// What `Authorization: Bearer` must hold.
+    /// The value that `Authorization: Bearer` must have.
     pub(super) key: Option<String>,
     pub(super) requests: AtomicU64,
 }
@@ -50,7 +51,7 @@ pub(super) struct Server {
 type Shared = State<Arc<Server>>;
 type Body = Result<Bytes, BytesRejection>;
 
-/// All routes, with errors of OpenAI's shape everywhere.
+/// All routes; every error has OpenAI's format.
 pub(super) fn router(server: Arc<Server>) -> Router {
     Router::new()
         .route("/v1/models", get(models))
@@ -58,9 +59,9 @@ pub(super) fn router(server: Arc<Server>) -> Router {
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completions))
         .route("/health", get(health))
-        .fallback(nowhere)
+        .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn_with_state(server.clone(), check_key))
         .with_state(server)
 }
@@ -69,29 +70,34 @@ async fn check_key(State(server): Shared, request: Request, next: Next) -> Respo
     let given = request.headers().get("authorization");
     let wanted = server.key.as_ref().map(|key| format!("Bearer {key}"));
     match wanted {
-        Some(wanted) if !given.is_some_and(|g| same(g.as_bytes(), wanted.as_bytes())) => {
+        Some(wanted)
+            if !given.is_some_and(|g| constant_time_eq(g.as_bytes(), wanted.as_bytes())) =>
+        {
             ApiError::unauthorized().into_response()
         }
         _ => next.run(request).await,
     }
 }
 
-/// Compares without telling by its time where the difference lies.
-fn same(a: &[u8], b: &[u8]) -> bool {
+/// Compares in constant time.
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
 }
 
-async fn nowhere(uri: Uri) -> ApiError {
-    ApiError::no_route(StatusCode::NOT_FOUND, format!("there is no {}", uri.path()))
+async fn not_found(uri: Uri) -> ApiError {
+    ApiError::no_route(
+        StatusCode::NOT_FOUND,
+        format!("{} does not exist", uri.path()),
+    )
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let text = format!("{} does not take {method}", uri.path());
+    let text = format!("{} does not support {method}", uri.path());
     ApiError::no_route(StatusCode::METHOD_NOT_ALLOWED, text)
 }
 
 async fn health(State(server): Shared) -> Json<Value> {
-    Json(json!({"status": "ok", "room": server.engine.room()}))
+    Json(json!({"status": "ok", "capacity": server.engine.capacity()}))
 }
 
 async fn models(State(server): Shared) -> Json<Value> {
@@ -106,7 +112,7 @@ async fn model(State(server): Shared, Path(name): Path<String>) -> Result<Json<V
 async fn chat(State(server): Shared, body: Body) -> Result<Response, ApiError> {
     let request: ChatRequest = parse(&take(body)?)?;
     server.check_model(request.common.model.as_deref())?;
-    let wanted = request.wanted()?;
+    let params = request.params()?;
     let messages = request.conversation()?;
     let seed = server.seed(&request.common);
     let worker = server.clone();
@@ -114,53 +120,53 @@ async fn chat(State(server): Shared, body: Body) -> Result<Response, ApiError> {
         Some(chat) => chat.tokens(&messages).map_err(refused),
         None => Err(ApiError::bad(
             None,
-            "this server has a base model without a chat template: use /v1/completions",
+            "this server has a base model without a chat template; use /v1/completions",
         )),
     });
     let prompts = vec![prompt.await?];
-    answer(&server, Shape::Chat, prompts, wanted, seed).await
+    respond(&server, Endpoint::Chat, prompts, params, seed).await
 }
 
 async fn completions(State(server): Shared, body: Body) -> Result<Response, ApiError> {
     let request: CompletionRequest = parse(&take(body)?)?;
     server.check_model(request.common.model.as_deref())?;
-    let wanted = request.wanted()?;
+    let params = request.params()?;
     let seed = server.seed(&request.common);
     let worker = server.clone();
     let prompts = off_thread(move || worker.completion_prompts(request.prompt)).await?;
-    answer(&server, Shape::Completion, prompts, wanted, seed).await
+    respond(&server, Endpoint::Completion, prompts, params, seed).await
 }
 
 fn take(body: Body) -> Result<Bytes, ApiError> {
     body.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::too_large(format!("the body is larger than {BODY_BYTES} bytes"))
+            ApiError::too_large(format!("the body is larger than {MAX_BODY_BYTES} bytes"))
         }
         _ => ApiError::bad(None, error.body_text()),
     })
 }
 
-/// Tokenizing takes time; the thread that serves others must not.
+/// Tokenizes on a blocking thread, so that other requests are not delayed.
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(ApiError::ours("the prompt could not be made")))
+    done.unwrap_or_else(|_| Err(ApiError::internal("the prompt could not be tokenized")))
 }
 
 fn refused(error: PromptError) -> ApiError {
     ApiError::bad(Some("messages"), error.to_string())
 }
 
-async fn answer(
+async fn respond(
     server: &Server,
-    shape: Shape,
+    endpoint: Endpoint,
     prompts: Vec<Vec<i64>>,
-    wanted: Wanted,
+    params: GenerationParams,
     seed: u64,
 ) -> Result<Response, ApiError> {
-    let stream = wanted.stream;
-    let pending = server.submit(shape, prompts, wanted, seed)?;
+    let stream = params.stream;
+    let pending = server.submit(endpoint, prompts, params, seed)?;
     match stream {
         true => Ok(pending.stream()),
         false => Ok(Json(pending.whole().await?).into_response()),
@@ -182,8 +188,8 @@ impl Server {
         }
     }
 
-    /// The request's seed, or one of its own.
-    fn seed(&self, common: &Common) -> u64 {
+    /// The seed of the request, or a random one.
+    fn seed(&self, common: &CommonFields) -> u64 {
         let own = || rand::random::<u64>();
         common.seed.map_or_else(own, |seed| seed as u64)
     }
@@ -196,25 +202,28 @@ impl Server {
         let prompts = match prompt {
             Prompt::Text(text) => vec![encode(text)?],
             Prompt::Tokens(ids) => vec![ids],
-            Prompt::Texts(texts) if texts.len() <= PROMPTS => {
+            Prompt::Texts(texts) if texts.len() <= MAX_PROMPTS => {
                 texts.into_iter().map(encode).collect::<Result<_, _>>()?
             }
-            Prompt::ManyTokens(all) if all.len() <= PROMPTS => all,
+            Prompt::ManyTokens(all) if all.len() <= MAX_PROMPTS => all,
             _ => {
-                let text = format!("at most {PROMPTS} prompts");
+                let text = format!("at most {MAX_PROMPTS} prompts");
                 return Err(ApiError::bad(Some("prompt"), text));
             }
         };
         if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
-            return Err(ApiError::bad(Some("prompt"), "a prompt without a token"));
+            return Err(ApiError::bad(Some("prompt"), "a prompt has no tokens"));
         }
         Ok(prompts)
     }
 
-    /// Tokens that a reply to this prompt may have.
-    fn limit(&self, prompt: &[i64], wanted: Option<usize>) -> Result<usize, ApiError> {
-        if let Some(id) = prompt.iter().find(|id| !(0..self.rows).contains(*id)) {
-            let text = format!("token {id} is not in the vocabulary of {}", self.rows);
+    /// The maximum number of tokens of the reply to a prompt.
+    fn max_tokens(&self, prompt: &[i64], wanted: Option<usize>) -> Result<usize, ApiError> {
+        if let Some(id) = prompt.iter().find(|id| !(0..self.vocab).contains(*id)) {
+            let text = format!(
+                "token {id} is not in the vocabulary of {} tokens",
+                self.vocab
+            );
             return Err(ApiError::bad(Some("prompt"), text));
         }
         let left = self.context.saturating_sub(prompt.len());
@@ -231,56 +240,58 @@ impl Server {
 
     fn submit(
         &self,
-        shape: Shape,
+        endpoint: Endpoint,
         prompts: Vec<Vec<i64>>,
-        wanted: Wanted,
+        params: GenerationParams,
         seed: u64,
-    ) -> Result<Pending, ApiError> {
+    ) -> Result<PendingReply, ApiError> {
         let limits = prompts
             .iter()
-            .map(|prompt| self.limit(prompt, wanted.limit));
+            .map(|prompt| self.max_tokens(prompt, params.max_tokens));
         let limits = limits.collect::<Result<Vec<_>, _>>()?;
-        let choices = prompts.len() * wanted.choices;
+        let choices = prompts.len() * params.choices;
         let permits = self.engine.reserve(choices).ok_or_else(ApiError::busy)?;
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (out, events) = mpsc::unbounded_channel();
         let prompt_tokens = prompts.iter().map(Vec::len).sum();
         let prompts: Vec<Arc<Vec<i64>>> = prompts.into_iter().map(Arc::new).collect();
         for (index, permit) in permits.into_iter().enumerate() {
-            let prompt = index / wanted.choices;
-            let job = Job {
+            let prompt = index / params.choices;
+            let job = GenerationJob {
                 index,
-                family: number * PROMPTS as u64 + prompt as u64,
+                prompt_number: number * MAX_PROMPTS as u64 + prompt as u64,
                 prompt: prompts[prompt].clone(),
-                limit: limits[prompt],
+                max_tokens: limits[prompt],
                 sampling: Sampling {
-                    temperature: wanted.temperature,
-                    top_p: wanted.top_p,
+                    temperature: params.temperature,
+                    top_p: params.top_p,
                     seed: seed.wrapping_add(index as u64),
                 },
-                stops: wanted.stops.clone(),
-                ends: self.ends.clone(),
-                log_probabilities: wanted.log_probabilities,
-                trim_first: shape == Shape::Chat && self.vocabulary.marks_words,
+                stops: params.stops.clone(),
+                stop_tokens: self.stop_tokens.clone(),
+                top_logprobs: params.top_logprobs,
+                trim_first: endpoint == Endpoint::Chat && self.vocabulary.marks_words,
                 out: out.clone(),
                 permit,
             };
             if !self.engine.submit(job) {
-                return Err(ApiError::ours("the engine stopped; start the server again"));
+                return Err(ApiError::internal(
+                    "the engine has stopped; restart the server",
+                ));
             }
         }
-        let prefix = match shape {
-            Shape::Chat => "chatcmpl",
-            Shape::Completion => "cmpl",
+        let prefix = match endpoint {
+            Endpoint::Chat => "chatcmpl",
+            Endpoint::Completion => "cmpl",
         };
-        Ok(Pending {
-            shape,
+        Ok(PendingReply {
+            endpoint,
             model: self.name.clone(),
             vocabulary: self.vocabulary.clone(),
             id: format!("{prefix}-{}-{number}", seconds()),
             choices,
             prompt_tokens,
-            stream_usage: wanted.stream_usage,
+            stream_usage: params.stream_usage,
             events,
         })
     }

@@ -1,8 +1,7 @@
-//! An OpenAI-compatible server of one model, on the trainer's own forward pass with a cache of keys
-//! and values.
+//! An OpenAI-compatible server of one model, based on the forward pass of the trainer with a key-value cache.
 //!
-//! One thread ([`engine`]) owns the model and computes all running replies together; requests reach
-//! it through a bounded queue. A prompt that begins like one seen before goes on from there.
+//! One thread ([`engine`]) owns the model and computes all active replies together. Requests reach it through a
+//! bounded queue. Prompts reuse the cached prefix of earlier ones.
 
 mod engine;
 mod error;
@@ -20,98 +19,97 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use tch::{Device, Kind};
 
 pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
-use crate::catalogue;
+use crate::catalog;
 use crate::data::Renderer;
+use crate::exit::{bad_input, environment, interrupted, usage};
+use crate::interrupt::{self, Deferral};
 use crate::model::{Model, ModelConfig, Weights, load_config};
 use engine::Engine;
 use http::Server;
 use prompt::ChatPrompt;
 
-/// How a model is served.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// A name of the catalogue, or a model directory.
+pub struct ServeOptions {
+    /// A name of the catalog, a model directory, or owner/name on the Hub
     model: String,
-    /// A base model: completions only, whatever chat template there is.
+    /// Serve as a base model: completions only, even if there is a chat template
     #[arg(long)]
     base: bool,
-    /// A chat template (Jinja) instead of the model's own.
+    /// A chat template (Jinja) that replaces that of the model
     #[arg(long, conflicts_with = "base")]
     chat_template: Option<PathBuf>,
-    /// What clients call the model; the folder's name otherwise.
+    /// Name of the model in the API [default: name of the folder]
     #[arg(long)]
     name: Option<String>,
-    /// Address to listen on.
+    /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
-    /// Port; 0 takes a free one, which is printed.
+    /// Port; 0 chooses a free one. The address is printed
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// Replies that run together.
+    /// Replies that are generated at the same time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     slots: u16,
-    /// Replies that may wait; more are refused.
+    /// Replies that may wait; further requests get status 429
     #[arg(long, default_value_t = 64)]
     queue: u16,
-    /// Most tokens of prompt and reply; the model's own otherwise.
+    /// Maximum tokens of prompt and reply [default: that of the model]
     #[arg(long)]
     context: Option<usize>,
-    /// What computes: this program, vLLM, or vLLM where it is installed.
-    #[arg(long, value_enum, default_value_t = Program::Own)]
-    engine: Program,
-    /// Where the model runs.
-    #[arg(long, value_enum, default_value_t = Place::Auto)]
-    device: Place,
-    /// Numbers of weights and cache; float32 on a CPU and bf16 on a GPU otherwise.
+    /// own: this program; vllm: vLLM; auto: vLLM if it is installed
+    #[arg(long, value_enum, default_value_t = Backend::Own)]
+    engine: Backend,
+    /// Device of the model
+    #[arg(long, value_enum, default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
+    /// Data type of weights and cache [default: float32 on a CPU, bfloat16 on a GPU]
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
-    /// A key that clients must send.
+    /// API key that clients must send
     #[arg(long, env = "PYBENCH_SERVE_KEY", hide_env_values = true)]
     key: Option<String>,
-    /// Only say whether the model could be served: all its files are there (a name of the catalogue is
-    /// fetched) and fit together. Weights are not read.
+    /// Only check that the files of the model exist and are consistent. Downloads the model if necessary; does not
+    /// read the weights
     #[arg(long)]
     check: bool,
 }
 
-/// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
-pub enum Place {
+pub enum DeviceChoice {
     Auto,
     Cpu,
     Cuda,
 }
 
-impl Place {
-    /// The device, if this machine has it.
+impl DeviceChoice {
     pub fn device(self) -> Result<Device> {
         match (self, tch::Cuda::is_available()) {
             (Self::Cpu, _) | (Self::Auto, false) => Ok(Device::Cpu),
             (_, true) => Ok(Device::Cuda(0)),
-            (Self::Cuda, false) => bail!("--device cuda: libtorch finds no CUDA here"),
+            (Self::Cuda, false) => Err(environment(
+                "--device cuda: libtorch finds no CUDA on this machine",
+            )),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Program {
+enum Backend {
     Own,
     Vllm,
     Auto,
 }
 
-/// What a model computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
 pub enum Dtype {
     Float32,
     Bfloat16,
@@ -119,7 +117,6 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// As libtorch calls it.
     pub fn kind(self) -> Kind {
         match self {
             Self::Float32 => Kind::Float,
@@ -137,23 +134,25 @@ impl Dtype {
     }
 }
 
-/// Loads the model and serves it until the process is told to end; with `--check` it is only looked at.
-pub fn serve(options: &Options) -> Result<()> {
+/// Loads and serves the model until a signal arrives; with `--check` only checks its files.
+pub fn serve(options: &ServeOptions) -> Result<()> {
     match (options.engine, vllm::installed()) {
-        (Program::Vllm, None) => bail!("--engine vllm: there is no vllm on the path"),
-        (Program::Vllm | Program::Auto, Some(program)) => under_vllm(options, &program),
-        (Program::Own, _) | (Program::Auto, None) if options.check => look(options).map(drop),
-        (Program::Own, _) | (Program::Auto, None) => serve_ourselves(options),
+        (Backend::Vllm, None) => Err(environment("--engine vllm: there is no vllm on the PATH")),
+        (Backend::Vllm | Backend::Auto, Some(program)) => serve_with_vllm(options, &program),
+        (Backend::Own, _) | (Backend::Auto, None) if options.check => {
+            check_model(options).map(drop)
+        }
+        (Backend::Own, _) | (Backend::Auto, None) => serve_with_own_engine(options),
     }
 }
 
-fn under_vllm(options: &Options, program: &Path) -> Result<()> {
-    let folder = catalogue::find(&options.model)?;
-    // A template that does not compile is found out here and not in a traceback.
+fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
+    let folder = catalog::find(&options.model)?;
+    // Reports a broken template here and not in a Python traceback.
     if let Some(path) = &options.chat_template {
         Renderer::load_with(&folder, Some(path))?;
     }
-    let launch = vllm::Launch {
+    let launch = vllm::VllmCommand {
         name: &name(options, &folder),
         host: options.host.to_string(),
         port: options.port,
@@ -169,7 +168,7 @@ fn under_vllm(options: &Options, program: &Path) -> Result<()> {
     }
 }
 
-fn serve_ourselves(options: &Options) -> Result<()> {
+fn serve_with_own_engine(options: &ServeOptions) -> Result<()> {
     let (server, bytes) = load(options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -181,30 +180,36 @@ fn serve_ourselves(options: &Options) -> Result<()> {
         let listener = listener.with_context(|| format!("listening on {address}"))?;
         let mib = (bytes * usize::from(options.slots)) >> 20;
         eprintln!(
-            "{}: context {} tokens, {} replies at once, at most {mib} MiB of cache",
+            "serving {}: context {} tokens, {} replies at once, up to {mib} MiB of cache",
             server.name, server.context, options.slots
         );
         println!("http://{}/v1", listener.local_addr()?);
-        let end = async { drop(tokio::signal::ctrl_c().await) };
+        // The first signal ends the server after the active replies, the second at once.
+        let _deferral = Deferral::of(1);
+        let end = async {
+            while interrupt::received() == 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
         let app = http::router(Arc::new(server));
         axum::serve(listener, app)
             .with_graceful_shutdown(end)
             .await?;
-        Ok(())
+        Err(interrupted("the server was stopped by a signal"))
     })
 }
 
-/// A model directory whose files fit together.
-struct Found {
+/// A model directory whose files are consistent.
+struct CheckedModel {
     folder: PathBuf,
     vocabulary: Arc<Vocabulary>,
     chat: Option<ChatPrompt>,
     context: usize,
 }
 
-/// Everything that can be known of a model before its weights are read.
-fn look(options: &Options) -> Result<Found> {
-    let folder = catalogue::find(&options.model)?;
+/// Checks everything that is possible without reading the weights.
+fn check_model(options: &ServeOptions) -> Result<CheckedModel> {
+    let folder = catalog::find(&options.model)?;
     let vocabulary = Arc::new(Vocabulary::load(&folder)?);
     let chat = match options.base {
         true => None,
@@ -212,15 +217,15 @@ fn look(options: &Options) -> Result<Found> {
     };
     let config = load_config(&folder)?;
     if vocabulary.size() as i64 > config.vocab {
-        bail!(
-            "the tokenizer has {} tokens and the embedding {} rows: they are of different models",
+        return Err(bad_input(format!(
+            "the tokenizer has {} tokens and the embedding {} rows: they belong to different models",
             vocabulary.size(),
             config.vocab
-        );
+        )));
     }
     Weights::open(&folder)?;
     let context = context(options, &config)?;
-    Ok(Found {
+    Ok(CheckedModel {
         folder,
         vocabulary,
         chat,
@@ -228,9 +233,9 @@ fn look(options: &Options) -> Result<Found> {
     })
 }
 
-/// The server, and bytes of cache that one full context takes.
-fn load(options: &Options) -> Result<(Server, usize)> {
-    let found = look(options)?;
+/// The server, and the size in bytes of the cache of one full context.
+fn load(options: &ServeOptions) -> Result<(Server, usize)> {
+    let found = check_model(options)?;
     let device = options.device.device()?;
     let kind = match (options.dtype, device) {
         (Some(dtype), _) => dtype.kind(),
@@ -238,10 +243,10 @@ fn load(options: &Options) -> Result<(Server, usize)> {
         (None, _) => Kind::BFloat16,
     };
     let model = Model::load(&found.folder, kind, device)?;
-    let rows = model.config.vocab;
+    let vocab = model.config.vocab;
     let bytes = bytes_per_token(&model.config, kind) * found.context;
-    let mut ends = found.vocabulary.ends.clone();
-    ends.extend(found.chat.as_ref().and_then(ChatPrompt::end_of_turn));
+    let mut stop_tokens = found.vocabulary.eos_ids.clone();
+    stop_tokens.extend(found.chat.as_ref().and_then(ChatPrompt::end_of_turn));
     let (slots, queue) = (options.slots.into(), options.queue.into());
     let server = Server {
         name: name(options, &found.folder),
@@ -249,8 +254,8 @@ fn load(options: &Options) -> Result<(Server, usize)> {
         engine: Engine::start(model, found.vocabulary.clone(), slots, queue)?,
         vocabulary: found.vocabulary,
         chat: found.chat,
-        ends: Arc::new(ends),
-        rows,
+        stop_tokens: Arc::new(stop_tokens),
+        vocab,
         context: found.context,
         key: options.key.clone().filter(|key| !key.is_empty()),
         requests: AtomicU64::new(0),
@@ -260,27 +265,29 @@ fn load(options: &Options) -> Result<(Server, usize)> {
 
 fn chat_prompt(
     folder: &Path,
-    options: &Options,
+    options: &ServeOptions,
     vocabulary: &Arc<Vocabulary>,
 ) -> Result<ChatPrompt> {
     let renderer = match &options.chat_template {
         None => Renderer::load(folder)
-            .context("--base serves a model without a chat template, --chat-template gives one")?,
+            .context("use --base to serve a model without a chat template, or --chat-template to provide one")?,
         Some(path) => Renderer::load_with(folder, Some(path))?,
     };
     Ok(ChatPrompt::new(renderer, vocabulary.clone()))
 }
 
-fn context(options: &Options, config: &ModelConfig) -> Result<usize> {
+fn context(options: &ServeOptions, config: &ModelConfig) -> Result<usize> {
     let own = config.context as usize;
     match options.context {
         None => Ok(own),
         Some(wanted) if (2..=own).contains(&wanted) => Ok(wanted),
-        Some(wanted) => bail!("--context {wanted}: the model has been made for 2 to {own} tokens"),
+        Some(wanted) => Err(usage(format!(
+            "--context {wanted}: the model supports 2 to {own} tokens"
+        ))),
     }
 }
 
-fn name(options: &Options, folder: &Path) -> String {
+fn name(options: &ServeOptions, folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.into());
     let own = || {
         folder
@@ -288,7 +295,7 @@ fn name(options: &Options, folder: &Path) -> String {
             .map(|name| name.to_string_lossy().into_owned())
     };
     let asked = options.name.clone().or_else(|| {
-        // A name of the catalogue is what the user knows it by.
+        // The user knows the model by its name in the catalog.
         (!Path::new(&options.model).exists()).then(|| options.model.clone())
     });
     asked.or_else(own).unwrap_or_else(|| "model".into())

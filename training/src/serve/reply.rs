@@ -1,4 +1,4 @@
-//! What clients get: whole replies and streams, of chats and of completions.
+//! Response bodies and streams of chats and completions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,46 +11,46 @@ use futures::stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::engine::{Event, Likely};
+use super::engine::{ReplyEvent, TokenLogprob};
 use super::error::ApiError;
 use super::vocabulary::Vocabulary;
 
-/// Chats and completions differ in names only.
+/// The two endpoints differ only in the format of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum Endpoint {
     Chat,
     Completion,
 }
 
-/// A request that the engine works on.
+/// A request in progress.
 #[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) shape: Shape,
+pub(super) struct PendingReply {
+    pub(super) endpoint: Endpoint,
     pub(super) model: String,
     pub(super) vocabulary: Arc<Vocabulary>,
     pub(super) id: String,
     pub(super) choices: usize,
-    /// Tokens of all prompts.
+    /// Sum over all prompts.
     pub(super) prompt_tokens: usize,
     pub(super) stream_usage: bool,
-    pub(super) events: UnboundedReceiver<(usize, Event)>,
+    pub(super) events: UnboundedReceiver<(usize, ReplyEvent)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Choice {
     text: String,
-    likely: Vec<Likely>,
+    logprob: Vec<TokenLogprob>,
     finish: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct UsageCounts {
     tokens: usize,
     cached: usize,
     done: usize,
 }
 
-impl Counts {
+impl UsageCounts {
     fn add(&mut self, tokens: usize, cached: usize) {
         self.tokens += tokens;
         self.cached += cached;
@@ -58,26 +58,26 @@ impl Counts {
     }
 }
 
-const GONE: &str = "the engine stopped";
+const ENGINE_STOPPED: &str = "the engine has stopped";
 
-impl Pending {
-    /// Waits for all choices.
+impl PendingReply {
+    /// Waits for all choices and returns the response body.
     pub(super) async fn whole(mut self) -> Result<Value, ApiError> {
         let mut choices = vec![Choice::default(); self.choices];
-        let mut counts = Counts::default();
+        let mut counts = UsageCounts::default();
         while counts.done < self.choices {
             let (index, event) = self
                 .events
                 .recv()
                 .await
-                .ok_or_else(|| ApiError::ours(GONE))?;
+                .ok_or_else(|| ApiError::internal(ENGINE_STOPPED))?;
             let choice = &mut choices[index];
             match event {
-                Event::Piece { text, likely } => {
+                ReplyEvent::Delta { text, logprob } => {
                     choice.text.push_str(&text);
-                    choice.likely.extend(likely);
+                    choice.logprob.extend(logprob);
                 }
-                Event::Done {
+                ReplyEvent::Done {
                     finish,
                     tokens,
                     cached,
@@ -85,18 +85,18 @@ impl Pending {
                     choice.finish = Some(finish.name());
                     counts.add(tokens, cached);
                 }
-                Event::Failed(reason) => return Err(ApiError::ours(reason)),
+                ReplyEvent::Failed(reason) => return Err(ApiError::internal(reason)),
             }
         }
         let of = |(index, choice): (usize, &Choice)| {
-            let likely = self.likely(&choice.likely);
-            match self.shape {
-                Shape::Chat => json!({
-                    "index": index, "finish_reason": choice.finish, "logprobs": likely,
+            let logprob = self.logprob(&choice.logprob);
+            match self.endpoint {
+                Endpoint::Chat => json!({
+                    "index": index, "finish_reason": choice.finish, "logprobs": logprob,
                     "message": {"role": "assistant", "content": choice.text, "refusal": null},
                 }),
-                Shape::Completion => json!({
-                    "index": index, "finish_reason": choice.finish, "logprobs": likely,
+                Endpoint::Completion => json!({
+                    "index": index, "finish_reason": choice.finish, "logprobs": logprob,
                     "text": choice.text,
                 }),
             }
@@ -107,10 +107,10 @@ impl Pending {
         Ok(body)
     }
 
-    /// Sends events as they come. A client that leaves drops this, and so the receiver.
+    /// Streams events as they arrive. If the client disconnects, the receiver is dropped.
     pub(super) fn stream(self) -> Response {
-        let first: VecDeque<Value> = match self.shape {
-            Shape::Chat => (0..self.choices)
+        let first: VecDeque<Value> = match self.endpoint {
+            Endpoint::Chat => (0..self.choices)
                 .map(|index| {
                     self.chat_chunk(
                         index,
@@ -120,13 +120,13 @@ impl Pending {
                     )
                 })
                 .collect(),
-            Shape::Completion => VecDeque::new(),
+            Endpoint::Completion => VecDeque::new(),
         };
         let state = Streaming {
             ready: first.iter().map(frame).collect(),
             pending: self,
-            counts: Counts::default(),
-            over: false,
+            counts: UsageCounts::default(),
+            ended: false,
         };
         let frames = stream::unfold(state, |mut state| async move {
             let frame = state.next().await?;
@@ -140,10 +140,10 @@ impl Pending {
     }
 
     fn envelope(&self, choices: Vec<Value>, chunk: bool) -> Value {
-        let object = match (self.shape, chunk) {
-            (Shape::Chat, false) => "chat.completion",
-            (Shape::Chat, true) => "chat.completion.chunk",
-            (Shape::Completion, _) => "text_completion",
+        let object = match (self.endpoint, chunk) {
+            (Endpoint::Chat, false) => "chat.completion",
+            (Endpoint::Chat, true) => "chat.completion.chunk",
+            (Endpoint::Completion, _) => "text_completion",
         };
         json!({
             "id": self.id, "object": object, "created": seconds(), "model": self.model,
@@ -155,22 +155,22 @@ impl Pending {
         &self,
         index: usize,
         delta: Value,
-        likely: Option<Value>,
+        logprob: Option<Value>,
         finish: Option<&str>,
     ) -> Value {
         let choice = json!({
-            "index": index, "delta": delta, "logprobs": likely, "finish_reason": finish,
+            "index": index, "delta": delta, "logprobs": logprob, "finish_reason": finish,
         });
         self.envelope(vec![choice], true)
     }
 
-    fn piece(&self, index: usize, text: &str, likely: Option<Likely>) -> Value {
-        let likely = likely.map(|one| self.likely(&[one]));
-        match self.shape {
-            Shape::Chat => self.chat_chunk(index, json!({"content": text}), likely, None),
-            Shape::Completion => {
+    fn piece(&self, index: usize, text: &str, logprob: Option<TokenLogprob>) -> Value {
+        let logprob = logprob.map(|one| self.logprob(&[one]));
+        match self.endpoint {
+            Endpoint::Chat => self.chat_chunk(index, json!({"content": text}), logprob, None),
+            Endpoint::Completion => {
                 let choice = json!({
-                    "index": index, "text": text, "logprobs": likely, "finish_reason": null,
+                    "index": index, "text": text, "logprobs": logprob, "finish_reason": null,
                 });
                 self.envelope(vec![choice], true)
             }
@@ -178,9 +178,9 @@ impl Pending {
     }
 
     fn last(&self, index: usize, finish: &str) -> Value {
-        match self.shape {
-            Shape::Chat => self.chat_chunk(index, json!({}), None, Some(finish)),
-            Shape::Completion => {
+        match self.endpoint {
+            Endpoint::Chat => self.chat_chunk(index, json!({}), None, Some(finish)),
+            Endpoint::Completion => {
                 let choice = json!({
                     "index": index, "text": "", "logprobs": null, "finish_reason": finish,
                 });
@@ -189,7 +189,7 @@ impl Pending {
         }
     }
 
-    fn usage(&self, counts: Counts) -> Value {
+    fn usage(&self, counts: UsageCounts) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": counts.tokens,
@@ -198,26 +198,26 @@ impl Pending {
         })
     }
 
-    /// Tokens with their alternatives; null where none were asked for.
-    fn likely(&self, tokens: &[Likely]) -> Value {
+    /// Tokens with their alternatives; null if none were requested.
+    fn logprob(&self, tokens: &[TokenLogprob]) -> Value {
         if tokens.is_empty() {
             return Value::Null;
         }
         let text = |id: u32| String::from_utf8_lossy(self.vocabulary.bytes(id)).into_owned();
-        match self.shape {
-            Shape::Chat => {
+        match self.endpoint {
+            Endpoint::Chat => {
                 let one = |id: u32, log: f32| json!({"token": text(id), "logprob": log, "bytes": self.vocabulary.bytes(id)});
-                let token = |likely: &Likely| {
-                    let mut token = one(likely.id, likely.log_probability);
-                    let top = likely.top.iter().map(|&(id, log)| one(id, log));
+                let token = |logprob: &TokenLogprob| {
+                    let mut token = one(logprob.id, logprob.logprob);
+                    let top = logprob.top.iter().map(|&(id, log)| one(id, log));
                     token["top_logprobs"] = top.collect();
                     token
                 };
                 json!({"content": tokens.iter().map(token).collect::<Vec<_>>(), "refusal": null})
             }
-            Shape::Completion => {
-                let top = |likely: &Likely| {
-                    let pairs = likely.top.iter().map(|&(id, log)| (text(id), log.into()));
+            Endpoint::Completion => {
+                let top = |logprob: &TokenLogprob| {
+                    let pairs = logprob.top.iter().map(|&(id, log)| (text(id), log.into()));
                     Value::Object(pairs.collect())
                 };
                 let texts: Vec<String> = tokens.iter().map(|one| text(one.id)).collect();
@@ -229,7 +229,7 @@ impl Pending {
                 json!({
                     "text_offset": offsets.collect::<Vec<_>>(),
                     "tokens": texts,
-                    "token_logprobs": tokens.iter().map(|one| one.log_probability).collect::<Vec<_>>(),
+                    "token_logprobs": tokens.iter().map(|one| one.logprob).collect::<Vec<_>>(),
                     "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
                 })
             }
@@ -239,9 +239,9 @@ impl Pending {
 
 struct Streaming {
     ready: VecDeque<Bytes>,
-    pending: Pending,
-    counts: Counts,
-    over: bool,
+    pending: PendingReply,
+    counts: UsageCounts,
+    ended: bool,
 }
 
 impl Streaming {
@@ -250,7 +250,7 @@ impl Streaming {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
-            if self.over {
+            if self.ended {
                 return None;
             }
             if self.counts.done == self.pending.choices {
@@ -259,20 +259,20 @@ impl Streaming {
             }
             match self.pending.events.recv().await {
                 Some((index, event)) => self.take(index, event),
-                None => self.fail(GONE.into()),
+                None => self.fail(ENGINE_STOPPED.into()),
             }
         }
     }
 
-    fn take(&mut self, index: usize, event: Event) {
+    fn take(&mut self, index: usize, event: ReplyEvent) {
         match event {
-            // Half a letter says nothing yet.
-            Event::Piece { text, likely } if text.is_empty() && likely.is_none() => {}
-            Event::Piece { text, likely } => {
+            // An incomplete character has no text yet.
+            ReplyEvent::Delta { text, logprob } if text.is_empty() && logprob.is_none() => {}
+            ReplyEvent::Delta { text, logprob } => {
                 self.ready
-                    .push_back(frame(&self.pending.piece(index, &text, likely)));
+                    .push_back(frame(&self.pending.piece(index, &text, logprob)));
             }
-            Event::Done {
+            ReplyEvent::Done {
                 finish,
                 tokens,
                 cached,
@@ -281,13 +281,14 @@ impl Streaming {
                 self.ready
                     .push_back(frame(&self.pending.last(index, finish.name())));
             }
-            Event::Failed(reason) => self.fail(reason),
+            ReplyEvent::Failed(reason) => self.fail(reason),
         }
     }
 
     fn fail(&mut self, reason: String) {
-        self.ready.push_back(frame(&ApiError::ours(reason).body()));
-        self.over = true;
+        self.ready
+            .push_back(frame(&ApiError::internal(reason).body()));
+        self.ended = true;
     }
 
     fn end(&mut self) {
@@ -298,7 +299,7 @@ impl Streaming {
         }
         self.ready
             .push_back(Bytes::from_static(b"data: [DONE]\n\n"));
-        self.over = true;
+        self.ended = true;
     }
 }
 
@@ -306,7 +307,7 @@ fn frame(value: &Value) -> Bytes {
     Bytes::from(format!("data: {value}\n\n"))
 }
 
-/// Seconds since 1970.
+/// Unix time in seconds.
 pub(super) fn seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |time| time.as_secs())

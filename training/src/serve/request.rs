@@ -1,4 +1,4 @@
-//! What clients may ask for, and within what bounds.
+//! Parsing and validation of requests.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,16 +6,16 @@ use serde_json::Value;
 use super::error::ApiError;
 use crate::data::Message;
 
-/// Most stop strings, and bytes of one.
-const STOPS: (usize, usize) = (16, 256);
-/// Most replies to one prompt, and prompts of one request.
-const CHOICES: usize = 32;
-/// Most alternatives to a token.
-const TOP: usize = 20;
+/// Number of stop strings, and bytes of each.
+const MAX_STOPS: (usize, usize) = (16, 256);
+/// Replies to one prompt.
+const MAX_CHOICES: usize = 32;
+/// Alternatives to a token.
+const MAX_TOP_LOGPROBS: usize = 20;
 
-/// The fields that both kinds of request share.
+/// Fields of both endpoints.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Common {
+pub(super) struct CommonFields {
     pub(super) model: Option<String>,
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Common {
     #[serde(default)]
     pub(super) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    // What would change the reply and is not here.
+    // Not supported; a request that uses them is rejected.
     frequency_penalty: Option<f64>,
     presence_penalty: Option<f64>,
     logit_bias: Option<Value>,
@@ -52,11 +52,10 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// A chat request.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatRequest {
     #[serde(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonFields,
     messages: Vec<RawMessage>,
     logprobs: Option<bool>,
     top_logprobs: Option<u64>,
@@ -83,16 +82,14 @@ struct Part {
     text: Option<String>,
 }
 
-/// A completion request.
 #[derive(Debug, Deserialize)]
 pub(super) struct CompletionRequest {
     #[serde(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonFields,
     pub(super) prompt: Prompt,
     logprobs: Option<u64>,
 }
 
-/// One prompt or several, as text or tokens.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Prompt {
@@ -102,41 +99,49 @@ pub(super) enum Prompt {
     ManyTokens(Vec<Vec<i64>>),
 }
 
-/// A request's numbers, checked.
+/// The validated parameters of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wanted {
-    pub(super) limit: Option<usize>,
+pub(super) struct GenerationParams {
+    pub(super) max_tokens: Option<usize>,
     pub(super) temperature: f64,
     pub(super) top_p: f64,
     pub(super) choices: usize,
     pub(super) stops: Vec<String>,
     pub(super) stream: bool,
     pub(super) stream_usage: bool,
-    pub(super) log_probabilities: Option<usize>,
+    pub(super) top_logprobs: Option<usize>,
 }
 
-/// Reads a JSON body.
 pub(super) fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::bad(None, format!("the body: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad(None, format!("invalid request body: {error}")))
 }
 
 impl ChatRequest {
-    pub(super) fn wanted(&self) -> Result<Wanted, ApiError> {
+    pub(super) fn params(&self) -> Result<GenerationParams, ApiError> {
         let top = match (self.logprobs.unwrap_or(false), self.top_logprobs) {
-            (true, top) => Some(bounded("top_logprobs", top.unwrap_or(0), 0, TOP)?),
+            (true, top) => Some(bounded(
+                "top_logprobs",
+                top.unwrap_or(0),
+                0,
+                MAX_TOP_LOGPROBS,
+            )?),
             (false, Some(top)) if top > 0 => {
                 let message = "top_logprobs needs logprobs = true";
                 return Err(ApiError::bad(Some("top_logprobs"), message));
             }
             _ => None,
         };
-        self.common.wanted(top)
+        self.common.params(top)
     }
 
-    /// The conversation; only text is understood.
+    /// The conversation; only text content is supported.
     pub(super) fn conversation(&self) -> Result<Vec<Message>, ApiError> {
         if self.messages.is_empty() {
-            return Err(ApiError::bad(Some("messages"), "there must be a message"));
+            return Err(ApiError::bad(
+                Some("messages"),
+                "messages must not be empty",
+            ));
         }
         self.messages.iter().map(RawMessage::message).collect()
     }
@@ -152,7 +157,7 @@ impl RawMessage {
                     ("text", Some(text)) => Ok(text.clone()),
                     _ => Err(ApiError::bad(
                         Some("messages"),
-                        format!("content of type {} is not understood; text is", part.kind),
+                        format!("content of type {} is not supported, only text", part.kind),
                     )),
                 };
                 parts.iter().map(text).collect::<Result<_, _>>()?
@@ -163,27 +168,29 @@ impl RawMessage {
 }
 
 impl CompletionRequest {
-    pub(super) fn wanted(&self) -> Result<Wanted, ApiError> {
-        let top = self.logprobs.map(|top| bounded("logprobs", top, 0, TOP));
-        self.common.wanted(top.transpose()?)
+    pub(super) fn params(&self) -> Result<GenerationParams, ApiError> {
+        let top = self
+            .logprobs
+            .map(|top| bounded("logprobs", top, 0, MAX_TOP_LOGPROBS));
+        self.common.params(top.transpose()?)
     }
 }
 
-impl Common {
-    fn wanted(&self, log_probabilities: Option<usize>) -> Result<Wanted, ApiError> {
-        self.refuse_unknown()?;
+impl CommonFields {
+    fn params(&self, top_logprobs: Option<usize>) -> Result<GenerationParams, ApiError> {
+        self.reject_unsupported()?;
         let limit = self.max_completion_tokens.or(self.max_tokens);
         let limit = limit.map(|n| bounded("max_tokens", n, 1, 1 << 30));
         let usage = self.stream_options.as_ref().and_then(|o| o.include_usage);
-        Ok(Wanted {
-            limit: limit.transpose()?,
+        Ok(GenerationParams {
+            max_tokens: limit.transpose()?,
             temperature: within("temperature", self.temperature.unwrap_or(1.0), 0.0, 2.0)?,
             top_p: within("top_p", self.top_p.unwrap_or(1.0), f64::MIN_POSITIVE, 1.0)?,
-            choices: bounded("n", self.n.unwrap_or(1), 1, CHOICES)?,
+            choices: bounded("n", self.n.unwrap_or(1), 1, MAX_CHOICES)?,
             stops: self.stops()?,
             stream: self.stream.unwrap_or(false),
             stream_usage: usage.unwrap_or(false),
-            log_probabilities,
+            top_logprobs,
         })
     }
 
@@ -193,20 +200,20 @@ impl Common {
             Some(OneOrMore::One(stop)) => vec![stop],
             Some(OneOrMore::More(stops)) => stops,
         };
-        let (most, length) = STOPS;
+        let (max, length) = MAX_STOPS;
         let bad = |stop: &String| stop.is_empty() || stop.len() > length;
-        if stops.len() > most || stops.iter().any(bad) {
-            let text = format!("at most {most} strings of 1 to {length} bytes");
+        if stops.len() > max || stops.iter().any(bad) {
+            let text = format!("at most {max} strings of 1 to {length} bytes");
             return Err(ApiError::bad(Some("stop"), text));
         }
         Ok(stops)
     }
 
-    fn refuse_unknown(&self) -> Result<(), ApiError> {
-        let some = |value: &Option<Value>| value.as_ref().is_some_and(|v| !is_nothing(v));
+    fn reject_unsupported(&self) -> Result<(), ApiError> {
+        let some = |value: &Option<Value>| value.as_ref().is_some_and(|v| !is_empty(v));
         let number = |value: Option<f64>| value.is_some_and(|v| v != 0.0);
         let format = self.response_format.as_ref();
-        let refused = [
+        let unsupported = [
             ("frequency_penalty", number(self.frequency_penalty)),
             ("presence_penalty", number(self.presence_penalty)),
             ("logit_bias", some(&self.logit_bias)),
@@ -220,9 +227,9 @@ impl Common {
             ("suffix", some(&self.suffix)),
             ("best_of", self.best_of.is_some_and(|n| n > 1)),
         ];
-        match refused.into_iter().find(|(_, refused)| *refused) {
+        match unsupported.into_iter().find(|(_, used)| *used) {
             Some((name, _)) => {
-                let text = format!("{name} is not supported by this server; leave it out");
+                let text = format!("{name} is not supported by this server; remove it");
                 Err(ApiError::bad(Some(name), text))
             }
             None => Ok(()),
@@ -230,7 +237,7 @@ impl Common {
     }
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
@@ -240,22 +247,22 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn bounded(name: &'static str, value: u64, least: u64, most: usize) -> Result<usize, ApiError> {
+fn bounded(name: &'static str, value: u64, min: u64, max: usize) -> Result<usize, ApiError> {
     match usize::try_from(value) {
-        Ok(found) if value >= least && found <= most => Ok(found),
+        Ok(found) if value >= min && found <= max => Ok(found),
         _ => Err(ApiError::bad(
             Some(name),
-            format!("{name} = {value} is not from {least} to {most}"),
+            format!("{name} = {value}: it must be from {min} to {max}"),
         )),
     }
 }
 
-fn within(name: &'static str, value: f64, least: f64, most: f64) -> Result<f64, ApiError> {
-    match value >= least && value <= most {
+fn within(name: &'static str, value: f64, min: f64, max: f64) -> Result<f64, ApiError> {
+    match value >= min && value <= max {
         true => Ok(value),
         false => Err(ApiError::bad(
             Some(name),
-            format!("{name} = {value} is not from {least} to {most}"),
+            format!("{name} = {value}: it must be from {min} to {max}"),
         )),
     }
 }
@@ -264,13 +271,13 @@ fn within(name: &'static str, value: f64, least: f64, most: f64) -> Result<f64, 
 mod tests {
     use super::*;
 
-    fn chat(extra: &str) -> Result<Wanted, ApiError> {
+    fn chat(extra: &str) -> Result<GenerationParams, ApiError> {
         let body = format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{extra}}}"#);
-        parse::<ChatRequest>(body.as_bytes())?.wanted()
+        parse::<ChatRequest>(body.as_bytes())?.params()
     }
 
     #[test]
-    fn numbers_are_bounded_and_named() {
+    fn numbers_are_bounded() {
         for (extra, name) in [
             (r#","temperature":2.5"#, "temperature"),
             (r#","temperature":-1"#, "temperature"),
@@ -289,14 +296,17 @@ mod tests {
             let error = chat(extra).unwrap_err();
             assert_eq!(error.body()["error"]["param"], name, "{extra}");
         }
-        let wanted =
+        let params =
             chat(r#","stop":"x","max_tokens":3,"tools":[],"response_format":{"type":"text"}"#);
-        let wanted = wanted.unwrap();
-        assert_eq!((wanted.limit, wanted.stops), (Some(3), vec!["x".into()]));
+        let params = params.unwrap();
+        assert_eq!(
+            (params.max_tokens, params.stops),
+            (Some(3), vec!["x".into()])
+        );
     }
 
     #[test]
-    fn parts_of_text_are_joined_and_others_refused() {
+    fn text_parts_are_joined_and_others_rejected() {
         let read = |content: &str| {
             let body = format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
             parse::<ChatRequest>(body.as_bytes())?.conversation()
@@ -310,10 +320,10 @@ mod tests {
     fn fuzz_request() {
         bolero::check!().for_each(|noise: &[u8]| {
             if let Ok(request) = parse::<ChatRequest>(noise) {
-                let _ = (request.wanted(), request.conversation());
+                let _ = (request.params(), request.conversation());
             }
             if let Ok(request) = parse::<CompletionRequest>(noise) {
-                let _ = request.wanted();
+                let _ = request.params();
             }
         });
     }

@@ -1,20 +1,17 @@
-//! From logits to a token.
+//! Sampling of tokens.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// How tokens are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 takes the likeliest.
+    /// 0 is greedy decoding.
     pub temperature: f64,
-    /// Only the likeliest tokens that together have this probability.
     pub top_p: f64,
     /// Equal seeds give equal replies.
     pub seed: u64,
 }
 
-/// The choices of one reply.
 #[derive(Debug)]
 pub(super) struct Sampler {
     sampling: Sampling,
@@ -29,19 +26,19 @@ impl Sampler {
         }
     }
 
-    /// A token from finite logits, of which there is at least one.
+    /// Samples a token. There must be at least one logit, and all must be finite.
     pub(super) fn pick(&mut self, logits: &[f32]) -> u32 {
         if self.sampling.temperature <= 0.0 {
-            return likeliest(logits);
+            return argmax(logits);
         }
-        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weight = |&logit: &f32| (f64::from(logit - most) / self.sampling.temperature).exp();
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weight = |&logit: &f32| (f64::from(logit - max) / self.sampling.temperature).exp();
         let mut kept: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(weight)).collect();
         let mut total: f64 = kept.iter().map(|(_, weight)| weight).sum();
         if self.sampling.top_p < 1.0 {
-            // All tokens below this share have less than 1 - top_p together: no need to sort them.
-            let least = total * (1.0 - self.sampling.top_p) / logits.len() as f64;
-            kept.retain(|&(_, weight)| weight >= least);
+            // All tokens below this weight together have less than 1 - top_p, so they need not be sorted.
+            let min_weight = total * (1.0 - self.sampling.top_p) / logits.len() as f64;
+            kept.retain(|&(_, weight)| weight >= min_weight);
             kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             total = keep_nucleus(&mut kept, total * self.sampling.top_p);
         }
@@ -53,57 +50,57 @@ impl Sampler {
                 return id;
             }
         }
-        // Rounding may leave a crumb: the last token takes it.
+        // Rounding errors may leave a remainder: take the last token.
         kept.last().map_or(0, |&(id, _)| id)
     }
 }
 
-/// Keeps the first tokens that together reach `goal`, at least one, and gives their weight.
+/// Keeps the first tokens, at least one, that together reach `goal`. Returns their weight.
 fn keep_nucleus(kept: &mut Vec<(u32, f64)>, goal: f64) -> f64 {
     let mut sum = 0.0;
     let reached = kept.iter().position(|&(_, weight)| {
         sum += weight;
         sum >= goal
     });
-    kept.truncate(reached.map_or(kept.len(), |place| place + 1));
+    kept.truncate(reached.map_or(kept.len(), |index| index + 1));
     sum
 }
 
-/// The place of the largest; the first of equals.
-fn likeliest(logits: &[f32]) -> u32 {
+/// The index of the largest logit, the first of equal ones.
+fn argmax(logits: &[f32]) -> u32 {
     let mut best = 0;
-    for (place, logit) in logits.iter().enumerate() {
+    for (index, logit) in logits.iter().enumerate() {
         if *logit > logits[best] {
-            best = place;
+            best = index;
         }
     }
     best as u32
 }
 
-/// Log-probabilities of a token and of the `count` likeliest, the likeliest first.
+/// The log-probabilities of a token and of the `count` most likely tokens, in descending order.
 pub(super) fn log_probabilities(
     logits: &[f32],
     token: u32,
     count: usize,
 ) -> (f32, Vec<(u32, f32)>) {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|l| f64::from(l - most).exp()).sum();
-    let norm = most + sum.ln() as f32;
-    let mut places: Vec<u32> = (0..logits.len() as u32).collect();
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+    let norm = max + sum.ln() as f32;
+    let mut indices: Vec<u32> = (0..logits.len() as u32).collect();
     let order = |a: &u32, b: &u32| {
         let (x, y) = (logits[*a as usize], logits[*b as usize]);
         y.total_cmp(&x).then(a.cmp(b))
     };
-    let count = count.min(places.len());
-    if count < places.len() {
-        places.select_nth_unstable_by(count, order);
-        places.truncate(count);
+    let count = count.min(indices.len());
+    if count < indices.len() {
+        indices.select_nth_unstable_by(count, order);
+        indices.truncate(count);
     }
-    places.sort_by(order);
+    indices.sort_by(order);
     let of = |id: u32| logits[id as usize] - norm;
     (
         of(token),
-        places.into_iter().map(|id| (id, of(id))).collect(),
+        indices.into_iter().map(|id| (id, of(id))).collect(),
     )
 }
 
@@ -125,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_those_of_the_softmax() {
+    fn frequencies_match_the_softmax() {
         let mut sampler = sampler(2.0, 1.0, 7);
         let logits = [0.0, 2.0 * 3f32.ln()];
         let ones = (0..20_000).filter(|_| sampler.pick(&logits) == 1).count();
@@ -134,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nucleus_holds_only_the_likeliest() {
+    fn top_p_keeps_only_the_most_likely() {
         let logits: Vec<f32> = [0.1f32, 0.5, 0.15, 0.25].iter().map(|p| p.ln()).collect();
         let mut seen = std::collections::BTreeSet::new();
         let mut sampler = sampler(1.0, 0.7, 3);
@@ -145,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn log_probabilities_are_normalised_and_sorted() {
+    fn log_probabilities_are_normalized_and_sorted() {
         let logits: Vec<f32> = [0.1f32, 0.6, 0.3].iter().map(|p| p.ln() + 5.0).collect();
         let (own, top) = log_probabilities(&logits, 0, 2);
         assert!((own - 0.1f32.ln()).abs() < 1e-5);

@@ -1,25 +1,23 @@
-//! Places for sequences, each with the keys and values of what it last computed. A new prompt goes on
-//! from the longest beginning that some place has already seen.
+//! Slots for sequences, each with a key-value cache. A new prompt reuses the longest prefix that any slot has
+//! computed.
 
 use crate::model::KvCache;
 
-/// Shortest shared beginning that is worth a copy.
-const WORTH: usize = 16;
+/// The shortest shared prefix that is worth copying to another slot.
+const MIN_COPIED_TOKENS: usize = 16;
 
-/// One place.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
-    /// Of the first tokens of `ids`.
+    /// Keys and values of the first tokens of `ids`.
     pub(super) cache: KvCache,
-    /// Tokens known: the prompt, then what was generated.
+    /// The prompt and the generated tokens.
     pub(super) ids: Vec<i64>,
     /// The reply in progress.
     pub(super) work: Option<T>,
-    /// When it was last given out.
-    used: u64,
+    /// Value of the clock at the last use.
+    last_used: u64,
 }
 
-/// All places.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     pub(super) all: Vec<Slot<T>>,
@@ -27,18 +25,18 @@ pub(super) struct Slots<T> {
 }
 
 impl<T> Slot<T> {
-    /// Tokens that are known and not computed.
+    /// Number of tokens that have not been computed.
     pub(super) fn pending(&self) -> usize {
         self.ids.len() - self.cache.len()
     }
 
-    /// Tokens from the start that this place has computed and `prompt` begins with.
+    /// Length of the computed prefix that this slot shares with `prompt`.
     fn shared(&self, prompt: &[i64]) -> usize {
         let seen = &self.ids[..self.cache.len()];
         seen.iter().zip(prompt).take_while(|(a, b)| a == b).count()
     }
 
-    /// Forgets everything, for when the cache cannot be trusted.
+    /// Clears the slot after a failure.
     pub(super) fn reset(&mut self) {
         self.cache = KvCache::default();
         self.ids.clear();
@@ -52,7 +50,7 @@ impl<T> Slots<T> {
             cache: KvCache::default(),
             ids: vec![],
             work: None,
-            used: 0,
+            last_used: 0,
         };
         Self {
             all: (0..count).map(slot).collect(),
@@ -60,39 +58,38 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Whether a place is free.
     pub(super) fn has_room(&self) -> bool {
         self.all.iter().any(|slot| slot.work.is_none())
     }
 
-    /// Gives a free place to a prompt, with work that is told how many of its tokens need no computing
-    /// (never the last: its logits are wanted). `None` where no place is free.
+    /// Assigns a free slot to a prompt. `work` gets the number of cached tokens; the last token is never cached,
+    /// because its logits are needed. `None` if no slot is free.
     pub(super) fn admit(&mut self, prompt: &[i64], work: impl FnOnce(usize) -> T) -> Option<usize> {
-        let most = prompt.len().saturating_sub(1);
-        let shared = |slot: &Slot<T>| slot.shared(prompt).min(most);
+        let max = prompt.len().saturating_sub(1);
+        let shared = |slot: &Slot<T>| slot.shared(prompt).min(max);
         let donor = (0..self.all.len()).max_by_key(|&i| shared(&self.all[i]))?;
         let reused = shared(&self.all[donor]);
-        let goes_on = self.all[donor].work.is_none() && 2 * reused >= self.all[donor].ids.len();
+        let continues = self.all[donor].work.is_none() && 2 * reused >= self.all[donor].ids.len();
         let free = (0..self.all.len()).filter(|&i| self.all[i].work.is_none());
-        let place = match goes_on {
+        let index = match continues {
             true => donor,
-            // The one unused for longest; the donor keeps what it has for the next.
-            false => free.min_by_key(|&i| (i == donor && reused > 0, self.all[i].used))?,
+            // The least recently used slot; the donor keeps its cache if possible.
+            false => free.min_by_key(|&i| (i == donor && reused > 0, self.all[i].last_used))?,
         };
-        let reused = match (place == donor, reused >= WORTH) {
+        let reused = match (index == donor, reused >= MIN_COPIED_TOKENS) {
             (true, _) => reused,
             (false, true) => {
-                self.all[place].cache = self.all[donor].cache.prefix(reused);
+                self.all[index].cache = self.all[donor].cache.prefix(reused);
                 reused
             }
             (false, false) => 0,
         };
         self.clock += 1;
-        let slot = &mut self.all[place];
+        let slot = &mut self.all[index];
         slot.cache.truncate(reused);
         slot.ids = prompt.to_vec();
         slot.work = Some(work(reused));
-        slot.used = self.clock;
+        slot.last_used = self.clock;
         Some(reused)
     }
 }
@@ -101,30 +98,30 @@ impl<T> Slots<T> {
 mod tests {
     use super::*;
 
-    fn place_of(slots: &Slots<u32>, work: u32) -> usize {
+    fn slot_of(slots: &Slots<u32>, work: u32) -> usize {
         let found = slots.all.iter().position(|slot| slot.work == Some(work));
         found.unwrap()
     }
 
     #[test]
-    fn the_oldest_free_place_is_taken() {
+    fn the_least_recently_used_slot_is_taken() {
         let mut slots = Slots::new(2);
         assert_eq!(slots.admit(&[1, 2], |_| 1), Some(0));
         assert_eq!(slots.admit(&[3], |_| 2), Some(0));
         assert!(!slots.has_room());
         assert_eq!(slots.admit(&[4], |_| 3), None);
-        let first = place_of(&slots, 1);
+        let first = slot_of(&slots, 1);
         slots.all.iter_mut().for_each(|slot| slot.work = None);
         slots.admit(&[5], |_| 4);
-        assert_eq!(place_of(&slots, 4), first);
+        assert_eq!(slot_of(&slots, 4), first);
     }
 
     #[test]
-    fn nothing_is_shared_that_was_not_computed() {
+    fn only_computed_tokens_are_shared() {
         let mut slots = Slots::new(1);
         slots.admit(&[1, 2, 3], |_| 1);
         slots.all[0].work = None;
-        // The prompt was known, but its client left before it was computed.
+        // The client of the first prompt disconnected before the prompt was computed.
         assert_eq!(slots.admit(&[1, 2, 3, 4], |cached| cached as u32), Some(0));
         assert_eq!(slots.all[0].pending(), 4);
     }

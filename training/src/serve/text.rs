@@ -1,18 +1,17 @@
-//! From the bytes of tokens to text that may be sent: letters are whole, and what may be the beginning
-//! of a stop string is held back until it is known not to be one.
+//! Assembles the bytes of tokens to text. Incomplete characters, and text that may be the start of a stop string, are
+//! held back.
 
-/// The text of one reply.
 #[derive(Debug, Default)]
 pub(super) struct TextStream {
-    /// Bytes of a letter that has not ended; at most three.
+    /// Bytes of an incomplete character; at most three.
     bytes: Vec<u8>,
-    /// Text that may become a stop string.
+    /// Text that may be the start of a stop string.
     held: String,
     stops: Vec<String>,
 }
 
 impl TextStream {
-    /// A reply that ends at the first of these strings, which is not part of it. None is empty.
+    /// The reply ends before the first of these strings. None may be empty.
     pub(super) fn new(stops: Vec<String>) -> Self {
         Self {
             stops,
@@ -20,13 +19,13 @@ impl TextStream {
         }
     }
 
-    /// Adds a token's bytes. Gives the text that can be sent, and whether a stop string is complete.
+    /// Adds the bytes of a token. Returns text to send, and whether a stop string was found.
     pub(super) fn push(&mut self, bytes: &[u8]) -> (String, bool) {
         self.bytes.extend_from_slice(bytes);
-        let text = take_letters(&mut self.bytes);
+        let text = take_characters(&mut self.bytes);
         for letter in text.chars() {
             self.held.push(letter);
-            // The first stop string to end decides, whatever the tokens are; of two, the longer.
+            // The stop string that ends first wins, independent of token boundaries; of several, the longest.
             let ended = self.stops.iter().filter(|stop| self.held.ends_with(*stop));
             if let Some(length) = ended.map(String::len).max() {
                 self.held.truncate(self.held.len() - length);
@@ -43,7 +42,7 @@ impl TextStream {
         (std::mem::replace(&mut self.held, kept), false)
     }
 
-    /// What is left once no token follows. A letter that never ended becomes U+FFFD.
+    /// The remaining text at the end. An incomplete character becomes U+FFFD.
     pub(super) fn finish(&mut self) -> String {
         let mut text = std::mem::take(&mut self.held);
         if !std::mem::take(&mut self.bytes).is_empty() {
@@ -53,8 +52,8 @@ impl TextStream {
     }
 }
 
-/// Takes all but an unfinished letter; what is no UTF-8 becomes U+FFFD.
-fn take_letters(bytes: &mut Vec<u8>) -> String {
+/// Takes everything but an incomplete character; invalid UTF-8 becomes U+FFFD.
+fn take_characters(bytes: &mut Vec<u8>) -> String {
     let mut text = String::new();
     loop {
         match std::str::from_utf8(bytes) {
@@ -77,9 +76,9 @@ fn take_letters(bytes: &mut Vec<u8>) -> String {
     }
 }
 
-/// Bytes at the end of `text` that are a beginning of `stop`, but not all of it.
+/// Length of the longest proper prefix of `stop` at the end of `text`.
 fn overlap(text: &str, stop: &str) -> usize {
-    let ends = stop.char_indices().map(|(place, _)| place).rev();
+    let ends = stop.char_indices().map(|(index, _)| index).rev();
     ends.take_while(|&end| end > 0)
         .find(|&end| text.ends_with(&stop[..end]))
         .unwrap_or(0)
@@ -93,8 +92,8 @@ mod tests {
     /// The text before the stop string that ends first.
     fn wanted(text: &str, stops: &[String]) -> (String, bool) {
         let ends = stops.iter().flat_map(|stop| {
-            let places = text.char_indices().map(|(place, _)| place);
-            let at = places.filter(|&place| text[place..].starts_with(stop.as_str()));
+            let positions = text.char_indices().map(|(index, _)| index);
+            let at = positions.filter(|&index| text[index..].starts_with(stop.as_str()));
             at.map(|start| (start + stop.len(), start))
                 .collect::<Vec<_>>()
         });
@@ -121,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_change_nothing(
+        fn token_boundaries_do_not_matter(
             text in "[ab你好🎉]{0,40}",
             stops in prop::collection::vec("[ab你]{1,4}", 0..4),
             mut cuts in prop::collection::vec(0usize..160, 0..20),
@@ -131,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_becomes_what_lossy_decoding_makes_of_it(
+        fn invalid_bytes_are_decoded_lossily(
             bytes in prop::collection::vec(any::<u8>(), 0..60),
             mut cuts in prop::collection::vec(0usize..60, 0..20),
         ) {
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_of_a_stop_string_is_held_back() {
+    fn the_start_of_a_stop_string_is_held_back() {
         let mut stream = TextStream::new(vec!["</code>".into()]);
         assert_eq!(stream.push(b"x</co"), ("x".into(), false));
         assert_eq!(stream.push(b"dx"), ("</codx".into(), false));

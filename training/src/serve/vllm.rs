@@ -1,4 +1,4 @@
-//! The same model under vLLM, where it is installed.
+//! Serving with vLLM.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// `vllm` on the path, if it is there.
+/// The path of `vllm`, if it is on the PATH.
 pub(super) fn installed() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths)
@@ -14,9 +14,9 @@ pub(super) fn installed() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// What `vllm serve` is told.
+/// The options of `vllm serve`.
 #[derive(Clone, Debug)]
-pub(super) struct Launch<'a> {
+pub(super) struct VllmCommand<'a> {
     pub(super) folder: &'a Path,
     pub(super) name: &'a str,
     pub(super) host: String,
@@ -27,9 +27,8 @@ pub(super) struct Launch<'a> {
     pub(super) dtype: Option<&'static str>,
 }
 
-impl Launch<'_> {
-    /// The arguments, which are all of the launch line but the program and the key: vLLM takes that
-    /// from its environment.
+impl VllmCommand<'_> {
+    /// The arguments. vLLM reads the key from its environment.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = vec!["serve".into(), self.folder.into()];
         let mut add = |name: &str, value: OsString| all.extend([name.into(), value]);
@@ -38,7 +37,7 @@ impl Launch<'_> {
         add("--port", self.port.to_string().into());
         add("--max-model-len", self.context.to_string().into());
         add("--max-num-seqs", self.slots.to_string().into());
-        // Temperature and the rest are the client's choice, not the model directory's.
+        // Clients choose temperature etc.; defaults of the model directory are not used.
         add("--generation-config", "vllm".into());
         if let Some(dtype) = self.dtype {
             add("--dtype", dtype.into());
@@ -51,7 +50,7 @@ impl Launch<'_> {
         all
     }
 
-    /// Becomes vLLM: this returns only when it could not be started.
+    /// Replaces this process by vLLM. Returns only if that fails.
     pub(super) fn run(&self, program: &Path, key: Option<&str>) -> Result<()> {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new(program);

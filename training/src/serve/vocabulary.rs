@@ -1,4 +1,4 @@
-//! What each token says, in bytes: a letter may be several tokens.
+//! The bytes of each token; a character may consist of several tokens.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,12 @@ use serde_json::Value;
 use thiserror::Error;
 use tokenizers::Tokenizer;
 
+use crate::exit::ExitCode;
 use crate::model::{LoadError, read_bounded};
 
-/// Most bytes of a tokenizer file.
-const FILE_BYTES: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Why a tokenizer cannot be used.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum VocabularyError {
     #[error(transparent)]
     File(#[from] LoadError),
@@ -22,23 +20,31 @@ pub enum VocabularyError {
     Broken { path: PathBuf, reason: String },
 }
 
-/// The tokens of a model.
+impl VocabularyError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::File(error) => error.exit_code(),
+            Self::Broken { .. } => ExitCode::BadInput,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Vocabulary {
     tokenizer: Tokenizer,
     bytes: Vec<Vec<u8>>,
     special: Vec<bool>,
-    /// Tokens after which a text is over, by the model's configuration files.
-    pub ends: Vec<u32>,
-    /// Words begin with a space of their own (SentencePiece), which a text's first word loses.
+    /// `eos_token_id` of the configuration files.
+    pub eos_ids: Vec<u32>,
+    /// SentencePiece puts a space before the first word, which must be removed.
     pub marks_words: bool,
 }
 
 impl Vocabulary {
-    /// Reads `tokenizer.json` and the ends of text of a model directory.
+    /// Reads `tokenizer.json` and `eos_token_id` of a model directory.
     pub fn load(folder: &Path) -> Result<Self, VocabularyError> {
         let path = folder.join("tokenizer.json");
-        let file = read_bounded(&path, FILE_BYTES)?;
+        let file = read_bounded(&path, MAX_FILE_BYTES)?;
         let broken = |reason: String| VocabularyError::Broken {
             path: path.clone(),
             reason,
@@ -64,22 +70,22 @@ impl Vocabulary {
             tokenizer,
             bytes,
             special,
-            ends: ends(folder)?,
+            eos_ids: eos_ids(folder)?,
             marks_words: !byte_level,
         })
     }
 
-    /// The bytes of a token; none for numbers beyond the vocabulary, which padded models have.
+    /// The bytes of a token; none for ids beyond the vocabulary, as in models with a padded embedding.
     pub fn bytes(&self, id: u32) -> &[u8] {
         self.bytes.get(id as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether it is a control token, which is no text.
+    /// Whether the token is a control token.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.get(id as usize).copied().unwrap_or(true)
     }
 
-    /// A control token that a text spells out.
+    /// A control token that occurs in a text.
     pub fn control_in<'a>(&'a self, text: &str) -> Option<&'a str> {
         let controls = self
             .bytes
@@ -90,30 +96,29 @@ impl Vocabulary {
         names.find(|name| !name.is_empty() && text.contains(name))
     }
 
-    /// One past the largest token number.
+    /// The largest token id plus one.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The tokens of a text in which control tokens count; `whole` adds those that the tokenizer puts
-    /// around a text of its own (BOS).
-    pub fn encode(&self, text: &str, whole: bool) -> Result<Vec<i64>, String> {
-        let encoding = self.tokenizer.encode_fast(text, whole);
+    /// Encodes text and recognizes control tokens in it. `add_special_tokens` adds those of the tokenizer (BOS).
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i64>, String> {
+        let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
         let encoding = encoding.map_err(|error| error.to_string())?;
         Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
     }
 }
 
-/// `eos_token_id` of the configuration files: a number or several.
-fn ends(folder: &Path) -> Result<Vec<u32>, VocabularyError> {
-    let mut ends = vec![];
+/// `eos_token_id` of the configuration files: a number or a list.
+fn eos_ids(folder: &Path) -> Result<Vec<u32>, VocabularyError> {
+    let mut eos_ids = vec![];
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
         if !path.exists() {
             continue;
         }
         let json: Value =
-            serde_json::from_slice(&read_bounded(&path, FILE_BYTES)?).map_err(|error| {
+            serde_json::from_slice(&read_bounded(&path, MAX_FILE_BYTES)?).map_err(|error| {
                 VocabularyError::Broken {
                     path,
                     reason: error.to_string(),
@@ -121,12 +126,12 @@ fn ends(folder: &Path) -> Result<Vec<u32>, VocabularyError> {
             })?;
         let value = &json["eos_token_id"];
         let several = value.as_array().map_or(&[] as &[Value], Vec::as_slice);
-        ends.extend(several.iter().chain([value]).filter_map(Value::as_u64));
+        eos_ids.extend(several.iter().chain([value]).filter_map(Value::as_u64));
     }
-    Ok(ends.into_iter().map(|id| id as u32).collect())
+    Ok(eos_ids.into_iter().map(|id| id as u32).collect())
 }
 
-/// GPT-2's letters for bytes: printable ones stand for themselves, the others come after U+00FF.
+/// GPT-2's mapping of bytes to characters: printable bytes map to themselves, the others to U+0100 and above.
 fn letters_of_bytes() -> HashMap<char, u8> {
     let printable = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let mut next = 256;
@@ -154,7 +159,7 @@ fn from_letters(text: &str, letters: &HashMap<char, u8>) -> Vec<u8> {
     bytes
 }
 
-/// SentencePiece's way: `▁` is a space, `<0xE4>` a byte.
+/// The bytes of a SentencePiece token: `▁` is a space, `<0xE4>` a byte.
 fn from_piece(text: &str) -> Vec<u8> {
     let byte = text.strip_prefix("<0x").and_then(|t| t.strip_suffix('>'));
     match byte.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {

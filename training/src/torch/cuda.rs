@@ -1,10 +1,10 @@
-//! CUDA is looked for at run time, so that one binary serves machines with and without.
+//! Enables CUDA at run time, so that one binary serves machines with and without GPUs.
 
-/// Loads libtorch's CUDA half where there is one. Must come before any other use of libtorch: it
-/// remembers that there was none.
+/// Loads libtorch's CUDA library if it is installed. Must run before any other use of libtorch, which
+/// caches whether CUDA is available.
 pub fn enable_cuda() {
-    // SAFETY: the name is a C string; libtorch_cuda's initialisers only register kernels. A missing
-    // library gives null, which means that there is no CUDA, and is no error.
+    // SAFETY: the name is a C string; libtorch_cuda's initializers only register kernels. A missing
+    // library gives null: then there is no CUDA.
     unsafe {
         libc::dlopen(
             c"libtorch_cuda.so".as_ptr(),

@@ -1,6 +1,6 @@
-//! Operations of the forward pass that keep little for their backward pass, which computes again what
-//! is cheap: loops on a CPU, [`kernels`] on a GPU. Float32 or bf16; float32 inside. Like those of tch
-//! they panic where libtorch throws.
+//! Fused operations of the forward pass. They save little for the backward pass, which recomputes what is cheap.
+//! CPU loops or GPU [`kernels`]; float32 or bf16, with float32 arithmetic. Like the operations of tch they
+//! panic if libtorch throws.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -47,35 +47,35 @@ unsafe extern "C" {
     fn shim_backward(tensor: Raw, gradient: Raw) -> c_int;
 }
 
-/// Whether these operations are for a model whose parameters are like this one.
+/// Whether the fused operations support the dtype and device of this tensor.
 pub fn supports(parameter: &Tensor) -> bool {
     let kind = matches!(parameter.kind(), Kind::Float | Kind::BFloat16);
-    kind && (parameter.device() == Device::Cpu || kernels::take(parameter))
+    kind && (parameter.device() == Device::Cpu || kernels::apply_to(parameter))
 }
 
-/// Whether [`attend_packed`] is for heads of queries like these: bf16 on a GPU.
-pub fn packs(q: &Tensor) -> bool {
+/// Whether [`attend_packed`] supports queries like these: bf16 on a GPU.
+pub fn supports_packed_attention(q: &Tensor) -> bool {
     let fits = q
         .size()
         .last()
         .is_some_and(|dim| dim % 8 == 0 && *dim <= 256);
-    kernels::take(q) && (kernels::emulating() || (fits && q.kind() == Kind::BFloat16))
+    kernels::apply_to(q) && (kernels::emulating() || (fits && q.kind() == Kind::BFloat16))
 }
 
 fn raw(tensor: &Tensor) -> Raw {
     tensor.as_ptr() as Raw
 }
 
-fn demand(code: c_int) {
+fn panic_on_error(code: c_int) {
     if let Err(error) = check(code) {
         panic!("{error}");
     }
 }
 
-/// The tensor that a function of the shim leaves.
-fn made(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
+/// Calls a function of the shim that returns a new tensor.
+fn new_tensor(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
     let mut y = null_mut();
-    demand(call(&mut y));
+    panic_on_error(call(&mut y));
     // SAFETY: on success the shim handed over a new tensor.
     unsafe { Tensor::from_ptr(y.cast()) }
 }
@@ -83,7 +83,7 @@ fn made(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
 /// RMSNorm (arXiv 1910.07467) of the last dimension: `x / sqrt(mean(x²) + epsilon) * weight`.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
     // SAFETY: both tensors are alive; the shim checks their kinds and sizes.
-    made(|y| unsafe { shim_rms_norm(raw(x), raw(weight), epsilon, y) })
+    new_tensor(|y| unsafe { shim_rms_norm(raw(x), raw(weight), epsilon, y) })
 }
 
 /// `x · matrixᵀ + bias`.
@@ -91,11 +91,11 @@ pub fn linear(x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let none = Tensor::empty([0], (x.kind(), x.device()));
     let bias = raw(bias.unwrap_or(&none));
     // SAFETY: the tensors are alive; libtorch checks their sizes.
-    made(|y| unsafe { shim_linear(raw(x), raw(matrix), bias, y) })
+    new_tensor(|y| unsafe { shim_linear(raw(x), raw(matrix), bias, y) })
 }
 
-/// Several matrices `[out, in]`, with a bias or without, of one input that is normalised as
-/// [`rms_norm`] has it. Of the normalised input nothing is kept.
+/// [`rms_norm`] followed by several matrices `[out, in]` with optional biases. The normalized input is not
+/// saved for the backward pass.
 pub fn norm_linears<const N: usize>(
     x: &Tensor,
     weight: &Tensor,
@@ -107,7 +107,7 @@ pub fn norm_linears<const N: usize>(
     let all: Vec<Raw> = matrices.chain(biases).collect();
     let mut outputs = [null_mut(); N];
     // SAFETY: `all` holds N matrices and N biases or nulls, all alive; there is room for N results.
-    demand(unsafe {
+    panic_on_error(unsafe {
         let (all, outputs) = (all.as_ptr(), outputs.as_mut_ptr());
         shim_norm_linears(raw(x), raw(weight), epsilon, all, N as c_int, outputs)
     });
@@ -115,38 +115,38 @@ pub fn norm_linears<const N: usize>(
     outputs.map(|y| unsafe { Tensor::from_ptr(y.cast()) })
 }
 
-/// `(silu(gate) * up) · matrixᵀ` (SwiGLU, arXiv 2002.05202). Of the product nothing is kept.
+/// `(silu(gate) * up) · matrixᵀ` (SwiGLU, arXiv 2002.05202). The product is not saved for the backward pass.
 pub fn swiglu_linear(gate: &Tensor, up: &Tensor, matrix: &Tensor) -> Tensor {
     // SAFETY: the tensors are alive; the shim checks their kinds and sizes.
-    made(|y| unsafe { shim_swiglu_linear(raw(gate), raw(up), raw(matrix), y) })
+    new_tensor(|y| unsafe { shim_swiglu_linear(raw(gate), raw(up), raw(matrix), y) })
 }
 
-/// Rotary positions of `[rows, width, heads * dim]`: the pair (i, i + dim / 2) of each head is turned.
+/// Rotary positions of `[rows, width, heads * dim]`: the pair (i, i + dim / 2) of each head is rotated.
 /// `cos` and `sin` are float32, `[rows, width, dim]` with equal halves.
 pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
     // SAFETY: the tensors are alive; the shim checks kinds and sizes.
-    made(|y| unsafe { shim_rotate(raw(x), raw(cos), raw(sin), y) })
+    new_tensor(|y| unsafe { shim_rotate(raw(x), raw(cos), raw(sin), y) })
 }
 
-/// Causal attention of queries `[rows, heads, width, dim]` over keys and values with as many heads or
-/// a divisor of it, within documents: int64 `[n, 3]`, row, first column and length. Columns of none
-/// give 0.
+/// Causal attention of queries `[rows, heads, width, dim]` within documents. The number of key and value heads
+/// divides that of the queries. `documents` is int64 `[n, 3]`: row, first column and length. Columns
+/// outside of documents give 0.
 pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, documents: &Tensor) -> Tensor {
-    // SAFETY: the tensors are alive; the shim checks what documents are, libtorch that they lie within.
-    made(|y| unsafe { shim_attend(raw(q), raw(k), raw(v), raw(documents), y) })
+    // SAFETY: the tensors are alive; the shim checks the shape of documents, libtorch their bounds.
+    new_tensor(|y| unsafe { shim_attend(raw(q), raw(k), raw(v), raw(documents), y) })
 }
 
-/// Sequences of tokens that lie one after another.
+/// Consecutive sequences of tokens.
 #[derive(Debug)]
 pub struct Sequences {
-    /// Where each begins, and where the last one ends; int32, where the tokens lie.
+    /// Start of each sequence and end of the last one; int32, on the device of the tokens.
     pub offsets: Tensor,
-    /// Tokens of the longest.
+    /// Length of the longest sequence.
     pub longest: i64,
 }
 
 impl Sequences {
-    /// The same, over the same tensor.
+    /// Shares the tensor.
     pub fn share(&self) -> Self {
         Self {
             offsets: self.offsets.shallow_clone(),
@@ -155,9 +155,9 @@ impl Sequences {
     }
 }
 
-/// Causal attention of `[rows, heads, width, dim]`, whose rows one after another are the sequences, by
-/// the flash attention of GPUs (arXiv 2307.08691). Keys and values have as many heads as the queries or
-/// a divisor of it. With a window a token sees so many, itself included.
+/// Causal flash attention (arXiv 2307.08691) of `[rows, heads, width, dim]` within sequences that cross rows. The
+/// number of key and value heads divides that of the queries. With a window, a token attends to that
+/// many tokens including itself.
 pub fn attend_packed(
     [q, k, v]: [&Tensor; 3],
     sequences: &Sequences,
@@ -166,7 +166,7 @@ pub fn attend_packed(
     let offsets = raw(&sequences.offsets);
     let window = window.unwrap_or(0);
     // SAFETY: the tensors are alive; libtorch checks kinds and sizes.
-    made(|y| unsafe {
+    new_tensor(|y| unsafe {
         shim_attend_packed(
             raw(q),
             raw(k),
@@ -179,50 +179,50 @@ pub fn attend_packed(
     })
 }
 
-/// Rows of a table, for int64 numbers of any shape.
+/// Rows of a table, for int64 indices of any shape.
 pub fn embed(table: &Tensor, ids: &Tensor) -> Tensor {
-    // SAFETY: both tensors are alive; libtorch checks that the numbers are of rows.
-    made(|y| unsafe { shim_embed(raw(table), raw(ids), y) })
+    // SAFETY: both tensors are alive; libtorch checks the range of the indices.
+    new_tensor(|y| unsafe { shim_embed(raw(table), raw(ids), y) })
 }
 
-/// What is predicted from rows of hidden states, as [`linear_cross_entropy`] wants it.
+/// The targets of [`linear_cross_entropy`].
 #[derive(Clone, Copy, Debug)]
-pub struct Predicted<'a> {
-    /// The matrix of logits, `[vocab, hidden]`.
+pub struct Targets<'a> {
+    /// The output matrix, `[vocab, hidden]`.
     pub head: &'a Tensor,
-    /// The right tokens, int64 `[n]`.
+    /// Target tokens, int64 `[n]`.
     pub tokens: &'a Tensor,
-    /// How much each counts, float32 `[n]`.
+    /// Weight of each target, float32 `[n]`.
     pub weights: &'a Tensor,
 }
 
-/// The weighted sum of `-log softmax(hidden · headᵀ)[token]` over the rows of `hidden`, in nats, with
-/// the logits of `chunk` rows at a time. With a scale, also the gradient of that multiple of the sum
-/// with respect to `hidden`; that of the head is added to the head's own.
+/// The weighted sum of `-log softmax(hidden · headᵀ)[token]` over the rows of `hidden`, in nats, computed for
+/// `chunk` rows at a time. With `scale`, also returns the gradient of `scale` times the sum with respect to
+/// `hidden`; the gradient of the head is added to that of the parameter.
 pub fn linear_cross_entropy(
     hidden: &Tensor,
-    predicted: Predicted<'_>,
+    targets: Targets<'_>,
     chunk: i64,
     scale: Option<f64>,
 ) -> (f64, Option<Tensor>) {
-    let Predicted {
+    let Targets {
         head,
         tokens,
         weights,
-    } = predicted;
+    } = targets;
     let sizes = [tokens, weights].map(|list| (list.size(), list.is_contiguous()));
     let wanted = (vec![hidden.size()[0]], true);
     assert_eq!(
         sizes,
         [wanted.clone(), wanted],
-        "a token and a weight a row"
+        "one token and one weight per row"
     );
     let kinds = (tokens.kind(), weights.kind());
     assert_eq!(kinds, (Kind::Int64, Kind::Float));
     let gradient = scale.map(|_| tch::no_grad(|| hidden.detach().empty_like()));
     let mut loss = 0.0;
     // SAFETY: all tensors are alive, and of the sizes and kinds that the shim reads.
-    demand(unsafe {
+    panic_on_error(unsafe {
         shim_linear_cross_entropy(
             raw(hidden),
             raw(head),
@@ -237,8 +237,8 @@ pub fn linear_cross_entropy(
     (loss, gradient)
 }
 
-/// The backward pass from a tensor whose gradient is known.
+/// Runs the backward pass from a tensor with the given gradient.
 pub fn backward(tensor: &Tensor, gradient: &Tensor) {
     // SAFETY: both tensors are alive.
-    demand(unsafe { shim_backward(raw(tensor), raw(gradient)) })
+    panic_on_error(unsafe { shim_backward(raw(tensor), raw(gradient)) })
 }

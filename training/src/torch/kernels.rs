@@ -1,5 +1,5 @@
-//! Our own kernels for GPUs (`shim/kernels.cu`), which CUDA's run-time compiler builds for the GPU that is
-//! there, and an emulation of them on a CPU, with which tests see what a GPU would compute.
+//! Kernels for GPUs (`shim/kernels.cu`), compiled at run time by NVRTC, and an emulation on the CPU with which
+//! tests check what a GPU computes.
 
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
@@ -34,15 +34,15 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Whether GPUs run the kernels: there is one, its compiler was found, and `PYBENCH_KERNELS` is not 0.
-/// Says on standard error, once, what a GPU's compiler or driver had against it.
+/// Whether kernels run on the GPU: a GPU and NVRTC exist, and `PYBENCH_KERNELS` is not 0. If the compiler or
+/// driver fails, prints the reason on standard error once.
 pub fn on_gpu() -> bool {
-    // SAFETY: no arguments; the shim lets no exception out.
+    // SAFETY: no arguments; the shim catches all exceptions.
     unsafe { shim_gpu_kernels() != 0 }
 }
 
-/// Whether a tensor like this one is worked on by kernels, on this thread.
-pub fn take(tensor: &Tensor) -> bool {
+/// Whether kernels are used for tensors like this one, on this thread.
+pub fn apply_to(tensor: &Tensor) -> bool {
     match tensor.device() {
         Device::Cuda(_) => on_gpu(),
         Device::Cpu => emulating(),
@@ -50,18 +50,18 @@ pub fn take(tensor: &Tensor) -> bool {
     }
 }
 
-/// Whether this thread emulates.
+/// Whether this thread emulates the kernels.
 pub fn emulating() -> bool {
     // SAFETY: reads a flag of this thread.
     unsafe { shim_emulating() != 0 }
 }
 
-/// While it lives, this thread's tensors on the CPU go through the kernels, slowly.
+/// While it exists, CPU tensors of this thread are processed by the emulated kernels, slowly.
 #[derive(Debug)]
 pub struct Emulation(PhantomData<*const ()>);
 
 impl Emulation {
-    /// Begins; it ends when the value is dropped, on the same thread.
+    /// The emulation ends when the value is dropped.
     pub fn begin() -> Self {
         // SAFETY: sets a flag of this thread.
         unsafe { shim_emulate(1) };
@@ -76,22 +76,21 @@ impl Drop for Emulation {
     }
 }
 
-/// Compiles the kernels with the NVRTC at that path for a compute capability (90 is an H100), without
-/// a GPU; nothing is run. The error has the compiler's words.
+/// Compiles the kernels with the NVRTC library at a path for a compute capability (90 is an H100). Needs no GPU.
+/// The error contains the output of the compiler.
 pub fn compile(nvrtc: &Path, capability: i32) -> Result<(), TchError> {
     let path = CString::new(nvrtc.as_os_str().as_encoded_bytes())
-        .map_err(|_| TchError::Torch("a path with a zero byte".into()))?;
+        .map_err(|_| TchError::Torch("the path contains a zero byte".into()))?;
     // SAFETY: the path is a C string that outlives the call.
     check(unsafe { shim_compile_kernels(path.as_ptr(), capability) })
 }
 
-/// A moment of AdamW as the kernel takes it.
+/// One of both optimizer states of AdamW, as an argument of the kernel.
 #[derive(Clone, Copy, Debug)]
-pub enum MomentParts<'a> {
-    /// Float32.
-    Whole(&'a Tensor),
-    /// One byte an element, a float32 scale for 256 of them, the 256 levels in order.
-    Blocks {
+pub enum StateParts<'a> {
+    Float32(&'a Tensor),
+    /// One byte per element, one float32 scale per 256 elements, and the 256 levels in order.
+    Int8 {
         /// Uint8 `[elements]`.
         codes: &'a Tensor,
         /// Float32.
@@ -101,11 +100,11 @@ pub enum MomentParts<'a> {
     },
 }
 
-impl MomentParts<'_> {
+impl StateParts<'_> {
     fn raw(self) -> [Raw; 3] {
         match self {
-            Self::Whole(values) => [values.as_ptr() as Raw, null_mut(), null_mut()],
-            Self::Blocks {
+            Self::Float32(values) => [values.as_ptr() as Raw, null_mut(), null_mut()],
+            Self::Int8 {
                 codes,
                 scales,
                 levels,
@@ -114,62 +113,59 @@ impl MomentParts<'_> {
     }
 }
 
-/// How weights in bf16 are rounded.
+/// Rounding of bf16 weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest.
     Nearest,
-    /// Up or down with the odds that make the mean right. `seed` is not negative.
-    Random {
-        /// Of this step.
+    /// Up or down at random, so that the expected value is exact. `seed` is not negative.
+    Stochastic {
         seed: i64,
-        /// Where the first element lies in its parameter.
-        place: i64,
+        /// Index of the first element in its parameter.
+        offset: i64,
     },
 }
 
-/// What one step works on: flat tensors of equal length.
+/// Arguments of one step: flat tensors of equal length.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct AdamWArgs<'a> {
     /// Float32 or bf16.
     pub weight: &'a Tensor,
     /// Float32 or bf16.
     pub gradient: &'a Tensor,
-    /// The exact copy of `weight`, float32.
+    /// Float32 master copy of `weight`.
     pub master: Option<&'a Tensor>,
-    /// First moment.
-    pub first: MomentParts<'a>,
-    /// Second moment, in whole or, in bytes, its root. Kept as the first is.
-    pub second: MomentParts<'a>,
-    /// A float32 that counts this update.
-    pub count: &'a Tensor,
+    pub exp_avg: StateParts<'a>,
+    /// In int8 the square root is stored.
+    pub exp_avg_sq: StateParts<'a>,
+    /// A float32 with the number of steps, this one included.
+    pub step_count: &'a Tensor,
 }
 
 /// One AdamW step in one pass over memory.
-pub fn adamw(piece: Piece<'_>, step: AdamStep, rounding: Rounding) -> Result<(), TchError> {
-    let (seed, place) = match rounding {
+pub fn adamw(args: AdamWArgs<'_>, step: AdamStep, rounding: Rounding) -> Result<(), TchError> {
+    let (seed, offset) = match rounding {
         Rounding::Nearest => (-1, 0),
-        Rounding::Random { seed, place } => (seed, place),
+        Rounding::Stochastic { seed, offset } => (seed, offset),
     };
     let raw = |tensor: &Tensor| tensor.as_ptr() as Raw;
-    let (first, second) = (piece.first.raw(), piece.second.raw());
+    let (first, second) = (args.exp_avg.raw(), args.exp_avg_sq.raw());
     // SAFETY: all tensors are alive; the shim checks kinds and lengths of weights and gradients.
     check(unsafe {
         shim_kernel_adamw(
-            raw(piece.weight),
-            raw(piece.gradient),
-            piece.master.map_or(null_mut(), raw),
+            raw(args.weight),
+            raw(args.gradient),
+            args.master.map_or(null_mut(), raw),
             &first,
             &second,
-            raw(piece.count),
-            step.rate,
+            raw(args.step_count),
+            step.learning_rate,
             step.betas.0,
             step.betas.1,
-            step.decay,
-            step.epsilon,
-            step.factor,
+            step.weight_decay,
+            step.eps,
+            step.gradient_scale,
             seed,
-            place,
+            offset,
         )
     })
 }

@@ -1,12 +1,12 @@
-//! How this process keeps memory.
+//! Settings of the memory allocator.
 
-/// Has freed memory stay with this process. Tensors of megabytes come and go with every step, and
-/// pages that the kernel gives out anew cost more than what is computed in them. Must come before
-/// other threads.
+/// Keeps freed memory in this process and asks for large pages. Large tensors are allocated and freed in every
+/// step, and new pages from the kernel cost more than the computation on them. Must run before other
+/// threads start.
 pub fn keep_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: malloc takes these numbers at any time; nothing else runs yet, so that nobody reads the
-    // environment meanwhile. libtorch asks for large pages where that variable says so.
+    // SAFETY: mallopt accepts these parameters at any time. No other thread runs yet that could read the
+    // environment. libtorch uses large pages if that variable is set.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, i32::MAX);
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);

@@ -1,14 +1,14 @@
-//! What of libtorch `tch` lacks, behind safe functions: [`fused_adamw`], [`recompute`], [`fused`]
-//! operations, [`kernels`] for GPUs, storage that comes and goes, [`Group`]s of processes, CUDA at run time.
+//! Safe bindings to parts of libtorch that `tch` lacks: [`fused_adamw`], [`recompute`], [`fused`] operations,
+//! [`kernels`] for GPUs, [`release`] and [`allocate`] of storage, the [`Communicator`] over c10d.
 
+mod communicator;
 mod cuda;
 pub mod fused;
-mod group;
 pub mod kernels;
 mod memory;
 mod shim;
 
+pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
-pub use group::{Group, GroupError};
 pub use memory::keep_memory;
-pub use shim::{AdamStep, Pass, allocate, forget_gradient, fused_adamw, recompute, release};
+pub use shim::{AdamStep, Pass, allocate, clear_gradient, fused_adamw, recompute, release};

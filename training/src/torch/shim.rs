@@ -1,4 +1,4 @@
-//! The C++ shim, made safe.
+//! Safe wrappers of the C++ shim.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,23 +57,19 @@ fn raw(tensors: &[Tensor]) -> Vec<Raw> {
         .collect()
 }
 
-/// The numbers of one AdamW step.
+/// Hyperparameters of one AdamW step.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamStep {
-    /// Learning rate.
-    pub rate: f64,
-    /// Decay of the first and of the second moment.
+    pub learning_rate: f64,
     pub betas: (f64, f64),
-    /// Decoupled weight decay.
-    pub decay: f64,
-    /// Added to the root of the second moment.
-    pub epsilon: f64,
-    /// Gradients are multiplied by it first.
-    pub factor: f64,
+    pub weight_decay: f64,
+    pub eps: f64,
+    /// Gradients are multiplied by this first.
+    pub gradient_scale: f64,
 }
 
-/// One AdamW step in place over many tensors. `steps` are float32 scalars that already count this
-/// update. All slices have equal length. Gradients may be changed.
+/// One AdamW step in place. `steps` are float32 scalars that already include this step. All slices have equal
+/// length. Gradients may be modified.
 pub fn fused_adamw(
     params: &[Tensor],
     grads: &[Tensor],
@@ -98,47 +94,46 @@ pub fn fused_adamw(
             raw(seconds).as_ptr(),
             raw(steps).as_ptr(),
             count as c_int,
-            step.rate,
+            step.learning_rate,
             step.betas.0,
             step.betas.1,
-            step.decay,
-            step.epsilon,
-            step.factor,
+            step.weight_decay,
+            step.eps,
+            step.gradient_scale,
         )
     })
 }
 
-/// Frees the bytes behind a tensor that fills its storage, and behind all its views. Their shapes
-/// stay; nothing may read or write them before [`allocate`].
+/// Frees the storage of a tensor, which its views share. Shapes stay; nothing may read or write the data before
+/// [`allocate`].
 pub fn release(tensor: &Tensor) -> Result<(), TchError> {
     // SAFETY: the tensor is alive.
     check(unsafe { shim_release(tensor.as_ptr() as Raw) })
 }
 
-/// Gives a tensor that was [`release`]d bytes again, of no particular value.
+/// Allocates storage for a tensor that was [`release`]d. The values are undefined.
 pub fn allocate(tensor: &Tensor) -> Result<(), TchError> {
     // SAFETY: the tensor is alive.
     check(unsafe { shim_allocate(tensor.as_ptr() as Raw) })
 }
 
-/// Forgets the gradient of a tensor and frees it.
-pub fn forget_gradient(tensor: &Tensor) -> Result<(), TchError> {
+/// Frees the gradient of a tensor.
+pub fn clear_gradient(tensor: &Tensor) -> Result<(), TchError> {
     // SAFETY: the tensor is alive.
     check(unsafe { shim_forget_gradient(tensor.as_ptr() as Raw) })
 }
 
-/// Which pass of a recomputed block is over.
+/// The pass of a recomputed block that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// The one that keeps nothing.
+    /// The forward pass, without an autograd graph.
     Forward,
-    /// The one that ran the block again; the gradients of its parameters are there.
+    /// The recomputation with its backward pass; the gradients of the parameters exist.
     Backward,
 }
 
-/// Applies `block` to `input` and keeps nothing but the input: the block runs again in the backward
-/// pass, on a thread of libtorch's choice. It must give the same result both times, and reads its
-/// parameters itself. `done` is called after each pass.
+/// Gradient checkpointing: applies `block` to `input` and saves only the input. The block runs again in the
+/// backward pass, on another thread, and must give the same result. `done` is called after each pass.
 pub fn recompute(
     input: &Tensor,
     block: impl Fn(&Tensor) -> Tensor + Send + 'static,
@@ -167,7 +162,7 @@ pub fn recompute(
     Ok(unsafe { Tensor::from_ptr(output.cast()) })
 }
 
-/// Both closures behind one thin pointer.
+/// Both closures behind a thin pointer.
 struct Block {
     run: Box<dyn Fn(&Tensor) -> Tensor + Send>,
     done: Box<dyn Fn(Pass) -> Result<(), TchError> + Send>,

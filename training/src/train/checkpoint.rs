@@ -1,5 +1,4 @@
-//! Checkpoints: whole folders that appear at once, the newest few of them, written while training
-//! goes on.
+//! Checkpoints: folders that appear only when complete. They are written in the background.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,21 +11,19 @@ use serde_json::Map;
 use tch::{Device, Tensor, no_grad};
 use thiserror::Error;
 
-use super::AdamW;
-use super::optimizer::StatePart;
+use super::optimizer::{AdamW, StateSlice};
+use crate::exit::ExitCode;
 use crate::model::{LoadError, SafetensorsWriter, Weights, read_bounded, write_json};
 
 const PREFIX: &str = "step-";
 const BUILDING: &str = ".building-";
-const VERSION: u32 = 2;
-/// How long the first process waits for the files of the others.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const VERSION: u32 = 3;
+/// How long the main process waits for the files of the others.
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Why a checkpoint cannot be written or read.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum CheckpointError {
-    #[error("{path}: {error}; the checkpoints before are intact")]
+    #[error("{path}: {error}; earlier checkpoints are intact")]
     Write {
         path: PathBuf,
         error: std::io::Error,
@@ -36,33 +33,40 @@ pub enum CheckpointError {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error("{path}: {reason}; delete it to resume from the one before")]
+    #[error("{path}: {reason}; delete this folder to resume from the checkpoint before")]
     Broken { path: PathBuf, reason: String },
     #[error(
-        "{path} belongs to another run: its {what} differs. Give another --out, or delete the folder"
+        "{path} belongs to another run: its {what} differs. Choose another folder with --out, or delete this one"
     )]
     Other { path: PathBuf, what: &'static str },
     #[error(transparent)]
     Load(#[from] LoadError),
 }
 
-/// What a checkpoint holds beside tensors. The place in the data, the seeds of dropout and of
-/// rounding follow from the step.
+impl CheckpointError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Other { .. } => ExitCode::Conflict,
+            _ => ExitCode::Environment,
+        }
+    }
+}
+
+/// The contents of a checkpoint beside tensors. The position in the data and the seeds follow from the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct CheckpointState {
     version: u32,
-    /// Steps done.
+    /// Number of completed steps.
     pub step: u64,
     /// Hash of the recipe.
     pub recipe: String,
-    /// Hash of the tokenised data and the names of the trained parameters.
+    /// Hash of the tokenized data and of the names of the trained parameters.
     pub data: String,
-    /// The last losses, as bits.
+    /// The last losses as bits.
     pub losses: Vec<u64>,
 }
 
-impl State {
-    /// The state after `step` steps.
+impl CheckpointState {
     pub fn new(step: u64, recipe: &str, data: &str, losses: Vec<u64>) -> Self {
         Self {
             version: VERSION,
@@ -74,15 +78,15 @@ impl State {
     }
 }
 
-/// A folder of checkpoints, as one process of a run sees it.
+/// Reads and writes the checkpoints of one process of a run.
 #[derive(Debug)]
 pub struct Checkpoint {
-    place: Place,
+    dir: CheckpointDir,
     writing: Option<JoinHandle<Result<(), CheckpointError>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct CheckpointDir {
     folder: PathBuf,
     keep: usize,
     rank: usize,
@@ -90,10 +94,10 @@ struct Place {
 }
 
 impl Checkpoint {
-    /// Checkpoints in `folder`, the newest `keep` of which stay; this is process `rank` of `world`.
+    /// Keeps the newest `keep` checkpoints in `folder`; this is process `rank` of `world`.
     pub fn new(folder: &Path, keep: usize, (rank, world): (usize, usize)) -> Self {
         Self {
-            place: Place {
+            dir: CheckpointDir {
                 folder: folder.into(),
                 keep: keep.max(1),
                 rank,
@@ -103,27 +107,31 @@ impl Checkpoint {
         }
     }
 
-    /// Begins to write one: copies the tensors and leaves the rest to a thread. Waits for the one
-    /// before. It is there whole or not at all, and only then are older ones deleted.
-    pub fn save(&mut self, state: State, optimizer: &AdamW) -> Result<(), CheckpointError> {
+    /// Copies the tensors and writes a checkpoint in the background. Waits for the one before. Older checkpoints
+    /// are deleted only when the new one is complete.
+    pub fn save(
+        &mut self,
+        state: CheckpointState,
+        optimizer: &AdamW,
+    ) -> Result<(), CheckpointError> {
         self.finish()?;
         let tensors: Vec<(String, Tensor)> = optimizer
             .state()
             .into_iter()
             .map(|part| (stored_name(&part), snapshot(&part.tensor)))
             .collect();
-        let place = self.place.clone();
-        let write = move || place.write(&state, &tensors);
+        let dir = self.dir.clone();
+        let write = move || dir.write(&state, &tensors);
         let thread = std::thread::Builder::new().name("checkpoint".into());
         self.writing = Some(
             thread
                 .spawn(write)
-                .map_err(|error| self.place.failed(error))?,
+                .map_err(|error| self.dir.failed(error))?,
         );
         Ok(())
     }
 
-    /// Tells whether the last one failed, without waiting for it.
+    /// Returns the error of the last write if it has failed. Does not wait.
     pub fn poll(&mut self) -> Result<(), CheckpointError> {
         match &self.writing {
             Some(thread) if thread.is_finished() => self.finish(),
@@ -131,56 +139,59 @@ impl Checkpoint {
         }
     }
 
-    /// Waits until the last one is written.
+    /// Waits until the last checkpoint is written.
     pub fn finish(&mut self) -> Result<(), CheckpointError> {
         match self.writing.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
             Some(Err(_)) => {
                 let panicked = std::io::Error::other("the writing thread panicked");
-                Err(self.place.failed(panicked))
+                Err(self.dir.failed(panicked))
             }
         }
     }
 
-    /// Deletes what a killed process left half done. One process does this, before others write.
-    pub fn tidy(&self) -> Result<(), CheckpointError> {
-        self.place.tidy().map_err(|error| self.place.failed(error))
+    /// Deletes incomplete checkpoints of a killed run. Only the main process may call this, before any process
+    /// writes.
+    pub fn remove_incomplete(&self) -> Result<(), CheckpointError> {
+        self.dir
+            .remove_incomplete()
+            .map_err(|error| self.dir.failed(error))
     }
 
-    /// Puts the newest checkpoint into the optimizer's tensors. `None` where there is none; an error
-    /// where it is another run's. The number of processes may differ from the one that wrote it.
+    /// Loads the newest checkpoint into the optimizer. `None` if there is none; an error if it belongs to another
+    /// run. The number of processes may have changed.
     pub fn resume(
         &self,
         recipe: &str,
         data: &str,
         optimizer: &mut AdamW,
-    ) -> Result<Option<State>, CheckpointError> {
-        let all = self.place.all().map_err(|error| CheckpointError::Read {
-            path: self.place.folder.clone(),
+    ) -> Result<Option<CheckpointState>, CheckpointError> {
+        let all = self.dir.all().map_err(|error| CheckpointError::Read {
+            path: self.dir.folder.clone(),
             error,
         })?;
         let Some(path) = all.last() else {
             return Ok(None);
         };
         let state = read_state(path, recipe, data)?;
-        let parts = Parts::open(path)?;
+        let parts = CheckpointReader::open(path)?;
         for part in optimizer.state() {
             parts.read(&part)?;
         }
-        optimizer.restored();
+        optimizer.sync_weights();
         Ok(Some(state))
     }
 }
 
 impl Drop for Checkpoint {
     fn drop(&mut self) {
-        // A run that ends with another error still leaves the checkpoint that it had begun.
+        // A run that fails still completes the checkpoint that it has begun.
         let _ = self.finish();
     }
 }
 
-fn stored_name(part: &StatePart) -> String {
+fn stored_name(part: &StateSlice) -> String {
     format!("{}@{}", part.name, part.start)
 }
 
@@ -191,7 +202,7 @@ fn snapshot(tensor: &Tensor) -> Tensor {
     })
 }
 
-impl Place {
+impl CheckpointDir {
     fn failed(&self, error: std::io::Error) -> CheckpointError {
         CheckpointError::Write {
             path: self.folder.clone(),
@@ -199,7 +210,11 @@ impl Place {
         }
     }
 
-    fn write(&self, state: &State, tensors: &[(String, Tensor)]) -> Result<(), CheckpointError> {
+    fn write(
+        &self,
+        state: &CheckpointState,
+        tensors: &[(String, Tensor)],
+    ) -> Result<(), CheckpointError> {
         let name = format!("{PREFIX}{:08}", state.step);
         let building = self.folder.join(format!("{BUILDING}{name}"));
         let path = self.folder.join(name);
@@ -209,7 +224,7 @@ impl Place {
             (written, _) => written,
         };
         if result.is_err() {
-            // The first process deletes; the others tell it.
+            // Only the main process deletes; the others leave a marker for it.
             let _ = match self.rank {
                 0 => fs::remove_dir_all(&building),
                 _ => fs::write(building.join("failed"), []),
@@ -220,21 +235,26 @@ impl Place {
 
     fn write_part(&self, building: &Path, tensors: &[(String, Tensor)]) -> std::io::Result<()> {
         fs::create_dir_all(building)?;
-        let name = part_name(self.rank, self.world);
+        let name = part_file_name(self.rank, self.world);
         let unfinished = building.join(format!("{name}.unfinished"));
         SafetensorsWriter::write(&unfinished, tensors, &Map::new())?;
         fs::rename(unfinished, building.join(name))
     }
 
-    /// Waits for the parts of all processes and puts the folder in its place.
-    fn complete(&self, state: &State, building: &Path, path: &Path) -> std::io::Result<()> {
+    /// Waits for the files of all processes and renames the folder.
+    fn complete(
+        &self,
+        state: &CheckpointState,
+        building: &Path,
+        path: &Path,
+    ) -> std::io::Result<()> {
         let started = Instant::now();
         let missing = || {
-            let mut names = (0..self.world).map(|rank| part_name(rank, self.world));
+            let mut names = (0..self.world).map(|rank| part_file_name(rank, self.world));
             names.find(|name| !building.join(name).exists())
         };
         while let Some(name) = missing() {
-            if building.join("failed").exists() || started.elapsed() > PATIENCE {
+            if building.join("failed").exists() || started.elapsed() > TIMEOUT {
                 return Err(std::io::Error::other(format!("{name} was not written")));
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -251,12 +271,12 @@ impl Place {
         all[..old].iter().try_for_each(fs::remove_dir_all)
     }
 
-    fn tidy(&self) -> std::io::Result<()> {
+    fn remove_incomplete(&self) -> std::io::Result<()> {
         let left = self.entries(BUILDING)?;
         left.iter().try_for_each(fs::remove_dir_all)
     }
 
-    /// Whole checkpoints, the oldest first.
+    /// Complete checkpoints, the oldest first.
     fn all(&self) -> std::io::Result<Vec<PathBuf>> {
         self.entries(PREFIX)
     }
@@ -278,11 +298,11 @@ impl Place {
     }
 }
 
-fn part_name(rank: usize, world: usize) -> String {
+fn part_file_name(rank: usize, world: usize) -> String {
     format!("part-{rank:05}-of-{world:05}.safetensors")
 }
 
-fn read_state(path: &Path, recipe: &str, data: &str) -> Result<State, CheckpointError> {
+fn read_state(path: &Path, recipe: &str, data: &str) -> Result<CheckpointState, CheckpointError> {
     let bytes = read_bounded(&path.join("state.json"), 1 << 20)?;
     let broken = |error: serde_json::Error| CheckpointError::Broken {
         path: path.into(),
@@ -298,7 +318,7 @@ fn read_state(path: &Path, recipe: &str, data: &str) -> Result<State, Checkpoint
     if value["version"] != VERSION {
         return other("version");
     }
-    let state: State = serde_json::from_value(value).map_err(broken)?;
+    let state: CheckpointState = serde_json::from_value(value).map_err(broken)?;
     match state {
         state if state.recipe != recipe => other("recipe"),
         state if state.data != data => other("data"),
@@ -306,15 +326,15 @@ fn read_state(path: &Path, recipe: &str, data: &str) -> Result<State, Checkpoint
     }
 }
 
-/// The tensors of all parts of a checkpoint.
-struct Parts {
+/// Reads tensors from the files of all processes that wrote a checkpoint.
+struct CheckpointReader {
     path: PathBuf,
     files: Vec<Weights>,
-    /// Name to ranges: first element, elements, file.
+    /// For each name its ranges: first element, number of elements, file.
     ranges: BTreeMap<String, Vec<(i64, i64, usize)>>,
 }
 
-impl Parts {
+impl CheckpointReader {
     fn open(path: &Path) -> Result<Self, CheckpointError> {
         let read = |error| CheckpointError::Read {
             path: path.into(),
@@ -348,12 +368,12 @@ impl Parts {
     fn broken(&self, name: &str) -> CheckpointError {
         CheckpointError::Broken {
             path: self.path.clone(),
-            reason: format!("it does not hold all of {name}"),
+            reason: format!("the state {name} is incomplete"),
         }
     }
 
-    /// Fills a part from the ranges that overlap it.
-    fn read(&self, part: &StatePart) -> Result<(), CheckpointError> {
+    /// Fills a tensor from the ranges that overlap it.
+    fn read(&self, part: &StateSlice) -> Result<(), CheckpointError> {
         let ranges = self.ranges.get(&part.name);
         let (kind, elements) = (part.tensor.kind(), part.tensor.size()[0]);
         let (start, end) = (part.start, part.start + elements);
@@ -367,8 +387,8 @@ impl Parts {
             }
             let name = format!("{}@{from}", part.name);
             let found = self.files[file].tensor(&name, &[length], kind, Device::Cpu)?;
-            let mut place = part.tensor.narrow(0, first - start, last - first);
-            no_grad(|| place.copy_(&found.narrow(0, first - from, last - first)));
+            let mut target = part.tensor.narrow(0, first - start, last - first);
+            no_grad(|| target.copy_(&found.narrow(0, first - from, last - first)));
             filled = last;
         }
         match filled == end {
@@ -383,23 +403,23 @@ mod tests {
     use super::*;
     use tch::Kind;
 
-    use crate::train::recipe::{MomentKind, Optimizer};
-    use crate::train::{AdamW, Piece};
+    use crate::train::optimizer::ParamSlice;
+    use crate::train::recipe::{OptimizerConfig, StateDtype};
 
-    /// An optimizer over a part of a parameter of 1000 elements, after a step.
+    /// An optimizer over a range of a parameter of 1000 elements, after a step.
     fn adam(offset: i64, elements: i64, step: bool) -> AdamW {
-        let options = Optimizer {
-            moments: MomentKind::EightBits,
-            ..Optimizer::default()
+        let options = OptimizerConfig {
+            state_dtype: StateDtype::Int8,
+            ..OptimizerConfig::default()
         };
         let all = Tensor::arange(1000, (Kind::Float, Device::Cpu)) / 1000.0;
-        let piece = Piece {
+        let slice = ParamSlice {
             name: "w".into(),
             offset,
-            matrix: true,
+            is_matrix: true,
             weight: all.narrow(0, offset, elements).copy(),
         };
-        let mut adam = AdamW::new(vec![piece], &options, 0).unwrap();
+        let mut adam = AdamW::new(vec![slice], &options, 0).unwrap();
         if step {
             let gradient = all.narrow(0, offset, elements).sin();
             adam.step(0, &[Some(gradient)], 1.0, 0.1).unwrap();
@@ -413,9 +433,9 @@ mod tests {
     }
 
     #[test]
-    fn what_two_processes_wrote_one_reads_and_the_other_way_round() {
+    fn the_number_of_processes_may_change() {
         let folder = tempfile::tempdir().unwrap();
-        let state = || State::new(3, "r", "d", vec![]);
+        let state = || CheckpointState::new(3, "r", "d", vec![]);
         let halves = [adam(0, 512, true), adam(512, 488, true)];
         let mut first = Checkpoint::new(folder.path(), 1, (0, 2));
         let mut second = Checkpoint::new(folder.path(), 1, (1, 2));
@@ -430,7 +450,9 @@ mod tests {
         assert!(same(&whole, &adam(0, 1000, true)));
 
         let mut alone = Checkpoint::new(folder.path(), 1, (0, 1));
-        alone.save(State::new(4, "r", "d", vec![]), &whole).unwrap();
+        alone
+            .save(CheckpointState::new(4, "r", "d", vec![]), &whole)
+            .unwrap();
         alone.finish().unwrap();
         let mut third = adam(256, 256, false);
         let found = alone.resume("r", "d", &mut third).unwrap();
@@ -440,15 +462,17 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_is_told_later_and_leaves_nothing() {
+    fn a_failed_write_is_reported_later_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("checkpoints");
-        std::fs::write(&file, "a file, no folder").unwrap();
+        std::fs::write(&file, "not a folder").unwrap();
         let mut broken = Checkpoint::new(&file, 1, (0, 1));
         let adam = adam(0, 1000, true);
-        broken.save(State::new(1, "r", "d", vec![]), &adam).unwrap();
+        broken
+            .save(CheckpointState::new(1, "r", "d", vec![]), &adam)
+            .unwrap();
         let error = broken.finish().unwrap_err().to_string();
         assert!(error.contains("are intact"), "{error}");
-        assert!(broken.poll().is_ok(), "told once");
+        assert!(broken.poll().is_ok(), "reported once");
     }
 }

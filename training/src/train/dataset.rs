@@ -1,4 +1,4 @@
-//! Conversations made into batches, in an order that recipe and step fix.
+//! Batches of packed documents, in an order that recipe and step determine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,73 +6,71 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use tch::{Device, Tensor};
 
-use super::Recipe;
-use super::mixture::{Share, chosen, shares};
+use super::mixture::{SourceShare, sample_documents, source_shares};
+use super::recipe::Recipe;
 use crate::data::{
-    Bins, Class, Conversation, Facts, Fitting, Overflow, Preflight, Rendered, Renderer, TokenStore,
-    fit, judge, pack, tokenize,
+    Bins, Conversation, LengthLimit, Overflow, Preflight, Rendered, Renderer, TokenClass,
+    TokenStats, TokenStore, TokenizeError, fit_to_length, judge, pack, tokenize,
 };
 use crate::model::{Layout, Targets};
 
-/// A document ready for training.
+/// A tokenized document with loss weights.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
-    /// Token numbers.
+pub struct TokenizedDocument {
     pub ids: Vec<i64>,
-    /// How much each counts as a target.
+    /// Loss weight of each token as a target.
     pub weights: Vec<f32>,
-    /// Where it came from.
-    pub place: String,
+    /// `file:row` of the source.
+    pub location: String,
 }
 
-/// What the tokens that the model does not have to produce count as targets.
+/// Loss weights of tokens that the model does not have to produce.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Weights {
+struct LossWeights {
     prompt: f32,
     observation: f32,
 }
 
-impl Weights {
+impl LossWeights {
     fn of(self, class: u8) -> f32 {
         match class {
-            class if class == Class::Trained as u8 => 1.0,
-            class if class == Class::Observation as u8 => self.observation,
+            class if class == TokenClass::Trained as u8 => 1.0,
+            class if class == TokenClass::Observation as u8 => self.observation,
             _ => self.prompt,
         }
     }
 }
 
-/// A source's documents.
 #[derive(Debug)]
 enum Documents {
-    Ready(Vec<Document>),
-    Stored(Box<TokenStore>, Weights),
+    InMemory(Vec<TokenizedDocument>),
+    Stored(Box<TokenStore>, LossWeights),
 }
 
 impl Documents {
     fn len(&self) -> usize {
         match self {
-            Self::Ready(documents) => documents.len(),
+            Self::InMemory(documents) => documents.len(),
             Self::Stored(store, _) => store.len(),
         }
     }
 
     fn length(&self, number: usize) -> usize {
         match self {
-            Self::Ready(documents) => documents[number].ids.len(),
+            Self::InMemory(documents) => documents[number].ids.len(),
             Self::Stored(store, _) => store.length(number),
         }
     }
 
-    fn get(&self, number: usize) -> Document {
+    fn get(&self, number: usize) -> TokenizedDocument {
         match self {
-            Self::Ready(documents) => documents[number].clone(),
+            Self::InMemory(documents) => documents[number].clone(),
             Self::Stored(store, weights) => {
                 let classes = store.classes(number).iter();
-                Document {
+                TokenizedDocument {
                     ids: store.ids(number).map(i64::from).collect(),
                     weights: classes.map(|&class| weights.of(class)).collect(),
-                    place: store.place(number),
+                    location: store.location(number),
                 }
             }
         }
@@ -80,49 +78,49 @@ impl Documents {
 }
 
 #[derive(Debug)]
-struct Part {
+struct SourceDocuments {
     documents: Documents,
-    /// Number of its first document among those of all sources.
+    /// Index of the first document among those of all sources.
     first: usize,
     weight: f64,
 }
 
-/// All documents, and how they are packed. The documents stay on disk until a batch needs them.
+/// The documents of all sources and their packing. Documents stay on disk until a batch needs them.
 #[derive(Debug)]
 pub struct Dataset {
-    /// What each source gives.
-    pub mixture: Vec<Share>,
-    /// What tokenising saw, all sources together.
-    pub facts: Facts,
-    /// What the preflight found.
+    pub mixture: Vec<SourceShare>,
+    /// All sources together.
+    pub stats: TokenStats,
     pub preflight: Preflight,
-    parts: Vec<Part>,
-    context: usize,
+    parts: Vec<SourceDocuments>,
+    max_seq_len: usize,
     seed: u64,
-    /// The last epoch that was packed; it takes several steps to go through one.
+    /// The last epoch that was packed.
     packed: Option<(u64, Bins)>,
-    /// Rows of each epoch that was ever packed.
+    /// Number of rows of each epoch that has been packed.
     counts: Vec<usize>,
 }
 
-/// Tokens that go through the model together.
+/// Tokens of one forward pass.
 #[derive(Debug)]
 pub struct Batch {
     /// `[rows, width]`.
     pub ids: Tensor,
-    /// Where its documents lie.
     pub layout: Arc<Layout>,
-    /// What is to be predicted.
     pub targets: Targets,
-    /// Numbers of its documents.
+    /// Indices of the documents.
     pub documents: Vec<usize>,
-    /// Tokens of documents.
+    /// Number of tokens, without padding.
     pub tokens: usize,
 }
 
 impl Batch {
-    /// A batch of rows of documents one after another.
-    pub fn new(documents: &[Document], rows: &[Vec<usize>], device: Device) -> Result<Self> {
+    /// Each row contains consecutive documents.
+    pub fn new(
+        documents: &[TokenizedDocument],
+        rows: &[Vec<usize>],
+        device: Device,
+    ) -> Result<Self> {
         let lengths: Vec<Vec<i64>> = rows
             .iter()
             .map(|row| row.iter().map(|&d| documents[d].ids.len() as i64).collect())
@@ -130,10 +128,10 @@ impl Batch {
         let tokens = |row: &Vec<i64>| row.iter().sum::<i64>();
         let width = lengths.iter().map(tokens).max().unwrap_or(0);
         let Some(layout) = Layout::packed(width, &lengths) else {
-            bail!("a batch holds an empty document");
+            bail!("a batch contains an empty document");
         };
         let size = rows.len() * width as usize;
-        // Padding is told by place; its number is any that exists.
+        // Padding is masked by position; its token id does not matter.
         let (mut ids, mut weights) = (vec![0i64; size], vec![0f32; size]);
         for (row, members) in rows.iter().enumerate() {
             let mut at = row * width as usize;
@@ -157,82 +155,90 @@ impl Batch {
     }
 }
 
-/// Renders conversations and fits them into `context` tokens; only replies count. Errors name the
-/// conversation.
-pub fn prepare(
+/// Renders conversations and fits them into `max_seq_len` tokens. Only replies have a loss weight.
+pub fn render_documents(
     renderer: &Renderer,
     conversations: &[Conversation],
-    context: usize,
-) -> Result<Vec<Document>> {
+    max_seq_len: usize,
+) -> Result<Vec<TokenizedDocument>> {
     let mut documents = vec![];
     for conversation in conversations {
-        let place = &conversation.place;
-        let rendered = match renderer.render(&conversation.messages) {
-            Ok(rendered) => rendered,
-            Err(error) => bail!("{place}: {error}"),
-        };
-        let fitted = fit(rendered, context, Overflow::CutAtTurn);
+        let location = &conversation.location;
+        let rendered = renderer.render(&conversation.messages);
+        let rendered = rendered.map_err(|error| TokenizeError::Render {
+            location: location.clone(),
+            error,
+        })?;
+        let fitted = fit_to_length(rendered, max_seq_len, Overflow::CutAtTurn);
         for part in fitted.map(|(parts, _)| parts).unwrap_or_default() {
-            documents.push(document(&part, place));
+            documents.push(document(&part, location));
         }
     }
     Ok(documents)
 }
 
-fn document(rendered: &Rendered, place: &str) -> Document {
+fn document(rendered: &Rendered, location: &str) -> TokenizedDocument {
     let weight = |trained: bool| if trained { 1.0 } else { 0.0 };
-    Document {
+    TokenizedDocument {
         ids: rendered.ids.iter().map(|&id| id.into()).collect(),
         weights: rendered.spans.iter().map(|s| weight(s.trained)).collect(),
-        place: place.to_owned(),
+        location: location.to_owned(),
     }
 }
 
 impl Dataset {
-    /// The recipe's sources as tokens, from the folder `cache` where it has them; `vocab` is the number
-    /// of rows of the embedding.
+    /// Tokenizes the sources of a recipe, with the cache folder `cache`. `vocab` is the number of rows of the
+    /// embedding.
     pub fn load(recipe: &Recipe, renderer: &Renderer, vocab: i64, cache: &Path) -> Result<Self> {
         let train = &recipe.train;
-        let fitting = Fitting {
-            context: train.context,
+        let limit = LengthLimit {
+            max_seq_len: train.max_seq_len,
             overflow: train.overflow,
         };
-        let weights = Weights {
+        let weights = LossWeights {
             prompt: train.prompt_weight,
             observation: train.observation_weight,
         };
         let stores = recipe
             .data
             .iter()
-            .map(|source| tokenize(source, renderer, fitting, cache));
+            .map(|source| tokenize(source, renderer, limit, cache));
         let stores = stores.collect::<Result<Vec<_>, _>>()?;
-        let mut facts = Facts::default();
-        stores.iter().for_each(|store| facts += store.facts());
+        let mut stats = TokenStats::default();
+        stores.iter().for_each(|store| stats += store.stats());
         let named = recipe.data.iter().zip(&stores);
-        let mixture =
-            shares(named.map(|(source, store)| (source.title(), source.weight, store.facts())));
-        let may = train.pad_may_be_trained;
-        let preflight = judge(&facts, &renderer.tokenizer, vocab, may);
+        let mixture = source_shares(
+            named.map(|(source, store)| (source.title(), source.weight, store.stats())),
+        );
+        let preflight = judge(&stats, &renderer.tokenizer, vocab, train.allow_trained_pad);
         let parts = stores.into_iter().zip(&recipe.data);
         let parts = parts
             .map(|(store, source)| (Documents::Stored(Box::new(store), weights), source.weight));
-        let mut data = Self::mixed(parts.collect(), train.context, recipe.seed);
-        (data.mixture, data.facts, data.preflight) = (mixture, facts, preflight);
+        let mut data = Self::from_sources(parts.collect(), train.max_seq_len, recipe.seed);
+        (data.mixture, data.stats, data.preflight) = (mixture, stats, preflight);
         Ok(data)
     }
 
-    /// A dataset of ready documents.
-    pub fn of(documents: Vec<Document>, context: usize, seed: u64) -> Self {
-        Self::mixed(vec![(Documents::Ready(documents), 1.0)], context, seed)
+    /// A dataset of documents in memory.
+    pub fn from_documents(
+        documents: Vec<TokenizedDocument>,
+        max_seq_len: usize,
+        seed: u64,
+    ) -> Self {
+        Self::from_sources(
+            vec![(Documents::InMemory(documents), 1.0)],
+            max_seq_len,
+            seed,
+        )
     }
 
-    fn mixed(sources: Vec<(Documents, f64)>, context: usize, seed: u64) -> Self {
-        let mut parts: Vec<Part> = vec![];
+    fn from_sources(sources: Vec<(Documents, f64)>, max_seq_len: usize, seed: u64) -> Self {
+        let mut parts: Vec<SourceDocuments> = vec![];
         for (documents, weight) in sources {
             let first = parts
                 .last()
                 .map_or(0, |last| last.first + last.documents.len());
-            parts.push(Part {
+            parts.push(SourceDocuments {
                 documents,
                 first,
                 weight,
@@ -240,27 +246,26 @@ impl Dataset {
         }
         Self {
             mixture: vec![],
-            facts: Facts::default(),
+            stats: TokenStats::default(),
             preflight: Preflight::default(),
             parts,
-            context,
+            max_seq_len,
             seed,
             packed: None,
             counts: vec![],
         }
     }
 
-    /// A document by its number.
-    pub fn document(&self, number: usize) -> Document {
+    pub fn document(&self, number: usize) -> TokenizedDocument {
         let part = self.parts.partition_point(|part| part.first <= number);
         let part = &self.parts[part - 1];
         part.documents.get(number - part.first)
     }
 
-    /// A batch of rows of documents.
+    /// Each row lists the indices of its documents.
     pub fn batch(&self, rows: &[Vec<usize>], device: Device) -> Result<Batch> {
         let numbers = rows.concat();
-        let documents: Vec<Document> = numbers.iter().map(|&n| self.document(n)).collect();
+        let documents: Vec<TokenizedDocument> = numbers.iter().map(|&n| self.document(n)).collect();
         let mut next = 0..;
         let local = rows
             .iter()
@@ -272,7 +277,7 @@ impl Dataset {
         })
     }
 
-    /// A hash of all documents and their weights.
+    /// A hash of all documents and weights.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for part in &self.parts {
@@ -281,7 +286,7 @@ impl Dataset {
                 Documents::Stored(store, weights) => {
                     hasher.update(format!("{} {weights:?}", store.key()).as_bytes());
                 }
-                Documents::Ready(documents) => {
+                Documents::InMemory(documents) => {
                     for document in documents {
                         hasher.update(
                             format!("{:?} {:?}", document.ids, document.weights).as_bytes(),
@@ -293,12 +298,12 @@ impl Dataset {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// The documents that an epoch sees, with their lengths.
-    fn seen(&self, epoch: u64) -> (Vec<usize>, Vec<usize>) {
+    /// Indices and lengths of the documents of an epoch.
+    fn epoch_documents(&self, epoch: u64) -> (Vec<usize>, Vec<usize>) {
         let mut seen = (vec![], vec![]);
         for (number, part) in self.parts.iter().enumerate() {
             let seed = self.seed.wrapping_add(number as u64);
-            for document in chosen(part.documents.len(), part.weight, seed, epoch) {
+            for document in sample_documents(part.documents.len(), part.weight, seed, epoch) {
                 seen.0.push(part.first + document);
                 seen.1.push(part.documents.length(document));
             }
@@ -307,15 +312,15 @@ impl Dataset {
     }
 
     fn pack(&self, epoch: u64) -> Bins {
-        let (documents, lengths) = self.seen(epoch);
-        let mut bins = pack(&lengths, self.context, self.seed, epoch);
+        let (documents, lengths) = self.epoch_documents(epoch);
+        let mut bins = pack(&lengths, self.max_seq_len, self.seed, epoch);
         bins.iter_mut()
             .flatten()
-            .for_each(|place| *place = documents[*place]);
+            .for_each(|index| *index = documents[*index]);
         bins
     }
 
-    /// Packed rows of an epoch.
+    /// The packed rows of an epoch.
     pub fn rows(&mut self, epoch: u64) -> &Bins {
         let packed = match self.packed.take() {
             Some((number, bins)) if number == epoch => (number, bins),
@@ -324,7 +329,7 @@ impl Dataset {
         &self.packed.insert(packed).1
     }
 
-    fn count(&mut self, epoch: u64) -> usize {
+    fn row_count(&mut self, epoch: u64) -> usize {
         while self.counts.len() as u64 <= epoch {
             let count = self.rows(self.counts.len() as u64).len();
             self.counts.push(count);
@@ -332,20 +337,20 @@ impl Dataset {
         self.counts[epoch as usize]
     }
 
-    /// Steps of that many rows in so many epochs.
+    /// Number of steps of `rows` rows in `epochs` epochs.
     pub fn steps(&mut self, epochs: f64, rows: usize) -> u64 {
         let whole: usize = (0..epochs as u64).map(|epoch| self.rows(epoch).len()).sum();
         let part = self.rows(epochs as u64).len() as f64 * epochs.fract();
         (whole + part.ceil() as usize).div_ceil(rows) as u64
     }
 
-    /// The rows of a step, counted from 0: the next `rows` of the epochs one after another. Depends
-    /// on nothing but the recipe, so a resumed run goes on where it stopped.
+    /// The rows of a step, counted from 0. Epochs follow each other without a gap. The result depends only on recipe
+    /// and step, so a resumed run sees the same data.
     pub fn step_rows(&mut self, step: u64, rows: usize) -> Bins {
         let mut skip = step as usize * rows;
         let mut chosen = vec![];
         for epoch in 0.. {
-            let count = self.count(epoch);
+            let count = self.row_count(epoch);
             if count == 0 {
                 break;
             }
@@ -370,16 +375,16 @@ mod tests {
     use super::*;
 
     fn dataset() -> Dataset {
-        let documents = (1..40).map(|n| Document {
+        let documents = (1..40).map(|n| TokenizedDocument {
             ids: vec![1; 1 + n * 7 % 30],
             weights: vec![1.0; 1 + n * 7 % 30],
-            place: String::new(),
+            location: String::new(),
         });
-        Dataset::of(documents.collect(), 32, 5)
+        Dataset::from_documents(documents.collect(), 32, 5)
     }
 
     #[test]
-    fn steps_go_through_every_epoch_without_gaps() {
+    fn steps_cover_every_epoch_without_gaps() {
         let mut data = dataset();
         let wanted: Bins = (0..3).flat_map(|epoch| data.rows(epoch).clone()).collect();
         let steps = data.steps(3.0, 4);
@@ -389,11 +394,12 @@ mod tests {
         assert_eq!(seen[..wanted.len()], wanted);
         assert!(seen.len() - wanted.len() < 4);
     }
+
     #[test]
-    fn batches_hold_the_documents_of_their_numbers() {
-        let data = Dataset::mixed(
+    fn batches_contain_the_documents_of_their_indices() {
+        let data = Dataset::from_sources(
             vec![
-                (Documents::Ready(vec![]), 1.0),
+                (Documents::InMemory(vec![]), 1.0),
                 (dataset().parts.remove(0).documents, 0.5),
             ],
             32,

@@ -1,4 +1,4 @@
-//! How many floating-point operations training needs, and how many a device does.
+//! Floating-point operations that training needs, and the measured peak of a device.
 
 use std::time::Instant;
 
@@ -7,10 +7,10 @@ use tch::{Device, Kind, Tensor, no_grad};
 use crate::model::{Layout, ModelConfig};
 use crate::torch::fused;
 
-/// Operations of a forward and backward pass. Matrices cost 2 an element and token forwards, and
-/// twice that backwards (once where they are frozen); attention sees the tokens behind it only.
-/// The output matrix is counted for every token, though masked ones skip it.
-pub(super) fn of_batch(config: &ModelConfig, layout: &Layout, full: bool) -> f64 {
+/// Operations of a forward and backward pass. Per token, a matrix needs 2 operations per element forward, and
+/// twice that backward (once if it is frozen). Attention is causal. The output matrix is counted for every
+/// token, although tokens without a loss weight skip it.
+pub(super) fn batch_flops(config: &ModelConfig, layout: &Layout, full: bool) -> f64 {
     let tables = if config.tied {
         0
     } else {
@@ -29,8 +29,8 @@ pub(super) fn of_batch(config: &ModelConfig, layout: &Layout, full: bool) -> f64
         .sum()
 }
 
-/// Operations per second of a large product of matrices of that kind on this device: the best of five
-/// measurements, since others may use it too.
+/// Operations per second of a large matrix product: the best of five measurements, because other programs may
+/// use the device.
 pub(super) fn measured_peak(kind: Kind, device: Device) -> f64 {
     let (size, rounds) = match device {
         Device::Cuda(_) => (8192, 20),
@@ -38,12 +38,12 @@ pub(super) fn measured_peak(kind: Kind, device: Device) -> f64 {
     };
     no_grad(|| {
         let a = Tensor::ones([size, size], (kind, device));
-        // As the model multiplies.
+        // The same operation as in the model.
         let product = || match fused::supports(&a) {
             true => fused::linear(&a, &a, None),
             false => a.matmul(&a),
         };
-        // Reading a value waits for the device.
+        // Reading a value synchronizes with the device.
         let wait = |made: Tensor| made.get(0).get(0).double_value(&[]);
         wait(product());
         let seconds = || {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_six_for_each_parameter_and_token_and_attention() {
+    fn six_operations_per_parameter_and_token_plus_attention() {
         let json = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":96,
             "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":100,
             "tie_word_embeddings":true}"#;
@@ -70,6 +70,6 @@ mod tests {
         let n = config.parameters() as f64;
         let two = Layout::packed(30, &[vec![10, 20]]).unwrap();
         let wanted = 6.0 * n * 30.0 + 6.0 * 64.0 * 2.0 * (100.0 + 400.0);
-        assert_eq!(of_batch(&config, &two, true), wanted);
+        assert_eq!(batch_flops(&config, &two, true), wanted);
     }
 }

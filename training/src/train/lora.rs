@@ -1,66 +1,74 @@
-//! Low-rank additions and packed matrices.
+//! LoRA adapters and quantization of the frozen matrices.
 
 use tch::{Kind, Tensor};
 use thiserror::Error;
 
-use super::optimizer::mix;
-use super::recipe::LoraChoice;
+use super::optimizer::mix_seed;
+use super::recipe::LoraConfig;
 use crate::model::{Dropout, Lora, Model};
 
-/// A target that no model has.
 #[derive(Debug, Error)]
 #[error(
-    "LoRA: no matrix is called {0}; there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+    "lora.target_modules: there is no matrix {0}; the matrices are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
 )]
-pub struct UnknownTarget(String);
+pub struct UnknownTargetModule(String);
 
-/// Gives the chosen matrices a low-rank addition that starts at zero, and packs all of a block's
-/// matrices where the recipe says so.
-pub fn attach_lora(model: &mut Model, choice: &LoraChoice, seed: u64) -> Result<(), UnknownTarget> {
+/// Adds LoRA adapters, initially zero, to the target matrices, and quantizes all matrices of the blocks if the
+/// recipe says so.
+pub fn attach_lora(
+    model: &mut Model,
+    config: &LoraConfig,
+    seed: u64,
+) -> Result<(), UnknownTargetModule> {
     tch::manual_seed(seed as i64);
-    let mut unknown: Vec<&String> = choice.targets.iter().collect();
+    let mut unknown: Vec<&String> = config.target_modules.iter().collect();
     for block in &mut model.blocks {
         for (name, linear) in block.linears_mut() {
-            if choice.quantise.is_some() {
-                linear.pack();
+            if config.quantization.is_some() {
+                linear.quantize();
             }
             let short = name.rsplit('.').next().unwrap_or(name);
-            if !choice.targets.is_empty() && !choice.targets.iter().any(|t| t == short) {
+            if !config.target_modules.is_empty()
+                && !config.target_modules.iter().any(|t| t == short)
+            {
                 continue;
             }
             unknown.retain(|target| *target != short);
             let (out, input) = (linear.weight.size()[0], linear.weight.size()[1]);
-            let place = (Kind::Float, linear.weight.device());
+            let options = (Kind::Float, linear.weight.device());
             let bound = 1.0 / (input as f64).sqrt();
-            let a = Tensor::rand([choice.rank, input], place) * (2.0 * bound) - bound;
+            let a = Tensor::rand([config.rank, input], options) * (2.0 * bound) - bound;
             linear.lora = Some(Lora {
                 a: a.to_kind(linear.weight.kind()),
-                b: Tensor::zeros([out, choice.rank], place).to_kind(linear.weight.kind()),
-                scale: choice.alpha / choice.rank as f64,
+                b: Tensor::zeros([out, config.rank], options).to_kind(linear.weight.kind()),
+                scale: config.alpha / config.rank as f64,
                 dropout: None,
             });
         }
     }
     match unknown.first() {
-        Some(target) => Err(UnknownTarget((*target).clone())),
+        Some(target) => Err(UnknownTargetModule((*target).clone())),
         None => Ok(()),
     }
 }
 
 impl Model {
-    /// Lets LoRA leave out this share of its inputs in training, or nothing.
-    pub fn set_dropout(&mut self, share: f64) {
-        let choose = |lora: &mut Lora| {
-            lora.dropout = (share > 0.0).then_some(Dropout { share, seed: 0 });
+    /// Sets the dropout probability of the LoRA adapters; 0 disables dropout.
+    pub fn set_lora_dropout(&mut self, probability: f64) {
+        let set = |lora: &mut Lora| {
+            lora.dropout = (probability > 0.0).then_some(Dropout {
+                probability,
+                seed: 0,
+            });
         };
-        self.loras().for_each(|(_, lora)| choose(lora));
+        self.loras().for_each(|(_, lora)| set(lora));
     }
 
-    /// Chooses what is left out in the next pass. Every matrix has a seed of its own.
+    /// Sets the dropout seeds of the next forward pass; every matrix gets its own.
     pub(super) fn set_dropout_seed(&mut self, pass: i64) {
-        for (place, lora) in self.loras() {
+        for (index, lora) in self.loras() {
             if let Some(dropout) = &mut lora.dropout {
-                dropout.seed = mix(&[pass as u64, place]);
+                dropout.seed = mix_seed(&[pass as u64, index]);
             }
         }
     }
@@ -68,6 +76,6 @@ impl Model {
     fn loras(&mut self) -> impl Iterator<Item = (u64, &mut Lora)> {
         let all = self.blocks.iter_mut().flat_map(|block| block.linears_mut());
         let numbered = (0u64..).zip(all);
-        numbered.filter_map(|(place, (_, linear))| Some((place, linear.lora.as_mut()?)))
+        numbered.filter_map(|(index, (_, linear))| Some((index, linear.lora.as_mut()?)))
     }
 }

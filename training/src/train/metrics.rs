@@ -1,20 +1,19 @@
-//! `metrics.jsonl`, TensorBoard's events and the live line.
+//! `metrics.jsonl`, TensorBoard events and the progress line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::StepReport;
 use super::tensorboard::EventFile;
+use super::trainer::StepReport;
 
-/// Writes a line for every step.
 #[derive(Debug)]
 pub(super) struct Metrics {
     file: File,
     events: EventFile,
     steps: u64,
-    /// Operations per second that the devices could do.
+    /// Peak operations per second of all devices.
     peak: f64,
     live: bool,
     last_line: Option<Instant>,
@@ -25,8 +24,8 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Goes on with the files in `out` after `done` steps: lines of steps that a resumed run does
-    /// again go.
+    /// Continues the files in `out` after `done` steps. Lines of later steps, which a resumed run repeats, are
+    /// removed.
     pub(super) fn open(out: &Path, done: u64, steps: u64, peak: f64) -> std::io::Result<Self> {
         let path = out.join("metrics.jsonl");
         let kept: String = fs::read_to_string(&path)
@@ -60,8 +59,8 @@ impl Metrics {
         self.file.write_all(line.as_bytes())?;
         let scalars = [
             ("train/loss", report.loss),
-            ("train/learning_rate", report.rate),
-            ("train/gradient_norm", report.gradient_norm),
+            ("train/learning_rate", report.learning_rate),
+            ("train/grad_norm", report.grad_norm),
             (
                 "speed/tokens_per_second",
                 report.tokens as f64 / report.seconds,
@@ -78,7 +77,7 @@ impl Metrics {
     }
 
     fn show(&mut self, report: &StepReport) {
-        // Without a terminal a line every ten seconds, and the last.
+        // Without a terminal, print a line every ten seconds and at the last step.
         let due = self
             .last_line
             .is_none_or(|at| at.elapsed() > Duration::from_secs(10));
@@ -88,12 +87,12 @@ impl Metrics {
         self.last_line = Some(Instant::now());
         let left = (self.steps - report.step) as f64 * self.seconds / self.done as f64;
         let line = format!(
-            "step {}/{}  loss {:.4}  gradient {:.3}  rate {:.2e}  {:.0} tokens/s  MFU {:.0} %  {} left",
+            "step {}/{}  loss {:.4}  grad norm {:.3}  lr {:.2e}  {:.0} tokens/s  MFU {:.0} %  {} left",
             report.step,
             self.steps,
             report.loss,
-            report.gradient_norm,
-            report.rate,
+            report.grad_norm,
+            report.learning_rate,
             self.tokens as f64 / self.seconds,
             100.0 * self.flops / self.seconds / self.peak,
             minutes(left)

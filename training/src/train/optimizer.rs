@@ -1,220 +1,227 @@
-//! AdamW over the parts of parameters that this process owns: float32 arithmetic by libtorch's fused
-//! kernel, whatever the kinds in which weights and moments are kept.
+//! AdamW over the parameters, or shards of them, that this process owns. Arithmetic is float32 for all dtypes of
+//! weights and optimizer state.
 
 use tch::{Device, Kind, TchError, Tensor, no_grad};
 
-use super::moments::{BLOCK, Codec, Moment};
-use super::recipe::{MomentKind, Optimizer, Updates};
-use super::shelf::Shelf;
+use super::optimizer_state::{BLOCK, StateQuantizer, StateTensor};
+use super::recipe::{Bf16Update, OptimizerConfig, StateDtype};
+use super::state_offload::StateOffload;
 use crate::torch::kernels::{self, Rounding};
 use crate::torch::{AdamStep, fused_adamw};
 
-/// Elements that are worked on together where they must be converted first, which takes some 64 bytes
-/// for each. A multiple of [`BLOCK`]; a GPU needs many at once to be busy.
-pub(super) fn chunk(device: Device) -> i64 {
+/// Elements per chunk where dtypes must be converted, which needs about 64 bytes per element. A multiple of
+/// [`BLOCK`].
+pub(super) fn chunk_elements(device: Device) -> i64 {
     match device {
         Device::Cpu => 1 << 20,
         _ => 1 << 24,
     }
 }
 
-/// A part of a parameter: all of it in a run of one process.
+/// The part of a parameter that this process updates; with a single process the whole parameter.
 #[derive(Debug)]
-pub struct Piece {
+pub struct ParamSlice {
     /// Name of the parameter, as in [`crate::model::Model::parameters`].
     pub name: String,
-    /// Its first element, counted in the flat parameter; a multiple of 256.
+    /// Index of the first element in the flat parameter; a multiple of 256.
     pub offset: i64,
-    /// Whether weight decay is for it.
-    pub matrix: bool,
-    /// The weights, flat; float32 or bf16.
+    /// Weight decay applies to matrices only.
+    pub is_matrix: bool,
+    /// Flat; float32 or bf16.
     pub weight: Tensor,
 }
 
-/// A flat tensor of a checkpoint: a range of what `name` is in the whole run.
+/// A flat tensor of a checkpoint: a range of the state `name` of the whole run.
 #[derive(Debug)]
-pub struct StatePart {
+pub struct StateSlice {
     /// `kind.parameter`.
     pub name: String,
-    /// Its first element.
+    /// Index of the first element.
     pub start: i64,
     /// `[elements]`.
     pub tensor: Tensor,
 }
 
-/// Moments, master copies and counts of the pieces.
 #[derive(Debug)]
 pub struct AdamW {
-    /// What is trained.
-    pub pieces: Vec<Piece>,
-    /// Float32 copies of bf16 weights, where they are asked for.
-    masters: Vec<Option<Tensor>>,
-    firsts: Vec<Moment>,
-    seconds: Vec<Moment>,
+    pub slices: Vec<ParamSlice>,
+    /// Float32 copies of bf16 weights, for [`Bf16Update::MasterWeights`].
+    master_weights: Vec<Option<Tensor>>,
+    exp_avgs: Vec<StateTensor>,
+    exp_avg_sqs: Vec<StateTensor>,
     steps: Vec<Tensor>,
-    shelf: Shelf,
-    codec: Codec,
-    options: Optimizer,
+    offload: StateOffload,
+    quantizer: StateQuantizer,
+    options: OptimizerConfig,
     seed: u64,
 }
 
 impl AdamW {
-    /// Moments of zero for these pieces. `seed` is of stochastic rounding.
-    pub fn new(pieces: Vec<Piece>, options: &Optimizer, seed: u64) -> Result<Self, TchError> {
-        let device = pieces.first().map_or(Device::Cpu, |p| p.weight.device());
-        let shelf = Shelf::new(options.offload.as_ref(), device);
-        let eight = options.moments == MomentKind::EightBits;
-        let zeros = || -> Result<Vec<Moment>, TchError> {
-            let sizes = pieces.iter().map(|piece| piece.weight.size()[0]);
+    /// Starts with an optimizer state of zero. `seed` is used for stochastic rounding.
+    pub fn new(
+        slices: Vec<ParamSlice>,
+        options: &OptimizerConfig,
+        seed: u64,
+    ) -> Result<Self, TchError> {
+        let device = slices.first().map_or(Device::Cpu, |p| p.weight.device());
+        let offload = StateOffload::new(options.offload.as_ref(), device);
+        let int8 = options.state_dtype == StateDtype::Int8;
+        let zeros = || -> Result<Vec<StateTensor>, TchError> {
+            let sizes = slices.iter().map(|slice| slice.weight.size()[0]);
             sizes
-                .map(|size| Moment::zeros(size, eight, &shelf))
+                .map(|size| StateTensor::zeros(size, int8, &offload))
                 .collect()
         };
-        let master = |piece: &Piece| {
-            let needed = piece.weight.kind() != Kind::Float && options.updates == Updates::Master;
+        let master = |slice: &ParamSlice| {
+            let needed = slice.weight.kind() != Kind::Float
+                && options.bf16_update == Bf16Update::MasterWeights;
             let copy = |mut room: Tensor| {
-                no_grad(|| room.copy_(&piece.weight));
+                no_grad(|| room.copy_(&slice.weight));
                 room
             };
-            let room = || shelf.zeros(piece.weight.size()[0], Kind::Float);
+            let room = || offload.zeros(slice.weight.size()[0], Kind::Float);
             needed.then(|| room().map(copy)).transpose()
         };
-        let counts = (Kind::Float, shelf.device());
+        let counts = (Kind::Float, offload.device());
         Ok(Self {
-            masters: pieces.iter().map(master).collect::<Result<_, _>>()?,
-            firsts: zeros()?,
-            seconds: zeros()?,
-            steps: pieces.iter().map(|_| Tensor::zeros([1], counts)).collect(),
-            codec: Codec::new(shelf.device()),
-            shelf,
+            master_weights: slices.iter().map(master).collect::<Result<_, _>>()?,
+            exp_avgs: zeros()?,
+            exp_avg_sqs: zeros()?,
+            steps: slices.iter().map(|_| Tensor::zeros([1], counts)).collect(),
+            quantizer: StateQuantizer::new(offload.device()),
+            offload,
             options: options.clone(),
             seed,
-            pieces,
+            slices,
         })
     }
 
-    /// Step number `number` (from 0) at this rate, with the gradients times `factor`. Pieces without
-    /// a gradient stay as they are. Gradients may be changed.
+    /// Performs step `number` (from 0) with the gradients times `gradient_scale`. Slices without a gradient do not
+    /// change. Gradients may be modified.
     pub fn step(
         &mut self,
         number: u64,
         gradients: &[Option<Tensor>],
-        factor: f64,
-        rate: f64,
+        gradient_scale: f64,
+        learning_rate: f64,
     ) -> Result<(), TchError> {
-        for (place, gradient) in gradients.iter().enumerate() {
+        for (index, gradient) in gradients.iter().enumerate() {
             if let Some(gradient) = gradient {
-                no_grad(|| self.step_piece(place, number, gradient, factor, rate))?;
+                no_grad(|| {
+                    self.step_slice(index, number, gradient, gradient_scale, learning_rate)
+                })?;
             }
         }
         Ok(())
     }
 
-    fn step_piece(
+    fn step_slice(
         &mut self,
-        place: usize,
+        index: usize,
         number: u64,
         gradient: &Tensor,
-        factor: f64,
-        rate: f64,
+        gradient_scale: f64,
+        learning_rate: f64,
     ) -> Result<(), TchError> {
-        let piece = &self.pieces[place];
-        let _ = self.steps[place].shallow_clone().g_add_scalar_(1.0);
+        let slice = &self.slices[index];
+        let _ = self.steps[index].shallow_clone().g_add_scalar_(1.0);
         let numbers = AdamStep {
-            rate,
+            learning_rate,
             betas: self.options.betas,
-            decay: if piece.matrix {
-                self.options.decay
+            weight_decay: if slice.is_matrix {
+                self.options.weight_decay
             } else {
                 0.0
             },
-            epsilon: self.options.epsilon,
-            factor,
+            eps: self.options.eps,
+            gradient_scale,
         };
-        let elements = piece.weight.size()[0];
-        let home = self.shelf.device();
-        if kernels::take(&piece.weight) && piece.weight.device() == home {
-            return self.step_at_once(place, number, gradient, numbers);
+        let elements = slice.weight.size()[0];
+        let device = self.offload.device();
+        if kernels::apply_to(&slice.weight) && slice.weight.device() == device {
+            return self.step_by_kernel(index, number, gradient, numbers);
         }
-        let in_place = piece.weight.kind() == Kind::Float
-            && piece.weight.device() == home
-            && matches!(self.firsts[place], Moment::Whole(_));
+        let in_place = slice.weight.kind() == Kind::Float
+            && slice.weight.device() == device
+            && matches!(self.exp_avgs[index], StateTensor::Float32(_));
         let chunk = match in_place {
             true => elements.max(1),
-            false => chunk(home),
+            false => chunk_elements(device),
         };
         for start in (0..elements).step_by(chunk as usize) {
             let range = (start, chunk.min(elements - start));
-            let gradient = cut(gradient, range).to_device(home).to_kind(Kind::Float);
-            self.step_range(place, range, number, gradient, numbers)?;
+            let gradient = narrow(gradient, range)
+                .to_device(device)
+                .to_kind(Kind::Float);
+            self.step_range(index, range, number, gradient, numbers)?;
         }
-        let moments = [&self.firsts[place], &self.seconds[place]];
-        let moments = moments.into_iter().flat_map(Moment::tensors);
-        moments
-            .chain(&self.masters[place])
-            .for_each(|tensor| self.shelf.rest(tensor));
+        let states = [&self.exp_avgs[index], &self.exp_avg_sqs[index]];
+        let tensors = states.into_iter().flat_map(StateTensor::tensors);
+        tensors
+            .chain(&self.master_weights[index])
+            .for_each(|tensor| self.offload.page_out(tensor));
         Ok(())
     }
 
-    /// All of a piece by one kernel.
-    fn step_at_once(
+    /// Updates a whole slice with one kernel.
+    fn step_by_kernel(
         &self,
-        place: usize,
+        index: usize,
         number: u64,
         gradient: &Tensor,
         numbers: AdamStep,
     ) -> Result<(), TchError> {
-        let piece = &self.pieces[place];
-        let rounding = match self.options.updates {
-            Updates::Stochastic => Rounding::Random {
-                seed: mix(&[self.seed, number, hash(&piece.name)]) & i64::MAX,
-                place: piece.offset,
+        let slice = &self.slices[index];
+        let rounding = match self.options.bf16_update {
+            Bf16Update::StochasticRounding => Rounding::Stochastic {
+                seed: mix_seed(&[self.seed, number, hash(&slice.name)]) & i64::MAX,
+                offset: slice.offset,
             },
             _ => Rounding::Nearest,
         };
-        let parts = kernels::Piece {
-            weight: &piece.weight,
+        let parts = kernels::AdamWArgs {
+            weight: &slice.weight,
             gradient: &gradient.contiguous(),
-            master: self.masters[place].as_ref(),
-            first: self.firsts[place].parts(&self.codec, true),
-            second: self.seconds[place].parts(&self.codec, false),
-            count: &self.steps[place],
+            master: self.master_weights[index].as_ref(),
+            exp_avg: self.exp_avgs[index].parts(&self.quantizer, true),
+            exp_avg_sq: self.exp_avg_sqs[index].parts(&self.quantizer, false),
+            step_count: &self.steps[index],
         };
         kernels::adamw(parts, numbers, rounding)
     }
 
     fn step_range(
         &self,
-        place: usize,
+        index: usize,
         range: (i64, i64),
         number: u64,
         gradient: Tensor,
         numbers: AdamStep,
     ) -> Result<(), TchError> {
-        let piece = &self.pieces[place];
-        let mut stored = cut(&piece.weight, range);
-        let weight = match &self.masters[place] {
-            Some(master) => cut(master, range),
-            None => stored.to_device(self.shelf.device()).to_kind(Kind::Float),
+        let slice = &self.slices[index];
+        let mut stored = narrow(&slice.weight, range);
+        let weight = match &self.master_weights[index] {
+            Some(master) => narrow(master, range),
+            None => stored.to_device(self.offload.device()).to_kind(Kind::Float),
         };
-        let first = self.moment(&self.firsts[place], range, true);
-        let second = self.moment(&self.seconds[place], range, false);
+        let exp_avg = self.load_state(&self.exp_avgs[index], range, true);
+        let exp_avg_sq = self.load_state(&self.exp_avg_sqs[index], range, false);
         fused_adamw(
             &[weight.shallow_clone()],
             &[gradient],
-            &[first.shallow_clone()],
-            &[second.shallow_clone()],
-            &[self.steps[place].view([])],
+            &[exp_avg.shallow_clone()],
+            &[exp_avg_sq.shallow_clone()],
+            &[self.steps[index].view([])],
             numbers,
         )?;
-        self.keep(&self.firsts[place], range, &first, true);
-        self.keep(&self.seconds[place], range, &second, false);
-        if stored.kind() != Kind::Float || stored.device() != self.shelf.device() {
-            let rounded = match self.options.updates {
-                Updates::Stochastic if stored.kind() != Kind::Float => {
-                    // Ranges of a parameter are drawn for apart, wherever they lie.
-                    let place = (piece.offset + range.0) as u64;
-                    let seed = mix(&[self.seed, number, hash(&piece.name), place]);
+        self.store_state(&self.exp_avgs[index], range, &exp_avg, true);
+        self.store_state(&self.exp_avg_sqs[index], range, &exp_avg_sq, false);
+        if stored.kind() != Kind::Float || stored.device() != self.offload.device() {
+            let rounded = match self.options.bf16_update {
+                Bf16Update::StochasticRounding if stored.kind() != Kind::Float => {
+                    // Each range of a parameter has its own seed, independent of the sharding.
+                    let offset = (slice.offset + range.0) as u64;
+                    let seed = mix_seed(&[self.seed, number, hash(&slice.name), offset]);
                     round_stochastically(&weight, seed)
                 }
                 _ => weight,
@@ -224,66 +231,72 @@ impl AdamW {
         Ok(())
     }
 
-    /// Values of a moment in a range. In bytes lies the root of the second: its values then span as
-    /// many decades as the first's, and neither vanishes without the other.
-    fn moment(&self, moment: &Moment, range: (i64, i64), signed: bool) -> Tensor {
-        match moment {
-            Moment::Whole(values) => cut(values, range),
-            Moment::Blocks { codes, scales } => {
-                let scales = cut(scales, blocks(range));
-                let values = self.codec.unpack(&cut(codes, range), &scales, signed);
+    /// The float32 values of a range. In 8 bits `exp_avg_sq` is stored as its square root, which spans as many
+    /// decades as `exp_avg`.
+    fn load_state(&self, state: &StateTensor, range: (i64, i64), signed: bool) -> Tensor {
+        match state {
+            StateTensor::Float32(values) => narrow(values, range),
+            StateTensor::Int8 { codes, scales } => {
+                let scales = narrow(scales, blocks(range));
+                let values = self
+                    .quantizer
+                    .dequantize(&narrow(codes, range), &scales, signed);
                 if signed { values } else { values.square() }
             }
         }
     }
 
-    fn keep(&self, moment: &Moment, range: (i64, i64), values: &Tensor, signed: bool) {
-        if let Moment::Blocks { codes, scales } = moment {
+    fn store_state(&self, state: &StateTensor, range: (i64, i64), values: &Tensor, signed: bool) {
+        if let StateTensor::Int8 { codes, scales } = state {
             let values = match signed {
                 true => values.shallow_clone(),
                 false => values.sqrt(),
             };
-            let packed = self.codec.pack(&values, signed);
-            cut(codes, range).copy_(&packed.0);
-            cut(scales, blocks(range)).copy_(&packed.1);
+            let packed = self.quantizer.quantize(&values, signed);
+            narrow(codes, range).copy_(&packed.0);
+            narrow(scales, blocks(range)).copy_(&packed.1);
         }
     }
 
-    /// Everything that a resumed run needs: weights (the master copy where there is one), moments,
-    /// counts. The tensors are the optimizer's own.
-    pub fn state(&self) -> Vec<StatePart> {
+    /// The state for a checkpoint: weights (master weights if they exist), optimizer state and step counts. The
+    /// tensors share storage with the optimizer.
+    pub fn state(&self) -> Vec<StateSlice> {
         let mut all = vec![];
-        for (place, piece) in self.pieces.iter().enumerate() {
+        for (index, slice) in self.slices.iter().enumerate() {
             let mut push = |kind: &str, unit: i64, tensor: Tensor| {
-                all.push(StatePart {
-                    name: format!("{kind}.{}", piece.name),
-                    start: piece.offset / unit,
+                all.push(StateSlice {
+                    name: format!("{kind}.{}", slice.name),
+                    start: slice.offset / unit,
                     tensor,
                 });
             };
-            let weight = self.masters[place].as_ref().unwrap_or(&piece.weight);
+            let weight = self.master_weights[index].as_ref().unwrap_or(&slice.weight);
             push("param", 1, weight.shallow_clone());
-            for (kind, moment) in [("first", &self.firsts), ("second", &self.seconds)] {
-                for (suffix, unit, tensor) in moment[place].state() {
+            let states = [
+                ("exp_avg", &self.exp_avgs),
+                ("exp_avg_sq", &self.exp_avg_sqs),
+            ];
+            for (kind, states) in states {
+                for (suffix, unit, tensor) in states[index].state() {
                     push(&format!("{kind}{suffix}"), unit, tensor);
                 }
             }
-            push("steps", i64::MAX, self.steps[place].shallow_clone());
+            push("steps", i64::MAX, self.steps[index].shallow_clone());
         }
         all
     }
 
-    /// Makes the weights what the master copies say, after those were read.
-    pub fn restored(&mut self) {
-        for (piece, master) in self.pieces.iter_mut().zip(&self.masters) {
+    /// Copies master weights to the weights, after a checkpoint was read.
+    pub fn sync_weights(&mut self) {
+        for (slice, master) in self.slices.iter_mut().zip(&self.master_weights) {
             if let Some(master) = master {
-                no_grad(|| piece.weight.copy_(master));
+                no_grad(|| slice.weight.copy_(master));
             }
         }
     }
 }
 
-fn cut(tensor: &Tensor, (start, length): (i64, i64)) -> Tensor {
+fn narrow(tensor: &Tensor, (start, length): (i64, i64)) -> Tensor {
     tensor.narrow(0, start, length)
 }
 
@@ -291,8 +304,8 @@ fn blocks((start, length): (i64, i64)) -> (i64, i64) {
     (start / BLOCK, (length + BLOCK - 1) / BLOCK)
 }
 
-/// A seed from numbers: splitmix64's mixing, one after another.
-pub(super) fn mix(numbers: &[u64]) -> i64 {
+/// Derives a seed from numbers, with the mixing function of splitmix64.
+pub(super) fn mix_seed(numbers: &[u64]) -> i64 {
     let mixed = numbers
         .iter()
         .fold(0x9e37_79b9_7f4a_7c15u64, |state, number| {
@@ -311,14 +324,14 @@ fn hash(name: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Float32 to bf16, up or down with the odds that make the mean right: random bits are added to those
-/// that will be cut off. `values` must be finite.
+/// Rounds float32 to bf16 at random, so that the expected value is exact: random bits are added to those that
+/// will be truncated. `values` must be finite.
 pub(super) fn round_stochastically(values: &Tensor, seed: i64) -> Tensor {
     tch::manual_seed(seed);
     let noise = Tensor::randint(1 << 16, values.size(), (Kind::Int, values.device()));
     let bits = values.view_dtype(Kind::Int) + noise;
-    let cut = bits.bitwise_and(!0xffff);
-    cut.view_dtype(Kind::Float).to_kind(Kind::BFloat16)
+    let truncated = bits.bitwise_and(!0xffff);
+    truncated.view_dtype(Kind::Float).to_kind(Kind::BFloat16)
 }
 
 #[cfg(test)]
@@ -329,39 +342,39 @@ mod tests {
     use super::*;
     use crate::train::recipe::Offload;
 
-    fn options(updates: Updates, moments: MomentKind) -> Optimizer {
-        Optimizer {
-            updates,
-            moments,
-            ..Optimizer::default()
+    fn options(bf16_update: Bf16Update, state_dtype: StateDtype) -> OptimizerConfig {
+        OptimizerConfig {
+            bf16_update,
+            state_dtype,
+            ..OptimizerConfig::default()
         }
     }
 
-    /// Normal numbers. libtorch's generator is the whole process's: other tests draw from it.
+    /// Normally distributed numbers. The generator of libtorch is global, and other tests use it.
     fn normal(seed: u64) -> Tensor {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut draw = || (0..12).map(|_| random.random::<f32>()).sum::<f32>() - 6.0;
         Tensor::from_slice(&(0..1000).map(|_| draw()).collect::<Vec<f32>>())
     }
 
-    /// Two hundred steps towards a fixed point with noisy gradients; the weights in float32, and the state.
-    fn descend(kind: Kind, options: &Optimizer) -> (Tensor, AdamW) {
+    /// 200 steps towards a fixed point with noisy gradients. Returns the weights in float32 and the optimizer.
+    fn descend(kind: Kind, options: &OptimizerConfig) -> (Tensor, AdamW) {
         let weight = (normal(1) * 0.1).to_kind(kind);
         let goal = normal(2);
-        let piece = Piece {
+        let slice = ParamSlice {
             name: "w".into(),
             offset: 0,
-            matrix: true,
+            is_matrix: true,
             weight: weight.shallow_clone(),
         };
-        let mut adam = AdamW::new(vec![piece], options, 5).unwrap();
+        let mut adam = AdamW::new(vec![slice], options, 5).unwrap();
         for number in 0..200 {
             let noise = normal(1000 + number) * 0.5;
             let gradient = weight.to_kind(Kind::Float) - &goal + noise;
             adam.step(number, &[Some(gradient.to_kind(kind))], 1.0, 1e-4)
                 .unwrap();
         }
-        let weight = match &adam.masters[0] {
+        let weight = match &adam.master_weights[0] {
             Some(master) => master.shallow_clone(),
             None => weight,
         };
@@ -373,20 +386,20 @@ mod tests {
     }
 
     #[test]
-    fn bf16_with_a_master_copy_and_8_bit_moments_track_float32() {
-        let whole = options(Updates::Master, MomentKind::Float32);
+    fn master_weights_and_8_bit_state_track_float32() {
+        let whole = options(Bf16Update::MasterWeights, StateDtype::Float32);
         let (wanted, _) = descend(Kind::Float, &whole);
         // 200 steps of 1e-4 move every weight by up to 0.02; the mean weight is about 0.08.
         let (master, adam) = descend(Kind::BFloat16, &whole);
-        // From weights that were rounded once, at the start.
+        // The initial weights are rounded once.
         assert!(
             distance(&master, &wanted) < 4e-3,
             "{}",
             distance(&master, &wanted)
         );
-        let stored = adam.pieces[0].weight.to_kind(Kind::Float);
+        let stored = adam.slices[0].weight.to_kind(Kind::Float);
         assert!(stored.equal(&master.to_kind(Kind::BFloat16).to_kind(Kind::Float)));
-        let eight = options(Updates::Master, MomentKind::EightBits);
+        let eight = options(Bf16Update::MasterWeights, StateDtype::Int8);
         let (eight, _) = descend(Kind::Float, &eight);
         assert!(
             distance(&eight, &wanted) < 4e-3,
@@ -397,19 +410,19 @@ mod tests {
     }
 
     #[test]
-    fn where_the_state_lies_changes_no_bit() {
+    fn offloading_changes_no_bit() {
         let folder = tempfile::tempdir().unwrap();
-        for (kind, moments) in [
-            (Kind::Float, MomentKind::Float32),
-            (Kind::BFloat16, MomentKind::EightBits),
+        for (kind, state_dtype) in [
+            (Kind::Float, StateDtype::Float32),
+            (Kind::BFloat16, StateDtype::Int8),
         ] {
-            let near = options(Updates::Master, moments);
+            let near = options(Bf16Update::MasterWeights, state_dtype);
             let (wanted, _) = descend(kind, &near);
-            for place in [Offload::Memory, Offload::Disk(folder.path().into())] {
-                let offload = Some(place);
+            for index in [Offload::Cpu, Offload::Disk(folder.path().into())] {
+                let offload = Some(index);
                 let (found, _) = descend(
                     kind,
-                    &Optimizer {
+                    &OptimizerConfig {
                         offload,
                         ..near.clone()
                     },
@@ -421,24 +434,35 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_the_same_steps() {
-        for (kind, updates, moments) in [
-            (Kind::Float, Updates::Plain, MomentKind::Float32),
-            (Kind::BFloat16, Updates::Master, MomentKind::Float32),
-            (Kind::BFloat16, Updates::Plain, MomentKind::Float32),
-            (Kind::Float, Updates::Plain, MomentKind::EightBits),
-            (Kind::BFloat16, Updates::Master, MomentKind::EightBits),
+        for (kind, bf16_update, state_dtype) in [
+            (Kind::Float, Bf16Update::RoundToNearest, StateDtype::Float32),
+            (
+                Kind::BFloat16,
+                Bf16Update::MasterWeights,
+                StateDtype::Float32,
+            ),
+            (
+                Kind::BFloat16,
+                Bf16Update::RoundToNearest,
+                StateDtype::Float32,
+            ),
+            (Kind::Float, Bf16Update::RoundToNearest, StateDtype::Int8),
+            (Kind::BFloat16, Bf16Update::MasterWeights, StateDtype::Int8),
         ] {
-            let options = options(updates, moments);
+            let options = options(bf16_update, state_dtype);
             let (wanted, _) = descend(kind, &options);
             let _emulation = kernels::Emulation::begin();
             let (found, _) = descend(kind, &options);
             let off = distance(&found, &wanted);
-            // A value on the border between two levels may take the other one.
-            let bound = match moments {
-                MomentKind::Float32 => 1e-6,
-                MomentKind::EightBits => 1e-3,
+            // A value at the midpoint between two levels may be rounded either way.
+            let bound = match state_dtype {
+                StateDtype::Float32 => 1e-6,
+                StateDtype::Int8 => 1e-3,
             };
-            assert!(off < bound, "{kind:?} {updates:?} {moments:?}: {off:e}");
+            assert!(
+                off < bound,
+                "{kind:?} {bf16_update:?} {state_dtype:?}: {off:e}"
+            );
         }
     }
 
@@ -452,12 +476,18 @@ mod tests {
     fn stalls_or_moves() {
         let start = normal(1) * 0.1;
         let moved = |updates| {
-            let (weight, _) = descend(Kind::BFloat16, &options(updates, MomentKind::Float32));
+            let (weight, _) = descend(Kind::BFloat16, &options(updates, StateDtype::Float32));
             (weight - &start).abs().mean(Kind::Float).double_value(&[])
         };
-        let (float, _) = descend(Kind::Float, &options(Updates::Plain, MomentKind::Float32));
+        let (float, _) = descend(
+            Kind::Float,
+            &options(Bf16Update::RoundToNearest, StateDtype::Float32),
+        );
         let wanted = (float - &start).abs().mean(Kind::Float).double_value(&[]);
-        let (plain, stochastic) = (moved(Updates::Plain), moved(Updates::Stochastic));
+        let (plain, stochastic) = (
+            moved(Bf16Update::RoundToNearest),
+            moved(Bf16Update::StochasticRounding),
+        );
         assert!(plain < 0.8 * wanted, "{plain} of {wanted}");
         assert!(
             (stochastic / wanted - 1.0).abs() < 0.1,
@@ -482,7 +512,7 @@ mod tests {
             let share = (up / (step * value.signum()))
                 .mean(Kind::Double)
                 .double_value(&[]);
-            // Five standard deviations of a mean of draws with odds of 1 to 3.
+            // Five standard deviations of the mean of draws with probability 0.25.
             let bound = 5.0 * (0.25 * 0.75 / draws as f64).sqrt();
             assert!((share - 0.25).abs() < bound, "{value}: {share}");
         }

@@ -1,5 +1,6 @@
-//! What a training run is asked to do, as TOML. Unknown keys are refused with the line.
+//! The recipe of a training run, as TOML. Unknown keys are errors.
 
+mod key_hints;
 mod rules;
 
 use std::path::{Path, PathBuf};
@@ -7,364 +8,375 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::ScheduleKind;
+use super::schedule::LrScheduler;
 use crate::data::{Overflow, Source};
+use crate::exit::ExitCode;
 
-/// Most bytes of a recipe.
-const RECIPE_BYTES: u64 = 1 << 20;
+const MAX_RECIPE_BYTES: u64 = 1 << 20;
 
-/// Why a recipe cannot be used.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum RecipeError {
     #[error("{path}: {error}")]
     Io {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error("{path}: {error}")]
+    #[error("{path}: {error}{hint}")]
     Syntax {
         path: PathBuf,
-        error: toml::de::Error,
+        error: Box<toml::de::Error>,
+        /// Empty, or a line that says how an unknown key is called here.
+        hint: String,
     },
-    #[error("{path}: {key} = {value}: {wanted}")]
+    #[error("{path}: {key} = {value}: {expected}")]
     Value {
         path: PathBuf,
         key: &'static str,
         value: String,
-        wanted: &'static str,
+        expected: &'static str,
     },
     #[error("{path}: {reason}")]
     Stages { path: PathBuf, reason: String },
 }
 
-/// A run.
+impl RecipeError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Io { error, .. } if error.kind() != std::io::ErrorKind::Other => {
+                ExitCode::of_io(error)
+            }
+            _ => ExitCode::BadInput,
+        }
+    }
+}
+
+impl RecipeError {
+    pub(super) fn syntax(path: &Path, error: toml::de::Error) -> Self {
+        let hint = match key_hints::hint(error.message()) {
+            hint if hint.is_empty() => hint,
+            hint => format!("help: {hint}\n"),
+        };
+        Self::Syntax {
+            path: path.into(),
+            error: error.into(),
+            hint,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Name of the run's folder under `data/runs/`.
+    /// Name of the run folder under `data/runs/`.
     pub name: String,
-    /// Seed of the order of data and of new parameters.
+    /// Determines the order of the data, new parameters, dropout and stochastic rounding.
     #[serde(default)]
     pub seed: u64,
-    /// A name of the catalogue (`training/models.toml`), or a Hugging Face directory.
+    /// A name of the catalog (`training/models.toml`), a Hugging Face directory, or `owner/name` on the Hub.
     pub model: String,
-    /// A `config.json` like the model's, beside the recipe: enough for a dry run without the model.
+    /// A `config.json` for dry runs without the model; relative to the recipe.
     #[serde(default)]
-    pub shape: Option<PathBuf>,
-    /// A chat template beside the recipe, instead of the model's own; goes out with the model.
+    pub model_config: Option<PathBuf>,
+    /// A chat template that replaces that of the model and is saved with it; relative to the recipe.
     #[serde(default)]
     pub chat_template: Option<PathBuf>,
-    /// Where conversations come from.
     pub data: Vec<Source>,
-    /// Conversations that are only measured, before and after.
+    /// Conversations whose loss is measured before and after training.
     #[serde(default)]
-    pub held_out: Option<HeldOut>,
-    /// Trajectories that the trained model is to generate.
+    pub held_out: Option<HeldOutConfig>,
+    /// Evaluation of the trained model as an agent.
     #[serde(default)]
-    pub generated: Option<Generated>,
-    /// Length and size.
-    pub train: Train,
-    /// AdamW and its schedule.
+    pub agent_eval: Option<AgentEvalConfig>,
+    pub train: TrainConfig,
     #[serde(default)]
-    pub optimizer: Optimizer,
-    /// Low-rank training; without it every parameter is trained.
+    pub optimizer: OptimizerConfig,
+    /// LoRA; without this section every parameter is trained.
     #[serde(default)]
-    pub lora: Option<LoraChoice>,
-    /// Checkpoints.
+    pub lora: Option<LoraConfig>,
     #[serde(default)]
-    pub checkpoint: CheckpointChoice,
+    pub checkpoint: CheckpointConfig,
 }
 
-/// What is measured.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HeldOut {
+pub struct HeldOutConfig {
     /// A file or folder.
     pub path: PathBuf,
-    /// Only files whose names begin so.
+    /// Reads only files whose names start with this.
     #[serde(default)]
     pub prefix: String,
-    /// Most conversations of unseen files, and of held-out templates.
-    #[serde(default = "HeldOut::default_rows")]
-    pub rows: usize,
+    /// Maximum number of conversations on unseen files, and of held-out templates.
+    #[serde(default = "HeldOutConfig::default_max_conversations")]
+    pub max_conversations: usize,
 }
 
-impl HeldOut {
-    fn default_rows() -> usize {
+impl HeldOutConfig {
+    fn default_max_conversations() -> usize {
         16
     }
 }
 
-/// An evaluation by `pybench-eval`, once the model is written.
+/// An evaluation by `pybench-eval` after training.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Generated {
+pub struct AgentEvalConfig {
     /// A recipe of `pybench-eval`; the model is added to its agents.
     pub recipe: PathBuf,
-    /// Base URL of a server that has the model by then, such as `http://127.0.0.1:8000/v1`; without one
-    /// the model and what it was before are served by ourselves.
+    /// Base URL of a server that serves the trained model, such as `http://127.0.0.1:8000/v1`. Without it, the
+    /// models before and after training are served by `pybench-train serve`.
     #[serde(default)]
-    pub server: Option<String>,
-    /// What that server calls the model; its directory otherwise.
+    pub server_url: Option<String>,
+    /// Name of the model on that server. Default: its directory.
     #[serde(default)]
-    pub served_as: Option<String>,
-    /// The program, beside this one or on the path.
-    #[serde(default = "Generated::default_program")]
+    pub served_model_name: Option<String>,
+    /// The evaluation program, beside this one or on the PATH.
+    #[serde(default = "AgentEvalConfig::default_program")]
     pub program: String,
 }
 
-impl Generated {
+impl AgentEvalConfig {
     fn default_program() -> String {
         "pybench-eval".into()
     }
 }
 
-/// Length and size of the run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Train {
-    /// Tokens of a packed row.
-    pub context: usize,
-    /// Packed rows of one step.
-    #[serde(default = "Train::one")]
-    pub rows: usize,
-    /// Rows that go through the model together; a step adds up as many such parts as it needs, with
-    /// one denominator.
-    #[serde(default = "Train::one")]
-    pub micro_rows: usize,
-    /// Steps; else `epochs`.
+pub struct TrainConfig {
+    /// Tokens per row; documents are packed into rows of this length.
+    pub max_seq_len: usize,
+    /// Rows per step, over all processes.
+    #[serde(default = "TrainConfig::one")]
+    pub batch_size: usize,
+    /// Rows per forward pass. Gradients of a step are accumulated with one denominator.
+    #[serde(default = "TrainConfig::one")]
+    pub micro_batch_size: usize,
+    /// Number of steps; alternatively `num_epochs`.
     #[serde(default)]
-    pub steps: Option<u64>,
-    /// Times that every document is seen.
+    pub max_steps: Option<u64>,
+    /// How often every document is seen; may be a fraction.
     #[serde(default)]
-    pub epochs: Option<f64>,
-    /// What becomes of conversations longer than `context`.
+    pub num_epochs: Option<f64>,
+    /// What happens to conversations longer than `max_seq_len`.
     #[serde(default)]
     pub overflow: Overflow,
-    /// Weight of the tokens that the model does not have to produce.
+    /// Loss weight of prompts and template text; that of replies is 1.
     #[serde(default)]
     pub prompt_weight: f32,
-    /// The same for what tools and the interpreter said.
+    /// Loss weight of output of tools and of the interpreter.
     #[serde(default)]
     pub observation_weight: f32,
-    /// The padding token is trained as well (ChatML models pad with their end of turn). Here padding is
-    /// told by place, so that is no harm; where it is not said, it stops the run.
+    /// Allows that the padding token is also a trained token, as in ChatML models that pad with the end of turn.
     #[serde(default)]
-    pub pad_may_be_trained: bool,
-    /// Run blocks again in the backward pass instead of keeping what they computed. Always so where
-    /// several processes train together, and where matrices are packed.
+    pub allow_trained_pad: bool,
+    /// Recompute blocks in the backward pass. Always on with several processes and with quantization.
     #[serde(default)]
-    pub recompute: bool,
-    /// What the model is held and computed in.
+    pub gradient_checkpointing: bool,
+    /// Data type of weights and computation.
     #[serde(default)]
-    pub weights: WeightKind,
+    pub dtype: WeightDtype,
 }
 
-/// Kinds of weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum WeightKind {
-    /// Four bytes.
+pub enum WeightDtype {
     #[default]
     Float32,
-    /// Two bytes; `optimizer.updates` says how small updates survive.
+    /// See `optimizer.bf16_update` for the precision of updates.
     Bf16,
 }
 
-/// How bf16 weights are updated; float32 ones need no care.
+/// How bf16 weights are updated. Has no effect on float32 weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Updates {
-    /// In an exact float32 copy.
+#[serde(rename_all = "snake_case")]
+pub enum Bf16Update {
+    /// Keep a float32 copy of the weights.
     #[default]
-    Master,
-    /// In place, rounded up or down at random so that the mean is right: no copy is needed.
-    Stochastic,
-    /// In place, rounded to the nearest: most small updates are lost. Only for comparison.
-    Plain,
+    MasterWeights,
+    /// Update in place and round at random, so that the expected value is exact.
+    StochasticRounding,
+    /// Update in place and round to nearest. Most small updates are lost; only for comparison.
+    RoundToNearest,
 }
 
-/// Kinds of moments.
+/// Data type of the optimizer state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum MomentKind {
-    /// Four bytes each.
+pub enum StateDtype {
     #[default]
     #[serde(rename = "float32")]
     Float32,
-    /// One byte each, and a scale for 256.
+    /// One byte per element, and a scale per 256 elements.
     #[serde(rename = "8bit")]
-    EightBits,
+    Int8,
 }
 
-/// How frozen matrices are packed.
+/// Quantization of the frozen matrices under LoRA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Packing {
-    /// Four bits an element, after QLoRA.
+pub enum Quantization {
+    /// 4-bit NormalFloat, as in QLoRA.
     Nf4,
 }
 
-impl Train {
+impl TrainConfig {
     fn one() -> usize {
         1
     }
 }
 
-/// AdamW and its schedule.
+/// AdamW and its learning rate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Optimizer {
-    /// Highest learning rate.
-    pub rate: f64,
-    /// Its course.
-    pub schedule: ScheduleKind,
-    /// Steps of warm-up.
-    pub warmup: u64,
-    /// Share of the highest rate at the end.
-    pub floor: f64,
-    /// Decay of the moments.
+pub struct OptimizerConfig {
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    pub lr_scheduler: LrScheduler,
+    pub warmup_steps: u64,
+    /// Final learning rate as a fraction of `learning_rate`.
+    pub min_lr_ratio: f64,
     pub betas: (f64, f64),
-    /// Added to the root of the second moment.
-    pub epsilon: f64,
-    /// Weight decay of matrices.
-    pub decay: f64,
-    /// Largest norm of the whole gradient; 0 does not clip.
-    pub clip: f64,
-    /// How bf16 weights are updated.
-    pub updates: Updates,
-    /// What moments are kept in.
-    pub moments: MomentKind,
-    /// Where moments and master copies lie, if not beside the weights.
+    pub eps: f64,
+    /// Decoupled weight decay; applies to matrices only.
+    pub weight_decay: f64,
+    /// The gradient is clipped to this norm; 0 disables clipping.
+    pub max_grad_norm: f64,
+    pub bf16_update: Bf16Update,
+    pub state_dtype: StateDtype,
+    /// Where optimizer state and master weights are stored. Default: on the device of the weights.
     pub offload: Option<Offload>,
-    /// A loss so many spreads above the median of the last 64 stops the run and saves the batch; 0
-    /// never does.
-    pub spike: f64,
+    /// Stops the run and saves the batch when the loss exceeds the median of the last 64 by this many standard
+    /// deviations; 0 disables the check.
+    pub loss_spike_threshold: f64,
 }
 
-/// Places for the optimizer's state. It is updated on the CPU there.
+/// Where the optimizer state is stored. The CPU updates it there.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Offload {
-    /// Main memory, where the weights are on a GPU.
-    Memory,
-    /// A folder on a disk, from which it is mapped.
+    /// Main memory, for weights on a GPU.
+    Cpu,
+    /// Memory-mapped files in a folder.
     Disk(PathBuf),
 }
 
-impl Default for Optimizer {
+impl Default for OptimizerConfig {
     fn default() -> Self {
         Self {
-            rate: 2e-5,
-            schedule: ScheduleKind::Cosine,
-            warmup: 0,
-            floor: 0.1,
+            learning_rate: 2e-5,
+            lr_scheduler: LrScheduler::Cosine,
+            warmup_steps: 0,
+            min_lr_ratio: 0.1,
             betas: (0.9, 0.95),
-            epsilon: 1e-8,
-            decay: 0.0,
-            clip: 1.0,
-            updates: Updates::Master,
-            moments: MomentKind::Float32,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            max_grad_norm: 1.0,
+            bf16_update: Bf16Update::MasterWeights,
+            state_dtype: StateDtype::Float32,
             offload: None,
-            spike: 10.0,
+            loss_spike_threshold: 10.0,
         }
     }
 }
 
-/// Low-rank training.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LoraChoice {
-    /// Rank.
+pub struct LoraConfig {
     pub rank: i64,
-    /// The addition is scaled by `alpha / rank`.
+    /// The adapter is scaled by `alpha / rank`.
     pub alpha: f64,
-    /// Names of matrices, such as `q_proj`; all of a block's by default.
+    /// Names of matrices, such as `q_proj`. Default: all matrices of a block.
     #[serde(default)]
-    pub targets: Vec<String>,
-    /// Share of the input that the addition does not see in training.
+    pub target_modules: Vec<String>,
+    /// Dropout on the input of the adapter.
     #[serde(default)]
     pub dropout: f64,
-    /// Pack the blocks' matrices, which are frozen: QLoRA.
+    /// Quantizes the frozen matrices (QLoRA).
     #[serde(default)]
-    pub quantise: Option<Packing>,
+    pub quantization: Option<Quantization>,
 }
 
-/// Checkpoints.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CheckpointChoice {
-    /// Steps between two; 0 writes none.
-    pub every: u64,
-    /// How many are kept.
-    pub keep: usize,
+pub struct CheckpointConfig {
+    /// Steps between checkpoints; 0 writes none.
+    pub save_steps: u64,
+    /// Number of checkpoints that are kept.
+    pub save_total_limit: usize,
 }
 
-impl Default for CheckpointChoice {
+impl Default for CheckpointConfig {
     fn default() -> Self {
         Self {
-            every: 100,
-            keep: 2,
+            save_steps: 100,
+            save_total_limit: 2,
         }
     }
 }
 
-/// The text of a recipe file.
+/// Reads the text of a recipe file.
 pub(super) fn read_recipe(path: &Path) -> Result<String, RecipeError> {
     let io = |error| RecipeError::Io {
         path: path.into(),
         error,
     };
     let size = std::fs::metadata(path).map_err(io)?.len();
-    if size > RECIPE_BYTES {
-        return Err(io(std::io::Error::other(format!("{size} bytes"))));
+    if size > MAX_RECIPE_BYTES {
+        let text = format!("the recipe has {size} bytes, more than {MAX_RECIPE_BYTES}");
+        return Err(io(std::io::Error::other(text)));
     }
     std::fs::read_to_string(path).map_err(io)
 }
 
+/// A path in a recipe, resolved relative to the recipe's folder.
+pub(super) fn resolve(recipe: &Path, file: &Path) -> PathBuf {
+    recipe.parent().unwrap_or(Path::new("")).join(file)
+}
+
 impl Recipe {
-    /// A recipe from text; `path` is for messages, and where its files lie.
+    /// Parses a recipe. `path` is used in messages, and to resolve relative paths.
     pub fn parse(text: &str, path: &Path) -> Result<Self, RecipeError> {
         let mut recipe = Self::checked(toml::from_str(text), path)?;
-        for file in [&mut recipe.shape, &mut recipe.chat_template] {
-            *file = file.take().map(|file| super::stages::near(path, &file));
+        for file in [&mut recipe.model_config, &mut recipe.chat_template] {
+            *file = file.take().map(|file| resolve(path, &file));
         }
-        if let Some(generated) = &mut recipe.generated {
-            generated.recipe = super::stages::near(path, &generated.recipe);
-        }
+        recipe.resolve_agent_eval(path);
         Ok(recipe)
     }
 
-    /// The same from what several files say together, whose files are found already.
+    /// Like [`Self::parse`], for a table whose `model_config` and `chat_template` are resolved already.
     pub(super) fn from_table(table: toml::Table, path: &Path) -> Result<Self, RecipeError> {
         Self::checked(table.try_into(), path)
     }
 
+    fn resolve_agent_eval(&mut self, path: &Path) {
+        if let Some(agent_eval) = &mut self.agent_eval {
+            agent_eval.recipe = resolve(path, &agent_eval.recipe);
+        }
+    }
+
     fn checked(parsed: Result<Self, toml::de::Error>, path: &Path) -> Result<Self, RecipeError> {
-        let recipe = parsed.map_err(|error| RecipeError::Syntax {
-            path: path.into(),
-            error,
-        })?;
+        let recipe = parsed.map_err(|error| RecipeError::syntax(path, error))?;
         recipe.check(path)?;
         Ok(recipe)
     }
 
-    /// What another run must have in common with this one to go on from its checkpoints.
+    /// A hash of everything that determines the trained weights. A run resumes only checkpoints with the same
+    /// identity.
     pub fn identity(&self) -> String {
         let mut same = self.clone();
-        same.checkpoint = CheckpointChoice::default();
-        same.optimizer.spike = 0.0;
+        same.checkpoint = CheckpointConfig::default();
+        same.optimizer.loss_spike_threshold = 0.0;
         same.optimizer.offload = None;
-        same.generated = None;
+        same.agent_eval = None;
         blake3::hash(format!("{same:?}").as_bytes())
             .to_hex()
             .to_string()
     }
 
-    /// Whether blocks run again in the backward pass; `together`: with other processes.
-    pub fn recomputes(&self, together: bool) -> bool {
-        let packed = self.lora.as_ref().is_some_and(|l| l.quantise.is_some());
-        self.train.recompute || together || packed
+    /// Whether blocks are recomputed in the backward pass.
+    pub fn recomputes(&self, several_processes: bool) -> bool {
+        let quantized = self.lora.as_ref().is_some_and(|l| l.quantization.is_some());
+        self.train.gradient_checkpointing || several_processes || quantized
     }
 }
 
@@ -372,7 +384,8 @@ impl Recipe {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "name='a'\nmodel='m'\n[[data]]\npath='d'\n[train]\ncontext=8\nsteps=1\n";
+    const GOOD: &str =
+        "name='a'\nmodel='m'\n[[data]]\npath='d'\n[train]\nmax_seq_len=8\nmax_steps=1\n";
 
     fn error(text: &str) -> String {
         let parsed = Recipe::parse(text, Path::new("r.toml"));
@@ -380,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused_with_the_line() {
+    fn unknown_keys_are_rejected_with_the_line() {
         assert!(Recipe::parse(GOOD, Path::new("r")).is_ok());
         let text = error(&format!("{GOOD}stepz=3\n"));
         assert!(text.contains("line 8") && text.contains("stepz"), "{text}");
@@ -389,30 +402,62 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_bounds_are_refused_by_key() {
-        let both = error(&GOOD.replace("steps=1", "steps=1\nepochs=2"));
-        assert!(both.contains("train.steps = 1, epochs = 2"), "{both}");
-        assert!(error(&GOOD.replace("steps=1", "")).contains("train.steps = (none)"));
+    fn keys_of_other_tools_are_translated() {
+        for (section, key, ours) in [
+            (
+                "",
+                "per_device_train_batch_size=1",
+                "train.micro_batch_size",
+            ),
+            ("", "context=8", "train.max_seq_len"),
+            ("", "gradient_accumulation_steps=4", "accumulation steps"),
+            ("[optimizer]", "lr=1e-5", "optimizer.learning_rate"),
+            ("[optimizer]", "moments='8bit'", "optimizer.state_dtype"),
+            (
+                "[lora]\nrank=4\nalpha=8",
+                "load_in_4bit=true",
+                "lora.quantization",
+            ),
+            ("[checkpoint]", "every=3", "checkpoint.save_steps"),
+        ] {
+            let text = error(&format!("{GOOD}{section}\n{key}\n"));
+            assert!(text.contains("help: ") && text.contains(ours), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_out_of_bounds_are_rejected_by_key() {
+        let both = error(&GOOD.replace("max_steps=1", "max_steps=1\nnum_epochs=2"));
+        assert!(
+            both.contains("train.max_steps = 1, num_epochs = 2"),
+            "{both}"
+        );
+        assert!(error(&GOOD.replace("max_steps=1", "")).contains("train.max_steps = (none)"));
         let weight = error(&GOOD.replace("path='d'", "path='d'\nweight=-1"));
         assert!(weight.contains("data.weight = -1"), "{weight}");
-        assert!(error(&GOOD.replace("context=8", "context=1")).contains("train.context"));
+        assert!(
+            error(&GOOD.replace("max_seq_len=8", "max_seq_len=1")).contains("train.max_seq_len")
+        );
         assert!(error(&format!("{GOOD}[optimizer]\nbetas=[0.9,1.0]\n")).contains("betas"));
         let lora = format!("{GOOD}[lora]\nrank=4\nalpha=8\ndropout=1.0\n");
         assert!(error(&lora).contains("lora.dropout"));
     }
 
     #[test]
-    fn only_what_changes_weights_makes_another_run() {
+    fn the_identity_covers_only_what_changes_weights() {
         let parse = |extra: &str| Recipe::parse(&format!("{GOOD}{extra}"), Path::new("r")).unwrap();
         let plain = parse("").identity();
-        assert_eq!(parse("[checkpoint]\nevery=7\n").identity(), plain);
-        assert_eq!(parse("[optimizer]\nspike=3\n").identity(), plain);
-        for place in ["'memory'", "{disk='/a'}"] {
-            let text = format!("[optimizer]\noffload={place}\n");
+        assert_eq!(parse("[checkpoint]\nsave_steps=7\n").identity(), plain);
+        assert_eq!(
+            parse("[optimizer]\nloss_spike_threshold=3\n").identity(),
+            plain
+        );
+        for storage in ["'cpu'", "{disk='/a'}"] {
+            let text = format!("[optimizer]\noffload={storage}\n");
             assert_eq!(parse(&text).identity(), plain);
         }
-        assert_ne!(parse("[optimizer]\nmoments='8bit'\n").identity(), plain);
-        assert_ne!(parse("weights='bf16'\n").identity(), plain);
+        assert_ne!(parse("[optimizer]\nstate_dtype='8bit'\n").identity(), plain);
+        assert_ne!(parse("dtype='bf16'\n").identity(), plain);
     }
 
     #[test]

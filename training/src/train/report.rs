@@ -1,4 +1,4 @@
-//! The report of a run: `report.html`, with loss and learning rate drawn as SVG.
+//! The report of a run: `report.html` with SVG plots of loss and learning rate.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Width and height of a plot, and the room for its labels.
+/// Width and height of a plot, and its margins.
 const SIZE: (f64, f64) = (640.0, 320.0);
 const MARGIN: (f64, f64) = (70.0, 40.0);
-/// Points drawn of a line; of more, equal stretches are averaged.
-const POINTS: usize = 1000;
+/// Points per line; if there are more, they are averaged.
+const MAX_POINTS: usize = 1000;
 
-/// Writes `loss.svg`, `rate.svg` and `report.html` into the run's folder, from its `metrics.jsonl`.
+/// Writes `loss.svg`, `learning_rate.svg` and `report.html` from the `metrics.jsonl` in the run folder.
 pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<()> {
     let text = fs::read_to_string(out.join("metrics.jsonl"))?;
     let rows: Vec<Value> = text
@@ -26,9 +26,9 @@ pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<
         pairs.filter_map(|(x, y)| Some((x?, y?))).collect()
     };
     let loss = plot("Loss, nats per trained token", &column("loss"));
-    let rate = plot("Learning rate", &column("rate"));
+    let rate = plot("Learning rate", &column("learning_rate"));
     fs::write(out.join("loss.svg"), &loss)?;
-    fs::write(out.join("rate.svg"), &rate)?;
+    fs::write(out.join("learning_rate.svg"), &rate)?;
     fs::write(out.join("report.html"), page(name, results, &[loss, rate]))
 }
 
@@ -45,7 +45,7 @@ fn page(name: &str, results: &Value, plots: &[String]) -> String {
         let (before, after) = (cell("before"), cell("after"));
         let _ = write!(rows, "<tr><td>{label}<td>{before}<td>{after}");
     }
-    for (agent, share) in results["generated"].as_object().into_iter().flatten() {
+    for (agent, share) in results["agent_eval"].as_object().into_iter().flatten() {
         let passed = share["passed"].as_f64().unwrap_or(f64::NAN) * 100.0;
         let (agent, tasks) = (escape(agent), &share["tasks"]);
         let _ = write!(
@@ -68,10 +68,10 @@ fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A line through the points, with a grid at round values.
+/// Draws a line plot with a grid.
 pub(super) fn plot(title: &str, points: &[(f64, f64)]) -> String {
     let (width, height) = SIZE;
-    let points: Vec<(f64, f64)> = thin(points);
+    let points: Vec<(f64, f64)> = downsample(points);
     let (xs, ys) = (
         range(points.iter().map(|p| p.0)),
         range(points.iter().map(|p| p.1)),
@@ -121,13 +121,13 @@ pub(super) fn plot(title: &str, points: &[(f64, f64)]) -> String {
     svg
 }
 
-/// Means of equal stretches where there are more points than can be seen.
-fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Averages groups of points if there are too many.
+fn downsample(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let finite: Vec<_> = points
         .iter()
         .filter(|p| p.0.is_finite() && p.1.is_finite())
         .collect();
-    let stretch = finite.len().div_ceil(POINTS).max(1);
+    let stretch = finite.len().div_ceil(MAX_POINTS).max(1);
     let mean = |chunk: &[&(f64, f64)]| {
         let count = chunk.len() as f64;
         let sum = chunk.iter().fold((0.0, 0.0), |s, p| (s.0 + p.0, s.1 + p.1));
@@ -136,7 +136,7 @@ fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     finite.chunks(stretch).map(mean).collect()
 }
 
-/// Least and most, apart even where all are equal.
+/// Minimum and maximum; widened if they are equal.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
     match (low, high) {
@@ -149,7 +149,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     }
 }
 
-/// Three to seven round values in a range.
+/// About three to seven round values in a range.
 fn ticks((low, high): (f64, f64)) -> Vec<f64> {
     let rough = (high - low) / 4.0;
     let power = 10f64.powf(rough.log10().floor());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_points_are_drawn_all_the_same() {
+    fn empty_and_non_finite_data_can_be_drawn() {
         for points in [vec![], vec![(1.0, 1.0)], vec![(1.0, f64::NAN), (2.0, 0.0)]] {
             let svg = plot("x", &points);
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -215,6 +215,6 @@ mod tests {
     #[test]
     fn many_points_are_averaged() {
         let points: Vec<_> = (0..10_000).map(|n| (f64::from(n), 1.0)).collect();
-        assert_eq!(thin(&points).len(), 1000);
+        assert_eq!(downsample(&points).len(), 1000);
     }
 }

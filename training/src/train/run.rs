@@ -1,140 +1,150 @@
-//! A whole run, from recipe to model directory.
+//! A complete run, from recipe to model directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tch::{Device, Kind};
 
+use super::checkpoint::{Checkpoint, CheckpointState};
+use super::dataset::{Batch, Dataset, TokenizedDocument, render_documents};
 use super::estimate::estimate;
-use super::generated;
-use super::launch::{launch, launched};
+use super::lora::attach_lora;
+use super::loss_spike::LossSpikeDetector;
+use super::memory_plan::{MemoryPlan, PeakMemory};
 use super::metrics::Metrics;
-use super::mixture::table;
-use super::plan::Peak;
-use super::recipe::WeightKind;
-use super::{
-    Batch, Checkpoint, Dataset, Document, MemoryPlan, Recipe, Share, Stage, State, StepError, Team,
-    Trainer, Watch, attach_lora, flops, prepare, report,
-};
-use crate::catalogue;
+use super::mixture::{SourceShare, mixture_table};
+use super::process_group::ProcessGroup;
+use super::recipe::{Recipe, WeightDtype};
+use super::recipe_stages::RecipeStage;
+use super::spawn::{has_rank, spawn_processes};
+use super::trainer::{StepError, Trainer};
+use super::{agent_eval, flops, report};
+use crate::catalog;
 use crate::data::{Bins, Conversation, Renderer, Source, read};
+use crate::exit::{bad_input, interrupted};
+use crate::interrupt::{self, Deferral};
 use crate::model::{Loss, Model, ModelConfig, load_config, save_model};
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Folder of the run; `data/runs/<name>` otherwise.
+pub struct RunOptions {
+    /// Run folder. Default: `data/runs/<name>`.
     pub out: Option<PathBuf>,
-    /// Say what would be done, and stop.
+    /// Only describe the run.
     pub dry_run: bool,
-    /// Processes to start on this machine, where nobody else has started them.
+    /// Number of processes to start on this machine, unless torchrun or Slurm has started them.
     pub processes: usize,
 }
 
-/// Does what a recipe says, stage by stage, alone or as one of several processes. A run that was
-/// stopped goes on from its last checkpoint.
-pub fn run(recipe_path: &Path, options: &Options) -> Result<()> {
-    if options.processes > 1 && !options.dry_run && !launched() {
-        return launch(options.processes);
+/// Runs the stages of a recipe, alone or as one of several processes. An interrupted run resumes from its last
+/// checkpoint.
+pub fn run(recipe_path: &Path, options: &RunOptions) -> Result<()> {
+    if options.processes > 1 && !options.dry_run && !has_rank() {
+        return spawn_processes(options.processes);
     }
-    let team = Team::from_env()?;
-    let mut left: Option<PathBuf> = None;
-    let (mut start, mut last) = (None, None);
-    for Stage { name, mut recipe } in Stage::load(recipe_path)? {
+    let group = ProcessGroup::from_env()?;
+    let mut previous_model: Option<PathBuf> = None;
+    let (mut start_model, mut last_stage) = (None, None);
+    for RecipeStage { name, mut recipe } in RecipeStage::load(recipe_path)? {
         let default = || PathBuf::from("data/runs").join(&recipe.name);
         let mut out = options.out.clone().unwrap_or_else(default);
         if let Some(name) = &name {
             out.push(name);
-            if team.leads() {
+            if group.is_main() {
                 eprintln!("stage {name}");
             }
         }
-        if let Some(model) = left.filter(|_| !options.dry_run) {
+        if let Some(model) = previous_model.filter(|_| !options.dry_run) {
             recipe.model = model.display().to_string();
         }
-        start.get_or_insert_with(|| recipe.model.clone());
+        start_model.get_or_insert_with(|| recipe.model.clone());
         let folder = out.join("model");
         match name.is_some() && is_done(&recipe, &out) {
-            true => eprintln!("is done: {}", folder.display()),
-            false => run_stage(&recipe, &out, options, &team)?,
+            true => eprintln!("already done: {}", folder.display()),
+            false => run_stage(&recipe, &out, options, &group)?,
         }
-        if team.leads() && !options.dry_run {
-            // Whoever publishes the model says by it how it was made.
+        if group.is_main() && !options.dry_run {
+            // `pybench publish` describes the model with it.
             let kept = out.join("recipe.toml");
             let text = fs::read(recipe_path).with_context(|| recipe_path.display().to_string())?;
             fs::write(&kept, text).with_context(|| kept.display().to_string())?;
         }
-        // No process looks whether a stage is done before all have gone through it.
-        team.meet()?;
-        left = Some(folder);
-        last = Some((recipe, out));
+        // No process may check for the results of a stage before all have finished it.
+        group.barrier()?;
+        previous_model = Some(folder);
+        last_stage = Some((recipe, out));
     }
-    match (start, last) {
-        (Some(start), Some((recipe, out))) if team.leads() && !options.dry_run => {
-            generate(&recipe, &start, &out)
+    match (start_model, last_stage) {
+        (Some(start), Some((recipe, out))) if group.is_main() && !options.dry_run => {
+            evaluate_agent(&recipe, &start, &out)
         }
         _ => Ok(()),
     }
 }
 
-/// What the model's own trajectories are worth, where the recipe asks: the other processes are done.
-fn generate(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
-    let Some(choice) = &recipe.generated else {
+/// Evaluates the trained model as an agent, if the recipe says so. The other processes have ended.
+fn evaluate_agent(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
+    let Some(config) = &recipe.agent_eval else {
         return Ok(());
     };
-    let found = generated::evaluate(choice, &catalogue::find(start)?, &out.join("model"), out)?;
-    eprintln!("tasks passed by generated trajectories: {found}");
+    let pass_rates = agent_eval::evaluate(config, &catalog::find(start)?, &out.join("model"), out)?;
+    eprintln!("share of tasks that the agent passed: {pass_rates}");
     let path = out.join("results.json");
     let mut results: serde_json::Value =
         serde_json::from_slice(&crate::model::read_bounded(&path, 64 << 20)?)?;
-    results["generated"] = found;
+    results["agent_eval"] = pass_rates;
     crate::model::write_json(&path, &results)?;
     Ok(report::write(out, &recipe.name, &results)?)
 }
 
-/// Whether a stage has left its model, made by this recipe.
+/// Whether a stage was completed with this recipe.
 fn is_done(recipe: &Recipe, out: &Path) -> bool {
     let results = fs::read(out.join("results.json")).unwrap_or_default();
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap_or_default();
     results["recipe"] == recipe.identity() && out.join("model/config.json").exists()
 }
 
-fn run_stage(recipe: &Recipe, out: &Path, options: &Options, team: &Team) -> Result<()> {
+fn run_stage(
+    recipe: &Recipe,
+    out: &Path,
+    options: &RunOptions,
+    group: &ProcessGroup,
+) -> Result<()> {
     let dry_run = options.dry_run;
-    let processes = team.place().1.max(options.processes);
-    if dry_run && recipe.data.iter().all(|source| source.about.is_some()) {
-        return by_size(recipe, processes);
+    let processes = group.world_size().max(options.processes);
+    if dry_run && recipe.data.iter().all(|source| source.size_hint.is_some()) {
+        return estimate_from_size_hints(recipe, processes);
     }
-    let source = team.lead(|| catalogue::find(&recipe.model))?;
+    let source = group.main_first(|| catalog::find(&recipe.model))?;
     let config = load_config(&source)?;
     let renderer = Renderer::load_with(&source, recipe.chat_template.as_deref())?;
-    let cache = catalogue::cache_folder()?.join("tokens");
-    let mut data = team.lead(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;
+    let cache = catalog::cache_folder()?.join("tokens");
+    let mut data = group.main_first(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;
     let train = &recipe.train;
-    let steps = match (train.steps, train.epochs) {
+    let steps = match (train.max_steps, train.num_epochs) {
         (Some(steps), _) => steps,
-        (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.rows),
+        (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.batch_size),
     };
-    let plan = MemoryPlan::new(recipe, &config, processes, team.device());
-    if team.leads() {
+    let plan = MemoryPlan::new(recipe, &config, processes, group.device());
+    if group.is_main() {
         describe(recipe, &mut data, steps, &plan);
     }
-    if let Some(first) = data.preflight.stops.first() {
-        bail!("{first}");
+    if let Some(error) = data.preflight.errors.first() {
+        return Err(bad_input(error.clone()));
     }
     let held_out = HeldOutData::load(recipe, &renderer)?;
     if dry_run {
         return Ok(());
     }
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
-    let trainer = prepare_trainer(recipe, &source, steps, team)?;
-    let run = Run {
+    let trainer = prepare_trainer(recipe, &source, steps, group)?;
+    let run = TrainingRun {
         recipe,
         source: &source,
         renderer: &renderer,
         out,
-        team,
+        group,
         held_out,
         steps,
         plan,
@@ -142,21 +152,25 @@ fn run_stage(recipe: &Recipe, out: &Path, options: &Options, team: &Team) -> Res
     run.finish(&mut data, trainer)
 }
 
-/// A dry run of what the recipe knows, without model, tokenizer and data.
-fn by_size(recipe: &Recipe, world: usize) -> Result<()> {
-    let config = match &recipe.shape {
-        None => load_config(&catalogue::find(&recipe.model)?)?,
-        Some(shape) => {
-            let bytes = crate::model::read_bounded(shape, 1 << 20)?;
-            ModelConfig::parse(&bytes).with_context(|| shape.display().to_string())?
+/// A dry run without model, tokenizer and data.
+fn estimate_from_size_hints(recipe: &Recipe, world: usize) -> Result<()> {
+    let config = match &recipe.model_config {
+        None => load_config(&catalog::find(&recipe.model)?)?,
+        Some(path) => {
+            let bytes = crate::model::read_bounded(path, 1 << 20)?;
+            ModelConfig::parse(&bytes).with_context(|| path.display().to_string())?
         }
     };
     eprintln!("{}", estimate(recipe, &config, world)?);
     Ok(())
 }
 
-/// Gives a written model the recipe's chat template, and makes it stop where the template's turns end.
-fn adopt(recipe: &Recipe, renderer: &Renderer, folder: &Path) -> std::io::Result<()> {
+/// Saves the recipe's chat template with the model, and adds the template's end of turn to `eos_token_id`.
+fn install_chat_template(
+    recipe: &Recipe,
+    renderer: &Renderer,
+    folder: &Path,
+) -> std::io::Result<()> {
     if recipe.chat_template.is_none() {
         return Ok(());
     }
@@ -177,52 +191,62 @@ fn adopt(recipe: &Recipe, renderer: &Renderer, folder: &Path) -> std::io::Result
     crate::model::write_json(&path, &kept.into())
 }
 
-fn prepare_trainer(recipe: &Recipe, source: &Path, steps: u64, team: &Team) -> Result<Trainer> {
-    let kind = match recipe.train.weights {
-        WeightKind::Float32 => Kind::Float,
-        WeightKind::Bf16 => Kind::BFloat16,
+fn prepare_trainer(
+    recipe: &Recipe,
+    source: &Path,
+    steps: u64,
+    group: &ProcessGroup,
+) -> Result<Trainer> {
+    let kind = match recipe.train.dtype {
+        WeightDtype::Float32 => Kind::Float,
+        WeightDtype::Bf16 => Kind::BFloat16,
     };
-    let mut model = Model::load(source, kind, team.device())?;
+    let mut model = Model::load(source, kind, group.device())?;
     if let Some(lora) = &recipe.lora {
         attach_lora(&mut model, lora, recipe.seed)?;
     }
-    Ok(Trainer::new(model, recipe, steps, team.group.clone())?)
+    Ok(Trainer::new(
+        model,
+        recipe,
+        steps,
+        group.communicator.clone(),
+    )?)
 }
 
-/// A run that is ready to begin.
-struct Run<'a> {
+/// A run whose inputs have been checked.
+struct TrainingRun<'a> {
     recipe: &'a Recipe,
     source: &'a Path,
     renderer: &'a Renderer,
     out: &'a Path,
-    team: &'a Team,
+    group: &'a ProcessGroup,
     held_out: HeldOutData,
     steps: u64,
     plan: MemoryPlan,
 }
 
-impl Run<'_> {
+impl TrainingRun<'_> {
     fn finish(&self, data: &mut Dataset, mut trainer: Trainer) -> Result<()> {
         let before = self.evaluate(&trainer.model, "before")?;
         if let Some(lora) = &self.recipe.lora {
-            trainer.model.set_dropout(lora.dropout);
+            trainer.model.set_lora_dropout(lora.dropout);
         }
         self.train(data, &mut trainer)?;
-        trainer.model.set_dropout(0.0);
+        trainer.model.set_lora_dropout(0.0);
         let model = trainer.into_model()?;
         let after = self.evaluate(&model, "after")?;
-        let memory = Peak::read();
-        if self.team.leads() {
+        let memory = PeakMemory::read();
+        if self.group.is_main() {
             let folder = self.out.join("model");
-            replace(&folder, |building| {
+            replace_folder(&folder, |building| {
                 save_model(&model, building, self.source)?;
-                adopt(self.recipe, self.renderer, building)
+                install_chat_template(self.recipe, self.renderer, building)
             })
             .with_context(|| folder.display().to_string())?;
             let results = serde_json::json!({
                 "recipe": self.recipe.identity(),
                 "model": self.recipe.model,
-                "licence": catalogue::licence(&self.recipe.model),
+                "license": catalog::license(&self.recipe.model),
                 "mixture": data.mixture,
                 "steps": self.steps,
                 "before": before.json(),
@@ -234,39 +258,43 @@ impl Run<'_> {
             if let Some(peak) = memory {
                 eprintln!("memory: {}", peak.against(&self.plan));
             }
-            eprintln!("the model is in {}", folder.display());
+            eprintln!("the trained model is in {}", folder.display());
         }
-        self.team.meet()
+        self.group.barrier()
     }
 
-    /// Every process goes through all of it: they must gather parameters together.
-    fn evaluate(&self, model: &Model, when: &str) -> Result<Measured> {
-        let measured = self.held_out.evaluate(model, self.team.device())?;
-        if self.team.leads() {
+    /// Every process evaluates all conversations, because all must gather parameters together.
+    fn evaluate(&self, model: &Model, when: &str) -> Result<HeldOutLoss> {
+        let measured = self.held_out.evaluate(model, self.group.device())?;
+        if self.group.is_main() {
             measured.print(when);
         }
         Ok(measured)
     }
 
     fn train(&self, data: &mut Dataset, trainer: &mut Trainer) -> Result<()> {
-        let (recipe, team) = (self.recipe, self.team);
+        let (recipe, group) = (self.recipe, self.group);
         let identity = recipe.identity();
         let data_hash = data_hash(data, trainer);
         let folder = self.out.join("checkpoints");
-        let mut checkpoints = Checkpoint::new(&folder, recipe.checkpoint.keep, team.place());
-        if team.leads() {
-            checkpoints.tidy()?;
+        let mut checkpoints = Checkpoint::new(
+            &folder,
+            recipe.checkpoint.save_total_limit,
+            (group.rank(), group.world_size()),
+        );
+        if group.is_main() {
+            checkpoints.remove_incomplete()?;
         }
-        team.meet()?;
+        group.barrier()?;
         let found = checkpoints.resume(&identity, &data_hash, &mut trainer.optimizer)?;
         let done = found.as_ref().map_or(0, |state| state.step);
         if let Some(state) = found {
-            trainer.watch = Watch::from_bits(&state.losses);
-            if team.leads() {
-                eprintln!("going on after step {done}");
+            trainer.loss_spikes = LossSpikeDetector::from_bits(&state.losses);
+            if group.is_main() {
+                eprintln!("resuming after step {done}");
             }
         }
-        let mut metrics = match team.leads() {
+        let mut metrics = match group.is_main() {
             true => Some(Metrics::open(
                 self.out,
                 done,
@@ -275,13 +303,35 @@ impl Run<'_> {
             )?),
             false => None,
         };
+        let save_steps = recipe.checkpoint.save_steps;
+        // The first signal ends the run after the current step, the second at once.
+        let _deferral = Deferral::of(1);
         for step in done..self.steps {
-            let rows = data.step_rows(step, recipe.train.rows);
-            let parts = team.parts(data, &rows, recipe.train.micro_rows)?;
-            let report = match trainer.step(step, &parts) {
+            if group.any(interrupt::received() > 0)? {
+                let saved = save_steps > 0 && step > done;
+                if saved && !step.is_multiple_of(save_steps) {
+                    let losses = trainer.loss_spikes.to_bits();
+                    let state = CheckpointState::new(step, &identity, &data_hash, losses);
+                    checkpoints.save(state, &trainer.optimizer)?;
+                }
+                checkpoints.finish()?;
+                return Err(interrupted(match save_steps {
+                    0 => format!(
+                        "interrupted after step {step} of {}; no checkpoint was saved, because checkpoint.save_steps = 0",
+                        self.steps
+                    ),
+                    _ => format!(
+                        "interrupted after step {step} of {}; run the same command again to continue",
+                        self.steps
+                    ),
+                }));
+            }
+            let rows = data.step_rows(step, recipe.train.batch_size);
+            let micro_batches = group.micro_batches(data, &rows, recipe.train.micro_batch_size)?;
+            let report = match trainer.step(step, &micro_batches) {
                 Ok(report) => report,
-                Err(error) if error.is_divergence() && team.leads() => {
-                    return Err(keep_batch(error, step, &rows, data, self.out));
+                Err(error) if error.is_divergence() && group.is_main() => {
+                    return Err(save_bad_batch(error, step, &rows, data, self.out));
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -289,27 +339,26 @@ impl Run<'_> {
             if let Some(metrics) = &mut metrics {
                 metrics.step(&report)?;
             }
-            let every = recipe.checkpoint.every;
-            if every > 0 && (step + 1) % every == 0 {
-                let losses = trainer.watch.bits();
-                let state = State::new(step + 1, &identity, &data_hash, losses);
+            if save_steps > 0 && (step + 1) % save_steps == 0 {
+                let losses = trainer.loss_spikes.to_bits();
+                let state = CheckpointState::new(step + 1, &identity, &data_hash, losses);
                 checkpoints.save(state, &trainer.optimizer)?;
             }
         }
         Ok(checkpoints.finish()?)
     }
 
-    /// Operations per second that the devices of all processes could do.
+    /// Peak operations per second of the devices of all processes.
     fn peak(&self, trainer: &Trainer) -> f64 {
         let kind = trainer.model.embed.kind();
-        flops::measured_peak(kind, self.team.device()) * self.team.place().1 as f64
+        flops::measured_peak(kind, self.group.device()) * self.group.world_size() as f64
     }
 }
 
 fn data_hash(data: &Dataset, trainer: &Trainer) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(data.digest().as_bytes());
-    // Which are trained; with several processes each has but a few of them.
+    // All processes must get the same hash, so it covers the names of all trained parameters.
     let lora = trainer.model.parameters().into_iter().map(|(name, _)| name);
     for name in lora.filter(|name| name.contains(".lora_")) {
         hasher.update(name.as_bytes());
@@ -317,8 +366,8 @@ fn data_hash(data: &Dataset, trainer: &Trainer) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// Saves the documents of a failed step beside the run.
-fn keep_batch(
+/// Saves the documents of a failed step in the run folder.
+fn save_bad_batch(
     error: StepError,
     step: u64,
     rows: &Bins,
@@ -330,18 +379,23 @@ fn keep_batch(
         .flatten()
         .map(|&number| {
             let document = data.document(number);
-            serde_json::json!({"place": document.place, "ids": document.ids, "weights": document.weights})
+            serde_json::json!({"location": document.location, "ids": document.ids, "weights": document.weights})
         })
         .collect();
     let path = out.join(format!("bad-batch-{step}.json"));
     match crate::model::write_json(&path, &documents.into()) {
-        Ok(()) => anyhow::Error::new(error).context(format!("the batch is in {}", path.display())),
+        Ok(()) => {
+            anyhow::Error::new(error).context(format!("the batch is saved in {}", path.display()))
+        }
         Err(_) => error.into(),
     }
 }
 
-/// Writes a folder beside and puts it in place of another.
-fn replace(folder: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+/// Writes a temporary folder and replaces another by it.
+fn replace_folder(
+    folder: &Path,
+    write: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new("."));
     let building = tempfile::Builder::new()
         .prefix(".building-")
@@ -359,66 +413,68 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) 
     let rows = data.rows(0);
     let documents: usize = rows.iter().map(Vec::len).sum();
     let rows = rows.len();
-    let seen = |tokens: fn(&Share) -> usize| -> f64 {
+    let per_epoch = |tokens: fn(&SourceShare) -> usize| -> f64 {
         let shares = data.mixture.iter();
         shares
             .map(|share| share.weight * tokens(share) as f64)
             .sum()
     };
-    let (tokens, trained) = (seen(|share| share.tokens), seen(|share| share.trained));
-    eprintln!(
-        "{}\nan epoch: {documents} documents, {tokens:.0} tokens, {trained:.0} trained, in {rows} rows of {} ({:.1} % full)",
-        table(&data.mixture),
-        recipe.train.context,
-        100.0 * tokens / (rows.max(1) * recipe.train.context) as f64
+    let (tokens, trained) = (
+        per_epoch(|share| share.tokens),
+        per_epoch(|share| share.trained),
     );
-    let lost = data.facts.overflow;
+    eprintln!(
+        "{}\nper epoch: {documents} documents, {tokens:.0} tokens, {trained:.0} of them trained, in {rows} rows of {} ({:.1} % full)",
+        mixture_table(&data.mixture),
+        recipe.train.max_seq_len,
+        100.0 * tokens / (rows.max(1) * recipe.train.max_seq_len) as f64
+    );
+    let lost = data.stats.overflow;
     if lost.conversations > 0 {
         eprintln!(
-            "{} conversations were too long: {} tokens lost, {} of them trained; {} repeated as context",
+            "{} conversations are longer than train.max_seq_len: {} tokens lost, {} of them trained; {} tokens repeated as context",
             lost.conversations, lost.lost, lost.lost_trained, lost.repeated
         );
     }
-    eprintln!("{steps} steps of {} rows", recipe.train.rows);
+    eprintln!("{steps} steps of {} rows", recipe.train.batch_size);
     eprintln!("{}", plan.describe(recipe));
     for note in &data.preflight.notes {
         eprintln!("note: {note}");
     }
-    for stop in &data.preflight.stops {
-        eprintln!("stop: {stop}");
+    for error in &data.preflight.errors {
+        eprintln!("preflight: {error}");
     }
 }
 
-// --- held-out loss -------------------------------------------------------------------------------
-
 struct HeldOutData {
-    files: Vec<Document>,
-    templates: Vec<Document>,
+    files: Vec<TokenizedDocument>,
+    templates: Vec<TokenizedDocument>,
 }
 
-/// Losses of both groups; `None` where a group is empty.
-struct Measured {
+/// Losses of both groups; `None` for an empty group.
+struct HeldOutLoss {
     files: Option<Loss>,
     templates: Option<Loss>,
 }
 
 impl HeldOutData {
     fn load(recipe: &Recipe, renderer: &Renderer) -> Result<Self> {
-        let Some(choice) = &recipe.held_out else {
+        let Some(config) = &recipe.held_out else {
             return Ok(Self {
                 files: vec![],
                 templates: vec![],
             });
         };
         let source = Source {
-            prefix: choice.prefix.clone(),
-            ..Source::at(&choice.path)
+            prefix: config.prefix.clone(),
+            ..Source::from_path(&config.path)
         };
         let all = read(&source)?;
-        let group = |held_out: bool| -> Result<Vec<Document>> {
+        let group = |held_out: bool| -> Result<Vec<TokenizedDocument>> {
             let chosen = all.iter().filter(|c| c.held_out_template == held_out);
-            let chosen: Vec<Conversation> = chosen.take(choice.rows).cloned().collect();
-            prepare(renderer, &chosen, recipe.train.context)
+            let chosen: Vec<Conversation> =
+                chosen.take(config.max_conversations).cloned().collect();
+            render_documents(renderer, &chosen, recipe.train.max_seq_len)
         };
         Ok(Self {
             files: group(false)?,
@@ -426,8 +482,8 @@ impl HeldOutData {
         })
     }
 
-    fn evaluate(&self, model: &Model, device: Device) -> Result<Measured> {
-        let group = |documents: &[Document]| -> Result<Option<Loss>> {
+    fn evaluate(&self, model: &Model, device: Device) -> Result<HeldOutLoss> {
+        let group = |documents: &[TokenizedDocument]| -> Result<Option<Loss>> {
             let mut loss = Loss::default();
             for number in 0..documents.len() {
                 let batch = Batch::new(documents, &[vec![number]], device)?;
@@ -435,14 +491,14 @@ impl HeldOutData {
             }
             Ok((loss.weight > 0.0).then_some(loss))
         };
-        Ok(Measured {
+        Ok(HeldOutLoss {
             files: group(&self.files)?,
             templates: group(&self.templates)?,
         })
     }
 }
 
-impl Measured {
+impl HeldOutLoss {
     fn print(&self, when: &str) {
         for (name, loss) in [
             ("unseen files", self.files),

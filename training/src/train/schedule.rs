@@ -1,52 +1,46 @@
-//! The course of the learning rate.
+//! Learning rate schedules.
 
 use serde::{Deserialize, Serialize};
 
-/// Known courses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ScheduleKind {
-    /// Half a cosine down to the floor.
+pub enum LrScheduler {
+    /// Half a cosine down to the minimum.
     #[default]
     Cosine,
-    /// A straight line down to the floor.
+    /// Linear decay to the minimum.
     Linear,
-    /// Constant, then a straight line over the last fifth (warm-up, stable, decay).
+    /// Warmup, stable, decay: constant, then linear decay over the last fifth.
     Wsd,
-    /// Constant.
     Constant,
 }
 
-/// Rates for every step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
-pub struct Schedule {
-    pub kind: ScheduleKind,
-    /// Highest rate.
-    pub rate: f64,
-    /// Steps of linear warm-up.
-    pub warmup: u64,
-    /// Steps in all.
-    pub steps: u64,
-    /// Share of the highest rate at the end.
-    pub floor: f64,
+pub struct LrSchedule {
+    pub scheduler: LrScheduler,
+    /// Peak learning rate, after the warmup.
+    pub peak: f64,
+    pub warmup_steps: u64,
+    pub total_steps: u64,
+    /// Final learning rate as a fraction of the peak.
+    pub min_ratio: f64,
 }
 
-impl Schedule {
-    /// The rate of a step, counted from 0.
+impl LrSchedule {
+    /// The learning rate of a step, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
-        if step < self.warmup {
-            return self.rate * (step + 1) as f64 / self.warmup as f64;
+        if step < self.warmup_steps {
+            return self.peak * (step + 1) as f64 / self.warmup_steps as f64;
         }
-        let rest = self.steps.saturating_sub(self.warmup).max(1) as f64;
-        let done = ((step - self.warmup) as f64 / rest).min(1.0);
-        let share = match self.kind {
-            ScheduleKind::Constant => 1.0,
-            ScheduleKind::Linear => 1.0 - done,
-            ScheduleKind::Cosine => (1.0 + (std::f64::consts::PI * done).cos()) / 2.0,
-            ScheduleKind::Wsd => ((1.0 - done) / 0.2).min(1.0),
+        let rest = self.total_steps.saturating_sub(self.warmup_steps).max(1) as f64;
+        let done = ((step - self.warmup_steps) as f64 / rest).min(1.0);
+        let decay = match self.scheduler {
+            LrScheduler::Constant => 1.0,
+            LrScheduler::Linear => 1.0 - done,
+            LrScheduler::Cosine => (1.0 + (std::f64::consts::PI * done).cos()) / 2.0,
+            LrScheduler::Wsd => ((1.0 - done) / 0.2).min(1.0),
         };
-        self.rate * (self.floor + (1.0 - self.floor) * share)
+        self.peak * (self.min_ratio + (1.0 - self.min_ratio) * decay)
     }
 }
 
@@ -54,19 +48,19 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn schedule(kind: ScheduleKind) -> Schedule {
-        Schedule {
-            kind,
-            rate: 2.0,
-            warmup: 4,
-            steps: 104,
-            floor: 0.1,
+    fn schedule(kind: LrScheduler) -> LrSchedule {
+        LrSchedule {
+            scheduler: kind,
+            peak: 2.0,
+            warmup_steps: 4,
+            total_steps: 104,
+            min_ratio: 0.1,
         }
     }
 
     #[test]
-    fn courses_have_the_shapes_they_are_named_after() {
-        use ScheduleKind::*;
+    fn schedules_have_the_documented_shapes() {
+        use LrScheduler::*;
         for kind in [Cosine, Linear, Wsd, Constant] {
             assert_eq!(schedule(kind).at(0), 0.5);
             assert_eq!(schedule(kind).at(4), 2.0);

@@ -1,38 +1,36 @@
-//! Parameters, gradients and moments spread over processes (ZeRO-3): each holds its part of every
-//! block, and a whole block only while it computes there.
+//! Sharding of parameters, gradients and optimizer state over processes (ZeRO-3): each process stores its part of
+//! every block, and a whole block only while it is computed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tch::{Kind, TchError, Tensor, no_grad};
 
-use super::optimizer::Piece;
-use crate::model::{Model, Residence};
-use crate::torch::{Group, allocate, forget_gradient, release};
+use super::optimizer::ParamSlice;
+use crate::model::{Model, ParamSharding};
+use crate::torch::{Communicator, allocate, clear_gradient, release};
 
-/// Parameters begin at multiples of this many elements, so that the blocks of 8-bit moments are the
-/// same for any number of processes.
+/// Alignment of parameters in elements, so that the blocks of 8-bit optimizer state are the same for any number of
+/// processes.
 const ALIGN: i64 = 256;
 
-/// What is trained, and where it lies.
+/// The trained parameters.
 #[derive(Debug)]
 pub enum Parameters {
-    /// All of it here.
     Whole(Vec<(String, Tensor)>),
-    /// Spread over processes.
     Sharded(Arc<Shards>),
 }
 
 impl Parameters {
-    /// What this process updates.
-    pub fn pieces(&self) -> Vec<Piece> {
+    /// The slices that this process updates.
+    pub fn slices(&self) -> Vec<ParamSlice> {
         match self {
-            Self::Whole(all) => all.iter().map(whole_piece).collect(),
-            Self::Sharded(shards) => shards.pieces(),
+            Self::Whole(all) => all.iter().map(whole_slice).collect(),
+            Self::Sharded(shards) => shards.slices(),
         }
     }
 
-    /// Flat gradients of the pieces.
+    /// Flat gradients of the slices.
     pub fn gradients(&self) -> Vec<Option<Tensor>> {
         match self {
             Self::Whole(all) => {
@@ -44,10 +42,10 @@ impl Parameters {
         }
     }
 
-    /// Forgets gradients and frees them.
-    pub fn forget_gradients(&self) -> Result<(), TchError> {
+    /// Frees all gradients.
+    pub fn clear_gradients(&self) -> Result<(), TchError> {
         match self {
-            Self::Whole(all) => all.iter().try_for_each(|(_, p)| forget_gradient(p)),
+            Self::Whole(all) => all.iter().try_for_each(|(_, p)| clear_gradient(p)),
             Self::Sharded(shards) => {
                 shards.flats(|flat| flat.gradient = None);
                 Ok(())
@@ -56,38 +54,38 @@ impl Parameters {
     }
 }
 
-fn whole_piece((name, parameter): &(String, Tensor)) -> Piece {
-    Piece {
+fn whole_slice((name, parameter): &(String, Tensor)) -> ParamSlice {
+    ParamSlice {
         name: name.clone(),
         offset: 0,
-        matrix: parameter.dim() > 1,
+        is_matrix: parameter.dim() > 1,
         weight: parameter.detach().view([-1]),
     }
 }
 
-/// All units of a model.
+/// The sharded parameters of a model, in units as defined by [`ParamSharding`].
 #[derive(Debug)]
 pub struct Shards {
-    group: Arc<Group>,
+    communicator: Arc<Communicator>,
     units: Vec<Mutex<Unit>>,
 }
 
 #[derive(Debug)]
 struct Unit {
-    here: bool,
+    gathered: bool,
     flats: Vec<Flat>,
 }
 
-/// Parameters one after another in one tensor, of which each process keeps an equal part.
+/// Consecutive parameters in one tensor, of which each process stores an equal part.
 #[derive(Debug)]
 struct Flat {
     trained: bool,
     members: Vec<Member>,
-    /// `[world * part]`; without bytes while the unit is away.
+    /// `[world * part]`; without storage while the unit is released.
     whole: Tensor,
-    /// This process's.
+    /// The part of this process.
     part: Tensor,
-    /// Float32, of this process's part.
+    /// Float32 gradient of `part`.
     gradient: Option<Tensor>,
 }
 
@@ -95,16 +93,16 @@ struct Flat {
 struct Member {
     name: String,
     offset: i64,
-    /// A view of `whole`, which the model computes with.
+    /// A view of `whole`; the parameter of the model.
     parameter: Tensor,
 }
 
 impl Shards {
-    /// Spreads a model that every process has loaded. Its parameters become views of tensors that
-    /// come and go; `trained` tells by name which of them need gradients.
-    pub fn spread(
+    /// Shards a model that every process has loaded. `trained` decides by name which parameters need
+    /// gradients.
+    pub fn new(
         model: &mut Model,
-        group: Arc<Group>,
+        communicator: Arc<Communicator>,
         trained: impl Fn(&str) -> bool,
     ) -> Result<Arc<Self>, TchError> {
         let mut units = vec![];
@@ -112,12 +110,12 @@ impl Shards {
             let of_unit = |name: &str| unit_of(name).unwrap_or(model.blocks.len()) == unit;
             let members = model.parameters().into_iter();
             let members: Vec<_> = members.filter(|(name, _)| of_unit(name)).collect();
-            let (yes, no): (Vec<_>, Vec<_>) =
+            let (trained_members, frozen): (Vec<_>, Vec<_>) =
                 members.into_iter().partition(|(name, _)| trained(name));
             let mut flats = vec![];
-            for (trained, members) in [(true, yes), (false, no)] {
+            for (trained, members) in [(true, trained_members), (false, frozen)] {
                 if !members.is_empty() {
-                    flats.push(Flat::new(members, trained, &group)?);
+                    flats.push(Flat::new(members, trained, &communicator)?);
                 }
             }
             let views: BTreeMap<&str, &Tensor> = flats
@@ -128,22 +126,28 @@ impl Shards {
             model.replace_parameters(|name, old| {
                 views.get(name).copied().unwrap_or(old).shallow_clone()
             });
-            units.push(Mutex::new(Unit { here: false, flats }));
+            units.push(Mutex::new(Unit {
+                gathered: false,
+                flats,
+            }));
         }
-        let shards = Arc::new(Self { group, units });
-        model.residence = Some(shards.clone());
+        let shards = Arc::new(Self {
+            communicator,
+            units,
+        });
+        model.sharding = Some(shards.clone());
         Ok(shards)
     }
 
-    /// Brings everything, to stay: the model is a whole one again.
+    /// Gathers all parameters permanently; the model is no longer sharded.
     pub fn gather_all(&self, model: &mut Model) -> Result<(), TchError> {
         (0..self.units.len()).try_for_each(|unit| self.gather(unit))?;
-        model.residence = None;
+        model.sharding = None;
         Ok(())
     }
 
     fn unit(&self, unit: usize) -> MutexGuard<'_, Unit> {
-        // A panic elsewhere leaves tensors that are whole or gone, both of which are fine here.
+        // After a panic tensors are either complete or released; both states are valid.
         self.units[unit]
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -159,14 +163,14 @@ impl Shards {
         }
     }
 
-    fn pieces(&self) -> Vec<Piece> {
+    fn slices(&self) -> Vec<ParamSlice> {
         let mut all = vec![];
         self.flats(|flat| {
-            flat.owned(self.group.rank, |member, offset, start, length| {
-                all.push(Piece {
+            flat.owned(self.communicator.rank, |member, offset, start, length| {
+                all.push(ParamSlice {
                     name: member.name.clone(),
                     offset,
-                    matrix: member.parameter.dim() > 1,
+                    is_matrix: member.parameter.dim() > 1,
                     weight: flat.part.narrow(0, start, length),
                 });
             });
@@ -177,7 +181,7 @@ impl Shards {
     fn gradients(&self) -> Vec<Option<Tensor>> {
         let mut all = vec![];
         self.flats(|flat| {
-            flat.owned(self.group.rank, |_, _, start, length| {
+            flat.owned(self.communicator.rank, |_, _, start, length| {
                 let gradient = flat.gradient.as_ref();
                 all.push(gradient.map(|gradient| gradient.narrow(0, start, length)));
             });
@@ -193,10 +197,14 @@ fn unit_of(name: &str) -> Option<usize> {
 }
 
 impl Flat {
-    fn new(members: Vec<(String, Tensor)>, trained: bool, group: &Group) -> Result<Self, TchError> {
+    fn new(
+        members: Vec<(String, Tensor)>,
+        trained: bool,
+        communicator: &Communicator,
+    ) -> Result<Self, TchError> {
         let aligned = |size: usize| (size as i64 + ALIGN - 1) / ALIGN * ALIGN;
         let total: i64 = members.iter().map(|(_, t)| aligned(t.numel())).sum();
-        let world = group.world as i64;
+        let world = communicator.world as i64;
         let part = aligned(((total + world - 1) / world) as usize);
         let like = &members[0].1;
         let whole = Tensor::zeros([part * world], (like.kind(), like.device()));
@@ -204,19 +212,21 @@ impl Flat {
         let mut kept = vec![];
         for (name, tensor) in members {
             let size = tensor.numel() as i64;
-            let mut place = whole.narrow(0, offset, size).view(tensor.size().as_slice());
-            no_grad(|| place.copy_(&tensor));
+            let mut view = whole.narrow(0, offset, size).view(tensor.size().as_slice());
+            no_grad(|| view.copy_(&tensor));
             kept.push(Member {
                 name,
                 offset,
-                parameter: place.detach().set_requires_grad(trained),
+                parameter: view.detach().set_requires_grad(trained),
             });
             offset += aligned(size as usize);
         }
         let flat = Self {
             trained,
             members: kept,
-            part: whole.narrow(0, part * group.rank as i64, part).copy(),
+            part: whole
+                .narrow(0, part * communicator.rank as i64, part)
+                .copy(),
             whole,
             gradient: None,
         };
@@ -224,8 +234,8 @@ impl Flat {
         Ok(flat)
     }
 
-    /// Calls `each(member, first element in it, place in our part, elements)` for what of each
-    /// member lies in the part of process `rank`.
+    /// Calls `each(member, first element in it, offset in the part, elements)` for the range of each member that
+    /// belongs to process `rank`.
     fn owned(&self, rank: usize, mut each: impl FnMut(&Member, i64, i64, i64)) {
         let part = self.part.size()[0];
         let (from, to) = (part * rank as i64, part * (rank as i64 + 1));
@@ -238,21 +248,21 @@ impl Flat {
         }
     }
 
-    fn reduce(&mut self, group: &Group) -> Result<(), TchError> {
-        // In float32: a sum over many processes and parts loses what bf16 cannot hold.
-        let place = (Kind::Float, self.whole.device());
-        let sum = Tensor::zeros(self.whole.size(), place);
+    fn reduce(&mut self, communicator: &Communicator) -> Result<(), TchError> {
+        // In float32, because a sum over many processes and micro-batches would lose precision in bf16.
+        let options = (Kind::Float, self.whole.device());
+        let sum = Tensor::zeros(self.whole.size(), options);
         for member in &self.members {
             let gradient = member.parameter.grad();
             if gradient.defined() {
                 let size = gradient.numel() as i64;
                 sum.narrow(0, member.offset, size)
                     .copy_(&gradient.reshape([-1]));
-                forget_gradient(&member.parameter)?;
+                clear_gradient(&member.parameter)?;
             }
         }
-        let mut ours = Tensor::zeros(self.part.size(), place);
-        group.reduce_scatter(&ours, &sum)?;
+        let mut ours = Tensor::zeros(self.part.size(), options);
+        communicator.reduce_scatter(&ours, &sum)?;
         if let Some(before) = &self.gradient {
             let _ = ours.g_add_(before);
         }
@@ -261,29 +271,29 @@ impl Flat {
     }
 }
 
-impl Residence for Shards {
+impl ParamSharding for Shards {
     fn gather(&self, unit: usize) -> Result<(), TchError> {
         let mut unit = self.unit(unit);
-        if unit.here {
+        if unit.gathered {
             return Ok(());
         }
         for flat in &unit.flats {
             allocate(&flat.whole)?;
-            no_grad(|| self.group.all_gather(&flat.whole, &flat.part))?;
+            no_grad(|| self.communicator.all_gather(&flat.whole, &flat.part))?;
         }
-        unit.here = true;
+        unit.gathered = true;
         Ok(())
     }
 
     fn reduce(&self, unit: usize) -> Result<(), TchError> {
         let mut unit = self.unit(unit);
         let mut trained = unit.flats.iter_mut().filter(|flat| flat.trained);
-        trained.try_for_each(|flat| no_grad(|| flat.reduce(&self.group)))
+        trained.try_for_each(|flat| no_grad(|| flat.reduce(&self.communicator)))
     }
 
     fn release(&self, unit: usize) -> Result<(), TchError> {
         let mut unit = self.unit(unit);
-        unit.here = false;
+        unit.gathered = false;
         unit.flats.iter().try_for_each(|flat| release(&flat.whole))
     }
 }

@@ -1,20 +1,19 @@
-//! TensorBoard's event files: protocol buffers in TFRecord frames, written by hand. Both formats are
-//! small and fixed (tensorflow/core/util/event.proto, tensorflow/core/lib/io/record_writer.cc).
+//! Writes TensorBoard event files: protocol buffers in TFRecord frames (tensorflow/core/util/event.proto,
+//! tensorflow/core/lib/io/record_writer.cc).
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An event file that grows.
 #[derive(Debug)]
 pub(super) struct EventFile {
     file: File,
 }
 
 impl EventFile {
-    /// Begins a file in `folder`. Every process start has its own; `start` is the step it goes on
-    /// from, and makes TensorBoard forget later ones of a run before.
+    /// Creates a file in `folder`, one per start of the program. TensorBoard discards events of earlier files after
+    /// step `start`.
     pub(super) fn create(folder: &Path, start: u64) -> std::io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let seconds = now().trunc() as u64;
@@ -34,7 +33,6 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Adds scalars of one step.
     pub(super) fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> std::io::Result<()> {
         self.record(&scalar_event(step, values))
     }
@@ -106,12 +104,12 @@ fn frame(data: &[u8]) -> Vec<u8> {
     [&length[..], &checks[0], data, &checks[1]].concat()
 }
 
-/// What TFRecord stores of a checksum, because a checksum over checksums tells little.
+/// The masked form in which TFRecord stores a checksum.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: events are small and rare.
+/// CRC-32C (Castagnoli).
 fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {

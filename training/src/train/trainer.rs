@@ -1,4 +1,4 @@
-//! One step: forward and backward over its parts with one denominator, clipping, AdamW.
+//! One training step: forward and backward over the micro-batches with one denominator, clipping, AdamW.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,18 +8,21 @@ use serde::Serialize;
 use tch::{Kind, TchError, Tensor};
 use thiserror::Error;
 
-use super::optimizer::mix;
-use super::recipe::{Optimizer, Recipe};
-use super::{AdamW, Batch, Parameters, Schedule, Shards, Watch, flops};
-use crate::model::{Loss, Model, Recomputation};
-use crate::torch::Group;
+use super::dataset::Batch;
+use super::flops;
+use super::loss_spike::LossSpikeDetector;
+use super::optimizer::{AdamW, mix_seed};
+use super::recipe::{OptimizerConfig, Recipe};
+use super::schedule::LrSchedule;
+use super::shard::{Parameters, Shards};
+use crate::exit::ExitCode;
+use crate::model::{GradientCheckpointing, Loss, Model};
+use crate::torch::Communicator;
 
-/// Why a step failed.
 #[derive(Debug, Error)]
-#[allow(missing_docs)]
 pub enum StepError {
     #[error(
-        "step {step}: the {what} is {value}: training diverged, or a document is broken. Lower optimizer.rate, or look at the batch"
+        "step {step}: the {what} is {value}: training diverged, or a document is broken. Inspect the saved batch, or lower optimizer.learning_rate"
     )]
     Diverged {
         step: u64,
@@ -27,16 +30,16 @@ pub enum StepError {
         value: f64,
     },
     #[error(
-        "step {step}: the loss jumped to {loss:.3}, {usual:.3} is usual: training diverges, or a document is broken. Look at the batch; lower optimizer.rate, or raise optimizer.spike ({spike}) to go on"
+        "step {step}: the loss jumped to {loss:.3} from a median of {median:.3}: training diverges, or a document is broken. Inspect the saved batch; lower optimizer.learning_rate, or raise optimizer.loss_spike_threshold (now {threshold}) to continue"
     )]
     Spike {
         step: u64,
         loss: f64,
-        usual: f64,
-        spike: f64,
+        median: f64,
+        threshold: f64,
     },
-    #[error("step {0} has no trained token")]
-    Nothing(u64),
+    #[error("step {0} has no trained token; raise train.batch_size, or check the data")]
+    NoTargets(u64),
     #[error("step {step}: {reason}")]
     Failed { step: u64, reason: String },
     #[error("libtorch: {0}")]
@@ -44,65 +47,70 @@ pub enum StepError {
 }
 
 impl StepError {
-    /// Whether the batch is to blame, perhaps.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Diverged { .. } | Self::Spike { .. } | Self::NoTargets(_) => ExitCode::BadInput,
+            Self::Failed { reason, .. } => ExitCode::of_torch(reason),
+            Self::Torch(error) => ExitCode::of_tch(error),
+        }
+    }
+
+    /// Whether the batch should be saved for inspection.
     pub fn is_divergence(&self) -> bool {
         matches!(self, Self::Diverged { .. } | Self::Spike { .. })
     }
 }
 
-/// What a step did. A line of `metrics.jsonl`.
+/// The metrics of a step, a line of `metrics.jsonl`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Steps done, this one included.
+    /// Number of completed steps, including this one.
     pub step: u64,
     /// Nats per trained token.
     pub loss: f64,
-    /// Learning rate.
-    pub rate: f64,
-    /// Norm of the gradient before clipping.
-    pub gradient_norm: f64,
-    /// Tokens that went through the model.
+    pub learning_rate: f64,
+    /// Before clipping.
+    pub grad_norm: f64,
+    /// Tokens of all documents in the step.
     pub tokens: usize,
-    /// Sum of weights of trained tokens.
+    /// Sum of the loss weights.
     pub trained: f64,
-    /// Seconds.
     pub seconds: f64,
-    /// Floating-point operations that the step needed, those of recomputation not counted.
+    /// Floating-point operations, without those of recomputation.
     pub flops: f64,
 }
 
 /// A model in training.
 #[derive(Debug)]
 pub struct Trainer {
-    /// The model.
     pub model: Model,
-    /// Its optimizer: what this process updates.
     pub optimizer: AdamW,
-    /// The last losses.
-    pub watch: Watch,
+    pub loss_spikes: LossSpikeDetector,
     parameters: Parameters,
-    group: Option<Arc<Group>>,
-    schedule: Schedule,
-    options: Optimizer,
-    memory: Recomputation,
+    communicator: Option<Arc<Communicator>>,
+    schedule: LrSchedule,
+    options: OptimizerConfig,
+    checkpointing: GradientCheckpointing,
     seed: u64,
 }
 
 impl Trainer {
-    /// Trains every parameter of a model, or only LoRA's where there are some, alone or as one of a
-    /// group of processes.
+    /// Trains every parameter of a model, or only the LoRA adapters if there are any. With a communicator the
+    /// parameters are sharded.
     pub fn new(
         mut model: Model,
         recipe: &Recipe,
         steps: u64,
-        group: Option<Arc<Group>>,
+        communicator: Option<Arc<Communicator>>,
     ) -> Result<Self, StepError> {
         let names = model.parameters();
         let lora = names.iter().any(|(name, _)| name.contains(".lora_"));
         drop(names);
         let trained = |name: &str| !lora || name.contains(".lora_");
-        let parameters = match &group {
-            Some(group) => Parameters::Sharded(Shards::spread(&mut model, group.clone(), trained)?),
+        let parameters = match &communicator {
+            Some(communicator) => {
+                Parameters::Sharded(Shards::new(&mut model, communicator.clone(), trained)?)
+            }
             None => {
                 let all = model.parameters().into_iter();
                 let chosen = all.filter(|(name, _)| trained(name));
@@ -112,32 +120,32 @@ impl Trainer {
         };
         let options = &recipe.optimizer;
         Ok(Self {
-            optimizer: AdamW::new(parameters.pieces(), options, recipe.seed)?,
-            watch: Watch::default(),
+            optimizer: AdamW::new(parameters.slices(), options, recipe.seed)?,
+            loss_spikes: LossSpikeDetector::default(),
             parameters,
-            schedule: Schedule {
-                kind: options.schedule,
-                rate: options.rate,
-                warmup: options.warmup,
-                steps,
-                floor: options.floor,
+            schedule: LrSchedule {
+                scheduler: options.lr_scheduler,
+                peak: options.learning_rate,
+                warmup_steps: options.warmup_steps,
+                total_steps: steps,
+                min_ratio: options.min_lr_ratio,
             },
             options: options.clone(),
-            memory: match recipe.recomputes(group.is_some()) {
-                true => Recomputation::Blocks,
-                false => Recomputation::Keep,
+            checkpointing: match recipe.recomputes(communicator.is_some()) {
+                true => GradientCheckpointing::Blocks,
+                false => GradientCheckpointing::Off,
             },
             seed: recipe.seed,
-            group,
+            communicator,
             model,
         })
     }
 
-    /// Does step number `step` (from 0) over the parts of its batch that are this process's. All
-    /// processes have equally many; some may be without a target.
-    pub fn step(&mut self, step: u64, parts: &[Batch]) -> Result<StepReport, StepError> {
-        // tch panics where libtorch throws: out of memory, a process of the group gone.
-        let done = catch_unwind(AssertUnwindSafe(|| self.try_step(step, parts)));
+    /// Performs step `step` (from 0) on the micro-batches of this process. All processes have equally many; some
+    /// may have no target.
+    pub fn step(&mut self, step: u64, micro_batches: &[Batch]) -> Result<StepReport, StepError> {
+        // tch panics where libtorch throws: out of memory, or another process is gone.
+        let done = catch_unwind(AssertUnwindSafe(|| self.try_step(step, micro_batches)));
         done.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied());
@@ -148,41 +156,45 @@ impl Trainer {
         })
     }
 
-    fn try_step(&mut self, step: u64, parts: &[Batch]) -> Result<StepReport, StepError> {
+    fn try_step(&mut self, step: u64, micro_batches: &[Batch]) -> Result<StepReport, StepError> {
         let started = Instant::now();
         let full = self
             .optimizer
-            .pieces
+            .slices
             .iter()
             .all(|p| !p.name.contains(".lora_"));
-        let ours: f64 = parts.iter().map(|part| part.targets.weight()).sum();
-        let tokens: usize = parts.iter().map(|part| part.tokens).sum();
-        let flops: f64 = parts
+        let ours: f64 = micro_batches
             .iter()
-            .map(|part| flops::of_batch(&self.model.config, &part.layout, full))
+            .map(|batch| batch.targets.weight())
+            .sum();
+        let tokens: usize = micro_batches.iter().map(|batch| batch.tokens).sum();
+        let flops: f64 = micro_batches
+            .iter()
+            .map(|batch| flops::batch_flops(&self.model.config, &batch.layout, full))
             .sum();
         let [denominator, tokens, flops] = self.sum([ours, tokens as f64, flops])?;
         if denominator == 0.0 {
-            return Err(StepError::Nothing(step));
+            return Err(StepError::NoTargets(step));
         }
-        let ours = self.gradient(step, parts, denominator)?;
+        let ours = self.gradient(step, micro_batches, denominator)?;
         let gradients = self.parameters.gradients();
         let [loss, square] = self.sum([ours.sum, square_norm(&gradients)])?;
         let (loss, norm) = (loss / denominator, square.sqrt());
         self.check(step, loss, norm)?;
-        let factor = match self.options.clip {
-            clip if clip > 0.0 && norm > clip => clip / norm,
+        let gradient_scale = match self.options.max_grad_norm {
+            max if max > 0.0 && norm > max => max / norm,
             _ => 1.0,
         };
-        let rate = self.schedule.at(step);
-        self.optimizer.step(step, &gradients, factor, rate)?;
+        let learning_rate = self.schedule.at(step);
+        self.optimizer
+            .step(step, &gradients, gradient_scale, learning_rate)?;
         drop(gradients);
-        self.parameters.forget_gradients()?;
+        self.parameters.clear_gradients()?;
         Ok(StepReport {
             step: step + 1,
             loss,
-            rate,
-            gradient_norm: norm,
+            learning_rate,
+            grad_norm: norm,
             tokens: tokens as usize,
             trained: denominator,
             seconds: started.elapsed().as_secs_f64(),
@@ -190,58 +202,63 @@ impl Trainer {
         })
     }
 
-    /// Leaves the gradient of the step's loss with the parameters; the loss of our parts.
-    fn gradient(&mut self, step: u64, parts: &[Batch], denominator: f64) -> Result<Loss, TchError> {
-        self.parameters.forget_gradients()?;
+    /// Accumulates the gradients of the step. Returns the loss of the micro-batches of this process.
+    fn gradient(
+        &mut self,
+        step: u64,
+        micro_batches: &[Batch],
+        denominator: f64,
+    ) -> Result<Loss, TchError> {
+        self.parameters.clear_gradients()?;
         let root = self.model.blocks.len();
-        let residence = self.model.residence.clone();
-        let here = residence.clone().map(|residence| residence.stay(root));
+        let sharding = self.model.sharding.clone();
+        let guard = sharding.clone().map(|sharding| sharding.gather_guard(root));
         let mut loss = Loss::default();
-        let rank = self.group.as_ref().map_or(0, |group| group.rank);
-        for (number, part) in parts.iter().enumerate() {
+        let rank = self.communicator.as_ref().map_or(0, |c| c.rank);
+        for (number, batch) in micro_batches.iter().enumerate() {
             let pass = [self.seed, step, rank as u64, number as u64];
-            self.model.set_dropout_seed(mix(&pass));
+            self.model.set_dropout_seed(mix_seed(&pass));
             loss += self.model.backward(
-                &part.ids,
-                &part.layout,
-                &part.targets,
+                &batch.ids,
+                &batch.layout,
+                &batch.targets,
                 denominator,
-                self.memory,
+                self.checkpointing,
             );
         }
-        if let Some(residence) = &residence {
-            residence.reduce(root)?;
+        if let Some(sharding) = &sharding {
+            sharding.reduce(root)?;
         }
-        drop(here);
+        drop(guard);
         Ok(loss)
     }
 
     fn check(&mut self, step: u64, loss: f64, norm: f64) -> Result<(), StepError> {
-        for (what, value) in [("loss", loss), ("norm of the gradient", norm)] {
+        for (what, value) in [("loss", loss), ("gradient norm", norm)] {
             if !value.is_finite() {
                 return Err(StepError::Diverged { step, what, value });
             }
         }
-        let spike = self.options.spike;
-        match self.watch.see(loss, spike) {
+        let threshold = self.options.loss_spike_threshold;
+        match self.loss_spikes.observe(loss, threshold) {
             None => Ok(()),
-            Some(usual) => Err(StepError::Spike {
+            Some(median) => Err(StepError::Spike {
                 step,
                 loss,
-                usual,
-                spike,
+                median,
+                threshold,
             }),
         }
     }
 
     fn sum<const N: usize>(&self, numbers: [f64; N]) -> Result<[f64; N], TchError> {
-        match &self.group {
+        match &self.communicator {
             None => Ok(numbers),
-            Some(group) => group.sum(numbers),
+            Some(communicator) => communicator.sum(numbers),
         }
     }
 
-    /// The model, whole again, without what only training needs.
+    /// The trained model: gathered, and with LoRA adapters merged.
     pub fn into_model(mut self) -> Result<Model, TchError> {
         if let Parameters::Sharded(shards) = &self.parameters {
             shards.gather_all(&mut self.model)?;

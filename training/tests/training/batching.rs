@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use pybench_training::model::{Loss, Model, Recomputation};
-use pybench_training::train::{Batch, Document};
+use pybench_training::model::{GradientCheckpointing, Loss, Model};
+use pybench_training::train::{Batch, TokenizedDocument};
 use tch::{Device, Tensor};
 
 use crate::support::{distance, gradients, model};
 
-fn documents() -> Vec<Document> {
+fn documents() -> Vec<TokenizedDocument> {
     let lengths = [9usize, 4, 14, 7, 11, 2, 5, 8];
-    let document = |(number, &length): (usize, &usize)| Document {
+    let document = |(number, &length): (usize, &usize)| TokenizedDocument {
         ids: (0..length)
             .map(|i| ((number * 31 + i * 7) % 47) as i64)
             .collect(),
         weights: (0..length)
             .map(|i| if (number + i) % 3 == 0 { 0.0 } else { 1.0 })
             .collect(),
-        place: format!("{number}"),
+        location: format!("{number}"),
     };
     lengths.iter().enumerate().map(document).collect()
 }
@@ -32,7 +32,7 @@ fn measure(model: &Model, parts: &[Vec<Vec<usize>>]) -> (Loss, BTreeMap<String, 
     let denominator = batches.iter().map(|batch| batch.targets.weight()).sum();
     let mut loss = Loss::default();
     for b in &batches {
-        let keep = Recomputation::Keep;
+        let keep = GradientCheckpointing::Off;
         loss += model.backward(&b.ids, &b.layout, &b.targets, denominator, keep);
     }
     (loss, gradients(model))
@@ -70,10 +70,10 @@ fn packing_padding_and_accumulation_give_the_same_gradients() {
 }
 
 #[test]
-fn a_neighbour_in_the_row_changes_nothing() {
+fn other_documents_in_the_row_change_nothing() {
     let model = model("llama");
     let mut documents = documents();
-    let logits = |documents: &[Document]| {
+    let logits = |documents: &[TokenizedDocument]| {
         let batch = Batch::new(documents, &[vec![0, 2]], Device::Cpu).unwrap();
         let logits = tch::no_grad(|| model.logits(&batch.ids, &batch.layout));
         logits.narrow(1, 9, 14).copy()

@@ -59,7 +59,7 @@ fn greedy_tokens_are_those_of_a_full_pass() {
 }
 
 #[test]
-fn neighbours_in_a_pass_change_nothing() {
+fn other_sequences_in_a_pass_change_nothing() {
     for name in MODELS {
         let model = load(name);
         let all: Vec<Vec<i64>> = [5, 23, 1, 14].iter().map(|&n| ids(n, n)).collect();

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pybench_training::torch::fused::{self, Predicted};
+use pybench_training::torch::fused::{self, Targets};
 use pybench_training::torch::kernels::Emulation;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -97,7 +97,7 @@ fn a_matrix_with_a_bias_is_the_formula_for_few_rows_and_many() {
 }
 
 #[test]
-fn matrices_of_a_normalised_input_are_the_formula() {
+fn matrices_of_a_normalized_input_are_the_formula() {
     let inputs = [
         random(&[2, 9, 48], 1),
         random(&[48], 2),
@@ -154,7 +154,7 @@ fn rotation_is_the_formula() {
     );
 }
 
-/// Softmax over what each token may see, by a mask.
+/// Attention by a masked softmax.
 fn plain_attention(x: &[Tensor], documents: &[[i64; 3]]) -> Tensor {
     let (rows, width) = (x[0].size()[0], x[0].size()[2]);
     let mask = Tensor::zeros([rows, width, width], (Kind::Bool, Device::Cpu));
@@ -163,7 +163,7 @@ fn plain_attention(x: &[Tensor], documents: &[[i64; 3]]) -> Tensor {
         let square = mask.select(0, row).narrow(0, start, length);
         square.narrow(1, start, length).copy_(&causal);
     }
-    // What is padding sees itself, so that there is a softmax, and is then cut off.
+    // Padding attends to itself, so that the softmax is defined; it is removed afterwards.
     let inside = mask.any_dim(2, true).unsqueeze(1);
     let mask = mask.logical_or(&Tensor::eye(width, (Kind::Bool, Device::Cpu)));
     let group = x[0].size()[1] / x[1].size()[1];
@@ -195,7 +195,7 @@ fn attention_within_documents_is_the_formula() {
 }
 
 #[test]
-fn embedding_counts_every_use_and_adds_to_what_is_there() {
+fn embedding_gradients_accumulate() {
     let ids = Tensor::from_slice(&[3i64, 0, 3, 5, 3]).view([1, 5]);
     let embed = |x: &[Tensor]| vec![fused::embed(&x[0], &ids)];
     let plain = |x: &[Tensor]| vec![x[0].index_select(0, &ids.view([-1])).unsqueeze(0)];
@@ -235,7 +235,7 @@ fn linear_cross_entropy_is_the_formula_in_any_chunks() {
         let _emulation = kernels.then(Emulation::begin);
         for chunk in [1, 5, 23, 100] {
             let head = head.to_kind(kind).detach().set_requires_grad(true);
-            let predicted = Predicted {
+            let predicted = Targets {
                 head: &head,
                 tokens: &tokens,
                 weights: &weights,
@@ -268,7 +268,7 @@ fn refuses_and_keeps_nan() {
     let weights = Tensor::from_slice(&[1f32, 1.0]);
     let loss = |hidden: &Tensor, tokens: &[i64]| {
         let tokens = Tensor::from_slice(tokens);
-        let predicted = Predicted {
+        let predicted = Targets {
             head: &head,
             tokens: &tokens,
             weights: &weights,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_training::gguf::{Gguf, Quantisation, convert, export};
+use pybench_training::gguf::{Gguf, GgufType, convert, export};
 use pybench_training::model::{Model, ModelConfig, save_model};
 use tch::{Device, Kind, Tensor};
 
@@ -50,7 +50,7 @@ fn what_is_exported_comes_back() {
     ];
     for name in ["llama", "qwen2"] {
         let folder = folder(place.path(), name, &plain);
-        for (kind, most) in [(Quantisation::F16, 6e-4), (Quantisation::Q8_0, 1e-2)] {
+        for (kind, most) in [(GgufType::F16, 6e-4), (GgufType::Q8_0, 1e-2)] {
             let file = place.path().join(format!("{name}.{kind:?}.gguf"));
             export(&folder, &file, kind).unwrap();
             let back = place.path().join(format!("{name}.{kind:?}"));
@@ -84,7 +84,7 @@ fn scaled_frequencies_are_written_as_factors() {
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path(), "llama", &[]);
     let file = place.path().join("scaled.gguf");
-    export(&folder, &file, Quantisation::F16).unwrap();
+    export(&folder, &file, GgufType::F16).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     let (shape, factors) = Gguf::parse(&bytes)
         .unwrap()
@@ -103,7 +103,7 @@ fn what_llama_cpp_would_read_otherwise_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let windowed = folder(place.path(), "mistral", &[]);
     let file = place.path().join("out.gguf");
-    let error = export(&windowed, &file, Quantisation::F16)
+    let error = export(&windowed, &file, GgufType::F16)
         .unwrap_err()
         .to_string();
     assert!(error.contains("sliding window"), "{error}");
@@ -118,6 +118,6 @@ fn what_llama_cpp_would_read_otherwise_is_refused() {
         .unwrap()
         .replace("ByteLevel", "Metaspace");
     std::fs::write(&path, text).unwrap();
-    assert!(export(&plain, &file, Quantisation::F16).is_err());
+    assert!(export(&plain, &file, GgufType::F16).is_err());
     assert!(!file.exists(), "a refused export leaves no file");
 }

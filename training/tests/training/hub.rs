@@ -1,4 +1,4 @@
-//! A dataset repository of the Hub, for which a server on this machine stands.
+//! Dataset repositories of the Hub, with a local server in its place.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -90,7 +90,7 @@ fn dry_run(project: &Project, endpoint: &str, more: &[(&str, &str)]) -> (bool, S
 
 fn recipe(project: &Project) {
     let text = format!(
-        "name='a'\nmodel='{}'\n[train]\ncontext=256\nsteps=1\n[[data]]\nhub='someone/acts'\nprefix='data/codeact-'\n",
+        "name='a'\nmodel='{}'\n[train]\nmax_seq_len=256\nmax_steps=1\n[[data]]\nhub='someone/acts'\nprefix='data/codeact-'\n",
         project.path("start").display()
     );
     recipe_of(&project.path("recipe.toml"), &text);
@@ -98,7 +98,7 @@ fn recipe(project: &Project) {
 
 #[test]
 fn a_repository_is_fetched_once_and_works_without_network() {
-    let project = Project::new("steps=1");
+    let project = Project::new("max_steps=1");
     let path = project.path("a.parquet");
     code_act(&path, 30);
     let bytes = std::fs::read(&path).unwrap();
@@ -147,7 +147,7 @@ fn a_repository_is_fetched_once_and_works_without_network() {
 
 #[test]
 fn a_repository_that_cannot_be_had_is_named() {
-    let project = Project::new("steps=1");
+    let project = Project::new("max_steps=1");
     recipe(&project);
     let (good, text) = dry_run(&project, "http://127.0.0.1:9", &[("HF_HUB_OFFLINE", "1")]);
     assert!(
@@ -156,5 +156,5 @@ fn a_repository_that_cannot_be_had_is_named() {
     );
     let hub = Hub::start(BTreeMap::from([("../../evil.parquet".to_owned(), vec![])]));
     let (good, text) = dry_run(&project, &hub.address, &[]);
-    assert!(!good && text.contains("outside of itself"), "{text}");
+    assert!(!good && text.contains("unsafe path"), "{text}");
 }

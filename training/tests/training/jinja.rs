@@ -20,7 +20,7 @@ struct Line {
     text: Option<String>,
 }
 
-/// Compares each line and gives how many there were.
+/// Compares each line and returns the number of lines.
 fn compare(folder: &Path, lines: &str) -> usize {
     for line in lines.lines() {
         let line: Line = serde_json::from_str(line).unwrap();

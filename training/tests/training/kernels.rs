@@ -1,8 +1,8 @@
-//! The kernels of GPUs: what they compute is in `fused.rs`; here is that a compiler takes them, and AdamW.
+//! GPU kernels: compilation and AdamW. `fused.rs` tests the other operations.
 
 use std::path::{Path, PathBuf};
 
-use pybench_training::torch::kernels::{self, Emulation, MomentParts, Piece, Rounding};
+use pybench_training::torch::kernels::{self, AdamWArgs, Emulation, Rounding, StateParts};
 use pybench_training::torch::{AdamStep, fused_adamw};
 use tch::{Device, Kind, Tensor};
 
@@ -37,7 +37,7 @@ fn nvidias_compiler_takes_them() {
 }
 
 #[test]
-fn without_a_compiler_there_is_a_word_for_it() {
+fn a_missing_compiler_is_reported() {
     let error = kernels::compile(Path::new("/nowhere/libnvrtc.so"), 90);
     // Where a machine has NVRTC in its search path, that one is found.
     if let Err(error) = error {
@@ -46,11 +46,11 @@ fn without_a_compiler_there_is_a_word_for_it() {
 }
 
 const STEP: AdamStep = AdamStep {
-    rate: 1e-2,
+    learning_rate: 1e-2,
     betas: (0.9, 0.95),
-    decay: 0.1,
-    epsilon: 1e-8,
-    factor: 0.5,
+    weight_decay: 0.1,
+    eps: 1e-8,
+    gradient_scale: 0.5,
 };
 
 fn numbers(seed: i64, scale: f64) -> Tensor {
@@ -62,13 +62,13 @@ fn numbers(seed: i64, scale: f64) -> Tensor {
 fn plainly() -> [Tensor; 3] {
     let (mut w, mut m, mut v) = (numbers(1, 1.0), numbers(2, 0.1), numbers(3, 0.01).abs());
     for step in 3..6 {
-        let g = numbers(10 + step, 1.0) * STEP.factor;
-        w = &w * (1.0 - STEP.rate * STEP.decay);
+        let g = numbers(10 + step, 1.0) * STEP.gradient_scale;
+        w = &w * (1.0 - STEP.learning_rate * STEP.weight_decay);
         m = &m * STEP.betas.0 + &g * (1.0 - STEP.betas.0);
         v = &v * STEP.betas.1 + g.square() * (1.0 - STEP.betas.1);
         let corrected = |x: &Tensor, beta: f64| x / (1.0 - beta.powi(step as i32));
-        let root = corrected(&v, STEP.betas.1).sqrt() + STEP.epsilon;
-        w -= corrected(&m, STEP.betas.0) / root * STEP.rate;
+        let root = corrected(&v, STEP.betas.1).sqrt() + STEP.eps;
+        w -= corrected(&m, STEP.betas.0) / root * STEP.learning_rate;
     }
     [w, m, v]
 }
@@ -82,13 +82,13 @@ fn adamw_is_the_formula_and_libtorchs() {
     for step in 3..6 {
         let count = Tensor::from(step as f32);
         let gradient = numbers(10 + step, 1.0).to_kind(Kind::Float);
-        let piece = Piece {
+        let piece = AdamWArgs {
             weight: &ours[0],
             gradient: &gradient,
             master: None,
-            first: MomentParts::Whole(&ours[1]),
-            second: MomentParts::Whole(&ours[2]),
-            count: &count,
+            exp_avg: StateParts::Float32(&ours[1]),
+            exp_avg_sq: StateParts::Float32(&ours[2]),
+            step_count: &count,
         };
         kernels::adamw(piece, STEP, Rounding::Nearest).unwrap();
         let [w, m, v] = theirs.each_ref().map(Tensor::shallow_clone);
@@ -101,7 +101,7 @@ fn adamw_is_the_formula_and_libtorchs() {
 }
 
 #[test]
-fn rounding_at_random_is_unbiased_and_follows_the_place() {
+fn stochastic_rounding_is_unbiased_and_independent_of_the_sharding() {
     let _emulation = Emulation::begin();
     let draws = 40_000i64;
     // A quarter of the way from 1 to the next value that bf16 has; steps that change nothing else.
@@ -111,25 +111,28 @@ fn rounding_at_random_is_unbiased_and_follows_the_place() {
         let weight = Tensor::zeros([count], (Kind::BFloat16, Device::Cpu));
         let (gradient, first, second) = (zeros(), zeros(), zeros());
         let cut = |tensor: &Tensor| tensor.narrow(0, from, count);
-        let piece = Piece {
+        let piece = AdamWArgs {
             weight: &weight,
             gradient: &cut(&gradient),
             master: Some(&cut(&master)),
-            first: MomentParts::Whole(&cut(&first)),
-            second: MomentParts::Whole(&cut(&second)),
-            count: &Tensor::from(1f32),
+            exp_avg: StateParts::Float32(&cut(&first)),
+            exp_avg_sq: StateParts::Float32(&cut(&second)),
+            step_count: &Tensor::from(1f32),
         };
-        let still = AdamStep { rate: 0.0, ..STEP };
-        let rounding = Rounding::Random {
+        let still = AdamStep {
+            learning_rate: 0.0,
+            ..STEP
+        };
+        let rounding = Rounding::Stochastic {
             seed: 17,
-            place: from,
+            offset: from,
         };
         kernels::adamw(piece, still, rounding).unwrap();
         weight.to_kind(Kind::Float)
     };
     let all = round(0, draws);
     let share = all.gt(1.0).to_kind(Kind::Double).mean(Kind::Double);
-    // Five standard deviations of a mean of draws with odds of 1 to 3.
+    // Five standard deviations of a mean of draws with probability 0.25.
     let bound = 5.0 * (0.25 * 0.75 / draws as f64).sqrt();
     let share = share.double_value(&[]);
     assert!((share - 0.25).abs() < bound, "{share}");

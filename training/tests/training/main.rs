@@ -1,25 +1,26 @@
-//! The trainer against transformers' values, against itself under other batching, and against `kill -9`.
+//! Tests of the library and of the binary `pybench-train`: against values of transformers, against itself under
+//! other batching, and against `kill -9`.
 
 mod bad_input;
 mod batching;
 mod cache;
+mod exit_codes;
 mod fused;
 mod gguf;
 mod hub;
 mod jinja;
 mod kernels;
-mod kinds;
+mod loss_spike;
 mod memory;
 mod parity;
+mod precision;
 mod preflight;
-#[path = "../../../tests/support/program.rs"]
+mod processes;
 mod program;
+mod pyllama3;
 mod run;
 mod serving;
 mod smollm2;
 mod sources;
-mod spike;
-mod stages;
 mod support;
-mod together;
 mod tokens;

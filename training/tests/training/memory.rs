@@ -2,7 +2,7 @@
 
 use crate::run::{Project, losses};
 
-/// Of what was predicted, either way.
+/// Allowed difference from the prediction.
 const TOLERANCE: f64 = 0.25;
 
 /// Predicted and measured bytes of a model of 15 million parameters, with every token trained.
@@ -12,7 +12,7 @@ fn peaks(train: &str, rest: &str) -> (f64, f64) {
         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64,
         "vocab_size": 16384, "max_position_embeddings": 2048, "tie_word_embeddings": true,
     });
-    let train = format!("context=1024\nsteps=2\nprompt_weight=1.0\n{train}\n");
+    let train = format!("max_seq_len=1024\nmax_steps=2\nprompt_weight=1.0\n{train}\n");
     let project = Project::shaped(&shape, &format!("{train}\n{rest}"));
     let (good, text) = project.run("out");
     assert!(good, "{text}");
@@ -24,21 +24,21 @@ fn peaks(train: &str, rest: &str) -> (f64, f64) {
 
 #[test]
 fn the_peak_is_what_was_predicted() {
-    let none = "[checkpoint]\nevery=0\n";
+    let none = "[checkpoint]\nsave_steps=0\n";
     let ways = [
         ("", none.to_owned()),
-        ("rows=2", none.to_owned()),
-        ("recompute=true", none.to_owned()),
-        ("", "[checkpoint]\nevery=1\n".to_owned()),
+        ("batch_size=2", none.to_owned()),
+        ("gradient_checkpointing=true", none.to_owned()),
+        ("", "[checkpoint]\nsave_steps=1\n".to_owned()),
         (
-            "recompute=true",
-            format!("{none}[optimizer]\nmoments='8bit'\n"),
+            "gradient_checkpointing=true",
+            format!("{none}[optimizer]\nstate_dtype='8bit'\n"),
         ),
-        ("weights='bf16'", none.to_owned()),
+        ("dtype='bf16'", none.to_owned()),
         ("", format!("{none}[lora]\nrank=8\nalpha=16\n")),
         (
             "",
-            format!("{none}[lora]\nrank=8\nalpha=16\nquantise='nf4'\n"),
+            format!("{none}[lora]\nrank=8\nalpha=16\nquantization='nf4'\n"),
         ),
     ];
     let mut wrong = vec![];

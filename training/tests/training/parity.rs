@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pybench_training::model::{Layout, Recomputation, Targets, save_model};
+use pybench_training::model::{GradientCheckpointing, Layout, Targets, save_model};
 use pybench_training::torch::kernels::Emulation;
 use tch::{Device, Kind, Tensor, no_grad};
 
@@ -37,7 +37,7 @@ fn compare() {
                     .unwrap()
             };
             let logits = no_grad(|| model.logits(&ids, &layout));
-            // Padding predicts nothing; what is computed there is nobody's business.
+            // Padding is not compared.
             let place = layout.positions(Device::Cpu) + ids.zeros_like();
             let inside = (place.gt(0) + first_tokens(&layout)).gt(0).unsqueeze(-1);
             let off = distance(
@@ -47,7 +47,7 @@ fn compare() {
             assert!(off <= TOLERANCE, "{name} {case_name} logits: {off:e}");
 
             let targets = Targets::new(&case.ids.concat(), &case.weights.concat(), &layout);
-            for memory in [Recomputation::Keep, Recomputation::Blocks] {
+            for memory in [GradientCheckpointing::Off, GradientCheckpointing::Blocks] {
                 let loss = model.backward(&ids, &layout, &targets, targets.weight(), memory);
                 let wanted_loss = wanted("loss", &[1]).double_value(&[0]);
                 let off = (loss.mean() - wanted_loss).abs() / wanted_loss;

@@ -1,6 +1,8 @@
 //! Each mistake that the preflight stops a run for.
 
-use pybench_training::data::{Conversation, Facts, Message, Preflight, Renderer, judge, preflight};
+use pybench_training::data::{
+    Conversation, Message, Preflight, Renderer, TokenStats, judge, preflight,
+};
 
 use crate::support::data;
 
@@ -28,7 +30,7 @@ fn plain() -> serde_json::Value {
 fn look(renderer: &Renderer, messages: &[Message], vocab: i64, pad: bool) -> Preflight {
     let conversation = Conversation {
         messages: messages.to_vec(),
-        place: "a.jsonl:1".into(),
+        location: "a.jsonl:1".into(),
         held_out_template: false,
     };
     let rendered = renderer.render(messages).unwrap();
@@ -42,7 +44,7 @@ fn talk() -> Vec<Message> {
 fn stops(renderer: &Renderer, messages: &[Message], words: &str) {
     let found = look(renderer, messages, 520, false);
     assert!(
-        found.stops.iter().any(|stop| stop.contains(words)),
+        found.errors.iter().any(|stop| stop.contains(words)),
         "{found:?}"
     );
 }
@@ -56,7 +58,11 @@ fn a_good_conversation_is_let_through() {
 #[test]
 fn no_trained_token() {
     let messages = [Message::new("user", "anyone?")];
-    stops(&renderer(CHATML, plain()), &messages, "no token is trained");
+    stops(
+        &renderer(CHATML, plain()),
+        &messages,
+        "no token would be trained",
+    );
 }
 
 #[test]
@@ -76,13 +82,13 @@ fn an_end_that_is_never_trained() {
 }
 
 #[test]
-fn padding_that_is_trained() {
+fn padding_that_is_assistant() {
     let config = serde_json::json!({"pad_token": "<|im_end|>"});
     let renderer = renderer(CHATML, config);
     stops(&renderer, &talk(), "padding token");
     let allowed = look(&renderer, &talk(), 520, true);
     assert!(
-        allowed.stops.is_empty() && allowed.notes[0].contains("padding token"),
+        allowed.errors.is_empty() && allowed.notes[0].contains("padding token"),
         "{allowed:?}"
     );
 }
@@ -108,16 +114,16 @@ fn more_tokens_than_the_embedding_has_rows() {
     let found = look(&renderer, &talk(), 100, false);
     assert!(
         found
-            .stops
+            .errors
             .iter()
             .any(|stop| stop.contains("different models")),
         "{found:?}"
     );
     assert!(
         found
-            .stops
+            .errors
             .iter()
-            .any(|stop| stop.contains("another model's")),
+            .any(|stop| stop.contains("another model")),
         "{found:?}"
     );
 }
@@ -125,11 +131,11 @@ fn more_tokens_than_the_embedding_has_rows() {
 #[test]
 fn texts_need_no_turns() {
     let renderer = renderer(CHATML, plain());
-    let mut facts = Facts::default();
+    let mut stats = TokenStats::default();
     let text = renderer.text("print(1)").unwrap();
-    facts.see(&text, false, &renderer.tokenizer);
+    stats.add(&text, false, &renderer.tokenizer);
     assert_eq!(
-        judge(&facts, &renderer.tokenizer, 520, false),
+        judge(&stats, &renderer.tokenizer, 520, false),
         Preflight::default()
     );
 }

@@ -15,7 +15,7 @@ pub(crate) struct Project {
 
 impl Project {
     pub(crate) fn new(train: &str) -> Self {
-        Self::shaped(&serde_json::json!({}), &format!("context=128\n{train}"))
+        Self::shaped(&serde_json::json!({}), &format!("max_seq_len=128\n{train}"))
     }
 
     /// The same with other values in `config.json`, and the whole of `[train]`.
@@ -42,7 +42,7 @@ impl Project {
         Self::of(folder, &model, train)
     }
 
-    /// The same on a model that is there.
+    /// Uses an existing model.
     pub(crate) fn on(model: &Path, train: &str) -> Self {
         Self::of(tempfile::tempdir().unwrap(), model, train)
     }
@@ -100,7 +100,7 @@ pub(crate) fn losses(out: &Path) -> serde_json::Value {
 
 #[test]
 fn a_run_learns_and_leaves_a_model() {
-    let project = Project::new("rows=4\nsteps=30\n[optimizer]\nrate=0.02");
+    let project = Project::new("batch_size=4\nmax_steps=30\n[optimizer]\nlearning_rate=0.02");
     let (good, text) = project.run("out");
     assert!(good, "{text}");
     let results = losses(&project.path("out"));
@@ -112,7 +112,7 @@ fn a_run_learns_and_leaves_a_model() {
     assert!(project.path("out/model/tokenizer.json").exists());
     let metrics = std::fs::read_to_string(project.path("out/metrics.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 30);
-    for plot in ["loss.svg", "rate.svg", "report.html"] {
+    for plot in ["loss.svg", "learning_rate.svg", "report.html"] {
         let text = std::fs::read_to_string(project.path("out").join(plot)).unwrap();
         assert!(text.contains("<polyline"), "{plot}");
     }
@@ -121,7 +121,7 @@ fn a_run_learns_and_leaves_a_model() {
     assert!(size > 30 * 100, "{size} bytes of events");
 }
 
-/// A stand-in for `pybench-eval`: keeps the recipe it was given, and leaves a report.
+/// A replacement of `pybench-eval` that keeps its recipe and writes a report.
 const EVALUATION: &str = r#"#!/bin/sh
 set -eu
 recipe=$1 folder=$5/$3
@@ -135,7 +135,7 @@ END
 
 #[test]
 fn a_model_is_evaluated_on_what_it_generates() {
-    let project = Project::new("rows=2\nsteps=2");
+    let project = Project::new("batch_size=2\nmax_steps=2");
     let program = project.path("evaluation");
     write_program(&program, EVALUATION);
     let asked =
@@ -144,11 +144,11 @@ fn a_model_is_evaluated_on_what_it_generates() {
     let plain = std::fs::read_to_string(project.path("recipe.toml")).unwrap();
     let shown = program.display();
     let agents = |server: &str| {
-        let more = format!("[generated]\nrecipe='eval.toml'\nprogram='{shown}'\n{server}");
+        let more = format!("[agent_eval]\nrecipe='eval.toml'\nprogram='{shown}'\n{server}");
         std::fs::write(project.path("recipe.toml"), format!("{plain}{more}")).unwrap();
         let (good, text) = project.run("out");
         assert!(good, "{text}");
-        let asked = std::fs::read_to_string(project.path("out/generated/asked.toml")).unwrap();
+        let asked = std::fs::read_to_string(project.path("out/agent_eval/asked.toml")).unwrap();
         let asked: toml::Table = toml::from_str(&asked).unwrap();
         assert_eq!(asked["checkpoints"].as_bool(), Some(false));
         let agents = asked["agents"].as_table().unwrap().clone();
@@ -165,20 +165,22 @@ fn a_model_is_evaluated_on_what_it_generates() {
     assert!(Path::new(model).join("model.safetensors").exists());
     let results = losses(&project.path("out"));
     let wanted = serde_json::json!({"after": {"tasks": 8, "passed": 0.25}});
-    assert_eq!(results["generated"], wanted);
+    assert_eq!(results["agent_eval"], wanted);
     let page = std::fs::read_to_string(project.path("out/report.html")).unwrap();
     assert!(page.contains("25.0 % of 8"), "{page}");
-    let theirs = agents("server='http://127.0.0.1:1/v1'\nserved_as='mine'\n");
+    let theirs = agents("server_url='http://127.0.0.1:1/v1'\nserved_model_name='mine'\n");
     assert_eq!(theirs.keys().collect::<Vec<_>>(), ["after", "nobody"]);
     assert_eq!(theirs["after"]["model"].as_str(), Some("mine"));
     write_program(&program, "#!/bin/sh\nexit 5\n");
     let (good, text) = project.run("out");
-    assert!(!good && text.contains("the model is in"), "{text}");
+    assert!(!good && text.contains("trained model is in"), "{text}");
 }
 
 #[test]
 fn low_rank_training_learns_and_is_merged() {
-    let project = Project::new("rows=4\nsteps=30\n[optimizer]\nrate=0.05\n[lora]\nrank=4\nalpha=8");
+    let project = Project::new(
+        "batch_size=4\nmax_steps=30\n[optimizer]\nlearning_rate=0.05\n[lora]\nrank=4\nalpha=8",
+    );
     let (good, text) = project.run("out");
     assert!(good, "{text}");
     let results = losses(&project.path("out"));
@@ -218,7 +220,7 @@ fn kill(project: &Project, out: &str) -> u32 {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Each time at least one checkpoint further, then at a moment nobody chose.
+        // After at least one more checkpoint, at a random moment.
         let newest = || newest(&project.path(out));
         let before = newest();
         while newest() == before && child.try_wait().unwrap().is_none() {
@@ -244,7 +246,9 @@ fn kill(project: &Project, out: &str) -> u32 {
 
 #[test]
 fn a_run_killed_at_any_step_ends_with_the_same_bits() {
-    let project = Project::new("rows=3\nmicro_rows=2\nsteps=40\n[checkpoint]\nevery=3\nkeep=2");
+    let project = Project::new(
+        "batch_size=3\nmicro_batch_size=2\nmax_steps=40\n[checkpoint]\nsave_steps=3\nsave_total_limit=2",
+    );
     let (good, text) = project.run("whole");
     assert!(good, "{text}");
     let whole = std::fs::read(project.path("whole/model/model.safetensors")).unwrap();
@@ -272,12 +276,12 @@ fn a_run_killed_at_any_step_ends_with_the_same_bits() {
 
 #[test]
 fn another_recipe_does_not_go_on_with_this_run() {
-    let project = Project::new("rows=2\nsteps=4\n[checkpoint]\nevery=2");
+    let project = Project::new("batch_size=2\nmax_steps=4\n[checkpoint]\nsave_steps=2");
     assert!(project.run("out").0);
     let recipe = std::fs::read_to_string(project.path("recipe.toml")).unwrap();
     std::fs::write(
         project.path("recipe.toml"),
-        recipe.replace("steps=4", "steps=6"),
+        recipe.replace("max_steps=4", "max_steps=6"),
     )
     .unwrap();
     let (good, text) = project.run("out");

@@ -1,4 +1,4 @@
-//! The server as clients meet it: the real binary, over HTTP on loopback.
+//! The server: the real binary over HTTP on the loopback interface.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -149,8 +149,8 @@ impl Running {
         content(&self.chat(body)).to_owned()
     }
 
-    fn room(&self) -> u64 {
-        self.raw("GET /health", b"").json()["room"]
+    fn capacity(&self) -> u64 {
+        self.raw("GET /health", b"").json()["capacity"]
             .as_u64()
             .unwrap()
     }
@@ -212,7 +212,7 @@ fn greedy_replies_are_those_of_full_passes() {
     assert_eq!(choice["logprobs"]["tokens"], json!(wanted));
     assert_eq!(choice["finish_reason"], "length");
     assert_eq!(answer["usage"]["completion_tokens"], 30);
-    // Greedy takes the likeliest, so the token is the first of its own alternatives.
+    // Greedy decoding takes the most likely token, the first of its own alternatives.
     for (token, top) in choice["logprobs"]["tokens"]
         .as_array()
         .unwrap()
@@ -338,7 +338,7 @@ fn a_stream_is_the_whole_reply_in_pieces() {
 }
 
 #[test]
-fn a_stop_string_cuts_wherever_it_stands() {
+fn a_stop_string_ends_the_reply_anywhere() {
     let folder = folder();
     let server = Running::start(folder.path(), &[]);
     let whole = server.text(ask("hello", json!({})));
@@ -423,11 +423,11 @@ fn bad_requests_are_refused_as_openai_does() {
 }
 
 #[test]
-fn a_client_that_leaves_frees_its_slot() {
+fn a_disconnected_client_frees_its_slot() {
     let folder = folder();
     let server = Running::start(folder.path(), &["--slots", "1", "--queue", "0"]);
     for stream in [true, false] {
-        assert_eq!(server.room(), 1);
+        assert_eq!(server.capacity(), 1);
         let body = ask("go on", json!({"max_tokens": 30000, "stream": stream}));
         let mut client = server.open("POST /v1/chat/completions", body.to_string().as_bytes());
         if stream {
@@ -435,7 +435,7 @@ fn a_client_that_leaves_frees_its_slot() {
             assert!(client.read(&mut some).unwrap() > 0);
         }
         let started = Instant::now();
-        while server.room() == 1 {
+        while server.capacity() == 1 {
             assert!(
                 started.elapsed() < Duration::from_secs(60),
                 "the request never came"
@@ -445,7 +445,7 @@ fn a_client_that_leaves_frees_its_slot() {
         assert_eq!(refused.status, 429, "{}", refused.body);
         assert!(refused.head.contains("retry-after"));
         drop(client);
-        while server.room() == 0 {
+        while server.capacity() == 0 {
             assert!(
                 started.elapsed() < Duration::from_secs(60),
                 "the slot was never freed"
@@ -458,7 +458,7 @@ fn a_client_that_leaves_frees_its_slot() {
 }
 
 #[test]
-fn who_has_read_a_reply_may_ask_again_at_once() {
+fn a_client_may_send_its_next_request_at_once() {
     let folder = folder();
     let server = Running::start(folder.path(), &["--slots", "1", "--queue", "0"]);
     for turn in 0..200 {
@@ -556,7 +556,7 @@ fn vllm_is_launched_where_it_is_installed() {
     let path = folder.path().join("bin");
     std::fs::create_dir(&path).unwrap();
     let vllm = path.join("vllm");
-    // Stands for vLLM: what counts is what it is told.
+    // A replacement of vLLM that prints its arguments.
     write_program(
         &vllm,
         "#!/bin/sh\nprintf '%s\\n' \"$@\" \"key=$VLLM_API_KEY\"\n",

@@ -7,24 +7,24 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use pybench_training::data::{Message, Renderer};
-use pybench_training::model::{Model, Recomputation, Weights};
-use pybench_training::train::{Batch, Document};
+use pybench_training::model::{GradientCheckpointing, Model, Weights};
+use pybench_training::train::{Batch, TokenizedDocument};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor, no_grad};
 
+use crate::processes::{assert_same_weights, finish, start};
 use crate::run::Project;
 use crate::support::{data, distance, gradients};
-use crate::together::{assert_same_weights, finish, start};
 
 /// Each of these tests takes some gigabytes: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The catalogue's model, fetched where it is not there yet; `None`, with a word, where it cannot be had.
+/// The model of the catalog, downloaded if necessary; `None` with a message if that fails.
 fn found() -> Option<(PathBuf, MutexGuard<'static, ()>)> {
     let alone = ALONE
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    match pybench_training::catalogue::find("smollm2-135m-instruct") {
+    match pybench_training::catalog::find("smollm2-135m-instruct") {
         Ok(folder) => Some((folder, alone)),
         Err(error) => {
             println!("skipped: {error:#}");
@@ -40,7 +40,7 @@ struct Expected {
     conversations: Vec<Conversation>,
 }
 
-/// Norms and two projections, as `parity/smollm2.py` says.
+/// Norms and two projections, as in `parity/smollm2.py`.
 #[derive(Deserialize)]
 struct Case {
     lengths: Vec<usize>,
@@ -82,17 +82,17 @@ fn load(folder: &std::path::Path) -> Model {
 }
 
 /// The text cut into documents of those lengths; every token counts.
-fn documents(ids: &[i64], lengths: &[usize]) -> Vec<Document> {
+fn documents(ids: &[i64], lengths: &[usize]) -> Vec<TokenizedDocument> {
     let mut rest = ids;
     let cut = |(number, &length): (usize, &usize)| {
         let (ids, more) = rest.split_at(length);
         rest = more;
         let weights = vec![1.0; length];
         let place = number.to_string();
-        Document {
+        TokenizedDocument {
             ids: ids.to_vec(),
             weights,
-            place,
+            location: place,
         }
     };
     lengths.iter().enumerate().map(cut).collect()
@@ -101,7 +101,7 @@ fn documents(ids: &[i64], lengths: &[usize]) -> Vec<Document> {
 /// Mean loss and gradients of documents in parts of rows.
 fn measure(
     model: &Model,
-    documents: &[Document],
+    documents: &[TokenizedDocument],
     parts: &[Vec<Vec<usize>>],
 ) -> (f64, BTreeMap<String, Tensor>) {
     let batches: Vec<Batch> = parts
@@ -111,7 +111,7 @@ fn measure(
     let denominator = batches.iter().map(|batch| batch.targets.weight()).sum();
     let mut sum = 0.0;
     for b in &batches {
-        let keep = Recomputation::Keep;
+        let keep = GradientCheckpointing::Off;
         sum += model
             .backward(&b.ids, &b.layout, &b.targets, denominator, keep)
             .sum;
@@ -169,19 +169,19 @@ fn tokens_are_those_of_transformers_and_only_replies_are_trained() {
     for Conversation { messages, ids } in conversations {
         let rendered = renderer.render(&messages).unwrap();
         assert_eq!(rendered.ids, ids);
-        let trained = |place: &usize| rendered.spans[*place].trained;
+        let trained = |index: &usize| rendered.spans[*index].trained;
         let kept = (0..ids.len()).filter(trained).map(|place| ids[place]);
         let found = renderer
             .tokenizer
             .decode(&kept.collect::<Vec<_>>())
             .unwrap();
-        let replies = messages.iter().filter(|m| m.is_trained());
+        let replies = messages.iter().filter(|m| m.is_assistant());
         let wanted: String = replies
             .map(|m| format!("{}<|im_end|>", m.content))
             .collect();
         // Its vocabulary has no token for this character: it is lost, as it is with transformers.
         let wanted = wanted.replace('\u{1d}', "");
-        // A token that begins in the template's words cannot be trained; at most one for each reply.
+        // A token that starts in template text cannot be trained; at most one per reply.
         match rendered.straddling {
             0 => assert_eq!(found, wanted),
             _ => assert!(
@@ -192,7 +192,7 @@ fn tokens_are_those_of_transformers_and_only_replies_are_trained() {
     }
 }
 
-const TRAIN: &str = "context=64\npad_may_be_trained=true\nrows=2\nmicro_rows=2\nsteps=3\n[optimizer]\nrate=0.00001\n";
+const TRAIN: &str = "max_seq_len=64\nallow_trained_pad=true\nbatch_size=2\nmicro_batch_size=2\nmax_steps=3\n[optimizer]\nlearning_rate=0.00001\n";
 
 fn weights(project: &Project, out: &str) -> Vec<u8> {
     std::fs::read(project.path(out).join("model/model.safetensors")).unwrap()
@@ -207,7 +207,7 @@ fn two_processes_and_one_row_at_a_time_reach_the_same_weights() {
     let (good, text) = project.run("at-once");
     assert!(good, "{text}");
     let single = std::fs::read_to_string(project.path("recipe.toml")).unwrap();
-    let single = single.replace("micro_rows=2", "micro_rows=1");
+    let single = single.replace("micro_batch_size=2", "micro_batch_size=1");
     std::fs::write(project.path("recipe.toml"), single).unwrap();
     let (good, text) = project.run("one-by-one");
     assert!(good, "{text}");
@@ -233,7 +233,10 @@ fn killed_after_a_checkpoint_it_ends_with_the_same_bits() {
     let Some((folder, _alone)) = found() else {
         return;
     };
-    let project = Project::on(&folder, &format!("{TRAIN}[checkpoint]\nevery=1\nkeep=1"));
+    let project = Project::on(
+        &folder,
+        &format!("{TRAIN}[checkpoint]\nsave_steps=1\nsave_total_limit=1"),
+    );
     let (good, text) = project.run("whole");
     assert!(good, "{text}");
     std::fs::remove_dir_all(project.path("whole/checkpoints")).unwrap();

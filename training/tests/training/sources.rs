@@ -10,7 +10,8 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Fields};
 use parquet::arrow::ArrowWriter;
 use pybench_training::data::{
-    Class, Fitting, Kind, Message, Overflow, Record, Renderer, Source, TokenStore, read, tokenize,
+    LengthLimit, Message, Overflow, Record, RecordKind, Renderer, Source, TokenClass, TokenStore,
+    read, tokenize,
 };
 use pybench_training::train::{Dataset, Recipe};
 use serde_json::{Value, json};
@@ -137,7 +138,7 @@ fn the_named_sets_are_read_in_their_schemas() {
         "ours.parquet",
     ];
     for name in names {
-        let found = read(&Source::at(at(name))).unwrap();
+        let found = read(&Source::from_path(at(name))).unwrap();
         let found_talks: Vec<_> = found.iter().map(|one| one.messages.clone()).collect();
         assert_eq!(found_talks, talks, "{name}");
         let held: Vec<_> = found.iter().map(|one| one.held_out_template).collect();
@@ -156,11 +157,11 @@ fn notebooks_are_texts_wherever_they_come_from() {
     let notebook = json!({"nbformat": 4, "cells": [cell]}).to_string();
     std::fs::write(folder.path().join("b.ipynb"), notebook).unwrap();
     let source = Source {
-        kind: Kind::Text,
-        ..Source::at(folder.path())
+        kind: RecordKind::Text,
+        ..Source::from_path(folder.path())
     };
-    let located = source.locate().unwrap();
-    let found = located.records().map(|record| match record.unwrap() {
+    let resolved = source.resolve().unwrap();
+    let found = resolved.records().map(|record| match record.unwrap() {
         Record::Text { text, .. } => text,
         Record::Conversation(_) => panic!("no text"),
     });
@@ -171,19 +172,19 @@ fn notebooks_are_texts_wherever_they_come_from() {
 }
 
 #[test]
-fn rows_come_one_by_one_and_errors_where_they_stand() {
+fn rows_are_streamed_and_errors_have_a_location() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.jsonl");
     let good = json!({"messages": talk(0)}).to_string();
     std::fs::write(&path, format!("{good}\n{good}\nbroken\n")).unwrap();
-    let located = Source::at(&path).locate().unwrap();
-    let mut records = located.records();
+    let resolved = Source::from_path(&path).resolve().unwrap();
+    let mut records = resolved.records();
     assert!(records.next().unwrap().is_ok() && records.next().unwrap().is_ok());
     let error = records.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("a.jsonl:3"), "{error}");
     let path = folder.path().join("b.jsonl");
     std::fs::write(&path, json!({"rows": 1}).to_string()).unwrap();
-    let error = read(&Source::at(path)).unwrap_err().to_string();
+    let error = read(&Source::from_path(path)).unwrap_err().to_string();
     assert!(
         error.contains("b.jsonl:1") && error.contains("messages"),
         "{error}"
@@ -196,8 +197,8 @@ fn renderer() -> Renderer {
     Renderer::load(&data("templates/chatml")).unwrap()
 }
 
-const FITTING: Fitting = Fitting {
-    context: 256,
+const LIMIT: LengthLimit = LengthLimit {
+    max_seq_len: 256,
     overflow: Overflow::SplitWithContext,
 };
 
@@ -206,7 +207,7 @@ fn documents(store: &TokenStore) -> Vec<(Vec<u32>, Vec<u8>, String)> {
         (
             store.ids(n).collect(),
             store.classes(n).to_vec(),
-            store.place(n),
+            store.location(n),
         )
     };
     (0..store.len()).map(document).collect()
@@ -224,9 +225,9 @@ fn tokens_of_the_cache_are_those_that_were_made() {
             .map(|f| f.unwrap().path())
             .collect::<Vec<_>>()
     };
-    let source = Source::at(&path);
-    let made = tokenize(&source, &renderer, FITTING, &cache).unwrap();
-    // In the order of the rows, whichever thread made them, and equal to what is rendered one by one.
+    let source = Source::from_path(&path);
+    let made = tokenize(&source, &renderer, LIMIT, &cache).unwrap();
+    // In the order of the rows, independent of threads, and equal to rendering one by one.
     let one_by_one: Vec<_> = read(&source)
         .unwrap()
         .iter()
@@ -238,30 +239,30 @@ fn tokens_of_the_cache_are_those_that_were_made() {
     assert_eq!(first.len(), 1);
     let file = &first[0];
     let written = std::fs::metadata(file).unwrap().modified().unwrap();
-    let read_again = tokenize(&source, &renderer, FITTING, &cache).unwrap();
+    let read_again = tokenize(&source, &renderer, LIMIT, &cache).unwrap();
     assert_eq!(documents(&read_again), documents(&made));
-    assert_eq!(read_again.facts(), made.facts());
+    assert_eq!(read_again.stats(), made.stats());
     assert_eq!(
         std::fs::metadata(file).unwrap().modified().unwrap(),
         written
     );
-    // A broken file is made anew.
+    // A broken file is written again.
     let bytes = std::fs::read(file).unwrap();
     // Beside the first, which is still mapped.
     std::fs::remove_file(file).unwrap();
     std::fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
-    let anew = tokenize(&source, &renderer, FITTING, &cache).unwrap();
-    assert_eq!(documents(&anew), documents(&made));
+    let rewritten = tokenize(&source, &renderer, LIMIT, &cache).unwrap();
+    assert_eq!(documents(&rewritten), documents(&made));
     // Another length, tokenizer, template or content is another entry.
-    let shorter = Fitting {
-        context: 128,
-        ..FITTING
+    let shorter = LengthLimit {
+        max_seq_len: 128,
+        ..LIMIT
     };
     tokenize(&source, &renderer, shorter, &cache).unwrap();
     let other = Renderer::load(&data("templates/llama3")).unwrap();
-    tokenize(&source, &other, FITTING, &cache).unwrap();
+    tokenize(&source, &other, LIMIT, &cache).unwrap();
     code_act(&path, 601);
-    tokenize(&source, &renderer, FITTING, &cache).unwrap();
+    tokenize(&source, &renderer, LIMIT, &cache).unwrap();
     assert_eq!(files().len(), 4);
 }
 
@@ -271,8 +272,8 @@ fn observations_prompts_and_replies_are_told_apart() {
     let path = folder.path().join("a.jsonl");
     write_lines(&path, [json!({"messages": talk(7)})].into_iter());
     let renderer = renderer();
-    let store = tokenize(&Source::at(path), &renderer, FITTING, folder.path()).unwrap();
-    let of = |class: Class| {
+    let store = tokenize(&Source::from_path(path), &renderer, LIMIT, folder.path()).unwrap();
+    let of = |class: TokenClass| {
         let pairs = store.ids(0).zip(store.classes(0));
         let ids: Vec<u32> = pairs
             .filter(|(_, c)| **c == class as u8)
@@ -281,10 +282,15 @@ fn observations_prompts_and_replies_are_told_apart() {
         renderer.tokenizer.decode(&ids).unwrap()
     };
     let observed = "[INFO]This is a Code Interpreter Message:\n1";
-    assert!(of(Class::Observation).contains(observed) && !of(Class::Prompt).contains(observed));
-    assert!(of(Class::Prompt).contains("画成图") && of(Class::Prompt).contains("uploaded"));
+    assert!(
+        of(TokenClass::Observation).contains(observed)
+            && !of(TokenClass::Prompt).contains(observed)
+    );
+    assert!(
+        of(TokenClass::Prompt).contains("画成图") && of(TokenClass::Prompt).contains("uploaded")
+    );
     let replies = "```python\nprint(1)\n```<|im_end|>Finished: 7.<|im_end|>";
-    assert_eq!(of(Class::Trained), replies);
+    assert_eq!(of(TokenClass::Trained), replies);
 }
 
 #[test]
@@ -295,14 +301,14 @@ fn long_texts_are_cut_and_nothing_is_lost() {
     starcoder(&path, std::slice::from_ref(&text));
     let renderer = renderer();
     let source = Source {
-        kind: Kind::Text,
-        ..Source::at(&path)
+        kind: RecordKind::Text,
+        ..Source::from_path(&path)
     };
-    let fitting = Fitting {
-        context: 50,
+    let limit = LengthLimit {
+        max_seq_len: 50,
         overflow: Overflow::Error,
     };
-    let store = tokenize(&source, &renderer, fitting, folder.path()).unwrap();
+    let store = tokenize(&source, &renderer, limit, folder.path()).unwrap();
     assert!(store.len() > 5 && (0..store.len()).all(|n| store.length(n) <= 50));
     let ids: Vec<u32> = (0..store.len()).flat_map(|n| store.ids(n)).collect();
     let tokenizer = &renderer.tokenizer;
@@ -330,7 +336,7 @@ fn a_mixture_reports_its_parts_and_keeps_its_order() {
     starcoder(&at("c.parquet"), &vec!["print(1)".to_owned(); 10]);
     let recipe = |seed: u64| {
         let text = format!(
-            "name='a'\nmodel='m'\nseed={seed}\n[train]\ncontext=256\nsteps=1\nobservation_weight=0.25\n[[data]]\nname='acts'\npath='{}'\nweight=0.5\n[[data]]\npath='{}'\nweight=2\n[[data]]\npath='{}'\nkind='text'\n",
+            "name='a'\nmodel='m'\nseed={seed}\n[train]\nmax_seq_len=256\nmax_steps=1\nobservation_weight=0.25\n[[data]]\nname='acts'\npath='{}'\nweight=0.5\n[[data]]\npath='{}'\nweight=2\n[[data]]\npath='{}'\nkind='text'\n",
             at("a.parquet").display(),
             at("b.jsonl").display(),
             at("c.parquet").display()
@@ -346,7 +352,7 @@ fn a_mixture_reports_its_parts_and_keeps_its_order() {
         .collect();
     assert_eq!(counts, [(40, 40), (20, 20), (10, 10)]);
     assert_eq!(data.mixture[0].source, "acts");
-    let trained = |s: &pybench_training::train::Share| s.trained as f64 * s.weight;
+    let trained = |s: &pybench_training::train::SourceShare| s.trained as f64 * s.weight;
     let all: f64 = data.mixture.iter().map(trained).sum();
     for share in &data.mixture {
         assert!((share.share - trained(share) / all).abs() < 1e-9 && share.tokens >= share.trained);
@@ -381,14 +387,14 @@ fn overflow_is_a_choice_and_is_counted() {
     write_lines(&path, (0..5).map(long));
     let renderer = renderer();
     let whole = renderer
-        .render(&read(&Source::at(&path)).unwrap()[0].messages)
+        .render(&read(&Source::from_path(&path)).unwrap()[0].messages)
         .unwrap();
     let make = |overflow| {
-        let fitting = Fitting {
-            context: whole.ids.len() * 3 / 4,
+        let limit = LengthLimit {
+            max_seq_len: whole.ids.len() * 3 / 4,
             overflow,
         };
-        tokenize(&Source::at(&path), &renderer, fitting, folder.path())
+        tokenize(&Source::from_path(&path), &renderer, limit, folder.path())
     };
     let error = make(Overflow::Error).unwrap_err().to_string();
     assert!(
@@ -401,9 +407,9 @@ fn overflow_is_a_choice_and_is_counted() {
         Overflow::SplitWithContext,
     ] {
         let store = make(choice).unwrap();
-        let lost = store.facts().overflow;
+        let lost = store.stats().overflow;
         assert_eq!(lost.conversations, 5, "{choice:?}");
-        let left = store.facts().trained + lost.lost_trained;
+        let left = store.stats().trained + lost.lost_trained;
         assert_eq!(left, 5 * whole.trained(), "{choice:?}");
         match choice {
             Overflow::Drop => assert_eq!((store.len(), lost.lost), (0, 5 * whole.ids.len())),

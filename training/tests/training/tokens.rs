@@ -70,7 +70,7 @@ fn control_tokens_in_contents_are_text() {
 fn replies_and_their_ends_are_trained_and_nothing_else() {
     each(|name, renderer, line| {
         let rendered = renderer.render(&line.messages).unwrap();
-        let trained = |place: &usize| rendered.spans[*place].trained;
+        let trained = |index: &usize| rendered.spans[*index].trained;
         let ids: Vec<u32> = (0..rendered.ids.len())
             .filter(trained)
             .map(|p| rendered.ids[p])
@@ -87,9 +87,9 @@ fn replies_and_their_ends_are_trained_and_nothing_else() {
             "chatml" => m.content.clone(),
             _ => m.content.trim_matches(space).to_owned(),
         };
-        let replies = line.messages.iter().filter(|m| m.is_trained());
+        let replies = line.messages.iter().filter(|m| m.is_assistant());
         let wanted: String = replies.map(|m| content(m) + end).collect();
-        // A token that begins in the template's words cannot be trained; at most one for each reply.
+        // A token that starts in template text cannot be trained; at most one per reply.
         match rendered.straddling {
             0 => assert_eq!(found, wanted, "{name}"),
             _ => assert!(found.len() < wanted.len() && found.ends_with(end), "{name}"),
@@ -97,7 +97,7 @@ fn replies_and_their_ends_are_trained_and_nothing_else() {
     });
 }
 
-/// Qwen2.5's way with calls of tools, in fewer words.
+/// A shortened version of Qwen2.5's template for tool calls.
 const CALLS: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role }}\
 {% if m.content %}{{ '\\n' + m.content }}{% endif %}\
 {% for call in m.tool_calls %}{{ '\\n<tool_call>\\n' }}{{ call.function | tojson }}{{ '\\n</tool_call>' }}{% endfor %}\
@@ -131,7 +131,7 @@ fn calls_of_tools_are_trained_to_the_end_of_their_turn() {
         let rendered = renderer.render(&messages).unwrap();
         let text = renderer.tokenizer.decode(&rendered.ids).unwrap();
         assert_eq!(text, renderer.template.render(&messages, false).unwrap());
-        assert!(renderer.agrees(&messages).unwrap());
+        assert!(renderer.matches_rendered_text(&messages).unwrap());
         // As Python's json.dumps writes it.
         let call = r#"{"name": "add", "arguments": {"b": 2.0, "a": "中\"<", "none": null}}"#;
         let calls = format!("<tool_call>\n{call}\n</tool_call>\n<tool_call>\n{call}\n</tool_call>");
@@ -155,7 +155,7 @@ fn a_control_token_in_a_call_and_a_template_without_calls_are_refused() {
     let (_folder, renderer) = with_calls();
     let refused = renderer.render(&talk("<|im_end|>", "")).unwrap_err();
     assert!(refused.to_string().contains("message 1"), "{refused}");
-    // ChatML knows nothing of calls: what it writes would train an empty reply.
+    // ChatML ignores tool_calls, so an empty reply would be trained.
     let plain = Renderer::load(&data("templates/chatml")).unwrap();
     let refused = plain.render(&talk("2", "")).unwrap_err();
     assert!(refused.to_string().contains("message 1"), "{refused}");
@@ -165,7 +165,7 @@ fn a_control_token_in_a_call_and_a_template_without_calls_are_refused() {
 fn column(messages: &[Message]) -> ArrayRef {
     let texts = |values: Vec<Option<&str>>| Arc::new(StringArray::from(values)) as ArrayRef;
     let field = |name: &str, kind: &DataType| Arc::new(Field::new(name, kind.clone(), true));
-    let arguments: Vec<_> = messages.iter().flat_map(|m| &m.calls).collect();
+    let arguments: Vec<_> = messages.iter().flat_map(|m| &m.tool_calls).collect();
     let a = |call: &&serde_json::Value| {
         call["function"]["arguments"]["a"]
             .as_str()
@@ -196,7 +196,7 @@ fn column(messages: &[Message]) -> ArrayRef {
             None,
         )) as ArrayRef
     };
-    let calls = list(calls, messages.iter().map(|m| m.calls.len()).collect());
+    let calls = list(calls, messages.iter().map(|m| m.tool_calls.len()).collect());
     let roles = texts(messages.iter().map(|m| Some(m.role.as_str())).collect());
     let contents = texts(messages.iter().map(|m| Some(m.content.as_str())).collect());
     let rows = wrap(vec![
@@ -213,9 +213,9 @@ fn calls_of_tools_are_read_from_parquet() {
     let path = folder.path().join("a.parquet");
     let mut messages = talk("2", "");
     crate::sources::write_parquet(&path, vec![("messages", column(&messages))]);
-    let found = read(&Source::at(&path)).unwrap();
+    let found = read(&Source::from_path(&path)).unwrap();
     // A field that is null is one that another row has.
-    for call in messages.iter_mut().flat_map(|m| &mut m.calls) {
+    for call in messages.iter_mut().flat_map(|m| &mut m.tool_calls) {
         call["function"]["arguments"]
             .as_object_mut()
             .unwrap()

@@ -1,8 +1,8 @@
-//! What must hold for the values of a recipe.
+//! Bounds on the values of a recipe.
 
 use std::path::Path;
 
-use super::{LoraChoice, Optimizer, Recipe, RecipeError, Train};
+use super::{LoraConfig, OptimizerConfig, Recipe, RecipeError, TrainConfig};
 
 impl Recipe {
     /// Fails with [`RecipeError::Value`] on the first value that is out of bounds.
@@ -11,55 +11,67 @@ impl Recipe {
             self.source_rules(),
             self.train.rules(),
             self.optimizer.rules(),
-            self.lora.iter().flat_map(LoraChoice::rules).collect(),
+            self.lora.iter().flat_map(LoraConfig::rules).collect(),
         ];
         match parts.into_iter().flatten().find(|rule| !rule.holds) {
             None => Ok(()),
             Some(Rule {
-                key, value, wanted, ..
+                key,
+                value,
+                expected,
+                ..
             }) => Err(RecipeError::Value {
                 path: path.into(),
                 key,
                 value,
-                wanted,
+                expected,
             }),
         }
     }
 
     fn source_rules(&self) -> Vec<Rule> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        let named = (1..=64).contains(&self.name.len()) && self.name.chars().all(fits);
-        let weights = self.data.iter().map(|source| source.weight);
-        let bad = weights.clone().find(|w| !(0.0..=1000.0).contains(w));
+        let valid_name = (1..=64).contains(&self.name.len()) && self.name.chars().all(fits);
+        let mut weights = self.data.iter().map(|source| source.weight);
+        let bad = weights.find(|w| !(0.0..=1000.0).contains(w));
         let name = &self.name;
         vec![
-            rule(named, "name", name, "1 to 64 letters, digits, `-` or `_`"),
-            rule(!self.data.is_empty(), "data", "[]", "at least one source"),
+            rule(
+                valid_name,
+                "name",
+                name,
+                "it must have 1 to 64 letters, digits, `-` or `_`",
+            ),
+            rule(
+                !self.data.is_empty(),
+                "data",
+                "[]",
+                "there must be at least one [[data]]",
+            ),
             rule(
                 bad.is_none(),
                 "data.weight",
                 bad.unwrap_or_default(),
-                "0 to 1000",
+                "it must be from 0 to 1000",
             ),
         ]
     }
 }
 
-/// What must hold for a value of a recipe.
 struct Rule {
     holds: bool,
     key: &'static str,
     value: String,
-    wanted: &'static str,
+    expected: &'static str,
 }
 
-fn rule(holds: bool, key: &'static str, value: impl ToString, wanted: &'static str) -> Rule {
+fn rule(holds: bool, key: &'static str, value: impl ToString, expected: &'static str) -> Rule {
     let value = value.to_string();
     Rule {
         holds,
         key,
         value,
-        wanted,
+        expected,
     }
 }
 
@@ -67,93 +79,141 @@ fn positive(x: f64) -> bool {
     x.is_finite() && x > 0.0
 }
 
-fn is_share(x: f64) -> bool {
+fn below_one(x: f64) -> bool {
     (0.0..1.0).contains(&x)
 }
 
-impl Train {
+impl TrainConfig {
     fn rules(&self) -> Vec<Rule> {
         let weight = |x: f32| (0.0..=1000.0).contains(&x);
-        let (context, rows) = (
-            (2..=1 << 24).contains(&self.context),
-            (1..=1 << 20).contains(&self.rows),
-        );
-        let micro = (1..=self.rows).contains(&self.micro_rows);
-        let one = self.steps.is_some() != self.epochs.is_some();
-        let epochs = self.epochs.is_none_or(|e| positive(e) && e <= 1e4);
-        let masks = weight(self.prompt_weight) && weight(self.observation_weight);
-        let both = format!(
-            "{}, observation_weight = {}",
-            self.prompt_weight, self.observation_weight
-        );
-        let steps = match (self.steps, self.epochs) {
-            (Some(steps), Some(epochs)) => format!("{steps}, epochs = {epochs}"),
+        let max_seq_len = (2..=1 << 24).contains(&self.max_seq_len);
+        let batch_size = (1..=1 << 20).contains(&self.batch_size);
+        let micro_batch_size = (1..=self.batch_size).contains(&self.micro_batch_size);
+        let one_length = self.max_steps.is_some() != self.num_epochs.is_some();
+        let epochs = self.num_epochs.is_none_or(|e| positive(e) && e <= 1e4);
+        let length = match (self.max_steps, self.num_epochs) {
+            (Some(steps), Some(epochs)) => format!("{steps}, num_epochs = {epochs}"),
             _ => "(none)".to_owned(),
         };
         vec![
             rule(
-                context,
-                "train.context",
-                self.context,
-                "2 to 16777216 tokens",
+                max_seq_len,
+                "train.max_seq_len",
+                self.max_seq_len,
+                "it must be from 2 to 16777216 tokens",
             ),
-            rule(rows, "train.rows", self.rows, "1 to 1048576"),
             rule(
-                micro,
-                "train.micro_rows",
-                self.micro_rows,
-                "1 to train.rows",
+                batch_size,
+                "train.batch_size",
+                self.batch_size,
+                "it must be from 1 to 1048576",
             ),
-            rule(one, "train.steps", steps, "give either steps or epochs"),
+            rule(
+                micro_batch_size,
+                "train.micro_batch_size",
+                self.micro_batch_size,
+                "it must be from 1 to train.batch_size",
+            ),
+            rule(
+                one_length,
+                "train.max_steps",
+                length,
+                "give either max_steps or num_epochs",
+            ),
             rule(
                 epochs,
-                "train.epochs",
-                self.epochs.unwrap_or_default(),
-                "above 0, at most 10000",
+                "train.num_epochs",
+                self.num_epochs.unwrap_or_default(),
+                "it must be above 0 and at most 10000",
             ),
-            rule(masks, "train.prompt_weight", both, "each 0 to 1000"),
+            rule(
+                weight(self.prompt_weight),
+                "train.prompt_weight",
+                self.prompt_weight,
+                "it must be from 0 to 1000",
+            ),
+            rule(
+                weight(self.observation_weight),
+                "train.observation_weight",
+                self.observation_weight,
+                "it must be from 0 to 1000",
+            ),
         ]
     }
 }
 
-impl Optimizer {
+impl OptimizerConfig {
     fn rules(&self) -> Vec<Rule> {
-        let betas = is_share(self.betas.0) && is_share(self.betas.1);
-        let bounds = self.clip >= 0.0 && self.decay >= 0.0 && (0.0..=1.0).contains(&self.floor);
-        let spike = self.spike.is_finite() && self.spike >= 0.0;
-        let rates = positive(self.rate) && positive(self.epsilon);
-        let floor = "floor is 0 to 1, clip and decay 0 or more";
+        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
+        let betas = below_one(self.betas.0) && below_one(self.betas.1);
         vec![
             rule(
-                rates,
-                "optimizer.rate",
-                self.rate,
-                "rate and epsilon are above 0",
+                positive(self.learning_rate),
+                "optimizer.learning_rate",
+                self.learning_rate,
+                "it must be above 0",
+            ),
+            rule(
+                positive(self.eps),
+                "optimizer.eps",
+                self.eps,
+                "it must be above 0",
             ),
             rule(
                 betas,
                 "optimizer.betas",
                 format!("{:?}", self.betas),
-                "each from 0 to below 1",
+                "each must be at least 0 and below 1",
             ),
-            rule(bounds, "optimizer.floor", self.floor, floor),
-            rule(spike, "optimizer.spike", self.spike, "0 or more"),
+            rule(
+                (0.0..=1.0).contains(&self.min_lr_ratio),
+                "optimizer.min_lr_ratio",
+                self.min_lr_ratio,
+                "it must be from 0 to 1",
+            ),
+            rule(
+                self.max_grad_norm >= 0.0,
+                "optimizer.max_grad_norm",
+                self.max_grad_norm,
+                "it must be 0 (no clipping) or more",
+            ),
+            rule(
+                self.weight_decay >= 0.0,
+                "optimizer.weight_decay",
+                self.weight_decay,
+                "it must be 0 or more",
+            ),
+            rule(
+                not_negative(self.loss_spike_threshold),
+                "optimizer.loss_spike_threshold",
+                self.loss_spike_threshold,
+                "it must be 0 (off) or more",
+            ),
         ]
     }
 }
 
-impl LoraChoice {
+impl LoraConfig {
     fn rules(&self) -> Vec<Rule> {
-        let rank = (1..=4096).contains(&self.rank) && positive(self.alpha);
-        let dropout = is_share(self.dropout);
         vec![
             rule(
-                rank,
+                (1..=4096).contains(&self.rank),
                 "lora.rank",
                 self.rank,
-                "rank is 1 to 4096, alpha above 0",
+                "it must be from 1 to 4096",
             ),
-            rule(dropout, "lora.dropout", self.dropout, "from 0 to below 1"),
+            rule(
+                positive(self.alpha),
+                "lora.alpha",
+                self.alpha,
+                "it must be above 0",
+            ),
+            rule(
+                below_one(self.dropout),
+                "lora.dropout",
+                self.dropout,
+                "it must be at least 0 and below 1",
+            ),
         ]
     }
 }

@@ -1,0 +1,397 @@
+//! Collects and checks a dataset for publication: the hashes of all rows match, there are no secrets, no shard is
+//! missing, and the card belongs to these rows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pybench_datasets::dataset::FILES_DIR;
+use pybench_datasets::formats::{Schema, of_row};
+use pybench_datasets::row_hashes::{self, DatasetDigest, row_digest};
+use pybench_datasets::scrub::{Scrubber, SecretCounts};
+use pybench_datasets::survey::Survey;
+use pybench_datasets::tokens::TokenCounter;
+use pybench_datasets::{Row, card, read, samples};
+use pybench_run::RunError;
+use serde_json::Value;
+
+use super::Package;
+use super::card::ExtraFiles;
+use pybench_dataset_tools::{FromArgs, to_run_error};
+use pybench_hub::Kind;
+
+/// Number of rows that are also written as traces.
+const MAX_TRACES: usize = 10;
+/// Maximum number of problems listed.
+const MAX_LISTED: usize = 10;
+/// Maximum size of README.md and proof.json, in bytes.
+const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+/// Collect the files of a dataset.
+///
+/// # Errors
+/// [`RunError::BadInput`] with all problems that prevent publication.
+pub(super) fn package(source: &Path, repo: Option<&str>) -> Result<Package, RunError> {
+    let from = FromArgs {
+        dataset: source.to_owned(),
+    };
+    let folder = from.folder()?;
+    let mut problems = Problems::default();
+    let shards = shards(&folder, &mut problems)?;
+    let card = text(&folder.join("README.md"))?;
+    let card = card.ok_or_else(|| {
+        let path = folder.display();
+        RunError::BadInput(format!("{path} has no README.md: a dataset needs a card"))
+    })?;
+    let scrubber = Scrubber::of_machine();
+    let scan = scan_rows(&folder, &scrubber, &mut problems)?;
+    check_texts(&folder, &card, &scan, &scrubber, &mut problems)?;
+    let files = files(&folder, &scrubber, &mut problems)?;
+    problems.into_result(&folder)?;
+
+    let title = card::title(&card).unwrap_or("dataset").to_owned();
+    let mut package = Package::new(Kind::Dataset, title, owns);
+    for (path, file) in shards.into_iter().chain(files) {
+        package.file(&path, &file)?;
+    }
+    let proof = folder.join("proof.json");
+    if proof.is_file() {
+        package.file("proof.json", &proof)?;
+    }
+    let plots = plots(&folder)?;
+    for (name, svg) in &plots {
+        package.bytes(&format!("plots/{name}"), svg.clone())?;
+    }
+    for (number, lines) in (1..).zip(&scan.traces) {
+        package.bytes(&format!("traces/session-{number:06}.jsonl"), lines.clone())?;
+    }
+    let extra = ExtraFiles {
+        plots: plots.iter().map(|(name, _)| *name).collect(),
+        sessions: scan.traces.len(),
+    };
+    package.notes = scan.notes(&card);
+    package.with_card(super::card::dataset(&card, repo, &extra))
+}
+
+/// Whether this program manages a path in dataset repositories.
+fn owns(path: &str) -> bool {
+    let folders = ["data/", "files/", "plots/", "traces/"];
+    ["README.md", "proof.json"].contains(&path) || folders.iter().any(|f| path.starts_with(f))
+}
+
+/// Problems that prevent publication.
+#[derive(Debug, Default)]
+struct Problems {
+    listed: Vec<String>,
+    count: usize,
+}
+
+impl Problems {
+    fn add(&mut self, problem: impl Into<String>) {
+        self.count += 1;
+        if self.listed.len() < MAX_LISTED {
+            self.listed.push(problem.into());
+        }
+    }
+
+    /// An error with the problems, if there are any.
+    fn into_result(self, folder: &Path) -> Result<(), RunError> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let mut text = format!("{} cannot be published:", folder.display());
+        for problem in &self.listed {
+            text += &format!("\n  {problem}");
+        }
+        if self.count > self.listed.len() {
+            text += &format!("\n  and {} more", self.count - self.listed.len());
+        }
+        Err(RunError::BadInput(text))
+    }
+}
+
+/// List the shards and check that none is missing. The card refers to them by a pattern, so a missing shard would not
+/// be noticed later.
+fn shards(folder: &Path, problems: &mut Problems) -> Result<Vec<(String, PathBuf)>, RunError> {
+    let mut shards = Vec::new();
+    let mut splits: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
+    for shard in read::shards(folder).map_err(to_run_error)? {
+        let name = shard.path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        match parse_shard_name(&name) {
+            Some(numbers) => splits.entry(shard.split).or_default().push(numbers),
+            None => problems.add(format!(
+                "{name}: unexpected file name; expected SPLIT-00000-of-000NN.parquet"
+            )),
+        }
+        if !is_plain_file(&shard.path) {
+            problems.add(format!("{name} is not a regular file (is it a link?)"));
+        }
+        shards.push((format!("data/{name}"), shard.path));
+    }
+    for (split, found) in &splits {
+        let count = found[0].1;
+        let whole = found
+            .iter()
+            .enumerate()
+            .all(|(at, one)| *one == (at, count));
+        if !whole || found.len() != count {
+            problems.add(format!(
+                "shards of {split} are missing or belong to different datasets: found {} of {count} files",
+                found.len()
+            ));
+        }
+    }
+    if !splits.contains_key("train") {
+        problems.add("the train split is missing");
+    }
+    Ok(shards)
+}
+
+/// Parse the numbers of a shard: 2 and 5 for `train-00002-of-00005.parquet`.
+fn parse_shard_name(name: &str) -> Option<(usize, usize)> {
+    let stem = name.strip_suffix(".parquet")?;
+    let (rest, count) = stem.rsplit_once("-of-")?;
+    let (split, number) = rest.rsplit_once('-')?;
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    let plain = !split.is_empty() && split.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    if !(plain && digits(number) && digits(count)) {
+        return None;
+    }
+    Some((number.parse().ok()?, count.parse().ok()?))
+}
+
+fn is_plain_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Result of reading all rows.
+struct RowScan {
+    digest: String,
+    rows: BTreeMap<String, usize>,
+    /// The first rows as traces (JSON lines).
+    traces: Vec<String>,
+}
+
+impl RowScan {
+    fn notes(&self, card: &str) -> Vec<String> {
+        let rows = self.rows.iter().map(|(split, n)| format!("{split} {n}"));
+        let rows = rows.collect::<Vec<_>>().join(", ");
+        let mut notes = vec![
+            format!("rows: {rows}; all hashes match, no secrets found"),
+            format!("digest of all rows: {}, as stated in the card", self.digest),
+        ];
+        if card.contains("Not verified yet.") {
+            notes
+                .push("not verified: `just verify` re-executes the rows and writes the result to the card".into());
+        }
+        notes
+    }
+}
+
+/// Read and check every row.
+fn scan_rows(
+    folder: &Path,
+    scrubber: &Scrubber,
+    problems: &mut Problems,
+) -> Result<RowScan, RunError> {
+    let (mut digest, mut rows) = (DatasetDigest::default(), BTreeMap::<String, usize>::new());
+    let mut traces = Vec::new();
+    for row in read::dataset(folder).map_err(to_run_error)? {
+        let (split, row) = row.map_err(to_run_error)?;
+        digest.add(&split, &row_digest(&row));
+        let number = rows.entry(split.clone()).or_default();
+        *number += 1;
+        let location = format!("{split} row {number}");
+        for problem in row_hashes::problems(&row) {
+            problems.add(format!("{location}: {problem}"));
+        }
+        if traces.len() < MAX_TRACES {
+            traces.push(trace(&row)?);
+        }
+        let found = scrubber.row(&mut row.clone());
+        if found.total() > 0 {
+            problems.add(format!("{location} contains {}", describe(&found)));
+        }
+    }
+    if rows.values().sum::<usize>() == 0 {
+        problems.add("the dataset has no rows");
+    }
+    Ok(RowScan {
+        digest: digest.digest().to_string(),
+        rows,
+        traces,
+    })
+}
+
+/// Describe findings without revealing them.
+fn describe(found: &SecretCounts) -> String {
+    let kinds = found.0.keys().map(|kind| kind.placeholder());
+    format!(
+        "secrets or personal data: {}",
+        kinds.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// A row in the Hub's format for agent traces.
+fn trace(row: &Row) -> Result<String, RunError> {
+    let (lines, _) = Schema::Traces.write(&of_row(row, true));
+    let mut text = String::new();
+    for line in &lines {
+        text += &serde_json::to_string(line)?;
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Read a small text file; `None` if it does not exist.
+fn text(path: &Path) -> Result<Option<String>, RunError> {
+    let io = |error| RunError::io(path.display().to_string())(error);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(error)),
+        Ok(metadata) if !metadata.is_file() || metadata.len() > MAX_TEXT_BYTES => {
+            let path = path.display();
+            let text = format!(
+                "{path}: not a regular file, or larger than {} MiB",
+                MAX_TEXT_BYTES >> 20
+            );
+            Err(RunError::BadInput(text))
+        }
+        Ok(_) => fs::read_to_string(path).map(Some).map_err(io),
+    }
+}
+
+/// Check that the card and proof.json belong to these rows.
+fn check_texts(
+    folder: &Path,
+    card: &str,
+    scan: &RowScan,
+    scrubber: &Scrubber,
+    problems: &mut Problems,
+) -> Result<(), RunError> {
+    match card::digest(card) {
+        Some(digest) if digest == scan.digest => {}
+        Some(digest) => problems.add(format!(
+            "README.md is the card of other rows: it states the digest {digest}, but the rows have {}",
+            scan.digest
+        )),
+        None => problems.add("README.md has no digest of all rows: it was not written by pybench"),
+    }
+    if !card.starts_with("---\n") {
+        problems.add("README.md has no YAML header (---)");
+    }
+    let found = scrubber.text(card).found;
+    if found.total() > 0 {
+        problems.add(format!("README.md contains {}", describe(&found)));
+    }
+    if let Some(proof) = text(&folder.join("proof.json"))? {
+        let proof: Value = serde_json::from_str(&proof).unwrap_or_default();
+        if proof["digest"].as_str() != Some(scan.digest.as_str()) {
+            problems
+                .add("proof.json is of other rows: run `just verify` again, or delete the file");
+        }
+    }
+    Ok(())
+}
+
+/// List and check the input files in the dataset, which are named by their BLAKE3.
+fn files(
+    folder: &Path,
+    scrubber: &Scrubber,
+    problems: &mut Problems,
+) -> Result<Vec<(String, PathBuf)>, RunError> {
+    let root = folder.join(FILES_DIR);
+    let mut files = Vec::new();
+    if !root.is_dir() {
+        return Ok(files);
+    }
+    for part in entries(&root)? {
+        let prefix = part.file_name().unwrap_or_default();
+        let prefix = prefix.to_string_lossy().into_owned();
+        for file in entries(&part)? {
+            let name = file.file_name().unwrap_or_default();
+            let name = name.to_string_lossy().into_owned();
+            if !is_plain_file(&file) {
+                problems.add(format!(
+                    "files/…/{name} is not a regular file (is it a link?)"
+                ));
+                continue;
+            }
+            let bytes = fs::read(&file).map_err(RunError::io(file.display().to_string()))?;
+            let digest = blake3::hash(&bytes).to_hex();
+            if digest.as_str() != name || digest[..2] != *prefix {
+                problems.add(format!("files/…/{name}: contents do not match the name"));
+            }
+            let found = scrubber.file(&bytes);
+            if found.total() > 0 {
+                problems.add(format!("files/…/{name} contains {}", describe(&found)));
+            }
+            files.push((format!("{FILES_DIR}/{prefix}/{name}"), file));
+        }
+    }
+    Ok(files)
+}
+
+/// The sorted entries of a folder; empty if the path is not a folder.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let io = |error| RunError::io(folder.display().to_string())(error);
+    if !fs::symlink_metadata(folder).map_err(io)?.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder).map_err(io)?;
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, _>>()
+        .map_err(io)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Draw the plots. Tokens are estimated without a tokenizer, so that the plots are the same on all machines.
+fn plots(folder: &Path) -> Result<Vec<(&'static str, String)>, RunError> {
+    let counter = TokenCounter::QuarterOfBytes;
+    let mut survey = Survey::new(&counter);
+    let read = samples::read(folder, &mut |sample| {
+        survey.add(&sample, &counter);
+        Ok(())
+    });
+    read.map_err(|error| RunError::BadInput(error.to_string()))?;
+    Ok(survey.plots())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_shards_are_parsed_strictly() {
+        assert_eq!(
+            parse_shard_name("train-00002-of-00005.parquet"),
+            Some((2, 5))
+        );
+        for wrong in [
+            "train.parquet",
+            "train-2-of-5.parquet",
+            "train-00002-of-00005.parquet.bak",
+            "-00002-of-00005.parquet",
+            "tr/ain-00002-of-00005.parquet",
+            "train-0000a-of-00005.parquet",
+        ] {
+            assert_eq!(parse_shard_name(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn all_problems_are_counted_and_the_first_are_listed() {
+        let mut problems = Problems::default();
+        for number in 0..MAX_LISTED + 3 {
+            problems.add(format!("problem {number}"));
+        }
+        let error = problems
+            .into_result(Path::new("d"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("problem 9\n  and 3 more"), "{error}");
+    }
+}

@@ -1,0 +1,250 @@
+//! Writing whole datasets: deterministic bytes, atomic replacement, shards and card.
+
+use pybench_testing::rows as common;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+use parquet::basic::Compression;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use pybench_datasets::dataset::{self, WrittenDataset};
+use pybench_datasets::shards::{self, ShardSettings};
+use pybench_datasets::split::{Assignment, SplitSettings};
+use pybench_datasets::{DatasetError, Row};
+
+const SPLIT: SplitSettings = SplitSettings {
+    test_fraction: 0.2,
+    held_out_templates: 2,
+    seed: 7,
+};
+
+fn small() -> ShardSettings {
+    ShardSettings {
+        shard_rows: 40,
+        row_group_rows: 10,
+        ..ShardSettings::default()
+    }
+}
+
+fn write(folder: &Path, rows: Vec<Row>) -> WrittenDataset {
+    dataset::write(folder, rows, &SPLIT, &small(), &common::about()).unwrap()
+}
+
+/// Relative path → bytes of everything in a folder.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.is_dir() {
+            let inner = contents(&path).into_iter();
+            found.extend(inner.map(|(rest, bytes)| (format!("{name}/{rest}"), bytes)));
+        } else {
+            found.insert(name, fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn equal_rows_give_identical_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let written = write(&a, common::rows(120));
+    assert_eq!(written, write(&b, common::rows(120)));
+    let files = contents(&a);
+    assert_eq!(files, contents(&b));
+    let names: Vec<_> = files.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "README.md",
+            "data/test-00000-of-00001.parquet",
+            "data/train-00000-of-00003.parquet",
+            "data/train-00001-of-00003.parquet",
+            "data/train-00002-of-00003.parquet",
+        ]
+    );
+    let other = write(&b, common::rows(119));
+    assert_ne!(written, other);
+    assert_ne!(files, contents(&b), "other rows must give other bytes");
+}
+
+#[test]
+fn an_existing_dataset_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dataset");
+    // A temporary folder left by a killed process.
+    fs::create_dir(folder.path().join(".pybench-dataset-dead")).unwrap();
+    write(&path, common::rows(120));
+    fs::write(path.join("data/stale.parquet"), b"stale").unwrap();
+    write(&path, common::rows(30));
+    let names: Vec<String> = contents(folder.path()).into_keys().collect();
+    assert_eq!(
+        names,
+        [
+            "dataset/README.md",
+            "dataset/data/test-00000-of-00001.parquet",
+            "dataset/data/train-00000-of-00001.parquet",
+        ]
+    );
+}
+
+#[test]
+fn a_failed_write_leaves_the_old_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dataset");
+    write(&path, common::rows(30));
+    let before = contents(folder.path());
+    let bad = ShardSettings {
+        zstd_level: 99,
+        ..small()
+    };
+    let error = dataset::write(&path, common::rows(50), &SPLIT, &bad, &common::about());
+    assert!(matches!(error, Err(DatasetError::Setting(_))), "{error:?}");
+    assert_eq!(contents(folder.path()), before);
+}
+
+#[test]
+fn shards_are_compressed_grouped_and_indexed() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = shards::write(folder.path(), "train", &common::rows(35), &small()).unwrap();
+    assert_eq!(paths.len(), 1);
+    let file = File::open(&paths[0]).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let metadata = reader.metadata();
+    assert_eq!(metadata.file_metadata().num_rows(), 35);
+    assert_eq!(
+        metadata.file_metadata().created_by(),
+        Some("pybench-datasets (parquet-rs)")
+    );
+    assert_eq!(metadata.num_row_groups(), 4);
+    for column in metadata
+        .row_groups()
+        .iter()
+        .flat_map(|group| group.columns())
+    {
+        assert!(
+            matches!(column.compression(), Compression::ZSTD(_)),
+            "{column:?}"
+        );
+        assert!(column.column_index_offset().is_some());
+        assert!(column.offset_index_offset().is_some());
+    }
+}
+
+#[test]
+fn the_size_of_a_row_group_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ShardSettings {
+        row_group_rows: 20,
+        row_group_bytes: 20_000,
+        ..small()
+    };
+    let mut rows = common::rows(40);
+    for (number, row) in rows.iter_mut().enumerate() {
+        // Text that does not compress well.
+        let noise = (0..400).map(|i| pybench_types::id::Digest::of_json(&(number, i)).to_string());
+        row.messages[0].content = noise.collect();
+    }
+    let paths = shards::write(folder.path(), "train", &rows, &settings).unwrap();
+    let reader = SerializedFileReader::new(File::open(&paths[0]).unwrap()).unwrap();
+    assert!(reader.metadata().num_row_groups() > 2);
+}
+
+#[test]
+fn held_out_templates_are_only_in_the_test_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(&folder.path().join("d"), common::rows(120));
+    assert_eq!(written.split.held_out.len(), 2);
+    assert!(written.split.count(Assignment::Test) > 0);
+    for template in &written.split.held_out {
+        assert!(!written.train.templates.contains_key(template));
+        assert!(written.test.templates.contains_key(template));
+    }
+}
+
+#[test]
+fn the_card_describes_the_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d");
+    write(&path, common::rows(60));
+    let card = fs::read_to_string(path.join("README.md")).unwrap();
+    for expected in [
+        "expert (scripted, not a language model)",
+        "path: data/train-*.parquet",
+        "path: data/test-*.parquet",
+        "- bsd-3-clause",
+        "- other",
+        "- zh",
+        "n<1K",
+        "estimated without a tokenizer",
+        "4 of 4 rejected",
+        "./justw synthesize",
+        "````toml",
+    ] {
+        assert!(card.contains(expected), "{expected} is missing in\n{card}");
+    }
+}
+
+#[test]
+fn a_dataset_without_rows_has_one_empty_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(&folder.path().join("d"), vec![]);
+    assert_eq!((written.train.rows, written.test.rows), (0, 0));
+    let names: Vec<String> = contents(folder.path()).into_keys().collect();
+    assert_eq!(
+        names,
+        ["d/README.md", "d/data/train-00000-of-00001.parquet"]
+    );
+}
+
+/// Writing all rows at once, streaming them, and writing each shard separately give the same bytes.
+#[test]
+fn shards_do_not_depend_on_how_they_are_written() {
+    use pybench_datasets::shards::ShardWriter;
+    let settings = ShardSettings {
+        shard_rows: 8,
+        row_group_rows: 4,
+        ..ShardSettings::default()
+    };
+    let rows = common::rows(45);
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let at_once = shards::write(&place("at-once"), "train", &rows, &settings).unwrap();
+    let mut writer = ShardWriter::new(&place("streamed"), "train", rows.len(), &settings).unwrap();
+    for row in rows.clone() {
+        writer.add(row).unwrap();
+    }
+    let streamed = writer.finish().unwrap();
+    assert_eq!((at_once.len(), streamed.len()), (6, 6));
+    for (number, (one, other)) in at_once.iter().zip(&streamed).enumerate() {
+        assert_eq!(one.file_name(), other.file_name());
+        let bytes = std::fs::read(one).unwrap();
+        assert!(bytes == std::fs::read(other).unwrap(), "shard {number}");
+        let alone = place(&format!("alone-{number}"));
+        let own = &rows[number * 8..(number * 8 + 8).min(45)];
+        let alone = shards::write(&alone, "train", own, &settings).unwrap();
+        assert!(
+            bytes == std::fs::read(&alone[0]).unwrap(),
+            "shard {number} alone"
+        );
+    }
+    // An existing shard is never overwritten, no matter which thread finds it.
+    let taken = folder.path().join("streamed");
+    let error = shards::write(&taken, "train", &rows, &settings).unwrap_err();
+    assert!(error.to_string().contains("train-0000"), "{error}");
+    let mut writer = ShardWriter::new(&taken, "train", rows.len(), &settings).unwrap();
+    let mut failed = rows.into_iter().try_for_each(|row| writer.add(row));
+    failed = failed.and_then(|()| writer.finish().map(|_| ()));
+    assert!(
+        failed
+            .unwrap_err()
+            .to_string()
+            .contains("train-00000-of-00006")
+    );
+}

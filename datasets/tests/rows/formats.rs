@@ -1,0 +1,337 @@
+//! Round trips between schemas: nothing is lost that both schemas can represent, and losses are reported.
+
+use proptest::prelude::*;
+use pybench_datasets::formats::{
+    Call, ChatMessage, Conversation, MessageRole, Schema, TraceReader, of_row,
+};
+#[allow(dead_code)] // Here single rows are enough.
+use pybench_testing::rows as common;
+use pybench_types::trajectory::{Message, Role};
+use serde_json::{Value, json};
+
+fn back(schema: Schema, rows: &[Value]) -> Conversation {
+    if schema != Schema::Traces {
+        assert_eq!(rows.len(), 1);
+        return schema.read(&rows[0]).unwrap();
+    }
+    let mut reader = TraceReader::default();
+    for row in rows {
+        assert_eq!(reader.line(row).unwrap(), None);
+    }
+    reader.finish().unwrap()
+}
+
+fn there_and_back(
+    schema: Schema,
+    conversation: &Conversation,
+) -> (Conversation, Vec<&'static str>) {
+    let (rows, lost) = schema.write(conversation);
+    (back(schema, &rows), lost.into_iter().collect())
+}
+
+/// The part of a conversation that both schemas can represent.
+fn common_ground(one: Schema, other: Schema, conversation: &Conversation) -> Conversation {
+    let (fitted, _) = one.fit(conversation);
+    let (fitted, _) = other.fit(&fitted);
+    one.fit(&fitted).0
+}
+
+fn roles() -> impl Strategy<Value = MessageRole> {
+    prop_oneof![
+        Just(MessageRole::User),
+        Just(MessageRole::Assistant),
+        Just(MessageRole::Tool)
+    ]
+}
+
+fn messages() -> impl Strategy<Value = ChatMessage> {
+    let call = ("[a-z]{1,8}", "[a-z_]{1,8}", "\\PC{0,20}").prop_map(|(id, name, code)| Call {
+        id,
+        name,
+        arguments: json!({"code": code, "n": 1}),
+    });
+    (
+        roles(),
+        "\\PC{0,40}",
+        proptest::option::of("\\PC{1,20}"),
+        proptest::collection::vec(call, 0..3),
+        proptest::option::of("[a-z]{1,8}"),
+    )
+        .prop_map(|(role, content, reasoning, calls, call_id)| ChatMessage {
+            role,
+            content,
+            reasoning: reasoning.filter(|_| role == MessageRole::Assistant),
+            calls: if role == MessageRole::Assistant {
+                calls
+            } else {
+                vec![]
+            },
+            call_id: call_id.filter(|_| role == MessageRole::Tool),
+        })
+}
+
+fn conversations() -> impl Strategy<Value = Conversation> {
+    (
+        proptest::option::of("[a-z0-9]{1,8}"),
+        proptest::option::of("\\PC{0,30}"),
+        proptest::collection::vec(messages(), 1..6),
+        any::<bool>(),
+        proptest::collection::vec(("[b-h]{1,6}", "\\PC{0,8}"), 0..3),
+    )
+        .prop_map(|(id, system, rest, tools, extra)| {
+            let system = system.map(|text| ChatMessage::new(MessageRole::System, text));
+            let messages = system.into_iter().chain(rest).collect();
+            Conversation {
+                id,
+                messages,
+                tools: if tools {
+                    json!([{"type": "function"}])
+                } else {
+                    Value::Null
+                },
+                extra: extra.into_iter().map(|(k, v)| (k, v.into())).collect(),
+            }
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_written_conversation_is_read_back_as_fitted(conversation in conversations()) {
+        for schema in Schema::ALL {
+            let (fitted, _) = schema.fit(&conversation);
+            let (back, lost) = there_and_back(schema, &conversation);
+            let mut expected = fitted.clone();
+            if schema == Schema::Upstream {
+                // Without a task number, the id is used as the task number.
+                let name = fitted.id.clone().unwrap_or_default();
+                expected.extra.entry("index").or_insert(name.into());
+            }
+            if schema == Schema::Ultrachat {
+                prop_assert!(expected.extra.is_empty());
+            }
+            prop_assert_eq!(&back, &expected, "{}", schema.name());
+            // Fitting twice loses nothing more.
+            let (again, more) = schema.fit(&fitted);
+            prop_assert_eq!(&again, &fitted, "{}", schema.name());
+            prop_assert!(more.is_empty(), "{} {:?}", schema.name(), more);
+            // A loss is reported if and only if the conversation changed.
+            let mut unnamed = fitted.clone();
+            if conversation.id.is_none() {
+                unnamed.id = None;
+            }
+            prop_assert_eq!(lost.is_empty(), unnamed == conversation, "{} {:?}", schema.name(), lost);
+        }
+    }
+
+    #[test]
+    fn conversion_through_another_schema_keeps_what_both_can_represent(conversation in conversations()) {
+        for one in Schema::ALL {
+            for other in Schema::ALL {
+                let ground = common_ground(one, other, &conversation);
+                let (through, _) = there_and_back(other, &ground);
+                let (mut back, _) = there_and_back(one, &through);
+                back.extra.retain(|name, _| name != "index");
+                prop_assert_eq!(&back.messages, &ground.messages, "{} {}", one.name(), other.name());
+                prop_assert_eq!(&back.extra, &other.fit(&ground).0.extra, "{} {}", one.name(), other.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_real_datasets_are_read() {
+    let cases = [
+        (
+            Schema::Pyinstruct,
+            json!({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+                   "tools": null, "tool_choices": "auto"}),
+        ),
+        (
+            Schema::CodeAct,
+            json!({"id": "a", "conversations": [{"role": "system", "content": "s"},
+                   {"role": "user", "content": "q"}]}),
+        ),
+        (
+            Schema::CodeFeedback,
+            json!({"id": 7, "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]}),
+        ),
+        (
+            Schema::Conversations,
+            json!({"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}]}),
+        ),
+        (
+            Schema::Upstream,
+            json!({"index": "2", "user": "q", "file_paths": ["./data/a.csv"],
+                   "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]}),
+        ),
+        (
+            Schema::Openai,
+            json!({"messages": [{"role": "system", "content": [{"type": "text", "text": "s"}]},
+                                {"role": "user", "content": "q"}]}),
+        ),
+    ];
+    let expected = [
+        ChatMessage::new(MessageRole::System, "s"),
+        ChatMessage::new(MessageRole::User, "q"),
+    ];
+    for (schema, row) in cases {
+        let read = schema.read(&row).unwrap();
+        assert_eq!(read.messages, expected, "{}", schema.name());
+    }
+    let upstream = json!({"index": "2", "category1": "c", "messages": []});
+    let read = Schema::Upstream.read(&upstream).unwrap();
+    assert_eq!(
+        (read.id.as_deref(), &read.extra["category1"]),
+        (Some("2"), &json!("c"))
+    );
+    let jupyter = json!({
+        "id": "j", "question": "q", "answer": "3", "executor_type": "e2b", "files_used": ["a.csv"],
+        "messages": [
+            {"role": "assistant", "content": "t", "tool_calls": [{"id": "1", "type": "function",
+             "function": {"name": "add_and_execute_jupyter_code_cell", "arguments": {"code": "1 + 2"}}}]},
+            {"role": "tool", "content": "3", "tool_call_id": "1"},
+            {"role": "assistant", "content": null, "tool_calls": [{"id": "2", "type": "function",
+             "function": {"name": "final_answer", "arguments": "{\"answer\": \"3\"}"}}]},
+        ],
+    });
+    let read = Schema::JupyterAgent.read(&jupyter).unwrap();
+    assert_eq!(
+        read.messages[0].calls[0].arguments,
+        json!({"code": "1 + 2"})
+    );
+    assert_eq!(read.messages[2].calls[0].arguments, json!({"answer": "3"}));
+    assert_eq!(read.extra["answer"], "3");
+    let (rows, lost) = Schema::CodeFeedback.write(&read);
+    assert_eq!(
+        rows[0]["messages"][0]["content"],
+        "t\n```python\n1 + 2\n```"
+    );
+    let lost: Vec<_> = lost.into_iter().collect();
+    assert_eq!(
+        lost,
+        [
+            "additional columns",
+            "call ids",
+            "the role of observations (written as user messages)",
+            "tool calls (written as text)",
+        ]
+    );
+}
+
+#[test]
+fn invalid_fields_are_named_in_errors() {
+    let cases = [
+        (json!([]), "row: not an object"),
+        (json!({}), "messages: missing"),
+        (
+            json!({"messages": [{"content": "x"}]}),
+            "messages, message 1: role: missing",
+        ),
+        (
+            json!({"messages": [{"role": "poet", "content": "x"}]}),
+            "role: unknown role \"poet\"",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": 3}]}),
+            "content: not a string",
+        ),
+        (
+            json!({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}),
+            "tool_calls: a call without a name",
+        ),
+    ];
+    for (row, reason) in cases {
+        let error = Schema::Openai.read(&row).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    let mut reader = TraceReader::default();
+    assert!(reader.line(&json!({"type": "message"})).is_err());
+    assert!(reader.line(&json!({})).is_err());
+}
+
+#[test]
+fn cells_become_calls_if_the_reply_can_be_reconstructed() {
+    let row = common::row(4);
+    let plain = of_row(&row, false);
+    assert_eq!(plain.messages.len(), row.messages.len());
+    assert!(plain.messages.iter().all(|said| said.calls.is_empty()));
+    // The replies of the fixture are not exactly what the format would write.
+    assert_eq!(of_row(&row, true).messages, plain.messages);
+    let mut row = row;
+    row.messages[2].content =
+        "Analyse: a\n<|execute_start|>\n```python\nprint(1)\n```\n<|execute_end|>".into();
+    row.messages[3].content = "[INFO]This is a Code Interpreter Message:\n1\n".into();
+    let called = of_row(&row, true);
+    assert_eq!(called.messages[2].content, "Analyse: a");
+    assert_eq!(
+        called.messages[2].calls[0].arguments,
+        json!({"code": "print(1)"})
+    );
+    assert_eq!(
+        (called.messages[3].role, called.messages[3].content.as_str()),
+        (MessageRole::Tool, "1\n")
+    );
+    assert_eq!(called.messages[3].call_id.as_deref(), Some("call_2"));
+    let (rows, lost) = Schema::Openai.write(&called);
+    assert!(
+        lost.contains("additional columns") && lost.len() == 1,
+        "{lost:?}"
+    );
+    let text = rows[0]["messages"][2]["tool_calls"][0]["function"]["arguments"].as_str();
+    assert_eq!(text, Some("{\"code\":\"print(1)\"}"));
+    let (lines, lost) = Schema::Traces.write(&called);
+    assert_eq!(lost.into_iter().collect::<Vec<_>>(), ["tools"]);
+    assert_eq!(lines[0]["type"], "session");
+    assert_eq!(
+        lines[3]["message"]["toolCalls"][0]["function"]["name"],
+        "execute_python"
+    );
+}
+
+#[test]
+fn each_parallel_call_has_its_own_result() {
+    let format = pybench_agent::format_named("tools").unwrap();
+    let mut row = common::row(4);
+    row.format = "tools".into();
+    let two = ["a = 1".to_owned(), "print(a)".to_owned()];
+    let reply = format.write_steps("I look.", &two).unwrap();
+    row.messages[2] = Message::new(Role::Assistant, reply.clone());
+    let heard = ["", "1\n"].map(|text| format.write_observation(text));
+    row.messages.splice(3..4, heard);
+    let called = of_row(&row, true);
+    assert_eq!(called.messages.len(), row.messages.len());
+    let ids: Vec<_> = called.messages[2].calls.iter().map(|c| &*c.id).collect();
+    assert_eq!(ids, ["call_2_0", "call_2_1"]);
+    let answers = called.messages[3..5].iter();
+    let answers: Vec<_> = answers
+        .map(|said| said.call_id.as_deref().unwrap())
+        .collect();
+    assert_eq!(answers, ids);
+    assert_eq!(called.messages[4].content, "1\n");
+    assert_eq!(row.cell_texts(), two);
+
+    // A call without a result stays text, and its observation becomes a user message.
+    row.messages.remove(4);
+    let text = of_row(&row, true);
+    assert!(text.messages.iter().all(|said| said.calls.is_empty()));
+    assert_eq!(text.messages[2].content, reply);
+    assert_eq!(text.messages[3].role, MessageRole::User);
+    assert_eq!(of_row(&row, false).messages[3].role, MessageRole::Tool);
+}
+
+#[test]
+fn fuzz_reading_any_json() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let Ok(value) = serde_json::from_slice::<Value>(bytes) else {
+            return;
+        };
+        let row = json!({"messages": value, "conversations": value});
+        let mut reader = TraceReader::default();
+        let _ = reader.line(&value);
+        for schema in Schema::ALL {
+            if let Ok(read) = schema.read(&row) {
+                let _ = schema.write(&read);
+            }
+        }
+    });
+}

@@ -1,0 +1,216 @@
+//! `dataset export` and `dataset convert`: write datasets in other schemas.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use pybench_datasets::formats::{Conversation, LostFields, Schema, TraceReader, of_row};
+use pybench_datasets::read;
+use pybench_datasets::scrub::{Scrubber, SecretCounts};
+use pybench_run::RunError;
+use serde_json::Value;
+
+use super::{FromArgs, to_run_error};
+
+/// Maximum length of a line, in bytes.
+const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// Arguments of `dataset export`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    from: FromArgs,
+    /// Schema: pyinstruct, code-act, code-feedback, ultrachat, jupyter-agent, upstream, conversations, openai or
+    /// traces
+    #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
+    to: Schema,
+    /// Output file; for traces a folder, with one file per session
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// Export only this split, such as train
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+    /// Maximum number of rows
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
+    /// Write cells as text, even if the schema supports tool calls
+    #[arg(long)]
+    plain: bool,
+}
+
+/// Arguments of `dataset convert`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ConvertArgs {
+    /// Input file, JSON lines
+    file: PathBuf,
+    /// Schema of the input
+    #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
+    from: Schema,
+    /// Schema of the output
+    #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
+    to: Schema,
+    /// Output file; for traces a folder, with one file per session
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+}
+
+fn parse_schema(name: &str) -> Result<Schema, String> {
+    let known = Schema::ALL.map(Schema::name);
+    let closest = || pybench_run::closest(name, known);
+    let hint = || {
+        closest()
+            .map(|best| format!("did you mean {best}? "))
+            .unwrap_or_default()
+    };
+    Schema::named(name).ok_or_else(|| format!("{}expected one of {}", hint(), known.join(", ")))
+}
+
+/// Writes conversations in a schema, and counts what the schema cannot represent.
+struct ExportSink {
+    schema: Schema,
+    path: PathBuf,
+    file: Option<BufWriter<File>>,
+    scrubber: Scrubber,
+    written: usize,
+    lost: BTreeMap<&'static str, usize>,
+    scrubbed: SecretCounts,
+}
+
+impl ExportSink {
+    fn new(schema: Schema, path: &Path) -> Result<Self, RunError> {
+        let io = || RunError::io(path.display().to_string());
+        let file = match schema {
+            Schema::Traces => {
+                std::fs::create_dir_all(path).map_err(io())?;
+                None
+            }
+            _ => Some(BufWriter::new(File::create(path).map_err(io())?)),
+        };
+        Ok(Self {
+            schema,
+            path: path.to_owned(),
+            file,
+            scrubber: Scrubber::of_machine(),
+            written: 0,
+            lost: BTreeMap::new(),
+            scrubbed: SecretCounts::default(),
+        })
+    }
+
+    fn write(&mut self, conversation: &Conversation) -> Result<(), RunError> {
+        let (mut rows, lost): (Vec<Value>, LostFields) = self.schema.write(conversation);
+        for row in &mut rows {
+            self.scrub(row);
+        }
+        for name in lost {
+            *self.lost.entry(name).or_default() += 1;
+        }
+        self.written += 1;
+        let mut text = String::new();
+        for row in &rows {
+            let _ = writeln!(text, "{}", serde_json::to_string(row)?);
+        }
+        let io = || RunError::io(self.path.display().to_string());
+        match &mut self.file {
+            Some(file) => file.write_all(text.as_bytes()).map_err(io()),
+            None => {
+                let name = format!("session-{:06}.jsonl", self.written);
+                std::fs::write(self.path.join(name), text).map_err(io())
+            }
+        }
+    }
+
+    /// Scrub all strings before they are written.
+    fn scrub(&mut self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                let clean = self.scrubber.text(text);
+                if clean.found.total() > 0 {
+                    self.scrubbed.merge(&clean.found);
+                    *text = clean.text;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.scrub(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.scrub(item)),
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> Result<String, RunError> {
+        if let Some(file) = &mut self.file {
+            file.flush()
+                .map_err(RunError::io(self.path.display().to_string()))?;
+        }
+        let mut text = format!("{} conversations as {}\n", self.written, self.schema.name());
+        for (name, count) in &self.lost {
+            let _ = writeln!(text, "{count:>8}  lost {name}");
+        }
+        if self.scrubbed.total() > 0 {
+            let _ = writeln!(text, "{:>8}  secrets removed", self.scrubbed.total());
+        }
+        Ok(text)
+    }
+}
+
+pub(super) fn export(args: &ExportArgs) -> Result<String, RunError> {
+    let from = args.from.folder()?;
+    let calls = !args.plain
+        && matches!(
+            args.to,
+            Schema::Openai | Schema::Traces | Schema::JupyterAgent | Schema::Conversations
+        );
+    let mut sink = ExportSink::new(args.to, &args.out)?;
+    for row in read::dataset(&from).map_err(to_run_error)? {
+        let (split, row) = row.map_err(to_run_error)?;
+        if args.split.as_ref().is_some_and(|wanted| *wanted != split) {
+            continue;
+        }
+        if args.rows.is_some_and(|most| sink.written >= most) {
+            break;
+        }
+        sink.write(&of_row(&row, calls))?;
+    }
+    sink.finish()
+}
+
+pub(super) fn convert(args: &ConvertArgs) -> Result<String, RunError> {
+    let shown = args.file.display();
+    let file = File::open(&args.file).map_err(RunError::io(shown.to_string()))?;
+    let mut file = BufReader::new(file);
+    let mut sink = ExportSink::new(args.to, &args.out)?;
+    let mut traces = TraceReader::default();
+    let (mut line, mut number) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        number += 1;
+        let read = (&mut file)
+            .take(MAX_LINE_BYTES + 1)
+            .read_until(b'\n', &mut line);
+        if read.map_err(RunError::io(shown.to_string()))? == 0 {
+            break;
+        }
+        let bad = |what: String| RunError::BadInput(format!("{shown}:{number}: {what}"));
+        if line.len() as u64 > MAX_LINE_BYTES {
+            return Err(bad(format!(
+                "the line is longer than {MAX_LINE_BYTES} bytes"
+            )));
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let row: Value = serde_json::from_slice(&line).map_err(|error| bad(error.to_string()))?;
+        let found = match args.from {
+            Schema::Traces => traces.line(&row),
+            other => other.read(&row).map(Some),
+        };
+        if let Some(conversation) = found.map_err(|error| bad(error.to_string()))? {
+            sink.write(&conversation)?;
+        }
+    }
+    if let Some(conversation) = traces.finish() {
+        sink.write(&conversation)?;
+    }
+    sink.finish()
+}

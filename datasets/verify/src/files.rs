@@ -1,0 +1,138 @@
+//! Provides the input files of rows: from local folders, otherwise from their origins.
+
+use std::path::{Path, PathBuf};
+
+use pybench_interpreter::default_cache_dir;
+use pybench_run::project::project_root;
+use pybench_run::{ContentStore, RunError, RunFolder};
+use pybench_types::id::Digest;
+use pybench_types::task::TaskFile;
+
+use super::VerifyArgs;
+use pybench_net::origin;
+
+/// Maximum size of a file, in bytes.
+const MAX_FILE_BYTES: u64 = 4 << 30;
+
+/// Finds input files by digest and copies them to the store of the run folder.
+pub(super) struct InputFiles {
+    store: ContentStore,
+    sources: Vec<ContentStore>,
+    offline: bool,
+    project: PathBuf,
+    /// Cache folder for downloads.
+    cache: PathBuf,
+}
+
+impl InputFiles {
+    /// Use these folders first.
+    pub(super) fn new(
+        state: &RunFolder,
+        folders: &[PathBuf],
+        args: &VerifyArgs,
+    ) -> Result<Self, RunError> {
+        let sources = folders.iter().map(|folder| super::store(folder));
+        Ok(Self {
+            store: state.store().clone(),
+            sources: sources.collect::<Result<_, _>>()?,
+            offline: args.offline,
+            project: project_root(Path::new(".")).unwrap_or_default(),
+            cache: args.downloads.clone().unwrap_or_else(default_cache_dir),
+        })
+    }
+
+    /// The store with all files that [`InputFiles::get`] provided.
+    pub(super) fn store(&self) -> &ContentStore {
+        &self.store
+    }
+
+    /// Path of a file in the store.
+    pub(super) fn path(&self, id: &Digest) -> PathBuf {
+        self.store.path(id)
+    }
+
+    /// Make the file available in the store. Its contents are checked against its digest.
+    ///
+    /// # Errors
+    /// A message that says why the file is not available.
+    pub(super) async fn get(&self, file: &TaskFile) -> Result<(), String> {
+        if self
+            .copy_from(&self.store.path(&file.id), &file.id)
+            .is_ok_and(|found| found)
+        {
+            return Ok(());
+        }
+        let mut problem = None;
+        for store in &self.sources {
+            match self.copy_from(&store.path(&file.id), &file.id) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(why) => problem = Some(why),
+            }
+        }
+        if self.offline {
+            let nowhere = || "not on this machine, and --offline is set".to_owned();
+            return Err(problem.unwrap_or_else(nowhere));
+        }
+        let fetched = origin::fetch(&file.origin, &self.cache, &self.project).await;
+        let candidates = fetched.map_err(|why| problem.clone().unwrap_or(why))?;
+        for bytes in candidates {
+            if Digest::of_bytes(&bytes) == file.id {
+                self.store.put(&bytes).map_err(|error| error.to_string())?;
+                return Ok(());
+            }
+        }
+        let other = || format!("{} has changed", file.origin);
+        Err(problem.unwrap_or_else(other))
+    }
+
+    /// Copy a file to the store. Returns false if it does not exist.
+    fn copy_from(&self, path: &Path, id: &Digest) -> Result<bool, String> {
+        let Ok(metadata) = std::fs::metadata(path) else {
+            return Ok(false);
+        };
+        let shown = path.display();
+        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+            return Err(format!(
+                "{shown} is not a regular file of at most {MAX_FILE_BYTES} bytes"
+            ));
+        }
+        let bytes = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
+        if Digest::of_bytes(&bytes) != *id {
+            return Err(format!("{shown}: contents do not match its digest"));
+        }
+        self.store.put(&bytes).map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+}
+
+/// Names of files in a dataset's content store whose contents do not match their names.
+pub(super) fn changed_files(folder: &Path) -> Result<Vec<String>, RunError> {
+    let io = |path: &Path| RunError::io(path.display().to_string());
+    let mut changed = Vec::new();
+    if !folder.is_dir() {
+        return Ok(changed);
+    }
+    for part in std::fs::read_dir(folder).map_err(io(folder))? {
+        let part = part.map_err(io(folder))?.path();
+        if !part.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(&part).map_err(io(&part))? {
+            let path = file.map_err(io(&part))?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let mut hasher = blake3::Hasher::new();
+            let opened = std::fs::File::open(&path).map_err(io(&path))?;
+            hasher.update_reader(opened).map_err(io(&path))?;
+            if hasher.finalize().to_hex().as_str() != name {
+                changed.push(name);
+            }
+        }
+    }
+    changed.sort();
+    Ok(changed)
+}

@@ -1,0 +1,93 @@
+//! Locates a dataset: a local folder, a run, or a dataset on the Hub.
+
+use std::path::{Path, PathBuf};
+
+use pybench_datasets::dataset::FILES_DIR;
+use pybench_datasets::read;
+use pybench_interpreter::default_cache_dir;
+use pybench_run::RunError;
+use pybench_run::cli::Process;
+use pybench_run::project::{default_runs_dir, find_run, project_root};
+
+use super::VerifyArgs;
+use pybench_hub::{DatasetRef, Snapshot, until_interrupted};
+
+/// A dataset on this machine, possibly downloaded.
+pub(super) struct DatasetLocation {
+    /// Folder with the shards.
+    pub(super) folder: PathBuf,
+    /// Content stores: folders with files named by their digests.
+    pub(super) stores: Vec<PathBuf>,
+    /// Commit on the Hub, if the dataset was downloaded. Such a folder must not be changed.
+    pub(super) hub_commit: Option<String>,
+}
+
+impl DatasetLocation {
+    /// Find a local folder or run with the given name; otherwise download the dataset from the Hub.
+    pub(super) async fn find(args: &VerifyArgs, process: &Process) -> Result<Self, RunError> {
+        let asked = args.dataset.to_string_lossy();
+        let local_error = match asked.starts_with("hf://") {
+            true => None,
+            false => match Self::find_local(args) {
+                Ok(location) => return Ok(location),
+                Err(error) => Some(error),
+            },
+        };
+        let pin = match (DatasetRef::parse(&asked), local_error) {
+            // An existing path that is not a dataset is not looked up on the Hub.
+            (_, Some(error)) if args.dataset.exists() => return Err(error),
+            (Ok(pin), _) => pin,
+            (Err(_), Some(error)) => return Err(error),
+            (Err(form), None) => return Err(RunError::BadInput(form)),
+        };
+        let cache = args.downloads.clone().unwrap_or_else(default_cache_dir);
+        let fetching = Snapshot::fetch(&pin, &cache, args.offline);
+        let snapshot = until_interrupted(process, fetching).await??;
+        tracing::info!(
+            "{pin} at {} is in {}",
+            snapshot.commit,
+            snapshot.folder.display()
+        );
+        let mut stores = args.files.clone();
+        stores.push(snapshot.folder.join(FILES_DIR));
+        stores.retain(|store| store.is_dir());
+        Ok(Self {
+            folder: snapshot.folder,
+            stores,
+            hub_commit: Some(snapshot.commit),
+        })
+    }
+
+    fn find_local(args: &VerifyArgs) -> Result<Self, RunError> {
+        let root = project_root(Path::new("."));
+        let asked = &args.dataset;
+        let mut stores = args.files.clone();
+        let is_dataset = read::shards(asked).is_ok();
+        let folder = match is_dataset {
+            true => asked.clone(),
+            false => {
+                let run = find_run(asked, &default_runs_dir(root.as_deref()));
+                let run = run.map_err(|error| not_a_dataset(asked, &error))?;
+                stores.push(run.join("files"));
+                run.join("dataset")
+            }
+        };
+        stores.push(folder.join(FILES_DIR));
+        // If this is the dataset of a run, its files are in the run folder.
+        stores.extend(folder.parent().map(|run| run.join("files")));
+        stores.retain(|store| store.is_dir());
+        Ok(Self {
+            folder,
+            stores,
+            hub_commit: None,
+        })
+    }
+}
+
+fn not_a_dataset(asked: &Path, error: &RunError) -> RunError {
+    let asked = asked.display();
+    RunError::BadInput(format!(
+        "{asked}: neither a dataset (a folder with data/*.parquet or *.parquet), nor a run ({error}), nor \
+         OWNER/NAME of a dataset on the Hub"
+    ))
+}

@@ -1,0 +1,60 @@
+//! Attempts in batch rounds. With a teacher behind a batch API, every open attempt runs until it needs a
+//! reply. All pending requests are sent as one batch; when the replies arrive, each attempt replays its
+//! cells and continues. No session stays open while a batch is pending.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use pybench_run::{Executor, RetryFailed, RunContext, RunError, StageSummary, UnitState, Urgency};
+
+use pybench_run::artifacts::stage;
+
+use crate::AttemptStage;
+
+/// Runs these attempts, one batch round after another; in a single pass if no teacher uses batches.
+///
+/// # Errors
+/// Errors of the executor and of the batches; [`RunError::Interrupted`] on Ctrl-C, also while a batch is
+/// pending.
+pub async fn run(
+    context: &RunContext,
+    attempts: &Arc<AttemptStage>,
+    items: &[String],
+) -> Result<StageSummary, RunError> {
+    let mut context = context.clone();
+    loop {
+        // An earlier process may have sent a batch that is still pending.
+        send_and_wait(&context, attempts).await?;
+        let summary = context.executor().run(attempts.clone(), items).await?;
+        if attempts.batches().next().is_none() || !any_pending(&context, items)? {
+            return Ok(summary);
+        }
+        // Attempts that failed in this process are retried by the next one.
+        context.options.retry_failed = RetryFailed::None;
+    }
+}
+
+/// Sends the queued requests and waits for their replies. Waiting does not count toward any stage's time.
+async fn send_and_wait(context: &RunContext, attempts: &AttemptStage) -> Result<(), RunError> {
+    let all = try_join_all(attempts.batches().map(|batches| batches.run()));
+    tokio::select! {
+        ended = all => ended.map(|_| ()),
+        () = context.interrupt.wait(Urgency::Finish) => {
+            for batch in context.folder.journal().all_open_batches()? {
+                let id = batch.remote.as_ref().unwrap_or(&batch.name);
+                tracing::info!("batch {id} is still pending; run the same command again to continue waiting for it");
+            }
+            Err(RunError::Interrupted)
+        }
+    }
+}
+
+/// Whether any of these attempts waits for a reply.
+fn any_pending(context: &RunContext, items: &[String]) -> Result<bool, RunError> {
+    let items: HashSet<_> = items.iter().collect();
+    let states = context.folder.journal().states(stage::ROLLOUT)?;
+    let is_pending =
+        |(item, state): &(String, UnitState)| *state == UnitState::Pending && items.contains(item);
+    Ok(states.iter().any(is_pending))
+}

@@ -1,0 +1,186 @@
+use super::*;
+
+fn task(query: &str) -> Task {
+    Task {
+        id: Digest::of_bytes(query.as_bytes()),
+        query: query.to_owned(),
+        ..pybench_testing::task::task()
+    }
+}
+
+fn recipe(teacher: &str) -> Recipe {
+    let text = format!(
+        "name = \"t\"\ncrawl = {{ sources = [] }}\nquery = {{ tasks = 1 }}\nteacher = {teacher}\n\
+         rollout = {{ samples = 2, max_turns = 3, sampling = {{ temperature = 0.0, top_p = 1.0, max_tokens = 100 }} }}"
+    );
+    toml::from_str(&text).unwrap()
+}
+
+const PAID: &str = "{ kind = \"openai\", model = \"m\", base_url = \"http://h\", price = { prompt = 1.0, completion = 2.0 } }";
+
+#[test]
+fn bounds_enclose_the_cost_of_an_attempt() {
+    let (recipe, tasks) = (recipe(PAID), [task("q"), task("longer query")]);
+    let all = sum(&recipe, &tasks, &Completed::default());
+    assert_eq!((all.attempts, all.calls), (4, Range { from: 4, to: 12 }));
+    assert_eq!(all.completion_tokens, Range { from: 4, to: 1200 });
+    let opening: u64 = tasks
+        .iter()
+        .map(|t| token_bound(&agent::format(recipe.rollout.format).initial_messages(t)))
+        .sum();
+    let grown = 4 * 3 * (100 + 4 * 8000 + 1024);
+    assert_eq!(all.prompt_tokens.to, 2 * 3 * opening + grown);
+    let money = all.micro_usd.unwrap();
+    assert_eq!(money.to, all.prompt_tokens.to + 2400);
+    assert!(money.from > 0 && money.from < money.to);
+}
+
+#[test]
+fn batches_cost_half() {
+    let tasks = [task("q"), task("longer query")];
+    let of = |teacher: &str| sum(&recipe(teacher), &tasks, &Completed::default());
+    let (live, batched) = (
+        of(PAID),
+        of(&PAID.replace("model =", "batch = true, model =")),
+    );
+    assert!(
+        batched.to_string().contains("openai:m, in batches"),
+        "{batched}"
+    );
+    assert_eq!(batched.calls, live.calls);
+    let (live, batched) = (live.micro_usd.unwrap(), batched.micro_usd.unwrap());
+    // The cost of each attempt is rounded up.
+    assert!(
+        (live.to..=live.to + 2 * 4).contains(&(2 * batched.to)),
+        "{batched:?} {live:?}"
+    );
+    assert!(
+        (live.from..=live.from + 2 * 4).contains(&(2 * batched.from)),
+        "{batched:?} {live:?}"
+    );
+}
+
+#[test]
+fn completed_attempts_are_not_counted_again() {
+    let (recipe, tasks) = (recipe(PAID), [task("q")]);
+    let first = attempt_id(&recipe, &recipe.teacher, &tasks[0], 0);
+    let mut completed = Completed::default();
+    completed.attempted.insert(first.to_string());
+    let rest = sum(&recipe, &tasks, &completed);
+    assert_eq!((rest.done, rest.attempts, rest.calls.to), (1, 1, 3));
+}
+
+#[test]
+fn a_goal_lowers_the_lower_bound_and_escalation_raises_the_upper() {
+    let mut recipe = recipe(PAID);
+    let tasks = [task("q"), task("longer query")];
+    let plain = sum(&recipe, &tasks, &Completed::default());
+    recipe.goal.accept = Some(1);
+    let goal = sum(&recipe, &tasks, &Completed::default());
+    assert_eq!((goal.calls.from, goal.calls.to), (1, plain.calls.to));
+    let text = PAID.replace("\"m\"", "\"n\"");
+    let text = text.replace("prompt = 1.0", "prompt = 10.0");
+    recipe.escalation = vec![
+        toml::from_str::<toml::Table>(&format!("t = {text}")).unwrap()["t"]
+            .clone()
+            .try_into()
+            .unwrap(),
+    ];
+    let both = sum(&recipe, &tasks, &Completed::default());
+    assert_eq!(both.attempts, 2 * plain.attempts);
+    assert!(both.micro_usd.unwrap().to > 2 * plain.micro_usd.unwrap().to);
+    assert_eq!(both.teacher, "openai:m, openai:n");
+}
+
+#[test]
+fn unwritten_tasks_have_bounds_too() {
+    let mut recipe = recipe(PAID);
+    recipe.query.tasks = 2;
+    let unwritten = before_writing(&recipe, 1000);
+    let written = sum(
+        &recipe,
+        &[task("q"), task(&"long".repeat(200))],
+        &Completed::default(),
+    );
+    assert_eq!(
+        (unwritten.attempts, unwritten.calls),
+        (written.attempts, written.calls)
+    );
+    assert!(unwritten.prompt_tokens.from <= written.prompt_tokens.from);
+    assert!(unwritten.prompt_tokens.to > written.prompt_tokens.to);
+    let (unwritten, written) = (unwritten.micro_usd.unwrap(), written.micro_usd.unwrap());
+    assert!(unwritten.from <= written.from && unwritten.to > written.to);
+}
+
+#[test]
+fn parallel_tool_calls_raise_the_upper_bound() {
+    let mut recipe = recipe(PAID);
+    let one = sum(&recipe, &[task("q")], &Completed::default());
+    recipe.rollout.format = pybench_run::FormatChoice::Tools;
+    let many = sum(&recipe, &[task("q")], &Completed::default());
+    assert!(many.prompt_tokens.to > 10 * one.prompt_tokens.to);
+}
+
+#[test]
+fn a_judge_is_listed_and_priced() {
+    let mut recipe = recipe(PAID);
+    let tasks = [task("a query")];
+    let plain = sum(&recipe, &tasks, &Completed::default());
+    assert!(!plain.to_string().contains("judge"));
+    let text = format!("t = {}", PAID.replace("\"m\"", "\"j\""));
+    let table: toml::Table = toml::from_str(&text).unwrap();
+    recipe.grade.judge = Some(JudgeChoice {
+        teacher: table["t"].clone().try_into().unwrap(),
+        sees: false,
+    });
+    let judged = sum(&recipe, &tasks, &Completed::default());
+    // Two samples: at least one call, at most two.
+    assert_eq!(judged.calls.from, plain.calls.from + 1);
+    assert_eq!(judged.calls.to, plain.calls.to + 2);
+    let (with, without) = (judged.micro_usd.unwrap(), plain.micro_usd.unwrap());
+    let opinion = judge::max_usage("a query".len(), false);
+    let price = money::price(&recipe.teacher).unwrap();
+    assert_eq!(with.to - without.to, 2 * price.micro_usd(opinion));
+    assert!(with.from > without.from);
+    let text = judged.to_string();
+    assert!(text.contains("openai:j: 1 to 2 of these calls"), "{text}");
+    // Finished attempts still need a judgment; graded ones do not.
+    let first = attempt_id(&recipe, &recipe.teacher, &tasks[0], 0);
+    let mut completed = Completed::default();
+    completed.attempted.insert(first.to_string());
+    let rest = sum(&recipe, &tasks, &completed);
+    assert_eq!(rest.judge.unwrap().1, Range { from: 1, to: 2 });
+    completed.graded.insert(first.to_string());
+    let rest = sum(&recipe, &tasks, &completed);
+    assert_eq!(rest.judge.unwrap().1, Range { from: 0, to: 1 });
+    let sees = judge::max_usage(1, true).prompt_tokens;
+    assert!(sees > judge::max_usage(1, false).prompt_tokens);
+}
+
+#[test]
+fn replies_from_check_validation_may_be_reused() {
+    let mut recipe = recipe(PAID);
+    let tasks = [task("q")];
+    let text = format!("[writer]\ngenerator = {PAID}\ntrials = 1\n");
+    let table: toml::Table = toml::from_str(&text).unwrap();
+    recipe.query.writer = Some(table["writer"].clone().try_into().unwrap());
+    let calls = |recipe: &Recipe| sum(recipe, &tasks, &Completed::default()).calls;
+    assert_eq!(calls(&recipe), Range { from: 1, to: 6 });
+    recipe.rollout.reuse = false;
+    assert_eq!(calls(&recipe), Range { from: 2, to: 6 });
+}
+
+#[test]
+fn the_expert_is_free() {
+    let estimate = sum(
+        &recipe("{ kind = \"expert\" }"),
+        &[task("q")],
+        &Completed::default(),
+    );
+    assert_eq!(estimate.micro_usd, Some(Range::default()));
+    assert!(
+        estimate
+            .to_string()
+            .contains("US dollars         0.00 to 0.00")
+    );
+}

@@ -1,0 +1,242 @@
+//! Builds the chat models that a recipe names: journaled, within the budget, with shared replies.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pybench_agent as agent;
+use pybench_agent::Format;
+use pybench_llm::{
+    Batches, BudgetLedger, ChatError, ChatModel, Embedder, Limits, Metered, OpenAi, OpenAiOptions,
+    ResponseCache,
+};
+use pybench_run::{Budget, FormatChoice, ModelChoice, RunContext, RunError, RunFolder};
+use pybench_types::id::Digest;
+
+use super::money;
+use pybench_embedded_client::{Embedded, Model};
+use pybench_library::{Expert, Library};
+
+/// Folder of the response cache that the runs of a project share, relative to the project root.
+pub const RESPONSE_CACHE: &str = "data/cache/completions";
+
+/// Builds the teachers of a run, in the order of [`Recipe::teachers`](pybench_run::Recipe::teachers). An
+/// API key is read from the environment only if the recipe names its variable.
+///
+/// # Errors
+/// As [`chat_model`]; [`RunError::BadInput`] if two teachers have the same name.
+pub fn teachers(context: &RunContext) -> Result<Vec<Arc<dyn ChatModel>>, RunError> {
+    let ledger = Arc::default();
+    let (call_format, teachers) = (CallFormat::of(context), context.recipe.teachers());
+    let teachers = teachers.into_iter();
+    distinct(
+        teachers.map(|(path, choice)| (path, chat_model(context, choice, &call_format, &ledger))),
+    )
+}
+
+/// Like [`teachers`], but without batches. The teachers share the budget with the other models of `ledger`.
+///
+/// # Errors
+/// As [`teachers`].
+pub fn live_teachers(
+    context: &RunContext,
+    ledger: &Arc<BudgetLedger>,
+) -> Result<Vec<Arc<dyn ChatModel>>, RunError> {
+    let (call_format, teachers) = (CallFormat::of(context), context.recipe.teachers());
+    let teachers = teachers.into_iter();
+    let live = |choice: &ModelChoice| chat_model(context, &choice.live(), &call_format, ledger);
+    distinct(teachers.map(|(path, choice)| (path, live(choice))))
+}
+
+fn distinct(
+    models: impl Iterator<Item = (String, Result<Arc<dyn ChatModel>, RunError>)>,
+) -> Result<Vec<Arc<dyn ChatModel>>, RunError> {
+    let mut teachers: Vec<Arc<dyn ChatModel>> = Vec::new();
+    for (path, teacher) in models {
+        let teacher = teacher?;
+        if teachers.iter().any(|other| other.name() == teacher.name()) {
+            let name = teacher.name();
+            return Err(RunError::BadInput(format!(
+                "`{path}`: another teacher is also named `{name}`, so their trajectories would be \
+                 indistinguishable; remove one, or use another model"
+            )));
+        }
+        teachers.push(teacher);
+    }
+    Ok(teachers)
+}
+
+/// How a model is called: the journal name of its calls, the message format and the tools offered.
+pub struct CallFormat {
+    /// Journal name of the calls.
+    name: &'static str,
+    format: &'static dyn Format,
+    tools: Option<serde_json::Value>,
+}
+
+impl CallFormat {
+    /// The message format of a run.
+    fn of(context: &RunContext) -> Self {
+        let format = agent::format(context.recipe.rollout.format);
+        Self {
+            name: format.name(),
+            tools: format.tools(),
+            format,
+        }
+    }
+
+    /// Plain questions without tools.
+    pub fn plain(name: &'static str) -> Self {
+        Self {
+            name,
+            tools: None,
+            format: agent::format(FormatChoice::default()),
+        }
+    }
+}
+
+/// Builds one model. It shares the budget with the other models of `ledger`.
+///
+/// # Errors
+/// [`RunError::BadInput`] for a wrong choice or a missing key; [`RunError::Environment`] if the program for
+/// GGUF models is not built.
+pub fn chat_model(
+    context: &RunContext,
+    choice: &ModelChoice,
+    call_format: &CallFormat,
+    ledger: &Arc<BudgetLedger>,
+) -> Result<Arc<dyn ChatModel>, RunError> {
+    let recipe = &context.recipe;
+    if let ModelChoice::Expert { faults } = choice {
+        let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
+        let expert =
+            Expert::new(Arc::new(library), call_format.format).with_faults(*faults, recipe.seed);
+        return Ok(Arc::new(expert));
+    }
+    if let ModelChoice::Embedded {
+        model,
+        sha256,
+        context: tokens,
+    } = choice
+    {
+        let teacher = Embedded::pinned(Model {
+            model: model.clone(),
+            sha256: sha256.clone(),
+            context: *tokens,
+            root: context.project_root.clone(),
+            cache: context.cache_dir.clone(),
+        })?;
+        let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
+        let metered = Metered::new(teacher, folder, cap, call_format.name);
+        return Ok(Arc::new(metered.with_ledger(ledger.clone())));
+    }
+    endpoint(context, choice, call_format, ledger, OpenAi::new)
+}
+
+/// The batch queue of an endpoint whose recipe entry sets `batch`.
+fn batches(
+    context: &RunContext,
+    choice: &ModelChoice,
+    options: &OpenAiOptions,
+) -> Result<Option<Batches>, RunError> {
+    let ModelChoice::Openai { batch: true, .. } = choice else {
+        return Ok(None);
+    };
+    let attempts = context.recipe.rollout.attempts;
+    let batches = Batches::new(options.clone(), context.folder.clone(), attempts);
+    batches.map(Some).map_err(setup_error)
+}
+
+/// Builds an embedding endpoint (its replies are `pybench_llm::Vector`s). It shares the budget with the
+/// other models of `ledger`; `name` is the journal name of its calls.
+///
+/// # Errors
+/// As [`chat_model`].
+pub fn embedder(
+    context: &RunContext,
+    choice: &ModelChoice,
+    name: &'static str,
+    ledger: &Arc<BudgetLedger>,
+) -> Result<Arc<dyn ChatModel>, RunError> {
+    let call_format = CallFormat::plain(name);
+    endpoint(context, choice, &call_format, ledger, Embedder::new)
+}
+
+/// Builds a model behind an endpoint of the recipe, with all keys that the recipe names.
+fn endpoint<T: ChatModel + 'static>(
+    context: &RunContext,
+    choice: &ModelChoice,
+    call_format: &CallFormat,
+    ledger: &Arc<BudgetLedger>,
+    new: fn(OpenAiOptions) -> Result<T, ChatError>,
+) -> Result<Arc<dyn ChatModel>, RunError> {
+    let recipe = &context.recipe;
+    let variable = |name: &str| std::env::var(name).ok();
+    let options = OpenAiOptions::from_recipe(choice, variable).map_err(setup_error)?;
+    let options =
+        options.ok_or_else(|| RunError::Internal("this model has no endpoint".to_owned()))?;
+    let options = options.with_tools(call_format.tools.clone());
+    let more = options
+        .with_additional_keys(choice, variable)
+        .map_err(setup_error)?;
+    let endpoint = endpoint_name(&options);
+    let keyed: Result<Vec<_>, _> = more.into_iter().map(new).collect();
+    let batches = batches(context, choice, &options)?;
+    let teacher = new(options).map_err(setup_error)?;
+    let metered = Metered::with_keys(
+        teacher,
+        keyed.map_err(setup_error)?,
+        Limits::of(choice),
+        context.folder.clone(),
+        money::cap(&recipe.budget),
+        call_format.name,
+    );
+    let mut metered = metered.with_ledger(ledger.clone());
+    if let Some(batches) = batches {
+        metered = metered.with_batches(batches);
+    }
+    Ok(match recipe.rollout.reuse {
+        false => Arc::new(metered),
+        true => {
+            let root = context.project_root.join(RESPONSE_CACHE);
+            Arc::new(metered.with_cache(ResponseCache::new(&root, &endpoint)))
+        }
+    })
+}
+
+/// Builds a model behind an endpoint, with its calls journaled and within the budget. If `shared` is given,
+/// replies are shared with other runs through that folder.
+///
+/// # Errors
+/// [`RunError::BadInput`] for invalid options.
+pub fn metered(
+    options: OpenAiOptions,
+    folder: Arc<RunFolder>,
+    budget: &Budget,
+    format: &'static str,
+    shared: Option<&Path>,
+) -> Result<Arc<dyn ChatModel>, RunError> {
+    let endpoint = endpoint_name(&options);
+    let teacher = OpenAi::new(options).map_err(setup_error)?;
+    let metered = Metered::new(teacher, folder, money::cap(budget), format);
+    Ok(match shared {
+        None => Arc::new(metered),
+        Some(root) => Arc::new(metered.with_cache(ResponseCache::new(root, &endpoint))),
+    })
+}
+
+/// Identifies an endpoint in the response cache: URL, model and extra parameters.
+fn endpoint_name(options: &OpenAiOptions) -> String {
+    let mut endpoint = format!("{} {}", options.base_url, options.model);
+    if !options.extra.is_empty() {
+        endpoint += &format!(" {}", Digest::of_json(&options.extra));
+    }
+    endpoint
+}
+
+/// The error of a run whose model cannot be set up.
+pub fn setup_error(error: ChatError) -> RunError {
+    match error {
+        ChatError::Rejected(text) => RunError::BadInput(text),
+        other => RunError::Endpoint(other.to_string()),
+    }
+}

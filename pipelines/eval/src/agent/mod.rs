@@ -1,0 +1,12 @@
+//! Agents that can be evaluated: configurations of models, model servers, scripts and a person.
+
+pub mod config;
+mod format;
+mod human;
+pub mod model_server;
+mod scripted;
+mod yaml;
+
+pub use format::UpstreamFormat;
+pub use human::HumanAgent;
+pub use scripted::{Script, ScriptedAgent, answer, lenient_answer};

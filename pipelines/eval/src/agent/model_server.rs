@@ -1,0 +1,189 @@
+//! Runs `pybench-train serve` while a checkpoint is evaluated.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use pybench_run::RunError;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// Name of the program.
+const PROGRAM: &str = "pybench-train";
+/// Number of replies that the server generates in one batch, which takes little longer than one reply.
+pub const SLOTS: usize = 4;
+/// Time limit for the start of the server, which includes downloading the model.
+const START_TIMEOUT: Duration = Duration::from_secs(900);
+/// Maximum length of the server's first line, in bytes.
+const MAX_LINE: u64 = 4096;
+
+/// A running server. It is stopped when this value is dropped.
+pub struct ModelServer {
+    /// Base URL, for example `http://127.0.0.1:4321/v1`.
+    pub base_url: String,
+    child: Child,
+}
+
+/// Checks that a model can be served; downloads it if it is a name in the catalog.
+///
+/// # Errors
+/// [`RunError::Environment`] if the program is missing or cannot load the model.
+pub async fn check(program: &Path, model: &str, base: bool) -> Result<(), RunError> {
+    let mut command = serve(program, model, base);
+    let status = command.arg("--check").stdout(Stdio::null()).status().await;
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(environment(
+            program,
+            model,
+            "the model cannot be served; see the output above",
+        )),
+        Err(error) => Err(environment(program, model, error)),
+    }
+}
+
+fn serve(program: &Path, model: &str, base: bool) -> Command {
+    let mut command = Command::new(program);
+    command.args(["serve", model]);
+    if base {
+        command.arg("--base");
+    }
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    command.kill_on_drop(true);
+    command
+}
+
+fn environment(program: &Path, model: &str, what: impl std::fmt::Display) -> RunError {
+    RunError::Environment(format!("{} serve {model}: {what}", program.display()))
+}
+
+impl ModelServer {
+    /// Serves a model directory, or a model of the trainer's catalog, as `name` on a free port. Set `base` for
+    /// a model without a chat template.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if the program is missing, exits, or prints no address in time.
+    pub async fn start(
+        program: &Path,
+        model: &str,
+        name: &str,
+        base: bool,
+    ) -> Result<Self, RunError> {
+        let environment = |text: String| environment(program, model, text);
+        let mut command = serve(program, model, base);
+        command.args(["--port", "0", "--name", name]);
+        command.args(["--slots", &SLOTS.to_string()]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| environment(error.to_string()))?;
+        let stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| environment("the process has no standard output".to_owned()))?;
+        let mut line = String::new();
+        let mut reader = BufReader::new(stdout.take(MAX_LINE));
+        let read = timeout(START_TIMEOUT, reader.read_line(&mut line)).await;
+        let read = read.map_err(|_| {
+            environment(format!(
+                "the server printed no address within {} s",
+                START_TIMEOUT.as_secs()
+            ))
+        })?;
+        read.map_err(|error| environment(error.to_string()))?;
+        let base_url = line.trim().to_owned();
+        if !base_url.starts_with("http://") {
+            return Err(environment(
+                "the server printed no address; see the output above".to_owned(),
+            ));
+        }
+        Ok(Self { base_url, child })
+    }
+
+    /// Stops the server and waits until its memory is free.
+    pub async fn stop(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!("could not stop the server at {}: {error}", self.base_url);
+        }
+    }
+}
+
+/// Path of `pybench-train`, next to this program or on the PATH.
+pub fn program() -> Option<PathBuf> {
+    pybench_run::program::find(PROGRAM)
+}
+
+/// The newest checkpoint, `<runs>/*/model`, as (name of the run, folder).
+pub fn newest(runs: &Path) -> Option<(String, PathBuf)> {
+    let entries = std::fs::read_dir(runs).ok()?.flatten();
+    let models = entries.filter_map(|entry| {
+        let folder = entry.path().join("model");
+        let made: SystemTime = std::fs::metadata(folder.join("config.json"))
+            .ok()?
+            .modified()
+            .ok()?;
+        Some((made, entry.file_name().into_string().ok()?, folder))
+    });
+    models.max().map(|(_, name, folder)| (name, folder))
+}
+
+/// The base model of a training recipe: the key `model` of `training/recipes/<run>.toml`.
+pub fn base_of(root: &Path, run: &str) -> Option<String> {
+    let path = root
+        .join("training/recipes")
+        .join(run)
+        .with_extension("toml");
+    let text = std::fs::read_to_string(path).ok()?;
+    let recipe: toml::Table = text.parse().ok()?;
+    Some(recipe.get("model")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pybench_testing::program::write_program;
+
+    #[test]
+    fn the_newest_checkpoint_and_its_base_model_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let runs = root.path().join("runs");
+        assert_eq!(newest(&runs), None);
+        for (age, name) in [(20, "old"), (10, "new")] {
+            let folder = runs.join(name).join("model");
+            std::fs::create_dir_all(&folder).unwrap();
+            let file = std::fs::File::create(folder.join("config.json")).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age))
+                .unwrap();
+        }
+        std::fs::create_dir_all(runs.join("quickstart")).unwrap();
+        assert_eq!(
+            newest(&runs),
+            Some(("new".to_owned(), runs.join("new/model")))
+        );
+        std::fs::create_dir_all(root.path().join("training/recipes")).unwrap();
+        std::fs::write(
+            root.path().join("training/recipes/new.toml"),
+            "name = 'new'\nmodel = 'm'\n",
+        )
+        .unwrap();
+        assert_eq!(base_of(root.path(), "new").as_deref(), Some("m"));
+        assert_eq!(base_of(root.path(), "old"), None);
+    }
+
+    #[tokio::test]
+    async fn the_server_prints_its_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("serve");
+        let write = |script: &str| write_program(&program, script);
+        write("#!/bin/sh\necho http://127.0.0.1:7/v1/$2/$6\nexec sleep 60\n");
+        let server = ModelServer::start(&program, "M", "N", false).await.unwrap();
+        assert_eq!(server.base_url, "http://127.0.0.1:7/v1/M/N");
+        write("#!/bin/sh\necho no such model\n");
+        let error = ModelServer::start(&program, "M", "N", false)
+            .await
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("printed no address"), "{error}");
+    }
+}

@@ -1,0 +1,492 @@
+//! The command line of `pybench-eval`: run an evaluation, fetch PyBench, audit the strict score.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use pybench_checks::Checker;
+use pybench_interpreter::Interpreter;
+use pybench_interpreter::{InterpreterChoice, default_cache_dir};
+use pybench_run::cli::{self, LogArgs, Process};
+use pybench_run::project::{default_runs_dir, project_root};
+use pybench_run::{ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder};
+
+use super::agent::config::UpstreamConfig;
+use super::agent::model_server;
+use super::audit::{AuditEnv, AuditRow, audit, markdown, summary};
+use super::general;
+use super::judge_and_report::{self, REPORT};
+use super::record::Evaluation;
+use super::report;
+use super::run::artifacts::copy;
+use super::run::recipe::parse_task_ranges;
+use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, run};
+use super::suite::prepare::Changes;
+use super::suite::spec::TaskSpec;
+use super::suite::{Suite, fetch, upstream};
+use super::terminal;
+
+/// Label of the base model of a checkpoint.
+const BASE: &str = "base";
+/// Folder of recipes, relative to the project root.
+const RECIPES: &str = "pipelines/recipes/eval";
+
+/// First line of `--help`.
+pub const ABOUT: &str = "Evaluate agents on PyBench and on the held-out tasks of the library";
+
+/// Arguments of `pybench eval`.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct EvalArgs {
+    /// Subcommand; without one, run an evaluation.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of an evaluation.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Logging options.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Subcommands of `pybench eval`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Download the PyBench repository with git at the pinned commit and verify every file
+    Fetch(FetchArgs),
+    /// Validate the strict checks: correct solutions must pass, null agents and incorrect solutions must fail
+    Audit(AuditArgs),
+    /// Run an LLM judge on recorded attempts and measure its agreement with human labels
+    Judge(judge_and_report::JudgeArgs),
+    /// Compare agents pairwise on the tasks they share
+    Compare(judge_and_report::CompareArgs),
+    /// Write the report of one or more evaluations
+    Report(judge_and_report::ReportArgs),
+    /// Evaluate a model on HumanEval+, MBPP+, GSM8K or MMLU, from local files or the Hugging Face Hub
+    General(general::command::GeneralArgs),
+}
+
+/// Options shared by `eval` and `eval audit`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CommonArgs {
+    /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]
+    #[arg(long, value_name = "DIR")]
+    pub pybench: Option<PathBuf>,
+    /// Name of the run folder [default: name of the recipe]
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+    /// Folder that contains the run folders [default: data/runs in the project]
+    #[arg(long, value_name = "DIR")]
+    pub runs_dir: Option<PathBuf>,
+    /// Tasks to run in parallel [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Run only these PyBench tasks, for example 2-51,60
+    #[arg(long, value_name = "TASKS")]
+    pub tasks: Option<String>,
+    /// Generate new input variants with this seed, for the tasks that support it
+    #[arg(long, value_name = "SEED")]
+    pub regenerate: Option<u64>,
+}
+
+/// Run an evaluation.
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    /// Recipe: path of a file, or the name of a recipe in pipelines/recipes/eval [default: default]
+    #[arg(value_name = "RECIPE")]
+    pub recipe: Option<PathBuf>,
+    /// Common options.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// PyBench's own YAML configuration, instead of a recipe (upstream flag)
+    #[arg(long = "config_path", value_name = "FILE", conflicts_with = "recipe")]
+    pub config_path: Option<PathBuf>,
+    /// Task list, a task.json (upstream flag)
+    #[arg(long = "task_path", value_name = "FILE")]
+    pub task_path: Option<PathBuf>,
+    /// File to write the trajectories to; output/ and Cells/ are written next to it (upstream flag)
+    #[arg(long = "output_path", value_name = "FILE", requires = "config_path")]
+    pub output_path: Option<PathBuf>,
+    /// Grade trajectories from another system: a trajectory.jsonl, a run folder or a Parquet shard
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["recipe", "config_path"])]
+    pub trajectories: Option<PathBuf>,
+    /// Folder that contains their output/ [default: the folder of the trajectories]
+    #[arg(long, value_name = "DIR", requires = "trajectories")]
+    pub outputs: Option<PathBuf>,
+    /// Maximum cost in US dollars; requires models with a known price [default: budget of the recipe]
+    #[arg(long, value_name = "DOLLARS")]
+    pub usd: Option<f64>,
+    /// Maximum number of tokens [default: budget of the recipe]
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
+}
+
+/// Download PyBench.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// Folder to check out into [default: a folder in the cache]
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// Repository to clone
+    #[arg(long, value_name = "URL", default_value = fetch::REPOSITORY)]
+    pub repository: String,
+}
+
+/// Validate the strict checks.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// Common options.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Check only the correct solutions; skip null agents and mutants
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed for perturbed inputs
+    #[arg(long, default_value_t = 7)]
+    pub seed: u64,
+    /// Write the results to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the results to this file as a Markdown table
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+/// Runs the command and returns the exit code of the process.
+pub fn main(args: EvalArgs) -> std::process::ExitCode {
+    cli::main_with(args.log, |process| async move {
+        Ok(run_command(args, process).await?)
+    })
+}
+
+/// Runs the selected subcommand; without one, an evaluation.
+///
+/// # Errors
+/// The errors of [`run`] and [`audit`]; [`RunError::Incomplete`] if a task fails the audit.
+pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunError> {
+    match args.command {
+        None => evaluate(args.run, &process).await.map(|_| ()),
+        Some(Command::Fetch(args)) => fetch_suite(&args).await,
+        Some(Command::Audit(args)) => run_audit(&args, &process).await,
+        Some(Command::Judge(args)) => judge_and_report::run_judge(&args).await,
+        Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
+        Some(Command::Report(args)) => judge_and_report::run_report(&args),
+        Some(Command::General(args)) => general::command::main(&args).await,
+    }
+}
+
+async fn fetch_suite(args: &FetchArgs) -> Result<(), RunError> {
+    let folder = args
+        .into
+        .clone()
+        .unwrap_or_else(|| fetch::checkout_dir(&default_cache_dir()));
+    fetch::fetch(&args.repository, fetch::COMMIT, &folder).await?;
+    let suite = Suite::new(upstream::Upstream::open(&folder)?)?;
+    println!(
+        "{}: commit {}, all files verified",
+        folder.display(),
+        fetch::COMMIT
+    );
+    for (path, tasks) in suite.missing() {
+        let tasks: Vec<_> = tasks.iter().map(u32::to_string).collect();
+        println!(
+            "missing: {path} (needed by task {}, which will not run)",
+            tasks.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Opens PyBench from `--pybench`, the environment, the cache or the project.
+fn open_suite(common: &CommonArgs, root: Option<&Path>) -> Result<Suite, RunError> {
+    let fetched = fetch::checkout_dir(&default_cache_dir());
+    Suite::new(upstream::find(common.pybench.as_deref(), &fetched, root)?)
+}
+
+struct Sandbox {
+    interpreter: Arc<dyn Interpreter>,
+    checker: Checker,
+}
+
+fn open_sandbox(choice: &InterpreterChoice) -> Result<Sandbox, RunError> {
+    let environment = |text: String| RunError::Environment(text);
+    let interpreter = pybench_interpreter_containers::interpreter(choice)
+        .map_err(|error| environment(error.to_string()))?;
+    for warning in interpreter.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let checker =
+        Checker::new(interpreter.clone()).map_err(|error| environment(error.to_string()))?;
+    Ok(Sandbox {
+        interpreter,
+        checker,
+    })
+}
+
+fn open_run_folder(
+    common: &CommonArgs,
+    root: Option<&Path>,
+    name: &str,
+    recipe: &str,
+) -> Result<Arc<RunFolder>, RunError> {
+    let name = common.run.as_deref().unwrap_or(name);
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(RunError::BadInput(format!(
+            "--run {name:?}: a run name may contain only letters, digits, `-`, `_` and `.`, and must not start with `.`"
+        )));
+    }
+    let runs = common
+        .runs_dir
+        .clone()
+        .unwrap_or_else(|| default_runs_dir(root));
+    Ok(Arc::new(RunFolder::open(&runs.join(name), recipe)?))
+}
+
+fn executor_options(common: &CommonArgs, base: ExecutorOptions) -> ExecutorOptions {
+    ExecutorOptions {
+        concurrency: common.jobs.unwrap_or(base.concurrency).max(1),
+        retry_failed: RetryFailed::ExceptBadItems,
+        ..base
+    }
+}
+
+async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> {
+    let root = project_root(Path::new("."));
+    let suite = open_suite(&args.common, root.as_deref())?;
+    let specs = select_specs(&suite, args.common.tasks.as_deref())?;
+    let sandbox = open_sandbox(&InterpreterChoice::default())?;
+    let folder = open_run_folder(
+        &args.common,
+        root.as_deref(),
+        "eval-audit",
+        "name = \"eval-audit\"\n",
+    )?;
+    let options = executor_options(&args.common, ExecutorOptions::default());
+    let (progress, interrupt) = (process.progress.clone(), process.interrupt.clone());
+    let executor = LocalExecutor::new(folder.clone(), options, progress, interrupt);
+    let env = AuditEnv {
+        suite,
+        folder,
+        interpreter: sandbox.interpreter,
+        checker: sandbox.checker,
+        changes: Changes {
+            seed: args.common.regenerate.unwrap_or(args.seed),
+            perturb: true,
+            regenerate: args.common.regenerate.is_some(),
+        },
+        quick: args.quick,
+    };
+    let rows = audit(env, &specs, &executor, log_row).await?;
+    if let Some(path) = &args.json {
+        write_file(path, &(serde_json::to_string_pretty(&rows)? + "\n"))?;
+    }
+    if let Some(path) = &args.markdown {
+        write_file(path, &format!("{}\n\n{}", summary(&rows), markdown(&rows)))?;
+    }
+    process.progress.suspend(|| println!("{}", summary(&rows)));
+    let failed: Vec<_> = rows.iter().filter(|row| !row.passed()).collect();
+    for row in &failed {
+        tracing::warn!("task {}: {}", row.index, row.problems().join("; "));
+    }
+    match failed.len() {
+        0 => Ok(()),
+        count => Err(RunError::Incomplete(format!(
+            "{count} tasks failed the audit; see the warnings above"
+        ))),
+    }
+}
+
+fn log_row(row: &AuditRow) {
+    match row.passed() {
+        true => tracing::info!("task {}: passed the audit", row.index),
+        false => tracing::warn!("task {}: {}", row.index, row.problems().join("; ")),
+    }
+}
+
+fn select_specs(suite: &Suite, tasks: Option<&str>) -> Result<Vec<TaskSpec>, RunError> {
+    let indexes = tasks
+        .map(parse_task_ranges)
+        .transpose()
+        .map_err(RunError::BadInput)?;
+    let selected = suite
+        .specs
+        .values()
+        .filter(|spec| indexes.as_ref().is_none_or(|set| set.contains(&spec.index)));
+    Ok(selected.cloned().collect())
+}
+
+/// Runs the evaluation described by the arguments, writes its report and prints the scores.
+///
+/// # Errors
+/// The errors of [`run`].
+pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, RunError> {
+    let root = project_root(Path::new("."));
+    let mut recipe = load_recipe(&args, root.as_deref())?;
+    recipe.tasks = args.common.tasks.clone().or(recipe.tasks);
+    recipe.regenerate = args.common.regenerate.or(recipe.regenerate);
+    recipe.budget.usd = args.usd.or(recipe.budget.usd);
+    recipe.budget.tokens = args.tokens.or(recipe.budget.tokens);
+    let root = root.unwrap_or_else(|| PathBuf::from("."));
+    if recipe.checkpoints {
+        add_checkpoints(&mut recipe, &root);
+    }
+    let suite = match (recipe.pybench, open_suite(&args.common, Some(&root))) {
+        (false, _) => None,
+        (true, Ok(suite)) => Some(suite),
+        (true, Err(error)) if recipe.library.is_some() && args.common.pybench.is_none() => {
+            tracing::warn!("{error}; PyBench tasks are skipped");
+            None
+        }
+        (true, Err(error)) => return Err(error),
+    };
+    let suite = match (suite, &args.task_path) {
+        (Some(suite), Some(path)) => Some(Suite {
+            upstream: Arc::new((*suite.upstream).clone().with_tasks(path)?),
+            ..suite
+        }),
+        (suite, _) => suite,
+    };
+    let sandbox = open_sandbox(&recipe.interpreter)?;
+    let base = ExecutorOptions {
+        attempts: recipe.rollout.attempts.max(1),
+        ..ExecutorOptions::default()
+    };
+    let base = match recipe.rollout.concurrency {
+        0 => base,
+        concurrency => ExecutorOptions {
+            concurrency,
+            ..base
+        },
+    };
+    let setup = Setup {
+        folder: open_run_folder(&args.common, Some(&root), &recipe.name, &recipe.to_toml()?)?,
+        options: executor_options(&args.common, base),
+        recipe,
+        suite,
+        interpreter: sandbox.interpreter,
+        checker: sandbox.checker,
+        progress: process.progress.clone(),
+        interrupt: process.interrupt.clone(),
+        project_root: root,
+    };
+    let evaluation = run(&setup).await?;
+    if let Some(path) = &args.output_path {
+        copy(
+            &setup.folder.root().join("upstream").join(UPSTREAM_AGENT),
+            path,
+        )?;
+    }
+    let root = setup.folder.root();
+    let (records, report_dir) = (root.join(RESULTS), root.join(REPORT));
+    let base = setup
+        .recipe
+        .agents
+        .contains_key(BASE)
+        .then(|| BASE.to_owned());
+    report::write(
+        &evaluation,
+        &[root.join("files")],
+        &report_dir,
+        &report::Options { base },
+    )
+    .map_err(|error| RunError::Internal(error.to_string()))?;
+    let (shown, page) = (records.display(), report_dir.join("index.html"));
+    let text = format!(
+        "{}\n{}records: {shown}\nreport: {}\n",
+        terminal::table(&evaluation),
+        terminal::fingerprint(&evaluation),
+        page.display()
+    );
+    process.progress.suspend(|| print!("{text}"));
+    Ok(evaluation)
+}
+
+/// Adds the newest checkpoint of `just train` and its base model as agents; warns if one is missing.
+fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
+    if model_server::program().is_none() {
+        tracing::warn!(
+            "`pybench-train` is not built, so no checkpoint and no base model are evaluated; run `just train`"
+        );
+        return;
+    }
+    let checkpoint = model_server::newest(&default_runs_dir(Some(root)));
+    let base = match &checkpoint {
+        Some((run, _)) => model_server::base_of(root, run),
+        None => model_server::base_of(root, DEFAULT_TRAINING_RECIPE),
+    };
+    match &checkpoint {
+        Some((run, folder)) => tracing::info!("checkpoint: {run}, {}", folder.display()),
+        None => {
+            tracing::warn!(
+                "no checkpoint found: only the base model is evaluated; run `just train` to make one"
+            )
+        }
+    }
+    let checkpoint = checkpoint.map(|(run, folder)| {
+        let about = format!("checkpoint of the training run `{run}`");
+        ("checkpoint", folder.display().to_string(), about)
+    });
+    let base = base.map(|name| {
+        (
+            "base",
+            name.clone(),
+            format!("`{name}`, base model of the training run"),
+        )
+    });
+    for (label, model, about) in checkpoint.into_iter().chain(base) {
+        let choice = AgentChoice::Checkpoint {
+            model,
+            base: false,
+            about: Some(about),
+        };
+        recipe.agents.entry(label.to_owned()).or_insert(choice);
+    }
+}
+
+/// Training recipe whose base model is evaluated if nothing has been trained yet.
+const DEFAULT_TRAINING_RECIPE: &str = "smollm2";
+/// Label of the agent that PyBench's own configuration describes.
+const UPSTREAM_AGENT: &str = "model";
+
+fn load_recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunError> {
+    let single_agent = |name: &str, label: &str, choice| {
+        EvalRecipe::new(name, BTreeMap::from([(label.to_owned(), choice)]))
+    };
+    let absolute = |path: &PathBuf| {
+        std::path::absolute(path).map_err(RunError::io(path.display().to_string()))
+    };
+    if let Some(path) = &args.config_path {
+        // Reject a literal API key before anything is written.
+        UpstreamConfig::read(path, |name| std::env::var(name).ok())?;
+        let choice = AgentChoice::Config {
+            path: absolute(path)?,
+            price: None,
+        };
+        return Ok(single_agent("eval-config", UPSTREAM_AGENT, choice));
+    }
+    if let Some(path) = &args.trajectories {
+        let choice = AgentChoice::Trajectories {
+            path: absolute(path)?,
+            outputs: args.outputs.as_ref().map(absolute).transpose()?,
+        };
+        // Other systems ran on the published inputs.
+        return Ok(EvalRecipe {
+            perturb: false,
+            ..single_agent("eval-trajectories", "foreign", choice)
+        });
+    }
+    let path = args.recipe.as_deref().unwrap_or(Path::new("default"));
+    let is_name = path.extension().is_none() && path.components().count() == 1;
+    match (is_name, root) {
+        (true, Some(root)) => {
+            EvalRecipe::load(&root.join(RECIPES).join(path).with_extension("toml"))
+        }
+        _ => EvalRecipe::load(path),
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), RunError> {
+    std::fs::write(path, text).map_err(RunError::io(path.display().to_string()))
+}

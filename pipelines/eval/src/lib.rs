@@ -1,0 +1,24 @@
+//! Evaluation of agents on PyBench and other suites.
+//!
+//! The work has two halves that share only the file of records ([`record`]): [`suite`], [`run`],
+//! [`score`] and [`general`] run agents and write records; [`stats`], [`judge`] and [`report`] read
+//! records and turn them into statistics, judge verdicts and a report. [`audit`] validates the checks of
+//! the strict score.
+
+pub mod agent;
+pub mod audit;
+pub mod command;
+pub mod endpoint;
+mod file_error;
+pub mod general;
+pub mod judge;
+pub mod judge_and_report;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod score;
+pub mod stats;
+pub mod suite;
+mod terminal;
+
+pub use file_error::FileError;

@@ -1,0 +1,3 @@
+//! Formatting of text and numbers.
+
+pub(crate) use pybench_types::text::{line, percent, visible};

@@ -1,0 +1,295 @@
+//! Runs an evaluation: prepares the tasks, runs the agents, scores their attempts and writes the records.
+//!
+//! Every step is a stage of units in the journal of the run, so an interrupted run continues when the same
+//! command runs again, and gives the same records.
+
+mod agents;
+pub mod artifacts;
+pub mod import;
+mod library;
+pub(crate) mod parquet;
+pub mod recipe;
+mod records;
+mod scores;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use pybench_checks::Checker;
+use pybench_interpreter::Interpreter;
+use pybench_llm::ChatModel;
+use pybench_run::{
+    Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, RunError, RunFolder,
+    Stage,
+};
+use pybench_types::id::Digest;
+use pybench_types::trajectory::Trajectory;
+use serde_json::{Value, json};
+
+use super::record::{EvalFingerprint, Evaluation};
+use super::suite::Suite;
+use agents::{AgentBackend, AgentSpec, Checkpoint};
+use pybench_attempts::AttemptStage;
+pub use recipe::{AgentChoice, EvalRecipe};
+use tasks::EvalTask;
+
+/// Name of the file of records in the run folder.
+pub const RESULTS: &str = "results.jsonl";
+
+/// Environment of an evaluation.
+pub struct Setup {
+    /// The recipe.
+    pub recipe: EvalRecipe,
+    /// Run folder with journal, content store and artifacts.
+    pub folder: Arc<RunFolder>,
+    /// PyBench, if its files are available.
+    pub suite: Option<Suite>,
+    /// Runs cells and unit tests.
+    pub interpreter: Arc<dyn Interpreter>,
+    /// Evaluates checks.
+    pub checker: Checker,
+    /// How units are executed.
+    pub options: ExecutorOptions,
+    /// Progress display.
+    pub progress: Progress,
+    /// Raised by Ctrl-C.
+    pub interrupt: Interrupt,
+    /// Base of relative paths in the recipe.
+    pub project_root: PathBuf,
+}
+
+impl Setup {
+    fn executor(&self, concurrency: RangeInclusive<usize>) -> LocalExecutor {
+        let mut options = self.options.clone();
+        if self.recipe.rollout.concurrency == 0 {
+            options.concurrency = options.concurrency.max(*concurrency.start());
+        }
+        options.concurrency = options.concurrency.min(*concurrency.end()).max(1);
+        let (progress, interrupt) = (self.progress.clone(), self.interrupt.clone());
+        LocalExecutor::new(self.folder.clone(), options, progress, interrupt)
+    }
+
+    /// Runs all items of a stage that are not done yet.
+    async fn execute(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<(), RunError> {
+        self.executor(1..=usize::MAX).run(stage, items).await?;
+        Ok(())
+    }
+}
+
+/// One attempt of an agent at a task.
+struct AgentAttempt {
+    /// Index in the list of agents.
+    agent: usize,
+    /// Index in the list of tasks.
+    task: usize,
+    sample: u32,
+    result: Result<Arc<Trajectory>, Failure>,
+    seconds: f64,
+}
+
+/// Runs the evaluation. Writes the records to [`RESULTS`], and upstream's artifacts of every agent to
+/// `upstream/<agent>/`.
+///
+/// # Errors
+/// The errors of the executor (interrupted, budget exceeded, API key rejected); [`RunError::BadInput`] if the
+/// recipe refers to missing files. Failed units are not errors; they become records with the failure.
+pub async fn run(setup: &Setup) -> Result<Evaluation, RunError> {
+    let tasks = tasks::prepare(setup).await?;
+    let specs = agents::load(setup).await?;
+    let mut attempts = Vec::new();
+    for (agent, spec) in specs.iter().enumerate() {
+        attempts.extend(run_agent(setup, agent, spec, &tasks.available).await?);
+    }
+    let scores = scores::score(setup, &tasks.available, &attempts).await?;
+    let records = records::records(setup, &tasks, &specs, &attempts, scores)?;
+    let evaluation = Evaluation::new(fingerprint(setup, &tasks.available, &specs), records);
+    let path = setup.folder.root().join(RESULTS);
+    evaluation
+        .write(&path)
+        .map_err(|error| RunError::Internal(error.to_string()))?;
+    for (agent, spec) in specs.iter().enumerate() {
+        let first_samples = attempts
+            .iter()
+            .filter(|attempt| attempt.agent == agent && attempt.sample == 0);
+        let root = setup.folder.root().join("upstream").join(&spec.label);
+        artifacts::write(&root, setup, &tasks.available, first_samples)?;
+    }
+    Ok(evaluation)
+}
+
+/// Runs all attempts of one agent.
+async fn run_agent(
+    setup: &Setup,
+    agent: usize,
+    spec: &AgentSpec,
+    tasks: &[EvalTask],
+) -> Result<Vec<AgentAttempt>, RunError> {
+    let stage = match &spec.backend {
+        AgentBackend::ChatModel(model) => {
+            let stage = attempt_stage(setup, spec, tasks, model.clone());
+            run_stage(setup, spec, &stage).await?;
+            stage
+        }
+        AgentBackend::Checkpoint(checkpoint) => {
+            run_checkpoint(setup, spec, tasks, checkpoint).await?
+        }
+        AgentBackend::Trajectories { path, outputs } => {
+            return import::read(setup, agent, path, outputs.as_deref(), tasks);
+        }
+    };
+    collect_attempts(setup, agent, tasks, &stage)
+}
+
+/// Runs the attempts of a checkpoint. Its server runs only if attempts are still to be done.
+async fn run_checkpoint(
+    setup: &Setup,
+    spec: &AgentSpec,
+    tasks: &[EvalTask],
+    checkpoint: &Checkpoint,
+) -> Result<Arc<TimedStage>, RunError> {
+    let unserved = checkpoint.chat_model(setup, spec.format, None)?;
+    let finished = attempt_stage(setup, spec, tasks, unserved);
+    let results = pybench_attempts::results(setup.folder.journal())?;
+    let is_done =
+        |one: &pybench_attempts::Attempt| matches!(results.get(one.id.as_str()), Some(Ok(_)));
+    if finished.stage.attempts().iter().all(is_done) {
+        return Ok(finished);
+    }
+    let server = checkpoint.serve().await?;
+    let model = checkpoint.chat_model(setup, spec.format, Some(&server))?;
+    let stage = attempt_stage(setup, spec, tasks, model);
+    run_stage(setup, spec, &stage).await?;
+    server.stop().await;
+    Ok(stage)
+}
+
+fn attempt_stage(
+    setup: &Setup,
+    spec: &AgentSpec,
+    tasks: &[EvalTask],
+    model: Arc<dyn ChatModel>,
+) -> Arc<TimedStage> {
+    let tasks = tasks.iter().map(|eval_task| eval_task.task.clone());
+    let rollout = spec.rollout_config(setup, model);
+    Arc::new(TimedStage {
+        stage: AttemptStage::from_config(setup.folder.clone(), tasks.collect(), rollout),
+        folder: setup.folder.clone(),
+    })
+}
+
+async fn run_stage(
+    setup: &Setup,
+    spec: &AgentSpec,
+    stage: &Arc<TimedStage>,
+) -> Result<(), RunError> {
+    let executor = setup.executor(spec.concurrency.clone());
+    executor.run(stage.clone(), &stage.stage.items()).await?;
+    Ok(())
+}
+
+/// Reads the results of all attempts from the journal.
+fn collect_attempts(
+    setup: &Setup,
+    agent: usize,
+    tasks: &[EvalTask],
+    stage: &TimedStage,
+) -> Result<Vec<AgentAttempt>, RunError> {
+    let mut results = pybench_attempts::results(setup.folder.journal())?;
+    let task_indexes: BTreeMap<&Digest, usize> = tasks
+        .iter()
+        .enumerate()
+        .map(|(at, q)| (&q.task.id, at))
+        .collect();
+    let mut attempts = Vec::new();
+    for one in stage.stage.attempts() {
+        let Some(result) = results.remove(one.id.as_str()) else {
+            continue;
+        };
+        let seconds = setup
+            .folder
+            .journal()
+            .metadata(&seconds_key(one.id.as_str()))?;
+        attempts.push(AgentAttempt {
+            agent,
+            task: task_indexes.get(&one.task.id).copied().unwrap_or_default(),
+            sample: one.sample,
+            result: result.map(Arc::new),
+            seconds: seconds.and_then(|value| value.as_f64()).unwrap_or_default(),
+        });
+    }
+    Ok(attempts)
+}
+
+/// An attempt stage that journals the wall time of each attempt.
+struct TimedStage {
+    stage: AttemptStage,
+    folder: Arc<RunFolder>,
+}
+
+/// Journal key of the wall time of an attempt.
+fn seconds_key(item: &str) -> String {
+    format!("seconds/{item}")
+}
+
+#[async_trait]
+impl Stage for TimedStage {
+    fn name(&self) -> &'static str {
+        self.stage.name()
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        let started = Instant::now();
+        let output = self.stage.run(item).await?;
+        let seconds = json!(started.elapsed().as_secs_f64());
+        self.folder
+            .journal()
+            .set_metadata(&seconds_key(item), &seconds)?;
+        Ok(output)
+    }
+}
+
+/// Everything that defines the scores.
+fn fingerprint(setup: &Setup, tasks: &[EvalTask], specs: &[AgentSpec]) -> EvalFingerprint {
+    let (limits, recipe) = (&setup.recipe.interpreter.limits, &setup.recipe);
+    let task_ids: Vec<_> = tasks
+        .iter()
+        .map(|q| (&q.suite, &q.name, &q.task.id))
+        .collect();
+    let prompts: BTreeMap<_, _> = specs
+        .iter()
+        .map(|spec| (&spec.label, spec.prompt_digest()))
+        .collect();
+    let tests = setup
+        .suite
+        .as_ref()
+        .and_then(|suite| suite.upstream.tests());
+    let checker = (
+        setup.checker.digest(),
+        tests.map(|tests| &tests.digest),
+        super::score::unit::REPAIRED,
+    );
+    EvalFingerprint {
+        task_set: tasks::describe(setup),
+        tasks: Digest::of_json(&task_ids),
+        checker: Digest::of_json(&checker).to_string(),
+        environment: setup.interpreter.environment().to_owned(),
+        prompts: Digest::of_json(&prompts).to_string(),
+        limits: BTreeMap::from([
+            ("max_turns".to_owned(), recipe.rollout.max_turns.into()),
+            ("cell_seconds".to_owned(), limits.cell_seconds),
+            ("memory_mib".to_owned(), limits.memory_mib),
+            ("output_chars".to_owned(), limits.output_chars as u64),
+            ("output_files".to_owned(), limits.output_files as u64),
+            ("output_mib".to_owned(), limits.output_mib),
+        ]),
+        agents: specs
+            .iter()
+            .map(|spec| (spec.label.clone(), spec.description()))
+            .collect(),
+    }
+}

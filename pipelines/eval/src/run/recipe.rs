@@ -1,0 +1,343 @@
+//! The recipe of an evaluation: a TOML file, copied into the run folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pybench_interpreter::InterpreterChoice;
+use pybench_run::Price;
+use pybench_run::{Budget, ModelChoice, Rollout, RunError};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Script;
+use pybench_library::problem::TomlSource;
+
+/// Maximum size of a recipe, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Recipe of an evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvalRecipe {
+    /// Name of the recipe, and of the run folder unless `--run` is given.
+    pub name: String,
+    /// Seed for perturbed inputs.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// PyBench tasks to run, for example `2-51,60`. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<String>,
+    /// Whether to run the PyBench tasks. They are skipped if the PyBench files are missing and `library` is set.
+    #[serde(default = "default_true")]
+    pub pybench: bool,
+    /// Run folder of the data pipeline whose held-out library tasks are also run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<PathBuf>,
+    /// Whether to also evaluate the newest checkpoint of `just train` and its base model.
+    #[serde(default)]
+    pub checkpoints: bool,
+    /// Whether to perturb the inputs of tasks that could be passed without doing any work. Set it to `false` to
+    /// reproduce upstream's own scores.
+    #[serde(default = "default_true")]
+    pub perturb: bool,
+    /// Seed for new variants of the inputs. The scores `upstream` and `fixed` know only the published inputs and
+    /// are omitted then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regenerate: Option<u64>,
+    /// Agents to evaluate, by label.
+    pub agents: BTreeMap<String, AgentChoice>,
+    /// How models are run; `samples` is the number of attempts per task.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// Limits on cost and tokens.
+    #[serde(default)]
+    pub budget: Budget,
+    /// The sandbox that runs the code.
+    #[serde(default)]
+    pub interpreter: InterpreterChoice,
+}
+
+/// An agent to evaluate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AgentChoice {
+    /// A scripted agent without a model.
+    Script {
+        /// Name of the script.
+        script: Script,
+    },
+    /// A person at the terminal.
+    Human {},
+    /// A model behind an OpenAI-compatible chat completions API.
+    Openai {
+        /// Model name, as the endpoint knows it.
+        model: String,
+        /// Base URL, for example `https://api.openai.com/v1`.
+        base_url: String,
+        /// Environment variable that holds the API key.
+        #[serde(default)]
+        key_env: Option<String>,
+        /// Additional HTTP headers; a value `$NAME` is read from the environment.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+        /// US dollars per million tokens.
+        #[serde(default)]
+        price: Option<Price>,
+        /// Timeout of a request, in seconds.
+        #[serde(default = "default_timeout")]
+        timeout_seconds: u64,
+        /// Description for the report.
+        #[serde(default)]
+        about: Option<String>,
+    },
+    /// A checkpoint, served by `pybench-train serve` while it is evaluated.
+    Checkpoint {
+        /// Model folder, or the name of a model in the trainer's catalog.
+        model: String,
+        /// Whether it is a base model without a chat template.
+        #[serde(default)]
+        base: bool,
+        /// Description for the report.
+        #[serde(default)]
+        about: Option<String>,
+    },
+    /// A GGUF file, run by llama.cpp in a separate process.
+    Gguf {
+        /// Path of the file, or the name of a model in the catalog (`embedded/models.toml`).
+        model: String,
+        /// Expected SHA-256 of the file.
+        #[serde(default)]
+        sha256: Option<String>,
+        /// Maximum context length in tokens. Default: that of the model, at most 8,192.
+        #[serde(default)]
+        context: Option<u32>,
+        /// Description for the report.
+        #[serde(default)]
+        about: Option<String>,
+    },
+    /// An agent described by a YAML configuration of PyBench.
+    Config {
+        /// Path of the configuration.
+        path: PathBuf,
+        /// US dollars per million tokens.
+        #[serde(default)]
+        price: Option<Price>,
+    },
+    /// Trajectories from another system: upstream's `trajectory.jsonl`, a run folder or a Parquet shard.
+    Trajectories {
+        /// Path of the file or folder.
+        path: PathBuf,
+        /// Folder that contains `output/`. Default: the folder of the file.
+        #[serde(default)]
+        outputs: Option<PathBuf>,
+    },
+}
+
+impl AgentChoice {
+    /// The model choice of an `openai` agent, in the form that rollouts use.
+    pub fn model_choice(&self) -> Option<ModelChoice> {
+        match self.clone() {
+            Self::Openai {
+                model,
+                base_url,
+                key_env,
+                headers,
+                price,
+                timeout_seconds,
+                about: _,
+            } => Some(ModelChoice::Openai {
+                model,
+                base_url,
+                key_env,
+                headers,
+                price,
+                timeout_seconds,
+                more_keys_env: Vec::new(),
+                requests_per_minute: None,
+                tokens_per_minute: None,
+                batch: false,
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn default_seed() -> u64 {
+    7
+}
+
+fn default_true() -> bool {
+    true
+}
+
+fn default_timeout() -> u64 {
+    120
+}
+
+impl EvalRecipe {
+    /// Creates a recipe with defaults for everything but name and agents.
+    pub fn new(name: &str, agents: BTreeMap<String, AgentChoice>) -> Self {
+        Self {
+            name: name.to_owned(),
+            seed: default_seed(),
+            tasks: None,
+            pybench: true,
+            library: None,
+            checkpoints: false,
+            perturb: true,
+            regenerate: None,
+            agents,
+            rollout: Rollout::default(),
+            budget: Budget::default(),
+            interpreter: InterpreterChoice::default(),
+        }
+    }
+
+    /// Reads a recipe file.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the file cannot be read or is invalid, with file and line.
+    pub fn load(path: &Path) -> Result<Self, RunError> {
+        let shown = path.display().to_string();
+        let wrong = |error: std::io::Error| {
+            RunError::BadInput(format!("{shown}: the recipe cannot be read: {error}"))
+        };
+        if std::fs::metadata(path).map_err(wrong)?.len() > MAX_BYTES {
+            return Err(RunError::BadInput(format!(
+                "{shown}: the file is too large for a recipe"
+            )));
+        }
+        let text = std::fs::read_to_string(path).map_err(wrong)?;
+        Self::parse(&shown, &text)
+    }
+
+    /// Parses a recipe; `origin` is the file name for error messages.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the recipe is invalid, with file and line.
+    pub fn parse(origin: &str, text: &str) -> Result<Self, RunError> {
+        let source = TomlSource { file: origin, text };
+        let recipe: Self = toml::from_str(text)
+            .map_err(|error| RunError::BadInput(source.toml(&error).to_string()))?;
+        recipe
+            .validate()
+            .map_err(|problem| RunError::BadInput(format!("{origin}: {problem}")))?;
+        Ok(recipe)
+    }
+
+    /// The recipe with all defaults filled in, as TOML. Equal recipes give equal text.
+    ///
+    /// # Errors
+    /// [`RunError::Internal`] if serialization fails (a bug).
+    pub fn to_toml(&self) -> Result<String, RunError> {
+        toml::to_string(self).map_err(|error| RunError::Internal(error.to_string()))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let plain = |text: &str| {
+            (1..=64).contains(&text.len())
+                && text
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+                && !text.starts_with('.')
+        };
+        for name in self.agents.keys().chain([&self.name]) {
+            if !plain(name) {
+                return Err(format!(
+                    "invalid name `{name}`: expected 1 to 64 letters, digits, `-`, `_` or `.`, not starting with `.`"
+                ));
+            }
+        }
+        if self.agents.is_empty() {
+            return Err(
+                "the recipe has no agents: add a table [agents.NAME] with a `kind`".to_owned(),
+            );
+        }
+        if let Some(tasks) = &self.tasks {
+            parse_task_ranges(tasks)?;
+        }
+        if self.rollout.samples == 0 || self.rollout.max_turns == 0 {
+            return Err("rollout.samples and rollout.max_turns must be at least 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Parses a list of task numbers and ranges such as `2-51,60`.
+///
+/// # Errors
+/// The text is not such a list.
+pub fn parse_task_ranges(text: &str) -> Result<std::collections::BTreeSet<u32>, String> {
+    let mut found = std::collections::BTreeSet::new();
+    for part in text.split(',') {
+        let (low, high) = part
+            .trim()
+            .split_once('-')
+            .unwrap_or((part.trim(), part.trim()));
+        match (low.trim().parse::<u32>(), high.trim().parse::<u32>()) {
+            (Ok(low), Ok(high)) if low <= high && high <= 10_000 => found.extend(low..=high),
+            _ => {
+                return Err(format!(
+                    "`{part}` is not a task number or range; expected a list such as `2-51,60`"
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECIPE: &str = "name = 't'\n[agents.reference]\nkind = 'script'\nscript = 'reference'\n[agents.m]\nkind = 'openai'\nmodel = 'm'\nbase_url = 'http://h/v1'\n";
+
+    #[test]
+    fn recipes_are_read_and_written() {
+        let recipe = EvalRecipe::parse("t.toml", RECIPE).unwrap();
+        assert_eq!(
+            recipe.agents["reference"],
+            AgentChoice::Script {
+                script: Script::Reference
+            }
+        );
+        assert!(matches!(
+            recipe.agents["m"].model_choice(),
+            Some(ModelChoice::Openai { .. })
+        ));
+        let again = EvalRecipe::parse("again", &recipe.to_toml().unwrap()).unwrap();
+        assert_eq!(again, recipe);
+    }
+
+    #[test]
+    fn problems_are_reported_with_file_and_line() {
+        for (from, to, problem) in [
+            ("name = 't'", "nam = 't'", "t.toml:1: unknown field `nam`"),
+            ("name = 't'", "name = '../x'", "`../x`"),
+            ("name = 't'", "name = 't'\ntasks = '3-2'", "`3-2`"),
+            ("script = 'reference'", "script = 'refrence'", "reference"),
+            ("[agents.m]", "[agents.'a/b']", "`a/b`"),
+        ] {
+            let error = EvalRecipe::parse("t.toml", &RECIPE.replace(from, to))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with("t.toml") && error.contains(problem),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn task_ranges_are_parsed() {
+        assert_eq!(
+            parse_task_ranges("2-4, 3,9")
+                .unwrap()
+                .into_iter()
+                .collect::<Vec<_>>(),
+            [2, 3, 4, 9]
+        );
+        for text in ["", "a", "5-", "1-99999999", "-"] {
+            assert!(parse_task_ranges(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Makes the records of an evaluation.
+
+use std::path::Path;
+
+use pybench_datasets::row::category_name;
+use pybench_run::{ContentStore, Failure, RunError};
+use pybench_types::trajectory::{Outcome as FindingOutcome, OutputFile, Trajectory};
+
+use super::agents::AgentSpec;
+use super::scores::AttemptScores;
+use super::tasks::{EvalTask, TaskList};
+use super::{AgentAttempt, Setup};
+use crate::record::{Attempt, Check, Headline, MAX_CHECKS, Outcome, Score, Scores};
+use crate::score::strict::passes;
+use crate::score::unit::UnitTestVerdict;
+use crate::suite::SUITE;
+
+/// Makes a record for every attempt, and for every agent a record of each task that could not be run.
+pub(super) fn records(
+    setup: &Setup,
+    tasks: &TaskList,
+    specs: &[AgentSpec],
+    attempts: &[AgentAttempt],
+    scores: Vec<AttemptScores>,
+) -> Result<Vec<Attempt>, RunError> {
+    let mut records = Vec::new();
+    for (attempt, scores) in attempts.iter().zip(scores) {
+        let (eval_task, spec) = (&tasks.available[attempt.task], &specs[attempt.agent]);
+        records.push(record(setup, eval_task, spec, attempt, scores)?);
+    }
+    for spec in specs {
+        records.extend(tasks.unavailable.iter().map(|unavailable| Attempt {
+            suite: SUITE.to_owned(),
+            task: unavailable.name.clone(),
+            category: category_name(unavailable.category).to_owned(),
+            outcome: Outcome::NotRun {
+                reason: unavailable.reason.clone(),
+            },
+            headline: Headline {
+                counts: false,
+                reason: Some(unavailable.reason.clone()),
+            },
+            prompt: unavailable.prompt.clone(),
+            ..blank(spec)
+        }));
+    }
+    Ok(records)
+}
+
+fn record(
+    setup: &Setup,
+    eval_task: &EvalTask,
+    spec: &AgentSpec,
+    attempt: &AgentAttempt,
+    scores: AttemptScores,
+) -> Result<Attempt, RunError> {
+    let (task, store) = (&eval_task.task, setup.folder.store());
+    let inputs = task.files.iter().map(|file| OutputFile {
+        path: format!("data/{}", file.name),
+        size: size(&store.path(&file.id)),
+        id: file.id.clone(),
+    });
+    let base = Attempt {
+        suite: eval_task.suite.clone(),
+        task: eval_task.name.clone(),
+        category: category_name(task.category).to_owned(),
+        clusters: task.files.iter().map(|file| file.id.clone()).collect(),
+        seed: attempt.sample.into(),
+        headline: eval_task.headline.clone(),
+        seconds: attempt.seconds,
+        prompt: task.query.clone(),
+        inputs: inputs.collect(),
+        ..blank(spec)
+    };
+    let failed = |failure: &Failure, what: &str| Outcome::Infrastructure {
+        failure: format!("{what}: {failure}"),
+    };
+    let trajectory = match &attempt.result {
+        Ok(trajectory) => trajectory,
+        Err(failure) => {
+            return Ok(Attempt {
+                outcome: failed(failure, "rollout"),
+                ..base
+            });
+        }
+    };
+    let ran = Attempt {
+        turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
+        tokens_in: trajectory.usage().prompt_tokens,
+        tokens_out: trajectory.usage().completion_tokens,
+        micro_usd: spec
+            .price
+            .map_or(0, |price| price.micro_usd(trajectory.usage())),
+        outputs: trajectory.outputs.clone(),
+        trajectory: Some(store_trajectory(trajectory, store)?),
+        ..base
+    };
+    let failure = [
+        (
+            "strict",
+            scores.strict.as_ref().and_then(|one| one.as_ref().err()),
+        ),
+        (
+            "upstream",
+            scores.upstream.as_ref().and_then(|one| one.as_ref().err()),
+        ),
+        (
+            "fixed",
+            scores.fixed.as_ref().and_then(|one| one.as_ref().err()),
+        ),
+    ];
+    let failure = failure
+        .into_iter()
+        .find_map(|(what, failure)| Some((what, failure?)));
+    if let Some((what, failure)) = failure {
+        let outcome = failed(failure, what);
+        return Ok(Attempt { outcome, ..ran });
+    }
+    Ok(with_scores(ran, scores))
+}
+
+fn with_scores(attempt: Attempt, results: AttemptScores) -> Attempt {
+    let mut checks = Vec::new();
+    let mut unit = |score: Score, verdict: Option<Result<UnitTestVerdict, Failure>>| {
+        let verdict = verdict?.ok()?;
+        let name = format!("test_task_{}", attempt.task);
+        checks.push(Check::new(
+            score,
+            &name,
+            verdict.passed,
+            "the test returns without an exception",
+            &verdict.detail,
+        ));
+        Some(verdict.passed)
+    };
+    let upstream = unit(Score::Upstream, results.upstream);
+    let fixed = unit(Score::Fixed, results.fixed);
+    let findings = results.strict.and_then(Result::ok);
+    let strict = findings.as_deref().map(passes);
+    for finding in findings.into_iter().flatten() {
+        let passed = finding.outcome == FindingOutcome::Pass;
+        let expected = if passed { "" } else { "the check passes" };
+        let name = format!("{} {}", finding.filter, finding.subject);
+        checks.push(Check::new(
+            Score::Strict,
+            &name,
+            passed,
+            expected,
+            &finding.detail,
+        ));
+    }
+    checks.truncate(MAX_CHECKS);
+    Attempt {
+        scores: Scores {
+            upstream,
+            fixed,
+            strict,
+        },
+        checks,
+        ..attempt
+    }
+}
+
+/// A record of an agent without results.
+fn blank(spec: &AgentSpec) -> Attempt {
+    Attempt {
+        agent: spec.label.clone(),
+        suite: String::new(),
+        task: String::new(),
+        category: String::new(),
+        clusters: Vec::new(),
+        seed: 0,
+        outcome: Outcome::Ran,
+        scores: Scores::default(),
+        headline: Headline::default(),
+        checks: Vec::new(),
+        judgment: None,
+        turns: 0,
+        max_turns: spec.rollout.max_turns,
+        tokens_in: 0,
+        tokens_out: 0,
+        micro_usd: 0,
+        seconds: 0.0,
+        prompt: String::new(),
+        inputs: Vec::new(),
+        trajectory: None,
+        outputs: Vec::new(),
+    }
+}
+
+/// Writes the trajectory to the content store.
+fn store_trajectory(trajectory: &Trajectory, store: &ContentStore) -> Result<OutputFile, RunError> {
+    let bytes = serde_json::to_vec(trajectory)?;
+    Ok(OutputFile {
+        path: "trajectory.json".to_owned(),
+        id: store.put(&bytes)?,
+        size: bytes.len() as u64,
+    })
+}
+
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}

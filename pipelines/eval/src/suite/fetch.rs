@@ -1,0 +1,192 @@
+//! Fetches the PyBench repository with git at a pinned commit and verifies every file.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use pybench_run::RunError;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// The upstream repository.
+pub const REPOSITORY: &str = "https://github.com/Mercury7353/PyBench.git";
+/// The commit that the task files were written for.
+pub const COMMIT: &str = "fa90fae282a23cb38279c2d5074ccaf2062629bf";
+
+/// Folder of the pinned checkout in the cache.
+pub fn checkout_dir(cache: &Path) -> PathBuf {
+    cache.join("pybench-upstream").join(COMMIT)
+}
+
+/// Checks out `commit` of `repository` into `folder` if it does not exist yet, and compares every file with
+/// its blob. A new checkout appears in `folder` only after it is verified.
+///
+/// # Errors
+/// [`RunError::Environment`] if git or the network is unavailable; [`RunError::BadInput`] if a file differs
+/// from its blob.
+pub async fn fetch(repository: &str, commit: &str, folder: &Path) -> Result<(), RunError> {
+    if !folder.join(".git").is_dir() {
+        let parent = folder.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(parent).map_err(RunError::io(parent.display().to_string()))?;
+        let partial = tempfile::Builder::new()
+            .prefix(".fetch-")
+            .tempdir_in(parent);
+        let partial = partial.map_err(RunError::io(parent.display().to_string()))?;
+        clone(repository, commit, partial.path()).await?;
+        verify(partial.path(), commit).await?;
+        let partial = partial.keep();
+        return std::fs::rename(&partial, folder)
+            .map_err(RunError::io(folder.display().to_string()));
+    }
+    verify(folder, commit).await
+}
+
+async fn clone(repository: &str, commit: &str, folder: &Path) -> Result<(), RunError> {
+    git(folder, &["init", "--quiet"], "").await?;
+    let fetch = ["fetch", "--quiet", "--depth", "1", repository, commit];
+    git(folder, &fetch, "").await?;
+    git(folder, &["checkout", "--quiet", "--detach", commit], "").await?;
+    Ok(())
+}
+
+/// Verifies that the commit is checked out and that every file matches its blob.
+async fn verify(folder: &Path, commit: &str) -> Result<(), RunError> {
+    let wrong = |text: String| {
+        let folder = folder.display();
+        RunError::BadInput(format!(
+            "{folder}: {text}; delete this folder and run `pybench-eval fetch` again"
+        ))
+    };
+    let head = git(folder, &["rev-parse", "HEAD"], "").await?;
+    if head.trim() != commit {
+        return Err(wrong(format!(
+            "commit {} is checked out, expected {commit}",
+            head.trim()
+        )));
+    }
+    let listed = git(folder, &["ls-tree", "-r", "-z", "HEAD"], "").await?;
+    let blobs = listed.split('\0').filter_map(|line| {
+        let (meta, path) = line.split_once('\t')?;
+        let mut meta = meta.split(' ');
+        let (mode, kind, blob) = (meta.next()?, meta.next()?, meta.next()?);
+        // The blob of a symlink is its target path; symlinks are not followed.
+        (kind == "blob" && mode != "120000").then_some((path, blob))
+    });
+    let (paths, blobs): (Vec<_>, Vec<_>) = blobs.unzip();
+    if let Some(path) = paths.iter().find(|path| path.contains('\n')) {
+        return Err(wrong(format!(
+            "a file name contains a line break: {path:?}"
+        )));
+    }
+    let absent = paths.iter().find(|path| !folder.join(path).is_file());
+    if let Some(path) = absent {
+        return Err(wrong(format!("{path} is missing")));
+    }
+    let hash = ["hash-object", "--no-filters", "--stdin-paths"];
+    let found = git(folder, &hash, &(paths.join("\n") + "\n")).await?;
+    let differs = paths
+        .iter()
+        .zip(&blobs)
+        .zip(found.lines())
+        .find(|((_, blob), found)| *blob != found);
+    match differs {
+        Some(((path, _), _)) => Err(wrong(format!("{path} differs from the commit"))),
+        None if found.lines().count() != paths.len() => {
+            Err(wrong("git could not hash every file".into()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Runs git in a folder and returns its standard output. Git does not prompt, and hooks are disabled.
+async fn git(folder: &Path, arguments: &[&str], input: &str) -> Result<String, RunError> {
+    let environment = |text: String| RunError::Environment(format!("git {}: {text}", arguments[0]));
+    let mut command = Command::new("git");
+    command
+        .args([
+            "-c",
+            "core.hooksPath=/dev/null",
+            "-c",
+            "core.quotePath=false",
+            "-c",
+            "core.autocrlf=false",
+        ])
+        .args(arguments)
+        .current_dir(folder)
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command
+        .spawn()
+        .map_err(|error| environment(error.to_string()))?;
+    let stdin = child.stdin.take();
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // If git exits early, its own error message is reported below.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    let ((), output) = tokio::join!(feed, child.wait_with_output());
+    let output = output.map_err(|error| environment(error.to_string()))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(environment(format!(
+            "{stderr}; alternatively, pass an existing checkout with `--pybench DIR`"
+        )));
+    }
+    String::from_utf8(output.stdout).map_err(|_| environment("the output is not UTF-8".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repository with one commit, and that commit.
+    async fn repository(folder: &Path) -> String {
+        std::fs::create_dir_all(folder.join("data/meta")).unwrap();
+        std::fs::write(folder.join("data/meta/task.json"), "[]").unwrap();
+        std::fs::write(folder.join("data/如.txt"), "x\r\n").unwrap();
+        git(folder, &["init", "--quiet"], "").await.unwrap();
+        git(folder, &["add", "."], "").await.unwrap();
+        let who = [
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@t",
+            "commit",
+            "--quiet",
+            "-m",
+            "one",
+        ];
+        git(folder, &who, "").await.unwrap();
+        git(folder, &["rev-parse", "HEAD"], "")
+            .await
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+
+    #[tokio::test]
+    async fn the_pinned_commit_is_fetched_and_verified() {
+        let (origin, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let commit = repository(origin.path()).await;
+        let url = format!("file://{}", origin.path().display());
+        let folder = target.path().join("checkout");
+        fetch(&url, &commit, &folder).await.unwrap();
+        fetch(&url, &commit, &folder).await.unwrap();
+        std::fs::write(folder.join("data/如.txt"), "y").unwrap();
+        let error = fetch(&url, &commit, &folder).await.unwrap_err().to_string();
+        assert!(error.contains("如.txt differs from the commit"), "{error}");
+        let other = "0".repeat(40);
+        let error = fetch(&url, &other, &target.path().join("b"))
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("git fetch"), "{error}");
+        assert_eq!(
+            std::fs::read_dir(target.path()).unwrap().count(),
+            1,
+            "no partial checkout is left"
+        );
+    }
+}

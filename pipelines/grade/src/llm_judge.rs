@@ -1,0 +1,218 @@
+//! The LLM judge of the grade stage. Its opinion is recorded with the verdict; it decides only if the recipe
+//! lists the `judge` filter. Also reports the agreement of the judge with the executed checks.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pybench_agent::chat_failure;
+use pybench_checks::selection::TrajectoryFeatures;
+use pybench_run::{Failure, Filter, RunContext, RunError};
+use pybench_types::id::Digest;
+use pybench_types::task::Task;
+use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
+
+use super::filters;
+use pybench_attempts::teacher::{CallFormat, chat_model};
+use pybench_checks::agreement::{Agreement, agreement};
+use pybench_checks::judge::{FORMAT, Judge};
+
+/// The judge of a run, the stores of output files, and whether its opinion decides.
+pub(super) struct LlmJudge {
+    judge: Judge,
+    stores: Vec<PathBuf>,
+    decides: bool,
+}
+
+impl LlmJudge {
+    /// The judge of the recipe; `None` if the recipe has none.
+    ///
+    /// # Errors
+    /// Errors of building the model.
+    pub(super) fn of(context: &RunContext) -> Result<Option<Self>, RunError> {
+        let grade = &context.recipe.grade;
+        let Some(choice) = &grade.judge else {
+            return Ok(None);
+        };
+        let call_format = CallFormat::plain(FORMAT);
+        let teacher = chat_model(context, &choice.teacher, &call_format, &Arc::default())?;
+        Ok(Some(Self {
+            judge: Judge::new(teacher, choice.sees),
+            stores: vec![context.folder.root().join("files")],
+            decides: grade.filters.contains(&Filter::Judge),
+        }))
+    }
+
+    /// The opinion on a trajectory. If the judge does not decide and cannot be reached, there is none.
+    ///
+    /// # Errors
+    /// Failures of the model, if the judge decides.
+    pub(super) async fn opinion(
+        &self,
+        task: &Task,
+        trajectory: &Trajectory,
+    ) -> Result<Option<Opinion>, Failure> {
+        let reply = self
+            .judge
+            .opinion(&task.query, trajectory, &self.stores)
+            .await;
+        match reply {
+            Ok((passed, reason)) => Ok(Some(Opinion {
+                judge: self.judge.name().to_owned(),
+                passed,
+                reason,
+            })),
+            Err(error) if self.decides => Err(chat_failure(error)),
+            Err(error) => {
+                tracing::warn!(
+                    "the judge gave no opinion on {}: {error}",
+                    trajectory.id.short()
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// The finding of an opinion; `None` if the judge does not decide, or abstained on a task with checks.
+    pub(super) fn finding(&self, task: &Task, opinion: &Opinion) -> Option<Finding> {
+        let decided = self
+            .decides
+            .then(|| decided(opinion, !task.checks.is_empty()));
+        decided.flatten()
+    }
+}
+
+/// The finding of a judge that decides. An abstention is not a verdict; without a check, it leaves the
+/// trajectory unproven.
+fn decided(opinion: &Opinion, checked: bool) -> Option<Finding> {
+    let judge = &opinion.judge;
+    match (opinion.passed, checked) {
+        (Some(true), _) => Some(filters::passed("judge", judge)),
+        (Some(false), _) => Some(filters::failed("judge", judge, &opinion.reason)),
+        (None, true) => None,
+        (None, false) => Some(Finding {
+            outcome: Outcome::Unproven,
+            ..filters::failed("judge", judge, "it abstained, and the task has no check")
+        }),
+    }
+}
+
+/// The agreement of the judge with the checks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgeReport {
+    pub judge: String,
+    /// Number of trajectories that the judge passed, failed, and abstained on.
+    pub counts: [usize; 3],
+    /// Agreement with the executed checks, over trajectories with both.
+    pub with_checks: Option<Agreement>,
+}
+
+/// Computes the report; `None` without a judge. Samples of one task count as one cluster, because they are
+/// not independent.
+pub fn judge_report(
+    trajectories: &[TrajectoryFeatures],
+    verdicts: &[Verdict],
+) -> Option<JudgeReport> {
+    let tasks: std::collections::HashMap<&Digest, &Digest> =
+        trajectories.iter().map(|t| (&t.id, &t.task)).collect();
+    let mut cluster_of_task = std::collections::HashMap::new();
+    let (mut counts, mut pairs, mut clusters) = ([0; 3], Vec::new(), Vec::new());
+    let mut judge = None;
+    for verdict in verdicts {
+        let Some(opinion) = &verdict.opinion else {
+            continue;
+        };
+        judge.get_or_insert_with(|| opinion.judge.clone());
+        counts[match opinion.passed {
+            Some(true) => 0,
+            Some(false) => 1,
+            None => 2,
+        }] += 1;
+        let mut checks = verdict
+            .findings
+            .iter()
+            .filter(|f| f.filter == "check")
+            .peekable();
+        if let (Some(passed), Some(_)) = (opinion.passed, checks.peek()) {
+            let next = cluster_of_task.len();
+            let task = tasks.get(&verdict.trajectory).copied();
+            clusters.push(*cluster_of_task.entry(task).or_insert(next));
+            pairs.push((checks.all(|f| f.outcome == Outcome::Pass), passed));
+        }
+    }
+    Some(JudgeReport {
+        judge: judge?,
+        counts,
+        with_checks: agreement(&pairs, &clusters),
+    })
+}
+
+impl fmt::Display for JudgeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [passed, failed, abstained] = self.counts;
+        let judge = &self.judge;
+        write!(
+            f,
+            "judge {judge}: {passed} pass, {failed} fail, {abstained} abstained"
+        )?;
+        if let Some(with) = &self.with_checks {
+            let (agree, items) = (100.0 * with.agree, with.items);
+            write!(f, "; agrees with the checks on {agree:.1} % of {items}")?;
+            if let Some(kappa) = with.kappa {
+                write!(f, " (kappa {kappa:.2})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(n: u8, check: Outcome, passed: Option<bool>) -> Verdict {
+        let mut finding = filters::passed("check", "table");
+        finding.outcome = check;
+        Verdict {
+            trajectory: Digest::of_bytes(&[n]),
+            accepted: check == Outcome::Pass,
+            findings: vec![finding],
+            opinion: Some(Opinion {
+                judge: "j".into(),
+                passed,
+                reason: String::new(),
+            }),
+            checker: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_abstention_decides_nothing_and_somebody_has_to() {
+        let outcome = |passed, checked| {
+            let opinion = verdict(0, Outcome::Pass, passed).opinion.unwrap();
+            decided(&opinion, checked).map(|finding| finding.outcome)
+        };
+        assert_eq!(outcome(None, true), None);
+        assert_eq!(outcome(None, false), Some(Outcome::Unproven));
+        for checked in [true, false] {
+            assert_eq!(outcome(Some(true), checked), Some(Outcome::Pass));
+            assert_eq!(outcome(Some(false), checked), Some(Outcome::Fail));
+        }
+    }
+
+    #[test]
+    fn agreement_covers_trajectories_that_both_decided() {
+        use Outcome::{Fail, Pass, Unproven};
+        let verdicts = [
+            verdict(0, Pass, Some(true)),
+            verdict(1, Fail, Some(false)),
+            verdict(2, Unproven, Some(true)),
+            verdict(3, Pass, None),
+        ];
+        let report = judge_report(&[], &verdicts).unwrap();
+        assert_eq!(report.counts, [2, 1, 1]);
+        let text = report.to_string();
+        assert!(text.contains("on 66.7 % of 3"), "{text}");
+        assert_eq!(judge_report(&[], &[]), None);
+    }
+}

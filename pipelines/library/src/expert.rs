@@ -1,0 +1,131 @@
+//! The expert as a chat model: deterministic, without network or API key.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pybench_agent::Format;
+use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
+use pybench_run::Price;
+use pybench_types::id::Digest;
+use pybench_types::task::Task;
+use pybench_types::trajectory::{Message, Role, Usage};
+
+use super::Library;
+use super::script::{Deviation, ExpertAction, Script, ScriptError};
+
+/// The expert's model name, which is part of ids and rows.
+pub const EXPERT: &str = "expert";
+
+/// A chat model that solves the tasks of a library with the solutions of its templates.
+pub struct Expert {
+    library: Arc<Library>,
+    format: &'static dyn Format,
+    fault_share: f64,
+    fault_seed: u64,
+}
+
+impl Expert {
+    /// An expert without deliberate faults.
+    pub fn new(library: Arc<Library>, format: &'static dyn Format) -> Self {
+        Self {
+            library,
+            format,
+            fault_share: 0.0,
+            fault_seed: 0,
+        }
+    }
+
+    /// Adds deliberate faults to a share (0 to 1) of the samples. The choice depends only on task, sample number
+    /// and seed.
+    pub fn with_faults(mut self, share: f64, seed: u64) -> Self {
+        self.fault_share = share;
+        self.fault_seed = seed;
+        self
+    }
+
+    /// Replies to a conversation about a task of this library.
+    fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<Reply, ScriptError> {
+        let script = Script::new(&self.library, task)?;
+        let fault = self.fault(&script, task, sample);
+        let deviation = fault
+            .as_ref()
+            .map_or(Deviation::Honest, |(_, deviation)| *deviation);
+        let content = match script
+            .deviating(deviation)
+            .next(&observations(self.format, messages))?
+        {
+            ExpertAction::Step { thought, cell } => self.format.write_step(&thought, &cell),
+            ExpertAction::Answer(answer) => self.format.write_answer(&answer),
+        };
+        Ok(Reply {
+            content,
+            usage: Usage::default(),
+            truncated: false,
+            fault: fault.map(|(name, _)| name),
+        })
+    }
+
+    /// The fault of this sample, if it has one.
+    fn fault(&self, script: &Script<'_>, task: &Task, sample: u32) -> Option<(String, Deviation)> {
+        let drawn = Digest::of_json(&(&task.id, sample, self.fault_seed, "fault"));
+        // 53 bits make a double in [0, 1).
+        let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
+        if share >= self.fault_share {
+            return None;
+        }
+        let mut faults = faults(script);
+        let which = Digest::of_json(&(&task.id, sample, self.fault_seed, "which")).seed();
+        let count = faults.len() as u64;
+        (count > 0).then(|| faults.swap_remove((which % count) as usize))
+    }
+}
+
+/// The deliberate faults, with their names, that always make the checks of a task fail.
+pub fn faults(script: &Script<'_>) -> Vec<(String, Deviation)> {
+    let named = [
+        ("forgotten_save", Deviation::ForgottenSave),
+        ("gave_up", Deviation::GaveUp),
+        ("claimed", Deviation::Claimed),
+    ];
+    let named = named
+        .into_iter()
+        .map(|(name, deviation)| (name.to_owned(), deviation));
+    let mutants = script
+        .template()
+        .mutants
+        .iter()
+        .enumerate()
+        .map(|(index, mutant)| {
+            let name = format!("mutant: {}", mutant.name.get_ref());
+            (name, Deviation::Mutant(index))
+        });
+    named
+        .chain(mutants)
+        .filter(|(_, deviation)| script.surely_fails(*deviation))
+        .collect()
+}
+
+/// The texts of the observations after each assistant message.
+pub fn observations<'a>(format: &dyn Format, messages: &'a [Message]) -> Vec<&'a str> {
+    let pairs = messages.iter().zip(messages.iter().skip(1));
+    let answered = pairs.filter(|(before, _)| before.role == Role::Assistant);
+    answered
+        .map(|(_, after)| format.parse_observation(after).unwrap_or(&after.content))
+        .collect()
+}
+
+#[async_trait]
+impl ChatModel for Expert {
+    fn name(&self) -> &str {
+        EXPERT
+    }
+
+    fn price(&self) -> Option<Price> {
+        None
+    }
+
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+        self.write(request.task, request.sample, request.messages)
+            .map_err(|error| ChatError::NoScript(error.to_string()))
+    }
+}

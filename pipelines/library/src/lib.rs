@@ -1,0 +1,242 @@
+//! The task library: templates that generate tasks, solve them with a scripted expert and check solutions.
+//!
+//! Each TOML file under `pipelines/library/templates` is one template; `docs/task-library.md` introduces
+//! the library and `docs/writing-templates.md` is the reference of the file format. [`Library::embedded`] is
+//! the library that the crate was built with.
+
+mod abilities;
+pub mod audit;
+pub mod command;
+mod draft;
+mod expert;
+pub mod export;
+mod fit;
+#[cfg(test)]
+mod fuzz;
+mod keywords;
+mod make;
+pub mod problem;
+mod reader;
+mod render;
+pub mod rewards;
+mod script;
+mod skeleton;
+mod slots;
+mod split;
+mod split_file;
+pub mod template;
+#[cfg(test)]
+pub(crate) mod tests;
+mod validate;
+
+pub use render::value as template_value;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pybench_run::RunError;
+
+pub use abilities::Ability;
+pub use draft::{Draft, DraftError};
+pub use expert::observations;
+pub use expert::{EXPERT, Expert, faults};
+pub use keywords::{Keyword, Keywords};
+pub use make::{MakeError, TaskKey};
+pub use problem::{LibraryError, Problem};
+pub use script::{Deviation, ExpertAction, Script, ScriptError};
+pub use template::Template;
+
+use problem::TomlSource;
+use pybench_types::id::Digest;
+
+/// `(path below pipelines/library/, text)` of every TOML file of the library.
+static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/library.rs"));
+
+const KEYWORDS: &str = "keywords.toml";
+const ABILITIES: &str = "abilities.toml";
+const TEMPLATES: &str = "templates/";
+/// Largest TOML file that is read, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A validated library: keywords, templates, and the abilities that they cover.
+#[derive(Clone, Debug)]
+pub struct Library {
+    keywords: Keywords,
+    templates: BTreeMap<String, Template>,
+    abilities: Vec<Ability>,
+}
+
+/// Digest of the text of each template that this crate was built with, by template. The record of the
+/// last full audit is compared with it.
+pub fn digests() -> BTreeMap<String, String> {
+    let templates = EMBEDDED
+        .iter()
+        .filter(|(name, _)| name.starts_with(TEMPLATES));
+    let digest = |(name, text): &(&str, &str)| {
+        let file = name.rsplit('/').next().unwrap_or(name);
+        let digest = Digest::of_bytes(text.as_bytes());
+        (
+            file.trim_end_matches(".toml").to_owned(),
+            digest.short().to_owned(),
+        )
+    };
+    templates.map(digest).collect()
+}
+
+impl Library {
+    /// The library this crate was built with.
+    pub fn embedded() -> Result<Self, LibraryError> {
+        let files = EMBEDDED.iter();
+        Self::parse(files.map(|(name, text)| (format!("pipelines/library/{name}"), *text)))
+    }
+
+    /// Reads the library in a folder (`keywords.toml`, `templates/**/*.toml`, `abilities.toml`). A folder
+    /// without `keywords.toml` uses the embedded dictionary; one without `abilities.toml` has no abilities.
+    ///
+    /// # Errors
+    /// All problems of all files.
+    pub fn read(folder: &Path) -> Result<Self, LibraryError> {
+        let mut files = Vec::new();
+        collect(folder, &mut files).map_err(|problem| LibraryError(vec![problem]))?;
+        let own = files.iter().any(|(name, _)| name.ends_with(KEYWORDS));
+        let embedded = EMBEDDED.iter().find(|(name, _)| !own && *name == KEYWORDS);
+        let embedded = embedded.map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        files.extend(embedded);
+        Self::parse(
+            files
+                .iter()
+                .map(|(name, text)| (name.clone(), text.as_str())),
+        )
+    }
+
+    fn parse<'a>(files: impl Iterator<Item = (String, &'a str)>) -> Result<Self, LibraryError> {
+        let (dictionary, templates): (Vec<_>, Vec<_>) =
+            files.partition(|(name, _)| name.ends_with(KEYWORDS));
+        let (tables, templates): (Vec<_>, Vec<_>) = templates
+            .into_iter()
+            .partition(|(name, _)| name.ends_with(ABILITIES));
+        let mut library = Self {
+            keywords: Keywords::default(),
+            templates: BTreeMap::new(),
+            abilities: Vec::new(),
+        };
+        for (file, text) in dictionary {
+            library.keywords = Keywords::parse(&file, text).map_err(LibraryError)?;
+        }
+        let mut problems = Vec::new();
+        for (file, text) in templates
+            .iter()
+            .filter(|(name, _)| name.contains(TEMPLATES))
+        {
+            match parse_template(file, text, &library.keywords) {
+                Ok(template) => {
+                    let id = template.name().to_owned();
+                    if library.templates.insert(id.clone(), template).is_some() {
+                        let source = TomlSource { file, text };
+                        problems.push(source.whole(format!("another template has the id `{id}`")));
+                    }
+                }
+                Err(found) => problems.extend(found),
+            }
+        }
+        // With broken templates, the table would report templates as missing that exist.
+        if problems.is_empty() {
+            for (file, text) in tables {
+                match abilities::parse(&file, text, &library.templates) {
+                    Ok(found) => library.abilities.extend(found),
+                    Err(found) => problems.extend(found),
+                }
+            }
+        }
+        if problems.is_empty() {
+            Ok(library)
+        } else {
+            Err(LibraryError(problems))
+        }
+    }
+
+    pub fn keywords(&self) -> &Keywords {
+        &self.keywords
+    }
+
+    /// All templates, ordered by id.
+    pub fn templates(&self) -> impl ExactSizeIterator<Item = &Template> {
+        self.templates.values()
+    }
+
+    /// The abilities of the PyBench benchmark that this library covers, in the order of the benchmark.
+    pub fn abilities(&self) -> &[Ability] {
+        &self.abilities
+    }
+
+    /// The abilities and their templates as a text table.
+    pub fn coverage(&self) -> String {
+        abilities::table(&self.abilities, self.templates().map(Template::name))
+    }
+
+    /// The template with this id.
+    pub fn template(&self, id: &str) -> Option<&Template> {
+        self.templates.get(id)
+    }
+
+    /// The templates with these ids; all templates if `ids` is empty.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] for an unknown id, with the most similar known one.
+    pub fn chosen(&self, ids: &[String]) -> Result<Vec<&Template>, RunError> {
+        if ids.is_empty() {
+            return Ok(self.templates().collect());
+        }
+        let find = |id: &String| self.template(id).ok_or_else(|| self.unknown(id));
+        let found = ids.iter().map(|id| find(id).map_err(RunError::BadInput));
+        found.collect()
+    }
+
+    /// The error message for an unknown id.
+    pub(crate) fn unknown(&self, id: &str) -> String {
+        let hint = self.suggest(id).map(|s| format!("; did you mean `{s}`?"));
+        format!("no template `{id}`{}", hint.unwrap_or_default())
+    }
+
+    /// The known id that is most similar to an unknown one.
+    pub fn suggest(&self, wrong: &str) -> Option<&str> {
+        problem::closest(wrong, self.templates.keys().map(String::as_str))
+    }
+}
+
+fn parse_template(file: &str, text: &str, keywords: &Keywords) -> Result<Template, Vec<Problem>> {
+    let source = TomlSource { file, text };
+    let template: Template = toml::from_str(text).map_err(|error| vec![source.toml(&error)])?;
+    let problems = validate::validate(source, &template, keywords);
+    if problems.is_empty() {
+        Ok(template)
+    } else {
+        Err(problems)
+    }
+}
+
+/// Collects every TOML file below a folder, sorted by path.
+fn collect(folder: &Path, files: &mut Vec<(String, String)>) -> Result<(), Problem> {
+    let problem = |path: &Path, message: String| Problem {
+        file: path.display().to_string(),
+        line: 0,
+        message,
+    };
+    let entries = std::fs::read_dir(folder).map_err(|e| problem(folder, e.to_string()))?;
+    let mut paths: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.path())).collect();
+    paths.sort();
+    for path in paths {
+        // Do not follow links to folders: they could form a loop.
+        if path.is_dir() && !path.is_symlink() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|e| e == "toml") {
+            let size = path.metadata().map(|m| m.len()).unwrap_or(0);
+            if size > MAX_BYTES {
+                return Err(problem(&path, format!("larger than {MAX_BYTES} bytes")));
+            }
+            let text = std::fs::read_to_string(&path).map_err(|e| problem(&path, e.to_string()))?;
+            files.push((path.display().to_string(), text));
+        }
+    }
+    Ok(())
+}

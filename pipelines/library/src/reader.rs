@@ -1,0 +1,80 @@
+//! Builds the pandas expression that reads a file according to its profile.
+
+use pybench_types::task::{FileKind, Profile, SourceFile, TableProfile};
+
+/// The expression; `None` for a file that is not a table.
+pub(crate) fn pandas(file: &SourceFile) -> Option<String> {
+    let Profile::Table(table) = &file.profile else {
+        return None;
+    };
+    let path = py_str(&format!("./data/{}", file.name));
+    Some(match file.kind {
+        FileKind::Csv | FileKind::Tsv => format!("pd.read_csv({path}{})", text_options(table)),
+        FileKind::Xlsx => format!("pd.read_excel({path}{})", sheet_option(table)),
+        // Without `dtype=False`, pandas converts numeric text to numbers and guesses dates by column name.
+        FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
+        FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
+        FileKind::Parquet => format!("pd.read_parquet({path})"),
+        FileKind::Sqlite => {
+            let table = table.tables.first()?.replace('"', "\"\"");
+            let query = py_str(&format!("SELECT * FROM \"{table}\""));
+            format!("pd.read_sql({query}, sqlite3.connect({path}))")
+        }
+        _ => return None,
+    })
+}
+
+fn text_options(table: &TableProfile) -> String {
+    let mut options = String::new();
+    if let Some(delimiter) = table.delimiter.filter(|d| *d != ',') {
+        options += &format!(", sep={}", py_str(&delimiter.to_string()));
+    }
+    let plain = |e: &&String| !matches!(e.as_str(), "utf-8" | "ascii" | "utf8");
+    if let Some(encoding) = table.encoding.as_ref().filter(plain) {
+        options += &format!(", encoding={}", py_str(encoding));
+    }
+    options
+}
+
+fn sheet_option(table: &TableProfile) -> String {
+    match table.tables.as_slice() {
+        [first, _, ..] => format!(", sheet_name={}", py_str(first)),
+        _ => String::new(),
+    }
+}
+
+/// Adds `import sqlite3` to a cell whose reader expression needs it.
+pub(crate) fn with_imports(cell: String) -> String {
+    let missing = cell.contains("sqlite3.") && !cell.contains("import sqlite3");
+    if missing {
+        format!("import sqlite3\n{cell}")
+    } else {
+        cell
+    }
+}
+
+/// The Python string literal of a text.
+pub(crate) fn py_str(text: &str) -> String {
+    let mut out = String::new();
+    write_str(text, &mut out);
+    out
+}
+
+pub(crate) fn write_str(text: &str, out: &mut String) {
+    out.push('\'');
+    for c in text.chars() {
+        match c {
+            '\'' => out.push_str("\\'"),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // Control characters, and separators and byte-order marks that editors may drop.
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('\'');
+}

@@ -1,0 +1,173 @@
+//! Query: writes tasks for crawled files, from the templates of the task library or by models.
+//!
+//! Library tasks depend only on the recipe, the files and the library: [`plan`] chooses them first, then
+//! each planned task is one unit of work. [`writer`] lets models write tasks. Human decisions ([`review`])
+//! apply to both kinds.
+
+pub mod command;
+mod diff;
+pub mod plan;
+pub mod review;
+pub mod writer;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pybench_run::artifacts::{FILES, TASKS};
+use pybench_run::{
+    ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage,
+};
+use pybench_types::task::{SourceFile, Task};
+use serde_json::Value;
+
+use plan::PlannedTask;
+use pybench_library::{Draft, DraftError, Library};
+
+/// Name of the stage in the journal.
+pub const STAGE: &str = "query";
+
+/// Writes the tasks that the recipe requests to `tasks.jsonl`, from the embedded library or with models. If
+/// fewer tasks are possible, it writes those and logs a warning.
+///
+/// # Errors
+/// [`RunError::Incomplete`] if no task can be written; [`RunError::BadInput`] for a wrong recipe.
+pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
+    run_with(context, Arc::new(library)).await
+}
+
+/// Like [`run`], with another library. A dry run with a writer prints the estimated cost and makes no calls.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
+    let folder = &context.folder;
+    let files = FILES.read_all(folder.root())?;
+    if let Some(writer) = &context.recipe.query.writer {
+        if context.mode == Mode::DryRun {
+            return writer::estimate::print(context, writer, &library, &files);
+        }
+        let (tasks, requested) = writer::run(context, writer, &library, &files).await?;
+        let written = finish(context, tasks)?;
+        return report_shortfall(
+            requested,
+            written,
+            "`pybench status` shows what was rejected and why",
+        );
+    }
+    let recipe = &context.recipe;
+    let plan = plan::plan(&library, &files, &recipe.query, recipe.seed, folder.store())?;
+    let items: Vec<String> = plan.iter().map(|planned| planned.item.clone()).collect();
+    let stage = Arc::new(QueryStage {
+        plan: plan.into_iter().map(|p| (p.item.clone(), p)).collect(),
+        library,
+        files,
+        store: folder.store().clone(),
+    });
+    context.executor().run(stage, &items).await?;
+    let written = finish(context, planned_tasks(context, &items)?)?;
+    let hint = "crawl more files, add templates, or raise `query.template_share`";
+    report_shortfall(recipe.query.tasks, written, hint)
+}
+
+/// The library tasks that were written, in plan order.
+fn planned_tasks(context: &RunContext, items: &[String]) -> Result<Vec<Task>, RunError> {
+    let journal = context.folder.journal();
+    journal.outputs_of(STAGE, items).collect()
+}
+
+/// Writes the artifact: these tasks in order, with review decisions applied, each id once.
+fn finish(context: &RunContext, tasks: Vec<Task>) -> Result<usize, RunError> {
+    let mut seen = std::collections::HashSet::new();
+    let mut tasks = review::reviewed(context, tasks)?;
+    tasks.retain(|task| seen.insert(task.id.clone()));
+    TASKS.write(&context.folder, tasks.iter().map(Ok))?;
+    let journal = context.folder.journal();
+    journal.set_metadata("tasks", &tasks.len().into())?;
+    Ok(tasks.len())
+}
+
+fn report_shortfall(requested: usize, written: usize, hint: &str) -> Result<(), RunError> {
+    if written == 0 && requested > 0 {
+        return Err(RunError::Incomplete(format!(
+            "no task could be written: crawl more files, or add to `query.categories` and \
+             `query.keywords` ({hint})"
+        )));
+    }
+    if written < requested {
+        tracing::warn!("only {written} of {requested} tasks were written: {hint}");
+    }
+    Ok(())
+}
+
+/// Writes one planned task per unit.
+struct QueryStage {
+    library: Arc<Library>,
+    files: Vec<SourceFile>,
+    plan: BTreeMap<String, PlannedTask>,
+    store: ContentStore,
+}
+
+#[async_trait]
+impl Stage for QueryStage {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        let missing = || Failure::new(FailureKind::Internal, format!("`{item}` is not planned"));
+        let planned = self.plan.get(item).ok_or_else(missing)?;
+        let draft = self.draft(planned).ok_or_else(missing)?;
+        let task = draft.write(&self.library, &self.store).map_err(failure)?;
+        serde_json::to_value(task).map_err(|e| Failure::new(FailureKind::Internal, e.to_string()))
+    }
+}
+
+impl QueryStage {
+    fn draft(&self, planned: &PlannedTask) -> Option<Draft<'_>> {
+        let files = planned.files.iter().map(|index| self.files.get(*index));
+        Some(Draft {
+            template: self.library.template(&planned.template)?,
+            files: files.collect::<Option<_>>()?,
+            slots: planned.slots.clone(),
+            language: planned.language,
+            phrasing: planned.phrasing,
+            seed: planned.seed,
+        })
+    }
+}
+
+fn failure(error: DraftError) -> Failure {
+    match error {
+        DraftError::Run(error) => error.into(),
+        other => Failure::new(FailureKind::Item, other.to_string()),
+    }
+}
+
+/// The first `count` tasks of a run as text.
+///
+/// # Errors
+/// The artifact cannot be read.
+pub fn preview(root: &Path, count: usize) -> Result<String, RunError> {
+    let tasks = TASKS.read_all(root)?;
+    let mut text = String::new();
+    for task in tasks.iter().take(count) {
+        let names: Vec<_> = task.files.iter().map(|file| file.name.as_str()).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "── {} · {:?} · {} · {:?}\n   files: {}\n   outputs: {}\n{}\n",
+            task.id.short(),
+            task.category,
+            task.keyword,
+            task.language,
+            names.join(", "),
+            task.outputs.join(", "),
+            task.query
+        );
+    }
+    Ok(text)
+}

@@ -1,0 +1,27 @@
+//! Renders the first attempts of a run as text.
+
+use pybench_types::trajectory::Trajectory;
+
+use pybench_attempts::AttemptStage;
+use pybench_show::{RenderOptions, TrajectoryRecord, render};
+
+/// Shows the start of each message, and no system prompt.
+const PREVIEW: RenderOptions = RenderOptions {
+    system: false,
+    color: false,
+    max_chars: 1500,
+};
+
+/// Renders each attempt: task, messages and how it ended.
+pub(super) fn render_all(stage: &AttemptStage, trajectories: &[Trajectory]) -> String {
+    let one = |trajectory: &Trajectory| {
+        let attempt = stage.get(trajectory.id.as_str());
+        let record = TrajectoryRecord::Trajectory {
+            task: attempt.map(|attempt| Box::new((*attempt.task).clone())),
+            trajectory: Box::new(trajectory.clone()),
+            verdict: None,
+        };
+        render(&record.head(), record.messages(), &record.tail(), &PREVIEW) + "\n"
+    };
+    trajectories.iter().map(one).collect()
+}

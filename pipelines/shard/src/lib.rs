@@ -1,0 +1,219 @@
+//! The shard stage: writes the accepted trajectories of a run as a dataset.
+
+mod publishable;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use pybench_checks::faults::fault_report;
+use pybench_checks::rejections;
+use pybench_checks::selection::{TrajectoryFeatures, holds};
+use pybench_datasets::card::CardInfo;
+use pybench_datasets::dataset::{self, WrittenDataset};
+use pybench_datasets::row::{EXPERT_LABEL, teacher_label};
+use pybench_datasets::scrub::Scrubber;
+use pybench_datasets::shards::ShardSettings;
+use pybench_datasets::split::{Assignment, SplitSettings};
+use pybench_datasets::{Attempts, DatasetError, Row};
+use pybench_run::artifacts::stage::SHARD;
+use pybench_run::artifacts::{FILES, TASKS, TRAJECTORIES, VERDICTS};
+use pybench_run::local::StageClock;
+use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder};
+use pybench_types::id::Digest;
+use pybench_types::trajectory::Verdict;
+
+/// For `--help`.
+pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
+/// Folder of the dataset in the run folder.
+pub const DATASET: &str = "dataset";
+
+/// Writes `dataset/` in the run folder, and the journal entries `train_rows`, `test_rows` and `dropped_rows`.
+/// The same verdicts give the same bytes.
+///
+/// # Errors
+/// [`RunError::Incomplete`], after everything is written, if fewer trajectories were accepted than the recipe
+/// requests; errors of the disk.
+pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    let clock = StageClock::start(context.folder.clone(), SHARD)?;
+    let (folder, recipe) = (context.folder.clone(), context.recipe.clone());
+    let written = tokio::task::spawn_blocking(move || write(&folder, &recipe)).await;
+    let written =
+        written.map_err(|error| RunError::io("shard")(std::io::Error::other(error)))??;
+    let journal = context.folder.journal();
+    journal.set_metadata("train_rows", &written.train.rows.into())?;
+    journal.set_metadata("test_rows", &written.test.rows.into())?;
+    let dropped = written.split.count(Assignment::Dropped);
+    journal.set_metadata("dropped_rows", &dropped.into())?;
+    journal.set_metadata("scrubbed", &serde_json::to_value(&written.scrub)?)?;
+    log_scrubbing(&written);
+    clock.save()?;
+    let recipe = &context.recipe;
+    let requested = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
+    check_row_count(requested, written.split.assignments.len())
+}
+
+fn log_scrubbing(written: &WrittenDataset) {
+    let scrub = &written.scrub;
+    if scrub.found.total() > 0 {
+        let (found, rows) = (scrub.found.total(), scrub.rows);
+        tracing::info!("removed {found} keys, addresses or names from {rows} rows");
+    }
+    if !scrub.withheld.is_empty() {
+        let count = scrub.withheld.len();
+        tracing::info!(
+            "{count} input files contain keys, addresses or names; the dataset leaves them out"
+        );
+    }
+}
+
+fn check_row_count(requested: usize, accepted: usize) -> Result<(), RunError> {
+    if accepted < requested {
+        return Err(RunError::Incomplete(format!(
+            "{accepted} trajectories were accepted, but the recipe requests {requested}; `pybench status` \
+             shows why the others were rejected; to write more tasks, start a new run with `--set \
+             query.tasks=N --run NAME`"
+        )));
+    }
+    Ok(())
+}
+
+fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError> {
+    let root = folder.root();
+    let mut features = Vec::new();
+    let trajectories = TRAJECTORIES.index(root, |trajectory| {
+        features.push(TrajectoryFeatures::of(trajectory));
+        Ok(trajectory.id.to_string())
+    })?;
+    let mut task_count = 0;
+    let tasks = TASKS.index(root, |task| {
+        task_count += 1;
+        Ok(task.id.to_string())
+    })?;
+    let verdicts = VERDICTS.read_all(root)?;
+    let about = about(folder, recipe, task_count, &features, &verdicts)?;
+    let attempts = attempts(&features, &verdicts);
+    // Rows are in item order.
+    let accepted = verdicts.iter().filter(|verdict| verdict.accepted);
+    let row = |verdict: &Verdict| -> Result<Option<Row>, RunError> {
+        let Some(trajectory) = trajectories.get(verdict.trajectory.as_str())? else {
+            return Ok(None);
+        };
+        let Some(task) = tasks.get(trajectory.task.as_str())? else {
+            return Ok(None);
+        };
+        let mut row = Row::new(&task, &trajectory, verdict);
+        row.attempts = attempts.get(&trajectory.task).copied().unwrap_or_default();
+        let row = row.in_interpreter(&recipe.interpreter);
+        Ok(Some(row.with_contents(|id| folder.store().get(id).ok())))
+    };
+    let rows = accepted.filter_map(|verdict| row(verdict).transpose());
+    let rows = rows.collect::<Result<Vec<Row>, RunError>>()?;
+    let split = SplitSettings {
+        test_fraction: recipe.shard.test_fraction,
+        held_out_templates: recipe.shard.held_out_templates,
+        seed: recipe.seed,
+    };
+    let shards = ShardSettings {
+        shard_rows: recipe.shard.shard_rows,
+        row_group_rows: recipe.shard.row_group_rows,
+        zstd_level: recipe.shard.zstd_level,
+        ..ShardSettings::default()
+    };
+    let written = dataset::write_with(
+        &root.join(DATASET),
+        rows,
+        (&split, &shards),
+        &about,
+        &Scrubber::of_machine(),
+        Some(folder.store()),
+    );
+    written.map_err(run_error)
+}
+
+/// Counts attempts and solutions per task. Solutions that did not become rows count too. Planted faults do
+/// not count, because they say nothing about the task.
+fn attempts<'a>(
+    features: &'a [TrajectoryFeatures],
+    verdicts: &[Verdict],
+) -> HashMap<&'a Digest, Attempts> {
+    let by_id: HashMap<&Digest, &TrajectoryFeatures> =
+        features.iter().map(|f| (&f.id, f)).collect();
+    let mut attempts: HashMap<&Digest, Attempts> = HashMap::new();
+    for verdict in verdicts {
+        let Some(trajectory) = by_id.get(&verdict.trajectory) else {
+            continue;
+        };
+        let of_task = attempts.entry(&trajectory.task).or_default();
+        if trajectory.fault.is_none() {
+            of_task.tried += 1;
+            of_task.solved += u32::from(holds(verdict));
+        }
+    }
+    attempts
+}
+
+fn about(
+    folder: &RunFolder,
+    recipe: &Recipe,
+    tasks: usize,
+    features: &[TrajectoryFeatures],
+    verdicts: &[Verdict],
+) -> Result<CardInfo, RunError> {
+    let files = FILES.read_all(folder.root())?;
+    let accepted = verdicts.iter().filter(|verdict| verdict.accepted).count();
+    let step = |name: &str, count: usize| (name.to_owned(), count as u64);
+    let faults = fault_report(features, verdicts);
+    Ok(CardInfo {
+        title: format!("pybench {}", recipe.name),
+        teacher: teacher_name(recipe),
+        endpoint_command: endpoint_command(&recipe.name),
+        recipe: publishable::recipe(recipe)?,
+        funnel: vec![
+            step("files", files.len()),
+            step("tasks", tasks),
+            step("trajectories", features.len()),
+            step("graded", verdicts.len()),
+            step("accepted", accepted),
+        ],
+        rejected: rejections(verdicts).into_iter().collect(),
+        faults: match faults.planted {
+            0 => String::new(),
+            _ => faults.to_string(),
+        },
+    })
+}
+
+/// The names of the teachers, as rows and the dataset card show them.
+pub fn teacher_name(recipe: &Recipe) -> String {
+    let name = |choice: &ModelChoice| match choice {
+        ModelChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
+        ModelChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
+        ModelChoice::Embedded { model, sha256, .. } => {
+            pybench_embedded_client::name(model, sha256.as_deref()).unwrap_or_else(|| model.clone())
+        }
+    };
+    let names = recipe
+        .teachers()
+        .into_iter()
+        .map(|(_, choice)| name(choice));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The command that creates the same dataset with a model behind an endpoint.
+pub fn endpoint_command(recipe: &str) -> String {
+    format!(
+        "./justw synthesize {recipe} --run {recipe}-model \\\n  --set 'teacher={{ kind = \"openai\", \
+         model = \"MODEL\", base_url = \"https://HOST/v1\", key_env = \"OPENAI_API_KEY\" }}' \\\n  \
+         --set budget.usd=5"
+    )
+}
+
+fn run_error(error: DatasetError) -> RunError {
+    match error {
+        DatasetError::Io { context, source } => RunError::Io { context, source },
+        DatasetError::Setting(text) => RunError::BadInput(text),
+        other => {
+            RunError::io(Path::new(DATASET).display().to_string())(std::io::Error::other(other))
+        }
+    }
+}

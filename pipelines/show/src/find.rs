@@ -1,0 +1,285 @@
+//! Reads trajectories from run folders and datasets.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use pybench_datasets::samples::{self, ReadError, Sample};
+use pybench_run::artifacts::{TASKS, VERDICTS, stage};
+use pybench_run::project::find_run;
+use pybench_run::{ContentStore, Journal, RunError};
+use pybench_types::id::Digest;
+use pybench_types::task::Task;
+use pybench_types::text::line;
+use pybench_types::trajectory::{Message, Trajectory, Verdict};
+
+/// Maximum characters of a query in a list.
+const MAX_QUERY: usize = 60;
+
+/// A run or a dataset to read trajectories from.
+pub enum TrajectorySource {
+    /// A run.
+    Run {
+        folder: PathBuf,
+        /// Its trajectories, in item order.
+        records: Vec<TrajectoryRecord>,
+    },
+    /// Path of a dataset file or folder.
+    Dataset(PathBuf),
+}
+
+/// A trajectory of a run, or a row of a dataset.
+#[derive(Clone)]
+pub enum TrajectoryRecord {
+    Trajectory {
+        trajectory: Box<Trajectory>,
+        task: Option<Box<Task>>,
+        /// The verdict of `grade`, if it is graded.
+        verdict: Option<Verdict>,
+    },
+    Row {
+        sample: Sample,
+    },
+}
+
+impl TrajectorySource {
+    /// Opens a run (name or folder), or a dataset (file or folder).
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if `path` is neither.
+    pub fn open(path: &Path, runs_dir: &Path) -> Result<Self, RunError> {
+        let is_run = path.join("journal.sqlite").is_file();
+        if path.exists() && !is_run {
+            return Ok(Self::Dataset(path.to_owned()));
+        }
+        let folder = find_run(path, runs_dir)?;
+        Ok(Self::Run {
+            records: read_run(&folder)?,
+            folder,
+        })
+    }
+
+    /// The content store of a run; `None` for a dataset.
+    pub fn store(&self) -> Option<ContentStore> {
+        match self {
+            Self::Run { folder, .. } => ContentStore::open(&folder.join("files")).ok(),
+            Self::Dataset(_) => None,
+        }
+    }
+
+    /// Calls `visit` with every trajectory, in order.
+    ///
+    /// # Errors
+    /// The source cannot be read, or `visit` returns an error.
+    pub fn each(
+        &self,
+        visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        match self {
+            Self::Run { records, .. } => records.iter().cloned().try_for_each(visit),
+            Self::Dataset(path) => {
+                let mut failed = None;
+                let read = samples::read(path, &mut |sample| {
+                    visit(TrajectoryRecord::Row { sample }).map_err(|error| {
+                        let text = error.to_string();
+                        failed = Some(error);
+                        ReadError::Stopped(text)
+                    })
+                });
+                match (failed, read) {
+                    (Some(error), _) => Err(error),
+                    (None, read) => read.map_err(|error| RunError::BadInput(error.to_string())),
+                }
+            }
+        }
+    }
+
+    /// Finds the trajectory whose id starts with `which`, or the one with that number, counted from 1.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if there is none, or if several ids match.
+    pub fn find(&self, which: &str) -> Result<TrajectoryRecord, RunError> {
+        let number: Option<usize> = which.trim_start_matches('#').parse().ok();
+        let (mut by_id, mut by_number, mut count) = (Vec::new(), None, 0_usize);
+        self.each(&mut |record| {
+            count += 1;
+            if record.id().is_some_and(|id| id.starts_with(which)) && by_id.len() < 2 {
+                by_id.push(record);
+            } else if number == Some(count) {
+                by_number = Some(record);
+            }
+            Ok(())
+        })?;
+        let refuse = |text: String| Err(RunError::BadInput(text));
+        match (by_id.len(), by_number) {
+            (1, _) => by_id.pop().map_or_else(|| refuse(String::new()), Ok),
+            (0, Some(record)) => Ok(record),
+            (0, None) => refuse(format!(
+                "no trajectory id starts with `{which}`, and it is not a row number from 1 to {count}; \
+                 omit WHICH to list all"
+            )),
+            _ => refuse(format!(
+                "several trajectory ids start with `{which}`: give a longer prefix"
+            )),
+        }
+    }
+
+    /// Lists all trajectories, one line each.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub fn list(&self) -> Result<String, RunError> {
+        let (mut text, mut number) = (String::new(), 0_usize);
+        self.each(&mut |record| {
+            number += 1;
+            text += &format!("{number:>5}  {}\n", record.line());
+            Ok(())
+        })?;
+        Ok(text)
+    }
+}
+
+fn read_run(folder: &Path) -> Result<Vec<TrajectoryRecord>, RunError> {
+    let journal = Journal::open_read_only(&folder.join("journal.sqlite"))?;
+    let tasks = TASKS.read_or_none(folder)?;
+    let mut verdicts = VERDICTS.read_or_none(folder)?;
+    if verdicts.is_empty() {
+        verdicts = journal.outputs(stage::GRADE)?;
+    }
+    let tasks: HashMap<Digest, Task> = tasks.into_iter().map(|t| (t.id.clone(), t)).collect();
+    let verdicts: HashMap<Digest, Verdict> = verdicts
+        .into_iter()
+        .map(|v| (v.trajectory.clone(), v))
+        .collect();
+    let trajectories: Vec<Trajectory> = journal.outputs(stage::ROLLOUT)?;
+    let records = trajectories
+        .into_iter()
+        .map(|trajectory| TrajectoryRecord::Trajectory {
+            task: tasks.get(&trajectory.task).cloned().map(Box::new),
+            verdict: verdicts.get(&trajectory.id).cloned(),
+            trajectory: Box::new(trajectory),
+        });
+    Ok(records.collect())
+}
+
+impl TrajectoryRecord {
+    /// The trajectory id, if the row has one.
+    pub fn id(&self) -> Option<&str> {
+        match self {
+            Self::Trajectory { trajectory, .. } => Some(trajectory.id.as_str()),
+            Self::Row { sample } => sample.id(),
+        }
+    }
+
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Trajectory { trajectory, .. } => &trajectory.messages,
+            Self::Row { sample } => &sample.messages,
+        }
+    }
+
+    /// Name of the message format.
+    pub fn format(&self) -> String {
+        match self {
+            Self::Trajectory { trajectory, .. } => trajectory.format.clone(),
+            Self::Row { sample } => sample.format().to_owned(),
+        }
+    }
+
+    /// A name for an export folder.
+    pub fn name(&self) -> String {
+        let name = match self {
+            Self::Trajectory { trajectory, .. } => trajectory.id.short().to_owned(),
+            Self::Row { sample } => {
+                let file = sample.location.rsplit('/').next().unwrap_or_default();
+                sample.id().unwrap_or(file).to_owned()
+            }
+        };
+        pybench_types::text::slug(&name)
+    }
+
+    fn line(&self) -> String {
+        match self {
+            Self::Trajectory {
+                trajectory,
+                task,
+                verdict,
+            } => {
+                let verdict = match verdict.as_ref().map(|verdict| verdict.accepted) {
+                    Some(true) => "accepted",
+                    Some(false) => "rejected",
+                    None => "not graded",
+                };
+                let (turns, end) = (trajectory.turns.len(), &trajectory.end);
+                let query = task.as_ref().map_or("", |task| &task.query);
+                let query = line(&pybench_types::text::cut(query, MAX_QUERY));
+                let id = trajectory.id.short();
+                format!("{id}  {verdict:<10}  {turns:>2} turns  {end:?}  {query}")
+            }
+            Self::Row { sample } => {
+                let user = |m: &&Message| {
+                    m.role == pybench_types::trajectory::Role::User
+                        && !m.content.starts_with("[INFO]")
+                };
+                let query = sample.messages.iter().find(user).map_or("", |m| &m.content);
+                let query = line(&pybench_types::text::cut(query, MAX_QUERY));
+                let id = line(&pybench_types::text::cut(sample.id().unwrap_or("-"), 12));
+                format!("{id}  {:>2} turns  {query}", sample.turns())
+            }
+        }
+    }
+
+    /// The header line: ids, category, keyword, teacher, format.
+    pub fn head(&self) -> String {
+        match self {
+            Self::Trajectory {
+                trajectory, task, ..
+            } => {
+                let mut text = format!("trajectory {}", trajectory.id.short());
+                if let Some(task) = task {
+                    let (id, category) = (task.id.short(), task.category);
+                    text += &format!(" · task {id} · {category:?} · {}", task.keyword);
+                }
+                text + &format!(" · {} · {}", trajectory.teacher, trajectory.format)
+            }
+            Self::Row { sample } => {
+                let mut text = sample.location.clone();
+                for column in ["trajectory_id", "category", "keyword", "teacher", "format"] {
+                    if let Some(value) = sample.metadata(column) {
+                        text += &format!(" · {}", pybench_types::text::cut(value, 40));
+                    }
+                }
+                text
+            }
+        }
+    }
+
+    /// The footer: how the trajectory ended, its output files and its verdict.
+    pub fn tail(&self) -> String {
+        let Self::Trajectory {
+            trajectory,
+            verdict,
+            ..
+        } = self
+        else {
+            return String::new();
+        };
+        let (end, turns) = (&trajectory.end, trajectory.turns.len());
+        let mut text = format!("{end:?} after {turns} turns\n");
+        for file in &trajectory.outputs {
+            text += &format!("   {} ({} bytes)\n", file.path, file.size);
+        }
+        if let Some(verdict) = verdict {
+            text += if verdict.accepted {
+                "accepted\n"
+            } else {
+                "rejected\n"
+            };
+            for finding in &verdict.findings {
+                let (filter, subject, outcome) =
+                    (&finding.filter, &finding.subject, finding.outcome);
+                text += &format!("   {filter} {subject}: {outcome:?} {}\n", finding.detail);
+            }
+        }
+        text
+    }
+}

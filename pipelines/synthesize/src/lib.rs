@@ -1,0 +1,91 @@
+//! The command `pybench synthesize`: runs every stage in order, then writes a report.
+
+mod scheduler;
+pub mod stats;
+pub mod status;
+
+use pybench_run::{Mode, ModelChoice, RunContext, RunError};
+use serde_json::json;
+
+use crate::status::{Funnel, StageStatus};
+use pybench_crawl as crawl;
+use pybench_query as query;
+use pybench_rollout as rollout;
+use pybench_shard as shard;
+
+/// For `--help`.
+pub const ABOUT: &str = "Crawl files, write tasks, solve them with a teacher model, grade the trajectories, write a dataset";
+
+/// Runs all stages, from files to a dataset. Each stage reads the artifacts of the previous one from the run
+/// folder and skips finished work.
+///
+/// # Errors
+/// Errors of the stages; [`RunError::Incomplete`] if units failed or too few rows were accepted.
+pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    crawl::run(context).await?;
+    query::run(context).await?;
+    if context.mode != Mode::Full {
+        return rollout::run(context).await;
+    }
+    scheduler::run(context).await?;
+    let sharded = shard::run(context).await;
+    // Write the report even if there are fewer rows than requested.
+    if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
+        finish(context)?;
+    }
+    sharded
+}
+
+/// Writes the report, prints the funnel, and checks that the requested rows are there.
+fn finish(context: &RunContext) -> Result<(), RunError> {
+    let funnel = status::funnel(context.folder.journal())?;
+    let summary = summary(context, &funnel);
+    let name = &context.recipe.name;
+    let markdown = format!("# Run of the recipe `{name}`\n\n```text\n{summary}```\n");
+    let json = json!({
+        "recipe": name,
+        "teacher": shard::teacher_name(&context.recipe),
+        "funnel": funnel,
+    });
+    context.folder.write("report.md", markdown.as_bytes())?;
+    let json = serde_json::to_string_pretty(&json)? + "\n";
+    context.folder.write("report.json", json.as_bytes())?;
+    context.progress.suspend(|| status::print(&summary))?;
+    // Failed attempts do not matter if the requested number of rows is reached.
+    match context.recipe.goal.accept {
+        Some(goal) if funnel.accepted >= goal as u64 => Ok(()),
+        _ => check_complete(&funnel),
+    }
+}
+
+fn summary(context: &RunContext, funnel: &Funnel) -> String {
+    let dataset = context.folder.root().join(shard::DATASET);
+    let teacher = shard::teacher_name(&context.recipe);
+    let mut text = format!(
+        "{funnel}\ndataset: {}\nteacher: {teacher}\n",
+        dataset.display()
+    );
+    if let ModelChoice::Expert { .. } = context.recipe.teacher {
+        let command = shard::endpoint_command(&context.recipe.name);
+        text += &format!("to use a model behind an endpoint:\n{command}\n");
+    }
+    text
+}
+
+/// An error if rollout or grading units failed. Failures of other stages, such as a broken source file,
+/// cost no rows.
+fn check_complete(funnel: &Funnel) -> Result<(), RunError> {
+    let costs_rows = |stage: &&StageStatus| matches!(stage.stage.as_str(), "rollout" | "grade");
+    match funnel
+        .stages
+        .iter()
+        .filter(costs_rows)
+        .map(|stage| stage.failed)
+        .sum()
+    {
+        0u64 => Ok(()),
+        failed => Err(RunError::Incomplete(format!(
+            "{failed} units failed; run the same command again to retry them"
+        ))),
+    }
+}

@@ -1,0 +1,468 @@
+//! The command `pybench status`: funnel, cost and failures of a run, read from its journal.
+
+mod text;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pybench_run::cli::LogArgs;
+use pybench_run::project::{default_runs_dir, find_run, project_root};
+use pybench_run::{Batch, FailureKind, Journal, RunError, Spent, UnitFailure};
+use pybench_types::trajectory::{Outcome, Verdict};
+use serde::Serialize;
+
+use pybench_checks::selection::CHOICES;
+use pybench_query as query;
+use pybench_query::writer::{CHECKS, CheckValidation, DUPLICATES, WrittenQuery};
+
+/// Maximum examples per kind of failure or rejection.
+const EXAMPLES: usize = 3;
+
+/// Stages in pipeline order; other stages follow by name.
+const STAGE_ORDER: [&str; 6] = ["crawl", "query", "checks", "rollout", "grade", "shard"];
+
+/// Show the progress of a run: files → tasks → trajectories → accepted, cost, time, failures
+#[derive(Clone, Debug, clap::Parser)]
+pub struct StatusArgs {
+    /// Run (name or folder)
+    pub run: PathBuf,
+    /// Directory with the run folders [default: data/runs in the project]
+    #[arg(long, value_name = "DIR")]
+    pub runs_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// The progress of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Funnel {
+    /// Source files kept; `None` until `crawl` is done.
+    pub files: Option<u64>,
+    /// Tasks written; `None` until `query` is done.
+    pub tasks: Option<u64>,
+    /// Finished trajectories.
+    pub trajectories: u64,
+    /// Graded trajectories.
+    pub graded: u64,
+    /// Accepted trajectories.
+    pub accepted: u64,
+    /// Rows of the train and the test split; `None` until `shard` is done.
+    pub rows: Option<(u64, u64)>,
+    /// Units and time per stage, in pipeline order.
+    pub stages: Vec<StageStatus>,
+    /// Calls, tokens and money. Calls with an unknown outcome count with their full reservation.
+    pub spent: Spent,
+    /// Pending batches; their maximum cost is reserved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<Batch>,
+    /// Infrastructure failures, never the model's, most frequent first.
+    pub failures: Vec<Count>,
+    /// Rejected queries by the step that rejected them, and dropped checks; most frequent first.
+    pub queries: Vec<Count>,
+    /// Rejected trajectories by the first filter that rejected them, most frequent first.
+    pub rejected: Vec<Count>,
+    /// How many of the planted faults were rejected.
+    pub faults: Option<String>,
+    /// Agreement of the judge with the checks.
+    pub judge: Option<String>,
+    /// Problems of this machine or of the sources.
+    pub warnings: Vec<String>,
+}
+
+/// Units and time of a stage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageStatus {
+    pub stage: String,
+    pub done: u64,
+    /// Units that failed permanently.
+    pub failed: u64,
+    /// Units that are not started, or will be retried.
+    pub pending: u64,
+    /// Total time over all restarts.
+    pub seconds: f64,
+}
+
+/// How often something happened, with examples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Count {
+    /// For example `rollout/endpoint/rate_limited`, or the name of a filter.
+    pub what: String,
+    pub count: u64,
+    /// The first few, in item order: `item: detail`.
+    pub examples: Vec<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the run does not exist; errors of the journal.
+pub fn run(args: &StatusArgs) -> Result<(), RunError> {
+    let root = project_root(std::path::Path::new("."));
+    let runs_dir = args.runs_dir.clone();
+    let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
+    let folder = find_run(&args.run, &runs_dir)?;
+    let journal = Journal::open_read_only(&folder.join("journal.sqlite"))?;
+    let funnel = funnel(&journal)?;
+    print(&match args.json {
+        true => serde_json::to_string_pretty(&funnel)? + "\n",
+        false => funnel.to_string(),
+    })
+}
+
+/// Prints to stdout; ignores a closed pipe (`| head`).
+pub(crate) fn print(text: &str) -> Result<(), RunError> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(RunError::io("standard output")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Computes the progress of a run from its journal.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
+    let count_of = |name: &str| -> Result<Option<u64>, RunError> {
+        Ok(journal.metadata(name)?.and_then(|value| value.as_u64()))
+    };
+    let verdicts: Vec<Verdict> = journal.outputs("grade")?;
+    let passed = verdicts.iter().filter(|verdict| verdict.accepted).count() as u64;
+    let selection_counts = selection_counts(journal)?;
+    let dropped: u64 = selection_counts.iter().map(|(_, count)| count).sum();
+    let mut rejected = tally(verdicts.iter().filter_map(describe_rejection));
+    rejected.extend(selection_counts.into_iter().map(|(what, count)| Count {
+        what: what.to_owned(),
+        count,
+        examples: Vec::new(),
+    }));
+    rejected.sort_by_key(|count| Reverse(count.count));
+    Ok(Funnel {
+        files: count_of("files")?,
+        tasks: count_of("tasks")?,
+        trajectories: journal.summary("rollout")?.done,
+        graded: verdicts.len() as u64,
+        accepted: passed.saturating_sub(dropped),
+        rows: count_of("train_rows")?.zip(count_of("test_rows")?),
+        stages: stages(journal)?,
+        spent: journal.spent()?,
+        batches: journal.all_open_batches()?,
+        failures: tally(journal.failures()?.iter().map(describe_failure)),
+        queries: queries(journal)?,
+        rejected,
+        faults: journal
+            .metadata("faults")?
+            .and_then(|f| Some(f.as_str()?.to_owned())),
+        judge: journal
+            .metadata("judge")?
+            .and_then(|f| Some(f.as_str()?.to_owned())),
+        warnings: warnings(journal)?,
+    })
+}
+
+/// Rejected queries of the query writer. Library tasks are not rejected and do not count here.
+fn queries(journal: &Journal) -> Result<Vec<Count>, RunError> {
+    let mut rejections = Vec::new();
+    for unit in journal.units(query::STAGE)? {
+        let written = unit.output.map(serde_json::from_value::<WrittenQuery>);
+        if let Some((by, detail)) = written.iter().flatten().find_map(WrittenQuery::rejection) {
+            rejections.push((by, format!("{}: {detail}", short(&unit.item))));
+        }
+    }
+    for unit in journal.units(CHECKS)? {
+        let validation = unit.output.map(serde_json::from_value::<CheckValidation>);
+        if let Some(Ok(CheckValidation::Dropped { by, detail })) = validation {
+            rejections.push((
+                format!("check: {by}"),
+                format!("{}: {detail}", short(&unit.item)),
+            ));
+        }
+    }
+    let mut counts = tally(rejections.into_iter());
+    let duplicates = journal
+        .metadata(DUPLICATES)?
+        .and_then(|count| count.as_u64());
+    if let Some(count) = duplicates.filter(|count| *count > 0) {
+        let (what, examples) = ("near duplicate".to_owned(), Vec::new());
+        counts.push(Count {
+            what,
+            count,
+            examples,
+        });
+    }
+    counts.sort_by_key(|count| Reverse(count.count));
+    Ok(counts)
+}
+
+/// Trajectories that selection dropped after grading. `grade` stores their number in the journal.
+fn selection_counts(journal: &Journal) -> Result<Vec<(&'static str, u64)>, RunError> {
+    let rejected = journal.metadata("rejected")?.unwrap_or_default();
+    let count = |what: &'static str| Some((what, rejected[what].as_u64().filter(|n| *n > 0)?));
+    Ok(CHOICES.into_iter().filter_map(count).collect())
+}
+
+fn warnings(journal: &Journal) -> Result<Vec<String>, RunError> {
+    let mut warnings: Vec<String> = Vec::new();
+    if journal
+        .metadata("crawl_fallback")?
+        .is_some_and(|value| value == true)
+    {
+        warnings
+            .push("no source could be reached: the files come from the recipe's fallback".into());
+    }
+    for (_, value) in journal.metadata_with_prefix("warnings/")? {
+        let list = value.as_array().cloned().unwrap_or_default();
+        warnings.extend(list.iter().filter_map(|w| Some(w.as_str()?.to_owned())));
+    }
+    Ok(warnings)
+}
+
+fn stages(journal: &Journal) -> Result<Vec<StageStatus>, RunError> {
+    let seconds: BTreeMap<String, f64> = journal
+        .metadata_with_prefix("seconds/")?
+        .into_iter()
+        .filter_map(|(stage, value)| Some((stage, value.as_f64()?)))
+        .collect();
+    let mut names = journal.stages()?;
+    names.extend(seconds.keys().cloned());
+    let position = |name: &str| STAGE_ORDER.iter().position(|known| *known == name);
+    names.sort_by_key(|name| (position(name).unwrap_or(STAGE_ORDER.len()), name.clone()));
+    names.dedup();
+    names
+        .into_iter()
+        .map(|stage| {
+            let summary = journal.summary(&stage)?;
+            Ok(StageStatus {
+                done: summary.done,
+                failed: summary.failed,
+                pending: summary.pending,
+                seconds: seconds.get(&stage).copied().unwrap_or(0.0),
+                stage,
+            })
+        })
+        .collect()
+}
+
+/// Category and example text of a failure.
+fn describe_failure(unit: &UnitFailure) -> (String, String) {
+    let failure = &unit.failure;
+    let mut what = format!("{}/{}", unit.stage, kind_name(failure.kind));
+    if failure.kind == FailureKind::Endpoint
+        && let Some((kind, _)) = failure.detail.split_once(':')
+        && kind.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    {
+        what += &format!("/{kind}");
+    }
+    if !unit.last {
+        what += " (will be retried)";
+    }
+    (what, format!("{}: {}", short(&unit.item), failure.detail))
+}
+
+fn kind_name(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Item => "item",
+        FailureKind::Interpreter => "interpreter",
+        FailureKind::Endpoint => "endpoint",
+        FailureKind::Budget => "budget",
+        FailureKind::Replay => "replay",
+        FailureKind::Internal => "internal",
+        FailureKind::Deferred => "deferred",
+    }
+}
+
+/// The first filter that rejected a trajectory, and an example text.
+fn describe_rejection(verdict: &Verdict) -> Option<(String, String)> {
+    if verdict.accepted {
+        return None;
+    }
+    let trajectory = verdict.trajectory.short();
+    let finding = verdict.findings.iter().find(|f| f.outcome != Outcome::Pass);
+    Some(match finding {
+        Some(finding) => (
+            finding.filter.clone(),
+            format!("{trajectory}: {}: {}", finding.subject, finding.detail),
+        ),
+        None => ("none named".to_owned(), trajectory.to_owned()),
+    })
+}
+
+/// Shortens ids to 12 digits, which are unique within a run.
+fn short(item: &str) -> &str {
+    let is_id = item.len() == 64 && item.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id { &item[..12] } else { item }
+}
+
+fn tally(happened: impl Iterator<Item = (String, String)>) -> Vec<Count> {
+    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+    for (what, example) in happened {
+        let count = counts.entry(what.clone()).or_insert_with(|| Count {
+            what,
+            count: 0,
+            examples: Vec::new(),
+        });
+        count.count += 1;
+        if count.examples.len() < EXAMPLES {
+            count.examples.push(example);
+        }
+    }
+    let mut counts: Vec<Count> = counts.into_values().collect();
+    counts.sort_by_key(|count| Reverse(count.count));
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pybench_run::{BudgetCap, Failure, Reservation};
+    use pybench_types::id::Digest;
+    use pybench_types::trajectory::Finding;
+    use serde_json::json;
+
+    fn verdict(name: &str, failing: &[&str]) -> serde_json::Value {
+        let finding = |filter: &str, outcome| Finding {
+            filter: filter.to_owned(),
+            subject: "table output/a.csv".to_owned(),
+            outcome,
+            detail: "12 rows expected, 11 found\u{1b}[31m".to_owned(),
+        };
+        let findings = ["format", "check"].map(|filter| {
+            let failed = failing.contains(&filter);
+            finding(filter, if failed { Outcome::Fail } else { Outcome::Pass })
+        });
+        let verdict = Verdict {
+            trajectory: Digest::of_bytes(name.as_bytes()),
+            findings: findings.to_vec(),
+            accepted: failing.is_empty(),
+            opinion: None,
+            checker: "c".to_owned(),
+        };
+        serde_json::to_value(verdict).unwrap()
+    }
+
+    fn journal(folder: &std::path::Path) -> Journal {
+        let journal = Journal::open(&folder.join("journal.sqlite")).unwrap();
+        let names = ["a", "b", "c", "d"].map(str::to_owned);
+        journal.set_metadata("files", &json!(7)).unwrap();
+        journal
+            .set_metadata("seconds/rollout", &json!(61.5))
+            .unwrap();
+        journal.set_metadata("seconds/shard", &json!(0.5)).unwrap();
+        for stage in ["crawl", "rollout", "grade"] {
+            journal.enqueue(stage, &names).unwrap();
+        }
+        for item in ["a", "b", "c"] {
+            journal.complete("rollout", item, &json!({})).unwrap();
+        }
+        let limited = Failure::new(FailureKind::Endpoint, "rate_limited: 429");
+        journal.fail("rollout", "d", &limited, true).unwrap();
+        journal.complete("grade", "a", &verdict("a", &[])).unwrap();
+        journal
+            .complete("grade", "b", &verdict("b", &["check"]))
+            .unwrap();
+        journal
+            .complete("grade", "c", &verdict("c", &["format", "check"]))
+            .unwrap();
+        journal
+            .set_metadata("rejected", &json!({"check": 2, "duplicate": 0}))
+            .unwrap();
+        journal
+            .set_metadata("crawl_fallback", &json!(true))
+            .unwrap();
+        journal
+            .set_metadata("warnings/interpreter", &json!(["no cgroup"]))
+            .unwrap();
+        let most = Reservation {
+            micro_usd: 2_500,
+            tokens: 100,
+        };
+        journal.reserve("call", most, BudgetCap::default()).unwrap();
+        journal
+    }
+
+    #[test]
+    fn the_funnel_counts_every_item_once() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(journal(folder.path()));
+        let journal = Journal::open(&folder.path().join("journal.sqlite")).unwrap();
+        let funnel = funnel(&journal).unwrap();
+        assert_eq!((funnel.files, funnel.tasks), (Some(7), None));
+        assert_eq!(
+            (funnel.trajectories, funnel.graded, funnel.accepted),
+            (3, 3, 1)
+        );
+        assert_eq!((funnel.spent.calls, funnel.spent.uncertain), (1, 1));
+        let names: Vec<_> = funnel
+            .stages
+            .iter()
+            .map(|stage| stage.stage.as_str())
+            .collect();
+        assert_eq!(names, ["crawl", "rollout", "grade", "shard"]);
+        let counts = |counts: &[Count]| -> Vec<(String, u64)> {
+            counts.iter().map(|c| (c.what.clone(), c.count)).collect()
+        };
+        assert_eq!(
+            counts(&funnel.failures),
+            [("rollout/endpoint/rate_limited".into(), 1)]
+        );
+        assert_eq!(
+            counts(&funnel.rejected),
+            [("check".into(), 1), ("format".into(), 1)]
+        );
+    }
+
+    #[test]
+    fn duplicates_are_subtracted_from_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path());
+        journal.complete("grade", "d", &verdict("d", &[])).unwrap();
+        assert_eq!(funnel(&journal).unwrap().accepted, 2);
+        journal
+            .set_metadata("rejected", &json!({"check": 2, "duplicate": 1}))
+            .unwrap();
+        let funnel = funnel(&journal).unwrap();
+        assert_eq!(funnel.accepted, 1);
+        assert!(
+            funnel
+                .rejected
+                .iter()
+                .any(|c| (c.what.as_str(), c.count) == ("duplicate", 1))
+        );
+    }
+
+    #[test]
+    fn the_text_has_no_control_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = funnel(&journal(folder.path())).unwrap().to_string();
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        insta::assert_snapshot!(text.replace('\u{fffd}', "?"), @r#"
+        7 files → – tasks → 3 trajectories → 1 accepted
+        warning: no source could be reached: the files come from the recipe's fallback
+        warning: no cgroup
+
+        stage        done  failed pending      time
+        crawl           0       0       4     0.0 s
+        rollout         3       1       0  1:02 min
+        grade           3       0       1     0.0 s
+        shard           0       0       0     0.5 s
+
+        calls 1 · tokens 100 · $0.0025
+
+        rejected by
+              1  check
+                 10e5cf3d3c8a: table output/a.csv: 12 rows expected, 11 found?[31m
+              1  format
+                 ea7aa1fc9efd: table output/a.csv: 12 rows expected, 11 found?[31m
+
+        failures (infrastructure, not the model)
+              1  rollout/endpoint/rate_limited
+                 d: rate_limited: 429
+        "#);
+    }
+}

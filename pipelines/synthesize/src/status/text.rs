@@ -1,0 +1,125 @@
+//! The text of `pybench status`.
+
+use std::fmt;
+
+use super::{Count, Funnel};
+
+/// Maximum characters of an example line.
+const WIDTH: usize = 160;
+
+impl fmt::Display for Funnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |value: Option<u64>| value.map_or("–".to_owned(), |value| value.to_string());
+        writeln!(
+            f,
+            "{} files → {} tasks → {} trajectories → {} accepted",
+            number(self.files),
+            number(self.tasks),
+            self.trajectories,
+            self.accepted,
+        )?;
+        if let Some((train, test)) = self.rows {
+            writeln!(f, "dataset: {train} train rows, {test} test rows")?;
+        }
+        for report in [&self.faults, &self.judge].into_iter().flatten() {
+            writeln!(f, "{}", one_line(report))?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {}", one_line(warning))?;
+        }
+        self.stages(f)?;
+        self.cost(f)?;
+        for batch in &self.batches {
+            let id = batch.remote.as_deref().unwrap_or("not submitted yet");
+            let (teacher, wave, requests) = (&batch.teacher, batch.wave, batch.requests);
+            writeln!(
+                f,
+                "{teacher}: batch round {wave}: {requests} requests pending in a batch ({id}); run the \
+                 command again to continue waiting for it"
+            )?;
+        }
+        counts(f, "queries rejected", &self.queries)?;
+        counts(f, "rejected by", &self.rejected)?;
+        counts(
+            f,
+            "failures (infrastructure, not the model)",
+            &self.failures,
+        )
+    }
+}
+
+impl Funnel {
+    fn stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stages.is_empty() {
+            return Ok(());
+        }
+        let head = ["stage", "done", "failed", "pending", "time"];
+        writeln!(
+            f,
+            "\n{:<9} {:>7} {:>7} {:>7} {:>9}",
+            head[0], head[1], head[2], head[3], head[4]
+        )?;
+        for stage in &self.stages {
+            writeln!(
+                f,
+                "{:<9} {:>7} {:>7} {:>7} {:>9}",
+                stage.stage,
+                stage.done,
+                stage.failed,
+                stage.pending,
+                duration(stage.seconds),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spent = &self.spent;
+        let dollars = spent.micro_usd as f64 / 1e6;
+        write!(
+            f,
+            "\ncalls {} · tokens {} · ${dollars:.4}",
+            spent.calls, spent.tokens
+        )?;
+        match spent.uncertain {
+            0 => writeln!(f),
+            uncertain => writeln!(
+                f,
+                " · {uncertain} interrupted calls (counted at their full reservation)"
+            ),
+        }
+    }
+}
+
+fn counts(f: &mut fmt::Formatter<'_>, title: &str, counts: &[Count]) -> fmt::Result {
+    if counts.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\n{title}")?;
+    for count in counts {
+        writeln!(f, "{:>7}  {}", count.count, count.what)?;
+        for example in &count.examples {
+            writeln!(f, "         {}", one_line(example))?;
+        }
+    }
+    Ok(())
+}
+
+/// Details quote models and servers, so make them one line of limited length without control characters.
+fn one_line(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut line: String = text.chars().take(WIDTH).map(shown).collect();
+    if text.chars().nth(WIDTH).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{}:{:02} min", whole / 60, whole % 60),
+        _ => format!("{}:{:02} h", whole / 3600, whole % 3600 / 60),
+    }
+}

@@ -1,0 +1,44 @@
+//! Turn log in the journal of a run.
+
+use std::sync::Arc;
+
+use super::{Step, TurnLog};
+use pybench_run::{Failure, RunError, RunFolder};
+use pybench_types::id::Digest;
+
+/// The turn log of a trajectory, stored in the journal of its run.
+#[derive(Clone, Debug)]
+pub struct JournalLog {
+    folder: Arc<RunFolder>,
+    trajectory: Digest,
+}
+
+impl JournalLog {
+    pub fn new(folder: Arc<RunFolder>, trajectory: Digest) -> Self {
+        Self { folder, trajectory }
+    }
+}
+
+impl TurnLog for JournalLog {
+    fn steps(&self) -> Result<Vec<Step>, Failure> {
+        let events = self.folder.journal().events(self.trajectory.as_str())?;
+        let steps = events
+            .into_iter()
+            .map(|event| serde_json::from_value(event.payload));
+        let steps: Result<Vec<Step>, _> = steps.collect();
+        Ok(steps.map_err(RunError::from)?)
+    }
+
+    fn append(&self, position: u64, step: &Step) -> Result<(), Failure> {
+        let payload = serde_json::to_value(step).map_err(RunError::from)?;
+        let journal = self.folder.journal();
+        Ok(journal.append(self.trajectory.as_str(), position, &payload)?)
+    }
+
+    fn clear(&self) -> Result<(), Failure> {
+        Ok(self
+            .folder
+            .journal()
+            .clear_events(self.trajectory.as_str())?)
+    }
+}

@@ -1,0 +1,277 @@
+//! The ReAct loop: reply, cell, observation, until the model finishes or reaches the turn limit.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Format, Parsed};
+use pybench_interpreter::Session;
+use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
+use pybench_run::{Failure, FailureKind, interpreter_failure};
+use pybench_types::observation::{Observation, Output};
+use pybench_types::task::Task;
+use pybench_types::trajectory::{CellRun, End, Message, Role, Sampling, Turn};
+
+/// One attempt at a task.
+#[derive(Clone, Copy)]
+pub struct AttemptSpec<'a> {
+    pub task: &'a Task,
+    /// Sample number.
+    pub sample: u32,
+    /// The model.
+    pub teacher: &'a dyn ChatModel,
+    /// Message format.
+    pub format: &'a dyn Format,
+    pub sampling: &'a Sampling,
+    /// Maximum number of replies.
+    pub max_turns: u32,
+}
+
+/// The result of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptResult {
+    /// The full conversation.
+    pub messages: Vec<Message>,
+    pub turns: Vec<Turn>,
+    pub end: End,
+    /// Expert only: the deliberate fault.
+    pub fault: Option<String>,
+}
+
+/// One step, recorded before the next one starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Step {
+    /// The model replied; the reply is stored verbatim.
+    Reply { reply: Reply },
+    /// The cell of the previous reply was executed.
+    Observation { observation: Observation },
+}
+
+/// Records the steps of one trajectory, so that a restarted process can continue it.
+pub trait TurnLog: Send + Sync {
+    /// The recorded steps, in order.
+    fn steps(&self) -> Result<Vec<Step>, Failure>;
+
+    /// Records the step at `position` (from 0); it is durable once this returns.
+    fn append(&self, position: u64, step: &Step) -> Result<(), Failure>;
+
+    /// Deletes all steps, so that the trajectory starts over.
+    fn clear(&self) -> Result<(), Failure>;
+}
+
+/// Solves a task in a fresh session. Recorded steps are replayed first: replies are taken from the log, and their
+/// cells are executed again to restore the variables of the session. A model whose reply violates the format is
+/// told so and continues.
+///
+/// # Errors
+/// Infrastructure failures, never a verdict on the model: [`FailureKind::Endpoint`], [`FailureKind::Budget`],
+/// [`FailureKind::Interpreter`]; [`FailureKind::Replay`] if a replayed cell gave a different observation, in
+/// which case all steps are deleted and the next attempt starts over; [`FailureKind::Deferred`] if the next
+/// reply is pending in a batch.
+pub async fn solve(
+    attempt: &AttemptSpec<'_>,
+    session: &mut dyn Session,
+    log: &dyn TurnLog,
+) -> Result<AttemptResult, Failure> {
+    let mut steps = StepLog::open(log)?;
+    let mut messages = attempt.format.initial_messages(attempt.task);
+    let (mut turns, mut fault) = (Vec::new(), None);
+    let mut end = End::MaxTurns;
+    for _ in 0..attempt.max_turns {
+        let reply = steps.reply(attempt, &messages).await?;
+        let text = attempt.format.truncate(&reply.content, reply.truncated);
+        messages.push(Message::new(Role::Assistant, text.clone()));
+        fault = fault.or(reply.fault);
+        let parsed = attempt.format.parse(&text);
+        let done = match &parsed {
+            Parsed::Answer(_) => Some(End::Finished),
+            Parsed::Unfinished(_) => Some(End::NoAnswer),
+            _ => None,
+        };
+        let mut runs = steps
+            .run(attempt, session, parsed.cells())
+            .await?
+            .into_iter();
+        let first = runs.next();
+        let turn = Turn {
+            cell: first.as_ref().and_then(|run| run.cell.clone()),
+            observation: first.map(|run| run.observation),
+            more: runs.collect(),
+            usage: reply.usage,
+            reply: text,
+        };
+        messages.extend(turn.observations().map(|seen| attempt.format.observe(seen)));
+        turns.push(turn);
+        if let Some(done) = done {
+            end = done;
+            break;
+        }
+    }
+    steps.finish()?;
+    Ok(AttemptResult {
+        messages,
+        turns,
+        end,
+        fault,
+    })
+}
+
+/// The observation for a reply that violates the format.
+fn format_error(why: &str, format: &dyn Format) -> Observation {
+    let text = format!("No code was run: {why}. {}\n", format.format_hint());
+    Observation {
+        outputs: vec![Output::Stream {
+            name: "stderr".to_owned(),
+            text,
+        }],
+        ..Observation::default()
+    }
+}
+
+/// Replays recorded steps, then records new ones.
+struct StepLog<'a> {
+    log: &'a dyn TurnLog,
+    recorded: std::vec::IntoIter<Step>,
+    position: u64,
+}
+
+impl<'a> StepLog<'a> {
+    fn open(log: &'a dyn TurnLog) -> Result<Self, Failure> {
+        Ok(Self {
+            log,
+            recorded: log.steps()?.into_iter(),
+            position: 0,
+        })
+    }
+
+    async fn reply(
+        &mut self,
+        attempt: &AttemptSpec<'_>,
+        messages: &[Message],
+    ) -> Result<Reply, Failure> {
+        match self.next() {
+            Some(Step::Reply { reply }) => return Ok(reply),
+            Some(Step::Observation { .. }) => {
+                return Err(self.start_over("an observation where a reply was expected"));
+            }
+            None => {}
+        }
+        let stop = attempt.format.stop();
+        let request = ChatRequest {
+            task: attempt.task,
+            sample: attempt.sample,
+            messages,
+            sampling: attempt.sampling,
+            stop: &stop,
+            pictures: &[],
+        };
+        let reply = attempt
+            .teacher
+            .reply(&request)
+            .await
+            .map_err(chat_failure)?;
+        self.record(Step::Reply {
+            reply: reply.clone(),
+        })?;
+        Ok(reply)
+    }
+
+    /// Runs the cells of a reply in order, even after a failed one, because the model requested all of them
+    /// before seeing any result.
+    async fn run(
+        &mut self,
+        attempt: &AttemptSpec<'_>,
+        session: &mut dyn Session,
+        cells: Vec<Result<String, &'static str>>,
+    ) -> Result<Vec<CellRun>, Failure> {
+        let mut runs = Vec::with_capacity(cells.len());
+        for cell in cells {
+            let observation = match &cell {
+                Ok(cell) => self.observation(session, cell).await?,
+                Err(why) => format_error(why, attempt.format),
+            };
+            let cell = cell.ok();
+            runs.push(CellRun { cell, observation });
+        }
+        Ok(runs)
+    }
+
+    async fn observation(
+        &mut self,
+        session: &mut dyn Session,
+        cell: &str,
+    ) -> Result<Observation, Failure> {
+        let recorded = self.next();
+        let observation = session.execute(cell).await.map_err(interpreter_failure)?;
+        match recorded {
+            None => self.record(Step::Observation {
+                observation: observation.clone(),
+            })?,
+            Some(Step::Observation { observation: was }) if was == observation => {}
+            Some(Step::Observation { .. }) => {
+                return Err(self.start_over("a replayed cell gave a different observation"));
+            }
+            Some(Step::Reply { .. }) => {
+                return Err(self.start_over("a reply where an observation was expected"));
+            }
+        }
+        Ok(observation)
+    }
+
+    /// Ends the replay; remaining steps mean that another version of the loop wrote the log.
+    fn finish(mut self) -> Result<(), Failure> {
+        match self.next() {
+            None => Ok(()),
+            Some(_) => Err(self.start_over("steps after the end")),
+        }
+    }
+
+    fn next(&mut self) -> Option<Step> {
+        let step = self.recorded.next()?;
+        self.position += 1;
+        Some(step)
+    }
+
+    fn record(&mut self, step: Step) -> Result<(), Failure> {
+        self.log.append(self.position, &step)?;
+        self.position += 1;
+        Ok(())
+    }
+
+    fn start_over(&self, why: &str) -> Failure {
+        if let Err(failure) = self.log.clear() {
+            return failure;
+        }
+        let at = self.position.saturating_sub(1);
+        Failure::new(
+            FailureKind::Replay,
+            format!("step {at}: {why}; the sample starts over"),
+        )
+        .retryable()
+    }
+}
+
+/// Converts an error of a model into a failure of the endpoint, the budget, or pybench.
+pub fn chat_failure(error: ChatError) -> Failure {
+    let kind = match &error {
+        ChatError::Budget(_) => FailureKind::Budget,
+        ChatError::Internal(_) | ChatError::NoScript(_) => FailureKind::Internal,
+        ChatError::Deferred => FailureKind::Deferred,
+        _ => FailureKind::Endpoint,
+    };
+    Failure {
+        kind,
+        detail: match kind {
+            FailureKind::Endpoint => format!("{}: {error}", error.kind()),
+            _ => error.to_string(),
+        },
+        retryable: error.retryable(),
+        retry_after: match error {
+            ChatError::RateLimited { retry_after } => retry_after,
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "react_tests.rs"]
+mod tests;

@@ -1,0 +1,288 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::PybenchFormat;
+use crate::observation_text;
+use pybench_interpreter::{Collected, InterpreterError, InterruptHandle};
+use pybench_run::Price;
+use pybench_testing::task::task;
+
+const FORMAT: PybenchFormat = PybenchFormat;
+
+/// Replies with its lines in order, or fails.
+#[derive(Default)]
+struct Scripted {
+    lines: Mutex<VecDeque<Result<Reply, ChatError>>>,
+    seen: Mutex<Vec<usize>>,
+}
+
+impl Scripted {
+    fn new(lines: impl IntoIterator<Item = Result<String, ChatError>>) -> Self {
+        let reply = |content| Reply {
+            content,
+            usage: Default::default(),
+            truncated: false,
+            fault: None,
+        };
+        let lines = lines.into_iter().map(|line| line.map(reply)).collect();
+        Self {
+            lines: Mutex::new(lines),
+            ..Self::default()
+        }
+    }
+}
+
+#[async_trait]
+impl ChatModel for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+    fn price(&self) -> Option<Price> {
+        None
+    }
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+        self.seen.lock().unwrap().push(request.messages.len());
+        let line = self.lines.lock().unwrap().pop_front();
+        line.unwrap_or(Err(ChatError::NoScript("no line left".into())))
+    }
+}
+
+/// Echoes each cell, with a number that a cell `random` changes; fails on `crash`.
+struct Echo {
+    cells: Vec<String>,
+    noise: u32,
+}
+
+#[async_trait]
+impl Session for Echo {
+    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
+        if code == "crash" {
+            return Err(InterpreterError::Protocol("gone".into()));
+        }
+        self.cells.push(code.to_owned());
+        let noise = if code == "random" { self.noise } else { 0 };
+        let text = format!("{code} {noise} {}\n", self.cells.len());
+        Ok(Observation {
+            outputs: vec![Output::Stream {
+                name: "stdout".into(),
+                text,
+            }],
+            ..Observation::default()
+        })
+    }
+    fn interrupt_handle(&self) -> InterruptHandle {
+        InterruptHandle::new().0
+    }
+    async fn read_outputs(&mut self) -> Result<Collected, InterpreterError> {
+        Ok(Collected::default())
+    }
+    async fn close(self: Box<Self>) -> Result<(), InterpreterError> {
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct MemoryLog(Mutex<Vec<Step>>);
+
+impl TurnLog for MemoryLog {
+    fn steps(&self) -> Result<Vec<Step>, Failure> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+    fn append(&self, position: u64, step: &Step) -> Result<(), Failure> {
+        let mut steps = self.0.lock().unwrap();
+        assert_eq!(steps.len() as u64, position);
+        steps.push(step.clone());
+        Ok(())
+    }
+    fn clear(&self) -> Result<(), Failure> {
+        self.0.lock().unwrap().clear();
+        Ok(())
+    }
+}
+
+fn step(cell: &str) -> Result<String, ChatError> {
+    Ok(FORMAT.write_step("Analyse: a", cell))
+}
+
+fn answer(text: &str) -> Result<String, ChatError> {
+    Ok(FORMAT.write_answer(text))
+}
+
+async fn run(
+    teacher: &Scripted,
+    log: &MemoryLog,
+    noise: u32,
+) -> (Result<AttemptResult, Failure>, Vec<String>) {
+    let (task, sampling) = (task(), Sampling::default());
+    let attempt = AttemptSpec {
+        task: &task,
+        sample: 0,
+        teacher,
+        format: &FORMAT,
+        sampling: &sampling,
+        max_turns: 4,
+    };
+    let mut session = Echo {
+        cells: vec![],
+        noise,
+    };
+    (solve(&attempt, &mut session, log).await, session.cells)
+}
+
+#[tokio::test]
+async fn cells_and_answers_become_turns() {
+    let log = MemoryLog::default();
+    let teacher = Scripted::new([step("x = 1"), step("x"), answer("2")]);
+    let (solved, cells) = run(&teacher, &log, 0).await;
+    let solved = solved.unwrap();
+    assert_eq!(solved.end, End::Finished);
+    assert_eq!(cells, ["x = 1", "x"]);
+    let roles: Vec<_> = solved.messages.iter().map(|m| m.role).collect();
+    use Role::*;
+    assert_eq!(
+        roles,
+        [System, User, Assistant, User, Assistant, User, Assistant]
+    );
+    let observed = &solved.messages[3].content;
+    assert_eq!(
+        observed,
+        "[INFO]This is a Code Interpreter Message:\nx = 1 0 1\n"
+    );
+    assert_eq!(log.0.lock().unwrap().len(), 5, "every step is recorded");
+}
+
+#[tokio::test]
+async fn the_kinds_of_ends_are_distinguished() {
+    let just_talk = Scripted::new([Ok("I think it is 2.".to_owned())]);
+    let (solved, _) = run(&just_talk, &MemoryLog::default(), 0).await;
+    assert_eq!(solved.unwrap().end, End::NoAnswer);
+
+    let tireless = Scripted::new((0..9).map(|n| step(&n.to_string())));
+    let (solved, cells) = run(&tireless, &MemoryLog::default(), 0).await;
+    let solved = solved.unwrap();
+    assert_eq!((solved.end, cells.len()), (End::MaxTurns, 4));
+    assert!(solved.turns[3].observation.is_some(), "the last cell runs");
+}
+
+#[tokio::test]
+async fn a_malformed_reply_is_explained_and_the_run_continues() {
+    let broken = Ok("<|execute_start|>\n```python\nx".to_owned());
+    let mut lines = vec![broken, Ok(String::new()), answer("2")];
+    // The first reply was cut at the token limit; otherwise the stop sequence closed it.
+    let teacher = Scripted::new(lines.drain(..));
+    if let Some(Ok(first)) = teacher.lines.lock().unwrap().front_mut() {
+        first.truncated = true;
+    }
+    let (solved, cells) = run(&teacher, &MemoryLog::default(), 0).await;
+    let solved = solved.unwrap();
+    assert_eq!(solved.end, End::Finished);
+    assert!(cells.is_empty());
+    for (turn, word) in [(0, "never closes"), (1, "empty")] {
+        let told = solved.turns[turn].observation.as_ref().unwrap();
+        assert!(observation_text(told).contains(word), "{told:?}");
+        assert_eq!(solved.turns[turn].cell, None);
+    }
+}
+
+#[tokio::test]
+async fn infrastructure_failures_keep_their_kind() {
+    let wait = Some(std::time::Duration::from_secs(7));
+    let cases = [
+        (Err(ChatError::Timeout), FailureKind::Endpoint, true),
+        (
+            Err(ChatError::RateLimited { retry_after: wait }),
+            FailureKind::Endpoint,
+            true,
+        ),
+        (
+            Err(ChatError::Unauthorized("no".into())),
+            FailureKind::Endpoint,
+            false,
+        ),
+        (
+            Err(ChatError::Budget("gone".into())),
+            FailureKind::Budget,
+            false,
+        ),
+        (
+            Err(ChatError::NoScript("x".into())),
+            FailureKind::Internal,
+            false,
+        ),
+        (step("crash"), FailureKind::Interpreter, true),
+    ];
+    for (line, kind, retryable) in cases {
+        let (solved, _) = run(&Scripted::new([line.clone()]), &MemoryLog::default(), 0).await;
+        let failure = solved.unwrap_err();
+        assert_eq!((failure.kind, failure.retryable), (kind, retryable));
+        if let Err(error @ ChatError::RateLimited { .. }) = line {
+            assert_eq!(failure.retry_after, wait);
+            assert!(failure.detail.starts_with(error.kind()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_attempt_resumes_at_any_step() {
+    let script = || [step("a"), step("b"), answer("c")];
+    let whole = run(&Scripted::new(script()), &MemoryLog::default(), 0).await;
+    let whole = whole.0.unwrap();
+    let full = MemoryLog::default();
+    run(&Scripted::new(script()), &full, 0).await.0.unwrap();
+    let steps = full.steps().unwrap();
+    for kept in 0..=steps.len() {
+        let log = MemoryLog(Mutex::new(steps[..kept].to_vec()));
+        let replied = kept.div_ceil(2);
+        let rest = Scripted::new(script().into_iter().skip(replied));
+        let (solved, cells) = run(&rest, &log, 0).await;
+        assert_eq!(solved.unwrap(), whole, "{kept} steps kept");
+        assert_eq!(cells, ["a", "b"], "a fresh session runs every cell");
+        assert_eq!(log.steps().unwrap(), steps);
+        assert_eq!(rest.seen.lock().unwrap().len(), 3 - replied);
+    }
+}
+
+#[tokio::test]
+async fn a_replay_that_differs_starts_over() {
+    let log = MemoryLog::default();
+    let first = Scripted::new([step("random"), Err(ChatError::Timeout)]);
+    run(&first, &log, 1).await.0.unwrap_err();
+    assert_eq!(log.steps().unwrap().len(), 2);
+
+    let second = Scripted::new([]);
+    let failure = run(&second, &log, 2).await.0.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Replay);
+    assert!(failure.retryable);
+    assert!(
+        log.steps().unwrap().is_empty(),
+        "old and new steps are not mixed"
+    );
+    assert!(
+        second.seen.lock().unwrap().is_empty(),
+        "no request was sent"
+    );
+
+    let third = Scripted::new([step("random"), answer("2")]);
+    let (solved, _) = run(&third, &log, 2).await;
+    assert!(solved.unwrap().messages[3].content.contains("random 2"));
+}
+
+#[tokio::test]
+async fn inconsistent_steps_start_over() {
+    let observation = Step::Observation {
+        observation: Observation::default(),
+    };
+    let log = MemoryLog(Mutex::new(vec![observation.clone()]));
+    let failure = run(&Scripted::new([]), &log, 0).await.0.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Replay);
+
+    let log = MemoryLog::default();
+    run(&Scripted::new([answer("2")]), &log, 0).await.0.unwrap();
+    log.0.lock().unwrap().push(observation);
+    let failure = run(&Scripted::new([]), &log, 0).await.0.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Replay);
+    assert!(log.steps().unwrap().is_empty());
+}

@@ -1,0 +1,62 @@
+"""image: a picture equals the reference picture, pixel by pixel."""
+
+import numpy as np
+from common import Fail, OursError, reference
+from pictures import open_picture
+
+WINDOW = 8
+LOCAL = 12.0  # how much more than the allowed mean any window may differ
+
+
+def check(spec, names, candidate):
+    expected = reference(names, spec["expected"])
+    if not hasattr(expected, "convert"):
+        raise OursError(f"the reference's `{spec['expected']}` is no picture")
+    image = open_picture(candidate, spec["path"])
+    if spec.get("format") and image.format != spec["format"].upper().replace("JPG", "JPEG"):
+        raise Fail(f"{spec['path']} is {image.format}, {spec['format']} expected")
+    compare(image, expected, spec["mean_difference"], spec.get("gray", False), spec["path"])
+
+
+def compare(image, expected, allowed, grey, what):
+    """Raise Fail unless the pictures are equal within `allowed` (mean, of 255, in every channel)."""
+    if image.size != expected.size:
+        raise Fail(f"{what}: {expected.size[0]}x{expected.size[1]} pixels expected, found {image.size[0]}x{image.size[1]}")
+    mode = _mode(image, expected, grey)
+    gap = np.abs(_array(image, mode) - _array(expected, mode))
+    mean = float(gap.reshape(-1, gap.shape[-1]).mean(axis=0).max())
+    if mean > allowed + 1e-9:
+        raise Fail(f"{what}: differs by {mean:.2f} of 255 on average, {allowed} allowed")
+    # A shift of a few pixels hides in the mean of a picture with large even areas.
+    local = _worst_window(gap.max(axis=2))
+    if local > LOCAL * allowed + 1e-9:
+        raise Fail(f"{what}: differs by {local:.0f} of 255 in one place")
+
+
+def _mode(image, expected, grey):
+    if grey:
+        return "L"
+    alpha = any("A" in i.mode or "transparency" in i.info for i in (image, expected))
+    return "RGBA" if alpha else "RGB"
+
+
+def _array(image, mode):
+    if image.mode.startswith("I;16") or image.mode == "I":
+        image = image.point(lambda v: v / 257).convert("L") if image.mode == "I" else _from_16(image)
+    out = np.asarray(image.convert(mode), dtype=np.float32)
+    if mode == "RGBA":  # what is transparent has no color
+        out = out.copy()
+        out[..., :3] *= out[..., 3:] / 255
+    return out.reshape(out.shape[0], out.shape[1], -1)
+
+
+def _from_16(image):
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
+
+
+def _worst_window(gap):
+    sums = np.pad(gap.astype(np.float64), ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
+    h, w = (min(WINDOW, n) for n in gap.shape)
+    return float((sums[h:, w:] - sums[:-h, w:] - sums[h:, :-w] + sums[:-h, :-w]).max() / (h * w))

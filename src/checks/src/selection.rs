@@ -1,0 +1,298 @@
+//! Selects which accepted trajectories become rows: no duplicate conversations, the best sample of each
+//! task, a share of repairs, and at most the requested number. Ties follow item order.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pybench_run::{Filter, Goal, Grade, Keep};
+use pybench_types::id::Digest;
+use pybench_types::trajectory::{Finding, Outcome, Role, Trajectory, Verdict};
+
+/// Filters that drop trajectories which are correct but not needed.
+pub const CHOICES: [&str; 3] = ["duplicate", "keep", "accept"];
+
+/// Whether a trajectory is correct, even if it was not selected as a row.
+pub fn holds(verdict: &Verdict) -> bool {
+    let mut failed = verdict
+        .findings
+        .iter()
+        .filter(|finding| finding.outcome != Outcome::Pass);
+    failed.all(|finding| CHOICES.contains(&&*finding.filter))
+}
+
+/// The features of a trajectory that selection uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrajectoryFeatures {
+    pub id: Digest,
+    pub task: Digest,
+    /// The fault that the expert planted, if any.
+    pub fault: Option<String>,
+    messages: Digest,
+    turns: usize,
+    tokens: u64,
+    repaired: bool,
+}
+
+impl TrajectoryFeatures {
+    /// Computes the features of a trajectory.
+    pub fn of(trajectory: &Trajectory) -> Self {
+        let counted = trajectory.usage().completion_tokens;
+        let replies = trajectory.messages.iter();
+        let replies = replies.filter(|m| m.role == Role::Assistant);
+        let bytes: usize = replies.map(|m| m.content.len()).sum();
+        let mut seen = trajectory.turns.iter().flat_map(|turn| turn.observations());
+        Self {
+            id: trajectory.id.clone(),
+            task: trajectory.task.clone(),
+            fault: trajectory.fault.clone(),
+            messages: Digest::of_json(&trajectory.messages),
+            turns: trajectory.turns.len(),
+            // Without a token count, compare the length of the replies.
+            tokens: if counted > 0 { counted } else { bytes as u64 },
+            repaired: seen.any(|seen| seen.error.is_some()),
+        }
+    }
+
+    /// Sort key; smaller is better.
+    fn rank(&self, keep: Keep) -> (u64, u64) {
+        match keep {
+            Keep::All => (0, 0),
+            Keep::Turns => (self.turns as u64, self.tokens),
+            Keep::Tokens => (self.tokens, self.turns as u64),
+        }
+    }
+}
+
+/// Rejects accepted trajectories that do not become rows, with a reason. `verdicts` and `features` are
+/// parallel lists in item order.
+pub fn choose(
+    grade: &Grade,
+    goal: &Goal,
+    features: &[&TrajectoryFeatures],
+    verdicts: &mut [Verdict],
+) {
+    if grade.filters.contains(&Filter::Duplicate) {
+        reject_duplicates(features, verdicts);
+    }
+    if goal.keep != Keep::All {
+        best_of_each_task(goal, features, verdicts);
+    }
+    if let Some(limit) = goal.accept {
+        let accepted = verdicts.iter_mut().filter(|verdict| verdict.accepted);
+        for verdict in accepted.skip(limit) {
+            let why = format!("{limit} rows were asked for, and there are as many before it");
+            reject(verdict, "accept", "goal", &why);
+        }
+    }
+}
+
+fn reject_duplicates(features: &[&TrajectoryFeatures], verdicts: &mut [Verdict]) {
+    let mut first: HashMap<&Digest, Digest> = HashMap::new();
+    for (features, verdict) in features.iter().zip(verdicts) {
+        if !verdict.accepted {
+            continue;
+        }
+        match first.get(&features.messages) {
+            None => {
+                first.insert(&features.messages, verdict.trajectory.clone());
+                let finding = finding("duplicate", "messages", Outcome::Pass, "");
+                verdict.findings.push(finding);
+            }
+            Some(earlier) => {
+                let why = format!("the same conversation as {}", earlier.short());
+                reject(verdict, "duplicate", "messages", &why);
+            }
+        }
+    }
+}
+
+/// Keeps one sample per task: a repaired one while repairs are below their share, otherwise the best one.
+fn best_of_each_task(goal: &Goal, features: &[&TrajectoryFeatures], verdicts: &mut [Verdict]) {
+    let mut tasks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut first_of_task: HashMap<&Digest, usize> = HashMap::new();
+    for (at, features) in features.iter().enumerate() {
+        if verdicts[at].accepted {
+            let first = *first_of_task.entry(&features.task).or_insert(at);
+            tasks.entry(first).or_default().push(at);
+        }
+    }
+    let (mut chosen, mut repairs) = (0_usize, 0_usize);
+    for samples in tasks.values() {
+        let best = |of: &mut dyn Iterator<Item = usize>| {
+            of.min_by_key(|at| (features[*at].rank(goal.keep), *at))
+        };
+        let repair_due = (repairs as f64) < goal.repairs * (chosen + 1) as f64;
+        let repaired = best(&mut samples.iter().copied().filter(|at| features[*at].repaired));
+        let any = best(&mut samples.iter().copied());
+        let Some(kept) = repaired.filter(|_| repair_due).or(any) else {
+            continue;
+        };
+        chosen += 1;
+        repairs += usize::from(features[kept].repaired);
+        let keeper = verdicts[kept].trajectory.short().to_owned();
+        for at in samples.iter().filter(|at| **at != kept) {
+            let why = format!("{keeper} is kept of the same task");
+            reject(&mut verdicts[*at], "keep", "task", &why);
+        }
+    }
+}
+
+fn reject(verdict: &mut Verdict, filter: &str, subject: &str, why: &str) {
+    verdict.accepted = false;
+    verdict
+        .findings
+        .push(finding(filter, subject, Outcome::Fail, why));
+}
+
+fn finding(filter: &str, subject: &str, outcome: Outcome, why: &str) -> Finding {
+    Finding {
+        filter: filter.to_owned(),
+        subject: subject.to_owned(),
+        outcome,
+        detail: why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn features(
+        task: usize,
+        words: usize,
+        turns: usize,
+        tokens: u64,
+        repaired: bool,
+    ) -> TrajectoryFeatures {
+        let digest = |n: usize| Digest::of_bytes(&n.to_le_bytes());
+        TrajectoryFeatures {
+            id: digest(words),
+            fault: None,
+            task: digest(task),
+            messages: digest(1000 + words),
+            turns,
+            tokens,
+            repaired,
+        }
+    }
+
+    fn verdict(n: usize, accepted: bool) -> Verdict {
+        Verdict {
+            trajectory: Digest::of_bytes(&[n as u8]),
+            findings: vec![],
+            accepted,
+            opinion: None,
+            checker: String::new(),
+        }
+    }
+
+    /// The indices of the trajectories that become rows.
+    fn rows(goal: &Goal, features: &[TrajectoryFeatures], accepted: &[bool]) -> Vec<usize> {
+        let mut verdicts: Vec<_> = (accepted.iter().enumerate())
+            .map(|(n, ok)| verdict(n, *ok))
+            .collect();
+        choose(
+            &Grade::default(),
+            goal,
+            &features.iter().collect::<Vec<_>>(),
+            &mut verdicts,
+        );
+        let kept = verdicts.iter().enumerate().filter(|(_, v)| v.accepted);
+        kept.map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn the_best_sample_is_kept() {
+        let samples = [
+            features(0, 0, 3, 50, false),
+            features(0, 1, 2, 90, false),
+            features(0, 2, 1, 10, false),
+            features(1, 3, 9, 99, false),
+        ];
+        let accepted = [true, true, false, true];
+        let by = |keep| {
+            rows(
+                &Goal {
+                    keep,
+                    ..Goal::default()
+                },
+                &samples,
+                &accepted,
+            )
+        };
+        assert_eq!(by(Keep::All), [0, 1, 3]);
+        assert_eq!(by(Keep::Turns), [1, 3]);
+        assert_eq!(by(Keep::Tokens), [0, 3]);
+    }
+
+    #[test]
+    fn repairs_get_exactly_their_share() {
+        // Each of ten tasks has a short sample and a longer one with a repaired error.
+        let samples: Vec<_> = (0..20)
+            .map(|n| features(n / 2, n, 1 + n % 2, 10, n % 2 == 1))
+            .collect();
+        let goal = |repairs| Goal {
+            keep: Keep::Turns,
+            repairs,
+            ..Goal::default()
+        };
+        let count = |share| {
+            let rows = rows(&goal(share), &samples, &[true; 20]);
+            assert_eq!(rows.len(), 10);
+            rows.iter().filter(|at| *at % 2 == 1).count()
+        };
+        assert_eq!((count(0.0), count(0.2), count(1.0)), (0, 2, 10));
+    }
+
+    #[test]
+    fn duplicates_are_dropped_before_the_goal_is_counted() {
+        let samples: Vec<_> = [0, 0, 1, 2]
+            .map(|words| features(words, words, 1, 1, false))
+            .into();
+        let goal = Goal {
+            accept: Some(2),
+            ..Goal::default()
+        };
+        assert_eq!(rows(&goal, &samples, &[true; 4]), [0, 2]);
+    }
+
+    #[test]
+    fn unneeded_trajectories_hold_and_failed_ones_do_not() {
+        let goal = Goal {
+            accept: Some(1),
+            keep: Keep::Turns,
+            ..Goal::default()
+        };
+        let samples = [(0, 0), (0, 1), (1, 2), (2, 2), (3, 3)]
+            .map(|(task, words)| features(task, words, 1, 1, false));
+        let mut verdicts: Vec<_> = (0..5).map(|n| verdict(n, n < 4)).collect();
+        let failed = finding("check", "table", Outcome::Fail, "no such column");
+        verdicts[4].findings.push(failed);
+        let features: Vec<_> = samples.iter().collect();
+        choose(&Grade::default(), &goal, &features, &mut verdicts);
+        let accepted: Vec<_> = verdicts.iter().map(|v| v.accepted).collect();
+        assert_eq!(accepted, [true, false, false, false, false]);
+        let left: Vec<_> = verdicts.iter().map(holds).collect();
+        assert_eq!(left, [true, true, true, true, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn at_most_the_goal_and_one_row_per_task(
+            samples in proptest::collection::vec((0_usize..8, 0_usize..20, 1_usize..9, any::<bool>(), any::<bool>()), 0..40),
+            accept in 0_usize..10, repairs in 0.0_f64..1.0,
+        ) {
+            let all: Vec<_> = samples.iter().map(|(task, words, turns, r, _)| features(*task, *words, *turns, 5, *r)).collect();
+            let accepted: Vec<_> = samples.iter().map(|s| s.4).collect();
+            let goal = Goal { accept: Some(accept), keep: Keep::Turns, repairs, ..Goal::default() };
+            let kept = rows(&goal, &all, &accepted);
+            prop_assert!(kept.len() <= accept);
+            let mut tasks: Vec<_> = kept.iter().map(|at| &all[*at].task).collect();
+            tasks.sort();
+            tasks.dedup();
+            prop_assert_eq!(tasks.len(), kept.len());
+            prop_assert!(kept.iter().all(|at| accepted[*at]));
+        }
+    }
+}

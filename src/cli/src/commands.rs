@@ -1,0 +1,164 @@
+//! The commands of `pybench`: their arguments and the functions that run them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Subcommand};
+use clap_complete::Shell;
+use pybench_run::RunError;
+use pybench_run::cli::{self, LogArgs, RunArgs};
+
+use crate::{Cli, doctor, help, interpreter, trainer};
+
+/// The commands, in the order in which `--help` lists them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a dataset: crawl, query, rollout, grade and shard in order
+    Synthesize(StageArgs),
+    /// Collect files from the recipe's sources and profile them
+    Crawl(StageArgs),
+    /// Write tasks for the crawled files, from templates or with a model
+    Query(pybench_query::command::QueryArgs),
+    /// Let a model solve the tasks of a run, step by step, in the interpreter
+    Rollout(StageArgs),
+    /// Run the checks and decide which trajectories of a run become rows
+    Grade(StageArgs),
+    /// Write the accepted trajectories of a run as a dataset
+    Shard(StageArgs),
+    /// List, audit and export the task library
+    Library(pybench_library::command::LibraryArgs),
+
+    /// Show how far a run is, its cost and time, and what failed and why
+    Status(pybench_synthesize::status::StatusArgs),
+    /// Show one trajectory or write it as a notebook; without a number, list all
+    Show(pybench_show::ShowArgs),
+    /// Print the statistics of a dataset
+    Stats(pybench_synthesize::stats::StatsArgs),
+    /// Remove duplicates and benchmark tasks, select rows, convert between schemas
+    Dataset(pybench_dataset_tools::DatasetArgs),
+    /// Re-execute a sample of a dataset's rows and compare the results
+    Verify(pybench_verify::VerifyArgs),
+
+    /// Fine-tune a model on a dataset
+    Train(trainer::TrainerArgs),
+    /// Serve a model over the OpenAI chat completions API
+    Serve(trainer::TrainerArgs),
+    /// Evaluate agents on PyBench and on held-out tasks
+    Eval(Box<pybench_eval::command::EvalArgs>),
+    /// Upload a dataset or a model to the Hugging Face Hub
+    Publish(pybench_publish::PublishArgs),
+
+    /// Check what works on this machine, what is missing, and what that means
+    Doctor(doctor::DoctorArgs),
+    /// Serve isolated Python sessions over HTTP
+    Interpreter(interpreter::InterpreterArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// Shell to write the script for
+        shell: Shell,
+    },
+    /// Write the manual pages to a folder
+    Man {
+        /// Folder for the pages; created if it does not exist
+        folder: PathBuf,
+    },
+}
+
+/// Arguments of a stage command.
+#[derive(Debug, Args)]
+pub(crate) struct StageArgs {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// The groups of `--help` and their commands.
+pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "Make data",
+        &[
+            "synthesize",
+            "crawl",
+            "query",
+            "rollout",
+            "grade",
+            "shard",
+            "library",
+        ],
+    ),
+    ("Inspect", &["status", "show", "stats", "dataset", "verify"]),
+    ("Train and evaluate", &["train", "serve", "eval"]),
+    ("Share", &["publish"]),
+    (
+        "This machine",
+        &["doctor", "interpreter", "completions", "man"],
+    ),
+];
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> ExitCode {
+        match self {
+            Self::Synthesize(stage) => cli::stage_with(stage.run, |context| async move {
+                pybench_synthesize::run(&context).await
+            }),
+            Self::Crawl(stage) => cli::stage_with(stage.run, |context| async move {
+                pybench_crawl::run(&context).await
+            }),
+            Self::Query(args) => pybench_query::command::main(args),
+            Self::Rollout(stage) => cli::stage_with(stage.run, |context| async move {
+                pybench_rollout::run_alone(&context).await
+            }),
+            Self::Grade(stage) => cli::stage_with(stage.run, |context| async move {
+                pybench_grade::run(&context).await
+            }),
+            Self::Shard(stage) => cli::stage_with(stage.run, |context| async move {
+                pybench_shard::run(&context).await
+            }),
+            Self::Library(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_library::command::run(args, process).await?)
+            }),
+            Self::Status(args) => cli::main_with(args.log, |_| async move {
+                Ok(pybench_synthesize::status::run(&args)?)
+            }),
+            Self::Show(args) => {
+                cli::main_with(args.log, |_| async move { Ok(pybench_show::run(&args)?) })
+            }
+            Self::Stats(args) => cli::main_with(args.log, |_| async move {
+                Ok(pybench_synthesize::stats::run(&args)?)
+            }),
+            Self::Dataset(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_dataset_tools::run(args, &process).await?)
+            }),
+            Self::Verify(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_verify::run(&args, &process).await?)
+            }),
+            Self::Train(args) => trainer::run("run", args),
+            Self::Serve(args) => trainer::run("serve", args),
+            Self::Eval(args) => pybench_eval::command::main(*args),
+            Self::Publish(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_publish::run(args, &process).await?)
+            }),
+            Self::Doctor(args) => doctor::main(args),
+            Self::Interpreter(args) => interpreter::main(args),
+            Self::Completions { shell } => {
+                clap_complete::generate(
+                    shell,
+                    &mut Cli::command(),
+                    "pybench",
+                    &mut std::io::stdout(),
+                );
+                ExitCode::SUCCESS
+            }
+            Self::Man { folder } => cli::main_with(LogArgs::default(), |_| async move {
+                write_man_pages(&folder)?;
+                Ok(())
+            }),
+        }
+    }
+}
+
+fn write_man_pages(folder: &std::path::Path) -> Result<(), RunError> {
+    let wrap = || RunError::io(folder.display().to_string());
+    std::fs::create_dir_all(folder).map_err(wrap())?;
+    clap_mangen::generate_to(help::grouped(Cli::command()), folder).map_err(wrap())
+}

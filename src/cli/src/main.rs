@@ -1,0 +1,28 @@
+//! `pybench`: all commands of the project in one program.
+
+mod commands;
+mod doctor;
+mod help;
+mod interpreter;
+mod trainer;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+/// Make training data for code-interpreter agents from real files, fine-tune models on it, and evaluate
+/// them
+#[derive(Debug, Parser)]
+#[command(name = "pybench", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let matches = help::grouped(Cli::command()).get_matches();
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli.command.run(),
+        Err(error) => error.exit(),
+    }
+}

@@ -1,0 +1,4 @@
+mod broken;
+mod hub;
+mod pandas;
+mod sources;

@@ -1,0 +1,156 @@
+//! Profiles agree with what pandas' default reader sees: rows, columns, missing values, duplicates.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use pybench_files::sniff::{Sniffed, sniff};
+use pybench_profile::profile;
+use pybench_types::task::{ColumnKind, FileKind, Profile, TableProfile};
+use serde_json::{Value, json};
+
+/// Reads each table as a task's solution would and says what it sees.
+const SCRIPT: &str = r#"
+import json, sqlite3, sys, warnings
+import pandas as pd
+warnings.simplefilter("ignore")
+for line in sys.stdin:
+    job = json.loads(line)
+    kind, path = job["kind"], job["path"]
+    if kind in ("csv", "tsv"):
+        frame = pd.read_csv(path, sep=job["delimiter"], encoding=job["encoding"])
+    elif kind == "xlsx":
+        frame = pd.read_excel(path)
+    elif kind in ("json", "jsonl"):
+        frame = pd.read_json(path, lines=kind == "jsonl")
+    elif kind == "parquet":
+        frame = pd.read_parquet(path)
+    else:
+        con = sqlite3.connect(path)
+        name = con.execute("select name from sqlite_master where type='table' and name not like 'sqlite\\_%' escape '\\'").fetchone()[0]
+        frame = pd.read_sql(f'select * from "{name}"', con)
+    try:
+        duplicates = int(frame.duplicated().sum())
+        distinct = [int(n) for n in frame.nunique()]
+    except TypeError:
+        duplicates, distinct = None, None
+    number = [bool(pd.api.types.is_numeric_dtype(t)) and not pd.api.types.is_bool_dtype(t) for t in frame.dtypes]
+    print(json.dumps({"path": path, "rows": len(frame), "columns": [str(c) for c in frame.columns],
+                      "nulls": [int(n) for n in frame.isna().sum()], "duplicates": duplicates,
+                      "distinct": distinct, "number": number}))
+"#;
+
+/// Writes tables that only pandas writes so: Parquet with an index that has a name, and one that has none.
+const INDEXED: &str = r#"
+import sys
+import pandas as pd
+frame = pd.DataFrame({"place": ["a", "b", "c", "c"], "level": [1.5, None, 2.5, 2.5], "day": [1, 2, 3, 4]})
+frame.set_index("place").to_parquet(sys.argv[1] + "/named.parquet")
+frame.set_index(["place", "day"]).to_parquet(sys.argv[1] + "/two.parquet")
+frame[frame.day > 1].to_parquet(sys.argv[1] + "/unnamed.parquet")
+"#;
+
+/// The samples, those in `indexed`, and every file of the folder that `PYBENCH_TEST_TABLES` names.
+fn tables(indexed: &Path) -> Vec<(PathBuf, FileKind, TableProfile)> {
+    let samples = Path::new(pybench_testing::ROOT).join("data/samples/files");
+    let more = std::env::var_os("PYBENCH_TEST_TABLES").map(PathBuf::from);
+    let mut found = Vec::new();
+    let folders = [Some(samples), Some(indexed.to_owned()), more];
+    for folder in folders.into_iter().flatten() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(bytes) = std::fs::read(&path) else {
+                continue;
+            };
+            let Sniffed::File(kind) = sniff(&path.to_string_lossy(), &bytes) else {
+                continue;
+            };
+            if let Profile::Table(table) = profile(kind, &bytes) {
+                found.push((path, kind, table));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn pandas_sees_what_the_profiles_say() {
+    let python = match pybench_interpreter::environment_python() {
+        Ok(python) => python,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let indexed = tempfile::tempdir().unwrap();
+    let mut write = Command::new(&python);
+    write.args(["-c", INDEXED]).arg(indexed.path());
+    assert!(write.status().unwrap().success());
+    let tables = tables(indexed.path());
+    assert!(tables.len() >= 23, "{}", tables.len());
+    let jobs: String = tables
+        .iter()
+        .map(|(path, kind, table)| {
+            let (delimiter, encoding) = (table.delimiter, &table.encoding);
+            let job =
+                json!({"path": path, "kind": kind, "delimiter": delimiter, "encoding": encoding});
+            format!("{job}\n")
+        })
+        .collect();
+    let mut child = Command::new(python)
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || stdin.write_all(jobs.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap().unwrap();
+    assert!(output.status.success());
+    let seen: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(seen.len(), tables.len());
+    let differences: Vec<String> = tables
+        .iter()
+        .zip(&seen)
+        .flat_map(|((path, _, table), seen)| {
+            differences(table, seen)
+                .into_iter()
+                .map(move |text| format!("{}: {text}", path.display()))
+        })
+        .collect();
+    println!("{} tables compared", tables.len());
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+fn differences(table: &TableProfile, seen: &Value) -> Vec<String> {
+    let columns: Vec<_> = table.columns.iter().map(|c| &c.name).collect();
+    let nulls: Vec<_> = table.columns.iter().map(|c| c.nulls).collect();
+    let distinct: Vec<_> = table.columns.iter().map(|c| c.distinct).collect();
+    let mut found = Vec::new();
+    let mut compare = |what: &str, ours: Value, theirs: &Value| {
+        if ours != *theirs && !theirs.is_null() {
+            found.push(format!("{what}: {ours} here, {theirs} in pandas"));
+        }
+    };
+    compare("rows", json!(table.rows), &seen["rows"]);
+    compare("columns", json!(columns), &seen["columns"]);
+    compare("nulls", json!(nulls), &seen["nulls"]);
+    compare(
+        "duplicates",
+        json!(table.duplicate_rows),
+        &seen["duplicates"],
+    );
+    compare("distinct", json!(distinct), &seen["distinct"]);
+    for (column, number) in table.columns.iter().zip(seen["number"].as_array().unwrap()) {
+        let ours = matches!(column.kind, ColumnKind::Integer | ColumnKind::Float);
+        if column.kind != ColumnKind::Other && json!(ours) != *number {
+            found.push(format!(
+                "`{}` is {:?} here; number in pandas: {number}",
+                column.name, column.kind
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,124 @@
+//! Every template proves its check, with the real interpreter and the real checker.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use pybench_checks::Checker;
+use pybench_interpreter::InterpreterChoice;
+use pybench_interpreter_containers::interpreter;
+use pybench_library::Library;
+use pybench_library::audit::fixtures::Fixtures;
+use pybench_library::audit::{AuditEnv, AuditOptions, audit, summary, table};
+use pybench_types::id::Digest;
+
+fn bench(library: Library) -> Option<AuditEnv> {
+    let interpreter = match interpreter(&InterpreterChoice::default()) {
+        Ok(interpreter) => interpreter,
+        Err(error) => {
+            pybench_testing::skip::skip(error);
+            return None;
+        }
+    };
+    let samples = Path::new(pybench_testing::ROOT).join("data/samples");
+    Some(AuditEnv {
+        library: Arc::new(library),
+        checker: Checker::new(interpreter.clone()).unwrap(),
+        interpreter,
+        fixtures: Fixtures::read(&samples).unwrap(),
+    })
+}
+
+fn options() -> AuditOptions {
+    AuditOptions {
+        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        ..AuditOptions::default()
+    }
+}
+
+/// Templates audited beside those that changed.
+const SAMPLE: usize = 8;
+
+/// Templates that changed since the last full audit, which `just audit` records, and a sample of the
+/// others: another checker draws another sample.
+fn due(checker: &str) -> Vec<String> {
+    let path = Path::new(pybench_testing::ROOT).join("pipelines/library/audited.toml");
+    let record = std::fs::read_to_string(&path).unwrap();
+    let record: BTreeMap<String, String> = toml::from_str(&record).unwrap();
+    let (same, mut due): (Vec<String>, Vec<String>) = pybench_library::digests()
+        .into_iter()
+        .map(|(template, digest)| (record.get(&template) == Some(&digest), template))
+        .fold(
+            (Vec::new(), Vec::new()),
+            |(mut same, mut due), (equal, template)| {
+                if equal {
+                    same.push(template)
+                } else {
+                    due.push(template)
+                }
+                (same, due)
+            },
+        );
+    let mut drawn: Vec<_> = same
+        .into_iter()
+        .map(|template| (Digest::of_json(&(checker, &template)), template))
+        .collect();
+    drawn.sort();
+    due.extend(drawn.into_iter().take(SAMPLE).map(|(_, template)| template));
+    due
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn templates_that_changed_and_a_sample_are_sound() {
+    let library = Library::embedded().unwrap();
+    let Some(bench) = bench(library) else { return };
+    let due = due(&bench.checker.digest());
+    let options = AuditOptions {
+        templates: due.clone(),
+        ..options()
+    };
+    let rows = audit(&bench, &options, |_| ()).await.unwrap();
+    assert!(
+        rows.iter().all(|row| row.sound()),
+        "{}\n{}",
+        table(&rows),
+        summary(&rows)
+    );
+    assert!(rows.len() >= due.len());
+}
+
+/// The audit finds a check that accepts what is wrong.
+#[tokio::test]
+async fn a_weak_check_is_found() {
+    let root = Path::new(pybench_testing::ROOT).join("pipelines/library");
+    let text = std::fs::read_to_string(root.join("templates/math/math-derivative.toml")).unwrap();
+    let weak = text.replace(
+        "expected = \"expected\"",
+        "expected = \"expected\"\nrtol = 100.0",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("templates/math/math-derivative.toml");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, weak).unwrap();
+    let Some(bench) = bench(Library::read(folder.path()).unwrap()) else {
+        return;
+    };
+    let rows = audit(&bench, &options(), |_| ()).await.unwrap();
+    assert!(!rows[0].sound());
+    assert!(table(&rows).contains("passes, though it is wrong: own: the second derivative"));
+}
+
+/// What `pybench library new` writes is sound before anything is changed.
+#[tokio::test]
+async fn a_new_template_is_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut new = crate::support::pybench("library");
+    new.arg("--library").arg(folder.path());
+    assert!(new.args(["new", "my-own"]).status().unwrap().success());
+    let Some(bench) = bench(Library::read(folder.path()).unwrap()) else {
+        return;
+    };
+    let rows = audit(&bench, &options(), |_| ()).await.unwrap();
+    assert!(rows.iter().all(|row| row.sound()), "{}", table(&rows));
+    assert_eq!(rows.len(), 1);
+}

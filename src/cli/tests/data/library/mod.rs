@@ -1,0 +1,3 @@
+mod abilities;
+mod audit;
+mod export;

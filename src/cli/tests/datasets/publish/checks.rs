@@ -1,0 +1,112 @@
+//! What fails its checks does not leave.
+
+use std::path::Path;
+
+use pybench_datasets::Row;
+use pybench_datasets::shards::ShardSettings;
+use pybench_run::ExitCode;
+
+use crate::publish::hub::Hub;
+use crate::publish::place::Place;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_its_checks_does_not_leave() {
+    let hub = Hub::start().await;
+    let refused = |change: &dyn Fn(&Path), words: &str| {
+        let place = Place::new();
+        change(&place.dataset());
+        place.yes(&hub).failed(ExitCode::BadInput, words);
+    };
+    let shard = |folder: &Path| folder.join("data/train-00001-of-00003.parquet");
+    refused(
+        &|folder| std::fs::remove_file(shard(folder)).unwrap(),
+        "are missing",
+    );
+    refused(
+        &|folder| std::fs::remove_dir_all(folder.join("data")).unwrap(),
+        "neither a dataset",
+    );
+    refused(
+        &|folder| std::fs::remove_file(folder.join("README.md")).unwrap(),
+        "no README.md",
+    );
+    refused(
+        &|folder| {
+            let (from, to) = (
+                folder.join("data/train-00000-of-00003.parquet"),
+                shard(folder),
+            );
+            std::fs::copy(from, to).unwrap();
+        },
+        "card of other rows",
+    );
+    refused(
+        &|folder| {
+            let bytes = std::fs::read(shard(folder)).unwrap();
+            std::fs::write(shard(folder), &bytes[..bytes.len() / 2]).unwrap();
+        },
+        "train-00001-of-00003.parquet",
+    );
+    refused(
+        &|folder| {
+            let away = folder.join("away");
+            std::fs::rename(shard(folder), &away).unwrap();
+            std::os::unix::fs::symlink(&away, shard(folder)).unwrap();
+        },
+        "not a regular file",
+    );
+    refused(
+        &|folder| {
+            let card = folder.join("README.md");
+            let text = std::fs::read_to_string(&card).unwrap();
+            let secret = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789";
+            std::fs::write(card, text + "\nHF_TOKEN=" + secret + "\n").unwrap();
+        },
+        "README.md contains",
+    );
+    refused(
+        &|folder| std::fs::write(folder.join("proof.json"), "{\"digest\": \"x\"}").unwrap(),
+        "proof.json is of other rows",
+    );
+    refused(
+        &|folder| {
+            let files = folder.join("files/ab");
+            std::fs::create_dir_all(&files).unwrap();
+            std::fs::write(files.join("ab".repeat(32)), "other").unwrap();
+        },
+        "contents do not match the name",
+    );
+    assert_eq!(hub.inside().log.len(), 0, "nobody was asked");
+    let place = Place::new();
+    let wrong = place.run(&hub, &["--repo", "only-a-name", "--yes"]);
+    wrong.failed(ExitCode::BadInput, "OWNER/NAME");
+    place
+        .run(&hub, &["--yes"])
+        .failed(ExitCode::Usage, "--repo");
+}
+
+/// A row changed in its shard, its own hashes made to fit, the card left as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tampered_row_does_not_leave() {
+    use pybench_datasets::{read, shards};
+    let (hub, place) = (Hub::start().await, Place::new());
+    let rows = read::dataset(&place.dataset()).unwrap();
+    let mut rows: Vec<Row> = rows.map(|row| row.unwrap().1).collect();
+    rows[3].messages[1]
+        .content
+        .push_str(" mail me: ann.smith@corp-internal.com");
+    let settings = ShardSettings {
+        shard_rows: 20,
+        row_group_rows: 10,
+        ..ShardSettings::default()
+    };
+    for shard in read::shards(&place.dataset()).unwrap() {
+        std::fs::remove_file(shard.path).unwrap();
+    }
+    shards::write(&place.dataset().join("data"), "train", &rows, &settings).unwrap();
+    let done = place
+        .yes(&hub)
+        .failed(ExitCode::BadInput, "card of other rows");
+    assert!(done.err.contains("train row 4 contains"), "{}", done.err);
+    assert!(!done.err.contains("ann.smith"), "{}", done.err);
+}

@@ -1,0 +1,15 @@
+//! `pybench-publish` against a Hub on the loopback: what it sends, what it does not send again, and what it
+//! leaves behind when something goes wrong, which is the old state or the new one; and what others get of it.
+
+#![allow(unreachable_pub)]
+
+mod back;
+mod checks;
+mod hub;
+mod interrupted;
+mod models;
+mod place;
+mod quickstart;
+mod refusals;
+mod sending;
+mod xet;

@@ -1,0 +1,279 @@
+//! Teachers that are asked in batches: the same trajectories, one batch a wave, nothing lost and nothing asked
+//! for twice over kills, and every fault of a batch a failure of its own kind.
+
+use std::os::unix::process::CommandExt;
+use std::process::Child;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::support::batches::{Act, BatchServer, Point};
+use crate::support::place::{
+    ExpertServer, Place, code, expert_endpoint, interpreter_is_here, openai, recipe,
+};
+use pybench_agent::format;
+use pybench_llm::token_bound;
+use pybench_rollout as rollout;
+use pybench_run::{ExitCode, FormatChoice, RunError, UnitState};
+use pybench_types::task::Task;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// A call is 110 tokens: 220 millionths of a dollar, or half of it.
+const PRICED: &str = ", price = { prompt = 2.0, completion = 2.0 }";
+const BATCHED: &str = ", price = { prompt = 2.0, completion = 2.0 }, batch = true";
+const CALL: u64 = 110;
+const TASKS: usize = 5;
+const REST: &str = "[rollout]\nsamples = 2\nconcurrency = 2\n\n[budget]\nusd = 1.0\n";
+
+/// An expert who answers in batches.
+async fn server(tasks: Arc<OnceLock<Vec<Task>>>) -> BatchServer {
+    let expert = Arc::new(ExpertServer::new());
+    BatchServer::start(move |request| {
+        let (tasks, expert) = (tasks.clone(), expert.clone());
+        async move { expert.answer(tasks.get().unwrap(), &request).await }
+    })
+    .await
+}
+
+/// In this process; replies are shared within the place alone.
+async fn rollout(place: &Place) -> Result<(), RunError> {
+    let mut context = place.context();
+    context.project_root = place.path(".");
+    rollout::run(&context).await
+}
+
+fn replies(place: &Place) -> Vec<usize> {
+    let trajectories = place.trajectories();
+    trajectories.iter().map(|t| t.turns.len()).collect()
+}
+
+/// A run with batches and what it came to, undisturbed.
+struct Undisturbed {
+    server: BatchServer,
+    text: String,
+    artifact: String,
+    calls: u64,
+    batches: Vec<usize>,
+}
+
+impl Undisturbed {
+    async fn new() -> Self {
+        let tasks: Arc<OnceLock<Vec<Task>>> = Arc::default();
+        let server = server(tasks.clone()).await;
+        let text = recipe(TASKS, &openai(&server.base_url(), BATCHED), REST);
+        let place = Place::new(&text).await;
+        tasks.set(place.tasks.clone()).unwrap();
+        rollout(&place).await.unwrap();
+        let calls = replies(&place).iter().sum::<usize>() as u64;
+        assert_eq!(place.spent().micro_usd, CALL * calls);
+        Self {
+            artifact: place.artifact(),
+            batches: server.batches(),
+            server,
+            text,
+            calls,
+        }
+    }
+
+    /// The same run, which came to the same whatever came in between.
+    fn check(&self, place: &Place, case: &str) {
+        assert!(
+            place.artifact() == self.artifact,
+            "{case}: other trajectories"
+        );
+        let spent = place.spent();
+        assert_eq!(spent.uncertain, 0, "{case}");
+        assert_eq!(
+            (spent.calls, spent.micro_usd),
+            (self.calls, CALL * self.calls),
+            "{case}"
+        );
+        let asked = self.server.asked();
+        assert!(
+            asked.values().all(|times| *times == 2),
+            "{case}: once for each sample"
+        );
+        assert_eq!(self.server.batches(), self.batches, "{case}");
+        assert_eq!(place.journal().all_open_batches().unwrap(), [], "{case}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trajectories_are_those_of_live_calls_and_waves_are_batches() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let run = Undisturbed::new().await;
+    let tasks: Arc<OnceLock<Vec<Task>>> = Arc::default();
+    let live = expert_endpoint(tasks.clone(), Duration::ZERO).await;
+    let place = Place::new(&recipe(TASKS, &openai(&live.base_url(), PRICED), REST)).await;
+    tasks.set(place.tasks.clone()).unwrap();
+    rollout(&place).await.unwrap();
+    assert!(place.artifact() == run.artifact, "the same replies");
+    assert_eq!(
+        place.spent().micro_usd,
+        2 * CALL * run.calls,
+        "twice the price"
+    );
+
+    // A wave asks for the nth reply of every trajectory that has one.
+    let turns = replies(&place);
+    let most = turns.iter().copied().max().unwrap();
+    let waves = (1..=most).map(|wave| turns.iter().filter(|n| **n >= wave).count());
+    assert_eq!(run.batches, waves.collect::<Vec<_>>());
+    assert!(most > 1, "{turns:?}");
+}
+
+fn start(place: &Place) -> Child {
+    place.rollout(&[]).process_group(0).spawn().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_at_every_point_lose_nothing_and_ask_for_nothing_twice() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let run = Undisturbed::new().await;
+    let moments = [
+        (Point::Upload, 1, Act::HangBefore),
+        (Point::Upload, 2, Act::HangAfter),
+        (Point::Make, 2, Act::HangBefore),
+        (Point::Make, 1, Act::HangAfter),
+        (Point::Make, 2, Act::HangAfter),
+        (Point::Look, 1, Act::HangBefore),
+        (Point::Look, 5, Act::HangAfter),
+        (Point::Content, 1, Act::HangBefore),
+        (Point::Content, 2, Act::HangAfter),
+    ];
+    for (point, times, act) in moments {
+        let case = format!("{act:?} at the {times}. {point:?}");
+        let place = Place::new(&run.text).await;
+        run.server.forget();
+        run.server
+            .script(move |at, met| match (at, met) == (point, times) {
+                true => act,
+                false => Act::Serve,
+            });
+        let mut child = start(&place);
+        run.server.hung().await;
+        kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+        run.server.script(|_, _| Act::Serve);
+        let status = start(&place).wait().unwrap();
+        assert!(status.success(), "{case}: {status}");
+        run.check(&place, &case);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_and_failing_servers_are_lived_with() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let run = Undisturbed::new().await;
+    for act in [Act::BreakAfter, Act::Status(500), Act::Status(429)] {
+        let place = Place::new(&run.text).await;
+        run.server.forget();
+        run.server
+            .script(move |_, met| if met == 1 { act } else { Act::Serve });
+        rollout(&place).await.unwrap();
+        run.check(&place, &format!("{act:?}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_leaves_the_batch_where_it_is() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let run = Undisturbed::new().await;
+    let place = Place::new(&run.text).await;
+    run.server.forget();
+    run.server.script(|at, met| match (at, met) {
+        (Point::Look, 2) => Act::HangBefore,
+        _ => Act::Serve,
+    });
+    let mut rollout = place.rollout(&[]);
+    let child = rollout
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    run.server.hung().await;
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), Some(130));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("round 1: 10 requests in batch batch_1, in_progress, 0 of 10 done"),
+        "{said}"
+    );
+    assert!(said.contains("batch batch_1 is still pending"), "{said}");
+    let shown = pybench_synthesize::status::funnel(&place.journal())
+        .unwrap()
+        .to_string();
+    assert!(
+        shown.contains("openai:m: batch round 1: 10 requests pending in a batch (batch_1)"),
+        "{shown}"
+    );
+    run.server.script(|_, _| Act::Serve);
+    assert!(start(&place).wait().unwrap().success());
+    run.check(&place, "Ctrl-C");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_batch_keeps_what_was_answered() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let run = Undisturbed::new().await;
+    for status in ["expired", "cancelled"] {
+        let place = Place::new(&run.text).await;
+        run.server.forget();
+        run.server.script(|_, _| Act::Serve);
+        run.server.twist(move |outcome| {
+            if outcome.number == 1 {
+                outcome.status = status.to_owned();
+                outcome.output.truncate(4);
+            }
+        });
+        rollout(&place).await.unwrap();
+        assert!(place.artifact() == run.artifact);
+        let spent = place.spent();
+        assert_eq!((spent.uncertain, spent.micro_usd), (0, CALL * run.calls));
+        // Four go on, and six are asked again, in one batch.
+        assert_eq!(run.server.batches()[..2], [10, 10]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_batch_goes_beyond_the_cap() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let run = Undisturbed::new().await;
+    // One request and little more; all of them together take 4,400 tokens.
+    let opening = |task: &Task| token_bound(&format(FormatChoice::Pybench).initial_messages(task));
+    let tasks = Place::new(&run.text).await.tasks;
+    let cap = tasks.iter().map(opening).max().unwrap() + 1000 + 1500;
+    let place = Place::new(&run.text.replace("usd = 1.0", &format!("tokens = {cap}"))).await;
+    run.server.forget();
+    run.server.script(|_, _| Act::Serve);
+    run.server.twist(|_| {});
+    let error = rollout(&place).await.unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::Budget, "{error}");
+    assert!(place.spent().tokens <= cap);
+    // The next process gives back what was noted and not sent.
+    drop(place.context());
+    let (spent, batches) = (place.spent(), run.server.batches());
+    assert_eq!(spent.calls, batches.iter().sum::<usize>() as u64);
+    assert_eq!(spent.tokens, CALL * spent.calls, "nothing is left reserved");
+    assert!(
+        !batches.is_empty() && batches.iter().all(|requests| *requests < 10),
+        "{batches:?}"
+    );
+    let pending = place
+        .units()
+        .iter()
+        .filter(|unit| unit.state == UnitState::Pending)
+        .count();
+    assert!(pending > 0);
+}

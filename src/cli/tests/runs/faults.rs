@@ -1,0 +1,237 @@
+//! A run against an endpoint that does everything wrong: it ends, every failure has its own kind, and
+//! none becomes a verdict on the model.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::place::{FREE, Place, code, find_task, interpreter_is_here, openai, recipe};
+use pybench_rollout as rollout;
+use pybench_run::{ExitCode, FailureKind, UnitState};
+use pybench_types::observation::Stopped;
+use pybench_types::task::Task;
+use pybench_types::trajectory::{End, Message};
+use serde_json::Value;
+
+const FOREVER: &str = "<|execute_start|>\n```python\nwhile True: pass\n```\n<|execute_end|>";
+const GOOD: &str = "<|execute_start|>\n```python\nprint(40 + 2)\n```\n<|execute_end|>";
+const DONE: &str = "Finished:\nSize: 1, 1";
+
+/// What a task meets. `Once` is followed by good answers.
+#[derive(Clone)]
+enum Mode {
+    Always(Answer),
+    Once(Answer),
+    Says(&'static [&'static str]),
+}
+
+type Case = (&'static str, Mode);
+
+/// Those that meet no limit.
+fn modes() -> Vec<Case> {
+    let half = "{\"choices\": [{\"message\": {\"content\": \"\u{6570}".as_bytes();
+    let half = half[..half.len() - 1].to_vec();
+    let status = |status| Answer::Status(status, None, "{\"error\": {}}".into());
+    let busy = Answer::Status(429, Some("1".into()), String::new());
+    vec![
+        ("rate_limited", Mode::Always(busy.clone())),
+        ("rate_limited once", Mode::Once(busy)),
+        ("server", Mode::Always(status(500))),
+        ("server once", Mode::Once(status(503))),
+        (
+            "malformed",
+            Mode::Always(Answer::Bytes(b"{\"choices\": [".to_vec())),
+        ),
+        (
+            "malformed",
+            Mode::Always(Answer::Bytes(b"{\"choices\": []}".to_vec())),
+        ),
+        ("malformed", Mode::Always(Answer::Bytes(half))),
+        ("too_large", Mode::Always(Answer::Huge(20_000_000))),
+        ("broken", Mode::Always(Answer::CloseMidway)),
+        ("rejected", Mode::Always(status(422))),
+        ("no code", Mode::Says(&["It is probably 42."])),
+        ("never closes", Mode::Says(&["```python\nprint(1)", DONE])),
+        ("nothing", Mode::Says(&["", DONE])),
+        ("good", Mode::Says(&[GOOD, DONE])),
+    ]
+}
+
+/// Task id → place among the cases.
+type Roles = Arc<OnceLock<(Vec<Task>, HashMap<String, usize>)>>;
+
+async fn misbehaving(modes: Vec<Case>, roles: Roles) -> Endpoint {
+    let seen: Arc<Mutex<HashMap<usize, u32>>> = Arc::default();
+    Endpoint::start(move |request: Value| {
+        let (tasks, places) = roles.get().unwrap();
+        let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
+        let place = places[find_task(tasks, &messages).id.as_str()];
+        let mut seen = seen.lock().unwrap();
+        let times = seen.entry(place).or_default();
+        *times += 1;
+        let said = messages
+            .iter()
+            .filter(|m| m.role == pybench_types::trajectory::Role::Assistant);
+        let turn = said.count();
+        let line = |lines: &[&str]| Answer::Content(lines[turn.min(lines.len() - 1)].to_owned());
+        let answer = match &modes[place].1 {
+            Mode::Always(answer) => answer.clone(),
+            Mode::Once(answer) if *times == 1 => answer.clone(),
+            Mode::Once(_) => line(&[GOOD, DONE]),
+            Mode::Says(lines) => line(lines),
+        };
+        std::future::ready(answer)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_is_classified_and_none_is_a_verdict() {
+    if !interpreter_is_here() {
+        return;
+    }
+    assert_eq!(meet(modes(), 60, 60).await, Err(ExitCode::Incomplete));
+    // Apart: on a busy machine healthy work meets a short limit too.
+    let silent = vec![("timeout", Mode::Always(Answer::Hang))];
+    assert_eq!(meet(silent, 3, 60).await, Err(ExitCode::Endpoint));
+    let endless = vec![("never ends", Mode::Says(&[FOREVER, DONE]))];
+    assert_eq!(meet(endless, 60, 2).await, Ok(()));
+}
+
+/// A run with these cases and limits in seconds; what it came to.
+async fn meet(modes: Vec<Case>, answer: u32, cell: u32) -> Result<(), ExitCode> {
+    let roles: Roles = Arc::default();
+    let server = misbehaving(modes.clone(), roles.clone()).await;
+    let more = format!("{FREE}, timeout_seconds = {answer}");
+    let teacher = openai(&server.base_url(), &more);
+    let rest = format!(
+        "[rollout]\nattempts = 2\nconcurrency = 4\n\n[interpreter.limits]\ncell_seconds = {cell}\n"
+    );
+    let place = Place::new(&recipe(modes.len(), &teacher, &rest)).await;
+    assert_eq!(place.tasks.len(), modes.len());
+    let places = place.tasks.iter().enumerate();
+    let places = places.map(|(at, task)| (task.id.to_string(), at)).collect();
+    roles.set((place.tasks.clone(), places)).unwrap();
+
+    let context = place.context();
+    let ran = rollout::run(&context).await;
+    let ran = ran.and_then(|()| rollout::check_complete(&context));
+
+    // Where no try came to an end, no file is written.
+    let trajectories = match place.folder().join("trajectories.jsonl").exists() {
+        true => place.trajectories(),
+        false => Vec::new(),
+    };
+    let by_task: BTreeMap<_, _> = trajectories.iter().map(|t| (t.task.as_str(), t)).collect();
+    for (at, unit) in place.units().into_iter().enumerate() {
+        let (name, mode) = &modes[at];
+        let trajectory = by_task.get(place.tasks[at].id.as_str());
+        if let Mode::Always(_) = mode {
+            assert_eq!(unit.state, UnitState::Failed, "{name}");
+            let failure = unit.failure.unwrap();
+            assert_eq!(failure.kind, FailureKind::Endpoint, "{name}");
+            assert!(
+                failure.detail.starts_with(&format!("{name}: ")),
+                "{name}: {failure}"
+            );
+            assert!(trajectory.is_none(), "{name}: nothing to judge");
+            let attempts = if *name == "rejected" { 1 } else { 2 };
+            assert_eq!(unit.attempts, attempts, "{name}");
+            continue;
+        }
+        assert_eq!(unit.state, UnitState::Done, "{name}: {:?}", unit.failure);
+        let trajectory = trajectory.unwrap();
+        let first = trajectory.turns[0].observation.as_ref();
+        let end = if *name == "no code" {
+            End::NoAnswer
+        } else {
+            End::Finished
+        };
+        assert_eq!(trajectory.end, end, "{name}");
+        let stopped = first.and_then(|seen| seen.stopped);
+        let expected = (*name == "never ends").then_some(Stopped::Interrupted);
+        assert_eq!(stopped, expected, "{name}");
+        let told = ["never closes", "nothing"].contains(name);
+        assert_eq!(
+            told,
+            trajectory.turns[0].cell.is_none() && first.is_some(),
+            "{name}"
+        );
+    }
+    assert_eq!(
+        trajectories.len(),
+        modes
+            .iter()
+            .filter(|(_, m)| !matches!(m, Mode::Always(_)))
+            .count()
+    );
+    ran.map_err(|error| error.exit_code())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_key_stops_the_run_and_is_never_written_down() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let body = r#"{"error": {"message": "no such key: sk-test-very-secret"}}"#;
+    let server = Endpoint::always(Answer::Status(401, None, body.into())).await;
+    let more = format!("{FREE}, key_env = 'PYBENCH_TEST_KEY'");
+    let rest = "[rollout]\nconcurrency = 4\n";
+    let place = Place::new(&recipe(6, &openai(&server.base_url(), &more), rest)).await;
+
+    let mut command = place.rollout(&["-vv"]);
+    let without = command.env_remove("PYBENCH_TEST_KEY").output().unwrap();
+    assert_eq!(code(&without), Some(ExitCode::Endpoint as i32));
+    assert!(String::from_utf8_lossy(&without.stderr).contains("PYBENCH_TEST_KEY"));
+    assert_eq!(
+        server.call_count(),
+        0,
+        "nothing is sent without the key that the recipe names"
+    );
+
+    let output = command
+        .env("PYBENCH_TEST_KEY", "sk-test-very-secret")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), Some(ExitCode::Endpoint as i32));
+    assert!(
+        server.call_count() <= 4,
+        "no other try is made once the key is refused"
+    );
+    assert_eq!(
+        server.keys()[0].as_deref(),
+        Some("Bearer sk-test-very-secret")
+    );
+    let said = [output.stderr, output.stdout].concat();
+    assert!(!String::from_utf8_lossy(&said).contains("very-secret"));
+    for entry in std::fs::read_dir(place.folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            let found = bytes.windows(11).any(|window| window == b"very-secret");
+            assert!(!found, "{}", path.display());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_endpoint_is_an_endpoint_failure() {
+    if !interpreter_is_here() {
+        return;
+    }
+    // Not a port that was freed: another program may take it.
+    let url = "http://127.0.0.1:1/v1";
+    let rest = "[rollout]\nattempts = 2\n";
+    let place = Place::new(&recipe(2, &openai(url, FREE), rest)).await;
+    let output = place.rollout(&[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(ExitCode::Endpoint as i32), "{stderr}");
+    assert!(stderr.contains("connection: "), "{stderr}");
+    assert_eq!(place.spent().calls, 0, "nothing was paid");
+    let units = place.units();
+    assert!(
+        units
+            .iter()
+            .all(|u| u.state == UnitState::Failed && u.attempts == 2)
+    );
+}

@@ -1,0 +1,16 @@
+//! Runs by the whole program: from a recipe to verdicts, under faults and kills.
+
+mod batches;
+mod faults;
+mod formats;
+mod grade;
+mod judge;
+mod kill;
+mod pace;
+mod query;
+mod query_writer;
+mod rollout;
+mod run_cli;
+#[path = "../support/mod.rs"]
+mod support;
+mod synthesize;

@@ -1,0 +1,117 @@
+//! Limits of endpoints: several keys in turn, one of them refused; more requests than it bears at a time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::place::{ExpertServer, FREE, Place, code, interpreter_is_here, openai, recipe};
+use pybench_types::task::Task;
+
+/// An expert that answers at most `most` at a time and turns others away.
+async fn narrow(tasks: Arc<OnceLock<Vec<Task>>>, most: usize) -> (Endpoint, Arc<AtomicUsize>) {
+    let expert = Arc::new(ExpertServer::new());
+    let (at_once, turned_away) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = turned_away.clone();
+    let server = Endpoint::start(move |request| {
+        let (tasks, expert) = (tasks.clone(), expert.clone());
+        let (at_once, count) = (at_once.clone(), count.clone());
+        async move {
+            let before = at_once.fetch_add(1, Ordering::SeqCst);
+            let answer = match before < most {
+                true => {
+                    // Until somebody was turned away, a minute at most: requests may come far apart.
+                    for _ in 0..600 {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        if most == usize::MAX || count.load(Ordering::SeqCst) > 0 {
+                            break;
+                        }
+                    }
+                    expert.answer(tasks.get().unwrap(), &request).await
+                }
+                false => {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    Answer::Status(429, Some("0.2".into()), String::new())
+                }
+            };
+            at_once.fetch_sub(1, Ordering::SeqCst);
+            answer
+        }
+    })
+    .await;
+    (server, turned_away)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_asked_no_faster_than_it_bears() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
+    let (server, turned_away) = narrow(known.clone(), 2).await;
+    let rest = "[rollout]\nconcurrency = 8\nattempts = 6\n";
+    let place = Place::new(&recipe(16, &openai(&server.base_url(), FREE), rest)).await;
+    known.set(place.tasks.clone()).unwrap();
+    let output = place.rollout(&[]).output().unwrap();
+    assert_eq!(
+        code(&output),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(place.trajectories().len(), 16, "nobody was given up");
+    let turned_away = turned_away.load(Ordering::SeqCst);
+    let calls = server.call_count() as usize;
+    eprintln!("{calls} requests, {turned_away} turned away");
+    assert!(
+        turned_away > 0 && turned_away < calls / 2,
+        "{turned_away} of {calls}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_taken_in_turn_and_never_written_down() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
+    let (server, _) = narrow(known.clone(), usize::MAX).await;
+    let keys =
+        ", key_env = 'FIRST_KEY', more_keys_env = ['SECOND_KEY'], requests_per_minute = 60000";
+    let teacher = openai(&server.base_url(), &format!("{FREE}{keys}"));
+    let place = Place::new(&recipe(4, &teacher, "")).await;
+    known.set(place.tasks.clone()).unwrap();
+    let output = place
+        .rollout(&[])
+        .env("FIRST_KEY", "sk-first-secret")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), Some(5), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("SECOND_KEY"));
+    let mut both = place.rollout(&[]);
+    both.env("FIRST_KEY", "sk-first-secret")
+        .env("SECOND_KEY", "sk-second-secret");
+    let output = both.output().unwrap();
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    let used = server.keys();
+    let of = |key: &str| {
+        let bearer = format!("Bearer {key}");
+        used.iter()
+            .flatten()
+            .filter(|header| **header == bearer)
+            .count()
+    };
+    let (first, second) = (of("sk-first-secret"), of("sk-second-secret"));
+    assert_eq!(first + second, used.len());
+    assert!(first.abs_diff(second) <= 1, "{first} and {second}");
+    for file in [
+        "recipe.toml",
+        "journal.sqlite",
+        "journal.sqlite-wal",
+        "trajectories.jsonl",
+    ] {
+        let bytes = std::fs::read(place.folder().join(file)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("-secret"), "{file}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Recipes, run folders and exit codes through the real programs.
+
+use std::path::Path;
+use std::process::Output;
+
+use pybench_run::{ExitCode, Journal, RunFolder};
+use serde_json::json;
+
+const RECIPE: &str = r#"name = "tiny"
+crawl.sources = []
+query.tasks = 1
+teacher.kind = "expert"
+"#;
+
+/// A folder with a recipe; programs run in it, with no project above.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(recipe: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tiny.toml"), recipe).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn synthesize(&self, args: &[&str]) -> Output {
+        self.program("synthesize", args)
+    }
+
+    fn status(&self, args: &[&str]) -> Output {
+        self.program("status", args)
+    }
+
+    fn program(&self, program: &str, args: &[&str]) -> Output {
+        let mut command = crate::support::pybench(program);
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env_remove("PYBENCH_ROOT");
+        command.output().unwrap()
+    }
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn a_wrong_command_line_is_a_usage_error() {
+    let place = Place::new(RECIPE);
+    for args in [
+        &["--no-such-option"][..],
+        &["--preview", "0"],
+        &["--dry-run", "--preview", "1"],
+    ] {
+        let output = place.synthesize(args);
+        assert_eq!(code(&output), Some(ExitCode::Usage as i32), "{args:?}");
+    }
+    assert_eq!(code(&place.status(&[])), Some(ExitCode::Usage as i32));
+}
+
+#[test]
+fn a_wrong_recipe_is_refused_with_its_place() {
+    let place = Place::new(&RECIPE.replace("query.tasks", "query.taks"));
+    let output = place.synthesize(&["tiny.toml"]);
+    assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
+    insta::assert_snapshot!(stderr(&output), @r#"
+    error: tiny.toml:3:7: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `writer`)
+    tiny.toml:3:1: query: the key `tasks` is missing: Number of tasks to write.
+    "#);
+    assert!(!place.path().join("data/runs").exists(), "nothing was made");
+}
+
+#[test]
+fn wrong_sets_names_and_runs_are_refused() {
+    let place = Place::new(RECIPE);
+    let shown = [
+        place.synthesize(&["tiny.toml", "--set", "rollout.smaples=4"]),
+        place.synthesize(&["tiny.toml", "--run", "../escape"]),
+        place.synthesize(&["tniy"]),
+        place.status(&["nothing"]),
+    ];
+    for output in &shown {
+        assert_eq!(code(output), Some(ExitCode::BadInput as i32));
+    }
+    insta::assert_snapshot!(shown.each_ref().map(stderr).concat(), @r#"
+    error: --set rollout.smaples: unknown key `smaples` in rollout; did you mean `samples`? (known keys: `samples`, `format`, `max_turns`, `sampling`, `concurrency`, `attempts`, `reuse`)
+    error: --run "../escape": the name of a run has 1 to 64 letters, digits, `-` or `_`
+    error: no recipe `tniy`: no folder `pipelines/recipes` in the current directory or its parents; give the path of a recipe file or set PYBENCH_ROOT
+    error: no run `nothing` in ./data/runs (available: none)
+    "#);
+}
+
+#[test]
+fn a_run_folder_in_use_or_of_another_recipe_is_a_conflict() {
+    let place = Place::new(RECIPE);
+    let root = place.path().join("data/runs/tiny");
+    let held = RunFolder::open(&root, "name = 'other'").unwrap();
+    let output = place.synthesize(&["tiny.toml"]);
+    assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
+    assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
+    drop(held);
+    let output = place.synthesize(&["tiny.toml"]);
+    assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
+    assert!(
+        stderr(&output).contains("  name: \"other\" in the folder, \"tiny\" in this recipe"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn errors_are_json_lines_where_the_log_is() {
+    let place = Place::new("");
+    let output = place.synthesize(&["tiny.toml", "--log-format", "json"]);
+    assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
+    let line: serde_json::Value = serde_json::from_str(stderr(&output).trim()).unwrap();
+    assert_eq!(line["exit_code"], json!(3));
+    assert!(
+        line["message"]
+            .as_str()
+            .unwrap()
+            .contains("`name` is missing"),
+        "{line}"
+    );
+}
+
+#[test]
+fn status_shows_a_run_by_name_and_by_path() {
+    let place = Place::new(RECIPE);
+    let root = place.path().join("data/runs/tiny");
+    std::fs::create_dir_all(&root).unwrap();
+    let journal = Journal::open(&root.join("journal.sqlite")).unwrap();
+    journal.set_metadata("files", &json!(3)).unwrap();
+    let output = place.status(&["tiny"]);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("3 files → – tasks → 0 trajectories → 0 accepted\n"),
+        "{text}"
+    );
+    drop(journal);
+    let output = place.status(&[root.to_str().unwrap(), "--json"]);
+    let funnel: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(funnel["files"], json!(3));
+    assert_eq!(funnel["tasks"], json!(null));
+}

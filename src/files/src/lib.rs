@@ -1,0 +1,11 @@
+//! Handles untrusted files: detects their type, unpacks archives, decodes text and makes safe file names.
+//! Every operation has limits.
+
+pub mod archive;
+pub mod entity;
+pub mod name;
+pub mod sniff;
+pub mod text;
+
+/// Largest JSON file that is parsed, in bytes. The parsed tree takes up to twenty times the size of its text.
+pub const MAX_JSON: usize = 8 << 20;

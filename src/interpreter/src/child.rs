@@ -1,0 +1,41 @@
+//! Setup of a child process between fork and exec, for all tiers. Only system calls on values prepared
+//! before the fork.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::thread::{Gid, Uid};
+
+/// Joins the control groups, keeps only the descriptors `inside` open across exec, and switches to `user`.
+pub fn enter(cgroup_files: &[File], inside: &[OwnedFd], user: Option<u32>) -> io::Result<()> {
+    for join in cgroup_files {
+        rustix::io::write(join, b"0")?;
+    }
+    // SAFETY: marks descriptors, this process's own, to be closed when the program starts.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    for fd in inside {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+    }
+    if let Some(id) = user {
+        let (user, group) = (Uid::from_raw(id), Gid::from_raw(id));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(group, group, group)?;
+        rustix::thread::set_thread_res_uid(user, user, user)?;
+    }
+    Ok(())
+}
+
+/// Disables address space randomization, so that `id()` and the order of sets of objects repeat. Has no
+/// effect if the kernel refuses it.
+pub(super) fn fix_addresses() {
+    // SAFETY: changes a flag of this process only.
+    unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+}

@@ -1,0 +1,263 @@
+//! A stateful, isolated Python interpreter for each trajectory.
+//!
+//! [`Interpreter`] starts [`Session`]s; every isolation tier implements both traits. Rollout, grading
+//! and the code execution service run model-written code through them.
+
+mod bubblewrap;
+mod cell_history;
+pub mod cgroup;
+pub mod child;
+mod choice;
+mod collect;
+mod dirs;
+pub mod engine;
+pub mod environment;
+mod files;
+mod live;
+pub mod local;
+pub mod mount_spec;
+pub mod network;
+mod normalize;
+mod observe;
+mod protocol;
+mod replay;
+pub mod sandbox;
+pub mod seccomp;
+mod server;
+mod session;
+mod shared;
+mod unsandboxed;
+pub mod worker;
+pub mod workspace;
+mod workspace_sync;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pybench_types::observation::Observation;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use choice::{InterpreterChoice, Tier};
+pub use dirs::default_cache_dir;
+pub use environment::{recorder, requirements};
+pub use files::{EntryKind, FileEntry, FileError, Files, Upload};
+pub use live::Watcher;
+pub use local::LocalInterpreter;
+pub use network::Network;
+pub use normalize::normalize;
+
+/// Resource limits of a session. Limits on memory and processes apply to the whole session where the
+/// machine can enforce that; [`Interpreter::warnings`] lists what it cannot enforce.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Time limit of a cell, seconds; after that it is interrupted.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub cell_seconds: u64,
+    /// Seconds without a cell after which the session's process is ended. Files are kept, and the next
+    /// cell gets a new process. `None`: the process lives as long as the session.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub idle_seconds: Option<u64>,
+    /// Memory limit of all processes of the session together, MiB.
+    #[schemars(range(min = 1, max = 4_194_304))]
+    pub memory_mib: u64,
+    /// Maximum number of processes and threads.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub processes: u64,
+    /// Maximum size of a file, MiB.
+    #[schemars(range(min = 1, max = 4_194_304))]
+    pub file_mib: u64,
+    /// Characters of text output kept per cell; of longer output, the beginning and the end are kept.
+    #[schemars(range(min = 1, max = 100_000_000))]
+    pub output_chars: usize,
+    /// Maximum number of files collected from `./output`.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub output_files: usize,
+    /// Maximum total size of the files collected from `./output`, MiB.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub output_mib: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cell_seconds: 60,
+            idle_seconds: None,
+            memory_mib: 2048,
+            processes: 128,
+            file_mib: 256,
+            output_chars: 8000,
+            output_files: 64,
+            output_mib: 64,
+        }
+    }
+}
+
+/// Parameters of a new session.
+#[derive(Clone, Debug, Default)]
+pub struct SessionSpec {
+    /// Read-only input files: path relative to the workspace (`data/cars.csv`) → host file.
+    pub inputs: BTreeMap<String, PathBuf>,
+    /// Seed of Python's `random` and of numpy.
+    pub seed: u64,
+    /// Resource limits.
+    pub limits: Limits,
+    /// A local folder of wheels that `pip install` uses. Without one, and without a network, `pip`
+    /// prints an explanation and fails.
+    pub wheelhouse: Option<PathBuf>,
+    /// Hosts that cells may connect to; `None`: no network.
+    pub network: Option<Network>,
+}
+
+/// A failure of the infrastructure; errors in a cell are part of its [`Observation`].
+#[derive(Debug, thiserror::Error)]
+pub enum InterpreterError {
+    /// A program or the Python environment is missing; the text says what to install.
+    #[error("the interpreter cannot run here: {0}")]
+    Unavailable(String),
+    #[error("a session could not be started: {0}")]
+    Start(String),
+    /// A session could not be forked; the original is unchanged.
+    #[error("the session cannot be forked: {0}")]
+    Fork(String),
+    /// The session's process sent an invalid message.
+    #[error("the session sent an invalid message: {0}")]
+    Protocol(String),
+    /// Reading or writing on the host failed.
+    #[error("{context}: {source}")]
+    Io {
+        /// The operation that failed.
+        context: String,
+        source: std::io::Error,
+    },
+}
+
+/// A file collected from a session's `./output`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectedFile {
+    /// Path relative to the workspace, `output/…`.
+    pub path: String,
+    pub bytes: Vec<u8>,
+}
+
+/// The files collected from `./output`, and those that were skipped (links, devices, over a limit).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Regular files, sorted by path.
+    pub files: Vec<CollectedFile>,
+    /// Skipped files as `path: reason`.
+    pub refused: Vec<String>,
+}
+
+/// Starts sessions of one isolation tier in one Python environment.
+#[async_trait]
+pub trait Interpreter: Send + Sync {
+    /// Starts a session. Its workspace contains `./data` (read-only) and an empty `./output`.
+    async fn start(&self, spec: SessionSpec) -> Result<Box<dyn Session>, InterpreterError>;
+
+    /// Digest of the Python environment: interpreter version, locked requirements, runner.
+    fn environment(&self) -> &str;
+
+    /// Limits that this machine cannot enforce and other weaknesses, one sentence each.
+    fn warnings(&self) -> Vec<String>;
+}
+
+/// One running interpreter. Variables and files persist from cell to cell.
+#[async_trait]
+pub trait Session: Send {
+    /// Runs a cell until it ends, times out, or its process dies. Only infrastructure failures are errors.
+    async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError>;
+
+    /// Runs a cell and sends each output to `watcher` when it appears. Tiers without live output send
+    /// all of them at the end.
+    async fn execute_live(
+        &mut self,
+        code: &str,
+        watcher: Watcher,
+    ) -> Result<Observation, InterpreterError> {
+        let observation = self.execute(code).await?;
+        observation
+            .outputs
+            .iter()
+            .for_each(|output| watcher.send(output.clone()));
+        Ok(observation)
+    }
+
+    /// Access to the session's workspace from the host, also while a cell runs; `None` if the tier does
+    /// not support it.
+    fn files(&self) -> Option<Files> {
+        None
+    }
+
+    /// Starts another interpreter in the same workspace: it has its own variables and shares the files.
+    /// The two are not isolated from each other.
+    async fn sibling(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
+        Err(InterpreterError::Unavailable(
+            "sessions of this tier cannot share a workspace".to_owned(),
+        ))
+    }
+
+    /// A handle that interrupts the running cell from another task.
+    fn interrupt_handle(&self) -> InterruptHandle;
+
+    /// Collects `./output`: regular files only, limited in number and size.
+    async fn read_outputs(&mut self) -> Result<Collected, InterpreterError>;
+
+    /// Starts a second session with the same variables and a copy of the workspace. With
+    /// [`ForkKind::Replay`] this runs all previous cells again.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Fork`] if the state cannot be reproduced: a cell was stopped, a cell gave
+    /// another result the second time, or the tier does not support forking.
+    async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
+        Err(InterpreterError::Fork(
+            "sessions of this tier do not support it".to_owned(),
+        ))
+    }
+
+    /// Kills the session's processes and removes its workspace. Dropping the session does the same in
+    /// the background.
+    async fn close(self: Box<Self>) -> Result<(), InterpreterError>;
+}
+
+/// How a session was forked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkKind {
+    /// The process was copied: the state is equal, whatever the cells did.
+    Process,
+    /// The cells were run again in a new session and gave the same observations.
+    Replay,
+}
+
+/// Interrupts the running cell of its session.
+#[derive(Clone, Debug)]
+pub struct InterruptHandle(tokio::sync::mpsc::Sender<()>);
+
+impl InterruptHandle {
+    /// Returns a handle and the receiver that the session listens on.
+    pub fn new() -> (Self, tokio::sync::mpsc::Receiver<()>) {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        (Self(sender), receiver)
+    }
+
+    /// Requests an interrupt; does nothing if no cell runs.
+    pub fn interrupt(&self) {
+        // A full channel already carries an interrupt; a closed one has no session left.
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Time between an interrupt and the kill that follows if the cell ignores it.
+pub const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
+
+/// The Python interpreter of the sessions' environment, for trusted tools outside sessions (tests,
+/// benchmarks).
+///
+/// # Errors
+/// [`InterpreterError::Unavailable`] if `./justw setup` has not created it.
+pub fn environment_python() -> Result<PathBuf, InterpreterError> {
+    Ok(environment::Environment::find()?.root.join("bin/python"))
+}

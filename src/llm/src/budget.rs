@@ -1,0 +1,421 @@
+//! Paid calls: reserved in the journal before they are sent, settled afterward, and never paid twice.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use super::settled::{SettledCall, cost};
+use super::{
+    Batches, ChatError, ChatModel, ChatRequest, Limits, RateLimiter, RatePermit, Reply,
+    ResponseCache, token_bound,
+};
+use pybench_run::Price;
+use pybench_run::{BudgetCap, CallState, Reservation, ReserveError, RunError, RunFolder};
+use pybench_types::id::Digest;
+use pybench_types::trajectory::{Role, Trajectory, Usage};
+
+/// Assumed bytes per token, to estimate how much of a rate limit a request uses.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Upper bound on the tokens of a picture: more than endpoints count for 1,024 x 1,024 pixels.
+pub const PICTURE_TOKENS: u64 = 4_096;
+
+/// A model whose calls are accounted for in the journal of a run.
+///
+/// A call has the id `<trajectory>/<turn>/<attempt>`. Its maximum cost is reserved before it is sent. A reply
+/// settles the call; a failure that is certainly free releases it; any other failure, or the end of the
+/// process, leaves it charged with the reserved amount. An answered call is not sent again: if the
+/// conversation is the same, the reply is read from the journal. With [`Metered::with_batches`] calls are
+/// queued for a batch instead, which continues after the process ends.
+#[derive(Debug)]
+pub struct Metered<T> {
+    /// The model with each of its API keys, at least one. Requests rotate over them.
+    keys: Vec<KeyedModel<T>>,
+    /// Counter of requests, which selects the first key to try.
+    next_key: AtomicUsize,
+    folder: Arc<RunFolder>,
+    cap: BudgetCap,
+    /// Name of the message format; part of a trajectory's id.
+    format: &'static str,
+    /// Reservations of this process.
+    ledger: Arc<BudgetLedger>,
+    /// Replies that other runs paid for.
+    response_cache: Option<ResponseCache>,
+    /// If set, all calls are sent in batches.
+    batches: Option<Batches>,
+}
+
+/// Reservations that the calls of a process hold. Models with a common budget share the ledger, so that none of
+/// them reports the budget as used up while a call of another may still return a part of it.
+#[derive(Debug, Default)]
+pub struct BudgetLedger {
+    /// Calls that hold a reservation.
+    in_flight: Mutex<usize>,
+    /// Notified when a reservation was settled or released.
+    freed: Notify,
+}
+
+/// A model with one API key.
+#[derive(Debug)]
+struct KeyedModel<T> {
+    teacher: T,
+    rate_limiter: Arc<RateLimiter>,
+    /// Whether the endpoint refused this key.
+    refused: AtomicBool,
+}
+
+/// Result of looking up a request in the journal.
+enum CallLookup {
+    Settled(Reply),
+    /// The reply is pending in a batch.
+    Pending,
+    /// There is no reply; the id of the next attempt.
+    Missing(String),
+}
+
+impl<T: ChatModel> Metered<T> {
+    /// A metered model with one key. `format` is the name of the trajectories' message format.
+    pub fn new(teacher: T, folder: Arc<RunFolder>, cap: BudgetCap, format: &'static str) -> Self {
+        Self::with_keys(teacher, Vec::new(), Limits::default(), folder, cap, format)
+    }
+
+    /// A metered model with several keys, each with these rate limits; requests rotate over the keys.
+    pub fn with_keys(
+        teacher: T,
+        more: Vec<T>,
+        limits: Limits,
+        folder: Arc<RunFolder>,
+        cap: BudgetCap,
+        format: &'static str,
+    ) -> Self {
+        let keyed = |teacher| KeyedModel {
+            teacher,
+            rate_limiter: RateLimiter::new(limits),
+            refused: AtomicBool::new(false),
+        };
+        Self {
+            keys: std::iter::once(teacher).chain(more).map(keyed).collect(),
+            next_key: AtomicUsize::new(0),
+            folder,
+            cap,
+            format,
+            ledger: Arc::default(),
+            response_cache: None,
+            batches: None,
+        }
+    }
+
+    /// Shares a budget with the other models that use this ledger.
+    pub fn with_ledger(self, ledger: Arc<BudgetLedger>) -> Self {
+        Self { ledger, ..self }
+    }
+
+    /// Uses a response cache: reads replies from it and stores new ones.
+    pub fn with_cache(self, response_cache: ResponseCache) -> Self {
+        Self {
+            response_cache: Some(response_cache),
+            ..self
+        }
+    }
+
+    /// Sends all calls in batches.
+    pub fn with_batches(self, batches: Batches) -> Self {
+        Self {
+            batches: Some(batches),
+            ..self
+        }
+    }
+
+    /// A reply that another run paid for, recorded in the journal at no cost.
+    fn cached_reply(
+        &self,
+        id: &str,
+        digest: &Digest,
+        request: &ChatRequest<'_>,
+    ) -> Result<Option<Reply>, RunError> {
+        let Some(reply) = self.response_cache.as_ref().and_then(|c| c.get(request)) else {
+            return Ok(None);
+        };
+        let free = Reservation {
+            micro_usd: 0,
+            tokens: 0,
+        };
+        let settled = serde_json::to_value(SettledCall {
+            request: digest.clone(),
+            reply: reply.clone(),
+        })?;
+        let journal = self.folder.journal();
+        match journal.reserve(id, free, self.cap) {
+            Ok(()) => journal.settle(id, free, &settled)?,
+            // A free call fits every budget that is not already overdrawn.
+            Err(ReserveError::OverBudget(_)) => return Ok(None),
+            Err(ReserveError::Run(error)) => return Err(error),
+        }
+        Ok(Some(reply))
+    }
+
+    /// Stores a reply in the cache. An old reply is stored too if a kill prevented that before.
+    fn store_in_cache(
+        &self,
+        request: &ChatRequest<'_>,
+        reply: &Reply,
+        new: bool,
+    ) -> Result<(), ChatError> {
+        match &self.response_cache {
+            Some(cache) if new || !cache.contains(request) => {
+                cache.put(request, reply).map_err(internal)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `<trajectory>/<turn>`.
+    fn turn_id(&self, request: &ChatRequest<'_>) -> String {
+        let (task, teacher) = (&request.task.id, self.name());
+        let id =
+            Trajectory::compute_id(task, teacher, request.sampling, self.format, request.sample);
+        let replies = request.messages.iter();
+        let turn = replies.filter(|m| m.role == Role::Assistant).count();
+        format!("{id}/{turn}")
+    }
+
+    /// Looks up the reply to this request in the journal.
+    fn look_up(&self, turn: &str, request: &Digest) -> Result<CallLookup, RunError> {
+        for attempt in 0_u64.. {
+            let id = format!("{turn}/{attempt}");
+            let Some(call) = self.folder.journal().call(&id)? else {
+                return Ok(CallLookup::Missing(id));
+            };
+            if call.state == CallState::Batched && call.request.as_ref() == Some(request) {
+                return Ok(CallLookup::Pending);
+            }
+            if let (CallState::Settled, Some(value)) = (call.state, call.reply) {
+                let settled: SettledCall = serde_json::from_value(value)?;
+                if settled.request == *request {
+                    return Ok(CallLookup::Settled(settled.reply));
+                }
+            }
+        }
+        Err(RunError::Internal(format!(
+            "no attempt number left for {turn}"
+        )))
+    }
+
+    fn cost(&self, usage: Usage) -> Reservation {
+        cost(self.price(), usage)
+    }
+
+    /// Upper bound on the tokens of a request.
+    fn max_usage(request: &ChatRequest<'_>) -> Usage {
+        let pictures = PICTURE_TOKENS * request.pictures.len() as u64;
+        Usage {
+            prompt_tokens: token_bound(request.messages) + pictures,
+            completion_tokens: request.sampling.max_tokens.into(),
+        }
+    }
+
+    /// Sends the request with the next available key, and with another key if the endpoint refuses it.
+    async fn ask(
+        &self,
+        id: String,
+        digest: Digest,
+        request: &ChatRequest<'_>,
+    ) -> Result<Reply, ChatError> {
+        let most = Self::max_usage(request);
+        let estimate = most.prompt_tokens / BYTES_PER_TOKEN + most.completion_tokens;
+        let mut refusal = None;
+        while let Some((key, permit)) = self.acquire_key(estimate).await {
+            let reserved = self.reserve(id.clone(), self.cost(most)).await?;
+            let end = key.teacher.reply(request).await;
+            permit.record(&end);
+            reserved.record(digest.clone(), &end).map_err(internal)?;
+            match end {
+                Err(error @ ChatError::Unauthorized(_)) => {
+                    tracing::warn!("{error}; continuing without this key");
+                    key.refused.store(true, Ordering::Relaxed);
+                    refusal = Some(error);
+                }
+                end => return end,
+            }
+        }
+        Err(refusal.unwrap_or_else(|| ChatError::Unauthorized("all API keys were refused".into())))
+    }
+
+    /// The next key within its rate limit; `None` once all keys were refused.
+    async fn acquire_key(&self, tokens: u64) -> Option<(&KeyedModel<T>, RatePermit)> {
+        let first = self.next_key.fetch_add(1, Ordering::Relaxed);
+        let count = self.keys.len();
+        let rotated = (0..count).map(|n| &self.keys[(first.wrapping_add(n)) % count]);
+        let usable = |key: &&KeyedModel<T>| !key.refused.load(Ordering::Relaxed);
+        let usable: Vec<_> = rotated.filter(usable).collect();
+        for key in &usable {
+            if let Ok(permit) = key.rate_limiter.try_acquire(tokens) {
+                return Some((key, permit));
+            }
+        }
+        let key = usable.first()?;
+        Some((key, key.rate_limiter.acquire(tokens).await))
+    }
+
+    /// Reserves the maximum cost, and waits while calls in flight may still return a part of the budget.
+    async fn reserve(
+        &self,
+        id: String,
+        most: Reservation,
+    ) -> Result<ReservedCall<'_, T>, ChatError> {
+        loop {
+            let freed = self.ledger.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if let Some(reserved) = self.try_reserve(&id, most)? {
+                return Ok(reserved);
+            }
+            freed.await;
+        }
+    }
+
+    /// `None` if the budget does not allow the call now but may once a call in flight is settled.
+    fn try_reserve(
+        &self,
+        id: &str,
+        most: Reservation,
+    ) -> Result<Option<ReservedCall<'_, T>>, ChatError> {
+        let mut in_flight = self.in_flight();
+        match self.folder.journal().reserve(id, most, self.cap) {
+            Ok(()) => {
+                *in_flight += 1;
+                Ok(Some(ReservedCall {
+                    metered: self,
+                    id: id.to_owned(),
+                    most,
+                }))
+            }
+            Err(ReserveError::OverBudget(_)) if *in_flight > 0 => Ok(None),
+            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, 0)),
+            Err(ReserveError::Run(error)) => Err(internal(error)),
+        }
+    }
+
+    /// The error of a call that exceeds the budget. The call is deferred if a pending call or batch may still
+    /// return a part of the budget.
+    fn over_budget(&self, detail: String, in_flight: usize) -> ChatError {
+        match self.folder.journal().has_batched_calls() {
+            Ok(awaits) if awaits || in_flight > 0 => ChatError::Deferred,
+            Ok(_) => ChatError::Budget(detail),
+            Err(error) => internal(error),
+        }
+    }
+
+    /// Queues the call for a batch. Always returns an error, because the reply arrives with the batch.
+    fn queue(
+        &self,
+        batches: &Batches,
+        id: &str,
+        digest: &Digest,
+        request: &ChatRequest<'_>,
+    ) -> Result<Reply, ChatError> {
+        if let Some(error) = batches.final_error(&self.turn_id(request)) {
+            return Err(error);
+        }
+        let most = self.cost(Self::max_usage(request));
+        let in_flight = self.in_flight();
+        match batches.queue(id, digest, request, most, self.cap)? {
+            Ok(()) => Err(ChatError::Deferred),
+            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, *in_flight)),
+            Err(ReserveError::Run(error)) => Err(internal(error)),
+        }
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, usize> {
+        // A plain number cannot be left inconsistent by a panic.
+        self.ledger
+            .in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that holds a reservation. If it is dropped without a result, it stays charged with the reserved
+/// amount.
+struct ReservedCall<'a, T: ChatModel> {
+    metered: &'a Metered<T>,
+    id: String,
+    most: Reservation,
+}
+
+impl<T: ChatModel> ReservedCall<'_, T> {
+    /// Records the result of the call.
+    fn record(&self, request: Digest, end: &Result<Reply, ChatError>) -> Result<(), RunError> {
+        let journal = self.metered.folder.journal();
+        match end {
+            Ok(reply) => {
+                // If the endpoint reports no token counts, charge the reserved amount.
+                let counted = reply.usage != Usage::default();
+                let used = match counted {
+                    true => self.metered.cost(reply.usage),
+                    false => self.most,
+                };
+                let reply = reply.clone();
+                let settled = serde_json::to_value(SettledCall { request, reply })?;
+                journal.settle(&self.id, used, &settled)
+            }
+            Err(error) if error.may_be_charged() => journal.mark_uncertain(&self.id),
+            Err(_) => journal.release(&self.id),
+        }
+    }
+}
+
+impl<T: ChatModel> Drop for ReservedCall<'_, T> {
+    fn drop(&mut self) {
+        *self.metered.in_flight() -= 1;
+        self.metered.ledger.freed.notify_waiters();
+    }
+}
+
+fn internal(error: RunError) -> ChatError {
+    ChatError::Internal(error.to_string())
+}
+
+#[async_trait]
+impl<T: ChatModel> ChatModel for Metered<T> {
+    fn name(&self) -> &str {
+        self.keys[0].teacher.name()
+    }
+
+    fn price(&self) -> Option<Price> {
+        self.keys[0].teacher.price()
+    }
+
+    fn batches(&self) -> Option<&Batches> {
+        self.batches.as_ref()
+    }
+
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
+        let digest = request.digest();
+        let found = self.look_up(&self.turn_id(request), &digest);
+        let id = match found.map_err(internal)? {
+            CallLookup::Settled(reply) => {
+                self.store_in_cache(request, &reply, false)?;
+                return Ok(reply);
+            }
+            CallLookup::Pending => return Err(ChatError::Deferred),
+            CallLookup::Missing(id) => id,
+        };
+        if let Some(reply) = self.cached_reply(&id, &digest, request).map_err(internal)? {
+            return Ok(reply);
+        }
+        if let Some(batches) = &self.batches {
+            return self.queue(batches, &id, &digest, request);
+        }
+        let end = self.ask(id, digest, request).await;
+        if let Ok(reply) = &end {
+            self.store_in_cache(request, reply, true)?;
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+#[path = "budget_tests.rs"]
+mod tests;

@@ -1,0 +1,295 @@
+//! One HTTP exchange with a chat endpoint: sent once, read with a size limit, failures classified.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use async_openai::error::OpenAIError;
+use async_openai::middleware::HttpRequestFactory;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::ChatError;
+use super::lines::{Lines, ReadLimits, transport_error};
+
+/// Maximum size of a response, bytes.
+pub(super) const MAX_BODY: u64 = 4 << 20;
+/// Maximum duration of a file transfer.
+const MAX_FILE_TRANSFER: Duration = Duration::from_secs(3600);
+/// Maximum length of an error message from an endpoint, characters.
+const MAX_MESSAGE: usize = 300;
+
+/// The transport for async-openai. The default transport would retry silently and read bodies without a limit;
+/// this one sends a request once and reports every failure as a [`ChatError`].
+#[derive(Clone, Debug)]
+pub(super) struct Transport(Client);
+
+impl Transport {
+    /// `timeout` limits the whole exchange, including the body.
+    pub(super) fn new(timeout: Duration) -> Result<Self, ChatError> {
+        let client = Client::builder()
+            .connect_timeout(timeout.min(Duration::from_secs(20)))
+            .timeout(timeout)
+            // A redirect could leak the API key to another host.
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
+        Self::of(client)
+    }
+
+    /// For file transfers: `timeout` limits the time without data, [`MAX_FILE_TRANSFER`] the whole exchange.
+    pub(super) fn for_files(timeout: Duration) -> Result<Self, ChatError> {
+        let client = Client::builder()
+            .connect_timeout(timeout.min(Duration::from_secs(20)))
+            .read_timeout(timeout)
+            .timeout(MAX_FILE_TRANSFER)
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
+        Self::of(client)
+    }
+
+    fn of(client: reqwest::Result<Client>) -> Result<Self, ChatError> {
+        client
+            .map(Self)
+            .map_err(|error| ChatError::Internal(format!("cannot create an HTTP client: {error}")))
+    }
+}
+
+impl tower::Service<HttpRequestFactory> for Transport {
+    type Response = Response;
+    type Error = OpenAIError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, OpenAIError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), OpenAIError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, factory: HttpRequestFactory) -> Self::Future {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let request = factory.build().await?;
+            let answer = exchange(&client, request).await;
+            answer
+                .map(|body| http::Response::new(body).into())
+                .map_err(|error| OpenAIError::Boxed(Box::new(error)))
+        })
+    }
+}
+
+impl Transport {
+    /// Posts JSON once and parses the JSON response.
+    pub(super) async fn post(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: &Value,
+    ) -> Result<Value, ChatError> {
+        self.send(self.0.post(url).headers(headers).json(body))
+            .await
+    }
+
+    /// Posts bytes of the given media type once and parses the JSON response.
+    pub(super) async fn post_bytes(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        media_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Value, ChatError> {
+        let request = self.0.post(url).headers(headers);
+        self.send(request.header(CONTENT_TYPE, media_type).body(body))
+            .await
+    }
+
+    /// Sends one GET request and parses the JSON response.
+    pub(super) async fn get(&self, url: &str, headers: HeaderMap) -> Result<Value, ChatError> {
+        self.send(self.0.get(url).headers(headers)).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value, ChatError> {
+        let answer = exchange(&self.0, request.build().map_err(transport_error)?).await?;
+        serde_json::from_str(&answer)
+            .map_err(|error| ChatError::Malformed(format!("not JSON: {error}")))
+    }
+
+    /// Downloads a file line by line.
+    pub(super) async fn lines(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        most: ReadLimits,
+    ) -> Result<Lines, ChatError> {
+        let request = self.0.get(url).headers(headers).build();
+        let response = self.0.execute(request.map_err(transport_error)?).await;
+        let response = response.map_err(transport_error)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        if !status.is_success() {
+            let body = read_bounded(response, MAX_BODY).await.unwrap_or_default();
+            return Err(status_error(status, &headers, &body, SystemTime::now()));
+        }
+        Ok(Lines::new(response, most))
+    }
+}
+
+/// The error for a status and a body without headers.
+pub(super) fn error_of(status: u16, body: &Value) -> ChatError {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = body.to_string();
+    status_error(
+        status,
+        &HeaderMap::new(),
+        body.as_bytes(),
+        SystemTime::now(),
+    )
+}
+
+/// Makes text from an endpoint safe to display: one line of limited length.
+pub(super) fn plain(message: &str) -> String {
+    message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_MESSAGE)
+        .collect()
+}
+
+async fn exchange(client: &Client, request: reqwest::Request) -> Result<String, ChatError> {
+    let response = client.execute(request).await.map_err(transport_error)?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = read_bounded(response, MAX_BODY).await;
+    if !status.is_success() {
+        // The status is more informative than an error while reading the body.
+        let body = body.unwrap_or_default();
+        return Err(status_error(status, &headers, &body, SystemTime::now()));
+    }
+    let body = String::from_utf8(body?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        ChatError::Malformed(format!("not UTF-8 from byte {at} on"))
+    })?;
+    // async-openai would log the full body if it cannot be parsed.
+    serde_json::from_str::<Value>(&body)
+        .map_err(|error| ChatError::Malformed(format!("not JSON: {error}")))?;
+    Ok(body)
+}
+
+async fn read_bounded(mut response: Response, most: u64) -> Result<Vec<u8>, ChatError> {
+    let too_large = |length: u64| length > most;
+    if response.content_length().is_some_and(too_large) {
+        return Err(ChatError::TooLarge(most));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(transport_error)? {
+        if too_large((body.len() + chunk.len()) as u64) {
+            return Err(ChatError::TooLarge(most));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn status_error(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: SystemTime,
+) -> ChatError {
+    let (message, code) = error_message(body);
+    let text = format!("{}: {message}", status.as_u16());
+    let retry_after = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| retry_after(value.to_str().ok()?, now));
+    match status.as_u16() {
+        // No credit: retries do not help, and all other calls would fail too.
+        429 if code == "insufficient_quota" => ChatError::Unauthorized(text),
+        429 => ChatError::RateLimited { retry_after },
+        503 if retry_after.is_some() => ChatError::RateLimited { retry_after },
+        401..=403 => ChatError::Unauthorized(text),
+        408 | 504 => ChatError::Timeout,
+        500..=599 => ChatError::Server(status.as_u16()),
+        _ => ChatError::Rejected(text),
+    }
+}
+
+/// Message and code of an error body, or the start of the body if it has another format.
+fn error_message(body: &[u8]) -> (String, String) {
+    #[derive(Deserialize)]
+    struct Wrapped {
+        error: Inner,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        code: Value,
+    }
+    let (message, code) = match serde_json::from_slice::<Wrapped>(body) {
+        Ok(Wrapped { error }) => (
+            error.message,
+            error.code.as_str().unwrap_or_default().to_owned(),
+        ),
+        Err(_) => {
+            let head = &body[..body.len().min(4 * MAX_MESSAGE)];
+            (String::from_utf8_lossy(head).into_owned(), String::new())
+        }
+    };
+    (plain(&message), code)
+}
+
+/// Parses `Retry-After`: seconds or an HTTP date. A date in the past gives zero.
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(value.trim()).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777 - 30);
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert_eq!(retry_after("7", now), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("0.5", now), Some(Duration::from_millis(500)));
+        assert_eq!(retry_after(date, now), Some(Duration::from_secs(30)));
+        let later = now + Duration::from_secs(3600);
+        assert_eq!(retry_after(date, later), Some(Duration::ZERO));
+        for bad in ["soon", "-1", "nan", "1e300", ""] {
+            assert_eq!(retry_after(bad, now), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn statuses_map_to_error_kinds() {
+        let of = |status: u16, headers: &HeaderMap, body: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            status_error(status, headers, body.as_bytes(), SystemTime::now()).kind()
+        };
+        let kind = |status, body| of(status, &HeaderMap::new(), body);
+        assert_eq!(kind(429, ""), "rate_limited");
+        let quota = r#"{"error": {"message": "no", "code": "insufficient_quota"}}"#;
+        assert_eq!(kind(429, quota), "unauthorized");
+        assert_eq!(kind(401, ""), "unauthorized");
+        assert_eq!(kind(404, "nothing here"), "rejected");
+        assert_eq!(kind(307, ""), "rejected");
+        assert_eq!(kind(500, "<html>"), "server");
+        assert_eq!(kind(503, ""), "server");
+        let busy = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
+        assert_eq!(of(503, &busy, ""), "rate_limited");
+        assert_eq!(kind(504, ""), "timeout");
+    }
+
+    #[test]
+    fn fuzz_error_bodies_stay_short_and_plain() {
+        bolero::check!().for_each(|body: &[u8]| {
+            let (message, _) = error_message(body);
+            assert!(message.chars().count() <= MAX_MESSAGE);
+            assert!(!message.chars().any(char::is_control));
+        });
+    }
+}

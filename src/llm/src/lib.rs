@@ -1,0 +1,206 @@
+//! Chat models behind one trait, with budgets, rate limits, prices, batches and classified errors. Embeddings use
+//! the same trait.
+
+mod batch;
+mod budget;
+mod embeddings;
+mod http;
+mod lines;
+mod openai;
+mod price;
+mod rate_limiter;
+mod response_cache;
+mod settled;
+pub mod tool_calls;
+
+use std::time::Duration;
+
+pub use batch::Batches;
+pub use budget::{BudgetLedger, Metered, PICTURE_TOKENS};
+pub use embeddings::{Embedder, Vector};
+pub use openai::{OpenAi, OpenAiOptions};
+pub use price::{known_price, price_of, token_bound};
+pub use rate_limiter::{Limits, RateLimiter, RatePermit};
+pub use response_cache::ResponseCache;
+
+use async_trait::async_trait;
+
+use pybench_run::Price;
+use pybench_types::id::Digest;
+use pybench_types::task::Task;
+use pybench_types::trajectory::{Message, Sampling, Usage};
+
+/// A request for one reply.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatRequest<'a> {
+    /// The task; only the expert uses it, and it is never sent to an endpoint.
+    pub task: &'a Task,
+    /// Sample number.
+    pub sample: u32,
+    /// The conversation so far.
+    pub messages: &'a [Message],
+    pub sampling: &'a Sampling,
+    /// Stop sequences.
+    pub stop: &'a [String],
+    /// Pictures sent with the last message, for vision models.
+    pub pictures: &'a [Picture],
+}
+
+impl ChatRequest<'_> {
+    /// Digest of the request, for bookkeeping.
+    fn digest(&self) -> Digest {
+        let asked = (self.messages, self.sampling, self.stop);
+        match self.pictures {
+            [] => Digest::of_json(&asked),
+            pictures => {
+                let shown = pictures.iter().map(|p| Digest::of_bytes(&p.bytes));
+                Digest::of_json(&(asked, shown.collect::<Vec<_>>()))
+            }
+        }
+    }
+}
+
+/// A picture for a vision model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// Media type, such as `image/png`.
+    pub media_type: &'static str,
+    /// Content of the file.
+    pub bytes: Vec<u8>,
+}
+
+/// A reply of a model.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Reply {
+    pub content: String,
+    /// Tokens as counted by the endpoint (zero for the expert).
+    pub usage: Usage,
+    /// Whether the reply was truncated at `max_tokens`.
+    pub truncated: bool,
+    /// Expert only: the deliberate fault in this reply.
+    #[serde(default)]
+    pub fault: Option<String>,
+}
+
+/// Why there is no reply. None of these errors is a verdict on the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChatError {
+    /// Status 429, or 503 with a `Retry-After` header.
+    #[error("the endpoint's rate limit was reached")]
+    RateLimited {
+        /// Wait before the next attempt, if the endpoint names one.
+        retry_after: Option<Duration>,
+    },
+    /// A 5xx status.
+    #[error("the endpoint failed with status {0}")]
+    Server(u16),
+    #[error("the endpoint did not answer before the timeout")]
+    Timeout,
+    /// No connection could be established; the request was not sent.
+    #[error("cannot connect to the endpoint: {0}")]
+    Connection(String),
+    /// The connection was lost before the response was complete.
+    #[error("the connection was lost before the response was complete: {0}")]
+    Broken(String),
+    /// The response violates the protocol (broken JSON, no choices, not UTF-8).
+    #[error("the endpoint sent an invalid response: {0}")]
+    Malformed(String),
+    /// The response exceeds the size limit.
+    #[error("the endpoint's response exceeds {0} bytes")]
+    TooLarge(u64),
+    /// Status 401 or 403: API key missing or refused. Never retried.
+    #[error("the endpoint refused the API key: {0}")]
+    Unauthorized(String),
+    /// Other 4xx statuses, such as 400, 404 and 422. Never retried.
+    #[error("the endpoint rejected the request: {0}")]
+    Rejected(String),
+    /// A batch ended without processing this request.
+    #[error("the batch ended without a reply: {0}")]
+    Unanswered(String),
+    /// Several batches in a row ended without a reply. Never retried by the same process.
+    #[error("no reply after {batches} batches: {last}")]
+    GivenUp {
+        /// Number of batches.
+        batches: u32,
+        /// Error of the last batch.
+        last: Box<ChatError>,
+    },
+    /// Not a failure: the reply will arrive with a batch, and the same request then returns it.
+    #[error("the reply is pending in a batch")]
+    Deferred,
+    /// The budget does not allow the call; nothing was sent.
+    #[error("the budget is used up: {0}")]
+    Budget(String),
+    /// The bookkeeping of pybench failed.
+    #[error("{0}")]
+    Internal(String),
+    /// Expert only: there is no script for the request, which is a bug in pybench.
+    #[error("the expert has no reply: {0}")]
+    NoScript(String),
+}
+
+impl ChatError {
+    /// Whether the same request may succeed later.
+    pub fn retryable(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unauthorized(_)
+                | Self::Rejected(_)
+                | Self::GivenUp { .. }
+                | Self::Budget(_)
+                | Self::Internal(_)
+                | Self::NoScript(_)
+        )
+    }
+
+    /// Whether the endpoint may charge for the failed call. Only a rejected request is certainly free.
+    pub fn may_be_charged(&self) -> bool {
+        matches!(
+            self,
+            Self::Server(_)
+                | Self::Timeout
+                | Self::Broken(_)
+                | Self::Malformed(_)
+                | Self::TooLarge(_)
+        )
+    }
+
+    /// A short name for counting: `rate_limited`, `server`, `timeout`, …
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Server(_) => "server",
+            Self::Timeout => "timeout",
+            Self::Connection(_) => "connection",
+            Self::Broken(_) => "broken",
+            Self::Malformed(_) => "malformed",
+            Self::TooLarge(_) => "too_large",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::Rejected(_) => "rejected",
+            Self::Unanswered(_) => "unanswered",
+            Self::GivenUp { last, .. } => last.kind(),
+            Self::Deferred => "deferred",
+            Self::Budget(_) => "budget",
+            Self::Internal(_) => "internal",
+            Self::NoScript(_) => "no_script",
+        }
+    }
+}
+
+/// Writes the next assistant message. One call is one attempt, without hidden retries.
+#[async_trait]
+pub trait ChatModel: Send + Sync {
+    /// Name in ids and rows, such as `expert` or `openai:gpt-4o`.
+    fn name(&self) -> &str;
+
+    /// Price of tokens; `None` if they are free.
+    fn price(&self) -> Option<Price>;
+
+    /// The batches of this model; `None` if it replies immediately.
+    fn batches(&self) -> Option<&Batches> {
+        None
+    }
+
+    /// Makes one attempt at a reply.
+    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError>;
+}

@@ -1,0 +1,236 @@
+//! JSON requests and responses of OpenAI-compatible endpoints.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::OpenAiOptions;
+use crate::tool_calls;
+use crate::tool_calls::ToolCall;
+use crate::{ChatError, ChatRequest, Reply};
+use pybench_types::trajectory::{Message, Role, Usage};
+
+/// The body of a request.
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    model: &'a str,
+    messages: Vec<WireMessage<'a>>,
+    temperature: f64,
+    top_p: f64,
+    max_tokens: u32,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
+    stream: bool,
+    #[serde(flatten)]
+    extra: &'a serde_json::Map<String, Value>,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(options: &'a OpenAiOptions, request: &ChatRequest<'a>) -> Self {
+        Self {
+            model: &options.model,
+            messages: wire_messages(request, options.extra.contains_key("tools")),
+            temperature: request.sampling.temperature,
+            top_p: request.sampling.top_p,
+            max_tokens: request.sampling.max_tokens,
+            stop: request.stop,
+            stream: false,
+            extra: &options.extra,
+        }
+    }
+}
+
+/// A message in the wire format: text, or text with pictures.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WireMessage<'a> {
+    Text(&'a Message),
+    Wire(Value),
+    Parts { role: Role, content: Vec<Value> },
+}
+
+/// Messages in the wire format. Tool calls are converted if the request offers tools. Pictures are part of the
+/// last message, as data URLs.
+fn wire_messages<'a>(request: &ChatRequest<'a>, tools: bool) -> Vec<WireMessage<'a>> {
+    let mut messages: Vec<_> = match tools {
+        true => tool_calls::to_wire(request.messages)
+            .into_iter()
+            .map(WireMessage::Wire)
+            .collect(),
+        false => request.messages.iter().map(WireMessage::Text).collect(),
+    };
+    if let (Some(last), false) = (request.messages.last(), request.pictures.is_empty()) {
+        let mut content = vec![json!({"type": "text", "text": last.content})];
+        content.extend(request.pictures.iter().map(|picture| {
+            let data = STANDARD.encode(&picture.bytes);
+            let url = format!("data:{};base64,{data}", picture.media_type);
+            json!({"type": "image_url", "image_url": {"url": url}})
+        }));
+        messages.pop();
+        messages.push(WireMessage::Parts {
+            role: last.role,
+            content,
+        });
+    }
+    messages
+}
+
+/// The relevant part of a response.
+#[derive(Deserialize)]
+struct Answer {
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<TokenCounts>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Content,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    content: Option<String>,
+    #[serde(default)]
+    tool_calls: Option<Vec<WireToolCall>>,
+}
+
+#[derive(Deserialize)]
+struct WireToolCall {
+    function: WireFunction,
+}
+
+#[derive(Deserialize)]
+struct WireFunction {
+    name: String,
+    arguments: String,
+}
+
+#[derive(Deserialize)]
+struct TokenCounts {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+/// Parses the reply in a response; fails with [`ChatError::Malformed`].
+pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
+    let malformed = |what: &str| ChatError::Malformed(what.to_owned());
+    let answer: Answer = serde_json::from_value(answer)
+        .map_err(|error| ChatError::Malformed(format!("not a chat completion: {error}")))?;
+    let choice = answer.choices.into_iter().next();
+    let choice = choice.ok_or_else(|| malformed("no choices"))?;
+    let Content {
+        content,
+        tool_calls,
+    } = choice.message;
+    let called = tool_calls.unwrap_or_default().into_iter();
+    let called: Vec<ToolCall> = called
+        .map(|call| ToolCall {
+            name: call.function.name,
+            arguments: call.function.arguments,
+        })
+        .collect();
+    let content = match content {
+        None if called.is_empty() => return Err(malformed("the message has no content")),
+        content => tool_calls::write(&content.unwrap_or_default(), &called),
+    };
+    let usage = answer.usage.map_or(Usage::default(), |counts| Usage {
+        prompt_tokens: counts.prompt_tokens,
+        completion_tokens: counts.completion_tokens,
+    });
+    Ok(Reply {
+        content,
+        usage,
+        truncated: choice.finish_reason.as_deref() == Some("length"),
+        fault: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn answers_without_content_are_malformed() {
+        for answer in [
+            json!({}),
+            json!([]),
+            json!({"choices": []}),
+            json!({"choices": [{"message": {"content": null}}]}),
+            json!({"choices": [{"message": {"content": 5}}]}),
+            json!({"choices": [{}]}),
+        ] {
+            let error = read_answer(answer.clone()).unwrap_err();
+            assert_eq!(error.kind(), "malformed", "{answer}");
+        }
+        let cut = json!({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": null});
+        let reply = read_answer(cut).unwrap();
+        assert!(reply.truncated && reply.content.is_empty());
+    }
+
+    #[test]
+    fn pictures_are_part_of_the_last_message() {
+        let messages = [
+            Message::new(Role::System, "s"),
+            Message::new(Role::User, "what is this?"),
+        ];
+        let task: pybench_types::task::Task = serde_json::from_value(json!({
+            "id": "0".repeat(64), "category": "chart", "subcategory": "", "keyword": "",
+            "language": "en", "query": "", "files": [], "outputs": [], "reference": "",
+            "checks": [],
+            "origin": {"by": "library", "template": "", "slots": {}, "phrasing": 0},
+        }))
+        .unwrap();
+        let picture = crate::Picture {
+            media_type: "image/png",
+            bytes: vec![1, 2, 3],
+        };
+        let request = ChatRequest {
+            task: &task,
+            sample: 0,
+            messages: &messages,
+            sampling: &Default::default(),
+            stop: &[],
+            pictures: &[picture],
+        };
+        let options = OpenAiOptions {
+            model: "m".into(),
+            base_url: "http://h".into(),
+            key: None,
+            headers: BTreeMap::new(),
+            price: None,
+            timeout: Duration::from_secs(1),
+            extra: serde_json::Map::from_iter([("frequency_penalty".to_owned(), json!(1.02))]),
+        };
+        let body = serde_json::to_value(Body::new(&options, &request)).unwrap();
+        assert_eq!(body["frequency_penalty"], 1.02);
+        assert_eq!(body["messages"][0]["content"], "s");
+        let parts = &body["messages"][1]["content"];
+        assert_eq!(parts[0]["text"], "what is this?");
+        assert_eq!(parts[1]["image_url"]["url"], "data:image/png;base64,AQID");
+        let blind = ChatRequest {
+            pictures: &[],
+            ..request
+        };
+        assert_ne!(blind.digest(), request.digest(), "a different request");
+        let body = serde_json::to_value(Body::new(&options, &blind)).unwrap();
+        assert_eq!(body["messages"][1]["content"], "what is this?");
+    }
+
+    #[test]
+    fn fuzz_responses_never_panic() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            if let Ok(value) = serde_json::from_slice(bytes) {
+                let _ = read_answer(value);
+            }
+        });
+    }
+}

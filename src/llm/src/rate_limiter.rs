@@ -1,0 +1,398 @@
+//! Rate limits of an endpoint: requests and tokens per minute, and adaptive concurrency.
+//!
+//! Concurrency adapts to the endpoint by additive increase and multiplicative decrease: it grows with every
+//! reply until the first overload, then by one per round of replies, and halves at each overload. Requests
+//! wait here before anything is reserved in the journal.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use super::{ChatError, Reply};
+use pybench_run::ModelChoice;
+
+/// Initial and maximum number of concurrent requests.
+const INITIAL_WINDOW: f64 = 8.0;
+const MAX_WINDOW: f64 = 1024.0;
+/// Maximum burst after a pause, as a share of the limit per minute.
+const BURST_SHARE: f64 = 1.0 / 6.0;
+/// Maximum pause that an endpoint can request for all requests.
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+
+/// Rate limits of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests per minute.
+    pub requests: Option<u32>,
+    /// Tokens per minute, prompt and completion.
+    pub tokens: Option<u64>,
+}
+
+impl Limits {
+    /// The limits given in a recipe.
+    pub fn of(choice: &ModelChoice) -> Self {
+        match choice {
+            ModelChoice::Openai {
+                requests_per_minute,
+                tokens_per_minute,
+                ..
+            } => Self {
+                requests: *requests_per_minute,
+                tokens: *tokens_per_minute,
+            },
+            _ => Self::default(),
+        }
+    }
+}
+
+/// Admits the requests to an endpoint.
+#[derive(Debug)]
+pub struct RateLimiter {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    requests: Option<Bucket>,
+    tokens: Option<Bucket>,
+    /// Maximum number of requests in flight, rounded down.
+    window: f64,
+    in_flight: usize,
+    /// No request starts before this time.
+    paused_until: Option<Instant>,
+    /// When the window was last halved; failures of older requests do not halve it again.
+    halved_at: Option<Instant>,
+}
+
+/// A token bucket. One request may overdraw it, and the next requests wait until it has refilled.
+#[derive(Debug)]
+struct Bucket {
+    per_second: f64,
+    most: f64,
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(per_minute: f64, now: Instant) -> Self {
+        let most = (per_minute * BURST_SHARE).max(1.0);
+        Self {
+            per_second: per_minute / 60.0,
+            most,
+            level: most,
+            at: now,
+        }
+    }
+
+    /// When `amount` will be available, or a full bucket if `amount` exceeds the capacity.
+    fn ready_at(&mut self, amount: f64, now: Instant) -> Instant {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level = (self.level + since * self.per_second).min(self.most);
+        self.at = now;
+        let lacking = amount.min(self.most) - self.level;
+        match lacking > 0.0 {
+            true => now + Duration::from_secs_f64(lacking / self.per_second),
+            false => now,
+        }
+    }
+}
+
+impl State {
+    fn new(limits: Limits, now: Instant) -> Self {
+        let bucket = |per_minute: f64| Bucket::new(per_minute.max(1.0), now);
+        Self {
+            requests: limits.requests.map(|n| bucket(f64::from(n))),
+            tokens: limits.tokens.map(|n| bucket(n as f64)),
+            window: INITIAL_WINDOW,
+            in_flight: 0,
+            paused_until: None,
+            halved_at: None,
+        }
+    }
+
+    /// The buckets with the amount that a request of `tokens` tokens takes from each.
+    fn charges(&mut self, tokens: u64) -> impl Iterator<Item = (&mut Bucket, f64)> {
+        let requests = self.requests.as_mut().map(|bucket| (bucket, 1.0));
+        let tokens = self.tokens.as_mut().map(|bucket| (bucket, tokens as f64));
+        requests.into_iter().chain(tokens)
+    }
+
+    fn acquire(&mut self, tokens: u64, now: Instant) -> Result<(), Option<Instant>> {
+        if self.in_flight >= (self.window as usize).max(1) {
+            return Err(None);
+        }
+        let closed = self.paused_until.unwrap_or(now).max(now);
+        let ready = self
+            .charges(tokens)
+            .map(|(bucket, amount)| bucket.ready_at(amount, now));
+        let ready = ready.fold(closed, Instant::max);
+        if ready > now {
+            return Err(Some(ready));
+        }
+        self.charges(tokens)
+            .for_each(|(bucket, amount)| bucket.level -= amount);
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn record(
+        &mut self,
+        tokens: u64,
+        since: Instant,
+        end: &Result<Reply, ChatError>,
+        now: Instant,
+    ) {
+        match end {
+            Ok(reply) => {
+                let more = match self.halved_at {
+                    None => 1.0,
+                    Some(_) => 1.0 / self.window,
+                };
+                self.window = (self.window + more).min(MAX_WINDOW);
+                let used = reply.usage.prompt_tokens + reply.usage.completion_tokens;
+                if let (Some(bucket), true) = (&mut self.tokens, used > 0) {
+                    bucket.level += tokens as f64 - used as f64;
+                }
+            }
+            Err(error) if is_overload(error) => {
+                if self.halved_at.is_none_or(|halved| since > halved) {
+                    self.window = (self.window / 2.0).max(1.0);
+                    self.halved_at = Some(now);
+                }
+                if let ChatError::RateLimited {
+                    retry_after: Some(wait),
+                } = error
+                {
+                    let until = now + (*wait).min(MAX_PAUSE);
+                    self.paused_until = self.paused_until.max(Some(until));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl RateLimiter {
+    pub fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::new(limits, Instant::now())),
+            freed: Notify::new(),
+        })
+    }
+
+    /// Waits until a request of about `tokens` tokens may start.
+    pub async fn acquire(self: &Arc<Self>, tokens: u64) -> RatePermit {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            match self.try_acquire(tokens) {
+                Ok(pass) => return pass,
+                Err(Some(at)) => {
+                    tokio::select! { () = sleep_until(at.into()) => {}, () = freed => {} }
+                }
+                Err(None) => freed.await,
+            }
+        }
+    }
+
+    /// Starts a request now, or returns the time at which it may start, if known.
+    pub fn try_acquire(self: &Arc<Self>, tokens: u64) -> Result<RatePermit, Option<Instant>> {
+        let now = Instant::now();
+        self.state().acquire(tokens, now)?;
+        Ok(RatePermit {
+            limiter: self.clone(),
+            tokens,
+            since: now,
+        })
+    }
+
+    /// Current maximum number of concurrent requests.
+    pub fn window(&self) -> usize {
+        (self.state().window as usize).max(1)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is plain numbers, so a panic cannot leave it inconsistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request in flight, until this is dropped.
+#[derive(Debug)]
+pub struct RatePermit {
+    limiter: Arc<RateLimiter>,
+    tokens: u64,
+    since: Instant,
+}
+
+impl RatePermit {
+    /// Adapts the concurrency to the result of the request.
+    pub fn record(&self, end: &Result<Reply, ChatError>) {
+        let now = Instant::now();
+        self.limiter
+            .state()
+            .record(self.tokens, self.since, end, now);
+    }
+}
+
+/// Whether the error may be caused by too many requests.
+fn is_overload(error: &ChatError) -> bool {
+    use ChatError::*;
+    matches!(
+        error,
+        RateLimited { .. } | Server(_) | Timeout | Broken(_) | Connection(_)
+    )
+}
+
+impl Drop for RatePermit {
+    fn drop(&mut self) {
+        self.limiter.state().in_flight -= 1;
+        self.limiter.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pybench_types::trajectory::Usage;
+
+    fn answered(tokens: u64) -> Result<Reply, ChatError> {
+        let usage = Usage {
+            prompt_tokens: tokens,
+            completion_tokens: 0,
+        };
+        Ok(Reply {
+            content: String::new(),
+            usage,
+            truncated: false,
+            fault: None,
+        })
+    }
+
+    /// A rate limiter with a simulated clock.
+    struct SimulatedLimiter {
+        state: State,
+        begun: Instant,
+        now: Instant,
+    }
+
+    impl SimulatedLimiter {
+        fn new(requests: Option<u32>, tokens: Option<u64>) -> Self {
+            let now = Instant::now();
+            Self {
+                state: State::new(Limits { requests, tokens }, now),
+                begun: now,
+                now,
+            }
+        }
+
+        /// Advances the clock until a request may start, and starts it.
+        fn acquire(&mut self, tokens: u64) {
+            while let Err(at) = self.state.acquire(tokens, self.now) {
+                self.now = at.expect("a known start time");
+            }
+        }
+
+        fn ask(&mut self, tokens: u64, end: &Result<Reply, ChatError>) {
+            self.acquire(tokens);
+            let since = self.now;
+            self.now += Duration::from_micros(1);
+            self.state.record(tokens, since, end, self.now);
+            self.state.in_flight -= 1;
+        }
+
+        fn elapsed(&self) -> f64 {
+            self.now.duration_since(self.begun).as_secs_f64()
+        }
+
+        fn window(&self) -> usize {
+            self.state.window as usize
+        }
+    }
+
+    #[test]
+    fn requests_and_tokens_per_minute_are_limited() {
+        for (requests, tokens) in [(Some(60), None), (None, Some(6000))] {
+            let mut limiter = SimulatedLimiter::new(requests, tokens);
+            for _ in 0..70 {
+                limiter.ask(100, &answered(100));
+            }
+            // A burst of ten, then one per second.
+            let took = limiter.elapsed();
+            assert!((59.0..60.5).contains(&took), "{took}");
+        }
+    }
+
+    #[test]
+    fn unused_tokens_are_returned_and_a_large_request_passes() {
+        let mut limiter = SimulatedLimiter::new(None, Some(600));
+        for _ in 0..10 {
+            limiter.ask(100, &answered(1));
+        }
+        assert!(limiter.elapsed() < 2.0, "{}", limiter.elapsed());
+        limiter.ask(1_000_000, &answered(1));
+        assert!(limiter.elapsed() < 60.0, "{}", limiter.elapsed());
+    }
+
+    #[test]
+    fn the_window_grows_by_one_per_round_and_halves_once_per_overload() {
+        let mut limiter = SimulatedLimiter::new(None, None);
+        assert_eq!(limiter.window(), 8);
+        limiter.ask(1, &answered(1));
+        assert_eq!(limiter.window(), 9, "fast growth at first");
+        (0..9).for_each(|_| limiter.acquire(1));
+        assert_eq!(
+            limiter.state.acquire(1, limiter.now),
+            Err(None),
+            "no more at a time"
+        );
+        let (since, full) = (limiter.now, Err(ChatError::Server(503)));
+        limiter.now += Duration::from_secs(1);
+        for _ in 0..9 {
+            limiter.state.record(1, since, &full, limiter.now);
+            limiter.state.in_flight -= 1;
+        }
+        assert_eq!(
+            limiter.window(),
+            4,
+            "one overload that failed nine requests"
+        );
+        (0..5).for_each(|_| limiter.ask(1, &answered(1)));
+        assert_eq!(limiter.window(), 5, "grows by one after a round");
+        (0..9).for_each(|_| limiter.ask(1, &full));
+        assert_eq!(limiter.window(), 1);
+        limiter.acquire(1);
+    }
+
+    #[test]
+    fn all_requests_wait_as_long_as_the_endpoint_asks() {
+        let mut limiter = SimulatedLimiter::new(None, None);
+        let wait = Some(Duration::from_secs(7));
+        limiter.ask(1, &Err(ChatError::RateLimited { retry_after: wait }));
+        limiter.acquire(1);
+        assert!(
+            (7.0..7.1).contains(&limiter.elapsed()),
+            "{}",
+            limiter.elapsed()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_waiting_request_starts_when_another_ends() {
+        let limiter = RateLimiter::new(Limits::default());
+        let mut passes = Vec::new();
+        for _ in 0..8 {
+            passes.push(limiter.acquire(1).await);
+        }
+        let (last, waiting) = (passes.pop(), limiter.acquire(1));
+        let left = async move { drop(last) };
+        let (pass, ()) = tokio::join!(waiting, left);
+        assert_eq!(limiter.state().in_flight, 8);
+        drop((pass, passes));
+        assert_eq!(limiter.state().in_flight, 0);
+    }
+}

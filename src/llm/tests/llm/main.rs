@@ -1,0 +1,4 @@
+//! Chat models against loopback endpoints.
+
+mod batch;
+mod endpoint;

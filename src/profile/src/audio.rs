@@ -1,0 +1,164 @@
+//! Profiles audio: duration, sample rate, channels and level. Decodes all samples, up to a limit.
+
+use std::io::Cursor;
+
+use pybench_types::task::{AudioProfile, FileKind};
+use symphonia::core::codecs::audio::AudioDecoder;
+use symphonia::core::errors::Error;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatReader, TrackType};
+use symphonia::core::io::MediaSourceStream;
+
+/// Maximum number of samples over all channels: one hour of stereo at 48 kHz.
+const MAX_SAMPLES: u64 = 3600 * 2 * 48_000;
+
+/// Profiles an audio file.
+///
+/// # Errors
+/// The reason why it is broken.
+pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<AudioProfile, String> {
+    if kind == FileKind::Wav {
+        check_wav_length(bytes)?;
+    }
+    let unreadable = |e: Error| format!("not a readable sound: {e}");
+    let source = MediaSourceStream::new(Box::new(Cursor::new(bytes.to_vec())), Default::default());
+    let mut hint = Hint::new();
+    hint.with_extension(kind.name());
+    let mut format = symphonia::default::get_probe()
+        .probe(&hint, source, Default::default(), Default::default())
+        .map_err(unreadable)?;
+    let track = format
+        .default_track(TrackType::Audio)
+        .ok_or("no sound track")?;
+    let track_id = track.id;
+    let parameters = track.codec_params.as_ref().and_then(|c| c.audio());
+    let parameters = parameters
+        .ok_or("a sound track of an unknown codec")?
+        .clone();
+    let mut decoder = symphonia::default::get_codecs()
+        .make_audio_decoder(&parameters, &Default::default())
+        .map_err(unreadable)?;
+    let decoded = decode(&mut *format, &mut *decoder, track_id)?;
+    let frames = decoded.samples / u64::from(decoded.channels.max(1));
+    if frames == 0 || decoded.rate == 0 {
+        return Err("no samples".into());
+    }
+    Ok(AudioProfile {
+        duration: frames as f64 / f64::from(decoded.rate),
+        rate: decoded.rate,
+        channels: decoded.channels,
+        rms: (decoded.squares / decoded.samples as f64).sqrt(),
+        codec: decoder.codec_info().short_name.to_owned(),
+    })
+}
+
+/// Rejects a wav whose data chunk is shorter than its header says. Decoders do not report this.
+fn check_wav_length(bytes: &[u8]) -> Result<(), String> {
+    let mut at = 12;
+    while let Some(header) = bytes.get(at..at + 8) {
+        let size = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
+        let left = bytes.len() - at - 8;
+        // Streaming writers leave the size at its maximum.
+        if &header[..4] == b"data" && size > left && size < 0x7fff_0000 {
+            return Err(format!(
+                "cut off: {size} bytes of sound are announced, {left} are there"
+            ));
+        }
+        at += 8 + size + (size & 1);
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Decoded {
+    samples: u64,
+    squares: f64,
+    rate: u32,
+    channels: u32,
+}
+
+fn decode(
+    format: &mut dyn FormatReader,
+    decoder: &mut dyn AudioDecoder,
+    track_id: u32,
+) -> Result<Decoded, String> {
+    let (mut decoded, mut buffer, mut errors) = (Decoded::default(), Vec::<f32>::new(), 0u32);
+    loop {
+        let packet = match format.next_packet() {
+            Ok(Some(packet)) => packet,
+            Ok(None) => break,
+            Err(Error::IoError(e)) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                // Some encoders write a partial packet at the end.
+                break;
+            }
+            Err(error) => return Err(format!("not a readable sound: {error}")),
+        };
+        if packet.track_id != track_id {
+            continue;
+        }
+        match decoder.decode(&packet) {
+            Ok(audio) => {
+                let spec = audio.spec();
+                (decoded.rate, decoded.channels) = (spec.rate(), spec.channels().count() as u32);
+                audio.copy_to_vec_interleaved(&mut buffer);
+            }
+            Err(Error::DecodeError(_)) if errors < 10 => {
+                errors += 1;
+                continue;
+            }
+            Err(error) => return Err(format!("not a readable sound: {error}")),
+        }
+        decoded.samples += buffer.len() as u64;
+        decoded.squares += buffer
+            .iter()
+            .map(|&s| f64::from(s) * f64::from(s))
+            .sum::<f64>();
+        if decoded.samples > MAX_SAMPLES {
+            return Err("longer than an hour".into());
+        }
+    }
+    Ok(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wav(samples: &[i16], rate: u32) -> Vec<u8> {
+        let size = samples.len() as u32 * 2;
+        let mut bytes = b"RIFF".to_vec();
+        bytes.extend((36 + size).to_le_bytes());
+        bytes.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0");
+        bytes.extend(rate.to_le_bytes());
+        bytes.extend((rate * 2).to_le_bytes());
+        bytes.extend(b"\x02\0\x10\0data");
+        bytes.extend(size.to_le_bytes());
+        bytes.extend(samples.iter().flat_map(|s| s.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn a_wav_is_measured() {
+        let samples: Vec<i16> = (0..8000)
+            .map(|i| if i % 2 == 0 { 16384 } else { -16384 })
+            .collect();
+        let found = profile(FileKind::Wav, &wav(&samples, 8000)).unwrap();
+        assert_eq!(
+            (found.rate, found.channels, found.codec.as_str()),
+            (8000, 1, "pcm_s16le")
+        );
+        assert!((found.duration - 1.0).abs() < 1e-9 && (found.rms - 0.5).abs() < 1e-4);
+    }
+
+    #[test]
+    fn truncated_and_empty_audio_is_rejected() {
+        let whole = wav(&[1; 1000], 8000);
+        assert!(
+            profile(FileKind::Wav, &whole[..600])
+                .unwrap_err()
+                .contains("cut off")
+        );
+        assert!(profile(FileKind::Wav, &wav(&[], 8000)).is_err());
+        assert!(profile(FileKind::Mp3, b"ID3\x03\0\0\0\0\0\0").is_err());
+    }
+}

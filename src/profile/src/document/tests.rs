@@ -1,0 +1,81 @@
+use std::io::Write;
+
+use super::*;
+
+#[test]
+fn markdown_headings_are_outside_fences() {
+    let text = "# One\n\ntext #no\n```\n# code\n```\n## Two ##\n#no\n";
+    let found = profile(FileKind::Md, text.as_bytes()).unwrap();
+    assert_eq!(found.headings, ["One", "Two"]);
+    assert_eq!((found.lines, found.encoding.as_deref()), (8, Some("utf-8")));
+}
+
+#[test]
+fn html_shows_text_headings_and_tables() {
+    let page = "<html><head><title>t</title><style>p{}</style></head><body><h1>A  b</h1>\
+        <script>x</script><p>Hello</p><table><tr><td>1</td></tr></table></body></html>";
+    let found = profile(FileKind::Html, page.as_bytes()).unwrap();
+    assert_eq!((found.headings.len(), found.tables), (1, 1));
+    assert!(found.excerpt.contains("Hello") && !found.excerpt.contains("p{}"));
+}
+
+#[test]
+fn svg_must_be_well_formed() {
+    let svg = |text: &str| profile(FileKind::Svg, text.as_bytes());
+    assert_eq!(
+        svg("<svg><title>T</title><text>hi</text></svg>")
+            .unwrap()
+            .headings,
+        ["T"]
+    );
+    for broken in ["<svg><g></svg>", "<svg>", "<a/>"] {
+        assert!(svg(broken).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn notebooks_count_cells() {
+    let book = r##"{"nbformat":4,"cells":[{"cell_type":"markdown","source":["# H\n","t"]},
+        {"cell_type":"code","source":"x = 1"},{"cell_type":"code","source":[" "]}]}"##;
+    let found = profile(FileKind::Ipynb, book.as_bytes()).unwrap();
+    assert_eq!(
+        (found.pages, found.code_cells, found.headings),
+        (Some(3), 1, vec!["H".to_owned()])
+    );
+}
+
+fn docx_of(document: &str) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    writer
+        .start_file(
+            "word/document.xml",
+            zip::write::SimpleFileOptions::default(),
+        )
+        .unwrap();
+    writer.write_all(document.as_bytes()).unwrap();
+    writer.finish().unwrap().into_inner()
+}
+
+#[test]
+fn docx_shows_paragraphs_headings_and_tables() {
+    let xml = "<w:document xmlns:w='w'><w:body><w:p><w:pPr><w:pStyle w:val='Heading1'/></w:pPr>\
+        <w:r><w:t>Top &amp; up</w:t></w:r></w:p><w:tbl><w:tr><w:tc><w:p><w:r><w:t>cell</w:t></w:r></w:p>\
+        </w:tc></w:tr></w:tbl></w:body></w:document>";
+    let found = profile(FileKind::Docx, &docx_of(xml)).unwrap();
+    assert_eq!(
+        (found.headings, found.tables),
+        (vec!["Top & up".to_owned()], 1)
+    );
+    assert!(found.excerpt.contains("cell"));
+    assert!(profile(FileKind::Docx, &docx_of("<w:document><w:p>")).is_err());
+}
+
+#[test]
+fn a_package_that_unpacks_to_too_much_is_rejected() {
+    let bytes = docx_of(&" ".repeat(2 << 20));
+    assert!(
+        check_package(&bytes, 1 << 20)
+            .unwrap_err()
+            .contains("more than 1 MiB")
+    );
+}

@@ -1,0 +1,150 @@
+//! Profiles files by type. An unreadable file gets [`Profile::Broken`] with the reason; a parser panic never
+//! ends the process.
+
+mod audio;
+mod document;
+mod image;
+pub mod preview;
+mod table;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use pybench_datasets::decontaminate::Table;
+use pybench_types::task::{FileKind, Profile};
+
+/// A file that takes longer to profile counts as broken.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Stack size in bytes. Some parsers recurse as deep as the document nests.
+const STACK_SIZE: usize = 64 << 20;
+
+/// Name of the profiling threads.
+const THREAD_NAME: &str = "profile";
+
+/// Profiles a whole file of a known type.
+pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
+    use FileKind::*;
+    let profiled = catch_unwind(AssertUnwindSafe(|| match kind {
+        Csv | Tsv | Xlsx | Jsonl | Parquet | Sqlite => {
+            table::profile(kind, bytes).map(Profile::Table)
+        }
+        Json => json(bytes),
+        Txt | Md | Html | Pdf | Docx | Ipynb | Svg => {
+            document::profile(kind, bytes).map(Profile::Document)
+        }
+        Png | Jpeg | Gif | Webp | Bmp => image::profile(kind, bytes).map(Profile::Image),
+        Wav | Mp3 | Flac | Ogg | Mp4 => audio::profile(kind, bytes).map(Profile::Audio),
+    }));
+    match profiled {
+        Ok(Ok(profile)) => profile,
+        Ok(Err(reason)) => Profile::Broken { reason },
+        Err(_) => Profile::Broken {
+            reason: "its parser gave up on it".into(),
+        },
+    }
+}
+
+/// The content of a table file, for comparison with other tables; `None` for any other file.
+pub fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
+    silence_panics();
+    let bytes = bytes.to_vec();
+    let thread = std::thread::Builder::new()
+        .name(THREAD_NAME.into())
+        .stack_size(STACK_SIZE);
+    let read = move || catch_unwind(AssertUnwindSafe(|| table::content(kind, &bytes)));
+    // A panic of the parser means that there is no table.
+    thread.spawn(read).ok()?.join().ok()?.ok()?
+}
+
+/// Profiles JSON: an array of flat objects is a table, any other shape a document.
+fn json(bytes: &[u8]) -> Result<Profile, String> {
+    match table::json_records(bytes)? {
+        Some(table) => Ok(Profile::Table(table)),
+        None => document::profile(FileKind::Json, bytes).map(Profile::Document),
+    }
+}
+
+/// Silences panic messages of profiling threads. Parser panics are caught and reported as broken files, and a
+/// backtrace on stderr would look like a crash.
+fn silence_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() != Some(THREAD_NAME) {
+                default(info);
+            }
+        }));
+    });
+}
+
+/// Profiles a file in a separate thread with a time limit. A thread cannot be canceled, so a parser that hangs
+/// keeps its thread until the process ends.
+pub async fn profile_bounded(kind: FileKind, bytes: Arc<Vec<u8>>) -> Profile {
+    silence_panics();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let work = move || {
+        // The receiver is closed once the time limit has passed.
+        let _ = sender.send(profile(kind, &bytes));
+    };
+    let thread = std::thread::Builder::new()
+        .name(THREAD_NAME.into())
+        .stack_size(STACK_SIZE);
+    if let Err(error) = thread.spawn(work) {
+        return Profile::Broken {
+            reason: format!("no thread to profile it: {error}"),
+        };
+    }
+    match tokio::time::timeout(TIME_LIMIT, receiver).await {
+        Ok(Ok(profile)) => profile,
+        Ok(Err(_)) => Profile::Broken {
+            reason: "its parser gave up on it".into(),
+        },
+        Err(_) => {
+            let seconds = TIME_LIMIT.as_secs();
+            Profile::Broken {
+                reason: format!("took longer than {seconds} s to read"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_every_profiler() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            for kind in FileKind::ALL {
+                let _ = profile(kind, bytes);
+            }
+        });
+    }
+
+    /// Bytes after a valid signature reach further into each parser than random bytes do.
+    #[test]
+    fn fuzz_after_the_signature() {
+        let starts: [(FileKind, &[u8]); 12] = [
+            (FileKind::Png, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
+            (FileKind::Gif, b"GIF89a"),
+            (FileKind::Webp, b"RIFF\x40\0\0\0WEBPVP8 "),
+            (FileKind::Bmp, b"BM\x40\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"),
+            (FileKind::Wav, b"RIFF\x40\0\0\0WAVEfmt \x10\0\0\0"),
+            (FileKind::Flac, b"fLaC\0\0\0\x22"),
+            (FileKind::Ogg, b"OggS\0\x02"),
+            (FileKind::Mp4, b"\0\0\0\x18ftypisom"),
+            (FileKind::Pdf, b"%PDF-1.4\n1 0 obj\n"),
+            (FileKind::Parquet, b"PAR1"),
+            (FileKind::Sqlite, b"SQLite format 3\0"),
+            (FileKind::Json, b"[{\"a\":"),
+        ];
+        bolero::check!().for_each(|bytes: &[u8]| {
+            for (kind, start) in starts {
+                let _ = profile(kind, &[start, bytes].concat());
+            }
+        });
+    }
+}

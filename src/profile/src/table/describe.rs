@@ -1,0 +1,223 @@
+//! Turns a raw table into a profile: infers types as pandas does, then computes statistics with polars.
+
+use std::sync::LazyLock;
+
+use polars::prelude::{
+    AnyValue, BooleanChunked, Column, DataFrame, Float64Chunked, Int64Chunked, IntoColumn,
+    NewChunkedArray, PolarsResult, Scalar, StringChunked,
+};
+use pybench_types::task::{ColumnKind, ColumnProfile, TableProfile};
+use regex::Regex;
+
+use super::{Cell, RawTable};
+
+/// Limits of the sample: rows, and characters per cell.
+const SAMPLE_ROWS: usize = 5;
+const SAMPLE_TEXT: usize = 100;
+
+pub(super) fn describe(mut table: RawTable) -> Result<TableProfile, String> {
+    let sample = sample(&table);
+    let kinds: Vec<ColumnKind> = (0..table.names.len())
+        .map(|index| unify_column(&mut table, index))
+        .collect();
+    let unreadable = |error: polars::error::PolarsError| error.to_string();
+    let frame = frame(&table, &kinds).map_err(unreadable)?;
+    let columns = frame.columns().iter().zip(&kinds);
+    let columns = columns.map(|(column, kind)| describe_column(column, *kind));
+    Ok(TableProfile {
+        rows: frame.height() as u64,
+        columns: columns.collect::<PolarsResult<_>>().map_err(unreadable)?,
+        duplicate_rows: repeated_rows(&frame).map_err(unreadable)?,
+        sample,
+        tables: table.tables,
+        delimiter: table.delimiter,
+        encoding: table.encoding,
+    })
+}
+
+/// The cells as typed columns. Values of a mixed column become text that includes the type, so that `1` and
+/// `"1"` stay distinct.
+fn frame(table: &RawTable, kinds: &[ColumnKind]) -> PolarsResult<DataFrame> {
+    let columns = table.names.iter().zip(kinds).enumerate();
+    let columns = columns.map(|(index, (name, kind))| {
+        let cells = || table.cells.iter().skip(index).step_by(table.names.len());
+        let name = name.as_str().into();
+        match kind {
+            ColumnKind::Integer => {
+                Int64Chunked::from_iter_options(name, cells().map(Cell::int)).into_column()
+            }
+            ColumnKind::Float => {
+                Float64Chunked::from_iter_options(name, cells().map(Cell::float)).into_column()
+            }
+            ColumnKind::Boolean => {
+                BooleanChunked::from_iter_options(name, cells().map(Cell::boolean)).into_column()
+            }
+            ColumnKind::Date | ColumnKind::Text => {
+                StringChunked::from_iter_options(name, cells().map(show)).into_column()
+            }
+            ColumnKind::Other => {
+                let tagged = |cell: &Cell| (*cell != Cell::Null).then(|| format!("{cell:?}"));
+                StringChunked::from_iter_options(name, cells().map(tagged)).into_column()
+            }
+        }
+    });
+    DataFrame::new(table.rows(), columns.collect())
+}
+
+/// The number of rows that repeat an earlier row.
+fn repeated_rows(frame: &DataFrame) -> PolarsResult<u64> {
+    let names = frame.get_column_names_owned();
+    let different = frame.group_by(names)?.get_groups().len();
+    Ok((frame.height() - different) as u64)
+}
+
+fn sample(table: &RawTable) -> Vec<Vec<Option<String>>> {
+    let shown = |cell: &Cell| show(cell).map(|text| text.chars().take(SAMPLE_TEXT).collect());
+    let rows = table.cells.chunks(table.names.len()).take(SAMPLE_ROWS);
+    rows.map(|row| row.iter().map(shown).collect()).collect()
+}
+
+fn show(cell: &Cell) -> Option<String> {
+    Some(match cell {
+        Cell::Null => return None,
+        Cell::Int(n) => n.to_string(),
+        Cell::Float(x) => format!("{x:?}"),
+        Cell::Bool(true) => "True".into(),
+        Cell::Bool(false) => "False".into(),
+        Cell::Date(text) | Cell::Text(text) | Cell::Other(text) => text.to_string(),
+    })
+}
+
+/// Infers the kind of a column and converts all its values to that kind, so that equal values compare equal.
+fn unify_column(table: &mut RawTable, index: usize) -> ColumnKind {
+    let width = table.names.len();
+    let mut column: Vec<&mut Cell> = table.cells.iter_mut().skip(index).step_by(width).collect();
+    if table.untyped {
+        type_texts(&mut column);
+    }
+    let any = |test: fn(&Cell) -> bool| column.iter().any(|cell| test(cell));
+    let int = any(|c| matches!(c, Cell::Int(_)));
+    let float = any(|c| matches!(c, Cell::Float(_)));
+    let boolean = any(|c| matches!(c, Cell::Bool(_)));
+    let date = any(|c| matches!(c, Cell::Date(_)));
+    let text = any(|c| matches!(c, Cell::Text(_)));
+    let other = any(|c| matches!(c, Cell::Other(_)));
+    match (int || float, boolean, date, text, other) {
+        (true, false, false, false, false) if !float => ColumnKind::Integer,
+        (true, false, false, false, false) => {
+            for cell in column {
+                if let Cell::Int(n) = cell {
+                    *cell = Cell::Float(*n as f64);
+                }
+            }
+            ColumnKind::Float
+        }
+        (false, true, false, false, false) => ColumnKind::Boolean,
+        (false, false, true, false, false) => ColumnKind::Date,
+        (false, false, false, true, false) => text_kind(&column, table.untyped),
+        _ => ColumnKind::Other,
+    }
+}
+
+/// Distinguishes dates from text. In a typed source (json, xlsx, …), text that consists of numbers only is
+/// neither, because pandas may convert it to numbers.
+fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
+    let all = |test: fn(&str) -> bool| {
+        column.iter().all(|cell| match &**cell {
+            Cell::Text(text) => test(text),
+            _ => true,
+        })
+    };
+    if all(is_iso_date) {
+        ColumnKind::Date
+    } else if !untyped && all(|text| text.trim().parse::<f64>().is_ok()) {
+        ColumnKind::Other
+    } else {
+        ColumnKind::Text
+    }
+}
+
+/// Converts the texts of a csv column to a type that fits all of them, if there is one.
+fn type_texts(column: &mut [&mut Cell]) {
+    for parse in [parse_int, parse_float, parse_bool] {
+        let fits = |cell: &&mut Cell| match &**cell {
+            Cell::Text(text) => parse(text).is_some(),
+            _ => true,
+        };
+        if !column.iter().all(fits) {
+            continue;
+        }
+        for cell in column {
+            if let Cell::Text(text) = &**cell {
+                **cell = parse(text).unwrap_or(Cell::Null);
+            }
+        }
+        return;
+    }
+}
+
+fn parse_int(text: &str) -> Option<Cell> {
+    text.trim_matches(' ').parse().ok().map(Cell::Int)
+}
+
+fn parse_float(text: &str) -> Option<Cell> {
+    let number: f64 = text.trim_matches(' ').parse().ok()?;
+    (!number.is_nan()).then_some(Cell::Float(number)) // pandas reads `NAN` as text
+}
+
+fn parse_bool(text: &str) -> Option<Cell> {
+    match text {
+        "True" | "TRUE" | "true" => Some(Cell::Bool(true)),
+        "False" | "FALSE" | "false" => Some(Cell::Bool(false)),
+        _ => None,
+    }
+}
+
+/// Whether a text is a full date in ISO 8601, with or without a time (`2024-05-01`, `2024-05-01T12:00:00Z`).
+pub(super) fn is_iso_date(text: &str) -> bool {
+    static FORM: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let time = r"[T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?";
+        Regex::new(&format!(r"^(\d{{4}})-(\d\d)-(\d\d)({time})?$")).ok()
+    });
+    let Some(found) = FORM.as_ref().and_then(|form| form.captures(text)) else {
+        return false;
+    };
+    let part = |n: usize| {
+        found
+            .get(n)
+            .and_then(|m| m.as_str().parse::<u32>().ok())
+            .unwrap_or(0)
+    };
+    let (year, month, day) = (part(1), part(2), part(3));
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + u32::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
+}
+
+/// Profiles a column. Numbers are ordered by value, other values by code point; a column of mixed types has no
+/// minimum and maximum.
+fn describe_column(column: &Column, kind: ColumnKind) -> PolarsResult<ColumnProfile> {
+    let nulls = column.null_count();
+    let distinct = column.n_unique()? - usize::from(nulls > 0);
+    let bound = |scalar: Scalar| match scalar.value() {
+        AnyValue::Null => None,
+        _ if kind == ColumnKind::Other => None,
+        AnyValue::Int64(n) => show(&Cell::Int(*n)),
+        AnyValue::Float64(x) => show(&Cell::Float(*x)),
+        AnyValue::Boolean(b) => show(&Cell::Bool(*b)),
+        text => Some(text.get_str()?.chars().take(SAMPLE_TEXT).collect()),
+    };
+    Ok(ColumnProfile {
+        name: column.name().to_string(),
+        kind,
+        nulls: nulls as u64,
+        distinct: distinct as u64,
+        min: bound(column.min_reduce()?),
+        max: bound(column.max_reduce()?),
+    })
+}

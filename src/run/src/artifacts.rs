@@ -1,0 +1,250 @@
+//! The artifacts of a run: JSON Lines files in the run folder.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use pybench_types::task::{SourceFile, Task};
+use pybench_types::trajectory::{Trajectory, Verdict};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::folder::new_file;
+use crate::{RunError, RunFolder};
+
+/// Written by `crawl`: one source file per line, sorted by type and origin.
+pub const FILES: Artifact<SourceFile> = Artifact::new("files.jsonl", "a source file", "crawl");
+/// Written by `query`: one task per line.
+pub const TASKS: Artifact<Task> = Artifact::new("tasks.jsonl", "a task", "query");
+/// Written by `rollout`: one trajectory per line, in item order.
+pub const TRAJECTORIES: Artifact<Trajectory> =
+    Artifact::new("trajectories.jsonl", "a trajectory", "rollout");
+/// Written by `grade`: one verdict per line, in item order.
+pub const VERDICTS: Artifact<Verdict> = Artifact::new("verdicts.jsonl", "a verdict", "grade");
+
+/// Names of the stages in the journal.
+pub mod stage {
+    /// Attempts at tasks.
+    pub const ROLLOUT: &str = "rollout";
+    /// Verdicts on trajectories.
+    pub const GRADE: &str = "grade";
+    /// The dataset.
+    pub const SHARD: &str = "shard";
+}
+
+/// A JSON Lines file that one stage writes and later stages read.
+pub struct Artifact<T> {
+    /// File name in the run folder.
+    pub name: &'static str,
+    what: &'static str,
+    stage: &'static str,
+    item: PhantomData<fn() -> T>,
+}
+
+impl<T> Artifact<T> {
+    /// An artifact in the file `name`, written by `pybench <stage>`; messages call an item `what`.
+    pub const fn new(name: &'static str, what: &'static str, stage: &'static str) -> Self {
+        Self {
+            name,
+            what,
+            stage,
+            item: PhantomData,
+        }
+    }
+
+    /// Path of the file in the run folder `root`.
+    pub fn path(&self, root: &Path) -> PathBuf {
+        root.join(self.name)
+    }
+
+    /// Whether the stage has written the file.
+    pub fn exists(&self, root: &Path) -> bool {
+        self.path(root).exists()
+    }
+}
+
+impl<T: DeserializeOwned> Artifact<T> {
+    /// Reads the items, one line at a time.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the file is missing (the text names the command that writes it) or an item
+    /// cannot be parsed (the text names file and line).
+    pub fn read(
+        &self,
+        root: &Path,
+    ) -> Result<impl Iterator<Item = Result<T, RunError>> + use<T>, RunError> {
+        let path = self.path(root);
+        let file = self.open(&path)?;
+        let reader = Self { ..*self };
+        let lines = BufReader::with_capacity(1 << 16, file).lines().enumerate();
+        Ok(lines.filter_map(move |(number, line)| match line {
+            Ok(line) if line.trim().is_empty() => None,
+            Ok(line) => Some(reader.parse(&path, number + 1, &line)),
+            Err(error) => Some(Err(RunError::io(path.display().to_string())(error))),
+        }))
+    }
+
+    /// Reads all items; for small artifacts.
+    ///
+    /// # Errors
+    /// As [`Artifact::read`].
+    pub fn read_all(&self, root: &Path) -> Result<Vec<T>, RunError> {
+        self.read(root)?.collect()
+    }
+
+    /// Reads all items; none if the file is missing.
+    ///
+    /// # Errors
+    /// As [`Artifact::read`], except for a missing file.
+    pub fn read_or_none(&self, root: &Path) -> Result<Vec<T>, RunError> {
+        match self.exists(root) {
+            true => self.read_all(root),
+            false => Ok(Vec::new()),
+        }
+    }
+}
+
+impl<T: DeserializeOwned> Artifact<T> {
+    /// Reads every item once, passes it to `visit`, which returns its name, and records the offset of its line.
+    ///
+    /// # Errors
+    /// As [`Artifact::read`], and errors of `visit`.
+    pub fn index(
+        &self,
+        root: &Path,
+        mut visit: impl FnMut(&T) -> Result<String, RunError>,
+    ) -> Result<Index<T>, RunError> {
+        let path = self.path(root);
+        let mut offsets = HashMap::new();
+        let mut at = 0;
+        let mut lines = BufReader::with_capacity(1 << 16, self.open(&path)?);
+        let mut line = String::new();
+        for number in 1.. {
+            line.clear();
+            let read = lines.read_line(&mut line);
+            let read = read.map_err(RunError::io(path.display().to_string()))?;
+            if read == 0 {
+                break;
+            }
+            if !line.trim().is_empty() {
+                let item = self.parse(&path, number, &line)?;
+                offsets.insert(visit(&item)?, (at, read));
+            }
+            at += read as u64;
+        }
+        Ok(Index {
+            file: self.open(&path)?,
+            path,
+            offsets,
+            item: PhantomData,
+        })
+    }
+
+    fn open(&self, path: &Path) -> Result<File, RunError> {
+        File::open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => RunError::BadInput(format!(
+                "{} is missing; run `pybench {}` to create it",
+                path.display(),
+                self.stage
+            )),
+            _ => RunError::io(path.display().to_string())(error),
+        })
+    }
+
+    fn parse(&self, path: &Path, number: usize, line: &str) -> Result<T, RunError> {
+        serde_json::from_str(line).map_err(|error| {
+            let path = path.display();
+            RunError::BadInput(format!("{path}:{number}: not {}: {error}", self.what))
+        })
+    }
+}
+
+/// Offsets of the items of an artifact by name, so that items can be read on demand.
+pub struct Index<T> {
+    file: File,
+    path: PathBuf,
+    offsets: HashMap<String, (u64, usize)>,
+    item: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> Index<T> {
+    /// Reads the item `name`.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn get(&self, name: &str) -> Result<Option<T>, RunError> {
+        let Some((at, length)) = self.offsets.get(name) else {
+            return Ok(None);
+        };
+        let mut line = vec![0; *length];
+        let read = self.file.read_exact_at(&mut line, *at);
+        read.map_err(RunError::io(self.path.display().to_string()))?;
+        Ok(Some(serde_json::from_slice(&line)?))
+    }
+}
+
+impl<T: Serialize> Artifact<T> {
+    /// Writes the items in order. The file is replaced atomically.
+    ///
+    /// # Errors
+    /// Errors of the items, and I/O errors.
+    pub fn write<I: std::borrow::Borrow<T>>(
+        &self,
+        folder: &RunFolder,
+        items: impl IntoIterator<Item = Result<I, RunError>>,
+    ) -> Result<PathBuf, RunError> {
+        let path = self.path(folder.root());
+        let wrap = || RunError::io(path.display().to_string());
+        let file = new_file(&path)?;
+        let mut writer = BufWriter::new(file);
+        for item in items {
+            serde_json::to_writer(&mut writer, item?.borrow())?;
+            writer.write_all(b"\n").map_err(wrap())?;
+        }
+        let file = writer
+            .into_inner()
+            .map_err(|error| wrap()(error.into_error()))?;
+        file.as_file().sync_all().map_err(wrap())?;
+        file.persist(&path).map_err(|error| wrap()(error.error))?;
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_round_trip_and_a_bad_line_is_reported() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "a = 1").unwrap();
+        let numbers: Artifact<u32> = Artifact::new("numbers.jsonl", "a number", "count");
+        let missing = numbers.read(folder.root()).err().unwrap().to_string();
+        assert!(
+            missing.contains("run `pybench count` to create it"),
+            "{missing}"
+        );
+        assert!(numbers.read_or_none(folder.root()).unwrap().is_empty());
+        numbers.write(&folder, [1, 2].map(Ok)).unwrap();
+        assert_eq!(numbers.read_all(folder.root()).unwrap(), [1, 2]);
+        std::fs::write(numbers.path(folder.root()), "1\n\nx\n").unwrap();
+        let items: Vec<_> = numbers.read(folder.root()).unwrap().collect();
+        assert_eq!(*items[0].as_ref().unwrap(), 1);
+        let error = items[1].as_ref().unwrap_err().to_string();
+        assert!(error.contains("numbers.jsonl:3: not a number"), "{error}");
+    }
+
+    #[test]
+    fn a_failing_item_keeps_the_old_file() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "a = 1").unwrap();
+        let numbers: Artifact<u32> = Artifact::new("numbers.jsonl", "a number", "count");
+        numbers.write(&folder, [Ok(1)]).unwrap();
+        let failing = [Ok(2), Err(RunError::Internal("no".into()))];
+        assert!(numbers.write(&folder, failing).is_err());
+        assert_eq!(numbers.read_all(folder.root()).unwrap(), [1]);
+    }
+}

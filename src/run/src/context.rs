@@ -1,0 +1,75 @@
+//! The argument of every stage: `pub async fn run(context: &RunContext) -> Result<(), RunError>`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::local::{ExecutorOptions, LocalExecutor};
+use pybench_interpreter::default_cache_dir;
+
+use super::{Interrupt, Progress, Recipe, RunFolder};
+
+/// How much of a run to execute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The whole run.
+    #[default]
+    Full,
+    /// No paid calls: `rollout` prints the expected calls, tokens and cost, and stops.
+    DryRun,
+    /// Only the first tasks: `rollout` solves them, shows the results, and stops. The results stay in the
+    /// journal and are not paid for again.
+    Preview(usize),
+}
+
+/// Everything a stage needs to run.
+#[derive(Clone, Debug)]
+pub struct RunContext {
+    /// Journal, content store and artifacts; this process holds the lock.
+    pub folder: Arc<RunFolder>,
+    /// The validated recipe.
+    pub recipe: Recipe,
+    /// How units are executed; `concurrency` comes from the recipe, with 0 resolved to the number of cores.
+    pub options: ExecutorOptions,
+    /// Progress bars on a terminal, log lines elsewhere.
+    pub progress: Progress,
+    /// Set by Ctrl-C.
+    pub interrupt: Interrupt,
+    /// Base of relative paths in the recipe: the folder with `pipelines/recipes`, or the folder of the recipe
+    /// if there is none.
+    pub project_root: PathBuf,
+    /// Downloads and Python environments that runs share; see [`default_cache_dir`].
+    pub cache_dir: PathBuf,
+    pub mode: Mode,
+}
+
+impl RunContext {
+    /// A context with defaults: hidden progress, no interrupts, the current directory as project root. For
+    /// tests and for programs that embed a stage.
+    pub fn new(folder: Arc<RunFolder>, recipe: Recipe) -> Self {
+        Self {
+            options: ExecutorOptions::of(&recipe),
+            folder,
+            recipe,
+            progress: Progress::hidden(),
+            interrupt: Interrupt::new(),
+            project_root: PathBuf::from("."),
+            cache_dir: default_cache_dir(),
+            mode: Mode::Full,
+        }
+    }
+
+    /// An executor for this run, with the concurrency of `options`.
+    pub fn executor(&self) -> LocalExecutor {
+        LocalExecutor::new(
+            self.folder.clone(),
+            self.options.clone(),
+            self.progress.clone(),
+            self.interrupt.clone(),
+        )
+    }
+
+    /// Resolves a path of the recipe; relative paths start at the project root.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        self.project_root.join(path)
+    }
+}

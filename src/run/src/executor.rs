@@ -1,0 +1,147 @@
+//! Units of work. A unit is a (stage, item) pair; it is idempotent, executed at least once, and committed by id.
+
+use pybench_interpreter::InterpreterError;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::RunError;
+
+/// A stage of a run: processes one item at a time. The output is the item's artifact as JSON, which the
+/// executor commits to the journal. Equal items must give equal outputs.
+#[async_trait]
+pub trait Stage: Send + Sync {
+    /// Name in the journal: `crawl`, `query`, `rollout`, `grade`.
+    fn name(&self) -> &'static str;
+
+    /// Processes one item.
+    async fn run(&self, item: &str) -> Result<Value, Failure>;
+}
+
+/// Why a unit failed: an item, the machine, an endpoint or pybench is at fault, never the evaluated model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{detail}")]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// Message, including what was attempted.
+    pub detail: String,
+    /// Whether another attempt may succeed.
+    pub retryable: bool,
+    /// Minimum wait before the next attempt.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that is not retryable.
+    pub fn new(kind: FailureKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            retryable: false,
+            retry_after: None,
+        }
+    }
+
+    /// Marks the failure as retryable.
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let kind = match error {
+            RunError::Budget(_) => FailureKind::Budget,
+            RunError::Endpoint(_) => FailureKind::Endpoint,
+            _ => FailureKind::Internal,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// Kinds of failure, which are counted separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The item itself is bad, such as a broken file; not retried.
+    Item,
+    /// The sandbox or the Python environment failed.
+    Interpreter,
+    /// The endpoint of a model failed; the detail begins with [`pybench_llm::ChatError::kind`].
+    Endpoint,
+    /// A budget is used up; the stage stops.
+    Budget,
+    /// A replay gave different observations.
+    Replay,
+    /// Disk, journal, or a bug.
+    Internal,
+    /// Not a failure: the unit waits for a pending result and runs again once it has arrived. The unit stays
+    /// pending, and no attempt is counted.
+    Deferred,
+}
+
+/// State of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnitState {
+    Pending,
+    Done,
+    Failed,
+}
+
+/// A unit as recorded in the journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// Stage name.
+    pub stage: String,
+    /// Item id.
+    pub item: String,
+    /// Position of the item within its stage.
+    pub position: u64,
+    pub state: UnitState,
+    /// Attempts started.
+    pub attempts: u32,
+    /// The artifact, once done.
+    pub output: Option<Value>,
+    /// The last failure.
+    pub failure: Option<Failure>,
+}
+
+/// Counts of a stage's units by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageSummary {
+    /// Units done, in this or an earlier process.
+    pub done: u64,
+    /// Units that failed finally.
+    pub failed: u64,
+    /// Units without an attempt, or to be retried.
+    pub pending: u64,
+}
+
+/// Executes the units of a stage. Every implementation must pass the tests in `conformance`: units run at
+/// least once, are committed by id, retried and resumed.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Executes every item that is not done yet, and returns once no attempt is left.
+    ///
+    /// Finally failed units are counted and are not errors. Deferred units stay pending, and the caller runs
+    /// them again.
+    ///
+    /// # Errors
+    /// [`RunError::Budget`] if a budget is used up, [`RunError::Interrupted`] on Ctrl-C,
+    /// [`RunError::Endpoint`] if the API key is refused, and failures of the journal.
+    async fn run(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<StageSummary, RunError>;
+}
+
+/// Converts an error of the sandbox; a missing tool is not retryable.
+pub fn interpreter_failure(error: InterpreterError) -> Failure {
+    let failure = Failure::new(FailureKind::Interpreter, error.to_string());
+    match error {
+        InterpreterError::Unavailable(_) => failure,
+        _ => failure.retryable(),
+    }
+}

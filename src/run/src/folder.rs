@@ -1,0 +1,294 @@
+//! The run folder: frozen recipe, journal, content-addressed files, artifacts and report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Permissions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{Journal, RunError};
+use pybench_types::id::Digest;
+
+/// A run folder; this process has exclusive access while it is open.
+#[derive(Debug)]
+pub struct RunFolder {
+    root: PathBuf,
+    journal: Journal,
+    store: ContentStore,
+    /// Holds the lock; the kernel releases it when the process ends.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Opens or creates the folder for writing. `recipe` is the resolved recipe as TOML, which is frozen into
+    /// the folder.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if another process uses the folder, or if it belongs to a different recipe; the
+    /// text shows the differences.
+    pub fn open(root: &Path, recipe: &str) -> Result<Self, RunError> {
+        let at = |path: &Path| format!("run folder {}", path.display());
+        fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
+        let lock_path = root.join("lock");
+        let lock = File::create(&lock_path).map_err(RunError::io(at(&lock_path)))?;
+        match lock_within(&lock, LOCK_GRACE) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(RunError::Conflict(format!(
+                    "run folder {} is in use by another process; wait for that process to end, or choose another run folder with --run NAME",
+                    root.display()
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
+        }
+        freeze_recipe(root, recipe)?;
+        let journal = Journal::open(&root.join("journal.sqlite"))?;
+        let store = ContentStore::open(&root.join("files"))?;
+        Ok(Self {
+            root: root.to_owned(),
+            journal,
+            store,
+            _lock: lock,
+        })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    pub fn store(&self) -> &ContentStore {
+        &self.store
+    }
+
+    /// Writes an artifact or report atomically: a reader sees either the old or the new content.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, RunError> {
+        let path = self.root.join(name);
+        write_atomically(&path, bytes)?;
+        Ok(path)
+    }
+}
+
+/// Keys that affect how a run is executed, but not its results. They may differ from the frozen recipe, so
+/// that a budget can be raised.
+const MUTABLE_KEYS: [&str; 3] = ["budget.", "rollout.concurrency", "rollout.attempts"];
+
+/// A killed run holds its lock until its last sandbox has ended, about one second later; a command that is
+/// repeated immediately waits for it.
+const LOCK_GRACE: Duration = Duration::from_secs(5);
+
+/// Locks a file, blocking this thread for at most `grace`. A process that is ending, or that another thread
+/// has just started, briefly holds a copy of the lock.
+///
+/// # Errors
+/// [`TryLockError::WouldBlock`] if another process still holds the lock.
+pub fn lock_within(lock: &File, grace: Duration) -> Result<(), TryLockError> {
+    let since = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if since.elapsed() < grace => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+}
+
+fn freeze_recipe(root: &Path, recipe: &str) -> Result<(), RunError> {
+    let path = root.join("recipe.toml");
+    let frozen = match fs::read_to_string(&path) {
+        Ok(frozen) => frozen,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(RunError::io(path.display().to_string())(error)),
+    };
+    if frozen == recipe {
+        return Ok(());
+    }
+    if !frozen.is_empty() {
+        let difference = difference(&frozen, recipe);
+        if !difference.is_empty() {
+            return Err(RunError::Conflict(format!(
+                "run folder {} was created with a different recipe:\n{difference}use the original recipe, or choose another run folder with --run NAME",
+                root.display(),
+            )));
+        }
+    }
+    write_atomically(&path, recipe.as_bytes())
+}
+
+/// One line for each immutable key that differs: `  rollout.samples: 1 in the folder, 4 in this recipe`.
+fn difference(frozen: &str, now: &str) -> String {
+    let (frozen, now) = (flatten(frozen), flatten(now));
+    let keys: BTreeSet<&String> = frozen.keys().chain(now.keys()).collect();
+    let shown = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
+    keys.into_iter()
+        .filter(|key| frozen.get(*key) != now.get(*key))
+        .filter(|key| !MUTABLE_KEYS.iter().any(|prefix| key.starts_with(prefix)))
+        .map(|key| {
+            let (old, new) = (shown(frozen.get(key)), shown(now.get(key)));
+            format!("  {key}: {old} in the folder, {new} in this recipe\n")
+        })
+        .collect()
+}
+
+/// Maps the dotted key of every leaf to its value. Text that cannot be parsed counts as one value.
+fn flatten(recipe: &str) -> BTreeMap<String, String> {
+    let mut flat = BTreeMap::new();
+    match toml::from_str::<toml::Value>(recipe) {
+        Ok(value) => flatten_into(&value, String::new(), &mut flat),
+        Err(_) => flat.extend([(
+            "recipe".to_owned(),
+            "a file that cannot be parsed".to_owned(),
+        )]),
+    }
+    flat
+}
+
+fn flatten_into(value: &toml::Value, path: String, flat: &mut BTreeMap<String, String>) {
+    let below = |key: &str| match path.is_empty() {
+        true => key.to_owned(),
+        false => format!("{path}.{key}"),
+    };
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                flatten_into(value, below(key), flat);
+            }
+        }
+        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
+            for (index, value) in items.iter().enumerate() {
+                flatten_into(value, below(&index.to_string()), flat);
+            }
+        }
+        single => {
+            flat.insert(path, single.to_string());
+        }
+    }
+}
+
+/// Writes a file through a temporary file and a rename.
+///
+/// # Errors
+/// I/O errors.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let wrap = || RunError::io(path.display().to_string());
+    let mut file = new_file(path)?;
+    file.write_all(bytes).map_err(wrap())?;
+    file.as_file().sync_all().map_err(wrap())?;
+    file.persist(path).map_err(|error| wrap()(error.error))?;
+    Ok(())
+}
+
+/// A temporary file in the folder of `path`, to be persisted as `path`.
+pub(crate) fn new_file(path: &Path) -> Result<tempfile::NamedTempFile, RunError> {
+    let wrap = || RunError::io(path.display().to_string());
+    let parent = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(wrap())?;
+    // Use the umask as for ordinary files: a sandbox that runs as another user reads inputs from here.
+    tempfile::Builder::new()
+        .prefix(".tmp-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(parent)
+        .map_err(wrap())
+}
+
+/// Files stored by the digest of their bytes, as `<root>/<first two digits>/<digest>`.
+#[derive(Clone, Debug)]
+pub struct ContentStore {
+    root: PathBuf,
+}
+
+impl ContentStore {
+    /// Opens or creates a store.
+    pub fn open(root: &Path) -> Result<Self, RunError> {
+        fs::create_dir_all(root).map_err(RunError::io(root.display().to_string()))?;
+        Ok(Self {
+            root: root.to_owned(),
+        })
+    }
+
+    /// Path of the file with this digest, whether or not it exists.
+    pub fn path(&self, id: &Digest) -> PathBuf {
+        self.root.join(&id.as_str()[..2]).join(id.as_str())
+    }
+
+    /// Stores bytes; storing the same bytes again does nothing.
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, RunError> {
+        let id = Digest::of_bytes(bytes);
+        let path = self.path(&id);
+        if !path.exists() {
+            write_atomically(&path, bytes)?;
+        }
+        Ok(id)
+    }
+
+    /// Reads the bytes with this digest.
+    pub fn get(&self, id: &Digest) -> Result<Vec<u8>, RunError> {
+        let path = self.path(id);
+        fs::read(&path).map_err(RunError::io(path.display().to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ExitCode;
+
+    #[test]
+    fn a_folder_in_use_is_a_conflict_until_it_is_dropped() {
+        let root = tempfile::tempdir().unwrap();
+        let first = RunFolder::open(root.path(), "a = 1").unwrap();
+        let error = RunFolder::open(root.path(), "a = 1").unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Conflict);
+        assert!(error.to_string().contains("--run NAME"), "{error}");
+        drop(first);
+        RunFolder::open(root.path(), "a = 1").unwrap();
+    }
+
+    #[test]
+    fn a_different_recipe_is_a_conflict_that_shows_the_difference() {
+        let root = tempfile::tempdir().unwrap();
+        drop(RunFolder::open(root.path(), "seed = 1\n[rollout]\nsamples = 1\n").unwrap());
+        let now = "seed = 1\nname = 'b'\n[rollout]\nsamples = 4\n";
+        let error = RunFolder::open(root.path(), now).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Conflict);
+        let text = error.to_string();
+        assert!(
+            text.contains("  rollout.samples: 1 in the folder, 4 in this recipe\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  name: not set in the folder, \"b\" in this recipe\n"),
+            "{text}"
+        );
+        assert!(!text.contains("seed"), "{text}");
+    }
+
+    #[test]
+    fn a_budget_can_be_raised() {
+        let root = tempfile::tempdir().unwrap();
+        drop(RunFolder::open(root.path(), "seed = 1\n[budget]\nusd = 1.0\n").unwrap());
+        let raised = "seed = 1\n[budget]\nusd = 2.0\n";
+        drop(RunFolder::open(root.path(), raised).unwrap());
+        let frozen = fs::read_to_string(root.path().join("recipe.toml")).unwrap();
+        assert_eq!(frozen, raised);
+    }
+
+    #[test]
+    fn files_are_stored_by_content_and_readable_by_others() {
+        let root = tempfile::tempdir().unwrap();
+        let store = ContentStore::open(root.path()).unwrap();
+        let id = store.put(b"abc").unwrap();
+        assert_eq!(store.put(b"abc").unwrap(), id);
+        assert_eq!(store.get(&id).unwrap(), b"abc");
+        let plain = root.path().join("plain");
+        fs::write(&plain, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&store.path(&id)), mode(&plain));
+        assert!(store.get(&Digest::of_bytes(b"other")).is_err());
+    }
+}

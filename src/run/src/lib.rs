@@ -1,0 +1,48 @@
+//! Runs: recipe, run folder, journal, and the executor that processes units of work.
+
+pub mod artifacts;
+pub mod cli;
+#[cfg(test)]
+pub(crate) mod conformance;
+mod context;
+mod error;
+mod executor;
+mod folder;
+mod interrupt;
+mod journal;
+pub mod local;
+pub mod log;
+mod price;
+pub mod program;
+pub mod progress;
+pub mod project;
+mod recipe;
+
+pub use context::{Mode, RunContext};
+pub use error::{ExitCode, RunError};
+pub use executor::{
+    Executor, Failure, FailureKind, Stage, StageSummary, Unit, UnitState, interpreter_failure,
+};
+pub use folder::write_atomically;
+pub use folder::{ContentStore, RunFolder, lock_within};
+pub use interrupt::{Interrupt, Urgency};
+pub use journal::{
+    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, Reservation,
+    ReserveError, RetryFailed, Spent, UnitFailure,
+};
+pub use local::{ExecutorOptions, LocalExecutor, StageClock, cores};
+pub use price::Price;
+pub use progress::{Progress, StageProgress};
+pub use pybench_interpreter::default_cache_dir;
+pub use recipe::*;
+
+/// The word that a mistyped one most likely means, if any is close enough to suggest.
+pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |candidate: &str| strsim::osa_distance(word, candidate);
+    words
+        .into_iter()
+        .map(|candidate| (distance(candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.chars().count() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}

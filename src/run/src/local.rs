@@ -1,0 +1,322 @@
+//! The local executor: bounded concurrency on tokio, leases, retries with backoff, and Ctrl-C.
+
+mod clock;
+mod worker;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use clock::StageClock;
+
+use self::worker::{UnitEnd, Worker};
+use super::progress::SharedProgress;
+use super::{
+    Executor, Interrupt, Progress, Recipe, RetryFailed, RunError, RunFolder, Stage, StageSummary,
+    UnitState, Urgency,
+};
+
+/// How units are executed.
+#[derive(Clone, Debug)]
+pub struct ExecutorOptions {
+    /// Number of units that run at the same time, at least 1.
+    pub concurrency: usize,
+    /// Attempts at a unit in one process before it counts as failed, at least 1.
+    pub attempts: u32,
+    /// Duration of a lease, which is renewed while the unit runs.
+    pub lease: Duration,
+    /// Wait before the second attempt; it doubles with each further attempt.
+    pub backoff: Duration,
+    /// Maximum wait between two attempts. If an endpoint asks for more, the unit fails.
+    pub max_wait: Duration,
+    /// Time budget of the whole run: all stages, over all restarts.
+    pub time_budget: Option<Duration>,
+    /// Time for work in flight to finish once the time budget is used up.
+    pub grace: Duration,
+    /// Which units that failed finally in an earlier process are retried.
+    pub retry_failed: RetryFailed,
+    /// Seed of the backoff jitter.
+    pub seed: u64,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        Self {
+            concurrency: cores(),
+            attempts: 4,
+            lease: Duration::from_secs(120),
+            backoff: Duration::from_secs(1),
+            max_wait: Duration::from_secs(600),
+            time_budget: None,
+            grace: Duration::from_secs(30),
+            retry_failed: RetryFailed::ExceptBadItems,
+            seed: 0,
+        }
+    }
+}
+
+impl ExecutorOptions {
+    /// The options that a recipe specifies.
+    pub fn of(recipe: &Recipe) -> Self {
+        let minutes = recipe.budget.minutes;
+        Self {
+            concurrency: match recipe.rollout.concurrency {
+                0 => cores(),
+                asked => asked,
+            },
+            attempts: recipe.rollout.attempts.max(1),
+            time_budget: minutes.and_then(|m| Duration::try_from_secs_f64(m * 60.0).ok()),
+            seed: recipe.seed,
+            ..Self::default()
+        }
+    }
+}
+
+/// Number of CPU cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Executes units in this process and records them in the journal, so that a later process can continue.
+#[derive(Clone, Debug)]
+pub struct LocalExecutor {
+    folder: Arc<RunFolder>,
+    options: ExecutorOptions,
+    progress: Progress,
+    interrupt: Interrupt,
+}
+
+impl LocalExecutor {
+    pub fn new(
+        folder: Arc<RunFolder>,
+        options: ExecutorOptions,
+        progress: Progress,
+        interrupt: Interrupt,
+    ) -> Self {
+        Self {
+            folder,
+            options,
+            progress,
+            interrupt,
+        }
+    }
+
+    /// Changes the number of units that run at the same time (at least 1).
+    pub fn with_concurrency(mut self, concurrency: usize) -> Self {
+        self.options.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// The pending items, in order and without duplicates, and the number of the other items.
+    fn todo(&self, stage: &str, items: &[String]) -> Result<(VecDeque<String>, u64), RunError> {
+        let states: HashMap<String, UnitState> =
+            self.folder.journal().states(stage)?.into_iter().collect();
+        let distinct: HashSet<&String> = items.iter().collect();
+        let mut seen = HashSet::new();
+        let todo: VecDeque<String> = items
+            .iter()
+            .filter(|item| states.get(*item) == Some(&UnitState::Pending) && seen.insert(*item))
+            .cloned()
+            .collect();
+        let settled = distinct.len() - todo.len();
+        Ok((todo, settled as u64))
+    }
+}
+
+#[async_trait]
+impl Executor for LocalExecutor {
+    async fn run(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<StageSummary, RunError> {
+        let (name, journal) = (stage.name(), self.folder.journal());
+        journal.enqueue(name, items)?;
+        journal.retry_failed(name, self.options.retry_failed)?;
+        let (todo, settled) = self.todo(name, items)?;
+        if !todo.is_empty() {
+            let progress = self.progress.stage(name, settled + todo.len() as u64);
+            progress.resume(settled);
+            let result = StageRun::new(self, stage, todo, Arc::new(progress))?
+                .run()
+                .await;
+            result?;
+        }
+        journal.summary(name)
+    }
+}
+
+/// A stage that is being executed.
+struct StageRun<'a> {
+    executor: &'a LocalExecutor,
+    stage: Arc<dyn Stage>,
+    todo: VecDeque<String>,
+    running: JoinSet<Result<UnitEnd, RunError>>,
+    progress: SharedProgress,
+    clock: StageClock,
+    /// Tells workers that wait for their next attempt to stop waiting.
+    stop: watch::Sender<bool>,
+    /// Why no new units start; the first reason is kept.
+    reason: Option<RunError>,
+}
+
+impl<'a> StageRun<'a> {
+    fn new(
+        executor: &'a LocalExecutor,
+        stage: Arc<dyn Stage>,
+        todo: VecDeque<String>,
+        progress: SharedProgress,
+    ) -> Result<Self, RunError> {
+        let clock = StageClock::start(executor.folder.clone(), stage.name())?;
+        Ok(Self {
+            executor,
+            stage,
+            todo,
+            running: JoinSet::new(),
+            progress,
+            clock,
+            stop: watch::Sender::new(false),
+            reason: None,
+        })
+    }
+
+    async fn run(mut self) -> Result<(), RunError> {
+        let result = self.work().await;
+        // Units that still run are dropped here and release their leases.
+        self.running.shutdown().await;
+        self.progress.finish();
+        self.clock.save()?;
+        result?;
+        self.reason.map_or(Ok(()), Err)
+    }
+
+    async fn work(&mut self) -> Result<(), RunError> {
+        let interrupt = self.executor.interrupt.clone();
+        let left = self.time_left()?;
+        if left == Some(Duration::ZERO) {
+            self.stop(out_of_time(self.executor));
+        }
+        let deadline = sleep_or_never(left);
+        let grace_over = sleep_or_never(left.map(|left| left + self.executor.options.grace));
+        tokio::pin!(deadline, grace_over);
+        let mut save = tokio::time::interval(clock::SAVE_EVERY);
+        loop {
+            self.start_more();
+            if self.running.is_empty() {
+                return Ok(());
+            }
+            let stopping = self.reason.is_some();
+            tokio::select! {
+                Some(end) = self.running.join_next() => self.settle(end)?,
+                () = interrupt.wait(Urgency::Now) => {
+                    self.stop(RunError::Interrupted);
+                    return Ok(());
+                }
+                () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted),
+                () = &mut deadline, if !stopping => self.stop(out_of_time(self.executor)),
+                () = &mut grace_over => return Ok(()),
+                _ = save.tick() => self.clock.save()?,
+            }
+        }
+    }
+
+    /// Starts units in item order while the concurrency limit allows it.
+    fn start_more(&mut self) {
+        while self.reason.is_none()
+            && !self.executor.interrupt.requested()
+            && self.running.len() < self.executor.options.concurrency.max(1)
+        {
+            let Some(item) = self.todo.pop_front() else {
+                return;
+            };
+            let worker = Worker::new(
+                self.executor,
+                self.stage.clone(),
+                item,
+                self.stop.subscribe(),
+            );
+            self.running.spawn(worker.work());
+        }
+        if self.executor.interrupt.requested() {
+            self.stop(RunError::Interrupted);
+        }
+    }
+
+    fn settle(
+        &mut self,
+        end: Result<Result<UnitEnd, RunError>, tokio::task::JoinError>,
+    ) -> Result<(), RunError> {
+        // The worker catches panics of the stage, so a panic here is a bug in the executor.
+        match end
+            .map_err(|error| RunError::Internal(format!("a worker task failed: {error}")))??
+        {
+            UnitEnd::Done => self.progress.done(),
+            UnitEnd::Failed => self.progress.failed(),
+            UnitEnd::Pending => {}
+            UnitEnd::Stop(reason) => self.stop(reason),
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, reason: RunError) {
+        self.reason.get_or_insert(reason);
+        self.stop.send_replace(true);
+    }
+
+    fn time_left(&self) -> Result<Option<Duration>, RunError> {
+        let Some(budget) = self.executor.options.time_budget else {
+            return Ok(None);
+        };
+        let spent = clock::spent(self.executor.folder.journal())?;
+        Ok(Some(budget.saturating_sub(spent)))
+    }
+}
+
+fn out_of_time(executor: &LocalExecutor) -> RunError {
+    let minutes = executor
+        .options
+        .time_budget
+        .map_or(0.0, |budget| budget.as_secs_f64() / 60.0);
+    RunError::Budget(format!(
+        "the time budget is used up: `budget.minutes` allows {minutes} minutes; raise it to continue"
+    ))
+}
+
+async fn sleep_or_never(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+    use crate::conformance::Factory;
+
+    struct Local;
+
+    impl Factory for Local {
+        type Executor = LocalExecutor;
+
+        fn make(
+            &self,
+            folder: &Arc<RunFolder>,
+            options: ExecutorOptions,
+            interrupt: &Interrupt,
+        ) -> LocalExecutor {
+            LocalExecutor::new(
+                folder.clone(),
+                options,
+                Progress::hidden(),
+                interrupt.clone(),
+            )
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn conforms() {
+        conformance::all(&Local).await;
+    }
+}

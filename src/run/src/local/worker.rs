@@ -1,0 +1,271 @@
+//! Execution of one unit: lease, attempts, backoff, commit.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::FutureExt;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{ExecutorOptions, LocalExecutor};
+use crate::{Failure, FailureKind, RunError, RunFolder, Stage};
+use pybench_types::id::Digest;
+
+/// How the execution of a unit ended.
+pub(super) enum UnitEnd {
+    /// Committed, by this or another worker.
+    Done,
+    /// Failed finally.
+    Failed,
+    /// Will be retried by a later command, or once the result that it waits for has arrived.
+    Pending,
+    /// Will be retried by a later command; nothing new may start.
+    Stop(RunError),
+}
+
+/// Executes one unit.
+pub(super) struct Worker {
+    folder: Arc<RunFolder>,
+    options: ExecutorOptions,
+    stage: Arc<dyn Stage>,
+    item: String,
+    stop: watch::Receiver<bool>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        executor: &LocalExecutor,
+        stage: Arc<dyn Stage>,
+        item: String,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            folder: executor.folder.clone(),
+            options: executor.options.clone(),
+            stage,
+            item,
+            stop,
+        }
+    }
+
+    /// Makes attempts until the unit is done or failed, or the stage stops.
+    pub(super) async fn work(mut self) -> Result<UnitEnd, RunError> {
+        let folder = self.folder.clone();
+        let (journal, stage, item) = (folder.journal(), self.stage.name(), self.item.clone());
+        for attempt in 1.. {
+            let Some(lease) = self.acquire().await? else {
+                return self.recorded_end();
+            };
+            let failure = match self.attempt(lease).await? {
+                Ok(output) => {
+                    journal.complete(stage, &item, &output)?;
+                    return Ok(UnitEnd::Done);
+                }
+                Err(failure) if failure.kind == FailureKind::Deferred => {
+                    return Ok(UnitEnd::Pending);
+                }
+                Err(failure) => failure,
+            };
+            tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
+            let wait = wait_after(&self.options, &item, attempt, &failure);
+            let stops = reason_to_stop(&failure);
+            let last = wait.is_none() && failure.kind != FailureKind::Budget;
+            journal.fail(stage, &item, &failure, last)?;
+            match (stops, wait) {
+                (Some(reason), _) => return Ok(UnitEnd::Stop(reason)),
+                (None, None) => {
+                    tracing::warn!(stage, item, kind = ?failure.kind, "failed: {failure}");
+                    return Ok(UnitEnd::Failed);
+                }
+                (None, Some(wait)) if self.stopped_during(wait).await => {
+                    return Ok(UnitEnd::Pending);
+                }
+                (None, Some(_)) => {}
+            }
+        }
+        Ok(UnitEnd::Pending)
+    }
+
+    /// Leases the unit, and waits while another worker holds the lease; `None` if the unit is not pending.
+    async fn acquire(&mut self) -> Result<Option<Lease>, RunError> {
+        loop {
+            if let Some(lease) = Lease::acquire(self)? {
+                return Ok(Some(lease));
+            }
+            let Some(until) = self
+                .folder
+                .journal()
+                .leased_until(self.stage.name(), &self.item)?
+            else {
+                return Ok(None);
+            };
+            let wait = Duration::from_secs(until.saturating_sub(now()).clamp(0, 1) as u64);
+            if self
+                .stopped_during(wait.max(Duration::from_millis(100)))
+                .await
+            {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The end that another worker recorded.
+    fn recorded_end(&self) -> Result<UnitEnd, RunError> {
+        use crate::UnitState::*;
+        let journal = self.folder.journal();
+        Ok(match journal.state(self.stage.name(), &self.item)? {
+            Some(Done) => UnitEnd::Done,
+            Some(Failed) => UnitEnd::Failed,
+            Some(Pending) | None => UnitEnd::Pending,
+        })
+    }
+
+    /// Makes one attempt and renews the lease while it runs. A panic becomes an internal failure.
+    async fn attempt(&self, mut lease: Lease) -> Result<Result<Value, Failure>, RunError> {
+        let running = AssertUnwindSafe(self.stage.run(&self.item)).catch_unwind();
+        tokio::pin!(running);
+        loop {
+            tokio::select! {
+                end = &mut running => {
+                    return Ok(end.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
+                }
+                () = tokio::time::sleep(self.options.lease / 3) => lease.renew()?,
+            }
+        }
+    }
+
+    /// Waits; `true` if the stage stopped meanwhile.
+    async fn stopped_during(&mut self, wait: Duration) -> bool {
+        tokio::select! {
+            // An error means that the stage has been dropped.
+            _ = self.stop.wait_for(|stop| *stop) => true,
+            () = tokio::time::sleep(wait) => false,
+        }
+    }
+}
+
+/// Wait before the next attempt; `None` if there is none.
+fn wait_after(
+    options: &ExecutorOptions,
+    item: &str,
+    attempt: u32,
+    failure: &Failure,
+) -> Option<Duration> {
+    if !failure.retryable || attempt >= options.attempts {
+        return None;
+    }
+    let doubled = options.backoff.saturating_mul(1 << (attempt - 1).min(16));
+    let seed = Digest::of_json(&(options.seed, item, attempt)).seed();
+    // Between 50 % and 100 %, so that units that failed together do not retry together.
+    let jitter = 0.5 + (seed as f64 / u64::MAX as f64) / 2.0;
+    let wait = doubled.min(options.max_wait).mul_f64(jitter);
+    let asked = failure.retry_after.unwrap_or_default();
+    (asked <= options.max_wait).then(|| wait.max(asked))
+}
+
+/// Failures after which nothing new may start.
+fn reason_to_stop(failure: &Failure) -> Option<RunError> {
+    match failure.kind {
+        FailureKind::Budget => Some(RunError::Budget(failure.detail.clone())),
+        // With a refused API key every other unit would fail in the same way.
+        FailureKind::Endpoint if failure.detail.starts_with("unauthorized") => {
+            Some(RunError::Endpoint(failure.detail.clone()))
+        }
+        _ => None,
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    Failure::new(
+        FailureKind::Internal,
+        format!("a stage panicked, which is a bug in pybench: {text}"),
+    )
+}
+
+/// Unix time in seconds, as the journal stores it.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}
+
+/// The lease of a unit. Dropping it releases the unit, unless it was committed or leased by another worker.
+struct Lease {
+    folder: Arc<RunFolder>,
+    stage: &'static str,
+    item: String,
+    seconds: i64,
+    until: i64,
+}
+
+impl Lease {
+    fn acquire(worker: &Worker) -> Result<Option<Self>, RunError> {
+        let seconds = worker.options.lease.as_secs().max(1) as i64;
+        let (stage, item, now) = (worker.stage.name(), worker.item.clone(), now());
+        let taken = worker.folder.journal().lease(stage, &item, now, seconds)?;
+        Ok(taken.then(|| Self {
+            folder: worker.folder.clone(),
+            stage,
+            item,
+            seconds,
+            until: now + seconds,
+        }))
+    }
+
+    fn renew(&mut self) -> Result<(), RunError> {
+        let until = now() + self.seconds;
+        let journal = self.folder.journal();
+        if journal.move_lease(self.stage, &self.item, self.until, until)? {
+            self.until = until;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let journal = self.folder.journal();
+        if let Err(error) = journal.move_lease(self.stage, &self.item, self.until, 0) {
+            tracing::warn!("cannot release a lease: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_have_jitter_and_respect_retry_after() {
+        let options = ExecutorOptions {
+            attempts: 100,
+            backoff: Duration::from_secs(1),
+            max_wait: Duration::from_secs(60),
+            ..ExecutorOptions::default()
+        };
+        let failure = Failure::new(FailureKind::Endpoint, "server: 500").retryable();
+        let wait = |item: &str, attempt, failure: &Failure| {
+            wait_after(&options, item, attempt, failure).map(|wait| wait.as_secs_f64())
+        };
+        for (attempt, full) in [(1, 1.0), (2, 2.0), (5, 16.0), (20, 60.0), (99, 60.0)] {
+            let wait = wait("a", attempt, &failure).unwrap();
+            assert!((full / 2.0..=full).contains(&wait), "{attempt}: {wait}");
+        }
+        assert_eq!(wait("a", 3, &failure), wait("a", 3, &failure));
+        assert_ne!(wait("a", 3, &failure), wait("b", 3, &failure));
+        assert_eq!(wait("a", 100, &failure), None);
+        let after = |seconds| Failure {
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..failure.clone()
+        };
+        assert_eq!(wait("a", 1, &after(30)), Some(30.0));
+        assert_eq!(wait("a", 1, &after(61)), None);
+        assert_eq!(wait("a", 1, &Failure::new(FailureKind::Item, "bad")), None);
+    }
+}

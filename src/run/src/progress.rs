@@ -1,0 +1,159 @@
+//! Progress display: one bar per stage on a terminal, a log line every few seconds elsewhere.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Interval between log lines of a stage if stderr is not a terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Shows the progress of stages. Clones share the display.
+#[derive(Clone, Debug)]
+pub struct Progress(Target);
+
+#[derive(Clone, Debug)]
+enum Target {
+    Hidden,
+    Lines,
+    Bars(MultiProgress),
+}
+
+impl Progress {
+    /// Shows nothing.
+    pub fn hidden() -> Self {
+        Self(Target::Hidden)
+    }
+
+    /// Bars if stderr is a terminal, log lines otherwise.
+    pub fn stderr() -> Self {
+        if std::io::stderr().is_terminal() {
+            let target = ProgressDrawTarget::stderr();
+            Self(Target::Bars(MultiProgress::with_draw_target(target)))
+        } else {
+            Self(Target::Lines)
+        }
+    }
+
+    /// Log lines only, for `--log-format json`.
+    pub fn lines() -> Self {
+        Self(Target::Lines)
+    }
+
+    /// Starts the display of a stage with `total` units, some of which may already be done.
+    pub fn stage(&self, name: &str, total: u64) -> StageProgress {
+        let bar = match &self.0 {
+            Target::Bars(multi) => Some(multi.add(stage_bar(name, total))),
+            Target::Hidden | Target::Lines => None,
+        };
+        StageProgress {
+            name: name.to_owned(),
+            total,
+            done: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            bar,
+            lines: matches!(self.0, Target::Lines),
+            last_line: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Runs `write` while the bars are hidden, so that its output does not tear them.
+    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            Target::Bars(multi) => multi.suspend(write),
+            Target::Hidden | Target::Lines => write(),
+        }
+    }
+}
+
+fn stage_bar(name: &str, total: u64) -> ProgressBar {
+    // The template is a constant; the default style is a fallback.
+    let style = ProgressStyle::with_template(
+        "{prefix:>9} {bar:32} {pos}/{len} {msg} [{elapsed_precise}, {eta} left]",
+    )
+    .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total)
+        .with_style(style)
+        .with_prefix(name.to_owned())
+}
+
+/// Progress of one stage.
+#[derive(Debug)]
+pub struct StageProgress {
+    name: String,
+    total: u64,
+    done: AtomicU64,
+    failed: AtomicU64,
+    bar: Option<ProgressBar>,
+    lines: bool,
+    last_line: Mutex<Instant>,
+}
+
+impl StageProgress {
+    /// Counts `count` units as done in an earlier process; they do not affect the estimated speed.
+    pub fn resume(&self, count: u64) {
+        self.done.fetch_add(count, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.set_position(count);
+            bar.reset_eta();
+        }
+    }
+
+    /// Counts a unit as done.
+    pub fn done(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.show();
+    }
+
+    /// Counts a unit as finally failed.
+    pub fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.show();
+    }
+
+    /// Ends the display; the last state stays visible.
+    pub fn finish(&self) {
+        match &self.bar {
+            Some(bar) => bar.abandon(),
+            None if self.lines => self.line(),
+            None => {}
+        }
+    }
+
+    fn show(&self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            match self.failed.load(Ordering::Relaxed) {
+                0 => {}
+                failed => bar.set_message(format!("({failed} failed)")),
+            }
+        } else if self.lines {
+            let mut last = self
+                .last_line
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if last.elapsed() >= LINE_EVERY {
+                *last = Instant::now();
+                drop(last);
+                self.line();
+            }
+        }
+    }
+
+    fn line(&self) {
+        let (done, failed) = (
+            self.done.load(Ordering::Relaxed),
+            self.failed.load(Ordering::Relaxed),
+        );
+        tracing::info!(
+            target: "pybench_types::progress",
+            stage = self.name, done, failed, total = self.total,
+            "{}: {} of {}", self.name, done + failed, self.total,
+        );
+    }
+}
+
+/// Progress of a stage, shared by its tasks.
+pub(crate) type SharedProgress = Arc<StageProgress>;

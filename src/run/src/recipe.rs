@@ -1,0 +1,428 @@
+//! Recipes: one TOML file describes a run.
+//!
+//! Bounds are `schemars` attributes of the fields, so that the JSON Schema, editors and the messages of
+//! [`Recipe::parse`] agree. The doc comments become the descriptions in the JSON Schema.
+
+mod conform;
+mod crawl;
+mod document;
+mod load;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod writer;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use crawl::{ArxivFormat, Crawl, PypiArchive, PypiPackage, Search, SourceChoice};
+pub use load::RecipeError;
+pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
+
+use crate::Price;
+use pybench_interpreter::InterpreterChoice;
+use pybench_types::task::{Category, Language};
+use pybench_types::trajectory::Sampling;
+
+/// A recipe: everything that defines a run. The resolved recipe is frozen into the run folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Name of the run folder, unless `--run` gives another; letters, digits, `-` and `_`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"))]
+    #[schemars(extend("x-expected" = "1 to 64 letters, digits, `-` or `_`"))]
+    pub name: String,
+    /// Seed of all random choices.
+    #[serde(default)]
+    pub seed: u64,
+    /// Where the files come from.
+    pub crawl: Crawl,
+    /// Which tasks to write.
+    pub query: Query,
+    /// The model that solves the tasks.
+    pub teacher: ModelChoice,
+    /// Additional teachers. Each task gets one teacher, drawn by weight from `seed` and the task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub teacher_mix: Vec<WeightedTeacher>,
+    /// Models that get the tasks of which every sample was rejected, tried one after another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub escalation: Vec<ModelChoice>,
+    /// How tasks are solved.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// Limits on money, tokens and time.
+    #[serde(default)]
+    pub budget: Budget,
+    /// The sandbox that runs the code.
+    #[serde(default)]
+    pub interpreter: InterpreterChoice,
+    /// Which filters decide whether a trajectory becomes a row.
+    #[serde(default)]
+    pub grade: Grade,
+    /// When to stop, and which accepted samples become rows.
+    #[serde(default, skip_serializing_if = "Goal::is_default")]
+    pub goal: Goal,
+    /// How the dataset is split and written.
+    #[serde(default)]
+    pub shard: Shard,
+}
+
+impl Recipe {
+    /// All teachers with their paths in the recipe: `teacher`, those of `teacher_mix`, those of `escalation`.
+    pub fn teachers(&self) -> Vec<(String, &ModelChoice)> {
+        let mixed = self.teacher_mix.iter().enumerate();
+        let mixed = mixed.map(|(at, mixed)| (format!("teacher_mix.{at}.teacher"), &mixed.teacher));
+        let escalation = self.escalation.iter().enumerate();
+        let escalation = escalation.map(|(at, teacher)| (format!("escalation.{at}"), teacher));
+        let first = std::iter::once(("teacher".to_owned(), &self.teacher));
+        first.chain(mixed).chain(escalation).collect()
+    }
+
+    /// All models with their paths in the recipe: the teachers, the judge, and the models that write tasks.
+    pub fn models(&self) -> Vec<(String, &ModelChoice)> {
+        let judge = self.grade.judge.as_ref();
+        let judge = judge.map(|judge| ("grade.judge.teacher".to_owned(), &judge.teacher));
+        let writer = self.query.writer.iter().flat_map(WriterChoice::models);
+        let writer = writer.map(|(name, choice)| (format!("query.writer.{name}"), choice));
+        let teachers = self.teachers().into_iter();
+        teachers.chain(judge).chain(writer).collect()
+    }
+
+    /// All models, mutable, in the order of [`Recipe::models`].
+    pub fn models_mut(&mut self) -> impl Iterator<Item = &mut ModelChoice> {
+        let mixed = self.teacher_mix.iter_mut().map(|mixed| &mut mixed.teacher);
+        let judge = self.grade.judge.as_mut().map(|judge| &mut judge.teacher);
+        let first = std::iter::once(&mut self.teacher);
+        let writer = self.query.writer.iter_mut();
+        let writer = writer.flat_map(WriterChoice::models_mut);
+        let teachers = first.chain(mixed).chain(&mut self.escalation);
+        teachers.chain(judge).chain(writer)
+    }
+}
+
+/// One teacher of `teacher_mix`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WeightedTeacher {
+    /// Relative weight of this teacher; `teacher` itself has weight 1.
+    #[schemars(range(max = 1_000_000), extend("exclusiveMinimum" = 0))]
+    pub weight: f64,
+    /// The model.
+    pub teacher: ModelChoice,
+}
+
+/// When to stop, and which accepted samples become rows. Rollout and grading alternate until the goal is
+/// reached or no task is left.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Goal {
+    /// Exact number of rows; no further attempts start once it is reached. Absent: every task is attempted.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub accept: Option<usize>,
+    /// Accepted samples of a task after which its remaining samples are skipped; 0 runs all samples.
+    #[schemars(range(max = 1000))]
+    pub enough: u32,
+    /// Which accepted samples of a task become rows.
+    pub keep: Keep,
+    /// Share of the rows, 0 to 1, for which a sample that hit an error and fixed it is preferred over the
+    /// task's other accepted samples. Requires `keep` other than `all`.
+    #[schemars(range(min = 0, max = 1))]
+    pub repairs: f64,
+}
+
+impl Goal {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Which accepted samples of a task become rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// All of them.
+    #[default]
+    All,
+    /// The one with the fewest turns; ties go to the one with the fewest tokens.
+    Turns,
+    /// The one with the fewest completion tokens; ties go to the one with the fewest turns.
+    Tokens,
+}
+
+/// Which tasks to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Query {
+    /// Number of tasks to write.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub tasks: usize,
+    /// Largest share of the tasks that may come from one template, above 0 and at most 1.
+    #[serde(default = "Query::default_share")]
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
+    pub template_share: f64,
+    /// Share of each language; the shares must add up to 1.
+    #[serde(default = "Query::default_languages")]
+    pub languages: BTreeMap<Language, f64>,
+    /// Categories to use; an empty list uses all.
+    #[serde(default)]
+    pub categories: Vec<Category>,
+    /// Keywords to use; an empty list uses all.
+    #[serde(default)]
+    pub keywords: Vec<String>,
+    /// Models that write the tasks, instead of the templates of the task library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<WriterChoice>,
+}
+
+impl Query {
+    fn default_share() -> f64 {
+        0.1
+    }
+    fn default_languages() -> BTreeMap<Language, f64> {
+        BTreeMap::from([(Language::En, 0.6), (Language::Zh, 0.4)])
+    }
+}
+
+/// A model: a teacher, a judge, or a model that writes tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum ModelChoice {
+    /// The reference solutions of the task library: deterministic, without network or API key.
+    Expert {
+        /// Share of samples that contain a deliberate fault, 0 to 1.
+        #[serde(default)]
+        #[schemars(range(min = 0, max = 1))]
+        faults: f64,
+    },
+    /// An endpoint with the OpenAI chat completions API.
+    Openai {
+        /// Model name, as the endpoint expects it.
+        model: String,
+        /// Base URL of the API, such as `https://api.openai.com/v1`.
+        #[schemars(regex(pattern = r"^https?://[^/]+"))]
+        #[schemars(extend("x-expected" = "a URL that begins with http:// or https://"))]
+        base_url: String,
+        /// Name of the environment variable that holds the API key; if absent, no key is sent.
+        #[serde(default)]
+        #[schemars(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
+        #[schemars(extend("x-expected" = "the name of an environment variable, never the key itself"))]
+        key_env: Option<String>,
+        /// Extra HTTP headers; a value `$NAME` is read from the environment variable NAME.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+        /// Price of the model; required if `budget.usd` is set and the built-in price table lacks the model.
+        #[serde(default)]
+        price: Option<Price>,
+        /// Seconds to wait for a reply.
+        #[serde(default = "default_endpoint_timeout")]
+        #[schemars(range(min = 1, max = 3600))]
+        timeout_seconds: u64,
+        /// Names of environment variables with additional API keys; requests rotate over all keys.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schemars(
+            length(max = 1000),
+            inner(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))
+        )]
+        more_keys_env: Vec<String>,
+        /// Rate limit of each key, requests per minute.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 10_000_000))]
+        requests_per_minute: Option<u32>,
+        /// Rate limit of each key, prompt and completion tokens per minute.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1))]
+        tokens_per_minute: Option<u64>,
+        /// Use OpenAI's Batch API: half the price, replies within 24 hours. Only for teachers.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        batch: bool,
+    },
+    /// A GGUF model on this machine, run by `pybench-embedded` in a process without API keys (see `just embedded`).
+    Embedded {
+        /// A name from the catalog (`embedded/models.toml`) or the path of a GGUF file.
+        model: String,
+        /// Expected SHA-256 of the file; models from the catalog are already pinned there.
+        #[serde(default)]
+        #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+        #[schemars(extend("x-expected" = "64 lowercase hexadecimal digits"))]
+        sha256: Option<String>,
+        /// Context length in tokens; the default is that of the model, but at most 8,192.
+        #[serde(default)]
+        #[schemars(range(min = 1, max = 1_000_000))]
+        context: Option<u32>,
+    },
+}
+
+impl ModelChoice {
+    /// The same model without `batch`: replies come immediately.
+    pub fn live(&self) -> Self {
+        let mut live = self.clone();
+        if let Self::Openai { batch, .. } = &mut live {
+            *batch = false;
+        }
+        live
+    }
+}
+
+fn default_endpoint_timeout() -> u64 {
+    120
+}
+
+/// How tasks are solved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rollout {
+    /// Number of samples per task.
+    #[schemars(range(min = 1, max = 1000))]
+    pub samples: u32,
+    /// Message format.
+    pub format: FormatChoice,
+    /// Maximum number of turns of a trajectory.
+    #[schemars(range(min = 1, max = 100))]
+    pub max_turns: u32,
+    /// Sampling parameters of the teachers.
+    pub sampling: Sampling,
+    /// Number of trajectories that run at the same time; 0 means one per CPU core.
+    #[schemars(range(max = 1024))]
+    pub concurrency: usize,
+    /// Number of attempts at a unit of work before it counts as failed.
+    #[schemars(range(min = 1, max = 100))]
+    pub attempts: u32,
+    /// Reuse replies that another run of this project already paid for, from `data/cache`.
+    pub reuse: bool,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self {
+            samples: 1,
+            format: FormatChoice::Pybench,
+            max_turns: 10,
+            sampling: Sampling::default(),
+            concurrency: 0,
+            attempts: 4,
+            reuse: true,
+        }
+    }
+}
+
+/// Message format of the trajectories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FormatChoice {
+    /// The prompt format of PyBench: cells between `<|execute_start|>` and `<|execute_end|>`.
+    #[default]
+    Pybench,
+    /// The format of CodeAct: cells between `<execute>` and `</execute>`, the answer between `<solution>` and
+    /// `</solution>`.
+    Codeact,
+    /// OpenAI function calling with the function `execute_python`; parallel calls are supported.
+    Tools,
+}
+
+/// Limits on money, tokens and time. An absent limit means unlimited, but a paid endpoint requires `usd`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Budget {
+    /// Maximum cost in US dollars.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
+    pub usd: Option<f64>,
+    /// Maximum number of tokens, prompt and completion.
+    #[schemars(range(min = 0))]
+    pub tokens: Option<u64>,
+    /// Maximum duration of the whole run in minutes, summed over all restarts.
+    #[schemars(range(max = 525_600), extend("exclusiveMinimum" = 0))]
+    pub minutes: Option<f64>,
+}
+
+/// How trajectories are graded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Grade {
+    /// Filters that every accepted trajectory must pass, applied in this order.
+    pub filters: Vec<Filter>,
+    /// Minimum number of accepted rows; with fewer, the run counts as incomplete.
+    pub at_least: usize,
+    /// Language model that judges every trajectory, at temperature 0. Its verdict counts only if `filters`
+    /// contains `judge`; its agreement with the checks is always reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge: Option<JudgeChoice>,
+}
+
+/// A language model that judges trajectories.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeChoice {
+    /// The model.
+    pub teacher: ModelChoice,
+    /// Whether the judge receives the images that a trajectory produced.
+    #[serde(default)]
+    pub sees: bool,
+}
+
+impl Default for Grade {
+    fn default() -> Self {
+        use Filter::*;
+        Self {
+            filters: vec![Format, Finished, Outputs, Check, Consistent, Duplicate],
+            at_least: 0,
+            judge: None,
+        }
+    }
+}
+
+/// A filter of trajectories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// Every reply follows the message format.
+    Format,
+    /// The model declared that it is finished.
+    Finished,
+    /// Every requested output file exists, is a regular file, is not empty, and opens as its type.
+    Outputs,
+    /// All checks of the task pass.
+    Check,
+    /// The numbers in the answer occur in the observations or in the query.
+    Consistent,
+    /// The judge of `grade.judge` accepts the trajectory. If the judge abstains, it has no effect, and a task
+    /// without checks is not accepted.
+    Judge,
+    /// No earlier accepted trajectory is identical.
+    Duplicate,
+}
+
+/// How the dataset is split and written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shard {
+    /// Share of the rows in the test split, at least 0 and below 1.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
+    pub test_fraction: f64,
+    /// Number of templates that are kept out of the training split entirely.
+    pub held_out_templates: usize,
+    /// Maximum number of rows per shard.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub shard_rows: usize,
+    /// Maximum number of rows per Parquet row group.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub row_group_rows: usize,
+    /// zstd compression level.
+    #[schemars(range(min = 1, max = 22))]
+    pub zstd_level: i32,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            test_fraction: 0.15,
+            held_out_templates: 3,
+            shard_rows: 10_000,
+            row_group_rows: 100,
+            zstd_level: 9,
+        }
+    }
+}

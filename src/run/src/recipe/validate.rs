@@ -1,0 +1,239 @@
+//! Checks that the schema cannot express: values that contradict each other. Each problem names the path.
+
+use std::collections::HashSet;
+
+use super::{Filter, Grade, Keep, ModelChoice, ProposedChecks, Recipe, SourceChoice, WriterChoice};
+use pybench_interpreter::Network;
+use pybench_interpreter::{InterpreterChoice, Tier};
+
+/// Tolerance for the sum of the language shares.
+const ROUNDING: f64 = 1e-6;
+
+/// Dotted path and message of each problem.
+pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
+    let mut problems = Vec::new();
+    let mut reject = |path: &str, message: String| problems.push((path.to_owned(), message));
+
+    let shares: f64 = recipe.query.languages.values().sum();
+    if (shares - 1.0).abs() > ROUNDING {
+        let message = format!("languages: the shares add up to {shares}; they must add up to 1");
+        reject("query.languages", message);
+    }
+    let samples = recipe.query.tasks as u64 * u64::from(recipe.rollout.samples);
+    let rows = samples.saturating_mul(1 + recipe.escalation.len() as u64);
+    if recipe.grade.at_least as u64 > rows {
+        reject(
+            "grade.at_least",
+            format!(
+                "at_least: the run makes at most {rows} rows; lower `grade.at_least`, or raise `query.tasks` or `rollout.samples`"
+            ),
+        );
+    }
+    let filters: HashSet<_> = recipe.grade.filters.iter().map(|f| *f as u8).collect();
+    if filters.len() < recipe.grade.filters.len() {
+        reject("grade.filters", "filters: a filter is listed twice".into());
+    }
+    if let Some(wheelhouse) = recipe.interpreter.wheelhouse.as_ref()
+        && wheelhouse.as_os_str().is_empty()
+    {
+        reject(
+            "interpreter.wheelhouse",
+            "wheelhouse: the path is empty".into(),
+        );
+    }
+    network_problems(&recipe.interpreter, &mut reject);
+    for (list, sources) in [
+        ("sources", &recipe.crawl.sources),
+        ("fallback", &recipe.crawl.fallback),
+    ] {
+        for (index, source) in sources.iter().enumerate() {
+            source_problems(&format!("crawl.{list}.{index}"), source, &mut reject);
+        }
+    }
+    goal_problems(recipe, rows, &mut reject);
+    judge_problems(&recipe.grade, &mut reject);
+    if let Some(writer) = &recipe.query.writer {
+        writer_problems(recipe, writer, &mut reject);
+    }
+    for (path, teacher) in recipe.models() {
+        model_problems(&path, teacher, &mut reject);
+    }
+    problems
+}
+
+fn network_problems(choice: &InterpreterChoice, reject: &mut impl FnMut(&str, String)) {
+    let mut wrong = |text: String| reject("interpreter.network", format!("network: {text}"));
+    if let Err(error) = Network::allow(&choice.network) {
+        wrong(error.to_string());
+    }
+    if !choice.network.is_empty() && !choice.tier.supports_allowlist() {
+        wrong(Tier::NO_ALLOWLIST.into());
+    }
+}
+
+fn source_problems(at: &str, source: &SourceChoice, reject: &mut impl FnMut(&str, String)) {
+    match source {
+        SourceChoice::Local { path, .. } if path.as_os_str().is_empty() => {
+            reject(&format!("{at}.path"), "path: the path is empty".into());
+        }
+        SourceChoice::Http { urls, .. } if urls.is_empty() => {
+            reject(&format!("{at}.urls"), "urls: name at least one URL".into());
+        }
+        SourceChoice::Pypi { packages } if packages.is_empty() => {
+            let message = "packages: name at least one package".into();
+            reject(&format!("{at}.packages"), message);
+        }
+        SourceChoice::Github { repositories, .. } if repositories.is_empty() => {
+            let message = "repositories: name at least one repository".into();
+            reject(&format!("{at}.repositories"), message);
+        }
+        SourceChoice::Hub { datasets, .. } if datasets.is_empty() => {
+            reject(
+                &format!("{at}.datasets"),
+                "datasets: name at least one dataset".into(),
+            );
+        }
+        SourceChoice::Arxiv { formats, .. } if formats.is_empty() => {
+            reject(
+                &format!("{at}.formats"),
+                "formats: name `pdf`, `source` or both".into(),
+            );
+        }
+        SourceChoice::Arxiv {
+            papers, searches, ..
+        } if papers.is_empty() && searches.is_empty() => {
+            reject(at, "name at least one of `papers` or `searches`".into());
+        }
+        SourceChoice::Kaggle {
+            datasets, searches, ..
+        } if datasets.is_empty() && searches.is_empty() => {
+            reject(at, "name at least one of `datasets` or `searches`".into());
+        }
+        SourceChoice::Zenodo {
+            records, searches, ..
+        } if records.is_empty() && searches.is_empty() => {
+            reject(at, "name at least one of `records` or `searches`".into());
+        }
+        _ => {}
+    }
+}
+
+fn goal_problems(recipe: &Recipe, rows: u64, reject: &mut impl FnMut(&str, String)) {
+    let goal = &recipe.goal;
+    if let Some(asked) = goal.accept.filter(|asked| *asked as u64 > rows) {
+        let message = format!(
+            "accept: {asked} rows are requested, but the run makes at most {rows} attempts"
+        );
+        reject("goal.accept", message);
+    }
+    if goal.enough > recipe.rollout.samples {
+        let samples = recipe.rollout.samples;
+        let message = format!("enough: must not exceed `rollout.samples` ({samples})");
+        reject("goal.enough", message);
+    }
+    if goal.repairs > 0.0 && goal.keep == Keep::All {
+        let message =
+            "repairs: has no effect with `keep = \"all\"`; set `goal.keep` to `turns` or `tokens`";
+        reject("goal.repairs", message.into());
+    }
+}
+
+fn judge_problems(grade: &Grade, reject: &mut impl FnMut(&str, String)) {
+    if grade.filters.contains(&Filter::Judge) && grade.judge.is_none() {
+        let message = "filters: the filter `judge` requires `grade.judge.teacher`";
+        reject("grade.filters", message.into());
+    }
+    if let Some(ModelChoice::Expert { .. }) = grade.judge.as_ref().map(|judge| &judge.teacher) {
+        let message =
+            "teacher: the expert cannot judge; use `kind = \"openai\"` or `kind = \"embedded\"`";
+        reject("grade.judge.teacher", message.into());
+    }
+}
+
+fn writer_problems(recipe: &Recipe, writer: &WriterChoice, reject: &mut impl FnMut(&str, String)) {
+    let expert = |choice: &ModelChoice| matches!(choice, ModelChoice::Expert { .. });
+    for (name, _) in writer.models().filter(|(_, choice)| expert(choice)) {
+        let message = format!("{name}: the expert cannot write tasks; use a model");
+        reject(&format!("query.writer.{name}"), message);
+    }
+    let embeddings = writer.embeddings.as_ref().map(|e| &e.endpoint);
+    if let Some(ModelChoice::Embedded { .. }) = embeddings {
+        let message = "embeddings.endpoint: must have `kind = \"openai\"`";
+        reject("query.writer.embeddings.endpoint", message.into());
+    }
+    let mut teachers = recipe.teachers().into_iter();
+    if let Some((path, _)) = teachers.find(|(_, choice)| expert(choice)) {
+        let message =
+            "the expert can only solve tasks of the task library; use a model with `query.writer`";
+        reject(&path, format!("{path}: {message}"));
+    }
+    let judged = recipe.grade.filters.contains(&Filter::Judge);
+    if writer.checks != ProposedChecks::Required && !judged {
+        let message = "checks: a task without a check needs a judge; add `judge` to `grade.filters`, or \
+                       set `checks = \"required\"`";
+        reject("query.writer.checks", message.into());
+    }
+    for (path, weight) in writer.balance.weights() {
+        if !(weight.is_finite() && weight >= 0.0) {
+            let message = format!("{path}: {weight} is not a valid weight; it must be 0 or more");
+            reject(&format!("query.writer.balance.{path}"), message);
+        }
+    }
+}
+
+/// Checks keys, headers and batches of an endpoint. A secret in a recipe would end up in the run folder.
+fn model_problems(at: &str, teacher: &ModelChoice, reject: &mut impl FnMut(&str, String)) {
+    let ModelChoice::Openai {
+        headers,
+        key_env,
+        more_keys_env,
+        requests_per_minute,
+        tokens_per_minute,
+        batch,
+        ..
+    } = teacher
+    else {
+        return;
+    };
+    if *batch {
+        let is_teacher = ["grade.", "query."]
+            .iter()
+            .all(|part| !at.starts_with(part));
+        let limited = requests_per_minute.is_some() || tokens_per_minute.is_some();
+        let message = match (is_teacher, more_keys_env.is_empty(), limited) {
+            (false, ..) => {
+                "only teachers (`teacher`, `teacher_mix`, `escalation`) can use the Batch API"
+            }
+            (_, false, _) => "a batch belongs to one API key; remove `more_keys_env`",
+            (.., true) => {
+                "the Batch API has its own limits; remove `requests_per_minute` and `tokens_per_minute`"
+            }
+            _ => "",
+        };
+        if !message.is_empty() {
+            reject(&format!("{at}.batch"), format!("batch: {message}"));
+        }
+    }
+    let keys: HashSet<_> = key_env.iter().chain(more_keys_env).collect();
+    if keys.len() <= more_keys_env.len() {
+        let message = match key_env {
+            None => "more_keys_env: set `key_env` to the variable of the first key",
+            Some(_) => "more_keys_env: a variable is listed twice",
+        };
+        if !more_keys_env.is_empty() {
+            reject(&format!("{at}.more_keys_env"), message.into());
+        }
+    }
+    for (name, value) in headers {
+        let lower = name.to_ascii_lowercase();
+        let secret = ["auth", "key", "token", "secret", "cookie"];
+        if secret.iter().any(|word| lower.contains(word)) && !value.starts_with('$') {
+            reject(
+                &format!("{at}.headers.{name}"),
+                format!(
+                    "{name}: a secret does not belong in a recipe; write `$NAME` to read the environment variable NAME"
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A loopback endpoint that speaks OpenAI's chat completions and embeddings, well or badly, and counts.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, Response, StatusCode};
+use axum::routing::post;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+/// What the endpoint does with a request.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// A chat completion with this content.
+    Content(String),
+    /// A status with a `Retry-After` header and a body.
+    Status(u16, Option<String>, String),
+    /// An embedding.
+    Place(Vec<f64>),
+    /// 200 with these bytes.
+    Bytes(Vec<u8>),
+    /// A content of that many bytes.
+    Huge(usize),
+    /// Never answers.
+    Hang,
+    /// Promises more than it sends, then closes.
+    CloseMidway,
+}
+
+type Handler = dyn Fn(Value) -> BoxFuture<'static, Answer> + Send + Sync;
+
+struct Shared {
+    handler: Box<Handler>,
+    calls: Mutex<HashMap<String, u32>>,
+    keys: Mutex<Vec<Option<String>>>,
+}
+
+/// A running endpoint; its task ends with the runtime.
+pub struct Endpoint {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Endpoint {
+    /// Starts on a free port of the loopback interface.
+    pub async fn start<F>(handler: impl Fn(Value) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let shared = Arc::new(Shared {
+            handler: Box::new(move |request| Box::pin(handler(request))),
+            calls: Mutex::default(),
+            keys: Mutex::default(),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/v1/chat/completions", post(complete))
+            .route("/v1/embeddings", post(complete))
+            .with_state(shared.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, shared }
+    }
+
+    /// Always the same answer.
+    pub async fn always(answer: Answer) -> Self {
+        Self::start(move |_| std::future::ready(answer.clone())).await
+    }
+
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Requests received, by body.
+    pub fn calls(&self) -> HashMap<String, u32> {
+        self.shared.calls.lock().unwrap().clone()
+    }
+
+    /// Count anew.
+    pub fn forget(&self) {
+        self.shared.calls.lock().unwrap().clear();
+    }
+
+    pub fn call_count(&self) -> u32 {
+        self.calls().values().sum()
+    }
+
+    /// The `Authorization` header of each request.
+    pub fn keys(&self) -> Vec<Option<String>> {
+        self.shared.keys.lock().unwrap().clone()
+    }
+}
+
+async fn complete(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<Body> {
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    let request: Value = serde_json::from_str(&text).unwrap();
+    *shared.calls.lock().unwrap().entry(text).or_default() += 1;
+    let key = headers.get("authorization");
+    let key = key.map(|value| value.to_str().unwrap().to_owned());
+    shared.keys.lock().unwrap().push(key);
+    respond((shared.handler)(request).await).await
+}
+
+/// A chat completion; usage counts characters, so that it is known beforehand.
+pub fn completion(content: &str) -> Value {
+    json!({
+        "id": "x", "object": "chat.completion", "created": 0, "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop",
+                     "message": {"role": "assistant", "content": content}}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+    })
+}
+
+/// Where a text stands; it is of seven tokens.
+fn place(numbers: &[f64]) -> Value {
+    json!({
+        "object": "list", "model": "e",
+        "data": [{"object": "embedding", "index": 0, "embedding": numbers}],
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    })
+}
+
+async fn respond(answer: Answer) -> Response<Body> {
+    let ok = |body: Body| Response::new(body);
+    match answer {
+        Answer::Content(content) => ok(completion(&content).to_string().into()),
+        Answer::Place(numbers) => ok(place(&numbers).to_string().into()),
+        Answer::Bytes(bytes) => ok(bytes.into()),
+        Answer::Huge(size) => ok(completion(&"x".repeat(size)).to_string().into()),
+        Answer::Hang => {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            ok(Body::empty())
+        }
+        Answer::CloseMidway => {
+            let half = Ok(Bytes::from_static(b"{\"choices\": [{\"mess"));
+            let parts = [half, Err(std::io::Error::other("closed"))];
+            ok(Body::from_stream(futures::stream::iter(parts)))
+        }
+        Answer::Status(status, retry_after, body) => {
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            if let Some(value) = retry_after {
+                let value = value.parse().unwrap();
+                response.headers_mut().insert("retry-after", value);
+            }
+            response
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Helpers that tests share; nothing here is part of the product.
+
+pub mod batches;
+pub mod endpoint;
+pub mod files;
+pub mod kill;
+pub mod program;
+pub mod rows;
+pub mod sessions;
+pub mod skip;
+pub mod task;
+
+/// The root of the workspace.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -1,0 +1,11 @@
+//! Data types of the pipeline: source files, tasks, check specifications, observations, trajectories and
+//! verdicts. No I/O.
+
+pub mod check;
+pub mod clock;
+pub mod id;
+pub mod observation;
+pub mod placeholder;
+pub mod task;
+pub mod text;
+pub mod trajectory;

@@ -1,0 +1,106 @@
+//! What the readers of file formats share: the kinds of rows, their default columns, and errors.
+
+use std::path::{Path, PathBuf};
+
+use pybench_chat_template::Message;
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::exit::ExitCode;
+
+use super::hub_client::HubError;
+use super::record::{Conversation, Record};
+
+/// File name extensions that are read.
+pub(super) const EXTENSIONS: [&str; 4] = ["parquet", "jsonl", "json", "ipynb"];
+pub(super) const MAX_MESSAGES: usize = 10_000;
+
+/// What a row of a source is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    #[default]
+    Messages,
+    /// Plain text, such as the `content` column of starcoderdata, and notebooks (.ipynb).
+    Text,
+}
+
+#[derive(Debug, Error)]
+pub enum SourceError {
+    #[error("{path}: {error}")]
+    Io {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{name}: no {} file{prefix}", EXTENSIONS.map(|e| format!(".{e}")).join(", "))]
+    Empty { name: String, prefix: String },
+    #[error("data source {name} has {has} `path` and `hub`; give exactly one of them")]
+    Ambiguous { name: String, has: &'static str },
+    #[error("{path}: {reason}")]
+    Broken { path: PathBuf, reason: String },
+    #[error("{location}: {reason}")]
+    Row { location: String, reason: String },
+    #[error(transparent)]
+    Hub(#[from] HubError),
+}
+
+impl SourceError {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Io { error, .. } => ExitCode::of_io(error),
+            Self::Hub(error) => error.exit_code(),
+            _ => ExitCode::BadInput,
+        }
+    }
+}
+
+pub(super) type Records = Box<dyn Iterator<Item = Result<Record, SourceError>> + Send>;
+
+pub(super) fn io(path: &Path) -> impl Fn(std::io::Error) -> SourceError + '_ {
+    move |error| SourceError::Io {
+        path: path.into(),
+        error,
+    }
+}
+
+/// Maps ShareGPT's role names to the common ones.
+pub(super) fn normalize_role(name: &str) -> &str {
+    match name {
+        "human" => "user",
+        "gpt" => "assistant",
+        other => other,
+    }
+}
+
+/// Whether a column is read when the recipe names none.
+pub(super) fn is_default_column(kind: RecordKind, name: &str) -> bool {
+    match kind {
+        RecordKind::Messages => ["messages", "conversations"].contains(&name),
+        RecordKind::Text => ["content", "text"].contains(&name),
+    }
+}
+
+/// The names of the default columns, for error messages.
+pub(super) fn default_columns(kind: RecordKind) -> &'static str {
+    match kind {
+        RecordKind::Messages => "messages or conversations",
+        RecordKind::Text => "content or text",
+    }
+}
+
+/// A conversation, if it is not too long.
+pub(super) fn conversation(
+    messages: Vec<Message>,
+    held_out_template: bool,
+    location: String,
+) -> Result<Record, SourceError> {
+    if messages.len() > MAX_MESSAGES {
+        let reason = format!("{} messages, more than {MAX_MESSAGES}", messages.len());
+        return Err(SourceError::Row { location, reason });
+    }
+    Ok(Record::Conversation(Conversation {
+        messages,
+        held_out_template,
+        location,
+    }))
+}

@@ -1,0 +1,29 @@
+//! The rows of a source: conversations and plain texts.
+
+use pybench_chat_template::Message;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversation {
+    pub messages: Vec<Message>,
+    /// `file:row`, for messages to the user.
+    pub location: String,
+    /// Whether the task template was held out of training; only our own shards have this column.
+    pub held_out_template: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The assistant's messages are trained.
+    Conversation(Conversation),
+    /// All of the text is trained.
+    Text { text: String, location: String },
+}
+
+impl Record {
+    pub fn location(&self) -> &str {
+        match self {
+            Self::Conversation(conversation) => &conversation.location,
+            Self::Text { location, .. } => location,
+        }
+    }
+}

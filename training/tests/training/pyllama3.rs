@@ -1,0 +1,174 @@
+//! The paper's recipe, both stages, on a tiny model; and its dry run.
+
+use std::path::Path;
+use std::process::Command;
+
+use pybench_training::model::ModelConfig;
+use pybench_training::train::{MemoryPlan, RecipeStage};
+
+use crate::run::Project;
+use crate::sources::{code_act, recipe_of, starcoder};
+use crate::support::data;
+
+fn pyllama3() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/pyllama3.toml");
+    path.display().to_string()
+}
+
+/// A recipe that is the paper's but for its model, data and size.
+fn tiny(project: &Project) {
+    let texts: Vec<_> = (0..60)
+        .map(|n| format!("print({n})\n").repeat(1 + n % 4))
+        .collect();
+    starcoder(&project.path("notebooks/jupyter-a.parquet"), &texts);
+    code_act(&project.path("trajectories.parquet"), 30);
+    let at = |name: &str| project.path(name).display().to_string();
+    let text = format!(
+        "extends='{}'\nmodel='{}'\n[held_out]\npath='{}'\n[train]\nmax_seq_len=256\nbatch_size=2\ndtype='float32'\n[checkpoint]\nsave_steps=2\n[stage.cpt]\ndata=[{{path='{}',kind='text'}}]\n[stage.cpt.optimizer]\nlearning_rate=0.01\nwarmup_steps=0\n[stage.sft]\ndata=[{{path='{}'}}]\n[stage.sft.optimizer]\nlearning_rate=0.01\nwarmup_steps=0\n",
+        pyllama3(),
+        at("start"),
+        at("test.jsonl"),
+        at("notebooks"),
+        at("trajectories.parquet")
+    );
+    recipe_of(&project.path("recipe.toml"), &text);
+}
+
+fn results(project: &Project, stage: &str) -> serde_json::Value {
+    let path = project.path(&format!("out/{stage}/results.json"));
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn both_stages_run_and_the_second_begins_where_the_first_ended() {
+    let project = Project::new("max_steps=1");
+    tiny(&project);
+    let (good, text) = project.run("out");
+    assert!(good, "{text}");
+    let (cpt, sft) = (results(&project, "cpt"), results(&project, "sft"));
+    assert_eq!(cpt["after"], sft["before"], "{cpt} {sft}");
+    assert_ne!(cpt["before"], cpt["after"]);
+    let loss = |when: &str| sft[when]["unseen_files"].as_f64().unwrap();
+    assert!(loss("after") < loss("before"), "{sft}");
+    assert_eq!(cpt["mixture"][0]["records"], 60);
+    // The model goes out with the recipe's template and stops where its turns end.
+    let template =
+        std::fs::read_to_string(project.path("out/sft/model/chat_template.jinja")).unwrap();
+    assert!(template.contains("<|eot_id|>"));
+    let generation = std::fs::read(project.path("out/sft/model/generation_config.json")).unwrap();
+    let generation: serde_json::Value = serde_json::from_slice(&generation).unwrap();
+    let ends = generation["eos_token_id"].as_array().unwrap();
+    assert!(ends.contains(&506.into()), "{generation}");
+    // Done is done.
+    let bits = || std::fs::read(project.path("out/sft/model/model.safetensors")).unwrap();
+    let before = bits();
+    let (good, text) = project.run("out");
+    assert!(good && text.matches("already done").count() == 2, "{text}");
+    assert!(before == bits());
+}
+
+#[test]
+fn a_base_model_without_a_template_learns_texts_and_refuses_conversations() {
+    let project = Project::new("max_steps=1");
+    tiny(&project);
+    let config = project.path("start/tokenizer_config.json");
+    std::fs::write(
+        config,
+        r#"{"bos_token": "<|begin_of_text|>", "eos_token": "<|endoftext|>"}"#,
+    )
+    .unwrap();
+    let at = |name: &str| project.path(name).display().to_string();
+    let recipe = |data: &str| {
+        let text = format!(
+            "name='a'\nmodel='{}'\n[train]\nmax_seq_len=64\nmax_steps=1\n[[data]]\n{data}\n",
+            at("start")
+        );
+        recipe_of(&project.path("recipe.toml"), &text);
+    };
+    recipe(&format!("path='{}'\nkind='text'", at("notebooks")));
+    let (good, text) = project.run("texts");
+    assert!(good, "{text}");
+    recipe(&format!("path='{}'", at("trajectories.parquet")));
+    let (good, text) = project.run("talks");
+    assert!(!good && text.contains("chat_template"), "{text}");
+}
+
+#[test]
+fn a_dry_run_of_the_paper_tells_tokens_steps_and_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
+        .args(["run", "pyllama3", "--dry-run"])
+        .current_dir(folder.path())
+        .env("PYBENCH_CACHE", folder.path())
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{text}");
+    for words in [
+        "stage cpt",
+        "stage sft",
+        "3091 documents, 6234547 tokens",
+        "7139 documents",
+        "66383 documents",
+        "steps of 64 rows of 8192",
+        "memory",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // 8.03 billion parameters.
+    assert!(
+        text.contains("weights 29.9") || text.contains("weights 14.9"),
+        "{text}"
+    );
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "a dry run leaves nothing"
+    );
+}
+
+#[test]
+fn our_template_is_that_of_transformers() {
+    let template = Path::new(&pyllama3())
+        .parent()
+        .unwrap()
+        .join("templates/llama3.jinja");
+    let folder = data("templates/llama3");
+    let ours = pybench_training::data::Renderer::load_with(&folder, Some(&template)).unwrap();
+    let lines = std::fs::read_to_string(folder.join("expected.jsonl")).unwrap();
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let messages: Vec<_> = serde_json::from_value(line["messages"].clone()).unwrap();
+        let text = ours.template.render(&messages, false).unwrap();
+        assert_eq!(text, line["text"].as_str().unwrap());
+    }
+}
+
+#[test]
+fn presets_fit_the_devices_that_they_are_for() {
+    let folder = Path::new(&pyllama3()).parent().unwrap().to_owned();
+    let devices = [
+        ("llama3-8b-full", 1, 80),
+        ("llama3-8b-full-8gpu", 8, 80),
+        ("llama3-8b-lora", 1, 40),
+        ("llama3-8b-qlora", 1, 24),
+    ];
+    for (name, world, gigabytes) in devices {
+        let stages = RecipeStage::load(&folder.join(format!("{name}.toml"))).unwrap();
+        let stage = &stages[0];
+        assert_eq!(stages.len(), 1, "{name} is one run");
+        assert_eq!(stage.recipe.name, name);
+        let shape = std::fs::read(stage.recipe.model_config.as_ref().unwrap()).unwrap();
+        let config = ModelConfig::parse(&shape).unwrap();
+        assert_eq!(config.parameters(), 8_030_261_248);
+        let plan = MemoryPlan::new(&stage.recipe, &config, world, tch::Device::Cuda(0));
+        let most = gigabytes * 1_000_000_000;
+        // What this process holds already is not the device's.
+        assert!(
+            plan.total() - plan.base < most,
+            "{name}: {}",
+            plan.describe(&stage.recipe)
+        );
+    }
+}
