@@ -13,8 +13,9 @@ quiet_xet := `ls "${CARGO_TARGET_DIR:-target}"/debug/pybench-xet >/dev/null 2>&1
 # The program, and nothing that it does not need.
 pybench := "cargo run " + quiet + " -p pybench --"
 
-# What is compiled with the trainer, whose libraries it shares; `cas` is Hugging Face's own store of chunks, for tests.
-trainer := '-p pybench-training -p pybench-xet --features pybench-xet/cas'
+# Everything there is, as lint and test compile it: one selection, so that no library is compiled for two sets of features.
+# `cas` is Hugging Face's own store of chunks, for tests.
+all := '--workspace --features pybench-xet/cas'
 
 # Before a number of milliseconds: how long each fuzz target runs.
 fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
@@ -112,9 +113,8 @@ parity: setup
 [group('check')]
 test *ARGS: setup lint
     @: >"${TMPDIR:-/tmp}/pybench-skips.$PPID"
-    @cargo build {{ quiet_train }} {{ trainer }}
-    @PYBENCH_SKIPS="${TMPDIR:-/tmp}/pybench-skips.$PPID" {{ fuzz_for }}1000 cargo test --no-fail-fast "$@"
-    @PYBENCH_SKIPS="${TMPDIR:-/tmp}/pybench-skips.$PPID" {{ fuzz_for }}1000 cargo test --no-fail-fast {{ trainer }} "$@"
+    @cargo build {{ quiet_train }} {{ all }}
+    @PYBENCH_SKIPS="${TMPDIR:-/tmp}/pybench-skips.$PPID" {{ fuzz_for }}1000 cargo test --no-fail-fast {{ all }} "$@"
     @pipelines/skips "${TMPDIR:-/tmp}/pybench-skips.$PPID"
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
@@ -122,9 +122,8 @@ test *ARGS: setup lint
 lint:
     @cargo fmt --check
     @.ci/cycles
-    @cargo clippy {{ quiet }} --all-targets -- -D warnings
     @training/setup
-    @cargo clippy {{ quiet_train }} --all-targets {{ trainer }} -- -D warnings
+    @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
 # The full proofs, of which `test` takes samples: every template of the library, PyBench's strict score, charts.
