@@ -122,6 +122,7 @@ test *ARGS: setup lint
 lint:
     @cargo fmt --check
     @.ci/cycles
+    @.ci/features
     @training/setup
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi

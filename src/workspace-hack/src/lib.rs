@@ -1,0 +1,1 @@
+//! Nothing to use: the features in `Cargo.toml` are the content.
