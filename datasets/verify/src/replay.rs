@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent as agent;
-use pybench_agent::{AttemptResult, AttemptSpec, Format, Step, TurnLog, format_named};
+use pybench_agent::{AttemptResult, AttemptSpec, Format, Solver, Step, TurnLog, format_named};
 use pybench_checks::{Candidate, Checker, Claim};
 use pybench_datasets::normalize::{self, Comparison};
 use pybench_datasets::observed;
@@ -213,14 +213,15 @@ impl Verifier {
             limits: row.interpreter.limits.clone(),
             ..SessionSpec::default()
         };
-        let teacher = RecordedReplies::of(row);
+        let replies = RecordedReplies::of(row);
+        let max_turns = u32::try_from(replies.0.len()).unwrap_or(u32::MAX);
         let spec = AttemptSpec {
             task,
             sample: row.sample,
-            teacher: &teacher,
+            solver: &Solver::Model(Arc::new(replies)),
             format,
             sampling: &row.sampling,
-            max_turns: u32::try_from(teacher.0.len()).unwrap_or(u32::MAX),
+            max_turns,
         };
         let session = self.interpreter.start(session_spec).await;
         let mut session = session.map_err(interpreter_failure)?;
@@ -515,7 +516,6 @@ impl ChatModel for RecordedReplies {
             usage: Usage::default(),
             // The recorded reply is complete: nothing must be appended.
             truncated: true,
-            fault: None,
         })
     }
 }

@@ -189,9 +189,9 @@ fn find_program() -> Result<PathBuf, RunError> {
     program::find(PROGRAM).ok_or_else(missing)
 }
 
-/// The sampling seed, derived from task, sample and turn.
+/// The sampling seed, derived from conversation, sample and turn.
 fn seed(request: &ChatRequest<'_>) -> u32 {
-    let of = (&request.task.id, request.sample, request.messages.len());
+    let of = (request.key, request.sample, request.messages.len());
     // Keep the lower 32 bits.
     Digest::of_json(&of).seed() as u32
 }
@@ -241,7 +241,6 @@ impl ChatModel for Embedded {
                     completion_tokens: reply.completion_tokens,
                 },
                 truncated: reply.truncated,
-                fault: None,
             }),
             Answer::Refused(text) => Err(ChatError::Rejected(text)),
             Answer::Failed(text) => Err(ChatError::Broken(text)),

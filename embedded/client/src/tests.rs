@@ -1,12 +1,10 @@
 use std::time::Instant;
 
 use pybench_types::id::Digest;
-use pybench_types::task::Task;
 use pybench_types::trajectory::{Message as ChatMessage, Role, Sampling};
 
 use super::*;
 use pybench_testing::program::write_program;
-use pybench_types::placeholder::placeholder_task;
 
 /// A stand-in for the program: a shell script in a temporary folder.
 struct FakeProgram {
@@ -51,17 +49,13 @@ impl FakeProgram {
 
 const HELLO: &str = "#!/bin/sh\necho '{\"model\":\"m\",\"context\":64}'\n";
 
-fn task() -> Task {
-    placeholder_task("q", pybench_types::task::Category::Math, "t")
-}
-
 async fn ask(teacher: &Embedded, sample: u32) -> Result<Reply, ChatError> {
     let messages = [
         ChatMessage::new(Role::System, "s"),
         ChatMessage::new(Role::User, "q"),
     ];
     let request = ChatRequest {
-        task: &task(),
+        key: &Digest::of_bytes(b"q"),
         sample,
         messages: &messages,
         sampling: &Sampling::default(),

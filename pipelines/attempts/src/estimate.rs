@@ -10,7 +10,7 @@ use pybench_run::{
     JudgeChoice, ModelChoice, ProposedChecks, Recipe, RunContext, RunError, UnitState,
 };
 use pybench_types::id::Digest;
-use pybench_types::task::{Category, FileKind, Task, TaskFile};
+use pybench_types::task::Task;
 use pybench_types::trajectory::{Trajectory, Usage};
 
 use pybench_run::artifacts::stage;
@@ -18,7 +18,6 @@ use pybench_run::artifacts::stage;
 use crate::money;
 use pybench_checks::judge;
 use pybench_embedded_client as embedded;
-use pybench_types::placeholder::placeholder_task;
 
 /// Bytes per token for the lower bounds. The upper bounds assume one token per byte.
 pub const BYTES_PER_TOKEN: u64 = 6;
@@ -55,11 +54,64 @@ pub struct Estimate {
     pub judge: Option<(String, Range)>,
 }
 
+/// What the estimate needs to know of a task.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskSize<'a> {
+    /// `None` if the task is not written yet.
+    id: Option<&'a Digest>,
+    /// Bytes of the query.
+    query: usize,
+    /// Upper bound on the tokens of the initial messages.
+    initial: u64,
+}
+
+impl<'a> TaskSize<'a> {
+    fn of_all(recipe: &Recipe, tasks: &'a [Task]) -> Vec<Self> {
+        let format = agent::format(recipe.rollout.format);
+        let of = |task: &'a Task| Self {
+            id: Some(&task.id),
+            query: task.query.len(),
+            initial: token_bound(&format.initial_messages(task)),
+        };
+        tasks.iter().map(of).collect()
+    }
+
+    /// A task that is not written yet: its query has `query` bytes; unless that is 0, it has two files with
+    /// names of maximum length.
+    pub fn unwritten(recipe: &Recipe, query: usize) -> Self {
+        let system = agent::format(recipe.rollout.format).system();
+        let name = "x".repeat(MAX_NAME + 1);
+        let files = [name.as_str(); 2];
+        let files = if query > 0 { &files[..] } else { &[] };
+        let messages = agent::initial_messages(system, &"x".repeat(query), files);
+        Self {
+            id: None,
+            query,
+            initial: token_bound(&messages),
+        }
+    }
+}
+
 /// Items of the attempts that are done, and of those that are graded.
 #[derive(Default)]
 struct Completed {
     attempted: HashSet<String>,
     graded: HashSet<String>,
+}
+
+impl Completed {
+    /// The id of this sample of a task, if one of these models has made it.
+    fn attempt(
+        &self,
+        recipe: &Recipe,
+        choices: &[&ModelChoice],
+        task: &TaskSize<'_>,
+        sample: u32,
+    ) -> Option<Digest> {
+        let task = task.id?;
+        let mut ids = choices.iter().map(|c| attempt_id(recipe, c, task, sample));
+        ids.find(|id| self.attempted.contains(id.as_str()))
+    }
 }
 
 /// Estimates the remaining cost of a run.
@@ -73,27 +125,22 @@ pub fn remaining(context: &RunContext, tasks: &[Task]) -> Result<Estimate, RunEr
         let done = states.filter(|(_, state)| *state == UnitState::Done);
         Ok(done.map(|(item, _)| item).collect())
     };
-    let (attempted, graded) = (done(stage::ROLLOUT)?, done(stage::GRADE)?);
-    Ok(sum(
-        &context.recipe,
-        tasks,
-        &Completed { attempted, graded },
-    ))
+    let completed = Completed {
+        attempted: done(stage::ROLLOUT)?,
+        graded: done(stage::GRADE)?,
+    };
+    let recipe = &context.recipe;
+    Ok(sum(recipe, &TaskSize::of_all(recipe, tasks), &completed))
 }
 
 /// Like [`remaining`], before models have written the tasks: assumes as many tasks as the recipe requests,
 /// with queries of at most `max_query` bytes.
 pub fn before_writing(recipe: &Recipe, max_query: usize) -> Estimate {
-    let tasks = |task: Task| {
-        let number = |n: usize| Digest::of_json(&n);
-        let tasks = (0..recipe.query.tasks).map(|n| Task {
-            id: number(n),
-            ..task.clone()
-        });
-        tasks.collect::<Vec<_>>()
+    let of = |query: usize| {
+        let tasks = vec![TaskSize::unwritten(recipe, query); recipe.query.tasks];
+        sum(recipe, &tasks, &Completed::default())
     };
-    let least = sum(recipe, &tasks(unwritten(0)), &Completed::default());
-    let most = sum(recipe, &tasks(unwritten(max_query)), &Completed::default());
+    let (least, most) = (of(0), of(max_query));
     let both = |least: Range, most: Range| Range {
         from: least.from,
         to: most.to,
@@ -108,23 +155,7 @@ pub fn before_writing(recipe: &Recipe, max_query: usize) -> Estimate {
     }
 }
 
-/// A placeholder for a task that is not written yet: its query has `bytes` bytes; unless that is 0, it has
-/// two files with names of maximum length.
-pub fn unwritten(bytes: usize) -> Task {
-    let mut task = placeholder_task("", Category::Text, "");
-    task.query = "x".repeat(bytes);
-    let file = |n: usize| TaskFile {
-        name: format!("{n}{}", "x".repeat(MAX_NAME)),
-        id: Digest::of_bytes(b""),
-        kind: FileKind::Txt,
-        origin: String::new(),
-        license: None,
-    };
-    task.files = (0..if bytes > 0 { 2 } else { 0 }).map(file).collect();
-    task
-}
-
-fn sum(recipe: &Recipe, tasks: &[Task], completed: &Completed) -> Estimate {
+fn sum(recipe: &Recipe, tasks: &[TaskSize<'_>], completed: &Completed) -> Estimate {
     let names = recipe.teachers().into_iter();
     let names: Vec<_> = names.map(|(_, choice)| display_name(choice)).collect();
     let mut estimate = Estimate::of(recipe, names.join(", "));
@@ -136,8 +167,7 @@ fn sum(recipe: &Recipe, tasks: &[Task], completed: &Completed) -> Estimate {
     for task in tasks {
         for (level, choices) in levels(recipe).iter().enumerate() {
             for sample in 0..recipe.rollout.samples {
-                let mut ids = choices.iter().map(|c| attempt_id(recipe, c, task, sample));
-                if let Some(id) = ids.find(|id| completed.attempted.contains(id.as_str())) {
+                if let Some(id) = completed.attempt(recipe, choices, task, sample) {
                     estimate.done += 1;
                     needed = needed.saturating_sub(1);
                     if let Some(judge) = judge.filter(|_| !completed.graded.contains(id.as_str())) {
@@ -198,20 +228,19 @@ fn display_name(choice: &ModelChoice) -> String {
 fn attempt_id(
     recipe: &Recipe,
     choice: &ModelChoice,
-    task: &Task,
+    task: &Digest,
     sample: u32,
-) -> pybench_types::id::Digest {
+) -> Digest {
     let rollout = &recipe.rollout;
     let format = agent::format(rollout.format).name();
     let teacher = teacher_name(choice);
-    Trajectory::compute_id(&task.id, &teacher, &rollout.sampling, format, sample)
+    Trajectory::compute_id(task, &teacher, &rollout.sampling, format, sample)
 }
 
 /// Minimum and maximum token usage of one attempt.
-pub fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
+pub fn bounds(recipe: &Recipe, task: &TaskSize<'_>) -> (Usage, Usage) {
     let rollout = &recipe.rollout;
     let format = agent::format(rollout.format);
-    let initial = token_bound(&format.initial_messages(task));
     let (turns, reply) = (
         u64::from(rollout.max_turns),
         u64::from(rollout.sampling.max_tokens),
@@ -220,12 +249,12 @@ pub fn bounds(recipe: &Recipe, task: &Task) -> (Usage, Usage) {
     let observation = 4 * recipe.interpreter.limits.output_chars as u64 + 1024;
     let observed = format.max_cells() as u64 * observation;
     let low = Usage {
-        prompt_tokens: initial / BYTES_PER_TOKEN,
+        prompt_tokens: task.initial / BYTES_PER_TOKEN,
         completion_tokens: 1,
     };
     let grown = turns * turns.saturating_sub(1) / 2;
     let high = Usage {
-        prompt_tokens: turns * initial + grown * (reply + observed),
+        prompt_tokens: turns * task.initial + grown * (reply + observed),
         completion_tokens: turns * reply,
     };
     (low, high)
@@ -288,9 +317,9 @@ impl Estimate {
     }
 
     /// Adds one judgment of an attempt at the task; `sure` if it is made in any case.
-    fn add_judgment(&mut self, judge: &JudgeChoice, task: &Task, sure: bool) {
+    fn add_judgment(&mut self, judge: &JudgeChoice, task: &TaskSize<'_>, sure: bool) {
         let low = Usage {
-            prompt_tokens: task.query.len() as u64 / BYTES_PER_TOKEN,
+            prompt_tokens: task.query as u64 / BYTES_PER_TOKEN,
             completion_tokens: 1,
         };
         let low = if sure { low } else { Usage::default() };
@@ -301,12 +330,18 @@ impl Estimate {
         if let Some((_, own)) = &mut self.judge {
             own.add(calls.from, calls.to);
         }
-        let high = judge::max_usage(task.query.len(), judge.sees);
+        let high = judge::max_usage(task.query, judge.sees);
         self.charge(&[&judge.teacher], calls, low, high);
     }
 
     /// Adds an attempt by one of these models; `sure` if it is made regardless of other outcomes.
-    fn add(&mut self, recipe: &Recipe, choices: &[&ModelChoice], task: &Task, sure: bool) {
+    fn add(
+        &mut self,
+        recipe: &Recipe,
+        choices: &[&ModelChoice],
+        task: &TaskSize<'_>,
+        sure: bool,
+    ) {
         let (mut low, mut high) = bounds(recipe, task);
         let free = |choice: &&ModelChoice| matches!(choice, ModelChoice::Expert { .. });
         if choices.iter().all(free) {

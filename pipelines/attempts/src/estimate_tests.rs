@@ -8,6 +8,10 @@ fn task(query: &str) -> Task {
     }
 }
 
+fn sum(recipe: &Recipe, tasks: &[Task], completed: &Completed) -> Estimate {
+    super::sum(recipe, &TaskSize::of_all(recipe, tasks), completed)
+}
+
 fn recipe(teacher: &str) -> Recipe {
     let text = format!(
         "name = \"t\"\ncrawl = {{ sources = [] }}\nquery = {{ tasks = 1 }}\nteacher = {teacher}\n\
@@ -63,7 +67,7 @@ fn batches_cost_half() {
 #[test]
 fn completed_attempts_are_not_counted_again() {
     let (recipe, tasks) = (recipe(PAID), [task("q")]);
-    let first = attempt_id(&recipe, &recipe.teacher, &tasks[0], 0);
+    let first = attempt_id(&recipe, &recipe.teacher, &tasks[0].id, 0);
     let mut completed = Completed::default();
     completed.attempted.insert(first.to_string());
     let rest = sum(&recipe, &tasks, &completed);
@@ -145,7 +149,7 @@ fn a_judge_is_listed_and_priced() {
     let text = judged.to_string();
     assert!(text.contains("openai:j: 1 to 2 of these calls"), "{text}");
     // Finished attempts still need a judgment; graded ones do not.
-    let first = attempt_id(&recipe, &recipe.teacher, &tasks[0], 0);
+    let first = attempt_id(&recipe, &recipe.teacher, &tasks[0].id, 0);
     let mut completed = Completed::default();
     completed.attempted.insert(first.to_string());
     let rest = sum(&recipe, &tasks, &completed);

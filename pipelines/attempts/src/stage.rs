@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent as agent;
-use pybench_agent::{AttemptResult, AttemptSpec, Format, JournalLog};
+use pybench_agent::{AttemptResult, AttemptSpec, Format, JournalLog, Solver};
 use pybench_interpreter::{Interpreter, Network, Session, SessionSpec};
-use pybench_llm::{Batches, ChatModel};
+use pybench_llm::Batches;
 use pybench_run::interpreter_failure;
 use pybench_run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
 use pybench_types::id::Digest;
@@ -39,7 +39,7 @@ pub struct AttemptStage {
     rollout: Rollout,
     session: SessionSpec,
     format: &'static dyn Format,
-    teachers: Vec<Arc<dyn ChatModel>>,
+    teachers: Vec<Solver>,
     interpreter: Arc<dyn Interpreter>,
     attempts: Vec<Attempt>,
     /// The attempts of each task, by level.
@@ -57,23 +57,23 @@ pub struct RolloutConfig {
     /// Message format.
     pub format: &'static dyn Format,
     /// The teacher that makes the first attempts.
-    pub teacher: Arc<dyn ChatModel>,
+    pub teacher: Solver,
     /// Teachers that replace `teacher` for some tasks, with weights; the weight of `teacher` is 1.
-    pub teacher_mix: Vec<(f64, Arc<dyn ChatModel>)>,
+    pub teacher_mix: Vec<(f64, Solver)>,
     /// Stronger teachers for the tasks that the first one fails, in order.
-    pub escalation: Vec<Arc<dyn ChatModel>>,
+    pub escalation: Vec<Solver>,
     /// Seed of the draw from `teacher_mix`.
     pub seed: u64,
     pub interpreter: Arc<dyn Interpreter>,
 }
 
 impl AttemptStage {
-    /// Creates the attempts of a run from its recipe. `teachers` lists the models in the order of
+    /// Creates the attempts of a run from its recipe. `teachers` are in the order of
     /// [`Recipe::teachers`](pybench_run::Recipe::teachers).
     pub fn new(
         context: &RunContext,
         tasks: Vec<Task>,
-        teachers: Vec<Arc<dyn ChatModel>>,
+        teachers: Vec<Solver>,
         interpreter: Arc<dyn Interpreter>,
     ) -> Result<Self, RunError> {
         let recipe = &context.recipe;
@@ -189,7 +189,7 @@ impl AttemptStage {
         let spec = AttemptSpec {
             task: &attempt.task,
             sample: attempt.sample,
-            teacher: self.teachers[attempt.teacher].as_ref(),
+            solver: &self.teachers[attempt.teacher],
             format: self.format,
             sampling: &self.rollout.sampling,
             max_turns: self.rollout.max_turns,
@@ -247,7 +247,7 @@ impl AttemptStage {
 
 impl RolloutConfig {
     /// The first teacher, then those of the mix, then those of the escalation.
-    fn all_teachers(&self) -> Vec<Arc<dyn ChatModel>> {
+    fn all_teachers(&self) -> Vec<Solver> {
         let mixed = self.teacher_mix.iter().map(|(_, teacher)| teacher);
         let first = std::iter::once(&self.teacher);
         let all = first.chain(mixed).chain(&self.escalation);

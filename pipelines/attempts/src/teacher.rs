@@ -1,15 +1,15 @@
-//! Builds the chat models that a recipe names: journaled, within the budget, with shared replies.
+//! Builds the teachers and other models that a recipe names: journaled, within the budget, with shared replies.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use pybench_agent as agent;
-use pybench_agent::Format;
+use pybench_agent::Solver;
 use pybench_llm::{
     Batches, BudgetLedger, ChatError, ChatModel, Embedder, Limits, Metered, OpenAi, OpenAiOptions,
     ResponseCache,
 };
-use pybench_run::{Budget, FormatChoice, ModelChoice, RunContext, RunError, RunFolder};
+use pybench_run::{Budget, ModelChoice, RunContext, RunError, RunFolder};
 use pybench_types::id::Digest;
 
 use super::money;
@@ -24,13 +24,8 @@ pub const RESPONSE_CACHE: &str = "data/cache/completions";
 ///
 /// # Errors
 /// As [`chat_model`]; [`RunError::BadInput`] if two teachers have the same name.
-pub fn teachers(context: &RunContext) -> Result<Vec<Arc<dyn ChatModel>>, RunError> {
-    let ledger = Arc::default();
-    let (call_format, teachers) = (CallFormat::of(context), context.recipe.teachers());
-    let teachers = teachers.into_iter();
-    distinct(
-        teachers.map(|(path, choice)| (path, chat_model(context, choice, &call_format, &ledger))),
-    )
+pub fn teachers(context: &RunContext) -> Result<Vec<Solver>, RunError> {
+    distinct(context, &Arc::default(), ModelChoice::clone)
 }
 
 /// Like [`teachers`], but without batches. The teachers share the budget with the other models of `ledger`.
@@ -40,19 +35,18 @@ pub fn teachers(context: &RunContext) -> Result<Vec<Arc<dyn ChatModel>>, RunErro
 pub fn live_teachers(
     context: &RunContext,
     ledger: &Arc<BudgetLedger>,
-) -> Result<Vec<Arc<dyn ChatModel>>, RunError> {
-    let (call_format, teachers) = (CallFormat::of(context), context.recipe.teachers());
-    let teachers = teachers.into_iter();
-    let live = |choice: &ModelChoice| chat_model(context, &choice.live(), &call_format, ledger);
-    distinct(teachers.map(|(path, choice)| (path, live(choice))))
+) -> Result<Vec<Solver>, RunError> {
+    distinct(context, ledger, ModelChoice::live)
 }
 
 fn distinct(
-    models: impl Iterator<Item = (String, Result<Arc<dyn ChatModel>, RunError>)>,
-) -> Result<Vec<Arc<dyn ChatModel>>, RunError> {
-    let mut teachers: Vec<Arc<dyn ChatModel>> = Vec::new();
-    for (path, teacher) in models {
-        let teacher = teacher?;
+    context: &RunContext,
+    ledger: &Arc<BudgetLedger>,
+    change: fn(&ModelChoice) -> ModelChoice,
+) -> Result<Vec<Solver>, RunError> {
+    let mut teachers: Vec<Solver> = Vec::new();
+    for (path, choice) in context.recipe.teachers() {
+        let teacher = solver(context, &change(choice), ledger)?;
         if teachers.iter().any(|other| other.name() == teacher.name()) {
             let name = teacher.name();
             return Err(RunError::BadInput(format!(
@@ -65,39 +59,44 @@ fn distinct(
     Ok(teachers)
 }
 
-/// How a model is called: the journal name of its calls, the message format and the tools offered.
+/// Builds one teacher: the expert or a chat model.
+fn solver(
+    context: &RunContext,
+    choice: &ModelChoice,
+    ledger: &Arc<BudgetLedger>,
+) -> Result<Solver, RunError> {
+    let format = agent::format(context.recipe.rollout.format);
+    if let ModelChoice::Expert { faults } = choice {
+        let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
+        let expert = Expert::new(Arc::new(library), format);
+        let expert = expert.with_faults(*faults, context.recipe.seed);
+        return Ok(Solver::Script(Arc::new(expert)));
+    }
+    let call_format = CallFormat {
+        name: format.name(),
+        tools: format.tools(),
+    };
+    chat_model(context, choice, &call_format, ledger).map(Solver::Model)
+}
+
+/// How a model is called: the journal name of its calls and the tools offered.
 pub struct CallFormat {
     /// Journal name of the calls.
     name: &'static str,
-    format: &'static dyn Format,
     tools: Option<serde_json::Value>,
 }
 
 impl CallFormat {
-    /// The message format of a run.
-    fn of(context: &RunContext) -> Self {
-        let format = agent::format(context.recipe.rollout.format);
-        Self {
-            name: format.name(),
-            tools: format.tools(),
-            format,
-        }
-    }
-
     /// Plain questions without tools.
     pub fn plain(name: &'static str) -> Self {
-        Self {
-            name,
-            tools: None,
-            format: agent::format(FormatChoice::default()),
-        }
+        Self { name, tools: None }
     }
 }
 
-/// Builds one model. It shares the budget with the other models of `ledger`.
+/// Builds one chat model. It shares the budget with the other models of `ledger`.
 ///
 /// # Errors
-/// [`RunError::BadInput`] for a wrong choice or a missing key; [`RunError::Environment`] if the program for
+/// [`RunError::BadInput`] for a wrong choice or a missing key; [`RunError::Internal`] for the expert; [`RunError::Environment`] if the program for
 /// GGUF models is not built.
 pub fn chat_model(
     context: &RunContext,
@@ -106,12 +105,6 @@ pub fn chat_model(
     ledger: &Arc<BudgetLedger>,
 ) -> Result<Arc<dyn ChatModel>, RunError> {
     let recipe = &context.recipe;
-    if let ModelChoice::Expert { faults } = choice {
-        let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
-        let expert =
-            Expert::new(Arc::new(library), call_format.format).with_faults(*faults, recipe.seed);
-        return Ok(Arc::new(expert));
-    }
     if let ModelChoice::Embedded {
         model,
         sha256,

@@ -1,22 +1,19 @@
-//! The expert as a chat model: deterministic, without network or API key.
+//! The expert solves the tasks of a library from their templates: deterministic, without network or API key.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use pybench_agent::Format;
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
-use pybench_run::Price;
+use pybench_agent::{Format, ScriptedSolver};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
-use pybench_types::trajectory::{Message, Role, Usage};
+use pybench_types::trajectory::{Message, Role};
 
 use super::Library;
 use super::script::{Deviation, ExpertAction, Script, ScriptError};
 
-/// The expert's model name, which is part of ids and rows.
+/// The expert's name, which is part of ids and rows.
 pub const EXPERT: &str = "expert";
 
-/// A chat model that solves the tasks of a library with the solutions of its templates.
+/// Solves the tasks of a library with the solutions of its templates.
 pub struct Expert {
     library: Arc<Library>,
     format: &'static dyn Format,
@@ -43,30 +40,27 @@ impl Expert {
         self
     }
 
-    /// Replies to a conversation about a task of this library.
-    fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<Reply, ScriptError> {
+    /// The reply to a conversation about a task of this library.
+    fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, ScriptError> {
         let script = Script::new(&self.library, task)?;
-        let fault = self.fault(&script, task, sample);
-        let deviation = fault
-            .as_ref()
-            .map_or(Deviation::Honest, |(_, deviation)| *deviation);
-        let content = match script
+        let fault = self.draw_fault(&script, task, sample);
+        let deviation = fault.map_or(Deviation::Honest, |(_, deviation)| deviation);
+        let action = script
             .deviating(deviation)
-            .next(&observations(self.format, messages))?
-        {
+            .next(&observations(self.format, messages))?;
+        Ok(match action {
             ExpertAction::Step { thought, cell } => self.format.write_step(&thought, &cell),
             ExpertAction::Answer(answer) => self.format.write_answer(&answer),
-        };
-        Ok(Reply {
-            content,
-            usage: Usage::default(),
-            truncated: false,
-            fault: fault.map(|(name, _)| name),
         })
     }
 
     /// The fault of this sample, if it has one.
-    fn fault(&self, script: &Script<'_>, task: &Task, sample: u32) -> Option<(String, Deviation)> {
+    fn draw_fault(
+        &self,
+        script: &Script<'_>,
+        task: &Task,
+        sample: u32,
+    ) -> Option<(String, Deviation)> {
         let drawn = Digest::of_json(&(&task.id, sample, self.fault_seed, "fault"));
         // 53 bits make a double in [0, 1).
         let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -114,18 +108,18 @@ pub fn observations<'a>(format: &dyn Format, messages: &'a [Message]) -> Vec<&'a
         .collect()
 }
 
-#[async_trait]
-impl ChatModel for Expert {
+impl ScriptedSolver for Expert {
     fn name(&self) -> &str {
         EXPERT
     }
 
-    fn price(&self) -> Option<Price> {
-        None
+    fn reply(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, String> {
+        self.write(task, sample, messages)
+            .map_err(|error| error.to_string())
     }
 
-    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
-        self.write(request.task, request.sample, request.messages)
-            .map_err(|error| ChatError::NoScript(error.to_string()))
+    fn fault(&self, task: &Task, sample: u32) -> Option<String> {
+        let script = Script::new(&self.library, task).ok()?;
+        Some(self.draw_fault(&script, task, sample)?.0)
     }
 }

@@ -4,12 +4,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pybench_agent::PybenchFormat;
-use pybench_agent::{Format, Parsed};
+use pybench_agent::{Format, Parsed, PybenchFormat, ScriptedSolver};
 use pybench_run::ContentStore;
 use pybench_types::id::Digest;
 use pybench_types::task::{ColumnKind, FileKind, Language, Profile, SourceFile, Task};
-use pybench_types::trajectory::{Message, Role, Sampling};
+use pybench_types::trajectory::{Message, Role};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -315,24 +314,6 @@ proptest! {
 
 static FORMAT: PybenchFormat = PybenchFormat;
 
-async fn reply(
-    expert: &Expert,
-    task: &Task,
-    sample: u32,
-    messages: &[Message],
-) -> pybench_llm::Reply {
-    use pybench_llm::{ChatModel, ChatRequest};
-    let request = ChatRequest {
-        task,
-        sample,
-        messages,
-        sampling: &Sampling::default(),
-        stop: &[],
-        pictures: &[],
-    };
-    expert.reply(&request).await.unwrap()
-}
-
 fn observed(text: &str) -> Message {
     Message::new(
         Role::User,
@@ -340,62 +321,46 @@ fn observed(text: &str) -> Message {
     )
 }
 
-#[tokio::test]
-async fn the_expert_reads_its_values_from_observations() {
+#[test]
+fn the_expert_reads_its_values_from_observations() {
     let library = Arc::new(library());
     let task = task(&library, "math-derivative", &[], Language::En);
     let expert = Expert::new(library, &FORMAT);
     let mut messages = FORMAT.initial_messages(&task);
     let observations = ["Error: NameError\n", "f'(x) = 3*x**2\n", "value: 12\n"];
     for text in observations {
-        let reply = reply(&expert, &task, 0, &messages).await;
-        assert!(
-            matches!(FORMAT.parse(&reply.content), Parsed::Cell(_)),
-            "{}",
-            reply.content
-        );
-        messages.push(Message::new(Role::Assistant, reply.content));
+        let reply = expert.reply(&task, 0, &messages).unwrap();
+        assert!(matches!(FORMAT.parse(&reply), Parsed::Cell(_)), "{reply}");
+        messages.push(Message::new(Role::Assistant, reply));
         messages.push(observed(text));
     }
-    let last = reply(&expert, &task, 0, &messages).await;
-    let Parsed::Answer(answer) = FORMAT.parse(&last.content) else {
-        panic!("{}", last.content)
+    let last = expert.reply(&task, 0, &messages).unwrap();
+    let Parsed::Answer(answer) = FORMAT.parse(&last) else {
+        panic!("{last}")
     };
     assert!(
         answer.contains("f'(x) = 3*x**2.\nDerivative: 12"),
         "{answer}"
     );
-    assert_eq!(last.fault, None);
+    assert_eq!(expert.fault(&task, 0), None);
 }
 
-#[tokio::test]
-async fn an_observation_without_the_value_is_an_internal_error() {
-    use pybench_llm::{ChatError, ChatModel, ChatRequest};
+#[test]
+fn an_observation_without_the_value_is_an_internal_error() {
     let library = Arc::new(library());
     let task = task(&library, "math-derivative", &[], Language::Zh);
     let expert = Expert::new(library, &FORMAT);
     let step = Message::new(Role::Assistant, "x");
     let messages = [step.clone(), observed("no"), step, observed("no")];
-    let request = ChatRequest {
-        task: &task,
-        sample: 0,
-        messages: &messages,
-        sampling: &Sampling::default(),
-        stop: &[],
-        pictures: &[],
-    };
-    let error = expert.reply(&request).await.unwrap_err();
-    let ChatError::NoScript(text) = &error else {
-        panic!("{error}")
-    };
+    let text = expert.reply(&task, 0, &messages).unwrap_err();
     assert!(
         text.contains("math-derivative") && text.contains("f'\\(x\\) = (.+)"),
         "{text}"
     );
 }
 
-#[tokio::test]
-async fn faults_depend_on_task_sample_and_seed() {
+#[test]
+fn faults_depend_on_task_sample_and_seed() {
     let library = Arc::new(library());
     let task = task(
         &library,
@@ -405,22 +370,19 @@ async fn faults_depend_on_task_sample_and_seed() {
     );
     let faults = |share, seed| {
         let expert = Expert::new(library.clone(), &FORMAT).with_faults(share, seed);
-        let task = task.clone();
-        async move {
-            let mut faults = Vec::new();
-            for sample in 0..400 {
-                faults.push(reply(&expert, &task, sample, &[]).await.fault);
-            }
-            faults
-        }
+        let faults = (0..400).map(|sample| {
+            expert.reply(&task, sample, &[]).unwrap();
+            expert.fault(&task, sample)
+        });
+        faults.collect::<Vec<_>>()
     };
-    let tenth = faults(0.1, 1).await;
+    let tenth = faults(0.1, 1);
     let count = tenth.iter().flatten().count();
     assert!((15..=70).contains(&count), "{count} of 400");
-    assert_eq!(tenth, faults(0.1, 1).await);
-    assert_ne!(tenth, faults(0.1, 2).await);
-    assert_eq!(faults(0.0, 1).await.iter().flatten().count(), 0);
-    let all = faults(1.0, 1).await;
+    assert_eq!(tenth, faults(0.1, 1));
+    assert_ne!(tenth, faults(0.1, 2));
+    assert_eq!(faults(0.0, 1).iter().flatten().count(), 0);
+    let all = faults(1.0, 1);
     assert_eq!(all.iter().flatten().count(), 400);
     for kind in [
         "forgotten_save",

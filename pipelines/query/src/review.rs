@@ -367,11 +367,7 @@ mod tests {
     #[test]
     fn a_changed_query_may_only_use_known_names() {
         let file = pybench_testing::files::cars("cars.csv");
-        let mut task = pybench_types::placeholder::placeholder_task(
-            "q",
-            pybench_types::task::Category::Chart,
-            "t",
-        );
+        let mut task = pybench_testing::task::task();
         task.query = "Add a column \"ratio\" to cars.csv and print it.".to_owned();
         task.files.push(pybench_types::task::TaskFile {
             name: file.name.clone(),
@@ -414,11 +410,10 @@ mod tests {
 
     #[test]
     fn fuzz_any_line_is_imported_or_refused() {
-        let task = pybench_types::placeholder::placeholder_task(
-            "q",
-            pybench_types::task::Category::Text,
-            "t",
-        );
+        let task = Task {
+            query: String::new(),
+            ..pybench_testing::task::task()
+        };
         let run = ReviewedRun {
             tasks: HashMap::from([(&task.id, &task)]),
             files: HashMap::new(),

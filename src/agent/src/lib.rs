@@ -6,6 +6,7 @@ mod log;
 pub mod notebook;
 mod pybench;
 mod react;
+mod solver;
 mod text;
 mod tools;
 
@@ -13,7 +14,8 @@ pub use self::pybench::{END, PybenchFormat, START};
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
 pub use log::JournalLog;
-pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, chat_failure, solve};
+pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};
+pub use solver::{ScriptedSolver, Solver, chat_failure};
 pub use text::observation_text;
 pub use tools::ToolsFormat;
 
@@ -39,18 +41,14 @@ pub fn format_named(name: &str) -> Option<&'static dyn Format> {
 }
 
 /// The system prompt, a notice of the uploaded files if there are any, and the query.
-fn initial_messages(system: &str, task: &Task) -> Vec<Message> {
+pub fn initial_messages(system: &str, query: &str, files: &[&str]) -> Vec<Message> {
     let mut messages = vec![Message::new(Role::System, system)];
-    if !task.files.is_empty() {
-        let paths = task
-            .files
-            .iter()
-            .map(|file| format!("./data/{}", file.name));
-        let paths: Vec<_> = paths.collect();
+    if !files.is_empty() {
+        let paths: Vec<_> = files.iter().map(|name| format!("./data/{name}")).collect();
         let notice = format!("[INFO]The data is uploaded to {}", paths.join(","));
         messages.push(Message::new(Role::User, notice));
     }
-    messages.push(Message::new(Role::User, task.query.clone()));
+    messages.push(Message::new(Role::User, query));
     messages
 }
 
@@ -64,7 +62,8 @@ pub trait Format: Send + Sync {
 
     /// The messages before the first reply: system prompt, files, query.
     fn initial_messages(&self, task: &Task) -> Vec<Message> {
-        initial_messages(self.system(), task)
+        let files: Vec<_> = task.files.iter().map(|file| file.name.as_str()).collect();
+        initial_messages(self.system(), &task.query, &files)
     }
 
     /// The tools that every request offers, as OpenAI's `tools`.

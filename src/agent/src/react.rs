@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Format, Parsed};
+use super::{Format, Parsed, Solver};
 use pybench_interpreter::Session;
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
+use pybench_llm::{ChatRequest, Reply};
 use pybench_run::{Failure, FailureKind, interpreter_failure};
 use pybench_types::observation::{Observation, Output};
 use pybench_types::task::Task;
@@ -16,8 +16,8 @@ pub struct AttemptSpec<'a> {
     pub task: &'a Task,
     /// Sample number.
     pub sample: u32,
-    /// The model.
-    pub teacher: &'a dyn ChatModel,
+    /// What writes the replies.
+    pub solver: &'a Solver,
     /// Message format.
     pub format: &'a dyn Format,
     pub sampling: &'a Sampling,
@@ -32,7 +32,7 @@ pub struct AttemptResult {
     pub messages: Vec<Message>,
     pub turns: Vec<Turn>,
     pub end: End,
-    /// Expert only: the deliberate fault.
+    /// The deliberate fault of a script.
     pub fault: Option<String>,
 }
 
@@ -74,13 +74,12 @@ pub async fn solve(
 ) -> Result<AttemptResult, Failure> {
     let mut steps = StepLog::open(log)?;
     let mut messages = attempt.format.initial_messages(attempt.task);
-    let (mut turns, mut fault) = (Vec::new(), None);
+    let mut turns = Vec::new();
     let mut end = End::MaxTurns;
     for _ in 0..attempt.max_turns {
         let reply = steps.reply(attempt, &messages).await?;
         let text = attempt.format.truncate(&reply.content, reply.truncated);
         messages.push(Message::new(Role::Assistant, text.clone()));
-        fault = fault.or(reply.fault);
         let parsed = attempt.format.parse(&text);
         let done = match &parsed {
             Parsed::Answer(_) => Some(End::Finished),
@@ -111,7 +110,7 @@ pub async fn solve(
         messages,
         turns,
         end,
-        fault,
+        fault: attempt.solver.fault(attempt.task, attempt.sample),
     })
 }
 
@@ -157,18 +156,14 @@ impl<'a> StepLog<'a> {
         }
         let stop = attempt.format.stop();
         let request = ChatRequest {
-            task: attempt.task,
+            key: &attempt.task.id,
             sample: attempt.sample,
             messages,
             sampling: attempt.sampling,
             stop: &stop,
             pictures: &[],
         };
-        let reply = attempt
-            .teacher
-            .reply(&request)
-            .await
-            .map_err(chat_failure)?;
+        let reply = attempt.solver.reply(attempt.task, &request).await?;
         self.record(Step::Reply {
             reply: reply.clone(),
         })?;
@@ -247,28 +242,6 @@ impl<'a> StepLog<'a> {
             format!("step {at}: {why}; the sample starts over"),
         )
         .retryable()
-    }
-}
-
-/// Converts an error of a model into a failure of the endpoint, the budget, or pybench.
-pub fn chat_failure(error: ChatError) -> Failure {
-    let kind = match &error {
-        ChatError::Budget(_) => FailureKind::Budget,
-        ChatError::Internal(_) | ChatError::NoScript(_) => FailureKind::Internal,
-        ChatError::Deferred => FailureKind::Deferred,
-        _ => FailureKind::Endpoint,
-    };
-    Failure {
-        kind,
-        detail: match kind {
-            FailureKind::Endpoint => format!("{}: {error}", error.kind()),
-            _ => error.to_string(),
-        },
-        retryable: error.retryable(),
-        retry_after: match error {
-            ChatError::RateLimited { retry_after } => retry_after,
-            _ => None,
-        },
     }
 }
 

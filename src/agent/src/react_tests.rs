@@ -1,12 +1,12 @@
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
 use super::*;
-use crate::PybenchFormat;
-use crate::observation_text;
+use crate::{PybenchFormat, ScriptedSolver, observation_text};
 use pybench_interpreter::{Collected, InterpreterError, InterruptHandle};
+use pybench_llm::{ChatError, ChatModel};
 use pybench_run::Price;
 use pybench_testing::task::task;
 
@@ -20,18 +20,17 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn new(lines: impl IntoIterator<Item = Result<String, ChatError>>) -> Self {
+    fn new(lines: impl IntoIterator<Item = Result<String, ChatError>>) -> Arc<Self> {
         let reply = |content| Reply {
             content,
             usage: Default::default(),
             truncated: false,
-            fault: None,
         };
         let lines = lines.into_iter().map(|line| line.map(reply)).collect();
-        Self {
+        Arc::new(Self {
             lines: Mutex::new(lines),
             ..Self::default()
-        }
+        })
     }
 }
 
@@ -46,7 +45,7 @@ impl ChatModel for Scripted {
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
         self.seen.lock().unwrap().push(request.messages.len());
         let line = self.lines.lock().unwrap().pop_front();
-        line.unwrap_or(Err(ChatError::NoScript("no line left".into())))
+        line.unwrap_or(Err(ChatError::Internal("no line left".into())))
     }
 }
 
@@ -112,7 +111,15 @@ fn answer(text: &str) -> Result<String, ChatError> {
 }
 
 async fn run(
-    teacher: &Scripted,
+    teacher: &Arc<Scripted>,
+    log: &MemoryLog,
+    noise: u32,
+) -> (Result<AttemptResult, Failure>, Vec<String>) {
+    run_solver(&Solver::Model(teacher.clone()), log, noise).await
+}
+
+async fn run_solver(
+    solver: &Solver,
     log: &MemoryLog,
     noise: u32,
 ) -> (Result<AttemptResult, Failure>, Vec<String>) {
@@ -120,7 +127,7 @@ async fn run(
     let attempt = AttemptSpec {
         task: &task,
         sample: 0,
-        teacher,
+        solver,
         format: &FORMAT,
         sampling: &sampling,
         max_turns: 4,
@@ -152,6 +159,39 @@ async fn cells_and_answers_become_turns() {
         "[INFO]This is a Code Interpreter Message:\nx = 1 0 1\n"
     );
     assert_eq!(log.0.lock().unwrap().len(), 5, "every step is recorded");
+}
+
+/// Runs the query of the task as a cell, then has no reply. Sample 0 has a fault.
+struct OneCell;
+
+impl ScriptedSolver for OneCell {
+    fn name(&self) -> &str {
+        "one-cell"
+    }
+    fn reply(&self, task: &Task, _: u32, messages: &[Message]) -> Result<String, String> {
+        match messages.iter().any(|m| m.role == Role::Assistant) {
+            false => Ok(FORMAT.write_step("", &task.query)),
+            true => Err("only one cell".to_owned()),
+        }
+    }
+    fn fault(&self, task: &Task, sample: u32) -> Option<String> {
+        (sample == 0).then(|| task.keyword.clone())
+    }
+}
+
+#[tokio::test]
+async fn a_script_knows_the_task() {
+    let solver = Solver::Script(Arc::new(OneCell));
+    let (solved, cells) = run_solver(&solver, &MemoryLog::default(), 0).await;
+    assert_eq!(cells, [task().query]);
+    let failure = solved.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Internal);
+    assert!(failure.detail.contains("`one-cell` has no reply: only one"));
+    assert!(!failure.retryable);
+    let log = MemoryLog::default();
+    run(&Scripted::new([answer("2")]), &log, 0).await.0.unwrap();
+    let (solved, _) = run_solver(&solver, &log, 0).await;
+    assert_eq!(solved.unwrap().fault, Some(task().keyword));
 }
 
 #[tokio::test]
@@ -208,7 +248,7 @@ async fn infrastructure_failures_keep_their_kind() {
             false,
         ),
         (
-            Err(ChatError::NoScript("x".into())),
+            Err(ChatError::Internal("x".into())),
             FailureKind::Internal,
             false,
         ),

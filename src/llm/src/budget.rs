@@ -172,9 +172,9 @@ impl<T: ChatModel> Metered<T> {
 
     /// `<trajectory>/<turn>`.
     fn turn_id(&self, request: &ChatRequest<'_>) -> String {
-        let (task, teacher) = (&request.task.id, self.name());
+        let (key, teacher) = (request.key, self.name());
         let id =
-            Trajectory::compute_id(task, teacher, request.sampling, self.format, request.sample);
+            Trajectory::compute_id(key, teacher, request.sampling, self.format, request.sample);
         let replies = request.messages.iter();
         let turn = replies.filter(|m| m.role == Role::Assistant).count();
         format!("{id}/{turn}")

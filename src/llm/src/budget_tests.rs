@@ -2,7 +2,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
-use pybench_testing::task::task;
 use pybench_types::trajectory::{Message, Sampling};
 
 /// Replies with 100 + 10 tokens at one dollar per million after a short wait, or fails.
@@ -46,7 +45,6 @@ impl ChatModel for &Paid {
                 usage
             },
             truncated: false,
-            fault: None,
         })
     }
 }
@@ -64,9 +62,8 @@ async fn ask(metered: &Metered<&Paid>, sample: u32, words: char) -> Result<Reply
         ..Sampling::default()
     };
     let messages = [Message::new(Role::User, words.to_string().repeat(168))];
-    let task = task();
     let request = ChatRequest {
-        task: &task,
+        key: &Digest::of_bytes(b"task"),
         sample,
         messages: &messages,
         sampling: &sampling,

@@ -155,7 +155,6 @@ fn read_answer(answer: Value) -> Result<Reply, ChatError> {
             completion_tokens: 0,
         },
         truncated: false,
-        fault: None,
     })
 }
 

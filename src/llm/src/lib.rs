@@ -27,14 +27,14 @@ use async_trait::async_trait;
 
 use pybench_run::Price;
 use pybench_types::id::Digest;
-use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Sampling, Usage};
 
 /// A request for one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatRequest<'a> {
-    /// The task; only the expert uses it, and it is never sent to an endpoint.
-    pub task: &'a Task,
+    /// Identifies the conversation in the journal: the id of the task, or the digest of the first question. It is
+    /// never sent to an endpoint.
+    pub key: &'a Digest,
     /// Sample number.
     pub sample: u32,
     /// The conversation so far.
@@ -73,13 +73,10 @@ pub struct Picture {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Reply {
     pub content: String,
-    /// Tokens as counted by the endpoint (zero for the expert).
+    /// Tokens as counted by the endpoint.
     pub usage: Usage,
     /// Whether the reply was truncated at `max_tokens`.
     pub truncated: bool,
-    /// Expert only: the deliberate fault in this reply.
-    #[serde(default)]
-    pub fault: Option<String>,
 }
 
 /// Why there is no reply. None of these errors is a verdict on the model.
@@ -134,9 +131,6 @@ pub enum ChatError {
     /// The bookkeeping of pybench failed.
     #[error("{0}")]
     Internal(String),
-    /// Expert only: there is no script for the request, which is a bug in pybench.
-    #[error("the expert has no reply: {0}")]
-    NoScript(String),
 }
 
 impl ChatError {
@@ -149,7 +143,6 @@ impl ChatError {
                 | Self::GivenUp { .. }
                 | Self::Budget(_)
                 | Self::Internal(_)
-                | Self::NoScript(_)
         )
     }
 
@@ -182,7 +175,6 @@ impl ChatError {
             Self::Deferred => "deferred",
             Self::Budget(_) => "budget",
             Self::Internal(_) => "internal",
-            Self::NoScript(_) => "no_script",
         }
     }
 }
@@ -190,7 +182,7 @@ impl ChatError {
 /// Writes the next assistant message. One call is one attempt, without hidden retries.
 #[async_trait]
 pub trait ChatModel: Send + Sync {
-    /// Name in ids and rows, such as `expert` or `openai:gpt-4o`.
+    /// Name in ids and rows, such as `openai:gpt-4o`.
     fn name(&self) -> &str;
 
     /// Price of tokens; `None` if they are free.

@@ -269,7 +269,6 @@ mod tests {
             content: String::new(),
             usage,
             truncated: false,
-            fault: None,
         })
     }
 

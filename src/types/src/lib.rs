@@ -5,7 +5,6 @@ pub mod check;
 pub mod clock;
 pub mod id;
 pub mod observation;
-pub mod placeholder;
 pub mod task;
 pub mod text;
 pub mod trajectory;

@@ -92,7 +92,6 @@ impl ChatModel for HumanAgent {
             content: to_message(&typed, self.format),
             usage: Usage::default(),
             truncated: false,
-            fault: None,
         })
     }
 }

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use pybench_agent::Format;
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
-use pybench_run::Price;
+use pybench_agent::{Format, ScriptedSolver};
 use pybench_types::task::{Task, TaskOrigin};
-use pybench_types::trajectory::{Message, Role, Usage};
+use pybench_types::trajectory::{Message, Role};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +72,7 @@ enum NextStep {
     Answer(String),
 }
 
-/// A script as a chat model: deterministic, without network, API key or cost.
+/// A script that solves the tasks of an evaluation.
 pub struct ScriptedAgent {
     script: Script,
     specs: Arc<BTreeMap<u32, TaskSpec>>,
@@ -210,31 +207,19 @@ fn null_step(script: Script, task: &Task, done: usize, observed: &[&str]) -> Nex
     }
 }
 
-#[async_trait]
-impl ChatModel for ScriptedAgent {
+impl ScriptedSolver for ScriptedAgent {
     fn name(&self) -> &str {
         self.script.name()
     }
 
-    fn price(&self) -> Option<Price> {
-        None
-    }
-
-    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
-        let of_library = matches!(request.task.origin, TaskOrigin::Library { .. });
+    fn reply(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, String> {
+        let of_library = matches!(task.origin, TaskOrigin::Library { .. });
         if self.script == Script::Reference && of_library {
-            return self.expert.reply(request).await;
+            return self.expert.reply(task, sample, messages);
         }
-        let next = self.next(request.task, request.messages);
-        let content = match next.map_err(ChatError::NoScript)? {
+        Ok(match self.next(task, messages)? {
             NextStep::Cell(cell) => self.format.write_step("This Step Todo: run it.", &cell),
             NextStep::Answer(answer) => self.format.write_answer(&answer),
-        };
-        Ok(Reply {
-            content,
-            usage: Usage::default(),
-            truncated: false,
-            fault: None,
         })
     }
 }

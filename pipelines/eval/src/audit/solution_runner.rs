@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pybench_agent as agent;
 use pybench_agent::PybenchFormat;
-use pybench_agent::{AttemptSpec, Format, Step, TurnLog, observation_text};
+use pybench_agent::{AttemptSpec, Format, Solver, Step, TurnLog, observation_text};
 use pybench_checks::{Candidate, Claim};
 use pybench_interpreter::{Interpreter, Limits, Session, SessionSpec};
 use pybench_run::interpreter_failure;
@@ -77,7 +77,7 @@ impl SolutionRunner<'_> {
     pub(super) async fn run_null_agent(&self, script: Script) -> Result<Candidate, Failure> {
         let library = Library::embedded()
             .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
-        let model = ScriptedAgent::new(
+        let agent = ScriptedAgent::new(
             script,
             Arc::new(BTreeMap::new()),
             Arc::new(library),
@@ -87,7 +87,7 @@ impl SolutionRunner<'_> {
         let attempt = AttemptSpec {
             task: self.task,
             sample: 0,
-            teacher: &model,
+            solver: &Solver::Script(Arc::new(agent)),
             format: &PybenchFormat,
             sampling: &sampling,
             max_turns: MAX_TURNS,

@@ -33,7 +33,6 @@ impl ChatModel for ScriptedModel {
             content: (self.0)(&request.messages[0].content)?,
             usage: Usage::default(),
             truncated: false,
-            fault: None,
         })
     }
 }

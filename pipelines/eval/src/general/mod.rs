@@ -19,7 +19,6 @@ use futures::StreamExt;
 use pybench_interpreter::Interpreter;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_types::id::Digest;
-use pybench_types::task::{Category, Task};
 use pybench_types::trajectory::{Message, Role, Sampling};
 
 use load::load_as;
@@ -27,7 +26,6 @@ pub use load::{Expected, Item, QuestionSet, load};
 pub use program::{Inputs, Program, run_program};
 
 use super::record::{Attempt, Check, Headline, Outcome, Score, Scores};
-use pybench_types::placeholder::placeholder_task;
 
 /// Maximum number of attempts to get a reply.
 const MAX_ATTEMPTS: u32 = 3;
@@ -97,9 +95,8 @@ fn compare_answer(found: Option<String>, expected: &str) -> AnswerCheck {
 
 async fn ask(item: &Item, config: &GeneralEval) -> Result<Reply, ChatError> {
     let messages = [Message::new(Role::User, item.prompt())];
-    let task = task(&messages[0].content);
     let request = ChatRequest {
-        task: &task,
+        key: &Digest::of_bytes(messages[0].content.as_bytes()),
         sample: 0,
         messages: &messages,
         sampling: &config.sampling,
@@ -116,11 +113,6 @@ async fn ask(item: &Item, config: &GeneralEval) -> Result<Reply, ChatError> {
         tokio::time::sleep(std::time::Duration::from_millis(200 << attempt)).await;
     }
     Err(last)
-}
-
-/// A placeholder task for a question; the journal stores calls under its id.
-fn task(prompt: &str) -> Task {
-    placeholder_task(prompt, Category::Software, "general")
 }
 
 fn unscored(set: &QuestionSet, item: &Item, config: &GeneralEval, failure: &str) -> Vec<Attempt> {

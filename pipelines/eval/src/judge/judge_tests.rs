@@ -36,7 +36,6 @@ impl ChatModel for ScriptedJudge {
             content: (self.say)(&request.messages[0].content, request.pictures.len())?,
             usage: Usage::default(),
             truncated: false,
-            fault: None,
         })
     }
 }

@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pybench_agent as agent;
-use pybench_agent::Format;
-use pybench_agent::PybenchFormat;
+use pybench_agent::{Format, PybenchFormat, Solver};
 use pybench_interpreter::SessionSpec;
 use pybench_interpreter::default_cache_dir;
 use pybench_llm::{ChatModel, OpenAiOptions};
 use pybench_run::Price;
 use pybench_run::{Rollout, RunError};
 use pybench_types::id::Digest;
-use pybench_types::trajectory::Role;
+use pybench_types::trajectory::{Message, Role};
 
 use super::{AgentChoice, Setup};
 use crate::agent::config::UpstreamConfig;
@@ -44,8 +43,8 @@ pub(super) struct AgentSpec {
 
 /// Where the replies of an agent come from.
 pub(super) enum AgentBackend {
-    /// A chat model, run in our sandbox sessions.
-    ChatModel(Arc<dyn ChatModel>),
+    /// A model or a script, run in our sandbox sessions.
+    Solver(Solver),
     /// A chat model behind a local server that has to be started.
     Checkpoint(Checkpoint),
     /// Trajectories that already exist.
@@ -180,7 +179,7 @@ async fn gguf(
     let model = model.metered(setup.folder.clone(), cap, format.name());
     Ok(AgentSpec {
         label: label.to_owned(),
-        backend: AgentBackend::ChatModel(model),
+        backend: AgentBackend::Solver(Solver::Model(model)),
         kind: AgentKind::Model,
         about,
         format,
@@ -211,7 +210,7 @@ fn agent_spec(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<AgentS
             let mut spec = new(
                 kind,
                 script.about().to_owned(),
-                AgentBackend::ChatModel(scripted(setup, *script)?),
+                AgentBackend::Solver(scripted(setup, *script)?),
             );
             // Reference solutions may need more turns, and scripts are deterministic.
             spec.rollout.max_turns = spec.rollout.max_turns.max(20);
@@ -219,7 +218,8 @@ fn agent_spec(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<AgentS
             Ok(spec)
         }
         AgentChoice::Human {} => {
-            let backend = AgentBackend::ChatModel(Arc::new(HumanAgent::new(&PybenchFormat)));
+            let human = Solver::Model(Arc::new(HumanAgent::new(&PybenchFormat)));
+            let backend = AgentBackend::Solver(human);
             let about = "a person at the terminal".to_owned();
             Ok(AgentSpec {
                 concurrency: 1..=1,
@@ -289,19 +289,15 @@ fn agent_spec(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<AgentS
     }
 }
 
-fn scripted(setup: &Setup, script: Script) -> Result<Arc<dyn ChatModel>, RunError> {
+fn scripted(setup: &Setup, script: Script) -> Result<Solver, RunError> {
     let wrong = |error: String| RunError::BadInput(error);
     let library = Library::embedded().map_err(|error| wrong(error.to_string()))?;
     let specs = match &setup.suite {
         Some(suite) => suite.specs.clone(),
         None => Arc::new(spec::embedded().map_err(|error| wrong(error.to_string()))?),
     };
-    Ok(Arc::new(ScriptedAgent::new(
-        script,
-        specs,
-        Arc::new(library),
-        &PybenchFormat,
-    )))
+    let agent = ScriptedAgent::new(script, specs, Arc::new(library), &PybenchFormat);
+    Ok(Solver::Script(Arc::new(agent)))
 }
 
 /// Opens a model behind an endpoint; its calls are journaled and limited by the budget.
@@ -332,7 +328,7 @@ fn endpoint(
         format,
         shared.as_deref(),
     )?;
-    spec.backend = AgentBackend::ChatModel(model);
+    spec.backend = AgentBackend::Solver(Solver::Model(model));
     spec.price = price;
     Ok(spec)
 }
@@ -347,8 +343,8 @@ fn host(base_url: &str) -> String {
 }
 
 impl AgentSpec {
-    /// The rollout configuration of this agent with `model`.
-    pub(super) fn rollout_config(&self, setup: &Setup, model: Arc<dyn ChatModel>) -> RolloutConfig {
+    /// The rollout configuration of this agent with `teacher`.
+    pub(super) fn rollout_config(&self, setup: &Setup, teacher: Solver) -> RolloutConfig {
         RolloutConfig {
             rollout: self.rollout.clone(),
             session: SessionSpec {
@@ -356,7 +352,7 @@ impl AgentSpec {
                 ..SessionSpec::default()
             },
             format: self.format,
-            teacher: model,
+            teacher,
             teacher_mix: Vec::new(),
             escalation: Vec::new(),
             seed: 0,
@@ -366,9 +362,7 @@ impl AgentSpec {
 
     /// Digest of the system prompt.
     pub(super) fn prompt_digest(&self) -> Digest {
-        let task = super::tasks::blank_task();
-        let messages = self.format.initial_messages(&task);
-        let system = messages.iter().find(|message| message.role == Role::System);
+        let system = Message::new(Role::System, self.format.system());
         Digest::of_json(&(system, self.format.stop()))
     }
 

@@ -349,7 +349,6 @@ fn read_run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tasks::blank_task;
 
     #[test]
     fn outputs_are_matched_by_name_and_symlinks_are_skipped() {
@@ -365,7 +364,7 @@ mod tests {
             let found = collect(root.path(), index, task, &Limits::default());
             found.into_iter().map(|(path, _)| path).collect()
         };
-        let mut task = blank_task();
+        let mut task = pybench_testing::task::task();
         assert_eq!(names("1", &task), ["output/1.csv", "output/1_a.png"]);
         assert_eq!(names("14", &task), ["output/14.csv", "output/14/x.html"]);
         task.outputs = vec!["output/oth*.csv".to_owned()];

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use pybench_agent::Solver;
 use pybench_checks::Checker;
 use pybench_interpreter::Interpreter;
-use pybench_llm::ChatModel;
 use pybench_run::{
     Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, RunError, RunFolder,
     Stage,
@@ -130,8 +130,8 @@ async fn run_agent(
     tasks: &[EvalTask],
 ) -> Result<Vec<AgentAttempt>, RunError> {
     let stage = match &spec.backend {
-        AgentBackend::ChatModel(model) => {
-            let stage = attempt_stage(setup, spec, tasks, model.clone());
+        AgentBackend::Solver(solver) => {
+            let stage = attempt_stage(setup, spec, tasks, solver.clone());
             run_stage(setup, spec, &stage).await?;
             stage
         }
@@ -153,7 +153,7 @@ async fn run_checkpoint(
     checkpoint: &Checkpoint,
 ) -> Result<Arc<TimedStage>, RunError> {
     let unserved = checkpoint.chat_model(setup, spec.format, None)?;
-    let finished = attempt_stage(setup, spec, tasks, unserved);
+    let finished = attempt_stage(setup, spec, tasks, Solver::Model(unserved));
     let results = pybench_attempts::results(setup.folder.journal())?;
     let is_done =
         |one: &pybench_attempts::Attempt| matches!(results.get(one.id.as_str()), Some(Ok(_)));
@@ -162,7 +162,7 @@ async fn run_checkpoint(
     }
     let server = checkpoint.serve().await?;
     let model = checkpoint.chat_model(setup, spec.format, Some(&server))?;
-    let stage = attempt_stage(setup, spec, tasks, model);
+    let stage = attempt_stage(setup, spec, tasks, Solver::Model(model));
     run_stage(setup, spec, &stage).await?;
     server.stop().await;
     Ok(stage)
@@ -172,10 +172,10 @@ fn attempt_stage(
     setup: &Setup,
     spec: &AgentSpec,
     tasks: &[EvalTask],
-    model: Arc<dyn ChatModel>,
+    solver: Solver,
 ) -> Arc<TimedStage> {
     let tasks = tasks.iter().map(|eval_task| eval_task.task.clone());
-    let rollout = spec.rollout_config(setup, model);
+    let rollout = spec.rollout_config(setup, solver);
     Arc::new(TimedStage {
         stage: AttemptStage::from_config(setup.folder.clone(), tasks.collect(), rollout),
         folder: setup.folder.clone(),

@@ -11,7 +11,6 @@ use crate::record::Headline;
 use crate::suite::prepare::{Changes, PrepareStage};
 use crate::suite::spec::TaskSpec;
 use crate::suite::{Availability, SUITE, Suite};
-use pybench_types::placeholder::placeholder_task;
 
 /// A task of the evaluation.
 pub(super) struct EvalTask {
@@ -158,9 +157,4 @@ fn unavailable(suite: &Suite, spec: &TaskSpec, reason: String) -> UnavailableTas
         prompt: prompt.unwrap_or_default(),
         reason,
     }
-}
-
-/// A task without content, to get the initial messages of a format.
-pub(super) fn blank_task() -> Task {
-    placeholder_task("", Category::Chart, "")
 }

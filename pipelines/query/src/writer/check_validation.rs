@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pybench_agent::Solver;
 use pybench_checks::{Candidate, CheckError, Checker};
 use pybench_interpreter::Interpreter;
 use pybench_interpreter_containers::interpreter;
-use pybench_llm::{BudgetLedger, ChatModel};
+use pybench_llm::BudgetLedger;
 use pybench_run::{Failure, FailureKind, RunContext, RunError, Stage, WriterChoice};
 use pybench_types::check::CheckSpec;
 use pybench_types::id::Digest;
@@ -77,7 +78,7 @@ impl Weakness {
 pub(super) struct AuditEnv {
     context: RunContext,
     files: HashMap<Digest, SourceFile>,
-    teachers: Vec<Arc<dyn ChatModel>>,
+    teachers: Vec<Solver>,
     /// Runs the teacher's attempts.
     interpreter: Arc<dyn Interpreter>,
     checker: Checker,
@@ -145,7 +146,7 @@ impl CheckValidationStage {
             .iter()
             .filter_map(|file| self.env.files.get(&file.id))
             .collect();
-        let schema = propose::schema(task);
+        let schema = propose::schema(&task.outputs);
         let question = prompt::check(&task.query, &task.outputs, &files, &schema)?;
         let mut dialogue = Dialogue::new(&self.generator, question, 0);
         for round in 1.. {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use pybench_agent::chat_failure;
 use pybench_llm::{BudgetLedger, ChatModel, ChatRequest, Vector};
 use pybench_run::{Failure, FailureKind, ModelChoice, RunContext, RunError, WriterChoice};
-use pybench_types::task::{Category, Task};
+use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling};
 
 use super::answer::{self, ModelAnswer};
 use super::prompt;
 use pybench_attempts::teacher::{self, CallFormat, chat_model};
-use pybench_types::placeholder::placeholder_task;
 
 /// Journal name of these calls.
 pub(super) const FORMAT: &str = "query";
@@ -92,7 +91,7 @@ impl Models {
             return Ok(None);
         };
         let request = ChatRequest {
-            task: &placeholder_task(query, Category::Text, FORMAT),
+            key: &Digest::of_bytes(query.as_bytes()),
             sample,
             messages: &[Message::new(Role::User, query)],
             // An embedding generates no tokens.
@@ -124,7 +123,8 @@ pub(super) fn checker_sampling() -> Sampling {
 /// unit that runs again does not pay for them twice.
 pub(super) struct Dialogue<'a> {
     model: &'a ModelHandle,
-    task: Task,
+    /// Digest of the first question.
+    key: Digest,
     sample: u32,
     messages: Vec<Message>,
 }
@@ -135,7 +135,7 @@ impl<'a> Dialogue<'a> {
     pub(super) fn new(model: &'a ModelHandle, question: String, sample: u32) -> Self {
         Self {
             model,
-            task: placeholder_task(&question, Category::Text, FORMAT),
+            key: Digest::of_bytes(question.as_bytes()),
             sample,
             messages: vec![Message::new(Role::User, question)],
         }
@@ -165,7 +165,7 @@ impl<'a> Dialogue<'a> {
 
     async fn reply<T: ModelAnswer>(&mut self) -> Result<Result<T, String>, Failure> {
         let request = ChatRequest {
-            task: &self.task,
+            key: &self.key,
             sample: self.sample,
             messages: &self.messages,
             sampling: &self.model.sampling,

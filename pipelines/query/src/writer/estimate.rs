@@ -3,7 +3,7 @@
 use pybench_run::{
     Failure, ModelChoice, ProposedChecks, Recipe, RunContext, RunError, WriterChoice,
 };
-use pybench_types::task::{SourceFile, Task};
+use pybench_types::task::SourceFile;
 use pybench_types::trajectory::Usage;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::dialogue::checker_sampling;
 use super::task_seed::{TaskSeed, TaskSeeds};
 use super::{WriterState, check_validation, prompt, propose};
 use pybench_attempts::estimate::{
-    BYTES_PER_TOKEN, Estimate, Range, bounds, levels, teacher_name, unwritten,
+    BYTES_PER_TOKEN, Estimate, Range, TaskSize, bounds, levels, teacher_name,
 };
 use pybench_library::Library;
 use pybench_types::task::MAX_QUERY;
@@ -52,10 +52,7 @@ fn sum(
         .collect();
     names.dedup();
     let mut estimate = Estimate::of(recipe, names.join(", "));
-    let schema = propose::schema(&Task {
-        outputs: propose::EVERY_KIND.map(str::to_owned).to_vec(),
-        ..unwritten(0)
-    });
+    let schema = propose::schema(&propose::EVERY_KIND);
     for slot in 0..seeds.slots() {
         let Some((first, written)) = next(slot) else {
             estimate.done += 1;
@@ -155,11 +152,9 @@ impl Costs<'_> {
             from: certain,
             to: trials * u64::from(recipe.rollout.max_turns),
         };
-        let low = times(certain, bounds(recipe, &unwritten(0)).0);
-        let high = times(
-            trials,
-            bounds(recipe, &unwritten(MAX_QUERY_BYTES as usize)).1,
-        );
+        let attempt = |query: usize| bounds(recipe, &TaskSize::unwritten(recipe, query));
+        let low = times(certain, attempt(0).0);
+        let high = times(trials, attempt(MAX_QUERY_BYTES as usize).1);
         // These attempts do not use batches.
         let teachers = levels(recipe).into_iter().next().unwrap_or_default();
         let live: Vec<ModelChoice> = teachers.into_iter().map(ModelChoice::live).collect();

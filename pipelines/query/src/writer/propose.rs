@@ -46,8 +46,8 @@ pub(super) const EVERY_KIND: [&str; 11] = [
     "a.txt",
 ];
 
-fn allowed(task: &Task) -> Vec<&'static str> {
-    let of_outputs = task.outputs.iter().flat_map(|path| kinds(path));
+fn allowed<P: AsRef<str>>(outputs: &[P]) -> Vec<&'static str> {
+    let of_outputs = outputs.iter().flat_map(|path| kinds(path.as_ref()));
     let mut allowed: Vec<_> = ["number", "values"]
         .iter()
         .chain(of_outputs)
@@ -58,9 +58,9 @@ fn allowed(task: &Task) -> Vec<&'static str> {
     allowed
 }
 
-/// The JSON Schema of proposals for a task, limited to the kinds of check that fit its outputs.
-pub(super) fn schema(task: &Task) -> Value {
-    let allowed = allowed(task);
+/// The JSON Schema of proposals for a task with these outputs, limited to the kinds of check that fit them.
+pub(super) fn schema<P: AsRef<str>>(outputs: &[P]) -> Value {
+    let allowed = allowed(outputs);
     let mut schema = Proposal::schema();
     let variants = schema.pointer_mut("/properties/checks/items/oneOf");
     if let Some(Value::Array(variants)) = variants {
@@ -80,7 +80,7 @@ pub(super) fn problem(task: &Task, proposal: &Proposal) -> Option<String> {
             "the reference speaks of `{word}`: it computes from ./data alone, and other names will do"
         ));
     }
-    let allowed = allowed(task);
+    let allowed = allowed(&task.outputs);
     let mut checked_paths = Vec::new();
     for check in &proposal.checks {
         let CommonFields {
@@ -149,10 +149,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use pybench_types::placeholder::placeholder_task;
 
     fn task(outputs: &[&str]) -> Task {
-        let mut task = placeholder_task("q", pybench_types::task::Category::Chart, "query");
+        let mut task = pybench_testing::task::task();
         task.query = "Save ./output/a.csv and state `Mean: `.".to_owned();
         task.outputs = outputs.iter().map(|path| (*path).to_owned()).collect();
         task
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_schema_offers_only_fitting_checks() {
-        let text = schema(&task(&["output/a.csv"])).to_string();
+        let text = schema(&["output/a.csv"]).to_string();
         for (kind, fits) in [
             ("table", true),
             ("number", true),

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use pybench_llm::{ChatError, ChatModel, ChatRequest, PICTURE_TOKENS};
 use pybench_types::id::Digest;
-use pybench_types::task::{Category, Task};
 use pybench_types::trajectory::{Message, Role, Sampling, Trajectory, Usage};
 
 pub use case::Case;
@@ -23,7 +22,6 @@ use case::{PAIR, PASS, Question, max_question_size};
 pub const MAX_REASON: usize = 2_000;
 
 use pybench_profile::preview::Store;
-use pybench_types::placeholder::placeholder_task;
 use pybench_types::text::cut;
 
 /// Journal name of the judge's calls.
@@ -79,9 +77,9 @@ impl Judge {
     /// The reply to a question. Temporary failures are retried; a judge that is down gets no calls.
     async fn ask(&self, question: &Question) -> Result<String, ChatError> {
         let messages = [Message::new(Role::User, &question.text)];
-        let task = question_task(question);
+        let key = key(question);
         let request = ChatRequest {
-            task: &task,
+            key: &key,
             sample: 0,
             messages: &messages,
             sampling: &self.sampling,
@@ -208,14 +206,14 @@ fn verdict(reply: &str) -> Option<String> {
     )
 }
 
-/// A placeholder task for a question. Calls are journaled under its id.
-fn question_task(question: &Question) -> Task {
-    let mut task = placeholder_task(&question.text, Category::Text, FORMAT);
-    if !question.pictures.is_empty() {
-        let shown = question.pictures.iter().map(|p| Digest::of_bytes(&p.bytes));
-        task.id = Digest::of_json(&(&task.id, shown.collect::<Vec<_>>()));
+/// Calls are journaled under the digest of the question.
+fn key(question: &Question) -> Digest {
+    let text = Digest::of_bytes(question.text.as_bytes());
+    if question.pictures.is_empty() {
+        return text;
     }
-    task
+    let shown = question.pictures.iter().map(|p| Digest::of_bytes(&p.bytes));
+    Digest::of_json(&(text, shown.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::support::place::interpreter_is_here;
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use pybench_agent::PybenchFormat;
+use pybench_agent::{PybenchFormat, Solver};
 use pybench_attempts::{AttemptStage, RolloutConfig};
 use pybench_datasets::Row;
 use pybench_datasets::row::file_kind;
@@ -68,12 +68,12 @@ impl ChatModel for Recorded {
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
         let said = request.messages.iter();
         let said = said.filter(|message| message.role == Role::Assistant);
-        let next = self.0[&request.task.query].get(said.count());
+        let query = request.messages.iter().find_map(|m| self.0.get(&m.content));
+        let next = query.expect("a recorded query").get(said.count());
         Ok(Reply {
             content: next.cloned().unwrap_or_else(|| "Finished: \n-".to_owned()),
             usage: Default::default(),
             truncated: false,
-            fault: None,
         })
     }
 }
@@ -123,7 +123,7 @@ async fn rows(lines: &[Line], data: &Path, folder: Arc<RunFolder>) -> Vec<Row> {
             ..SessionSpec::default()
         },
         format: &PybenchFormat,
-        teacher: Arc::new(teacher),
+        teacher: Solver::Model(Arc::new(teacher)),
         teacher_mix: Vec::new(),
         escalation: Vec::new(),
         seed: 0,

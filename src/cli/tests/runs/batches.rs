@@ -29,7 +29,7 @@ async fn server(tasks: Arc<OnceLock<Vec<Task>>>) -> BatchServer {
     let expert = Arc::new(ExpertServer::new());
     BatchServer::start(move |request| {
         let (tasks, expert) = (tasks.clone(), expert.clone());
-        async move { expert.answer(tasks.get().unwrap(), &request).await }
+        async move { expert.answer(tasks.get().unwrap(), &request) }
     })
     .await
 }

@@ -27,7 +27,7 @@ async fn narrow(tasks: Arc<OnceLock<Vec<Task>>>, most: usize) -> (Endpoint, Arc<
                             break;
                         }
                     }
-                    expert.answer(tasks.get().unwrap(), &request).await
+                    expert.answer(tasks.get().unwrap(), &request)
                 }
                 false => {
                     count.fetch_add(1, Ordering::SeqCst);

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use image::{ImageFormat, Rgb, RgbImage};
 use pybench_agent as agent;
+use pybench_agent::ScriptedSolver as _;
 use pybench_library::{Expert, Library};
-use pybench_llm::{ChatModel, ChatRequest};
 use pybench_query as query;
 use pybench_run::{FormatChoice, Journal, Recipe, RunContext, RunFolder, Spent, Unit};
 use pybench_types::task::{FileKind, ImageProfile, Profile, SourceFile, Task};
-use pybench_types::trajectory::{Message, Sampling, Trajectory};
+use pybench_types::trajectory::{Message, Trajectory};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -219,20 +219,11 @@ impl ExpertServer {
         Self(Expert::new(library, agent::format(FormatChoice::Pybench)))
     }
 
-    pub async fn answer(&self, tasks: &[Task], request: &Value) -> Answer {
+    pub fn answer(&self, tasks: &[Task], request: &Value) -> Answer {
         let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
         let task = find_task(tasks, &messages);
-        let sampling = Sampling::default();
-        let request = ChatRequest {
-            task,
-            sample: 0,
-            messages: &messages,
-            sampling: &sampling,
-            stop: &[],
-            pictures: &[],
-        };
-        let reply = self.0.reply(&request).await.unwrap();
-        let spoken = reply.content.split(agent::END).next();
+        let reply = self.0.reply(task, 0, &messages).unwrap();
+        let spoken = reply.split(agent::END).next();
         Answer::Content(spoken.unwrap_or_default().to_owned())
     }
 }
@@ -252,7 +243,7 @@ pub async fn expert_endpoint(
         let (tasks, expert) = (tasks.clone(), expert.clone());
         async move {
             tokio::time::sleep(delay).await;
-            expert.answer(tasks.get().unwrap(), &request).await
+            expert.answer(tasks.get().unwrap(), &request)
         }
     })
     .await

@@ -147,7 +147,6 @@ pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
         content,
         usage,
         truncated: choice.finish_reason.as_deref() == Some("length"),
-        fault: None,
     })
 }
 
@@ -157,6 +156,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use pybench_types::id::Digest;
 
     #[test]
     fn answers_without_content_are_malformed() {
@@ -182,19 +182,12 @@ mod tests {
             Message::new(Role::System, "s"),
             Message::new(Role::User, "what is this?"),
         ];
-        let task: pybench_types::task::Task = serde_json::from_value(json!({
-            "id": "0".repeat(64), "category": "chart", "subcategory": "", "keyword": "",
-            "language": "en", "query": "", "files": [], "outputs": [], "reference": "",
-            "checks": [],
-            "origin": {"by": "library", "template": "", "slots": {}, "phrasing": 0},
-        }))
-        .unwrap();
         let picture = crate::Picture {
             media_type: "image/png",
             bytes: vec![1, 2, 3],
         };
         let request = ChatRequest {
-            task: &task,
+            key: &Digest::of_bytes(b"task"),
             sample: 0,
             messages: &messages,
             sampling: &Default::default(),

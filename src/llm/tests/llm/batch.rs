@@ -11,7 +11,7 @@ use pybench_run::Price;
 use pybench_run::{BudgetCap, ExitCode, RunError, RunFolder, Spent};
 use pybench_testing::batches::{Act, BatchServer, Outcome, Point};
 use pybench_testing::endpoint::Answer;
-use pybench_testing::task::task;
+use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling};
 use serde_json::{Value, json};
 
@@ -146,9 +146,8 @@ async fn ask(teacher: &dyn ChatModel, sample: u32) -> Result<Reply, ChatError> {
         ..Sampling::default()
     };
     let messages = [Message::new(Role::User, format!("{sample:<200}"))];
-    let task = task();
     let request = ChatRequest {
-        task: &task,
+        key: &Digest::of_bytes(b"task"),
         sample,
         messages: &messages,
         sampling: &sampling,

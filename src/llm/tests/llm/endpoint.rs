@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pybench_llm::{ChatError, ChatModel, ChatRequest, OpenAi, OpenAiOptions, Reply};
 use pybench_testing::endpoint::{Answer, Endpoint};
-use pybench_testing::task::task;
+use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling, Usage};
 use serde_json::json;
 
@@ -27,9 +27,9 @@ fn teacher_with_timeout(timeout: Duration, base_url: String, key: Option<&str>) 
 }
 
 async fn ask(teacher: &OpenAi) -> Result<Reply, ChatError> {
-    let (task, sampling) = (task(), Sampling::default());
+    let sampling = Sampling::default();
     let request = ChatRequest {
-        task: &task,
+        key: &Digest::of_bytes(b"task"),
         sample: 0,
         messages: &[Message::new(Role::User, "数据")],
         sampling: &sampling,
