@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use pybench_agent as agent;
-use pybench_llm::token_bound;
+use pybench_llm::{OpenAi, token_bound};
 use pybench_run::Price;
 use pybench_run::{
     JudgeChoice, ModelChoice, ProposedChecks, Recipe, RunContext, RunError, UnitState,
@@ -209,7 +209,7 @@ pub fn levels(recipe: &Recipe) -> Vec<Vec<&ModelChoice>> {
 pub fn teacher_name(choice: &ModelChoice) -> String {
     match choice {
         ModelChoice::Expert { .. } => "expert".to_owned(),
-        ModelChoice::Openai { model, .. } => format!("openai:{model}"),
+        ModelChoice::Openai { model, .. } => OpenAi::name_of(model),
         ModelChoice::Embedded { model, sha256, .. } => {
             embedded::name(model, sha256.as_deref()).unwrap_or_else(|| format!("gguf:{model}"))
         }
@@ -225,12 +225,7 @@ fn display_name(choice: &ModelChoice) -> String {
     }
 }
 
-fn attempt_id(
-    recipe: &Recipe,
-    choice: &ModelChoice,
-    task: &Digest,
-    sample: u32,
-) -> Digest {
+fn attempt_id(recipe: &Recipe, choice: &ModelChoice, task: &Digest, sample: u32) -> Digest {
     let rollout = &recipe.rollout;
     let format = agent::format(rollout.format).name();
     let teacher = teacher_name(choice);
@@ -335,13 +330,7 @@ impl Estimate {
     }
 
     /// Adds an attempt by one of these models; `sure` if it is made regardless of other outcomes.
-    fn add(
-        &mut self,
-        recipe: &Recipe,
-        choices: &[&ModelChoice],
-        task: &TaskSize<'_>,
-        sure: bool,
-    ) {
+    fn add(&mut self, recipe: &Recipe, choices: &[&ModelChoice], task: &TaskSize<'_>, sure: bool) {
         let (mut low, mut high) = bounds(recipe, task);
         let free = |choice: &&ModelChoice| matches!(choice, ModelChoice::Expert { .. });
         if choices.iter().all(free) {

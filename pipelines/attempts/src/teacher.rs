@@ -9,7 +9,7 @@ use pybench_llm::{
     Batches, BudgetLedger, ChatError, ChatModel, Embedder, Limits, Metered, OpenAi, OpenAiOptions,
     ResponseCache,
 };
-use pybench_run::{Budget, ModelChoice, RunContext, RunError, RunFolder};
+use pybench_run::{Budget, BudgetCap, ModelChoice, RunContext, RunError, RunFolder};
 use pybench_types::id::Digest;
 
 use super::money;
@@ -122,7 +122,15 @@ pub fn chat_model(
         let metered = Metered::new(teacher, folder, cap, call_format.name);
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
-    endpoint(context, choice, call_format, ledger, OpenAi::new)
+    let options = options(choice, call_format)?;
+    let batches = batches(context, choice, &options)?;
+    let (name, build) = (call_format.name, Metered::with_keys);
+    let metered = endpoint(context, choice, options, name, OpenAi::new, build)?;
+    let metered = metered.with_ledger(ledger.clone());
+    Ok(match batches {
+        None => Arc::new(metered),
+        Some(batches) => Arc::new(metered.with_batches(batches)),
+    })
 }
 
 /// The batch queue of an endpoint whose recipe entry sets `batch`.
@@ -139,8 +147,8 @@ fn batches(
     batches.map(Some).map_err(setup_error)
 }
 
-/// Builds an embedding endpoint (its replies are `pybench_llm::Vector`s). It shares the budget with the
-/// other models of `ledger`; `name` is the journal name of its calls.
+/// Builds an embedding endpoint. It shares the budget with the other models of `ledger`; `name` is the journal
+/// name of its calls.
 ///
 /// # Errors
 /// As [`chat_model`].
@@ -149,49 +157,55 @@ pub fn embedder(
     choice: &ModelChoice,
     name: &'static str,
     ledger: &Arc<BudgetLedger>,
-) -> Result<Arc<dyn ChatModel>, RunError> {
-    let call_format = CallFormat::plain(name);
-    endpoint(context, choice, &call_format, ledger, Embedder::new)
+) -> Result<Metered<Embedder>, RunError> {
+    let options = options(choice, &CallFormat::plain(name))?;
+    let (new, build) = (Embedder::new, Metered::embedder);
+    let metered = endpoint(context, choice, options, name, new, build)?;
+    Ok(metered.with_ledger(ledger.clone()))
 }
 
-/// Builds a model behind an endpoint of the recipe, with all keys that the recipe names.
-fn endpoint<T: ChatModel + 'static>(
-    context: &RunContext,
-    choice: &ModelChoice,
-    call_format: &CallFormat,
-    ledger: &Arc<BudgetLedger>,
-    new: fn(OpenAiOptions) -> Result<T, ChatError>,
-) -> Result<Arc<dyn ChatModel>, RunError> {
-    let recipe = &context.recipe;
-    let variable = |name: &str| std::env::var(name).ok();
+/// The connection settings of an endpoint of the recipe.
+fn options(choice: &ModelChoice, call_format: &CallFormat) -> Result<OpenAiOptions, RunError> {
     let options = OpenAiOptions::from_recipe(choice, variable).map_err(setup_error)?;
     let options =
         options.ok_or_else(|| RunError::Internal("this model has no endpoint".to_owned()))?;
-    let options = options.with_tools(call_format.tools.clone());
+    Ok(options.with_tools(call_format.tools.clone()))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Meters a model that is called with several keys.
+type Build<T> = fn(T, Vec<T>, Limits, Arc<RunFolder>, BudgetCap, &'static str) -> Metered<T>;
+
+/// Builds a model behind an endpoint of the recipe, with all keys that the recipe names. `name` is the journal
+/// name of its calls.
+fn endpoint<T>(
+    context: &RunContext,
+    choice: &ModelChoice,
+    options: OpenAiOptions,
+    name: &'static str,
+    new: fn(OpenAiOptions) -> Result<T, ChatError>,
+    build: Build<T>,
+) -> Result<Metered<T>, RunError> {
+    let recipe = &context.recipe;
     let more = options
         .with_additional_keys(choice, variable)
         .map_err(setup_error)?;
     let endpoint = endpoint_name(&options);
-    let keyed: Result<Vec<_>, _> = more.into_iter().map(new).collect();
-    let batches = batches(context, choice, &options)?;
-    let teacher = new(options).map_err(setup_error)?;
-    let metered = Metered::with_keys(
-        teacher,
-        keyed.map_err(setup_error)?,
-        Limits::of(choice),
-        context.folder.clone(),
-        money::cap(&recipe.budget),
-        call_format.name,
+    let more: Result<Vec<_>, _> = more.into_iter().map(new).collect();
+    let (model, more) = (
+        new(options).map_err(setup_error)?,
+        more.map_err(setup_error)?,
     );
-    let mut metered = metered.with_ledger(ledger.clone());
-    if let Some(batches) = batches {
-        metered = metered.with_batches(batches);
-    }
+    let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
+    let metered = build(model, more, Limits::of(choice), folder, cap, name);
     Ok(match recipe.rollout.reuse {
-        false => Arc::new(metered),
+        false => metered,
         true => {
             let root = context.project_root.join(RESPONSE_CACHE);
-            Arc::new(metered.with_cache(ResponseCache::new(&root, &endpoint)))
+            metered.with_cache(ResponseCache::new(&root, &endpoint))
         }
     })
 }

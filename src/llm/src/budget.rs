@@ -1,12 +1,14 @@
 //! Paid calls: reserved in the journal before they are sent, settled afterward, and never paid twice.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::settled::{SettledCall, cost};
+use super::response_cache::CacheEntry;
+use super::settled::{PaidReply, SettledCall, cost};
 use super::{
     Batches, ChatError, ChatModel, ChatRequest, Limits, RateLimiter, RatePermit, Reply,
     ResponseCache, token_bound,
@@ -30,6 +32,9 @@ pub const PICTURE_TOKENS: u64 = 4_096;
 /// queued for a batch instead, which continues after the process ends.
 #[derive(Debug)]
 pub struct Metered<T> {
+    /// Name and price of the model.
+    name: String,
+    price: Option<Price>,
     /// The model with each of its API keys, at least one. Requests rotate over them.
     keys: Vec<KeyedModel<T>>,
     /// Counter of requests, which selects the first key to try.
@@ -59,43 +64,103 @@ pub struct BudgetLedger {
 /// A model with one API key.
 #[derive(Debug)]
 struct KeyedModel<T> {
-    teacher: T,
+    model: T,
     rate_limiter: Arc<RateLimiter>,
     /// Whether the endpoint refused this key.
     refused: AtomicBool,
 }
 
-/// Result of looking up a request in the journal.
-enum CallLookup {
-    Settled(Reply),
+/// A request as journal, budget and cache know it.
+pub(super) struct Call {
+    /// `<trajectory>/<turn>`.
+    turn: String,
+    digest: Digest,
+    /// Upper bound on the tokens.
+    most: Usage,
+    /// The reply in the response cache.
+    cached: Option<CacheEntry>,
+}
+
+/// Result of looking up a request in the journal and the response cache.
+pub(super) enum CallLookup<R> {
+    Settled(R),
     /// The reply is pending in a batch.
     Pending,
     /// There is no reply; the id of the next attempt.
     Missing(String),
 }
 
+/// A request that was sent.
+type Sent<'a, R> = Pin<Box<dyn Future<Output = Result<R, ChatError>> + Send + 'a>>;
+
 impl<T: ChatModel> Metered<T> {
     /// A metered model with one key. `format` is the name of the trajectories' message format.
-    pub fn new(teacher: T, folder: Arc<RunFolder>, cap: BudgetCap, format: &'static str) -> Self {
-        Self::with_keys(teacher, Vec::new(), Limits::default(), folder, cap, format)
+    pub fn new(model: T, folder: Arc<RunFolder>, cap: BudgetCap, format: &'static str) -> Self {
+        Self::with_keys(model, Vec::new(), Limits::default(), folder, cap, format)
     }
 
     /// A metered model with several keys, each with these rate limits; requests rotate over the keys.
     pub fn with_keys(
-        teacher: T,
+        model: T,
         more: Vec<T>,
         limits: Limits,
         folder: Arc<RunFolder>,
         cap: BudgetCap,
         format: &'static str,
     ) -> Self {
-        let keyed = |teacher| KeyedModel {
-            teacher,
+        let named = (model.name().to_owned(), model.price());
+        let models = std::iter::once(model).chain(more);
+        Self::of(named, models, limits, folder, cap, format)
+    }
+
+    /// Sends all calls in batches.
+    pub fn with_batches(self, batches: Batches) -> Self {
+        Self {
+            batches: Some(batches),
+            ..self
+        }
+    }
+
+    /// Queues the call for a batch. Always returns an error, because the reply arrives with the batch.
+    fn queue(
+        &self,
+        batches: &Batches,
+        id: &str,
+        call: &Call,
+        request: &ChatRequest<'_>,
+    ) -> Result<Reply, ChatError> {
+        if let Some(error) = batches.final_error(&call.turn) {
+            return Err(error);
+        }
+        let most = self.cost(call.most);
+        let in_flight = self.in_flight();
+        match batches.queue(id, &call.digest, request, most, self.cap)? {
+            Ok(()) => Err(ChatError::Deferred),
+            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, *in_flight)),
+            Err(ReserveError::Run(error)) => Err(internal(error)),
+        }
+    }
+}
+
+impl<T> Metered<T> {
+    /// Takes the name and price of the model, and the model with each of its keys.
+    pub(super) fn of(
+        (name, price): (String, Option<Price>),
+        models: impl Iterator<Item = T>,
+        limits: Limits,
+        folder: Arc<RunFolder>,
+        cap: BudgetCap,
+        format: &'static str,
+    ) -> Self {
+        let keyed = |model| KeyedModel {
+            model,
             rate_limiter: RateLimiter::new(limits),
             refused: AtomicBool::new(false),
         };
         Self {
-            keys: std::iter::once(teacher).chain(more).map(keyed).collect(),
+            name,
+            price,
+            keys: models.map(keyed).collect(),
             next_key: AtomicUsize::new(0),
             folder,
             cap,
@@ -119,22 +184,41 @@ impl<T: ChatModel> Metered<T> {
         }
     }
 
-    /// Sends all calls in batches.
-    pub fn with_batches(self, batches: Batches) -> Self {
-        Self {
-            batches: Some(batches),
-            ..self
+    /// What is recorded of a request.
+    pub(super) fn call(&self, request: &ChatRequest<'_>) -> Call {
+        let ChatRequest { key, sample, .. } = *request;
+        let id = Trajectory::compute_id(key, &self.name, request.sampling, self.format, sample);
+        let replies = request.messages.iter();
+        let turn = replies.filter(|m| m.role == Role::Assistant).count();
+        let pictures = PICTURE_TOKENS * request.pictures.len() as u64;
+        Call {
+            turn: format!("{id}/{turn}"),
+            digest: request.digest(),
+            most: Usage {
+                prompt_tokens: token_bound(request.messages) + pictures,
+                completion_tokens: request.sampling.max_tokens.into(),
+            },
+            cached: self.response_cache.as_ref().map(|c| c.entry(request)),
         }
     }
 
+    /// The reply to a request that was paid for before, by this run or another.
+    pub(super) fn recall<R: PaidReply>(&self, call: &Call) -> Result<CallLookup<R>, ChatError> {
+        let id = match self.look_up(call).map_err(internal)? {
+            CallLookup::Settled(reply) => {
+                store_in_cache(call, &reply, false)?;
+                return Ok(CallLookup::Settled(reply));
+            }
+            CallLookup::Pending => return Ok(CallLookup::Pending),
+            CallLookup::Missing(id) => id,
+        };
+        let cached = self.cached_reply(&id, call).map_err(internal)?;
+        Ok(cached.map_or(CallLookup::Missing(id), CallLookup::Settled))
+    }
+
     /// A reply that another run paid for, recorded in the journal at no cost.
-    fn cached_reply(
-        &self,
-        id: &str,
-        digest: &Digest,
-        request: &ChatRequest<'_>,
-    ) -> Result<Option<Reply>, RunError> {
-        let Some(reply) = self.response_cache.as_ref().and_then(|c| c.get(request)) else {
+    fn cached_reply<R: PaidReply>(&self, id: &str, call: &Call) -> Result<Option<R>, RunError> {
+        let Some(reply) = call.cached.as_ref().and_then(CacheEntry::get::<R>) else {
             return Ok(None);
         };
         let free = Reservation {
@@ -142,7 +226,7 @@ impl<T: ChatModel> Metered<T> {
             tokens: 0,
         };
         let settled = serde_json::to_value(SettledCall {
-            request: digest.clone(),
+            request: call.digest.clone(),
             reply: reply.clone(),
         })?;
         let journal = self.folder.journal();
@@ -155,81 +239,60 @@ impl<T: ChatModel> Metered<T> {
         Ok(Some(reply))
     }
 
-    /// Stores a reply in the cache. An old reply is stored too if a kill prevented that before.
-    fn store_in_cache(
-        &self,
-        request: &ChatRequest<'_>,
-        reply: &Reply,
-        new: bool,
-    ) -> Result<(), ChatError> {
-        match &self.response_cache {
-            Some(cache) if new || !cache.contains(request) => {
-                cache.put(request, reply).map_err(internal)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// `<trajectory>/<turn>`.
-    fn turn_id(&self, request: &ChatRequest<'_>) -> String {
-        let (key, teacher) = (request.key, self.name());
-        let id =
-            Trajectory::compute_id(key, teacher, request.sampling, self.format, request.sample);
-        let replies = request.messages.iter();
-        let turn = replies.filter(|m| m.role == Role::Assistant).count();
-        format!("{id}/{turn}")
-    }
-
     /// Looks up the reply to this request in the journal.
-    fn look_up(&self, turn: &str, request: &Digest) -> Result<CallLookup, RunError> {
+    fn look_up<R: PaidReply>(&self, call: &Call) -> Result<CallLookup<R>, RunError> {
         for attempt in 0_u64.. {
-            let id = format!("{turn}/{attempt}");
-            let Some(call) = self.folder.journal().call(&id)? else {
+            let id = format!("{}/{attempt}", call.turn);
+            let Some(known) = self.folder.journal().call(&id)? else {
                 return Ok(CallLookup::Missing(id));
             };
-            if call.state == CallState::Batched && call.request.as_ref() == Some(request) {
+            if known.state == CallState::Batched && known.request.as_ref() == Some(&call.digest) {
                 return Ok(CallLookup::Pending);
             }
-            if let (CallState::Settled, Some(value)) = (call.state, call.reply) {
-                let settled: SettledCall = serde_json::from_value(value)?;
-                if settled.request == *request {
+            if let (CallState::Settled, Some(value)) = (known.state, known.reply) {
+                let settled: SettledCall<R> = serde_json::from_value(value)?;
+                if settled.request == call.digest {
                     return Ok(CallLookup::Settled(settled.reply));
                 }
             }
         }
         Err(RunError::Internal(format!(
-            "no attempt number left for {turn}"
+            "no attempt number left for {}",
+            call.turn
         )))
     }
 
     fn cost(&self, usage: Usage) -> Reservation {
-        cost(self.price(), usage)
+        cost(self.price, usage)
     }
 
-    /// Upper bound on the tokens of a request.
-    fn max_usage(request: &ChatRequest<'_>) -> Usage {
-        let pictures = PICTURE_TOKENS * request.pictures.len() as u64;
-        Usage {
-            prompt_tokens: token_bound(request.messages) + pictures,
-            completion_tokens: request.sampling.max_tokens.into(),
-        }
+    /// Pays for the attempt `id` of a call: `send` makes it.
+    pub(super) async fn pay<'a, R: PaidReply>(
+        &'a self,
+        id: String,
+        call: &Call,
+        send: impl Fn(&'a T) -> Sent<'a, R>,
+    ) -> Result<R, ChatError> {
+        let reply = self.ask(id, call, send).await?;
+        store_in_cache(call, &reply, true)?;
+        Ok(reply)
     }
 
     /// Sends the request with the next available key, and with another key if the endpoint refuses it.
-    async fn ask(
-        &self,
+    async fn ask<'a, R: PaidReply>(
+        &'a self,
         id: String,
-        digest: Digest,
-        request: &ChatRequest<'_>,
-    ) -> Result<Reply, ChatError> {
-        let most = Self::max_usage(request);
+        call: &Call,
+        send: impl Fn(&'a T) -> Sent<'a, R>,
+    ) -> Result<R, ChatError> {
+        let most = call.most;
         let estimate = most.prompt_tokens / BYTES_PER_TOKEN + most.completion_tokens;
         let mut refusal = None;
         while let Some((key, permit)) = self.acquire_key(estimate).await {
             let reserved = self.reserve(id.clone(), self.cost(most)).await?;
-            let end = key.teacher.reply(request).await;
-            permit.record(&end);
-            reserved.record(digest.clone(), &end).map_err(internal)?;
+            let end = send(&key.model).await;
+            permit.record(end.as_ref().map(PaidReply::usage));
+            reserved.record(&call.digest, &end).map_err(internal)?;
             match end {
                 Err(error @ ChatError::Unauthorized(_)) => {
                     tracing::warn!("{error}; continuing without this key");
@@ -307,26 +370,6 @@ impl<T: ChatModel> Metered<T> {
         }
     }
 
-    /// Queues the call for a batch. Always returns an error, because the reply arrives with the batch.
-    fn queue(
-        &self,
-        batches: &Batches,
-        id: &str,
-        digest: &Digest,
-        request: &ChatRequest<'_>,
-    ) -> Result<Reply, ChatError> {
-        if let Some(error) = batches.final_error(&self.turn_id(request)) {
-            return Err(error);
-        }
-        let most = self.cost(Self::max_usage(request));
-        let in_flight = self.in_flight();
-        match batches.queue(id, digest, request, most, self.cap)? {
-            Ok(()) => Err(ChatError::Deferred),
-            Err(ReserveError::OverBudget(detail)) => Err(self.over_budget(detail, *in_flight)),
-            Err(ReserveError::Run(error)) => Err(internal(error)),
-        }
-    }
-
     fn in_flight(&self) -> MutexGuard<'_, usize> {
         // A plain number cannot be left inconsistent by a panic.
         self.ledger
@@ -338,25 +381,28 @@ impl<T: ChatModel> Metered<T> {
 
 /// A call that holds a reservation. If it is dropped without a result, it stays charged with the reserved
 /// amount.
-struct ReservedCall<'a, T: ChatModel> {
+struct ReservedCall<'a, T> {
     metered: &'a Metered<T>,
     id: String,
     most: Reservation,
 }
 
-impl<T: ChatModel> ReservedCall<'_, T> {
+impl<T> ReservedCall<'_, T> {
     /// Records the result of the call.
-    fn record(&self, request: Digest, end: &Result<Reply, ChatError>) -> Result<(), RunError> {
+    fn record<R: PaidReply>(
+        &self,
+        request: &Digest,
+        end: &Result<R, ChatError>,
+    ) -> Result<(), RunError> {
         let journal = self.metered.folder.journal();
         match end {
             Ok(reply) => {
                 // If the endpoint reports no token counts, charge the reserved amount.
-                let counted = reply.usage != Usage::default();
-                let used = match counted {
-                    true => self.metered.cost(reply.usage),
-                    false => self.most,
+                let used = match reply.usage() {
+                    usage if usage == Usage::default() => self.most,
+                    usage => self.metered.cost(usage),
                 };
-                let reply = reply.clone();
+                let (request, reply) = (request.clone(), reply.clone());
                 let settled = serde_json::to_value(SettledCall { request, reply })?;
                 journal.settle(&self.id, used, &settled)
             }
@@ -366,10 +412,18 @@ impl<T: ChatModel> ReservedCall<'_, T> {
     }
 }
 
-impl<T: ChatModel> Drop for ReservedCall<'_, T> {
+impl<T> Drop for ReservedCall<'_, T> {
     fn drop(&mut self) {
         *self.metered.in_flight() -= 1;
         self.metered.ledger.freed.notify_waiters();
+    }
+}
+
+/// Stores a reply in the cache. An old reply is stored too if a kill prevented that before.
+fn store_in_cache<R: PaidReply>(call: &Call, reply: &R, new: bool) -> Result<(), ChatError> {
+    match &call.cached {
+        Some(entry) if new || !entry.exists() => entry.put(reply).map_err(internal),
+        _ => Ok(()),
     }
 }
 
@@ -380,11 +434,11 @@ fn internal(error: RunError) -> ChatError {
 #[async_trait]
 impl<T: ChatModel> ChatModel for Metered<T> {
     fn name(&self) -> &str {
-        self.keys[0].teacher.name()
+        &self.name
     }
 
     fn price(&self) -> Option<Price> {
-        self.keys[0].teacher.price()
+        self.price
     }
 
     fn batches(&self) -> Option<&Batches> {
@@ -392,27 +446,15 @@ impl<T: ChatModel> ChatModel for Metered<T> {
     }
 
     async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
-        let digest = request.digest();
-        let found = self.look_up(&self.turn_id(request), &digest);
-        let id = match found.map_err(internal)? {
-            CallLookup::Settled(reply) => {
-                self.store_in_cache(request, &reply, false)?;
-                return Ok(reply);
+        let call = self.call(request);
+        match (self.recall(&call)?, &self.batches) {
+            (CallLookup::Settled(reply), _) => Ok(reply),
+            (CallLookup::Pending, _) => Err(ChatError::Deferred),
+            (CallLookup::Missing(id), Some(batches)) => self.queue(batches, &id, &call, request),
+            (CallLookup::Missing(id), None) => {
+                self.pay(id, &call, |model| model.reply(request)).await
             }
-            CallLookup::Pending => return Err(ChatError::Deferred),
-            CallLookup::Missing(id) => id,
-        };
-        if let Some(reply) = self.cached_reply(&id, &digest, request).map_err(internal)? {
-            return Ok(reply);
         }
-        if let Some(batches) = &self.batches {
-            return self.queue(batches, &id, &digest, request);
-        }
-        let end = self.ask(id, digest, request).await;
-        if let Ok(reply) = &end {
-            self.store_in_cache(request, reply, true)?;
-        }
-        end
     }
 }
 

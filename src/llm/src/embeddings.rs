@@ -1,21 +1,21 @@
 //! Embedding models behind OpenAI-compatible endpoints.
-//!
-//! Embeddings are requested through [`ChatModel`], so that the journal, the budget and the response cache work
-//! for them as well. The text is the last message; the content of the reply is a serialized [`Vector`].
 
 use std::fmt;
+use std::sync::Arc;
 
-use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::budget::CallLookup;
 use super::http::Transport;
 use super::openai::{Endpoint, OpenAiOptions, redact};
-use super::{ChatError, ChatModel, ChatRequest, Reply};
-use pybench_run::Price;
-use pybench_types::trajectory::Usage;
+use super::settled::PaidReply;
+use super::{ChatError, ChatRequest, Limits, Metered, OpenAi};
+use pybench_run::{BudgetCap, RunFolder};
+use pybench_types::id::Digest;
+use pybench_types::trajectory::{Message, Role, Sampling, Usage};
 
 /// Maximum dimension of a vector.
 const MAX_DIMENSION: usize = 16_384;
@@ -67,7 +67,6 @@ impl TryFrom<String> for Vector {
 
 /// An embedding model behind an endpoint.
 pub struct Embedder {
-    name: String,
     options: OpenAiOptions,
     endpoint: Endpoint,
     transport: Transport,
@@ -86,35 +85,78 @@ impl Embedder {
     /// Creates the embedder without sending anything. Fails as [`OpenAi::new`](super::OpenAi::new).
     pub fn new(options: OpenAiOptions) -> Result<Self, ChatError> {
         Ok(Self {
-            name: format!("openai:{}", options.model),
             endpoint: Endpoint::new(&options)?,
             transport: Transport::new(options.timeout)?,
             options,
         })
     }
-}
 
-#[async_trait]
-impl ChatModel for Embedder {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn price(&self) -> Option<Price> {
-        self.options.price
-    }
-
-    async fn reply(&self, request: &ChatRequest<'_>) -> Result<Reply, ChatError> {
-        let text = request.messages.last().map(|message| &message.content);
+    /// Makes one attempt at the embedding of a text.
+    async fn embed(&self, text: &str) -> Result<Embedding, ChatError> {
         let body = json!({
             "model": self.options.model, "input": [text], "encoding_format": "float",
         });
         let (url, headers) = self.endpoint.at("/embeddings");
-        let answer = self.transport.post(&url, headers, &body).await;
-        match answer {
+        match self.transport.post(&url, headers, &body).await {
             Ok(answer) => read_answer(answer),
             Err(error) => Err(redact(&self.options, error)),
         }
+    }
+}
+
+/// A paid embedding; journal and cache store the vector as `content`, like the text of a chat reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Embedding {
+    #[serde(rename = "content")]
+    vector: Vector,
+    usage: Usage,
+}
+
+impl PaidReply for Embedding {
+    fn usage(&self) -> Usage {
+        self.usage
+    }
+}
+
+impl Metered<Embedder> {
+    /// A metered embedder with several keys; arguments as in [`Metered::with_keys`].
+    pub fn embedder(
+        model: Embedder,
+        more: Vec<Embedder>,
+        limits: Limits,
+        folder: Arc<RunFolder>,
+        cap: BudgetCap,
+        format: &'static str,
+    ) -> Self {
+        let named = (OpenAi::name_of(&model.options.model), model.options.price);
+        let models = std::iter::once(model).chain(more);
+        Self::of(named, models, limits, folder, cap, format)
+    }
+
+    /// The embedding of a text. It is recorded like a conversation that consists of the text and generates no
+    /// tokens.
+    pub async fn embed(&self, text: &str, sample: u32) -> Result<Vector, ChatError> {
+        let call = self.call(&ChatRequest {
+            key: &Digest::of_bytes(text.as_bytes()),
+            sample,
+            messages: &[Message::new(Role::User, text)],
+            sampling: &Sampling {
+                temperature: 0.0,
+                top_p: 1.0,
+                max_tokens: 0,
+            },
+            stop: &[],
+            pictures: &[],
+        });
+        let embedding: Embedding = match self.recall(&call)? {
+            CallLookup::Settled(embedding) => embedding,
+            CallLookup::Pending => return Err(ChatError::Deferred),
+            CallLookup::Missing(id) => {
+                self.pay(id, &call, |model| Box::pin(model.embed(text)))
+                    .await?
+            }
+        };
+        Ok(embedding.vector)
     }
 }
 
@@ -137,7 +179,7 @@ struct TokenCounts {
     prompt_tokens: u64,
 }
 
-fn read_answer(answer: Value) -> Result<Reply, ChatError> {
+fn read_answer(answer: Value) -> Result<Embedding, ChatError> {
     let malformed = |what: String| ChatError::Malformed(what);
     let answer: Answer = serde_json::from_value(answer)
         .map_err(|error| malformed(format!("not a list of embeddings: {error}")))?;
@@ -148,13 +190,12 @@ fn read_answer(answer: Value) -> Result<Reply, ChatError> {
     let vector = Vector::of(&item.embedding);
     let vector =
         vector.ok_or_else(|| malformed("the embedding is not a valid vector".to_owned()))?;
-    Ok(Reply {
-        content: vector.into(),
+    Ok(Embedding {
+        vector,
         usage: Usage {
             prompt_tokens: answer.usage.map_or(0, |counts| counts.prompt_tokens),
             completion_tokens: 0,
         },
-        truncated: false,
     })
 }
 
@@ -168,10 +209,9 @@ mod tests {
     fn responses_without_a_valid_vector_are_malformed() {
         let good =
             json!({"data": [{"index": 0, "embedding": [3, 4]}], "usage": {"prompt_tokens": 7}});
-        let reply = read_answer(good).unwrap();
-        assert_eq!(reply.usage.prompt_tokens, 7);
-        let vector = Vector::try_from(reply.content).unwrap();
-        assert_eq!(vector, Vector(vec![0.6, 0.8]));
+        let embedding = read_answer(good).unwrap();
+        assert_eq!(embedding.usage.prompt_tokens, 7);
+        assert_eq!(embedding.vector, Vector(vec![0.6, 0.8]));
         let long = vec![1; MAX_DIMENSION + 1];
         for answer in [
             json!({}),

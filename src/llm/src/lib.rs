@@ -1,5 +1,4 @@
-//! Chat models behind one trait, with budgets, rate limits, prices, batches and classified errors. Embeddings use
-//! the same trait.
+//! Chat models behind one trait, and embedders, with budgets, rate limits, prices, batches and classified errors.
 
 mod batch;
 mod budget;

@@ -144,7 +144,7 @@ impl OpenAi {
     pub fn new(options: OpenAiOptions) -> Result<Self, ChatError> {
         let endpoint = Endpoint::new(&options)?;
         Ok(Self {
-            name: format!("openai:{}", options.model),
+            name: Self::name_of(&options.model),
             client: Client::with_config(endpoint)
                 .with_http_service(Transport::new(options.timeout)?),
             options,
@@ -153,6 +153,11 @@ impl OpenAi {
 }
 
 impl OpenAi {
+    /// The name, in ids and rows, of a model that an endpoint knows as `model`.
+    pub fn name_of(model: &str) -> String {
+        format!("openai:{model}")
+    }
+
     /// The body of a request, as JSON.
     pub(super) fn body(&self, request: &ChatRequest<'_>) -> Result<Value, ChatError> {
         serde_json::to_value(Body::new(&self.options, request))

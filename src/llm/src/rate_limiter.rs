@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-use super::{ChatError, Reply};
+use super::ChatError;
 use pybench_run::ModelChoice;
+use pybench_types::trajectory::Usage;
 
 /// Initial and maximum number of concurrent requests.
 const INITIAL_WINDOW: f64 = 8.0;
@@ -142,17 +143,17 @@ impl State {
         &mut self,
         tokens: u64,
         since: Instant,
-        end: &Result<Reply, ChatError>,
+        end: Result<Usage, &ChatError>,
         now: Instant,
     ) {
         match end {
-            Ok(reply) => {
+            Ok(usage) => {
                 let more = match self.halved_at {
                     None => 1.0,
                     Some(_) => 1.0 / self.window,
                 };
                 self.window = (self.window + more).min(MAX_WINDOW);
-                let used = reply.usage.prompt_tokens + reply.usage.completion_tokens;
+                let used = usage.prompt_tokens + usage.completion_tokens;
                 if let (Some(bucket), true) = (&mut self.tokens, used > 0) {
                     bucket.level += tokens as f64 - used as f64;
                 }
@@ -231,7 +232,7 @@ pub struct RatePermit {
 
 impl RatePermit {
     /// Adapts the concurrency to the result of the request.
-    pub fn record(&self, end: &Result<Reply, ChatError>) {
+    pub fn record(&self, end: Result<Usage, &ChatError>) {
         let now = Instant::now();
         self.limiter
             .state()
@@ -258,17 +259,11 @@ impl Drop for RatePermit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pybench_types::trajectory::Usage;
 
-    fn answered(tokens: u64) -> Result<Reply, ChatError> {
-        let usage = Usage {
+    fn answered(tokens: u64) -> Result<Usage, &'static ChatError> {
+        Ok(Usage {
             prompt_tokens: tokens,
             completion_tokens: 0,
-        };
-        Ok(Reply {
-            content: String::new(),
-            usage,
-            truncated: false,
         })
     }
 
@@ -296,7 +291,7 @@ mod tests {
             }
         }
 
-        fn ask(&mut self, tokens: u64, end: &Result<Reply, ChatError>) {
+        fn ask(&mut self, tokens: u64, end: Result<Usage, &ChatError>) {
             self.acquire(tokens);
             let since = self.now;
             self.now += Duration::from_micros(1);
@@ -318,7 +313,7 @@ mod tests {
         for (requests, tokens) in [(Some(60), None), (None, Some(6000))] {
             let mut limiter = SimulatedLimiter::new(requests, tokens);
             for _ in 0..70 {
-                limiter.ask(100, &answered(100));
+                limiter.ask(100, answered(100));
             }
             // A burst of ten, then one per second.
             let took = limiter.elapsed();
@@ -330,10 +325,10 @@ mod tests {
     fn unused_tokens_are_returned_and_a_large_request_passes() {
         let mut limiter = SimulatedLimiter::new(None, Some(600));
         for _ in 0..10 {
-            limiter.ask(100, &answered(1));
+            limiter.ask(100, answered(1));
         }
         assert!(limiter.elapsed() < 2.0, "{}", limiter.elapsed());
-        limiter.ask(1_000_000, &answered(1));
+        limiter.ask(1_000_000, answered(1));
         assert!(limiter.elapsed() < 60.0, "{}", limiter.elapsed());
     }
 
@@ -341,7 +336,7 @@ mod tests {
     fn the_window_grows_by_one_per_round_and_halves_once_per_overload() {
         let mut limiter = SimulatedLimiter::new(None, None);
         assert_eq!(limiter.window(), 8);
-        limiter.ask(1, &answered(1));
+        limiter.ask(1, answered(1));
         assert_eq!(limiter.window(), 9, "fast growth at first");
         (0..9).for_each(|_| limiter.acquire(1));
         assert_eq!(
@@ -349,10 +344,11 @@ mod tests {
             Err(None),
             "no more at a time"
         );
-        let (since, full) = (limiter.now, Err(ChatError::Server(503)));
+        let overloaded = ChatError::Server(503);
+        let (since, full) = (limiter.now, Err(&overloaded));
         limiter.now += Duration::from_secs(1);
         for _ in 0..9 {
-            limiter.state.record(1, since, &full, limiter.now);
+            limiter.state.record(1, since, full, limiter.now);
             limiter.state.in_flight -= 1;
         }
         assert_eq!(
@@ -360,9 +356,9 @@ mod tests {
             4,
             "one overload that failed nine requests"
         );
-        (0..5).for_each(|_| limiter.ask(1, &answered(1)));
+        (0..5).for_each(|_| limiter.ask(1, answered(1)));
         assert_eq!(limiter.window(), 5, "grows by one after a round");
-        (0..9).for_each(|_| limiter.ask(1, &full));
+        (0..9).for_each(|_| limiter.ask(1, full));
         assert_eq!(limiter.window(), 1);
         limiter.acquire(1);
     }
@@ -371,7 +367,7 @@ mod tests {
     fn all_requests_wait_as_long_as_the_endpoint_asks() {
         let mut limiter = SimulatedLimiter::new(None, None);
         let wait = Some(Duration::from_secs(7));
-        limiter.ask(1, &Err(ChatError::RateLimited { retry_after: wait }));
+        limiter.ask(1, Err(&ChatError::RateLimited { retry_after: wait }));
         limiter.acquire(1);
         assert!(
             (7.0..7.1).contains(&limiter.elapsed()),

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::{ChatRequest, Reply};
+use super::ChatRequest;
+use super::settled::PaidReply;
 use pybench_run::{RunError, write_atomically};
 use pybench_types::id::Digest;
 
@@ -28,8 +29,9 @@ impl ResponseCache {
         }
     }
 
-    /// The key contains the sample number, because each sample is a separate draw.
-    fn path(&self, request: &ChatRequest<'_>) -> PathBuf {
+    /// The file of the reply to a request. The key contains the sample number, because each sample is a separate
+    /// draw.
+    pub(super) fn entry(&self, request: &ChatRequest<'_>) -> CacheEntry {
         let key = match request.pictures {
             [] => Digest::of_json(&(
                 &self.endpoint,
@@ -40,26 +42,31 @@ impl ResponseCache {
             )),
             _ => Digest::of_json(&(&self.endpoint, request.digest(), request.sample)),
         };
-        self.root
-            .join(&key.as_str()[..2])
-            .join(format!("{key}.json"))
+        let folder = self.root.join(&key.as_str()[..2]);
+        CacheEntry(folder.join(format!("{key}.json")))
     }
+}
 
-    /// Reads the reply to this request; an unreadable file counts as absent.
-    pub(super) fn get(&self, request: &ChatRequest<'_>) -> Option<Reply> {
+/// The file of one reply.
+#[derive(Debug)]
+pub(super) struct CacheEntry(PathBuf);
+
+impl CacheEntry {
+    /// Reads the reply; an unreadable file counts as absent.
+    pub(super) fn get<R: PaidReply>(&self) -> Option<R> {
         let mut bytes = Vec::new();
-        let file = File::open(self.path(request)).ok()?;
+        let file = File::open(&self.0).ok()?;
         file.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Whether there is a file for this request, readable or not.
-    pub(super) fn contains(&self, request: &ChatRequest<'_>) -> bool {
-        self.path(request).exists()
+    /// Whether there is a file, readable or not.
+    pub(super) fn exists(&self) -> bool {
+        self.0.exists()
     }
 
-    /// Stores a reply.
-    pub(super) fn put(&self, request: &ChatRequest<'_>, reply: &Reply) -> Result<(), RunError> {
-        write_atomically(&self.path(request), &serde_json::to_vec(reply)?)
+    /// Stores the reply.
+    pub(super) fn put<R: PaidReply>(&self, reply: &R) -> Result<(), RunError> {
+        write_atomically(&self.0, &serde_json::to_vec(reply)?)
     }
 }

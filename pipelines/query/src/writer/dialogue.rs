@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pybench_agent::chat_failure;
-use pybench_llm::{BudgetLedger, ChatModel, ChatRequest, Vector};
-use pybench_run::{Failure, FailureKind, ModelChoice, RunContext, RunError, WriterChoice};
+use pybench_llm::{BudgetLedger, ChatModel, ChatRequest, Embedder, Metered, Vector};
+use pybench_run::{Failure, ModelChoice, RunContext, RunError, WriterChoice};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling};
 
@@ -40,7 +40,7 @@ pub(super) struct Models {
     /// Decides whether the files support a query.
     pub(super) content: ModelHandle,
     /// Embeds queries to find near duplicates.
-    embedder: Option<Arc<dyn ChatModel>>,
+    embedder: Option<Arc<Metered<Embedder>>>,
 }
 
 impl Models {
@@ -69,7 +69,7 @@ impl Models {
             };
         let embedder = writer.embeddings.as_ref();
         let embedder = embedder.map(|e| teacher::embedder(context, &e.endpoint, FORMAT, ledger));
-        let embedder = embedder.transpose()?;
+        let embedder = embedder.transpose()?.map(Arc::new);
         let checker = checker_sampling();
         let keyword = writer.keyword_checker.as_ref();
         let content = writer.content_checker.as_ref();
@@ -90,23 +90,8 @@ impl Models {
         let Some(embedder) = &self.embedder else {
             return Ok(None);
         };
-        let request = ChatRequest {
-            key: &Digest::of_bytes(query.as_bytes()),
-            sample,
-            messages: &[Message::new(Role::User, query)],
-            // An embedding generates no tokens.
-            sampling: &Sampling {
-                temperature: 0.0,
-                top_p: 1.0,
-                max_tokens: 0,
-            },
-            stop: &[],
-            pictures: &[],
-        };
-        let reply = embedder.reply(&request).await.map_err(chat_failure)?;
-        let vector = Vector::try_from(reply.content);
-        let broken = |why| Failure::new(FailureKind::Internal, format!("invalid embedding: {why}"));
-        vector.map(Some).map_err(broken)
+        let vector = embedder.embed(query, sample).await;
+        vector.map(Some).map_err(chat_failure)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Chat models against loopback endpoints.
+//! Chat models and embedders against loopback endpoints.
 
 mod batch;
+mod embeddings;
 mod endpoint;
