@@ -1,14 +1,14 @@
 //! Turns the agents of a recipe into agents that can run.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pybench_agent as agent;
 use pybench_agent::{Format, PybenchFormat, Solver};
 use pybench_interpreter::SessionSpec;
 use pybench_interpreter::default_cache_dir;
-use pybench_llm::{ChatModel, OpenAiOptions};
+use pybench_llm::{ChatModel, OpenAi, OpenAiOptions};
 use pybench_run::Price;
 use pybench_run::{Rollout, RunError};
 use pybench_types::id::Digest;
@@ -45,7 +45,7 @@ pub(super) struct AgentSpec {
 pub(super) enum AgentBackend {
     /// A model or a script, run in our sandbox sessions.
     Solver(Solver),
-    /// A chat model behind a local server that has to be started.
+    /// A chat model behind a local server, which runs only during its attempts.
     Checkpoint(Checkpoint),
     /// Trajectories that already exist.
     Trajectories {
@@ -58,35 +58,13 @@ pub(super) enum AgentBackend {
 pub(super) async fn load(setup: &Setup) -> Result<Vec<AgentSpec>, RunError> {
     let mut specs = Vec::new();
     for (label, choice) in &setup.recipe.agents {
-        specs.push(match choice {
-            AgentChoice::Checkpoint { model, base, about } => {
-                let about = about
-                    .clone()
-                    .unwrap_or_else(|| format!("`{model}`, served on this machine"));
-                checkpoint(setup, label, model, *base, about).await?
-            }
-            AgentChoice::Gguf {
-                model,
-                sha256,
-                context,
-                about,
-            } => {
-                let source = Model {
-                    model: model.clone(),
-                    sha256: sha256.clone(),
-                    context: *context,
-                    root: setup.project_root.clone(),
-                    cache: default_cache_dir(),
-                };
-                gguf(setup, label, source, about.clone()).await?
-            }
-            other => agent_spec(setup, label, other)?,
-        });
+        specs.push(agent_spec(setup, label, choice).await?);
     }
     Ok(specs)
 }
 
-/// A checkpoint whose server runs only during its attempts, because memory may not suffice for two models.
+/// A checkpoint that is not being served. Its server runs only during its attempts, because memory may not suffice
+/// for two models.
 pub(super) struct Checkpoint {
     program: PathBuf,
     model: String,
@@ -95,28 +73,27 @@ pub(super) struct Checkpoint {
     base: bool,
 }
 
-/// Base URL of a checkpoint that is not being served; no request is sent to it.
-const UNSERVED_URL: &str = "http://127.0.0.1:0/v1";
-
 impl Checkpoint {
+    /// Name in the ids of attempts: that of its chat model.
+    pub(super) fn teacher(&self) -> String {
+        OpenAi::name_of(&self.name)
+    }
+
     /// Starts the server. It is stopped when the returned value is dropped.
     pub(super) async fn serve(&self) -> Result<ModelServer, RunError> {
         ModelServer::start(&self.program, &self.model, &self.name, self.base).await
     }
 
-    /// The chat model behind `server`. Without a server it can identify attempts but not answer requests. Its
-    /// price is zero.
+    /// The chat model behind `server`. Its price is zero.
     pub(super) fn chat_model(
         &self,
         setup: &Setup,
         format: &'static dyn Format,
-        server: Option<&ModelServer>,
+        server: &ModelServer,
     ) -> Result<Arc<dyn ChatModel>, RunError> {
         let options = OpenAiOptions {
             model: self.name.clone(),
-            base_url: server
-                .map_or(UNSERVED_URL, |server| &server.base_url)
-                .to_owned(),
+            base_url: server.base_url.clone(),
             key: None,
             headers: std::collections::BTreeMap::new(),
             price: Some(Price::default()),
@@ -130,13 +107,7 @@ impl Checkpoint {
 }
 
 /// Describes a checkpoint. Checks now that it can be served, so that errors appear before any agent runs.
-async fn checkpoint(
-    setup: &Setup,
-    label: &str,
-    model: &str,
-    base: bool,
-    about: String,
-) -> Result<AgentSpec, RunError> {
+async fn checkpoint(label: &str, model: &str, base: bool) -> Result<Checkpoint, RunError> {
     let program = model_server::program().ok_or_else(|| {
         RunError::Environment(
             "`pybench-train` was not found next to this program or on the PATH: run `just train` to build it".to_owned(),
@@ -144,28 +115,98 @@ async fn checkpoint(
     })?;
     model_server::check(&program, model, base).await?;
     // A new model in the same folder is another agent.
-    let made = std::fs::metadata(std::path::Path::new(model).join("config.json"));
+    let made = std::fs::metadata(Path::new(model).join("config.json"));
     let made = made.and_then(|metadata| metadata.modified()).ok();
     let made = made.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     let digest = Digest::of_json(&(model, made.map(|time| time.as_secs())));
-    Ok(AgentSpec {
-        label: label.to_owned(),
-        backend: AgentBackend::Checkpoint(Checkpoint {
-            program,
-            model: model.to_owned(),
-            name: format!("{label}-{}", digest.short()),
-            base,
-        }),
-        kind: AgentKind::Model,
-        about,
-        format: agent::format(setup.recipe.rollout.format),
-        rollout: setup.recipe.rollout.clone(),
-        price: Some(Price::default()),
-        concurrency: model_server::SLOTS..=usize::MAX,
+    Ok(Checkpoint {
+        program,
+        model: model.to_owned(),
+        name: format!("{label}-{}", digest.short()),
+        base,
     })
 }
 
-/// Opens a GGUF file, which runs in a local process without API keys. Its price is zero.
+async fn agent_spec(
+    setup: &Setup,
+    label: &str,
+    choice: &AgentChoice,
+) -> Result<AgentSpec, RunError> {
+    let new = |kind, about, backend| AgentSpec::new(setup, label, kind, about, backend);
+    match choice {
+        AgentChoice::Script { script } => {
+            let kind = match script {
+                Script::Reference => AgentKind::Reference,
+                _ => AgentKind::Null,
+            };
+            let backend = AgentBackend::Solver(scripted(setup, *script)?);
+            let mut spec = new(kind, script.about().to_owned(), backend);
+            // Reference solutions may need more turns, and scripts are deterministic.
+            spec.rollout.max_turns = spec.rollout.max_turns.max(20);
+            spec.rollout.samples = 1;
+            Ok(spec)
+        }
+        AgentChoice::Human {} => {
+            let human = Solver::Model(Arc::new(HumanAgent::new(&PybenchFormat)));
+            let about = "a person at the terminal".to_owned();
+            Ok(AgentSpec {
+                concurrency: 1..=1,
+                ..new(AgentKind::Human, about, AgentBackend::Solver(human))
+            })
+        }
+        AgentChoice::Openai {
+            model,
+            base_url,
+            about,
+            ..
+        } => {
+            let about = about.clone();
+            let about = about.unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
+            openai(setup, label, choice, about)
+        }
+        AgentChoice::Checkpoint { model, base, about } => {
+            let about = about.clone();
+            let about = about.unwrap_or_else(|| format!("`{model}`, served on this machine"));
+            let checkpoint = checkpoint(label, model, *base).await?;
+            Ok(AgentSpec {
+                format: agent::format(setup.recipe.rollout.format),
+                price: Some(Price::default()),
+                concurrency: model_server::SLOTS..=usize::MAX,
+                ..new(
+                    AgentKind::Model,
+                    about,
+                    AgentBackend::Checkpoint(checkpoint),
+                )
+            })
+        }
+        AgentChoice::Gguf {
+            model,
+            sha256,
+            context,
+            about,
+        } => {
+            let model = Model {
+                model: model.clone(),
+                sha256: sha256.clone(),
+                context: *context,
+                root: setup.project_root.clone(),
+                cache: default_cache_dir(),
+            };
+            gguf(setup, label, model, about.clone()).await
+        }
+        AgentChoice::Config { path, price } => config(setup, label, path, *price),
+        AgentChoice::Trajectories { path, outputs } => {
+            let at = |path: &PathBuf| setup.project_root.join(path);
+            let backend = AgentBackend::Trajectories {
+                path: at(path),
+                outputs: outputs.as_ref().map(at),
+            };
+            let about = "trajectories of another system".to_owned();
+            Ok(new(AgentKind::Foreign, about, backend))
+        }
+    }
+}
+/// A GGUF file, which runs in a local process without API keys. Its price is zero.
 async fn gguf(
     setup: &Setup,
     label: &str,
@@ -177,116 +218,64 @@ async fn gguf(
     let model = Embedded::open(model).await?;
     let about = about.unwrap_or_else(|| format!("`{}`, run on this machine", model.name()));
     let model = model.metered(setup.folder.clone(), cap, format.name());
+    let backend = AgentBackend::Solver(Solver::Model(model));
     Ok(AgentSpec {
-        label: label.to_owned(),
-        backend: AgentBackend::Solver(Solver::Model(model)),
-        kind: AgentKind::Model,
-        about,
         format,
-        rollout: setup.recipe.rollout.clone(),
         price: Some(Price::default()),
-        concurrency: 1..=usize::MAX,
+        ..AgentSpec::new(setup, label, AgentKind::Model, about, backend)
     })
 }
 
-fn agent_spec(setup: &Setup, label: &str, choice: &AgentChoice) -> Result<AgentSpec, RunError> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let new = |kind, about: String, backend| AgentSpec {
-        label: label.to_owned(),
-        backend,
-        kind,
-        about,
-        format: &PybenchFormat,
-        rollout: setup.recipe.rollout.clone(),
-        price: None,
-        concurrency: 1..=usize::MAX,
-    };
-    match choice {
-        AgentChoice::Script { script } => {
-            let kind = match script {
-                Script::Reference => AgentKind::Reference,
-                _ => AgentKind::Null,
-            };
-            let mut spec = new(
-                kind,
-                script.about().to_owned(),
-                AgentBackend::Solver(scripted(setup, *script)?),
-            );
-            // Reference solutions may need more turns, and scripts are deterministic.
-            spec.rollout.max_turns = spec.rollout.max_turns.max(20);
-            spec.rollout.samples = 1;
-            Ok(spec)
-        }
-        AgentChoice::Human {} => {
-            let human = Solver::Model(Arc::new(HumanAgent::new(&PybenchFormat)));
-            let backend = AgentBackend::Solver(human);
-            let about = "a person at the terminal".to_owned();
-            Ok(AgentSpec {
-                concurrency: 1..=1,
-                ..new(AgentKind::Human, about, backend)
-            })
-        }
-        AgentChoice::Openai {
-            model,
-            base_url,
-            about,
-            ..
-        } => {
-            let model_choice = choice
-                .model_choice()
-                .ok_or_else(|| RunError::Internal("the agent has no model".to_owned()))?;
-            let options =
-                OpenAiOptions::from_recipe(&model_choice, variable).map_err(setup_error)?;
-            let options = options
-                .ok_or_else(|| RunError::Internal("the model has no endpoint".to_owned()))?;
-            let about = about
-                .clone()
-                .unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
-            let format = agent::format(setup.recipe.rollout.format);
-            endpoint(setup, options.with_tools(format.tools()), |backend| {
-                AgentSpec {
-                    format,
-                    ..new(AgentKind::Model, about, backend)
-                }
-            })
-        }
-        AgentChoice::Checkpoint { .. } | AgentChoice::Gguf { .. } => Err(RunError::Internal(
-            "local models are opened by `load`".to_owned(),
-        )),
-        AgentChoice::Config { path, price } => {
-            let mut config = UpstreamConfig::read(&setup.project_root.join(path), variable)?;
-            config.endpoint.price = price.or(config.endpoint.price);
-            let about = format!(
-                "`{}` at {}",
-                config.endpoint.model,
-                host(&config.endpoint.base_url)
-            );
-            let format: &'static dyn Format =
-                UpstreamFormat::new(&config.system, config.call.as_deref());
-            let rollout = Rollout {
-                max_turns: config.max_turns,
-                sampling: config.sampling,
-                ..setup.recipe.rollout.clone()
-            };
-            endpoint(setup, config.endpoint, |backend| AgentSpec {
-                format,
-                rollout,
-                ..new(AgentKind::Model, about, backend)
-            })
-        }
-        AgentChoice::Trajectories { path, outputs } => {
-            let at = |path: &PathBuf| setup.project_root.join(path);
-            let backend = AgentBackend::Trajectories {
-                path: at(path),
-                outputs: outputs.as_ref().map(at),
-            };
-            Ok(new(
-                AgentKind::Foreign,
-                "trajectories of another system".to_owned(),
-                backend,
-            ))
-        }
-    }
+/// A model behind an endpoint of the recipe.
+fn openai(
+    setup: &Setup,
+    label: &str,
+    choice: &AgentChoice,
+    about: String,
+) -> Result<AgentSpec, RunError> {
+    let internal = |text: &str| RunError::Internal(text.to_owned());
+    let choice = choice.model_choice();
+    let choice = choice.ok_or_else(|| internal("the agent has no model"))?;
+    let options = OpenAiOptions::from_recipe(&choice, variable).map_err(setup_error)?;
+    let options = options.ok_or_else(|| internal("the model has no endpoint"))?;
+    let format = agent::format(setup.recipe.rollout.format);
+    let price = options.price;
+    let backend = endpoint(setup, options.with_tools(format.tools()), format)?;
+    Ok(AgentSpec {
+        format,
+        price,
+        ..AgentSpec::new(setup, label, AgentKind::Model, about, backend)
+    })
+}
+
+/// A model that a YAML configuration of PyBench describes.
+fn config(
+    setup: &Setup,
+    label: &str,
+    path: &Path,
+    price: Option<Price>,
+) -> Result<AgentSpec, RunError> {
+    let mut config = UpstreamConfig::read(&setup.project_root.join(path), variable)?;
+    config.endpoint.price = price.or(config.endpoint.price);
+    let host = host(&config.endpoint.base_url);
+    let about = format!("`{}` at {host}", config.endpoint.model);
+    let format: &'static dyn Format = UpstreamFormat::new(&config.system, config.call.as_deref());
+    let price = config.endpoint.price;
+    let backend = endpoint(setup, config.endpoint, format)?;
+    Ok(AgentSpec {
+        format,
+        rollout: Rollout {
+            max_turns: config.max_turns,
+            sampling: config.sampling,
+            ..setup.recipe.rollout.clone()
+        },
+        price,
+        ..AgentSpec::new(setup, label, AgentKind::Model, about, backend)
+    })
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn scripted(setup: &Setup, script: Script) -> Result<Solver, RunError> {
@@ -304,33 +293,24 @@ fn scripted(setup: &Setup, script: Script) -> Result<Solver, RunError> {
 fn endpoint(
     setup: &Setup,
     options: OpenAiOptions,
-    make: impl FnOnce(AgentBackend) -> AgentSpec,
-) -> Result<AgentSpec, RunError> {
+    format: &'static dyn Format,
+) -> Result<AgentBackend, RunError> {
     let recipe = &setup.recipe;
-    let price = options.price;
-    money::bounded(&options.model, price, &recipe.budget).map_err(|error| {
+    money::bounded(&options.model, options.price, &recipe.budget).map_err(|error| {
         RunError::BadInput(format!("{error} (command line: --usd or --tokens)"))
     })?;
-    // The backend is created below, because it needs the format of the spec.
-    let mut spec = make(AgentBackend::Trajectories {
-        path: PathBuf::new(),
-        outputs: None,
-    });
     let shared = recipe
         .rollout
         .reuse
         .then(|| setup.project_root.join(RESPONSE_CACHE));
-    let format = spec.format.name();
     let model = metered(
         options,
         setup.folder.clone(),
         &recipe.budget,
-        format,
+        format.name(),
         shared.as_deref(),
     )?;
-    spec.backend = AgentBackend::Solver(Solver::Model(model));
-    spec.price = price;
-    Ok(spec)
+    Ok(AgentBackend::Solver(Solver::Model(model)))
 }
 
 /// Host and port of a URL, without credentials, path and query, which may contain secrets.
@@ -343,6 +323,26 @@ fn host(base_url: &str) -> String {
 }
 
 impl AgentSpec {
+    /// An agent with PyBench's message format and the settings of the recipe.
+    fn new(
+        setup: &Setup,
+        label: &str,
+        kind: AgentKind,
+        about: String,
+        backend: AgentBackend,
+    ) -> Self {
+        Self {
+            label: label.to_owned(),
+            backend,
+            kind,
+            about,
+            format: &PybenchFormat,
+            rollout: setup.recipe.rollout.clone(),
+            price: None,
+            concurrency: 1..=usize::MAX,
+        }
+    }
+
     /// The rollout configuration of this agent with `teacher`.
     pub(super) fn rollout_config(&self, setup: &Setup, teacher: Solver) -> RolloutConfig {
         RolloutConfig {

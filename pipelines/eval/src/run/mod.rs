@@ -129,20 +129,20 @@ async fn run_agent(
     spec: &AgentSpec,
     tasks: &[EvalTask],
 ) -> Result<Vec<AgentAttempt>, RunError> {
-    let stage = match &spec.backend {
+    let attempts = match &spec.backend {
         AgentBackend::Solver(solver) => {
-            let stage = attempt_stage(setup, spec, tasks, solver.clone());
-            run_stage(setup, spec, &stage).await?;
-            stage
+            run_stage(setup, spec, tasks, solver.clone()).await?;
+            plan(spec, solver.name(), tasks)
         }
         AgentBackend::Checkpoint(checkpoint) => {
-            run_checkpoint(setup, spec, tasks, checkpoint).await?
+            run_checkpoint(setup, spec, tasks, checkpoint).await?;
+            plan(spec, &checkpoint.teacher(), tasks)
         }
         AgentBackend::Trajectories { path, outputs } => {
             return import::read(setup, agent, path, outputs.as_deref(), tasks);
         }
     };
-    collect_attempts(setup, agent, tasks, &stage)
+    collect_attempts(setup, agent, attempts)
 }
 
 /// Runs the attempts of a checkpoint. Its server runs only if attempts are still to be done.
@@ -151,73 +151,82 @@ async fn run_checkpoint(
     spec: &AgentSpec,
     tasks: &[EvalTask],
     checkpoint: &Checkpoint,
-) -> Result<Arc<TimedStage>, RunError> {
-    let unserved = checkpoint.chat_model(setup, spec.format, None)?;
-    let finished = attempt_stage(setup, spec, tasks, Solver::Model(unserved));
+) -> Result<(), RunError> {
     let results = pybench_attempts::results(setup.folder.journal())?;
-    let is_done =
-        |one: &pybench_attempts::Attempt| matches!(results.get(one.id.as_str()), Some(Ok(_)));
-    if finished.stage.attempts().iter().all(is_done) {
-        return Ok(finished);
+    let is_done = |one: &PlannedAttempt| matches!(results.get(one.id.as_str()), Some(Ok(_)));
+    let attempts = plan(spec, &checkpoint.teacher(), tasks);
+    if attempts.iter().all(is_done) {
+        return Ok(());
     }
     let server = checkpoint.serve().await?;
-    let model = checkpoint.chat_model(setup, spec.format, Some(&server))?;
-    let stage = attempt_stage(setup, spec, tasks, Solver::Model(model));
-    run_stage(setup, spec, &stage).await?;
+    let model = checkpoint.chat_model(setup, spec.format, &server)?;
+    run_stage(setup, spec, tasks, Solver::Model(model)).await?;
     server.stop().await;
-    Ok(stage)
-}
-
-fn attempt_stage(
-    setup: &Setup,
-    spec: &AgentSpec,
-    tasks: &[EvalTask],
-    solver: Solver,
-) -> Arc<TimedStage> {
-    let tasks = tasks.iter().map(|eval_task| eval_task.task.clone());
-    let rollout = spec.rollout_config(setup, solver);
-    Arc::new(TimedStage {
-        stage: AttemptStage::from_config(setup.folder.clone(), tasks.collect(), rollout),
-        folder: setup.folder.clone(),
-    })
+    Ok(())
 }
 
 async fn run_stage(
     setup: &Setup,
     spec: &AgentSpec,
-    stage: &Arc<TimedStage>,
+    tasks: &[EvalTask],
+    solver: Solver,
 ) -> Result<(), RunError> {
-    let executor = setup.executor(spec.concurrency.clone());
-    executor.run(stage.clone(), &stage.stage.items()).await?;
+    let tasks = tasks.iter().map(|eval_task| eval_task.task.clone());
+    let rollout = spec.rollout_config(setup, solver);
+    let stage = AttemptStage::from_config(setup.folder.clone(), tasks.collect(), rollout);
+    let items = stage.items();
+    let folder = setup.folder.clone();
+    let stage = Arc::new(TimedStage { stage, folder });
+    setup
+        .executor(spec.concurrency.clone())
+        .run(stage, &items)
+        .await?;
     Ok(())
 }
 
-/// Reads the results of all attempts from the journal.
+/// An attempt of an agent, before it is made.
+struct PlannedAttempt {
+    /// Content id of the trajectory.
+    id: Digest,
+    /// Index in the list of tasks.
+    task: usize,
+    sample: u32,
+}
+
+/// The attempts of an agent whose teacher has this name: tasks in order, samples of each.
+fn plan(spec: &AgentSpec, teacher: &str, tasks: &[EvalTask]) -> Vec<PlannedAttempt> {
+    let (sampling, format) = (&spec.rollout.sampling, spec.format.name());
+    let mut attempts = Vec::new();
+    for (task, eval_task) in tasks.iter().enumerate() {
+        let id =
+            |sample| Trajectory::compute_id(&eval_task.task.id, teacher, sampling, format, sample);
+        attempts.extend((0..spec.rollout.samples).map(|sample| PlannedAttempt {
+            id: id(sample),
+            task,
+            sample,
+        }));
+    }
+    attempts
+}
+
+/// Reads the results of these attempts from the journal.
 fn collect_attempts(
     setup: &Setup,
     agent: usize,
-    tasks: &[EvalTask],
-    stage: &TimedStage,
+    planned: Vec<PlannedAttempt>,
 ) -> Result<Vec<AgentAttempt>, RunError> {
-    let mut results = pybench_attempts::results(setup.folder.journal())?;
-    let task_indexes: BTreeMap<&Digest, usize> = tasks
-        .iter()
-        .enumerate()
-        .map(|(at, q)| (&q.task.id, at))
-        .collect();
+    let journal = setup.folder.journal();
+    let mut results = pybench_attempts::results(journal)?;
     let mut attempts = Vec::new();
-    for one in stage.stage.attempts() {
-        let Some(result) = results.remove(one.id.as_str()) else {
+    for PlannedAttempt { id, task, sample } in planned {
+        let Some(result) = results.remove(id.as_str()) else {
             continue;
         };
-        let seconds = setup
-            .folder
-            .journal()
-            .metadata(&seconds_key(one.id.as_str()))?;
+        let seconds = journal.metadata(&seconds_key(id.as_str()))?;
         attempts.push(AgentAttempt {
             agent,
-            task: task_indexes.get(&one.task.id).copied().unwrap_or_default(),
-            sample: one.sample,
+            task,
+            sample,
             result: result.map(Arc::new),
             seconds: seconds.and_then(|value| value.as_f64()).unwrap_or_default(),
         });

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use pybench_datasets::row::category_name;
 use pybench_run::{ContentStore, Failure, RunError};
+use pybench_types::task::Category;
 use pybench_types::trajectory::{Outcome as FindingOutcome, OutputFile, Trajectory};
 
 use super::agents::AgentSpec;
 use super::scores::AttemptScores;
-use super::tasks::{EvalTask, TaskList};
+use super::tasks::{EvalTask, TaskList, UnavailableTask};
 use super::{AgentAttempt, Setup};
 use crate::record::{Attempt, Check, Headline, MAX_CHECKS, Outcome, Score, Scores};
 use crate::score::strict::passes;
@@ -29,19 +30,24 @@ pub(super) fn records(
         records.push(record(setup, eval_task, spec, attempt, scores)?);
     }
     for spec in specs {
-        records.extend(tasks.unavailable.iter().map(|unavailable| Attempt {
-            suite: SUITE.to_owned(),
-            task: unavailable.name.clone(),
-            category: category_name(unavailable.category).to_owned(),
-            outcome: Outcome::NotRun {
-                reason: unavailable.reason.clone(),
-            },
-            headline: Headline {
+        records.extend(tasks.unavailable.iter().map(|unavailable| {
+            let UnavailableTask {
+                name,
+                category,
+                prompt,
+                reason,
+            } = unavailable;
+            let not_run = Outcome::NotRun {
+                reason: reason.clone(),
+            };
+            let headline = Headline {
                 counts: false,
-                reason: Some(unavailable.reason.clone()),
-            },
-            prompt: unavailable.prompt.clone(),
-            ..blank(spec)
+                reason: Some(reason.clone()),
+            };
+            Attempt {
+                headline,
+                ..blank(spec, (SUITE, name, *category), prompt, not_run)
+            }
         }));
     }
     Ok(records)
@@ -61,16 +67,17 @@ fn record(
         id: file.id.clone(),
     });
     let base = Attempt {
-        suite: eval_task.suite.clone(),
-        task: eval_task.name.clone(),
-        category: category_name(task.category).to_owned(),
         clusters: task.files.iter().map(|file| file.id.clone()).collect(),
         seed: attempt.sample.into(),
         headline: eval_task.headline.clone(),
         seconds: attempt.seconds,
-        prompt: task.query.clone(),
         inputs: inputs.collect(),
-        ..blank(spec)
+        ..blank(
+            spec,
+            (&eval_task.suite, &eval_task.name, task.category),
+            &task.query,
+            Outcome::Ran,
+        )
     };
     let failed = |failure: &Failure, what: &str| Outcome::Infrastructure {
         failure: format!("{what}: {failure}"),
@@ -161,16 +168,21 @@ fn with_scores(attempt: Attempt, results: AttemptScores) -> Attempt {
     }
 }
 
-/// A record of an agent without results.
-fn blank(spec: &AgentSpec) -> Attempt {
+/// A record without results, for a task given by suite, name and category.
+fn blank(
+    spec: &AgentSpec,
+    (suite, task, category): (&str, &str, Category),
+    prompt: &str,
+    outcome: Outcome,
+) -> Attempt {
     Attempt {
         agent: spec.label.clone(),
-        suite: String::new(),
-        task: String::new(),
-        category: String::new(),
+        suite: suite.to_owned(),
+        task: task.to_owned(),
+        category: category_name(category).to_owned(),
         clusters: Vec::new(),
         seed: 0,
-        outcome: Outcome::Ran,
+        outcome,
         scores: Scores::default(),
         headline: Headline::default(),
         checks: Vec::new(),
@@ -181,7 +193,7 @@ fn blank(spec: &AgentSpec) -> Attempt {
         tokens_out: 0,
         micro_usd: 0,
         seconds: 0.0,
-        prompt: String::new(),
+        prompt: prompt.to_owned(),
         inputs: Vec::new(),
         trajectory: None,
         outputs: Vec::new(),
