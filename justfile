@@ -114,7 +114,7 @@ parity: setup
 test *ARGS: setup lint
     @: >"${TMPDIR:-/tmp}/pybench-skips.$PPID"
     @cargo build {{ quiet_train }} {{ all }}
-    @PYBENCH_SKIPS="${TMPDIR:-/tmp}/pybench-skips.$PPID" {{ fuzz_for }}1000 cargo test --no-fail-fast {{ all }} "$@"
+    @PYBENCH_SKIPS="${TMPDIR:-/tmp}/pybench-skips.$PPID" {{ fuzz_for }}1000 cargo test --no-fail-fast --tests {{ all }} "$@"
     @pipelines/skips "${TMPDIR:-/tmp}/pybench-skips.$PPID"
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.

@@ -134,16 +134,6 @@ fn check_run_name(name: &str) -> Result<(), RunError> {
 }
 
 /// The `main` of a stage binary: parses arguments, opens the run folder, runs `stage`, returns the exit code.
-///
-/// ```no_run
-/// # use pybench_run::{RunContext, RunError, cli};
-/// # async fn run(context: &RunContext) -> Result<(), RunError> { Ok(()) }
-/// fn main() -> std::process::ExitCode {
-///     cli::stage_main("pybench-crawl", "Collect files", |context| async move {
-///         run(&context).await
-///     })
-/// }
-/// ```
 pub fn stage_main<Stage, Running>(
     name: &'static str,
     about: &'static str,
