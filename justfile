@@ -20,13 +20,16 @@ all := '--workspace --features pybench-xet/cas'
 # Before a number of milliseconds: how long each fuzz target runs.
 fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
 
+# The list of skipped tests.
+skips := env("TMPDIR", "/tmp") / "pybench-skips." + uuid()
+
 _help:
     @just --justfile '{{ justfile() }}' --list
 
-# Set this machine up: tools and the Python environment of the sandbox. Quiet when nothing is to do.
+# Set this machine up: tools and the Python environment of the sandbox; `tests`: also what tests need. Quiet when nothing is to do.
 [group('set-up')]
-setup:
-    @pipelines/setup
+setup *WHAT:
+    @pipelines/setup "$@"
 
 # What this machine can do: tiers of isolation, limits, and what is missing, with what it costs.
 [group('set-up')]
@@ -111,11 +114,10 @@ parity: setup
 
 # Everything that CI checks.
 [group('check')]
-test *ARGS: setup lint
-    @: >"${TMPDIR:-/tmp}/pybench-skips.$PPID"
+test *ARGS: (setup "tests") lint
+    @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
-    @PYBENCH_SKIPS="${TMPDIR:-/tmp}/pybench-skips.$PPID" {{ fuzz_for }}1000 cargo test --no-fail-fast --tests {{ all }} "$@"
-    @pipelines/skips "${TMPDIR:-/tmp}/pybench-skips.$PPID"
+    @PYBENCH_SKIPS="{{ skips }}" {{ fuzz_for }}1000 cargo test --no-fail-fast --tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
 [group('check')]
@@ -165,6 +167,7 @@ schema:
 [group('maintain')]
 lock: setup
     @cd src/interpreter/python && ../../../.tools/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url requirements.in --output-file requirements.lock
+    @src/testing/environments/make lock
 
 # Delete the runs; downloads and completions in data/cache stay.
 [group('maintain')]

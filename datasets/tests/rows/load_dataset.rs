@@ -14,16 +14,7 @@ const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
 /// Python with the package `datasets`. `None`, with a message, if it cannot be installed.
 fn python() -> Option<PathBuf> {
-    let output = Command::new(format!("{TESTS}/setup"))
-        .output()
-        .expect("sh runs");
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        eprintln!("SKIPPED: the Python package `datasets` cannot be installed here: {why}");
-        return None;
-    }
-    let path = String::from_utf8(output.stdout).expect("a path");
-    Some(path.trim().into())
+    pybench_testing::python::environment("datasets")
 }
 
 fn load(python: &Path, folder: &Path, scratch: &Path) -> Value {

@@ -301,7 +301,7 @@ proptest! {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut child) = child else {
-            eprintln!("skipped: python3 is not installed");
+            pybench_testing::skip::missing_tool("python3 is not installed");
             return Ok(());
         };
         serde_json::to_writer(child.stdin.take().unwrap(), &pairs).unwrap();

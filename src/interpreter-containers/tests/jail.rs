@@ -15,7 +15,7 @@ fn jail() -> Option<LocalInterpreter> {
     match LocalInterpreter::jail() {
         Ok(interpreter) => Some(interpreter),
         Err(InterpreterError::Unavailable(reason)) => {
-            pybench_testing::skip::skip(reason);
+            pybench_testing::skip::missing_tool(reason);
             None
         }
         Err(error) => panic!("{error}"),

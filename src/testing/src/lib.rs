@@ -7,8 +7,9 @@ pub mod kill;
 pub mod program;
 pub mod rows;
 pub mod sessions;
-pub mod skip;
 pub mod task;
+
+pub use pybench_test_needs::{python, skip};
 
 /// The root of the workspace.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -17,10 +17,10 @@ pub fn interpreter() -> Option<Arc<dyn Interpreter>> {
 
 /// One interpreter per tier and process; `None`, with a printed reason, where it cannot run.
 pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
-    static JAIL: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
-    static BWRAP: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
-    static NONE: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
-    static GVISOR: OnceLock<Option<Arc<dyn Interpreter>>> = OnceLock::new();
+    static JAIL: OnceLock<Found> = OnceLock::new();
+    static BWRAP: OnceLock<Found> = OnceLock::new();
+    static NONE: OnceLock<Found> = OnceLock::new();
+    static GVISOR: OnceLock<Found> = OnceLock::new();
     let (cell, made): (_, fn() -> Result<LocalInterpreter, InterpreterError>) = match tier {
         Tier::Jail => (&JAIL, LocalInterpreter::jail),
         Tier::Bwrap => (&BWRAP, LocalInterpreter::bwrap),
@@ -28,15 +28,41 @@ pub fn interpreter_of(tier: Tier) -> Option<Arc<dyn Interpreter>> {
         Tier::Docker | Tier::Podman | Tier::Kubernetes => panic!("see containers.rs"),
         Tier::Unsandboxed => (&NONE, LocalInterpreter::unsandboxed),
     };
-    let find = || match made() {
-        Ok(interpreter) => Some(Arc::new(interpreter) as Arc<dyn Interpreter>),
-        Err(InterpreterError::Unavailable(reason)) => {
-            crate::skip::skip(reason);
-            None
-        }
+    let make = || made().map(|interpreter| Arc::new(interpreter) as Arc<dyn Interpreter>);
+    once(cell, make)
+}
+
+/// The interpreter of a recipe that names none, one per process; `None`, with a printed reason, where there is
+/// none.
+pub fn default_interpreter() -> Option<Arc<dyn Interpreter>> {
+    static DEFAULT: OnceLock<Found> = OnceLock::new();
+    once(&DEFAULT, || {
+        pybench_interpreter_containers::interpreter(&Default::default())
+    })
+}
+
+/// Whether programs that a test starts would have that interpreter; prints why not.
+pub fn default_interpreter_works() -> bool {
+    static WORKS: OnceLock<Result<(), String>> = OnceLock::new();
+    let works = WORKS.get_or_init(|| {
+        let made = pybench_interpreter_containers::interpreter(&Default::default());
+        made.map(drop).map_err(|error| error.to_string())
+    });
+    works.as_ref().map_err(crate::skip::missing_tool).is_ok()
+}
+
+type Found = Result<Arc<dyn Interpreter>, String>;
+
+fn once(
+    cell: &OnceLock<Found>,
+    make: impl FnOnce() -> Result<Arc<dyn Interpreter>, InterpreterError>,
+) -> Option<Arc<dyn Interpreter>> {
+    let found = cell.get_or_init(|| match make() {
+        Ok(interpreter) => Ok(interpreter),
+        Err(InterpreterError::Unavailable(reason)) => Err(reason),
         Err(error) => panic!("{error}"),
-    };
-    cell.get_or_init(find).clone()
+    });
+    found.clone().map_err(crate::skip::missing_tool).ok()
 }
 
 /// The tier that a module of cases runs in, by the module's own name.

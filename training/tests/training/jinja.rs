@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use pybench_test_needs::skip;
 use pybench_training::data::{ChatTemplate, Message};
 use serde::Deserialize;
 
@@ -42,8 +43,7 @@ fn templates_render_as_in_python() {
 #[test]
 fn further_templates_render_as_in_python() {
     let Some(folder) = std::env::var_os("PYBENCH_TEMPLATES") else {
-        eprintln!("skipped: PYBENCH_TEMPLATES names no folder of templates");
-        return;
+        return skip::unavailable("PYBENCH_TEMPLATES names no folder of templates");
     };
     let python = std::env::var_os("PYBENCH_PYTHON").unwrap_or("python3".into());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/templates.py");

@@ -1,33 +1,34 @@
 //! GPU kernels: compilation and AdamW. `fused.rs` tests the other operations.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use pybench_test_needs::python::package_file;
 use pybench_training::torch::kernels::{self, AdamWArgs, Emulation, Rounding, StateParts};
 use pybench_training::torch::{AdamStep, fused_adamw};
 use tch::{Device, Kind, Tensor};
 
 use crate::support::distance;
 
-/// NVIDIA's compiler, where `PYBENCH_NVRTC` or a Python environment in use has it.
+/// NVIDIA's compiler: the one that `PYBENCH_NVRTC` names, or that of the package index.
 fn nvrtc() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("PYBENCH_NVRTC") {
         return Some(named.into());
     }
-    let environment = std::env::var_os("VIRTUAL_ENV")?;
-    let versions = std::fs::read_dir(Path::new(&environment).join("lib")).ok()?;
-    let inside = "site-packages/nvidia/cu13/lib/libnvrtc.so.13";
-    let mut found = versions.flatten().map(|entry| entry.path().join(inside));
-    found.find(|path| path.exists())
+    let file = |name| package_file("nvrtc", &format!("nvidia/cu13/lib/{name}"));
+    let builtins = file("libnvrtc-builtins.so.13.0")?.into_os_string();
+    let builtins = CString::new(builtins.into_vec()).unwrap();
+    // It opens its other library by name, which succeeds once that is loaded.
+    // SAFETY: a library of data, whose initialization does nothing else.
+    let loaded = unsafe { libc::dlopen(builtins.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    assert!(!loaded.is_null());
+    file("libnvrtc.so.13")
 }
 
 #[test]
 fn nvidias_compiler_takes_them() {
-    let Some(compiler) = nvrtc() else {
-        println!(
-            "skipped: no libnvrtc.so.13 (PYBENCH_NVRTC names one; PyPI has nvidia-cuda-nvrtc)"
-        );
-        return;
-    };
+    let Some(compiler) = nvrtc() else { return };
     // A100, H100, B200.
     for capability in [80, 90, 100] {
         kernels::compile(&compiler, capability).unwrap();

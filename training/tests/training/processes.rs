@@ -87,22 +87,21 @@ fn eight_at_once_one_by_one_and_two_processes_reach_the_same_weights() {
     assert_same_weights(&project, "at-once", "two", 1e-5);
 }
 
-/// PyTorch's launcher: of `just parity`'s environment, or on the path.
+/// PyTorch's launcher: of `just parity`'s environment, on the path, or made of what training/setup installs.
 fn torchrun() -> Option<PathBuf> {
     let cache = pybench_training::catalog::cache_folder().ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).map(|folder| folder.join("torchrun"));
+    let make = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/torchrun/make");
     std::iter::once(cache.join("venv-parity/bin/torchrun"))
         .chain(folders)
         .find(|program| program.exists())
+        .or_else(|| pybench_test_needs::python::made(&mut Command::new(make)))
 }
 
 #[test]
 fn torchrun_starts_two_processes_and_ends_with_them() {
-    let Some(torchrun) = torchrun() else {
-        println!("skipped: no torchrun; just parity installs one");
-        return;
-    };
+    let Some(torchrun) = torchrun() else { return };
     let project = Project::new(&format!("batch_size=2\nmax_steps=4\n{RATE}"));
     let (good, text) = project.run("one");
     assert!(good, "{text}");

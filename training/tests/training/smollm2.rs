@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use pybench_test_needs::skip;
 use pybench_training::data::{Message, Renderer};
 use pybench_training::model::{GradientCheckpointing, Model, Weights};
 use pybench_training::train::{Batch, TokenizedDocument};
@@ -27,7 +28,7 @@ fn found() -> Option<(PathBuf, MutexGuard<'static, ()>)> {
     match pybench_training::catalog::find("smollm2-135m-instruct") {
         Ok(folder) => Some((folder, alone)),
         Err(error) => {
-            println!("skipped: {error:#}");
+            skip::missing_tool(format_args!("{error:#}"));
             None
         }
     }

@@ -81,13 +81,7 @@ fn files() -> tempfile::TempDir {
 }
 
 fn interpreter() -> Option<Arc<dyn Interpreter>> {
-    match pybench_interpreter_containers::interpreter(&Default::default()) {
-        Ok(interpreter) => Some(interpreter),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    pybench_testing::sessions::default_interpreter()
 }
 
 fn config(

@@ -47,7 +47,9 @@ fn python() -> Option<PathBuf> {
 
 fn ask(question: &Value) -> Option<Value> {
     let Some(python) = python() else {
-        println!("skipped: no Python with scipy and statsmodels (`./justw setup` makes one)");
+        pybench_testing::skip::missing_tool(
+            "no Python with scipy and statsmodels; ./justw setup makes one",
+        );
         return None;
     };
     let mut child = Command::new(python)

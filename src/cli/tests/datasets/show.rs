@@ -112,7 +112,9 @@ fn jupyter() -> Option<PathBuf> {
             Some(String::from_utf8(output.stdout).unwrap().trim().into())
         }
         other => {
-            eprintln!("SKIPPED: nbclient cannot be installed here: {other:?}");
+            pybench_testing::skip::missing_tool(format_args!(
+                "nbclient cannot be installed here: {other:?}"
+            ));
             None
         }
     }

@@ -22,6 +22,7 @@ use pybench_interpreter::SessionSpec;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::Price;
 use pybench_run::{Rollout, RunFolder, Stage as _};
+use pybench_testing::skip;
 use pybench_types::id::Digest;
 use pybench_types::task::{FileKind, Task, TaskFile};
 use pybench_types::trajectory::{Message, Role, Trajectory, Verdict};
@@ -39,14 +40,14 @@ struct Line {
 /// Paths of the trajectories and of the benchmark, if they are available.
 fn recorded() -> Option<(PathBuf, PathBuf)> {
     let Some(lines) = std::env::var_os("PYBENCH_TRAJECTORIES") else {
-        eprintln!("SKIPPED: PYBENCH_TRAJECTORIES does not name upstream's trajectory.jsonl");
+        skip::unavailable("PYBENCH_TRAJECTORIES does not name upstream's trajectory.jsonl");
         return None;
     };
     let named = std::env::var_os("PYBENCH_DATA").map(PathBuf::from);
     let beside = Path::new(pybench_testing::ROOT).join("../shared/pybench");
     let data = named.unwrap_or(beside);
     if !data.join("data").is_dir() {
-        eprintln!("SKIPPED: no benchmark in {}", data.display());
+        skip::unavailable(format_args!("no benchmark in {}", data.display()));
         return None;
     }
     Some((lines.into(), data))

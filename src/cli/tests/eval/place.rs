@@ -16,7 +16,6 @@ use pybench_eval::run::{AgentChoice, EvalRecipe, Setup};
 use pybench_eval::suite::upstream::Upstream;
 use pybench_eval::suite::{Suite, spec};
 use pybench_interpreter::{Interpreter, environment_python};
-use pybench_interpreter_containers::interpreter;
 use pybench_run::{ExecutorOptions, Interrupt, Progress, RunFolder};
 use serde_json::{Value, json};
 
@@ -167,13 +166,7 @@ impl Place {
 }
 
 pub fn tools() -> Option<Arc<dyn Interpreter>> {
-    match interpreter(&Default::default()) {
-        Ok(interpreter) => Some(interpreter),
-        Err(error) => {
-            pybench_testing::skip::skip(error);
-            None
-        }
-    }
+    pybench_testing::sessions::default_interpreter()
 }
 
 pub fn setup(

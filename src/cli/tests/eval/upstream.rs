@@ -10,6 +10,7 @@ use pybench_eval::run::{RESULTS, run};
 use pybench_eval::suite::Suite;
 use pybench_eval::suite::upstream::find;
 use pybench_interpreter::environment_python;
+use pybench_testing::skip;
 use serde_json::Value;
 
 use crate::place::{Place, foreign, of, others, recipe, script, setup, tools};
@@ -119,9 +120,9 @@ async fn the_upstream_score_agrees_with_the_real_tests_run_by_hand() {
     let upstream = match find(None, Path::new("/nowhere"), Some(&project)) {
         Ok(upstream) if upstream.tests().is_some() => upstream,
         Ok(_) => {
-            return eprintln!("skipped: PYBENCH_UPSTREAM names no checkout with upstream's tests");
+            return skip::unavailable("PYBENCH_UPSTREAM names no checkout with upstream's tests");
         }
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return skip::unavailable(error),
     };
     let tests = upstream.tests().unwrap().path.clone();
     let data = upstream

@@ -3,11 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pybench_interpreter::default_cache_dir;
 use pybench_run::ExitCode;
 use reqwest::{Method, StatusCode};
 use rustix::process::{Pid, Signal};
@@ -547,67 +546,9 @@ fn the_doctor_reports() {
     );
 }
 
-/// An environment with E2B's client, made once; `None`, with the reason printed, where it cannot be.
-fn e2b_python() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let requirements = here.join("tests/service/http/requirements.txt");
-    let digest = blake3::hash(&std::fs::read(&requirements).unwrap()).to_hex();
-    let home = default_cache_dir()
-        .join("test-envs")
-        .join(format!("e2b-{}", &digest[..16]));
-    let python = home.join("bin/python");
-    if home.join("complete").exists() {
-        return Some(python);
-    }
-    let local = Path::new(pybench_testing::ROOT).join(".tools/bin/uv");
-    let uv = if local.exists() {
-        local
-    } else {
-        PathBuf::from("uv")
-    };
-    let run = |arguments: &[&std::ffi::OsStr]| Command::new(&uv).args(arguments).status();
-    let made = run(&[
-        "venv".as_ref(),
-        "--quiet".as_ref(),
-        "--clear".as_ref(),
-        "--python".as_ref(),
-        "3.11".as_ref(),
-        home.as_ref(),
-    ]);
-    let filled = made.and_then(|_| {
-        run(&[
-            "pip".as_ref(),
-            "sync".as_ref(),
-            "--quiet".as_ref(),
-            "--python".as_ref(),
-            python.as_ref(),
-            requirements.as_ref(),
-        ])
-    });
-    match filled {
-        Ok(status) if status.success() => {
-            std::fs::write(home.join("complete"), "").unwrap();
-            Some(python)
-        }
-        Ok(status) => {
-            pybench_testing::skip::skip(format_args!(
-                "E2B's client could not be installed ({status})"
-            ));
-            None
-        }
-        Err(error) => {
-            eprintln!(
-                "skipped: {}: {error}; ./justw setup installs it",
-                uv.display()
-            );
-            None
-        }
-    }
-}
-
 #[test]
 fn e2b_client_works_unmodified() {
-    let Some(python) = e2b_python() else {
+    let Some(python) = pybench_testing::python::environment("e2b") else {
         return;
     };
     let Some(server) = serve(&["--per-client", "6"]) else {

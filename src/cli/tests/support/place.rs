@@ -195,16 +195,7 @@ fn picture(folder: &RunFolder, n: u32) -> SourceFile {
     }
 }
 
-/// Whether the interpreter runs here; says why not.
-pub fn interpreter_is_here() -> bool {
-    match pybench_interpreter_containers::interpreter(&Default::default()) {
-        Ok(_) => true,
-        Err(error) => {
-            pybench_testing::skip::skip(error);
-            false
-        }
-    }
-}
+pub use pybench_testing::sessions::default_interpreter_works as interpreter_is_here;
 
 pub fn code(output: &Output) -> Option<i32> {
     output.status.code()

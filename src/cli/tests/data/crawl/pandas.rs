@@ -77,7 +77,7 @@ fn tables(indexed: &Path) -> Vec<(PathBuf, FileKind, TableProfile)> {
 fn pandas_sees_what_the_profiles_say() {
     let python = match pybench_interpreter::environment_python() {
         Ok(python) => python,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return pybench_testing::skip::missing_tool(error),
     };
     let indexed = tempfile::tempdir().unwrap();
     let mut write = Command::new(&python);

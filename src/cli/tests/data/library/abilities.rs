@@ -27,7 +27,7 @@ fn upstream() -> Option<Vec<UpstreamTask>> {
     match std::fs::read(&path) {
         Ok(bytes) => Some(serde_json::from_slice(&bytes).unwrap()),
         Err(error) => {
-            eprintln!("skipped: {}: {error}", path.display());
+            pybench_testing::skip::unavailable(format_args!("{}: {error}", path.display()));
             None
         }
     }

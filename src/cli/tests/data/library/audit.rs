@@ -5,21 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pybench_checks::Checker;
-use pybench_interpreter::InterpreterChoice;
-use pybench_interpreter_containers::interpreter;
 use pybench_library::Library;
 use pybench_library::audit::fixtures::Fixtures;
 use pybench_library::audit::{AuditEnv, AuditOptions, audit, summary, table};
 use pybench_types::id::Digest;
 
 fn bench(library: Library) -> Option<AuditEnv> {
-    let interpreter = match interpreter(&InterpreterChoice::default()) {
-        Ok(interpreter) => interpreter,
-        Err(error) => {
-            pybench_testing::skip::skip(error);
-            return None;
-        }
-    };
+    let interpreter = pybench_testing::sessions::default_interpreter()?;
     let samples = Path::new(pybench_testing::ROOT).join("data/samples");
     Some(AuditEnv {
         library: Arc::new(library),

@@ -167,15 +167,7 @@ pub const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
 /// The interpreter of the small environment with `datasets`; `None`, and why, where it cannot be had.
 pub fn python() -> Option<PathBuf> {
-    let setup = format!("{}/datasets/tests/setup", pybench_testing::ROOT);
-    let output = Command::new(setup).output().expect("sh runs");
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        eprintln!("SKIPPED: the Python package `datasets` cannot be installed here: {why}");
-        return None;
-    }
-    let path = String::from_utf8(output.stdout).expect("a path");
-    Some(path.trim().into())
+    pybench_testing::python::environment("datasets")
 }
 
 /// What the Hub's own clients read of a repository.

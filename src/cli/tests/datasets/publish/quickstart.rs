@@ -26,7 +26,7 @@ fn dataset() -> Option<PathBuf> {
         Ok(_) => "its rows carry no hashes".to_owned(),
         Err(error) => error.to_string(),
     };
-    pybench_testing::skip::skip(format_args!(
+    pybench_testing::skip::unavailable(format_args!(
         "no dataset of `./justw synthesize` of this version, here or in $PYBENCH_QUICKSTART: {why}"
     ));
     None

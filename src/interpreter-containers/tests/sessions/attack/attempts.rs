@@ -60,7 +60,7 @@ async fn fails_inside(name: &str, outside: Outside, body: &str) {
         .iter()
         .find(|(of, attempt, _)| (*of, *attempt) == (tier, name));
     if let Some((_, _, why)) = senseless {
-        eprintln!("skipped: {name} says nothing in the tier {tier:?}: {why}");
+        eprintln!("{name} does not apply to the tier {tier:?}: {why}");
         return;
     }
     let lines: String = body

@@ -349,7 +349,7 @@ fn what_is_missing_is_said() {
     };
     let error = |made: Result<LocalInterpreter, InterpreterError>| made.err().unwrap().to_string();
     let Some(python) = environment_python().ok() else {
-        pybench_testing::skip::skip("no environment");
+        pybench_testing::skip::missing_tool("no environment; ./justw setup makes one");
         return;
     };
     assert!(python.exists());
@@ -369,33 +369,27 @@ fn what_is_missing_is_said() {
     );
 }
 
-/// The engine of this machine; `None`, with a printed reason, where it does not answer.
-fn answers(name: &str) -> bool {
-    let mut command = Command::new(name);
-    let output = command.arg("ps").stdin(Stdio::null()).output();
+/// Whether an engine of this machine answers; else why not.
+fn answers(name: &str) -> Result<(), String> {
+    let output = Command::new(name).arg("ps").stdin(Stdio::null()).output();
     match output {
-        Ok(output) if output.status.success() => true,
+        Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            pybench_testing::skip::skip(format_args!(
-                "{name}: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            ));
-            false
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("`{name} ps` fails: {}", said.trim()))
         }
-        Err(error) => {
-            pybench_testing::skip::skip(format_args!("{name}: {error}"));
-            false
-        }
+        Err(error) => Err(format!("{name}: {error}")),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn docker_live() {
-    if answers("docker") {
-        let interpreter =
-            pybench_interpreter_containers::docker(&EngineSettings::default()).unwrap();
-        works(&interpreter, false).await;
+    // It needs a daemon, which set-up does not start.
+    if let Err(reason) = answers("docker") {
+        return pybench_testing::skip::unavailable(reason);
     }
+    let interpreter = pybench_interpreter_containers::docker(&EngineSettings::default()).unwrap();
+    works(&interpreter, false).await;
 }
 
 /// crun refuses machines that have control groups of both versions; here it sees but one of them.
@@ -403,9 +397,9 @@ const ONE_VERSION: &str = "#!/bin/sh\nexec unshare --mount sh -c 'umount /sys/fs
 
 /// The podman of this machine, and a folder to keep; `None`, with a printed reason, where there is none.
 fn podman_here() -> Option<(EngineSettings, tempfile::TempDir)> {
-    if !answers("podman") {
-        return None;
-    }
+    answers("podman")
+        .map_err(pybench_testing::skip::missing_tool)
+        .ok()?;
     let folder = shared_folder();
     let mut settings = EngineSettings::default();
     if Path::new("/sys/fs/cgroup/unified").exists() {

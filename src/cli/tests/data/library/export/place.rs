@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::environment_python;
-use pybench_interpreter_containers::interpreter;
+use pybench_testing::sessions::default_interpreter_works as interpreter_is_here;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -26,9 +25,11 @@ pub(crate) fn library(args: &[&str]) -> Command {
 
 /// The sandbox's Python; `None`, with the reason printed, where no session can be had.
 pub(crate) fn python() -> Option<PathBuf> {
-    let ready = interpreter(&InterpreterChoice::default()).and_then(|_| environment_python());
-    ready
-        .inspect_err(|error| pybench_testing::skip::skip(error))
+    if !interpreter_is_here() {
+        return None;
+    }
+    environment_python()
+        .map_err(pybench_testing::skip::missing_tool)
         .ok()
 }
 
@@ -104,6 +105,8 @@ impl Container {
             .env("PYBENCH_APP", self.app())
             .env("PYBENCH_LOGS", self.folder.path().join("logs"))
             .envs([("MPLBACKEND", "Agg"), ("PYTHONHASHSEED", "0")])
+            // Tests share the exported folder, and one compares the list of its files.
+            .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs([("LANG", "C.UTF-8"), ("TZ", "UTC")]);
         command.output().unwrap()
     }

@@ -5,37 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pybench_interpreter::default_cache_dir;
 use serde_json::Value;
 
 use crate::library::export::place::{Server, exported, files_below, key, library, python, tasks};
 
-/// Where `docs/library-export.md` says to install it for this test.
-const ENVIRONMENT: &str = "test-envs/verifiers-0.4";
-
-/// A Python with verifiers 0.4; `None`, with the reason printed, where there is none.
+/// A Python with verifiers 0.4; `None`, and the test is skipped, if it cannot be installed.
 fn verifiers() -> Option<PathBuf> {
     let named = std::env::var_os("PYBENCH_VERIFIERS").map(PathBuf::from);
-    let python = named.unwrap_or_else(|| default_cache_dir().join(ENVIRONMENT).join("bin/python"));
-    if python.exists() {
-        return Some(python);
-    }
-    eprintln!(
-        "skipped: {} is not there; docs/library-export.md says how to install verifiers for this test",
-        python.display()
-    );
-    None
-}
-
-/// The program of another package, which a build of the whole workspace leaves beside ours.
-fn interpreter_program() -> Option<PathBuf> {
-    let ours = Path::new("library");
-    let program = ours.with_file_name("pybench-interpreter");
-    if program.exists() {
-        return Some(program);
-    }
-    pybench_testing::skip::skip(format_args!("{} is not built", program.display()));
-    None
+    named.or_else(|| pybench_testing::python::environment("verifiers"))
 }
 
 #[test]
@@ -87,11 +64,10 @@ fn the_expert_is_rewarded_by_verifiers() {
     let (Some(harbor), Some(package)) = (exported("harbor"), exported("verifiers")) else {
         return;
     };
-    let (Some(python), Some(_), Some(program)) = (verifiers(), python(), interpreter_program())
-    else {
+    let (Some(python), Some(_)) = (verifiers(), python()) else {
         return;
     };
-    let mut serve = Command::new(program);
+    let mut serve = crate::support::pybench("interpreter");
     serve.args(["serve", "--bind", "127.0.0.1:0", "--no-token"]);
     let cells = Server::start(&mut serve);
     let rewards = Server::start(&mut library(&["serve-rewards", "--address", "127.0.0.1:0"]));

@@ -25,7 +25,7 @@ impl Cas {
         let beside = std::path::Path::new(crate::support::PYBENCH);
         let program = |name: &str| beside.with_file_name(name);
         if !program("pybench-cas").is_file() || !program("pybench-xet").is_file() {
-            pybench_testing::skip::skip(
+            pybench_testing::skip::missing_tool(
                 "pybench-xet and pybench-cas are not built here; `just test` builds them",
             );
             return None;
