@@ -140,10 +140,11 @@ audit: setup
 attack: setup
     @cargo test --quiet -p pybench-interpreter-containers --test sessions attack
 
-# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed.
+# A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times.
 [group('check')]
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak
+    @SOAK_KILLS=40 cargo test --quiet --test runs kills_change_nothing
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 [group('check')]

@@ -137,7 +137,7 @@ async fn notebooks_run_again_with_the_same_text() {
     }
     let Some(python) = jupyter() else { return };
     let wanted = std::env::var("PYBENCH_NOTEBOOKS").ok();
-    let wanted: usize = wanted.and_then(|n| n.parse().ok()).unwrap_or(10);
+    let wanted: usize = wanted.and_then(|n| n.parse().ok()).unwrap_or(5);
     let text = format!(
         "name = 't'\nseed = 3\nteacher = {{ kind = 'expert', faults = 0.2 }}\n\n[[crawl.sources]]\n\
          source = 'local'\npath = '{ROOT}/data/samples/files'\nlicense = 'CC0-1.0'\n\n\

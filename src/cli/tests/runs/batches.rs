@@ -16,6 +16,7 @@ use pybench_rollout as rollout;
 use pybench_run::{ExitCode, FormatChoice, RunError, UnitState};
 use pybench_types::task::Task;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::sync::OnceCell;
 
 /// A call is 110 tokens: 220 millionths of a dollar, or half of it.
 const PRICED: &str = ", price = { prompt = 2.0, completion = 2.0 }";
@@ -46,16 +47,15 @@ fn replies(place: &Place) -> Vec<usize> {
     trajectories.iter().map(|t| t.turns.len()).collect()
 }
 
-/// A run with batches and what it came to, undisturbed.
-struct Undisturbed {
-    server: BatchServer,
-    text: String,
+/// What a run with batches comes to, undisturbed: the same at every server.
+struct Expected {
+    tasks: Vec<Task>,
     artifact: String,
     calls: u64,
     batches: Vec<usize>,
 }
 
-impl Undisturbed {
+impl Expected {
     async fn new() -> Self {
         let tasks: Arc<OnceLock<Vec<Task>>> = Arc::default();
         let server = server(tasks.clone()).await;
@@ -68,9 +68,36 @@ impl Undisturbed {
         Self {
             artifact: place.artifact(),
             batches: server.batches(),
-            server,
-            text,
+            tasks: place.tasks,
             calls,
+        }
+    }
+}
+
+/// A server and a recipe of its own, and what the run comes to, which is computed once.
+struct Undisturbed {
+    server: BatchServer,
+    text: String,
+    expected: &'static Expected,
+}
+
+impl std::ops::Deref for Undisturbed {
+    type Target = Expected;
+
+    fn deref(&self) -> &Expected {
+        self.expected
+    }
+}
+
+impl Undisturbed {
+    async fn new() -> Self {
+        static EXPECTED: OnceCell<Expected> = OnceCell::const_new();
+        let expected = EXPECTED.get_or_init(Expected::new).await;
+        let server = server(Arc::new(expected.tasks.clone().into())).await;
+        Self {
+            text: recipe(TASKS, &openai(&server.base_url(), BATCHED), REST),
+            server,
+            expected,
         }
     }
 
@@ -128,23 +155,41 @@ fn start(place: &Place) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_at_every_point_lose_nothing_and_ask_for_nothing_twice() {
+async fn kills_around_an_upload_lose_nothing_and_ask_for_nothing_twice() {
+    kills_lose_nothing(&[
+        (Point::Upload, 1, Act::HangBefore),
+        (Point::Upload, 2, Act::HangAfter),
+        (Point::Make, 2, Act::HangBefore),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_after_a_batch_is_made_lose_nothing_and_ask_for_nothing_twice() {
+    kills_lose_nothing(&[
+        (Point::Make, 1, Act::HangAfter),
+        (Point::Make, 2, Act::HangAfter),
+        (Point::Look, 1, Act::HangBefore),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_around_replies_lose_nothing_and_ask_for_nothing_twice() {
+    kills_lose_nothing(&[
+        (Point::Look, 5, Act::HangAfter),
+        (Point::Content, 1, Act::HangBefore),
+        (Point::Content, 2, Act::HangAfter),
+    ])
+    .await;
+}
+
+async fn kills_lose_nothing(moments: &[(Point, usize, Act)]) {
     if !interpreter_is_here() {
         return;
     }
     let run = Undisturbed::new().await;
-    let moments = [
-        (Point::Upload, 1, Act::HangBefore),
-        (Point::Upload, 2, Act::HangAfter),
-        (Point::Make, 2, Act::HangBefore),
-        (Point::Make, 1, Act::HangAfter),
-        (Point::Make, 2, Act::HangAfter),
-        (Point::Look, 1, Act::HangBefore),
-        (Point::Look, 5, Act::HangAfter),
-        (Point::Content, 1, Act::HangBefore),
-        (Point::Content, 2, Act::HangAfter),
-    ];
-    for (point, times, act) in moments {
+    for &(point, times, act) in moments {
         let case = format!("{act:?} at the {times}. {point:?}");
         let place = Place::new(&run.text).await;
         run.server.forget();

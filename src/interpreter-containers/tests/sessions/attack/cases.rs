@@ -410,7 +410,7 @@ async fn a_forged_end_deceives_no_later_cell() {
     session.run(&forged).await;
     let seen = session.run("'second'").await;
     assert_eq!(seen.plain(), "'second'", "{seen:?}");
-    let flood = "for i in range(300_000): say(event='display', cell=3, at=[0, 0], data={'text/plain': 'x' * 50})";
+    let flood = "for i in range(60_000): say(event='display', cell=3, at=[0, 0], data={'text/plain': 'x' * 50})";
     let seen = session.run(flood).await;
     assert!(seen.outputs.len() < 6000);
     session.close().await;

@@ -1,12 +1,24 @@
 //! What attempts aim at: listeners, files and processes of the test's own.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+
+/// Attempts that were shown outside of a jail: one proof serves every tier.
+static SHOWN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+pub(crate) fn is_shown(attempt: &str) -> bool {
+    SHOWN.lock().unwrap().contains(attempt)
+}
+
+pub(crate) fn set_shown(attempt: &str) {
+    SHOWN.lock().unwrap().insert(attempt.to_owned());
+}
 
 /// Defines the targets for Python.
 pub(crate) fn prelude() -> &'static str {
