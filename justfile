@@ -23,6 +23,9 @@ fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
 # The list of skipped tests.
 skips := env("TMPDIR", "/tmp") / "pybench-skips." + uuid()
 
+# Many tests wait for a time limit or for a process.
+test_threads := `echo $(($(nproc) * 2))`
+
 _help:
     @just --justfile '{{ justfile() }}' --list
 
@@ -117,7 +120,7 @@ parity: setup
 test *ARGS: (setup "tests") lint
     @: >"{{ skips }}"
     @cargo build {{ quiet_train }} {{ all }}
-    @PYBENCH_SKIPS="{{ skips }}" {{ fuzz_for }}1000 cargo test --no-fail-fast --tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
+    @PYBENCH_SKIPS="{{ skips }}" RUST_TEST_THREADS="${RUST_TEST_THREADS:-{{ test_threads }}}" {{ fuzz_for }}1000 cargo test --no-fail-fast --tests {{ all }} "$@"; ended=$?; pipelines/skips "{{ skips }}"; exit $ended
 
 # Formatting and clippy, warnings refused; module cycles; licenses and bans, where cargo-deny is installed.
 [group('check')]
