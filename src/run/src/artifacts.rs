@@ -1,12 +1,12 @@
 //! The artifacts of a run: JSON Lines files in the run folder.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::{SourceFile, Task};
 use pybench_types::trajectory::{Trajectory, Verdict};
 use serde::Serialize;
@@ -118,7 +118,7 @@ impl<T: DeserializeOwned> Artifact<T> {
         mut visit: impl FnMut(&T) -> Result<String, RunError>,
     ) -> Result<Index<T>, RunError> {
         let path = self.path(root);
-        let mut offsets = HashMap::new();
+        let mut lines_of_items = Vec::new();
         let mut at = 0;
         let mut lines = BufReader::with_capacity(1 << 16, self.open(&path)?);
         let mut line = String::new();
@@ -131,14 +131,22 @@ impl<T: DeserializeOwned> Artifact<T> {
             }
             if !line.trim().is_empty() {
                 let item = self.parse(&path, number, &line)?;
-                offsets.insert(visit(&item)?, (at, read));
+                lines_of_items.push(Line {
+                    name: name_key(&visit(&item)?),
+                    // A line that is longer does not parse when it is read.
+                    length: u32::try_from(read).unwrap_or(u32::MAX),
+                    at,
+                });
             }
             at += read as u64;
         }
+        let mut by_name: Vec<u32> = (0..lines_of_items.len() as u32).collect();
+        by_name.sort_unstable_by_key(|at| (lines_of_items[*at as usize].name, *at));
         Ok(Index {
             file: self.open(&path)?,
             path,
-            offsets,
+            lines: lines_of_items,
+            by_name,
             item: PhantomData,
         })
     }
@@ -162,12 +170,56 @@ impl<T: DeserializeOwned> Artifact<T> {
     }
 }
 
-/// Offsets of the items of an artifact by name, so that items can be read on demand.
+/// The lines of an artifact by the names of their items, so that items can be read on demand. An item takes 52
+/// bytes of memory.
 pub struct Index<T> {
     file: File,
     path: PathBuf,
-    offsets: HashMap<String, (u64, usize)>,
+    lines: Vec<Line>,
+    /// Numbers of the lines, by name.
+    by_name: Vec<u32>,
     item: PhantomData<fn() -> T>,
+}
+
+/// One line of an artifact.
+struct Line {
+    name: CompactDigest,
+    /// Bytes of the line.
+    length: u32,
+    /// Offset of the line in the file.
+    at: u64,
+}
+
+fn name_key(name: &str) -> CompactDigest {
+    // Most names are digests; others are hashed.
+    let digest = Digest::try_from(name.to_owned());
+    CompactDigest::from(&digest.unwrap_or_else(|_| Digest::of_bytes(name.as_bytes())))
+}
+
+impl<T> Index<T> {
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The names of the items in order, if they are digests.
+    pub fn digests(&self) -> impl Iterator<Item = CompactDigest> {
+        self.lines.iter().map(|line| line.name)
+    }
+
+    /// The number of the item `name` in the artifact, from 0. Of several items with this name, the last counts.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let name = name_key(name);
+        let line = |at: &u32| &self.lines[*at as usize];
+        let after = self.by_name.partition_point(|at| line(at).name <= name);
+        let last = self.by_name[..after].last();
+        let last = last.filter(|at| line(at).name == name);
+        last.map(|at| *at as usize)
+    }
 }
 
 impl<T: DeserializeOwned> Index<T> {
@@ -176,13 +228,20 @@ impl<T: DeserializeOwned> Index<T> {
     /// # Errors
     /// I/O errors.
     pub fn get(&self, name: &str) -> Result<Option<T>, RunError> {
-        let Some((at, length)) = self.offsets.get(name) else {
-            return Ok(None);
-        };
-        let mut line = vec![0; *length];
-        let read = self.file.read_exact_at(&mut line, *at);
+        let position = self.position(name);
+        position.map(|position| self.read(position)).transpose()
+    }
+
+    /// Reads the item with this number, which is below [`Index::len`].
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn read(&self, position: usize) -> Result<T, RunError> {
+        let line = &self.lines[position];
+        let mut text = vec![0; line.length as usize];
+        let read = self.file.read_exact_at(&mut text, line.at);
         read.map_err(RunError::io(self.path.display().to_string()))?;
-        Ok(Some(serde_json::from_slice(&line)?))
+        Ok(serde_json::from_slice(&text)?)
     }
 }
 
@@ -235,6 +294,24 @@ mod tests {
         assert_eq!(*items[0].as_ref().unwrap(), 1);
         let error = items[1].as_ref().unwrap_err().to_string();
         assert!(error.contains("numbers.jsonl:3: not a number"), "{error}");
+    }
+
+    #[test]
+    fn an_index_finds_items_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "a = 1").unwrap();
+        let texts: Artifact<String> = Artifact::new("texts.jsonl", "a text", "write");
+        let long = "long ".repeat(1000);
+        let all = [&long, "b", "a", "b"].map(str::to_owned);
+        texts.write(&folder, all.iter().map(Ok)).unwrap();
+        let index = texts.index(root.path(), |text| Ok(text.clone())).unwrap();
+        assert_eq!(index.get(&long).unwrap().as_ref(), Some(&long));
+        assert_eq!(index.get("a").unwrap().as_deref(), Some("a"));
+        assert_eq!(
+            (index.position("a"), index.position("b")),
+            (Some(2), Some(3))
+        );
+        assert_eq!((index.get("c").unwrap(), index.position("c")), (None, None));
     }
 
     #[test]

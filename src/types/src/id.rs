@@ -51,6 +51,29 @@ impl Digest {
     }
 }
 
+/// A digest in 32 bytes without an allocation: for lists with an entry per item of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CompactDigest([u8; 32]);
+
+impl From<&Digest> for CompactDigest {
+    fn from(digest: &Digest) -> Self {
+        let digit = |byte: u8| match byte {
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => byte.wrapping_sub(b'0'),
+        };
+        let digits = digest.0.as_bytes();
+        Self(std::array::from_fn(|at| {
+            digit(digits[2 * at]) << 4 | digit(digits[2 * at + 1])
+        }))
+    }
+}
+
+impl From<CompactDigest> for Digest {
+    fn from(compact: CompactDigest) -> Self {
+        Self(blake3::Hash::from_bytes(compact.0).to_hex().to_string())
+    }
+}
+
 fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
@@ -127,6 +150,15 @@ mod tests {
             Digest::of_json(&json!({"a": 1})),
             Digest::of_json(&json!({"a": 2}))
         );
+    }
+
+    #[test]
+    fn a_compact_digest_is_the_same_digest() {
+        let digest = Digest::of_bytes(b"abc");
+        assert_eq!(Digest::from(CompactDigest::from(&digest)), digest);
+        let other = Digest::of_bytes(b"abd");
+        let order = CompactDigest::from(&digest).cmp(&CompactDigest::from(&other));
+        assert_eq!(order, digest.cmp(&other));
     }
 
     #[test]
