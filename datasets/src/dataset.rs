@@ -15,13 +15,11 @@ use pybench_types::task::TaskFile;
 pub use crate::written::WrittenDataset;
 
 use crate::card::{self, CardInfo};
-use crate::row::category_name;
-use crate::row_hashes::{self, DatasetDigest};
-use crate::scrub::{ScrubReport, Scrubber};
-use crate::shards::{self, ShardSettings};
-use crate::split::{self, Assignment, Split, SplitRow, SplitSettings};
-use crate::stats::Stats;
-use crate::{DatasetError, Row, RowFile};
+use crate::row_source::{RowSource, split_rows};
+use crate::scrub::Scrubber;
+use crate::shards::ShardSettings;
+use crate::split::SplitSettings;
+use crate::{DatasetError, Row, write_rows};
 
 /// Prefix of the temporary folders next to a dataset. Folders left by a killed process are removed.
 const TEMPORARY_PREFIX: &str = ".pybench-dataset-";
@@ -54,52 +52,32 @@ pub fn write(
 /// Like [`write`], with the given scrubber. If `store` has the input files of the rows, they are copied to
 /// [`FILES_DIR`] so that others can re-execute the rows. Files without a license, and files with contents that the
 /// scrubber would remove, are left out.
+///
+/// Each row is made twice and never held: once to split, once to write.
 pub fn write_with(
     folder: &Path,
-    mut rows: Vec<Row>,
+    rows: impl RowSource,
     (split_settings, shard_settings): (&SplitSettings, &ShardSettings),
     info: &CardInfo,
     scrubber: &Scrubber,
     store: Option<&ContentStore>,
 ) -> Result<WrittenDataset, DatasetError> {
-    let mut scrub = ScrubReport::default();
-    for row in &mut rows {
-        let found = scrubber.row(row);
-        scrub.rows += usize::from(found.total() > 0);
-        scrub.found.merge(&found);
-    }
-    let split = split_rows(&rows, split_settings);
-    let (train, test) = distribute(rows, &split);
-    let mut written = WrittenDataset {
-        train: Stats::of(&train),
-        test: Stats::of(&test),
-        split,
-        digest: dataset_digest(&train, &test),
-        scrub,
-        files: (0, 0),
-    };
+    let split = split_rows(&rows, split_settings, scrubber)?;
     let new = StagingFolder::create(folder)?;
     let data = new.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
-    shards::write(&data, "train", &train, shard_settings)?;
-    if !test.is_empty() {
-        shards::write(&data, "test", &test, shard_settings)?;
-    }
+    let rows = write_rows::write(&data, &rows, &split, scrubber, shard_settings)?;
+    let mut written = WrittenDataset {
+        train: rows.train,
+        test: rows.test,
+        split,
+        digest: rows.digest,
+        scrub: rows.scrub,
+        files: (0, 0),
+    };
     if let Some(store) = store {
-        let mut named = BTreeMap::new();
-        for row in train.iter().chain(&test) {
-            let shown = row.files.iter().map(RowFile::as_task_file);
-            for file in shown.chain(row.grading.held_out.iter().cloned()) {
-                named.entry(file.id.clone()).or_insert(file);
-            }
-        }
-        copy_input_files(
-            &new.path().join(FILES_DIR),
-            named,
-            store,
-            scrubber,
-            &mut written,
-        )?;
+        let to = new.path().join(FILES_DIR);
+        copy_input_files(&to, rows.files, store, scrubber, &mut written)?;
     }
     new.finish(info, written, folder)
 }
@@ -137,16 +115,6 @@ impl StagingFolder {
     }
 }
 
-fn dataset_digest(train: &[Row], test: &[Row]) -> Digest {
-    let mut digest = DatasetDigest::default();
-    for (split, rows) in [("train", train), ("test", test)] {
-        for row in rows {
-            digest.add(split, &row_hashes::row_digest(row));
-        }
-    }
-    digest.digest()
-}
-
 /// Copy the input files into the dataset.
 pub(crate) fn copy_input_files(
     folder: &Path,
@@ -181,36 +149,6 @@ pub(crate) fn copy_input_files(
         written.files.1 += bytes.len() as u64;
     }
     Ok(())
-}
-
-fn split_rows(rows: &[Row], settings: &SplitSettings) -> Split {
-    let row = |row: &'_ Row| -> (String, &'static str, Vec<String>) {
-        let category = category_name(row.category);
-        (row.template.clone(), category, row.shared_keys.clone())
-    };
-    let owned: Vec<_> = rows.iter().map(row).collect();
-    let rows: Vec<SplitRow<'_>> = owned
-        .iter()
-        .map(|(template, category, keys)| SplitRow {
-            template,
-            category,
-            keys,
-        })
-        .collect();
-    split::split(&rows, settings)
-}
-
-fn distribute(rows: Vec<Row>, split: &Split) -> (Vec<Row>, Vec<Row>) {
-    let (mut train, mut test) = (Vec::new(), Vec::new());
-    for (mut row, assignment) in rows.into_iter().zip(&split.assignments) {
-        row.held_out_template = split.held_out.contains(&row.template);
-        match assignment {
-            Assignment::Train => train.push(row),
-            Assignment::Test => test.push(row),
-            Assignment::Dropped => {}
-        }
-    }
-    (train, test)
 }
 
 fn parent(folder: &Path) -> Result<&Path, DatasetError> {

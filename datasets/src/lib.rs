@@ -25,6 +25,7 @@ pub mod read;
 pub mod rewrite;
 pub mod row;
 pub mod row_hashes;
+pub mod row_source;
 pub mod samples;
 mod schema;
 pub mod scrub;
@@ -37,6 +38,7 @@ pub mod survey;
 pub mod svg;
 pub mod text;
 pub mod tokens;
+mod write_rows;
 mod written;
 
 pub use row::{

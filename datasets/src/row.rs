@@ -181,12 +181,6 @@ pub const WRITER: &str = "writer/";
 impl Row {
     /// The row of an accepted trajectory. `held_out_template` is set by the split.
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
-        let template = match &task.origin {
-            TaskOrigin::Library { template, .. } => template.clone(),
-            // Group by keyword instead of template: tasks of one keyword resemble each other.
-            TaskOrigin::Writer { .. } => format!("{WRITER}{}", task.keyword),
-            TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
-        };
         Self {
             messages: trajectory.messages.clone(),
             task_id: task.id.clone(),
@@ -194,7 +188,7 @@ impl Row {
             category: task.category,
             subcategory: task.subcategory.clone(),
             keyword: task.keyword.clone(),
-            template,
+            template: template(task),
             held_out_template: false,
             language: task.language,
             query: task.query.clone(),
@@ -406,7 +400,18 @@ fn files(files: &[TaskFile]) -> Vec<RowFile> {
     files.iter().map(file).collect()
 }
 
-fn shared_keys(task: &Task) -> Vec<String> {
+/// The value of [`Row::template`].
+pub(crate) fn template(task: &Task) -> String {
+    match &task.origin {
+        TaskOrigin::Library { template, .. } => template.clone(),
+        // Group by keyword instead of template: tasks of one keyword resemble each other.
+        TaskOrigin::Writer { .. } => format!("{WRITER}{}", task.keyword),
+        TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
+    }
+}
+
+/// The value of [`Row::shared_keys`].
+pub(crate) fn shared_keys(task: &Task) -> Vec<String> {
     // If a file was split into visible and held-out rows, the pieces have new digests but the same origin.
     let all = task.files.iter().chain(&task.held_out);
     let mut keys: Vec<String> = all

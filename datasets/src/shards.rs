@@ -76,8 +76,8 @@ pub fn write(
     Ok((0..shards.count).map(|index| shards.path(index)).collect())
 }
 
-/// Number of shards written in parallel. The rows of each are in memory.
-fn concurrency() -> usize {
+/// Number of shards written in parallel.
+pub(crate) fn concurrency() -> usize {
     cores().min(4)
 }
 
@@ -91,18 +91,18 @@ fn join<T>(
 }
 
 /// Writes single shards of a split.
-struct SplitShards {
+pub(crate) struct SplitShards {
     folder: PathBuf,
     split: String,
     properties: WriterProperties,
     batch_bytes: usize,
     shard_rows: usize,
     /// Total number of shards.
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl SplitShards {
-    fn new(
+    pub(crate) fn new(
         folder: &Path,
         split: &str,
         rows: usize,
@@ -127,20 +127,67 @@ impl SplitShards {
 
     /// Write in batches, so that the columns of a shard are never in memory twice.
     fn write(&self, index: usize, rows: &[Row]) -> Result<PathBuf, DatasetError> {
-        let path = self.path(index);
-        let wrap = || DatasetError::parquet(&path);
-        let file = File::create_new(&path).map_err(DatasetError::io(&path))?;
-        let properties = Some(self.properties.clone());
-        let mut writer =
-            ArrowWriter::try_new(file, Arc::new(schema()), properties).map_err(wrap())?;
+        let mut shard = Shard::create(self.path(index), &self.properties)?;
         for batch in batches(rows, self.batch_bytes) {
-            writer
-                .write(&crate::schema::batch(batch)?)
-                .map_err(wrap())?;
+            shard.write(batch)?;
         }
-        let file = writer.into_inner().map_err(wrap())?;
-        file.sync_all().map_err(DatasetError::io(&path))?;
-        Ok(path)
+        shard.finish()
+    }
+
+    /// Like [`SplitShards::write`], with the same bytes, for rows that are made one by one. At most a batch of them
+    /// is in memory. `visit` sees each batch that was written.
+    pub(crate) fn stream(
+        &self,
+        index: usize,
+        rows: impl Iterator<Item = Result<Row, DatasetError>>,
+        mut visit: impl FnMut(&[Row]),
+    ) -> Result<PathBuf, DatasetError> {
+        let mut shard = Shard::create(self.path(index), &self.properties)?;
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for row in rows {
+            let row = row?;
+            bytes += row.bytes();
+            let is_full = batch.len() == MAX_BATCH.0 || bytes > self.batch_bytes;
+            if is_full && !batch.is_empty() {
+                shard.write(&batch)?;
+                visit(&batch);
+                batch.clear();
+                bytes = row.bytes();
+            }
+            batch.push(row);
+        }
+        if !batch.is_empty() {
+            shard.write(&batch)?;
+            visit(&batch);
+        }
+        shard.finish()
+    }
+}
+
+/// A shard that is being written.
+struct Shard {
+    path: PathBuf,
+    writer: ArrowWriter<File>,
+}
+
+impl Shard {
+    fn create(path: PathBuf, properties: &WriterProperties) -> Result<Self, DatasetError> {
+        let file = File::create_new(&path).map_err(DatasetError::io(&path))?;
+        let writer = ArrowWriter::try_new(file, Arc::new(schema()), Some(properties.clone()));
+        let writer = writer.map_err(DatasetError::parquet(&path))?;
+        Ok(Self { path, writer })
+    }
+
+    fn write(&mut self, batch: &[Row]) -> Result<(), DatasetError> {
+        let written = self.writer.write(&crate::schema::batch(batch)?);
+        written.map_err(DatasetError::parquet(&self.path))
+    }
+
+    fn finish(self) -> Result<PathBuf, DatasetError> {
+        let file = self.writer.into_inner();
+        let file = file.map_err(DatasetError::parquet(&self.path))?;
+        file.sync_all().map_err(DatasetError::io(&self.path))?;
+        Ok(self.path)
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use pybench_datasets::dataset::{self, WrittenDataset};
+use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::{Assignment, SplitSettings};
 use pybench_datasets::{DatasetError, Row};
@@ -247,4 +248,39 @@ fn shards_do_not_depend_on_how_they_are_written() {
             .to_string()
             .contains("train-00000-of-00006")
     );
+}
+
+/// A dataset is streamed, row by row, into the shards that its rows give when they are written at once.
+#[test]
+fn a_streamed_dataset_has_the_same_shards() {
+    let settings = ShardSettings {
+        shard_rows: 250,
+        ..ShardSettings::default()
+    };
+    // The long rows end batches before the hundredth row.
+    let rows: Vec<Row> = (0..600)
+        .map(|number| match number % 90 {
+            80 => common::long_row(number, 700_000),
+            _ => common::row(number),
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let at_once = folder.path().join("at-once");
+    fs::create_dir(&at_once).unwrap();
+    shards::write(&at_once, "train", &rows, &settings).unwrap();
+    let all = SplitSettings {
+        test_fraction: 0.0,
+        ..SPLIT
+    };
+    let path = folder.path().join("dataset");
+    let written = dataset::write_with(
+        &path,
+        rows,
+        (&all, &settings),
+        &common::about(),
+        &Scrubber::default(),
+        None,
+    );
+    assert_eq!(written.unwrap().train.rows, 600);
+    assert!(contents(&at_once) == contents(&path.join("data")));
 }

@@ -1,0 +1,131 @@
+//! The rows of a dataset that is being written. They are made when they are needed, so that a dataset can be larger
+//! than memory.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
+
+use pybench_types::task::Task;
+
+use crate::row::{self, category_name};
+use crate::scrub::Scrubber;
+use crate::split::{self, Split, SplitRow, SplitSettings};
+use crate::{DatasetError, Row};
+
+/// Rows by number. Making a row again gives an equal row.
+pub trait RowSource: Sync {
+    /// Number of rows.
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The row with this number, which is below [`RowSource::len`].
+    ///
+    /// # Errors
+    /// Errors of reading what the row is made of.
+    fn row(&self, number: usize) -> Result<Row, DatasetError>;
+
+    /// What the split needs of the row with this number.
+    ///
+    /// # Errors
+    /// As [`RowSource::row`].
+    fn split_facts(&self, number: usize) -> Result<SplitFacts, DatasetError> {
+        self.row(number).map(|row| SplitFacts::of_row(&row))
+    }
+}
+
+impl RowSource for Vec<Row> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn row(&self, number: usize) -> Result<Row, DatasetError> {
+        Ok(self[number].clone())
+    }
+
+    fn split_facts(&self, number: usize) -> Result<SplitFacts, DatasetError> {
+        Ok(SplitFacts::of_row(&self[number]))
+    }
+}
+
+/// What the split needs of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitFacts {
+    template: String,
+    category: &'static str,
+    keys: Vec<String>,
+}
+
+impl SplitFacts {
+    /// The facts of a row of this task.
+    pub fn of_task(task: &Task) -> Self {
+        Self {
+            template: row::template(task),
+            category: category_name(task.category),
+            keys: row::shared_keys(task),
+        }
+    }
+
+    fn of_row(row: &Row) -> Self {
+        Self {
+            template: row.template.clone(),
+            category: category_name(row.category),
+            keys: row.shared_keys.clone(),
+        }
+    }
+}
+
+/// Splits the rows; their templates are scrubbed first, as in the rows that are written.
+pub(crate) fn split_rows(
+    rows: &impl RowSource,
+    settings: &SplitSettings,
+    scrubber: &Scrubber,
+) -> Result<Split, DatasetError> {
+    let (mut templates, mut key_lists) = (Distinct::new(), Distinct::new());
+    let mut compact = Vec::with_capacity(rows.len());
+    for number in 0..rows.len() {
+        let mut facts = rows.split_facts(number)?;
+        let scrubbed = scrubber.text(&facts.template);
+        if scrubbed.found.total() > 0 {
+            facts.template = scrubbed.text;
+        }
+        let template = templates.number(facts.template);
+        compact.push((template, facts.category, key_lists.number(facts.keys)));
+    }
+    let rows = compact.into_iter();
+    let rows: Vec<SplitRow<'_>> = rows
+        .map(|(template, category, keys)| SplitRow {
+            template: &templates.values[template as usize],
+            category,
+            keys: &key_lists.values[keys as usize],
+        })
+        .collect();
+    Ok(split::split(&rows, settings))
+}
+
+/// Distinct values, numbered. Many rows share a template and input files.
+struct Distinct<T> {
+    values: Vec<Rc<T>>,
+    numbers: HashMap<Rc<T>, u32>,
+}
+
+impl<T: Eq + Hash> Distinct<T> {
+    fn new() -> Self {
+        Self {
+            values: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    fn number(&mut self, value: T) -> u32 {
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
+        }
+        let (value, number) = (Rc::new(value), self.values.len() as u32);
+        self.values.push(value.clone());
+        self.numbers.insert(value, number);
+        number
+    }
+}
