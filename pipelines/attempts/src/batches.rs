@@ -2,15 +2,14 @@
 //! reply. All pending requests are sent as one batch; when the replies arrive, each attempt replays its
 //! cells and continues. No session stays open while a batch is pending.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use pybench_run::{Executor, RetryFailed, RunContext, RunError, StageSummary, UnitState, Urgency};
+use pybench_run::{Executor, RetryFailed, RunContext, RunError, StageSummary, Urgency};
 
 use pybench_run::artifacts::stage;
 
-use crate::AttemptStage;
+use crate::{AttemptItems, AttemptStage};
 
 /// Runs these attempts, one batch round after another; in a single pass if no teacher uses batches.
 ///
@@ -20,13 +19,13 @@ use crate::AttemptStage;
 pub async fn run(
     context: &RunContext,
     attempts: &Arc<AttemptStage>,
-    items: &[String],
+    items: AttemptItems<'_>,
 ) -> Result<StageSummary, RunError> {
     let mut context = context.clone();
     loop {
         // An earlier process may have sent a batch that is still pending.
         send_and_wait(&context, attempts).await?;
-        let summary = context.executor().run(attempts.clone(), items).await?;
+        let summary = context.executor().run(attempts.clone(), &items).await?;
         if attempts.batches().next().is_none() || !any_pending(&context, items)? {
             return Ok(summary);
         }
@@ -51,10 +50,8 @@ async fn send_and_wait(context: &RunContext, attempts: &AttemptStage) -> Result<
 }
 
 /// Whether any of these attempts waits for a reply.
-fn any_pending(context: &RunContext, items: &[String]) -> Result<bool, RunError> {
-    let items: HashSet<_> = items.iter().collect();
-    let states = context.folder.journal().states(stage::ROLLOUT)?;
-    let is_pending =
-        |(item, state): &(String, UnitState)| *state == UnitState::Pending && items.contains(item);
-    Ok(states.iter().any(is_pending))
+fn any_pending(context: &RunContext, items: AttemptItems<'_>) -> Result<bool, RunError> {
+    let journal = context.folder.journal();
+    let (pending, _) = journal.pending(stage::ROLLOUT, items.iter())?;
+    Ok(!pending.is_empty())
 }

@@ -3,9 +3,12 @@
 
 pub mod batches;
 pub mod estimate;
+mod ladders;
 pub mod money;
+pub mod outcomes;
 pub mod plan;
 mod stage;
+mod task_list;
 pub mod teacher;
 
 use std::collections::HashMap;
@@ -14,7 +17,9 @@ use pybench_run::artifacts;
 use pybench_run::{Failure, Journal, RunError, UnitState};
 use pybench_types::trajectory::Trajectory;
 
-pub use stage::{Attempt, AttemptStage, EscalationLadder, RolloutConfig};
+pub use ladders::Ladders;
+pub use stage::{Attempt, AttemptStage, RolloutConfig};
+pub use task_list::{AttemptItems, TaskList};
 
 /// The finished attempts in the journal, by item: the trajectory, or the failure.
 ///

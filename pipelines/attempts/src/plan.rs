@@ -5,29 +5,17 @@
 //! often the run was interrupted. So the plan is never stored: it is recomputed by replaying the rounds
 //! from the start, up to the first round with an attempt whose outcome is not in the journal.
 
-use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::ops::Range;
 
-use pybench_checks::selection::{TrajectoryFeatures, choose};
-use pybench_run::artifacts::stage;
-use pybench_run::{Goal, Mode, RunContext, RunError, UnitState};
-use pybench_types::trajectory::{Trajectory, Verdict};
+use pybench_run::{Goal, Mode, RunContext, RunError};
 
-use crate::{AttemptStage, EscalationLadder};
+use crate::outcomes::{AttemptOutcome, KnownOutcomes};
+use crate::{AttemptStage, Ladders};
 
 /// Minimum attempts of a round toward a number of rows. It keeps the last missing rows from needing one
 /// round each.
 const MIN_ROUND: usize = 8;
-
-/// The outcome of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttemptOutcome {
-    /// The grader accepted it.
-    Accepted,
-    /// The grader rejected it.
-    Rejected,
-    /// It failed for a reason other than the model, for example an endpoint or sandbox error.
-    Failed,
-}
 
 /// The attempts that a run has made or makes next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +40,13 @@ struct TaskState {
 
 impl TaskState {
     /// The attempts that the task needs next, and the state after planning them.
-    fn next(&self, ladder: &[Vec<usize>], goal: &Goal) -> (Self, Vec<usize>) {
+    fn next(&self, task: usize, ladders: &Ladders, goal: &Goal) -> (Self, Range<usize>) {
         let enough = goal.enough as usize;
         let mut state = *self;
         if state.failed || (enough > 0 && state.accepted >= enough) {
-            return (state, Vec::new());
+            return (state, 0..0);
         }
-        let in_level = |level: usize| ladder.get(level).map_or(0, Vec::len);
+        let in_level = |level: usize| ladders.level(task, level).len();
         if state.taken >= in_level(state.level) && state.accepted == 0 {
             (state.level, state.taken) = (state.level + 1, 0);
         }
@@ -67,11 +55,8 @@ impl TaskState {
             0 => left,
             enough => left.min(enough - state.accepted),
         };
-        let attempts = ladder.get(state.level).map_or(&[][..], Vec::as_slice);
-        let attempts = attempts[state.taken.min(attempts.len())..]
-            .iter()
-            .take(count);
-        let attempts: Vec<usize> = attempts.copied().collect();
+        let first = ladders.level(task, state.level).start + state.taken;
+        let attempts = first..first + count;
         state.taken += count;
         state.made += count;
         (state, attempts)
@@ -89,12 +74,12 @@ impl TaskState {
 /// # Errors
 /// Errors of `rows`.
 pub fn plan<E>(
-    ladders: &[EscalationLadder],
+    ladders: &Ladders,
     goal: &Goal,
     outcome: impl Fn(usize) -> Option<AttemptOutcome>,
     rows: impl Fn(&[usize]) -> Result<usize, E>,
 ) -> Result<Plan, E> {
-    let mut states = vec![TaskState::default(); ladders.len()];
+    let mut states = vec![TaskState::default(); ladders.tasks];
     let mut attempts: Vec<usize> = Vec::new();
     loop {
         let need = match goal.accept {
@@ -123,12 +108,12 @@ pub fn plan<E>(
 /// The next round: about as many attempts as rows are missing. Tasks with the fewest attempts come first,
 /// in task order among equals.
 fn next_round(
-    ladders: &[EscalationLadder],
+    ladders: &Ladders,
     goal: &Goal,
     states: &mut [TaskState],
     need: usize,
 ) -> Vec<(usize, usize)> {
-    let mut order: Vec<usize> = (0..ladders.len()).collect();
+    let mut order: Vec<usize> = (0..ladders.tasks).collect();
     order.sort_by_key(|task| states[*task].made);
     let limit = match need {
         0 => 0,
@@ -139,10 +124,10 @@ fn next_round(
         if round.len() >= limit {
             break;
         }
-        let (state, attempts) = states[task].next(&ladders[task], goal);
+        let (state, attempts) = states[task].next(task, ladders, goal);
         if !attempts.is_empty() {
             states[task] = state;
-            round.extend(attempts.into_iter().map(|item| (task, item)));
+            round.extend(attempts.map(|item| (task, item)));
         }
     }
     round
@@ -151,8 +136,7 @@ fn next_round(
 /// Whether the run needs only one round: every attempt is made regardless of the other outcomes.
 pub fn single_round(context: &RunContext, stage: &AttemptStage) -> bool {
     let goal = &context.recipe.goal;
-    let levels = stage.ladders().iter().map(Vec::len).max();
-    goal.accept.is_none() && goal.enough == 0 && levels.unwrap_or(0) <= 1
+    goal.accept.is_none() && goal.enough == 0 && stage.ladders().levels <= 1
 }
 
 /// Computes the plan of a run from the outcomes in its journal.
@@ -160,101 +144,56 @@ pub fn single_round(context: &RunContext, stage: &AttemptStage) -> bool {
 /// # Errors
 /// The journal cannot be read.
 pub fn plan_run(context: &RunContext, stage: &AttemptStage) -> Result<Plan, RunError> {
+    let mut known = KnownOutcomes::new(stage);
+    if !single_round(context, stage) && context.mode == Mode::Full {
+        known.read_journal(context.folder.journal(), stage)?;
+    }
+    Ok(plan_with(context, stage, &known))
+}
+
+/// Computes the plan of a run from known outcomes.
+pub fn plan_with(context: &RunContext, stage: &AttemptStage, known: &KnownOutcomes) -> Plan {
     if single_round(context, stage) || context.mode != Mode::Full {
-        let all: Vec<usize> = (0..stage.attempts().len()).collect();
-        return Ok(Plan {
+        let all: Vec<usize> = (0..stage.len()).collect();
+        return Plan {
             round: all.clone(),
             attempts: all,
-        });
+        };
     }
-    let known = KnownOutcomes::of(context)?;
-    let item = |at: usize| stage.attempts()[at].id.as_str();
-    let rows = |attempts: &[usize]| Ok(known.rows(context, attempts.iter().map(|at| item(*at))));
-    plan(
-        stage.ladders(),
-        &context.recipe.goal,
-        |at| known.outcome(item(at)),
-        rows,
-    )
-}
-
-/// The outcomes in the journal, by item.
-struct KnownOutcomes {
-    failed: HashSet<String>,
-    graded: HashMap<String, (TrajectoryFeatures, Verdict)>,
-}
-
-impl KnownOutcomes {
-    fn of(context: &RunContext) -> Result<Self, RunError> {
-        let journal = context.folder.journal();
-        let mut failed = HashSet::new();
-        let mut verdicts: HashMap<String, Verdict> = HashMap::new();
-        for unit in journal.units(stage::GRADE)? {
-            match (unit.state, unit.output) {
-                (UnitState::Done, Some(output)) => {
-                    verdicts.insert(unit.item, serde_json::from_value(output)?);
-                }
-                (UnitState::Failed, _) => drop(failed.insert(unit.item)),
-                _ => {}
-            }
-        }
-        let mut graded = HashMap::new();
-        for unit in journal.units(stage::ROLLOUT)? {
-            match (unit.state, unit.output) {
-                (UnitState::Done, Some(output)) => {
-                    if let Some(verdict) = verdicts.remove(&unit.item) {
-                        let trajectory: Trajectory = serde_json::from_value(output)?;
-                        graded.insert(unit.item, (TrajectoryFeatures::of(&trajectory), verdict));
-                    }
-                }
-                (UnitState::Failed, _) => drop(failed.insert(unit.item)),
-                _ => {}
-            }
-        }
-        Ok(Self { failed, graded })
-    }
-
-    fn outcome(&self, item: &str) -> Option<AttemptOutcome> {
-        match self.graded.get(item) {
-            Some((_, verdict)) if verdict.accepted => Some(AttemptOutcome::Accepted),
-            Some(_) => Some(AttemptOutcome::Rejected),
-            None => self.failed.contains(item).then_some(AttemptOutcome::Failed),
-        }
-    }
-
-    /// The number of dataset rows that these attempts give.
-    fn rows<'a>(&self, context: &RunContext, items: impl Iterator<Item = &'a str>) -> usize {
-        let graded: Vec<_> = items.filter_map(|item| self.graded.get(item)).collect();
-        let features: Vec<&TrajectoryFeatures> =
-            graded.iter().map(|(features, _)| features).collect();
-        let mut verdicts: Vec<Verdict> = graded.iter().map(|(_, v)| v.clone()).collect();
-        let goal: &Goal = &context.recipe.goal;
-        choose(&context.recipe.grade, goal, &features, &mut verdicts);
-        verdicts.iter().filter(|verdict| verdict.accepted).count()
-    }
+    let (grade, goal) = (&context.recipe.grade, &context.recipe.goal);
+    let rows = |attempts: &[usize]| Ok::<_, Infallible>(known.rows(grade, goal, attempts));
+    let planned = plan(stage.ladders(), goal, |at| known.outcome(at), rows);
+    planned.unwrap_or_else(|never| match never {})
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::convert::Infallible;
 
     use proptest::prelude::*;
 
     use super::*;
 
     /// Ladders for `tasks` tasks with `levels` teachers and `samples` samples each.
-    fn ladders(tasks: usize, levels: usize, samples: usize) -> Vec<EscalationLadder> {
-        let mut next = 0..;
-        let mut some = |count| next.by_ref().take(count).collect::<Vec<usize>>();
-        (0..tasks)
-            .map(|_| (0..levels).map(|_| some(samples)).collect())
+    fn ladders(tasks: usize, levels: usize, samples: usize) -> Ladders {
+        Ladders {
+            tasks,
+            levels,
+            samples,
+        }
+    }
+
+    /// All possible attempts at each task.
+    fn of_tasks(ladders: &Ladders) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = (0..ladders.attempts()).collect();
+        all.chunks(ladders.levels * ladders.samples)
+            .map(<[usize]>::to_vec)
             .collect()
     }
 
     /// Runs plans until one is empty; returns the rounds.
     fn rounds(
-        ladders: &[EscalationLadder],
+        ladders: &Ladders,
         goal: &Goal,
         outcome: impl Fn(usize) -> AttemptOutcome,
     ) -> Vec<Vec<usize>> {
@@ -357,16 +296,16 @@ mod tests {
             }
             if total < accept {
                 // No attempt is left for any task.
-                for ladder in &ladders {
-                    let of: Vec<_> = ladder.concat().into_iter().filter(|item| made.contains(item)).collect();
+                for ladder in of_tasks(&ladders) {
+                    let of: Vec<_> = ladder.iter().copied().filter(|item| made.contains(item)).collect();
                     let accepted = accepted(&of);
-                    let done = of.len() == ladder.concat().len() || accepted > 0;
+                    let done = of.len() == ladder.len() || accepted > 0;
                     prop_assert!(done, "a task was abandoned");
                 }
             }
             if enough > 0 {
-                for ladder in &ladders {
-                    let of: Vec<_> = ladder.concat().into_iter().filter(|item| made.contains(item)).collect();
+                for ladder in of_tasks(&ladders) {
+                    let of: Vec<_> = ladder.into_iter().filter(|item| made.contains(item)).collect();
                     prop_assert!(accepted(&of) <= enough as usize);
                 }
             }

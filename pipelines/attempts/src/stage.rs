@@ -1,6 +1,5 @@
 //! One attempt at one task: starts a session, runs the ReAct loop and stores the output files.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,16 +9,15 @@ use pybench_interpreter::{Interpreter, Network, Session, SessionSpec};
 use pybench_llm::Batches;
 use pybench_run::interpreter_failure;
 use pybench_run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
-use pybench_types::id::Digest;
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{OutputFile, Trajectory};
 use serde_json::Value;
 
 use pybench_run::artifacts::stage;
 
-/// The possible attempts at one task: one list of samples per level, from the first teacher to the
-/// strongest. Attempts are numbered over all tasks.
-pub type EscalationLadder = Vec<Vec<usize>>;
+use crate::ladders::Ladders;
+use crate::task_list::{AttemptItems, TaskList};
 
 /// One sample of one task, made by one teacher.
 #[derive(Clone, Debug)]
@@ -41,11 +39,17 @@ pub struct AttemptStage {
     format: &'static dyn Format,
     teachers: Vec<Solver>,
     interpreter: Arc<dyn Interpreter>,
-    attempts: Vec<Attempt>,
-    /// The attempts of each task, by level.
-    ladders: Vec<EscalationLadder>,
-    /// Item → index into `attempts`.
-    index_by_item: HashMap<String, usize>,
+    tasks: TaskList,
+    ladders: Ladders,
+    /// Ids of the attempts, by number.
+    ids: Vec<CompactDigest>,
+    /// Numbers of the attempts, by id.
+    by_id: Vec<u32>,
+    /// The teachers of each task: index of the first one in the list of all teachers. The further levels are the
+    /// same for all tasks.
+    first_teachers: Vec<u16>,
+    /// Index of the first teacher of the escalation.
+    escalation: usize,
 }
 
 /// Which models make the attempts, and with which settings.
@@ -72,7 +76,7 @@ impl AttemptStage {
     /// [`Recipe::teachers`](pybench_run::Recipe::teachers).
     pub fn new(
         context: &RunContext,
-        tasks: Vec<Task>,
+        tasks: impl Into<TaskList>,
         teachers: Vec<Solver>,
         interpreter: Arc<dyn Interpreter>,
     ) -> Result<Self, RunError> {
@@ -100,35 +104,61 @@ impl AttemptStage {
             seed: recipe.seed,
             interpreter,
         };
-        let tasks = tasks.into_iter().map(Arc::new).collect();
         Ok(Self::from_config(context.folder.clone(), tasks, config))
     }
 
-    /// Creates the attempts of these tasks without a recipe.
+    /// Creates the attempts of these tasks without a recipe: tasks in order, levels within a task, samples within
+    /// a level.
     pub fn from_config(
         folder: Arc<RunFolder>,
-        tasks: Vec<Arc<Task>>,
+        tasks: impl Into<TaskList>,
         config: RolloutConfig,
     ) -> Self {
-        let (attempts, ladders) = list_attempts(&config, tasks);
-        let numbered = attempts.iter().enumerate();
-        let teachers = config.all_teachers();
+        let tasks = tasks.into();
+        let ladders = Ladders {
+            tasks: tasks.len(),
+            levels: 1 + config.escalation.len(),
+            samples: config.rollout.samples as usize,
+        };
+        let first_teachers = tasks.ids().map(|task| config.draw_teacher(&task));
+        let first_teachers: Vec<u16> = first_teachers.collect();
+        let ids = attempt_ids(&config, &tasks, &first_teachers, &ladders);
+        let mut by_id: Vec<u32> = (0..ids.len() as u32).collect();
+        by_id.sort_unstable_by_key(|number| (ids[*number as usize], *number));
         Self {
             folder,
+            teachers: config.all_teachers(),
+            escalation: 1 + config.teacher_mix.len(),
             rollout: config.rollout,
             session: config.session,
             format: config.format,
-            teachers,
             interpreter: config.interpreter,
-            index_by_item: numbered.map(|(at, t)| (t.id.to_string(), at)).collect(),
-            attempts,
+            tasks,
             ladders,
+            ids,
+            by_id,
+            first_teachers,
         }
     }
 
-    /// All attempts: tasks in order, levels within a task, samples within a level.
-    pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
+    /// Number of attempts.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The id of the attempt with this number, which is below [`AttemptStage::len`].
+    pub fn id(&self, number: usize) -> Digest {
+        self.ids[number].into()
+    }
+
+    /// Number of the task, and number of the sample, of the attempt with this number.
+    pub fn task_and_sample(&self, number: usize) -> (usize, u32) {
+        let (task, _, sample) = self.ladders.place(number);
+        (task, sample as u32)
     }
 
     /// The batch queues of the teachers that use a batch API.
@@ -136,32 +166,58 @@ impl AttemptStage {
         self.teachers.iter().filter_map(|teacher| teacher.batches())
     }
 
-    /// One ladder per task; its numbers index [`AttemptStage::attempts`].
-    pub fn ladders(&self) -> &[EscalationLadder] {
+    /// The attempts of each task, by level.
+    pub fn ladders(&self) -> &Ladders {
         &self.ladders
     }
 
-    /// The items of the attempts with these indices.
-    pub fn items_of(&self, indices: &[usize]) -> Vec<String> {
-        let attempts = indices.iter().filter_map(|at| self.attempts.get(*at));
-        attempts.map(|t| t.id.to_string()).collect()
+    /// The items of the attempts with these numbers.
+    pub fn items_of<'a>(&'a self, numbers: &'a [usize]) -> AttemptItems<'a> {
+        AttemptItems {
+            ids: &self.ids,
+            numbers,
+        }
     }
 
     /// All items, in the order of the attempts.
     pub fn items(&self) -> Vec<String> {
-        self.attempts.iter().map(|t| t.id.to_string()).collect()
+        self.ids.iter().map(|id| Digest::from(*id).into()).collect()
     }
 
-    /// The items of the first sample of each of the first `tasks` tasks.
-    pub fn first_attempts(&self, tasks: usize) -> Vec<String> {
-        let ladders = self.ladders.iter().take(tasks);
-        let first = ladders.filter_map(|ladder| ladder.first()?.first().copied());
-        self.items_of(&first.collect::<Vec<_>>())
+    /// The first sample of each of the first `tasks` tasks.
+    pub fn first_attempts(&self, tasks: usize) -> Vec<usize> {
+        let ladders = (0..self.ladders.tasks.min(tasks)).map(|task| self.ladders.level(task, 0));
+        ladders.filter_map(|mut level| level.next()).collect()
     }
 
-    /// The attempt with this item.
-    pub fn get(&self, item: &str) -> Option<&Attempt> {
-        self.attempts.get(*self.index_by_item.get(item)?)
+    /// The attempt with this item. Its task is read if it is not in memory.
+    ///
+    /// # Errors
+    /// Errors of reading the task.
+    pub fn get(&self, item: &str) -> Result<Option<Attempt>, RunError> {
+        let Ok(id) = Digest::try_from(item.to_owned()) else {
+            return Ok(None);
+        };
+        let compact = CompactDigest::from(&id);
+        let id_of = |number: &u32| self.ids[*number as usize];
+        let after = self
+            .by_id
+            .partition_point(|number| id_of(number) <= compact);
+        let last = self.by_id[..after].last();
+        let Some(number) = last.filter(|number| id_of(number) == compact) else {
+            return Ok(None);
+        };
+        let (task, level, sample) = self.ladders.place(*number as usize);
+        let teacher = match level {
+            0 => usize::from(self.first_teachers[task]),
+            level => self.escalation + level - 1,
+        };
+        Ok(Some(Attempt {
+            id,
+            task: self.tasks.get(task)?,
+            sample: sample as u32,
+            teacher,
+        }))
     }
 
     fn spec(&self, attempt: &Attempt) -> SessionSpec {
@@ -254,17 +310,8 @@ impl RolloutConfig {
         all.cloned().collect()
     }
 
-    /// The teachers for a task, from the first to the strongest, as indices into `all_teachers`.
-    fn levels(&self, task: &Digest) -> Vec<usize> {
-        let first = 1 + self.teacher_mix.len();
-        let rest = first..first + self.escalation.len();
-        std::iter::once(self.draw_teacher(task))
-            .chain(rest)
-            .collect()
-    }
-
     /// Draws the first teacher or one of the mix; the result depends only on seed and task.
-    fn draw_teacher(&self, task: &Digest) -> usize {
+    fn draw_teacher(&self, task: &Digest) -> u16 {
         let weights =
             || std::iter::once(1.0).chain(self.teacher_mix.iter().map(|(weight, _)| *weight));
         let bits = Digest::of_json(&(task, self.seed, "teacher")).seed();
@@ -274,34 +321,34 @@ impl RolloutConfig {
             left -= weight;
             left < 0.0
         });
-        below.unwrap_or(0)
+        // A recipe names few teachers.
+        below
+            .and_then(|teacher| u16::try_from(teacher).ok())
+            .unwrap_or(0)
     }
 }
 
-/// Lists the attempts: tasks in order, teachers within a task, samples of each.
-fn list_attempts(
+/// The ids of all attempts, by number.
+fn attempt_ids(
     config: &RolloutConfig,
-    tasks: Vec<Arc<Task>>,
-) -> (Vec<Attempt>, Vec<EscalationLadder>) {
+    tasks: &TaskList,
+    first_teachers: &[u16],
+    ladders: &Ladders,
+) -> Vec<CompactDigest> {
     let (rollout, format) = (&config.rollout, config.format.name());
-    let all_teachers = config.all_teachers();
-    let (mut attempts, mut ladders) = (Vec::new(), Vec::with_capacity(tasks.len()));
-    for task in tasks {
-        let mut ladder = EscalationLadder::new();
-        for teacher in config.levels(&task.id) {
-            let name = all_teachers[teacher].name();
-            let first = attempts.len();
-            attempts.extend((0..rollout.samples).map(|sample| Attempt {
-                id: Trajectory::compute_id(&task.id, name, &rollout.sampling, format, sample),
-                task: task.clone(),
-                sample,
-                teacher,
-            }));
-            ladder.push((first..attempts.len()).collect());
+    let teachers = config.all_teachers();
+    let mut ids = Vec::with_capacity(ladders.attempts());
+    for (task, first) in tasks.ids().zip(first_teachers) {
+        let first = &teachers[usize::from(*first)];
+        for teacher in std::iter::once(first).chain(&config.escalation) {
+            let id = |sample| {
+                let name = teacher.name();
+                Trajectory::compute_id(&task, name, &rollout.sampling, format, sample)
+            };
+            ids.extend((0..rollout.samples).map(|sample| CompactDigest::from(&id(sample))));
         }
-        ladders.push(ladder);
     }
-    (attempts, ladders)
+    ids
 }
 
 #[async_trait]
@@ -311,7 +358,7 @@ impl Stage for AttemptStage {
     }
 
     async fn run(&self, item: &str) -> Result<Value, Failure> {
-        let attempt = self.get(item).ok_or_else(|| {
+        let attempt = &self.get(item)?.ok_or_else(|| {
             Failure::new(
                 FailureKind::Internal,
                 format!("no task has the attempt {item}"),

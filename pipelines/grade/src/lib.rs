@@ -9,27 +9,29 @@ mod filters;
 mod llm_judge;
 mod sandboxed;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent::{self as agent, Format};
-use pybench_checks::faults::{FaultReport, fault_report};
-use pybench_checks::rejections;
-use pybench_checks::selection::{TrajectoryFeatures, choose};
-use pybench_run::artifacts::stage::GRADE;
+use pybench_attempts::AttemptItems;
+use pybench_checks::count_rejection;
+use pybench_checks::faults::FaultReport;
+use pybench_checks::selection::{TrajectoryFeatures, select};
+use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{
-    Executor, Failure, FailureKind, Filter, RunContext, RunError, RunFolder, Stage, StageSummary,
+    Executor, Failure, FailureKind, Filter, Items, Journal, RunContext, RunError, RunFolder, Stage,
+    StageSummary, UnitState,
 };
-use pybench_types::id::Digest;
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Outcome, Trajectory, Verdict};
 use serde_json::Value;
 
 pub use consistent::unsupported;
 pub use filters::GradeCase;
-pub use llm_judge::{JudgeReport, judge_report};
+pub use llm_judge::{JudgeReport, JudgeTally};
 
 /// For `--help`.
 pub const ABOUT: &str =
@@ -74,72 +76,142 @@ pub async fn run_with(
     context: &RunContext,
     checker: Arc<dyn TrajectoryChecker>,
 ) -> Result<(), RunError> {
-    let folder = &context.folder;
+    let root = context.folder.root();
     let mut features = Vec::new();
-    let trajectories = TRAJECTORIES.index(folder.root(), |trajectory| {
+    let trajectories = TRAJECTORIES.index(root, |trajectory| {
         features.push(TrajectoryFeatures::of(trajectory));
         Ok(trajectory.id.to_string())
     })?;
-    let items: Vec<String> = features.iter().map(|f| f.id.to_string()).collect();
+    let items: Vec<CompactDigest> = features.iter().map(|features| features.id).collect();
+    let tasks = TASKS.index(root, |task| Ok(task.id.to_string()))?;
+    let trajectories = TrajectorySource::Artifact(trajectories);
+    grade(context, checker, (Arc::new(tasks), trajectories), &items).await?;
+    let journal = context.folder.journal();
+    let mut graded = Vec::new();
+    for features in &features {
+        let id = Digest::from(features.id);
+        let verdict: Option<Verdict> = journal.output(GRADE, id.as_str())?;
+        graded.extend(verdict.map(|verdict| (features, verdict.accepted)));
+    }
+    write(context, &graded)
+}
+
+/// Grades the attempts with these items that are done, and writes no artifact.
+///
+/// # Errors
+/// As [`run_with`].
+pub async fn run_round(
+    context: &RunContext,
+    checker: Arc<dyn TrajectoryChecker>,
+    tasks: Arc<Index<Task>>,
+    items: AttemptItems<'_>,
+) -> Result<(), RunError> {
+    let journal = context.folder.journal();
+    let mut done: Vec<CompactDigest> = Vec::with_capacity(items.len());
+    for item in items.digests() {
+        let state = journal.state(ROLLOUT, Digest::from(item).as_str())?;
+        done.extend((state == Some(UnitState::Done)).then_some(item));
+    }
+    let source = TrajectorySource::Journal(context.folder.clone());
+    grade(context, checker, (tasks, source), &done).await
+}
+
+async fn grade(
+    context: &RunContext,
+    checker: Arc<dyn TrajectoryChecker>,
+    (tasks, trajectories): (Arc<Index<Task>>, TrajectorySource),
+    items: &Vec<CompactDigest>,
+) -> Result<(), RunError> {
     let stage = GradeStage {
-        tasks: TASKS.index(folder.root(), |task| Ok(task.id.to_string()))?,
+        tasks,
         trajectories,
         filters: context.recipe.grade.filters.clone(),
         format: agent::format(context.recipe.rollout.format),
         checker,
         judge: llm_judge::LlmJudge::of(context)?,
     };
-    let summary = context.executor().run(Arc::new(stage), &items).await?;
-    let verdicts = folder.journal().outputs_of(GRADE, &items);
-    let mut verdicts: Vec<Verdict> = verdicts.collect::<Result<_, _>>()?;
-    report_failures(folder, &summary, verdicts.len())?;
-    let by_id: HashMap<&Digest, &TrajectoryFeatures> =
-        features.iter().map(|f| (&f.id, f)).collect();
-    let graded = verdicts.iter().filter_map(|v| by_id.get(&v.trajectory));
-    let graded: Vec<&TrajectoryFeatures> = graded.copied().collect();
-    choose(
-        &context.recipe.grade,
-        &context.recipe.goal,
-        &graded,
-        &mut verdicts,
-    );
-    finish(folder, &features, &verdicts)
+    let summary = context.executor().run(Arc::new(stage), items).await?;
+    report_failures(&context.folder, &summary)
 }
 
-fn finish(
-    folder: &RunFolder,
-    features: &[TrajectoryFeatures],
-    verdicts: &[Verdict],
-) -> Result<(), RunError> {
-    VERDICTS.write(folder, verdicts.iter().map(Ok))?;
+/// Chooses among graded trajectories, given in item order and each with whether its findings pass. Writes
+/// `verdicts.jsonl` and the journal entries `accepted`, `rejected` (by filter), `judge` and `faults`.
+///
+/// # Errors
+/// The journal cannot be read, or the file cannot be written.
+pub fn write(context: &RunContext, graded: &[(&TrajectoryFeatures, bool)]) -> Result<(), RunError> {
+    let (folder, recipe) = (&context.folder, &context.recipe);
     let journal = folder.journal();
-    let accepted = verdicts.iter().filter(|verdict| verdict.accepted).count();
-    journal.set_metadata("accepted", &accepted.into())?;
-    journal.set_metadata("rejected", &serde_json::to_value(rejections(verdicts))?)?;
-    if let Some(report) = judge_report(features, verdicts) {
-        tracing::info!("{report}");
-        journal.set_metadata("judge", &report.to_string().into())?;
+    let selection = select(&recipe.grade, &recipe.goal, graded.iter().copied());
+    let mut summary = VerdictSummary::new(graded);
+    let verdicts = graded.iter().enumerate().filter_map(|(at, (features, _))| {
+        let id = Digest::from(features.id);
+        let mut verdict: Verdict = match journal.output(GRADE, id.as_str()).transpose()? {
+            Ok(verdict) => verdict,
+            Err(error) => return Some(Err(error)),
+        };
+        selection.apply(at, &mut verdict);
+        summary.add(features, &verdict);
+        Some(Ok(verdict))
+    });
+    VERDICTS.write(folder, verdicts)?;
+    summary.record(journal)
+}
+
+/// What the journal and the log say of all verdicts.
+struct VerdictSummary {
+    accepted: usize,
+    rejected: BTreeMap<String, u64>,
+    /// Whether any trajectory has a planted fault.
+    planted: bool,
+    faults: FaultReport,
+    judge: JudgeTally,
+}
+
+impl VerdictSummary {
+    fn new(graded: &[(&TrajectoryFeatures, bool)]) -> Self {
+        Self {
+            accepted: 0,
+            rejected: BTreeMap::new(),
+            planted: graded.iter().any(|(features, _)| features.fault.is_some()),
+            faults: FaultReport::default(),
+            judge: JudgeTally::default(),
+        }
     }
-    let faults = fault_report(features, verdicts);
-    journal.set_metadata("faults", &faults.to_string().into())?;
-    report_faults(&faults);
-    Ok(())
+
+    fn add(&mut self, features: &TrajectoryFeatures, verdict: &Verdict) {
+        self.accepted += usize::from(verdict.accepted);
+        count_rejection(&mut self.rejected, verdict);
+        self.judge.add(Some(features), verdict);
+        match self.planted {
+            true => self.faults.add(features, verdict),
+            false => self.faults.count(false, verdict),
+        }
+    }
+
+    fn record(self, journal: &Journal) -> Result<(), RunError> {
+        journal.set_metadata("accepted", &self.accepted.into())?;
+        journal.set_metadata("rejected", &serde_json::to_value(self.rejected)?)?;
+        if let Some(report) = self.judge.report() {
+            tracing::info!("{report}");
+            journal.set_metadata("judge", &report.to_string().into())?;
+        }
+        journal.set_metadata("faults", &self.faults.to_string().into())?;
+        report_faults(&self.faults);
+        Ok(())
+    }
 }
 
 /// Warns about trajectories that could not be graded; an error if none could be graded.
-fn report_failures(
-    folder: &RunFolder,
-    summary: &StageSummary,
-    graded: usize,
-) -> Result<(), RunError> {
+fn report_failures(folder: &RunFolder, summary: &StageSummary) -> Result<(), RunError> {
     if summary.failed == 0 {
         return Ok(());
     }
-    let units = folder.journal().units(GRADE)?;
-    let first = units.into_iter().find_map(|unit| unit.failure);
-    let why = first.map_or_else(String::new, |failure| failure.detail);
+    let mut failures = folder.journal().failures()?.into_iter();
+    let first = failures.find(|unit| unit.stage == GRADE);
+    let why = first.map_or_else(String::new, |unit| unit.failure.detail);
     let failed = summary.failed;
-    if graded == 0 {
+    if summary.done == 0 {
         return Err(RunError::Environment(format!(
             "none of {failed} trajectories could be graded; first failure: {why}"
         )));
@@ -167,10 +239,26 @@ fn report_faults(faults: &FaultReport) {
     }
 }
 
+/// Where the trajectories are read from.
+enum TrajectorySource {
+    Artifact(Index<Trajectory>),
+    /// The outputs of rollout, while no artifact is written.
+    Journal(Arc<RunFolder>),
+}
+
+impl TrajectorySource {
+    fn get(&self, item: &str) -> Result<Option<Trajectory>, RunError> {
+        match self {
+            Self::Artifact(index) => index.get(item),
+            Self::Journal(folder) => folder.journal().output(ROLLOUT, item),
+        }
+    }
+}
+
 /// Grades one trajectory per unit.
 struct GradeStage {
-    tasks: Index<Task>,
-    trajectories: Index<Trajectory>,
+    tasks: Arc<Index<Task>>,
+    trajectories: TrajectorySource,
     filters: Vec<Filter>,
     format: &'static dyn Format,
     checker: Arc<dyn TrajectoryChecker>,

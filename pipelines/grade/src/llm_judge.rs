@@ -1,6 +1,7 @@
 //! The LLM judge of the grade stage. Its opinion is recorded with the verdict; it decides only if the recipe
 //! lists the `judge` filter. Also reports the agreement of the judge with the executed checks.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use pybench_agent::chat_failure;
 use pybench_checks::selection::TrajectoryFeatures;
 use pybench_run::{Failure, Filter, RunContext, RunError};
-use pybench_types::id::Digest;
+use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
 
@@ -107,23 +108,26 @@ pub struct JudgeReport {
     pub with_checks: Option<Agreement>,
 }
 
-/// Computes the report; `None` without a judge. Samples of one task count as one cluster, because they are
-/// not independent.
-pub fn judge_report(
-    trajectories: &[TrajectoryFeatures],
-    verdicts: &[Verdict],
-) -> Option<JudgeReport> {
-    let tasks: std::collections::HashMap<&Digest, &Digest> =
-        trajectories.iter().map(|t| (&t.id, &t.task)).collect();
-    let mut cluster_of_task = std::collections::HashMap::new();
-    let (mut counts, mut pairs, mut clusters) = ([0; 3], Vec::new(), Vec::new());
-    let mut judge = None;
-    for verdict in verdicts {
+/// Counts the opinions of a run for the report. Samples of one task count as one cluster, because they are not
+/// independent.
+#[derive(Clone, Debug, Default)]
+pub struct JudgeTally {
+    judge: Option<String>,
+    counts: [usize; 3],
+    /// For each trajectory with both: whether the checks and the judge pass it, and its cluster.
+    pairs: Vec<(bool, bool)>,
+    clusters: Vec<usize>,
+    cluster_of_task: HashMap<Option<CompactDigest>, usize>,
+}
+
+impl JudgeTally {
+    /// Adds the verdict of a trajectory.
+    pub fn add(&mut self, trajectory: Option<&TrajectoryFeatures>, verdict: &Verdict) {
         let Some(opinion) = &verdict.opinion else {
-            continue;
+            return;
         };
-        judge.get_or_insert_with(|| opinion.judge.clone());
-        counts[match opinion.passed {
+        self.judge.get_or_insert_with(|| opinion.judge.clone());
+        self.counts[match opinion.passed {
             Some(true) => 0,
             Some(false) => 1,
             None => 2,
@@ -134,17 +138,23 @@ pub fn judge_report(
             .filter(|f| f.filter == "check")
             .peekable();
         if let (Some(passed), Some(_)) = (opinion.passed, checks.peek()) {
-            let next = cluster_of_task.len();
-            let task = tasks.get(&verdict.trajectory).copied();
-            clusters.push(*cluster_of_task.entry(task).or_insert(next));
-            pairs.push((checks.all(|f| f.outcome == Outcome::Pass), passed));
+            let next = self.cluster_of_task.len();
+            let task = trajectory.map(|trajectory| trajectory.task);
+            let cluster = *self.cluster_of_task.entry(task).or_insert(next);
+            self.clusters.push(cluster);
+            self.pairs
+                .push((checks.all(|f| f.outcome == Outcome::Pass), passed));
         }
     }
-    Some(JudgeReport {
-        judge: judge?,
-        counts,
-        with_checks: agreement(&pairs, &clusters),
-    })
+
+    /// The report; `None` without a judge.
+    pub fn report(self) -> Option<JudgeReport> {
+        Some(JudgeReport {
+            judge: self.judge?,
+            counts: self.counts,
+            with_checks: agreement(&self.pairs, &self.clusters),
+        })
+    }
 }
 
 impl fmt::Display for JudgeReport {
@@ -168,6 +178,8 @@ impl fmt::Display for JudgeReport {
 
 #[cfg(test)]
 mod tests {
+    use pybench_types::id::Digest;
+
     use super::*;
 
     fn verdict(n: u8, check: Outcome, passed: Option<bool>) -> Verdict {
@@ -209,10 +221,12 @@ mod tests {
             verdict(2, Unproven, Some(true)),
             verdict(3, Pass, None),
         ];
-        let report = judge_report(&[], &verdicts).unwrap();
+        let mut tally = JudgeTally::default();
+        verdicts.iter().for_each(|verdict| tally.add(None, verdict));
+        let report = tally.report().unwrap();
         assert_eq!(report.counts, [2, 1, 1]);
         let text = report.to_string();
         assert!(text.contains("on 66.7 % of 3"), "{text}");
-        assert_eq!(judge_report(&[], &[]), None);
+        assert_eq!(JudgeTally::default().report(), None);
     }
 }

@@ -5,13 +5,15 @@ mod preview;
 use std::sync::Arc;
 
 use pybench_attempts::plan::{Plan, plan_run};
-use pybench_attempts::{AttemptStage, batches, estimate, money, teacher};
+use pybench_attempts::{AttemptItems, AttemptStage, batches, estimate, money, teacher};
 use pybench_interpreter::Interpreter;
 use pybench_run::artifacts::stage::ROLLOUT;
-use pybench_run::artifacts::{TASKS, TRAJECTORIES};
+use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES};
 use pybench_run::cli::print_beside;
-use pybench_run::{Failure, FailureKind, Mode, RunContext, RunError, StageSummary, UnitState};
-use pybench_types::task::MAX_QUERY;
+use pybench_run::{
+    Failure, FailureKind, Items, Mode, RunContext, RunError, StageSummary, UnitState,
+};
+use pybench_types::task::{MAX_QUERY, Task};
 use pybench_types::trajectory::Trajectory;
 
 /// For `--help`.
@@ -34,18 +36,33 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     if context.mode == Mode::DryRun {
         return dry_run(context);
     }
-    let stage = open(context).await?;
+    let stage = open(context, tasks(context)?).await?;
     retry(context)?;
     let plan = plan_run(context, &stage)?;
-    run_round(context, &stage, &plan).await.map(|_| ())
+    run_round(context, &stage, &plan).await?;
+    match context.mode {
+        Mode::Full => write(context, &stage, &plan.attempts),
+        Mode::DryRun | Mode::Preview(_) => Ok(()),
+    }
+}
+
+/// The tasks of the run, which are read when they are needed.
+///
+/// # Errors
+/// The artifact is missing or invalid.
+pub fn tasks(context: &RunContext) -> Result<Arc<Index<Task>>, RunError> {
+    let tasks = TASKS.index(context.folder.root(), |task| Ok(task.id.to_string()))?;
+    Ok(Arc::new(tasks))
 }
 
 /// Opens the stage with the teachers and the interpreter of the recipe.
 ///
 /// # Errors
 /// As [`run`], before the first attempt.
-pub async fn open(context: &RunContext) -> Result<Arc<AttemptStage>, RunError> {
-    let tasks = TASKS.read_all(context.folder.root())?;
+pub async fn open(
+    context: &RunContext,
+    tasks: Arc<Index<Task>>,
+) -> Result<Arc<AttemptStage>, RunError> {
     money::check(&context.recipe)?;
     let teachers = teacher::teachers(context)?;
     let mut choice = context.recipe.interpreter.clone();
@@ -75,7 +92,7 @@ pub fn retry(context: &RunContext) -> Result<(), RunError> {
     journal.retry_failed(ROLLOUT, context.options.retry_failed)
 }
 
-/// Makes the next round of attempts. Returns `false` if no round was left.
+/// Makes the next round of attempts, or shows the first attempts for a preview. Returns `false` if no round was left.
 ///
 /// # Errors
 /// As [`run`].
@@ -84,36 +101,58 @@ pub async fn run_round(
     stage: &Arc<AttemptStage>,
     plan: &Plan,
 ) -> Result<bool, RunError> {
-    let (items, all) = match context.mode {
-        Mode::Preview(count) => (stage.first_attempts(count), stage.first_attempts(count)),
-        _ => (stage.items_of(&plan.round), stage.items_of(&plan.attempts)),
+    let preview = match context.mode {
+        Mode::Preview(count) => Some(stage.first_attempts(count)),
+        _ => None,
     };
-    let summary = batches::run(context, stage, &items).await?;
-    let journal = context.folder.journal();
-    if !items.is_empty() && !any_done(context, &items)? {
+    let items = stage.items_of(preview.as_ref().unwrap_or(&plan.round));
+    let summary = batches::run(context, stage, items).await?;
+    if !items.is_empty() && !any_done(context, items)? {
         return Err(nothing_done(context)?);
     }
-    if let Mode::Preview(_) = context.mode {
-        let done: Vec<Trajectory> = journal
-            .outputs_of(ROLLOUT, &all)
-            .collect::<Result<_, _>>()?;
-        print_beside(&context.progress, &preview::render_all(stage, &done))?;
+    if let Some(attempts) = &preview {
+        let done = done(context, stage, attempts).collect::<Result<Vec<_>, _>>()?;
+        print_beside(&context.progress, &preview::render_all(stage, &done)?)?;
         return Ok(false);
     }
     warn_about_failures(&summary);
-    let done = journal.outputs_of::<Trajectory>(ROLLOUT, &all);
-    TRAJECTORIES.write(&context.folder, done)?;
     Ok(!items.is_empty())
 }
 
+/// Writes `trajectories.jsonl`: those of these attempts that are done, in this order.
+///
+/// # Errors
+/// The journal cannot be read, or the file cannot be written.
+pub fn write(
+    context: &RunContext,
+    stage: &AttemptStage,
+    attempts: &[usize],
+) -> Result<(), RunError> {
+    TRAJECTORIES.write(&context.folder, done(context, stage, attempts))?;
+    Ok(())
+}
+
+/// The trajectories of those of these attempts that are done, read one at a time.
+fn done(
+    context: &RunContext,
+    stage: &AttemptStage,
+    attempts: &[usize],
+) -> impl Iterator<Item = Result<Trajectory, RunError>> {
+    let journal = context.folder.journal();
+    attempts.iter().filter_map(move |attempt| {
+        let item = stage.id(*attempt);
+        journal.output(ROLLOUT, item.as_str()).transpose()
+    })
+}
+
 /// Whether any of these attempts is done.
-fn any_done(context: &RunContext, items: &[String]) -> Result<bool, RunError> {
-    let states = context.folder.journal().states(ROLLOUT)?;
-    let done: std::collections::HashSet<_> = states
-        .into_iter()
-        .filter_map(|(item, state)| (state == UnitState::Done).then_some(item))
-        .collect();
-    Ok(items.iter().any(|item| done.contains(item)))
+fn any_done(context: &RunContext, items: AttemptItems<'_>) -> Result<bool, RunError> {
+    for item in items.iter() {
+        if context.folder.journal().state(ROLLOUT, &item)? == Some(UnitState::Done) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Checks that every attempt is done.
@@ -163,8 +202,9 @@ fn warn_about_failures(summary: &StageSummary) {
 /// The error for a round without a single finished attempt. If all attempts failed the same way, it has that
 /// kind.
 fn nothing_done(context: &RunContext) -> Result<RunError, RunError> {
-    let units = context.folder.journal().units(ROLLOUT)?;
-    let failures: Vec<Failure> = units.into_iter().filter_map(|unit| unit.failure).collect();
+    let failures = context.folder.journal().failures()?.into_iter();
+    let failures = failures.filter(|unit| unit.stage == ROLLOUT);
+    let failures: Vec<Failure> = failures.map(|unit| unit.failure).collect();
     let all = |kind| failures.iter().all(|failure| failure.kind == kind);
     let Some(first) = failures.first() else {
         return Ok(RunError::Incomplete("no attempt was made".to_owned()));

@@ -1,5 +1,6 @@
 //! Renders the first attempts of a run as text.
 
+use pybench_run::RunError;
 use pybench_types::trajectory::Trajectory;
 
 use pybench_attempts::AttemptStage;
@@ -13,15 +14,21 @@ const PREVIEW: RenderOptions = RenderOptions {
 };
 
 /// Renders each attempt: task, messages and how it ended.
-pub(super) fn render_all(stage: &AttemptStage, trajectories: &[Trajectory]) -> String {
-    let one = |trajectory: &Trajectory| {
-        let attempt = stage.get(trajectory.id.as_str());
+///
+/// # Errors
+/// A task cannot be read.
+pub(super) fn render_all(
+    stage: &AttemptStage,
+    trajectories: &[Trajectory],
+) -> Result<String, RunError> {
+    let one = |trajectory: &Trajectory| -> Result<String, RunError> {
+        let attempt = stage.get(trajectory.id.as_str())?;
         let record = TrajectoryRecord::Trajectory {
             task: attempt.map(|attempt| Box::new((*attempt.task).clone())),
             trajectory: Box::new(trajectory.clone()),
             verdict: None,
         };
-        render(&record.head(), record.messages(), &record.tail(), &PREVIEW) + "\n"
+        Ok(render(&record.head(), record.messages(), &record.tail(), &PREVIEW) + "\n")
     };
     trajectories.iter().map(one).collect()
 }

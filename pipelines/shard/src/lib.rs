@@ -1,26 +1,22 @@
 //! The shard stage: writes the accepted trajectories of a run as a dataset.
 
+mod accepted;
 mod publishable;
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use pybench_checks::faults::fault_report;
-use pybench_checks::rejections;
-use pybench_checks::selection::{TrajectoryFeatures, holds};
+use accepted::AcceptedRows;
+use pybench_datasets::DatasetError;
 use pybench_datasets::card::CardInfo;
 use pybench_datasets::dataset::{self, WrittenDataset};
 use pybench_datasets::row::{EXPERT_LABEL, teacher_label};
 use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::{Assignment, SplitSettings};
-use pybench_datasets::{Attempts, DatasetError, Row};
+use pybench_run::artifacts::FILES;
 use pybench_run::artifacts::stage::SHARD;
-use pybench_run::artifacts::{FILES, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::local::StageClock;
 use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder};
-use pybench_types::id::Digest;
-use pybench_types::trajectory::Verdict;
 
 /// For `--help`.
 pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
@@ -78,36 +74,8 @@ fn check_row_count(requested: usize, accepted: usize) -> Result<(), RunError> {
 }
 
 fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError> {
-    let root = folder.root();
-    let mut features = Vec::new();
-    let trajectories = TRAJECTORIES.index(root, |trajectory| {
-        features.push(TrajectoryFeatures::of(trajectory));
-        Ok(trajectory.id.to_string())
-    })?;
-    let mut task_count = 0;
-    let tasks = TASKS.index(root, |task| {
-        task_count += 1;
-        Ok(task.id.to_string())
-    })?;
-    let verdicts = VERDICTS.read_all(root)?;
-    let about = about(folder, recipe, task_count, &features, &verdicts)?;
-    let attempts = attempts(&features, &verdicts);
-    // Rows are in item order.
-    let accepted = verdicts.iter().filter(|verdict| verdict.accepted);
-    let row = |verdict: &Verdict| -> Result<Option<Row>, RunError> {
-        let Some(trajectory) = trajectories.get(verdict.trajectory.as_str())? else {
-            return Ok(None);
-        };
-        let Some(task) = tasks.get(trajectory.task.as_str())? else {
-            return Ok(None);
-        };
-        let mut row = Row::new(&task, &trajectory, verdict);
-        row.attempts = attempts.get(&trajectory.task).copied().unwrap_or_default();
-        let row = row.in_interpreter(&recipe.interpreter);
-        Ok(Some(row.with_contents(|id| folder.store().get(id).ok())))
-    };
-    let rows = accepted.filter_map(|verdict| row(verdict).transpose());
-    let rows = rows.collect::<Result<Vec<Row>, RunError>>()?;
+    let rows = AcceptedRows::read(folder, recipe)?;
+    let about = about(folder, recipe, &rows)?;
     let split = SplitSettings {
         test_fraction: recipe.shard.test_fraction,
         held_out_templates: recipe.shard.held_out_templates,
@@ -120,7 +88,7 @@ fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError
         ..ShardSettings::default()
     };
     let written = dataset::write_with(
-        &root.join(DATASET),
+        &folder.root().join(DATASET),
         rows,
         (&split, &shards),
         &about,
@@ -130,55 +98,30 @@ fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError
     written.map_err(run_error)
 }
 
-/// Counts attempts and solutions per task. Solutions that did not become rows count too. Planted faults do
-/// not count, because they say nothing about the task.
-fn attempts<'a>(
-    features: &'a [TrajectoryFeatures],
-    verdicts: &[Verdict],
-) -> HashMap<&'a Digest, Attempts> {
-    let by_id: HashMap<&Digest, &TrajectoryFeatures> =
-        features.iter().map(|f| (&f.id, f)).collect();
-    let mut attempts: HashMap<&Digest, Attempts> = HashMap::new();
-    for verdict in verdicts {
-        let Some(trajectory) = by_id.get(&verdict.trajectory) else {
-            continue;
-        };
-        let of_task = attempts.entry(&trajectory.task).or_default();
-        if trajectory.fault.is_none() {
-            of_task.tried += 1;
-            of_task.solved += u32::from(holds(verdict));
-        }
+fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<CardInfo, RunError> {
+    let mut files = 0;
+    for file in FILES.read(folder.root())? {
+        file?;
+        files += 1;
     }
-    attempts
-}
-
-fn about(
-    folder: &RunFolder,
-    recipe: &Recipe,
-    tasks: usize,
-    features: &[TrajectoryFeatures],
-    verdicts: &[Verdict],
-) -> Result<CardInfo, RunError> {
-    let files = FILES.read_all(folder.root())?;
-    let accepted = verdicts.iter().filter(|verdict| verdict.accepted).count();
+    let counts = rows.counts();
     let step = |name: &str, count: usize| (name.to_owned(), count as u64);
-    let faults = fault_report(features, verdicts);
     Ok(CardInfo {
         title: format!("pybench {}", recipe.name),
         teacher: teacher_name(recipe),
         endpoint_command: endpoint_command(&recipe.name),
         recipe: publishable::recipe(recipe)?,
         funnel: vec![
-            step("files", files.len()),
-            step("tasks", tasks),
-            step("trajectories", features.len()),
-            step("graded", verdicts.len()),
-            step("accepted", accepted),
+            step("files", files),
+            step("tasks", counts.tasks),
+            step("trajectories", counts.trajectories),
+            step("graded", counts.graded),
+            step("accepted", counts.accepted),
         ],
-        rejected: rejections(verdicts).into_iter().collect(),
-        faults: match faults.planted {
+        rejected: counts.rejected.clone().into_iter().collect(),
+        faults: match counts.faults.planted {
             0 => String::new(),
-            _ => faults.to_string(),
+            _ => counts.faults.to_string(),
         },
     })
 }

@@ -1,6 +1,6 @@
 //! The command `pybench synthesize`: runs every stage in order, then writes a report.
 
-mod scheduler;
+pub mod scheduler;
 pub mod stats;
 pub mod status;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use pybench_types::id::Digest;
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::trajectory::Verdict;
 
 use crate::selection::{TrajectoryFeatures, holds};
@@ -27,31 +27,45 @@ pub struct FaultReport {
 
 /// Compares planted faults with verdicts. The lists follow the order of the trajectories.
 pub fn fault_report(trajectories: &[TrajectoryFeatures], verdicts: &[Verdict]) -> FaultReport {
-    let by_id: HashMap<&Digest, &Verdict> = verdicts.iter().map(|v| (&v.trajectory, v)).collect();
+    let by_id: HashMap<CompactDigest, &Verdict> = verdicts
+        .iter()
+        .map(|v| ((&v.trajectory).into(), v))
+        .collect();
     let mut report = FaultReport::default();
     for trajectory in trajectories {
-        let Some(verdict) = by_id.get(&trajectory.id) else {
-            continue;
-        };
-        report.add(trajectory, verdict);
+        if let Some(verdict) = by_id.get(&trajectory.id) {
+            report.add(trajectory, verdict);
+        }
     }
     report
 }
 
 impl FaultReport {
-    fn add(&mut self, trajectory: &TrajectoryFeatures, verdict: &Verdict) {
-        match (&trajectory.fault, verdict.accepted || holds(verdict)) {
-            (Some(_), false) => self.caught += 1,
-            (Some(fault), true) => self.missed.push((trajectory.id.clone(), fault.clone())),
-            (None, true) => self.accepted += 1,
+    /// Adds the next trajectory and its verdict.
+    pub fn add(&mut self, trajectory: &TrajectoryFeatures, verdict: &Verdict) {
+        self.count(trajectory.fault.is_some(), verdict);
+        let id = || trajectory.id.into();
+        match (&trajectory.fault, solved(verdict)) {
+            (Some(fault), true) => self.missed.push((id(), fault.to_string())),
             (None, false) => {
                 let reason = crate::first_reason(verdict).unwrap_or_default();
-                self.wronged.push((trajectory.id.clone(), reason));
+                self.wronged.push((id(), reason));
             }
+            _ => {}
         }
-        match trajectory.fault {
-            Some(_) => self.planted += 1,
-            None => self.honest += 1,
+    }
+
+    /// Like [`FaultReport::add`], without the lists. `planted`: whether the trajectory has a planted fault.
+    pub fn count(&mut self, planted: bool, verdict: &Verdict) {
+        match planted {
+            true => {
+                self.planted += 1;
+                self.caught += usize::from(!solved(verdict));
+            }
+            false => {
+                self.honest += 1;
+                self.accepted += usize::from(solved(verdict));
+            }
         }
     }
 
@@ -59,6 +73,10 @@ impl FaultReport {
     pub fn exact(&self) -> bool {
         self.missed.is_empty() && self.wronged.is_empty()
     }
+}
+
+fn solved(verdict: &Verdict) -> bool {
+    verdict.accepted || holds(verdict)
 }
 
 impl fmt::Display for FaultReport {

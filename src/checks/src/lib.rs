@@ -36,16 +36,21 @@ pub fn check_failure(error: CheckError) -> Failure {
 pub fn rejections<'v>(verdicts: impl IntoIterator<Item = &'v Verdict>) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for verdict in verdicts {
-        let failed = verdict
-            .findings
-            .iter()
-            .filter(|f| f.outcome != Outcome::Pass);
-        let filters: HashSet<&str> = failed.map(|f| f.filter.as_str()).collect();
-        for filter in filters {
-            *counts.entry(filter.to_owned()).or_default() += 1;
-        }
+        count_rejection(&mut counts, verdict);
     }
     counts
+}
+
+/// Adds a verdict to the counts of [`rejections`].
+pub fn count_rejection(counts: &mut BTreeMap<String, u64>, verdict: &Verdict) {
+    let failed = verdict
+        .findings
+        .iter()
+        .filter(|f| f.outcome != Outcome::Pass);
+    let filters: HashSet<&str> = failed.map(|f| f.filter.as_str()).collect();
+    for filter in filters {
+        *counts.entry(filter.to_owned()).or_default() += 1;
+    }
 }
 
 /// The first reason why a trajectory was rejected, such as `check table output/a.csv: …`.

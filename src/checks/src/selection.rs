@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use pybench_run::{Filter, Goal, Grade, Keep};
-use pybench_types::id::Digest;
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::trajectory::{Finding, Outcome, Role, Trajectory, Verdict};
 
 /// Filters that drop trajectories which are correct but not needed.
@@ -19,15 +19,15 @@ pub fn holds(verdict: &Verdict) -> bool {
     failed.all(|finding| CHOICES.contains(&&*finding.filter))
 }
 
-/// The features of a trajectory that selection uses.
+/// The features of a trajectory that selection uses. A run holds them for all of its trajectories, so they are small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrajectoryFeatures {
-    pub id: Digest,
-    pub task: Digest,
+    pub id: CompactDigest,
+    pub task: CompactDigest,
     /// The fault that the expert planted, if any.
-    pub fault: Option<String>,
-    messages: Digest,
-    turns: usize,
+    pub fault: Option<Box<str>>,
+    messages: CompactDigest,
+    turns: u32,
     tokens: u64,
     repaired: bool,
 }
@@ -41,11 +41,11 @@ impl TrajectoryFeatures {
         let bytes: usize = replies.map(|m| m.content.len()).sum();
         let mut seen = trajectory.turns.iter().flat_map(|turn| turn.observations());
         Self {
-            id: trajectory.id.clone(),
-            task: trajectory.task.clone(),
-            fault: trajectory.fault.clone(),
-            messages: Digest::of_json(&trajectory.messages),
-            turns: trajectory.turns.len(),
+            id: (&trajectory.id).into(),
+            task: (&trajectory.task).into(),
+            fault: trajectory.fault.as_deref().map(Into::into),
+            messages: (&Digest::of_json(&trajectory.messages)).into(),
+            turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
             // Without a token count, compare the length of the replies.
             tokens: if counted > 0 { counted } else { bytes as u64 },
             repaired: seen.any(|seen| seen.error.is_some()),
@@ -56,84 +56,142 @@ impl TrajectoryFeatures {
     fn rank(&self, keep: Keep) -> (u64, u64) {
         match keep {
             Keep::All => (0, 0),
-            Keep::Turns => (self.turns as u64, self.tokens),
-            Keep::Tokens => (self.tokens, self.turns as u64),
+            Keep::Turns => (self.turns.into(), self.tokens),
+            Keep::Tokens => (self.tokens, self.turns.into()),
         }
     }
 }
 
-/// Rejects accepted trajectories that do not become rows, with a reason. `verdicts` and `features` are
-/// parallel lists in item order.
-pub fn choose(
+/// Why an accepted trajectory does not become a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rejection {
+    /// An earlier trajectory has the same conversation.
+    Duplicate(CompactDigest),
+    /// Another sample of the task is kept.
+    OtherSample(CompactDigest),
+    /// Enough rows come before it.
+    Enough(usize),
+}
+
+/// Which of the graded trajectories become rows.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Whether duplicates are rejected.
+    duplicates: bool,
+    /// The others are kept as they are. By position in the list of candidates.
+    rejections: HashMap<usize, Rejection>,
+    /// Number of rows.
+    pub rows: usize,
+}
+
+impl Selection {
+    /// Adds the reason to the verdict of the candidate at this position, if it does not become a row.
+    pub fn apply(&self, position: usize, verdict: &mut Verdict) {
+        if !verdict.accepted {
+            return;
+        }
+        let rejection = self.rejections.get(&position);
+        let short = |id: &CompactDigest| Digest::from(*id).short().to_owned();
+        if let Some(Rejection::Duplicate(earlier)) = rejection {
+            let why = format!("the same conversation as {}", short(earlier));
+            return reject(verdict, "duplicate", "messages", &why);
+        }
+        if self.duplicates {
+            let finding = finding("duplicate", "messages", Outcome::Pass, "");
+            verdict.findings.push(finding);
+        }
+        match rejection {
+            Some(Rejection::OtherSample(kept)) => {
+                let why = format!("{} is kept of the same task", short(kept));
+                reject(verdict, "keep", "task", &why);
+            }
+            Some(Rejection::Enough(limit)) => {
+                let why = format!("{limit} rows were asked for, and there are as many before it");
+                reject(verdict, "accept", "goal", &why);
+            }
+            Some(Rejection::Duplicate(_)) | None => {}
+        }
+    }
+}
+
+/// Chooses among graded trajectories in item order, each with whether its findings pass.
+pub fn select<'a>(
     grade: &Grade,
     goal: &Goal,
-    features: &[&TrajectoryFeatures],
-    verdicts: &mut [Verdict],
-) {
-    if grade.filters.contains(&Filter::Duplicate) {
-        reject_duplicates(features, verdicts);
+    candidates: impl Iterator<Item = (&'a TrajectoryFeatures, bool)>,
+) -> Selection {
+    let accepted = candidates
+        .enumerate()
+        .filter(|(_, (_, accepted))| *accepted);
+    let mut left: Vec<(usize, &TrajectoryFeatures)> =
+        accepted.map(|(at, (features, _))| (at, features)).collect();
+    let duplicates = grade.filters.contains(&Filter::Duplicate);
+    let mut rejections = HashMap::new();
+    if duplicates {
+        reject_duplicates(&mut left, &mut rejections);
     }
     if goal.keep != Keep::All {
-        best_of_each_task(goal, features, verdicts);
+        best_of_each_task(goal, &mut left, &mut rejections);
     }
-    if let Some(limit) = goal.accept {
-        let accepted = verdicts.iter_mut().filter(|verdict| verdict.accepted);
-        for verdict in accepted.skip(limit) {
-            let why = format!("{limit} rows were asked for, and there are as many before it");
-            reject(verdict, "accept", "goal", &why);
-        }
+    if let Some(limit) = goal.accept
+        && limit < left.len()
+    {
+        let beyond = left.drain(limit..);
+        rejections.extend(beyond.map(|(at, _)| (at, Rejection::Enough(limit))));
+    }
+    Selection {
+        duplicates,
+        rejections,
+        rows: left.len(),
     }
 }
 
-fn reject_duplicates(features: &[&TrajectoryFeatures], verdicts: &mut [Verdict]) {
-    let mut first: HashMap<&Digest, Digest> = HashMap::new();
-    for (features, verdict) in features.iter().zip(verdicts) {
-        if !verdict.accepted {
-            continue;
+fn reject_duplicates<'a>(
+    left: &mut Vec<(usize, &'a TrajectoryFeatures)>,
+    rejections: &mut HashMap<usize, Rejection>,
+) {
+    let mut first: HashMap<&'a CompactDigest, &'a TrajectoryFeatures> = HashMap::new();
+    left.retain(|(at, features)| {
+        let earlier = first.entry(&features.messages).or_insert(features);
+        let is_first = std::ptr::eq(*earlier, *features);
+        if !is_first {
+            rejections.insert(*at, Rejection::Duplicate(earlier.id));
         }
-        match first.get(&features.messages) {
-            None => {
-                first.insert(&features.messages, verdict.trajectory.clone());
-                let finding = finding("duplicate", "messages", Outcome::Pass, "");
-                verdict.findings.push(finding);
-            }
-            Some(earlier) => {
-                let why = format!("the same conversation as {}", earlier.short());
-                reject(verdict, "duplicate", "messages", &why);
-            }
-        }
-    }
+        is_first
+    });
 }
 
 /// Keeps one sample per task: a repaired one while repairs are below their share, otherwise the best one.
-fn best_of_each_task(goal: &Goal, features: &[&TrajectoryFeatures], verdicts: &mut [Verdict]) {
+fn best_of_each_task(
+    goal: &Goal,
+    left: &mut Vec<(usize, &TrajectoryFeatures)>,
+    rejections: &mut HashMap<usize, Rejection>,
+) {
     let mut tasks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut first_of_task: HashMap<&Digest, usize> = HashMap::new();
-    for (at, features) in features.iter().enumerate() {
-        if verdicts[at].accepted {
-            let first = *first_of_task.entry(&features.task).or_insert(at);
-            tasks.entry(first).or_default().push(at);
-        }
+    let mut first_of_task: HashMap<CompactDigest, usize> = HashMap::new();
+    for (at, (_, features)) in left.iter().enumerate() {
+        let first = *first_of_task.entry(features.task).or_insert(at);
+        tasks.entry(first).or_default().push(at);
     }
     let (mut chosen, mut repairs) = (0_usize, 0_usize);
     for samples in tasks.values() {
         let best = |of: &mut dyn Iterator<Item = usize>| {
-            of.min_by_key(|at| (features[*at].rank(goal.keep), *at))
+            of.min_by_key(|at| (left[*at].1.rank(goal.keep), *at))
         };
         let repair_due = (repairs as f64) < goal.repairs * (chosen + 1) as f64;
-        let repaired = best(&mut samples.iter().copied().filter(|at| features[*at].repaired));
+        let repaired = best(&mut samples.iter().copied().filter(|at| left[*at].1.repaired));
         let any = best(&mut samples.iter().copied());
         let Some(kept) = repaired.filter(|_| repair_due).or(any) else {
             continue;
         };
         chosen += 1;
-        repairs += usize::from(features[kept].repaired);
-        let keeper = verdicts[kept].trajectory.short().to_owned();
+        repairs += usize::from(left[kept].1.repaired);
         for at in samples.iter().filter(|at| **at != kept) {
-            let why = format!("{keeper} is kept of the same task");
-            reject(&mut verdicts[*at], "keep", "task", &why);
+            let kept = left[kept].1.id;
+            rejections.insert(left[*at].0, Rejection::OtherSample(kept));
         }
     }
+    left.retain(|(at, _)| !rejections.contains_key(at));
 }
 
 fn reject(verdict: &mut Verdict, filter: &str, subject: &str, why: &str) {
@@ -165,16 +223,32 @@ mod tests {
         tokens: u64,
         repaired: bool,
     ) -> TrajectoryFeatures {
-        let digest = |n: usize| Digest::of_bytes(&n.to_le_bytes());
+        let digest = |n: usize| (&Digest::of_bytes(&n.to_le_bytes())).into();
         TrajectoryFeatures {
             id: digest(words),
             fault: None,
             task: digest(task),
             messages: digest(1000 + words),
-            turns,
+            turns: turns as u32,
             tokens,
             repaired,
         }
+    }
+
+    /// Selects, and applies the selection to the verdicts.
+    fn choose(
+        grade: &Grade,
+        goal: &Goal,
+        features: &[TrajectoryFeatures],
+        verdicts: &mut [Verdict],
+    ) {
+        let accepted = verdicts.iter().map(|verdict| verdict.accepted);
+        let selection = select(grade, goal, features.iter().zip(accepted));
+        for (at, verdict) in verdicts.iter_mut().enumerate() {
+            selection.apply(at, verdict);
+        }
+        let rows = verdicts.iter().filter(|verdict| verdict.accepted).count();
+        assert_eq!(selection.rows, rows);
     }
 
     fn verdict(n: usize, accepted: bool) -> Verdict {
@@ -192,12 +266,7 @@ mod tests {
         let mut verdicts: Vec<_> = (accepted.iter().enumerate())
             .map(|(n, ok)| verdict(n, *ok))
             .collect();
-        choose(
-            &Grade::default(),
-            goal,
-            &features.iter().collect::<Vec<_>>(),
-            &mut verdicts,
-        );
+        choose(&Grade::default(), goal, features, &mut verdicts);
         let kept = verdicts.iter().enumerate().filter(|(_, v)| v.accepted);
         kept.map(|(at, _)| at).collect()
     }
@@ -269,8 +338,7 @@ mod tests {
         let mut verdicts: Vec<_> = (0..5).map(|n| verdict(n, n < 4)).collect();
         let failed = finding("check", "table", Outcome::Fail, "no such column");
         verdicts[4].findings.push(failed);
-        let features: Vec<_> = samples.iter().collect();
-        choose(&Grade::default(), &goal, &features, &mut verdicts);
+        choose(&Grade::default(), &goal, &samples, &mut verdicts);
         let accepted: Vec<_> = verdicts.iter().map(|v| v.accepted).collect();
         assert_eq!(accepted, [true, false, false, false, false]);
         let left: Vec<_> = verdicts.iter().map(holds).collect();
@@ -288,7 +356,7 @@ mod tests {
             let goal = Goal { accept: Some(accept), keep: Keep::Turns, repairs, ..Goal::default() };
             let kept = rows(&goal, &all, &accepted);
             prop_assert!(kept.len() <= accept);
-            let mut tasks: Vec<_> = kept.iter().map(|at| &all[*at].task).collect();
+            let mut tasks: Vec<_> = kept.iter().map(|at| all[*at].task).collect();
             tasks.sort();
             tasks.dedup();
             prop_assert_eq!(tasks.len(), kept.len());

@@ -123,7 +123,7 @@ impl<'a, F: Factory> TestRun<'a, F> {
     }
 
     async fn run(&self, stage: &Arc<Scripted>, items: &[String]) -> Result<StageSummary, RunError> {
-        self.executor(quick()).run(stage.clone(), items).await
+        self.executor(quick()).run(stage.clone(), &items).await
     }
 
     fn outputs(&self) -> Vec<String> {

@@ -1,6 +1,8 @@
 //! Units of work. A unit is a (stage, item) pair; it is idempotent, executed at least once, and committed by id.
 
 use pybench_interpreter::InterpreterError;
+use pybench_types::id::{CompactDigest, Digest};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +124,49 @@ pub struct StageSummary {
     pub pending: u64,
 }
 
+/// The items of a stage, by number: names in a list, or names made when they are needed, so that a run of many
+/// items does not hold them as text.
+pub trait Items: Sync {
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The item `number`, which is below [`Items::len`].
+    fn get(&self, number: usize) -> Cow<'_, str>;
+}
+
+impl Items for Vec<String> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn get(&self, number: usize) -> Cow<'_, str> {
+        Cow::Borrowed(&self[number])
+    }
+}
+
+impl Items for &[String] {
+    fn len(&self) -> usize {
+        <[String]>::len(self)
+    }
+
+    fn get(&self, number: usize) -> Cow<'_, str> {
+        Cow::Borrowed(&self[number])
+    }
+}
+
+impl Items for Vec<CompactDigest> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn get(&self, number: usize) -> Cow<'_, str> {
+        Cow::Owned(Digest::from(self[number]).into())
+    }
+}
+
 /// Executes the units of a stage. Every implementation must pass the tests in `conformance`: units run at
 /// least once, are committed by id, retried and resumed.
 #[async_trait]
@@ -134,7 +179,8 @@ pub trait Executor: Send + Sync {
     /// # Errors
     /// [`RunError::Budget`] if a budget is used up, [`RunError::Interrupted`] on Ctrl-C,
     /// [`RunError::Endpoint`] if the API key is refused, and failures of the journal.
-    async fn run(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<StageSummary, RunError>;
+    async fn run(&self, stage: Arc<dyn Stage>, items: &dyn Items)
+    -> Result<StageSummary, RunError>;
 }
 
 /// Converts an error of the sandbox; a missing tool is not retryable.

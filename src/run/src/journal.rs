@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 use serde_json::Value;
 
 pub use self::batches::{Batch, BatchRequest, PendingCall};
@@ -113,11 +113,16 @@ impl Journal {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Executes a statement, which is prepared once.
+    fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.lock().prepare_cached(sql)?.execute(params)
+    }
+
     // --- events of trajectories ---------------------------------------------------------------
 
     /// Appends a step of a trajectory; `position` must be the next one.
     pub fn append(&self, trajectory: &str, position: u64, payload: &Value) -> Result<(), RunError> {
-        let added = self.lock().execute(
+        let added = self.execute(
             "INSERT INTO event (trajectory, position, payload) SELECT ?1, ?2, ?3 WHERE ?2 =
              (SELECT COALESCE(MAX(position) + 1, 0) FROM event WHERE trajectory = ?1)",
             params![trajectory, position, payload.to_string()],
@@ -133,7 +138,7 @@ impl Journal {
     /// Reads the steps of a trajectory, in order.
     pub fn events(&self, trajectory: &str) -> Result<Vec<Event>, RunError> {
         let connection = self.lock();
-        let mut statement = connection.prepare(
+        let mut statement = connection.prepare_cached(
             "SELECT position, payload FROM event WHERE trajectory = ?1 ORDER BY position",
         )?;
         let rows = statement.query_map([trajectory], |row| {

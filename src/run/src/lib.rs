@@ -21,7 +21,8 @@ mod recipe;
 pub use context::{Mode, RunContext};
 pub use error::{ExitCode, RunError};
 pub use executor::{
-    Executor, Failure, FailureKind, Stage, StageSummary, Unit, UnitState, interpreter_failure,
+    Executor, Failure, FailureKind, Items, Stage, StageSummary, Unit, UnitState,
+    interpreter_failure,
 };
 pub use folder::write_atomically;
 pub use folder::{ContentStore, RunFolder, lock_within};

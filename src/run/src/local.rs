@@ -3,7 +3,7 @@
 mod clock;
 mod worker;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub use clock::StageClock;
 use self::worker::{UnitEnd, Worker};
 use super::progress::SharedProgress;
 use super::{
-    Executor, Interrupt, Progress, Recipe, RetryFailed, RunError, RunFolder, Stage, StageSummary,
-    UnitState, Urgency,
+    Executor, Interrupt, Items, Progress, Recipe, RetryFailed, RunError, RunFolder, Stage,
+    StageSummary, Urgency,
 };
 
 /// How units are executed.
@@ -110,32 +110,28 @@ impl LocalExecutor {
         self.options.concurrency = concurrency.max(1);
         self
     }
-
-    /// The pending items, in order and without duplicates, and the number of the other items.
-    fn todo(&self, stage: &str, items: &[String]) -> Result<(VecDeque<String>, u64), RunError> {
-        let states: HashMap<String, UnitState> =
-            self.folder.journal().states(stage)?.into_iter().collect();
-        let distinct: HashSet<&String> = items.iter().collect();
-        let mut seen = HashSet::new();
-        let todo: VecDeque<String> = items
-            .iter()
-            .filter(|item| states.get(*item) == Some(&UnitState::Pending) && seen.insert(*item))
-            .cloned()
-            .collect();
-        let settled = distinct.len() - todo.len();
-        Ok((todo, settled as u64))
-    }
 }
 
 #[async_trait]
 impl Executor for LocalExecutor {
-    async fn run(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<StageSummary, RunError> {
+    async fn run(
+        &self,
+        stage: Arc<dyn Stage>,
+        items: &dyn Items,
+    ) -> Result<StageSummary, RunError> {
         let (name, journal) = (stage.name(), self.folder.journal());
-        journal.enqueue(name, items)?;
+        let names = || (0..items.len()).map(|number| items.get(number));
+        journal.enqueue(name, names())?;
         journal.retry_failed(name, self.options.retry_failed)?;
-        let (todo, settled) = self.todo(name, items)?;
-        if !todo.is_empty() {
-            let progress = self.progress.stage(name, settled + todo.len() as u64);
+        let (pending, settled) = journal.pending(name, names())?;
+        if !pending.is_empty() {
+            let todo = Todo {
+                items,
+                pending: pending.into(),
+            };
+            let progress = self
+                .progress
+                .stage(name, settled + todo.pending.len() as u64);
             progress.resume(settled);
             let result = StageRun::new(self, stage, todo, Arc::new(progress))?
                 .run()
@@ -146,11 +142,25 @@ impl Executor for LocalExecutor {
     }
 }
 
+/// The items that have not been started.
+struct Todo<'a> {
+    items: &'a dyn Items,
+    /// Numbers of the items.
+    pending: VecDeque<usize>,
+}
+
+impl Todo<'_> {
+    fn next(&mut self) -> Option<String> {
+        let number = self.pending.pop_front()?;
+        Some(self.items.get(number).into_owned())
+    }
+}
+
 /// A stage that is being executed.
 struct StageRun<'a> {
     executor: &'a LocalExecutor,
     stage: Arc<dyn Stage>,
-    todo: VecDeque<String>,
+    todo: Todo<'a>,
     running: JoinSet<Result<UnitEnd, RunError>>,
     progress: SharedProgress,
     clock: StageClock,
@@ -164,7 +174,7 @@ impl<'a> StageRun<'a> {
     fn new(
         executor: &'a LocalExecutor,
         stage: Arc<dyn Stage>,
-        todo: VecDeque<String>,
+        todo: Todo<'a>,
         progress: SharedProgress,
     ) -> Result<Self, RunError> {
         let clock = StageClock::start(executor.folder.clone(), stage.name())?;
@@ -226,7 +236,7 @@ impl<'a> StageRun<'a> {
             && !self.executor.interrupt.requested()
             && self.running.len() < self.executor.options.concurrency.max(1)
         {
-            let Some(item) = self.todo.pop_front() else {
+            let Some(item) = self.todo.next() else {
                 return;
             };
             let worker = Worker::new(

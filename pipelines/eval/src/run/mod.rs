@@ -76,7 +76,7 @@ impl Setup {
 
     /// Runs all items of a stage that are not done yet.
     async fn execute(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<(), RunError> {
-        self.executor(1..=usize::MAX).run(stage, items).await?;
+        self.executor(1..=usize::MAX).run(stage, &items).await?;
         Ok(())
     }
 }
@@ -172,8 +172,9 @@ async fn run_stage(
     solver: Solver,
 ) -> Result<(), RunError> {
     let tasks = tasks.iter().map(|eval_task| eval_task.task.clone());
+    let tasks: Vec<_> = tasks.collect();
     let rollout = spec.rollout_config(setup, solver);
-    let stage = AttemptStage::from_config(setup.folder.clone(), tasks.collect(), rollout);
+    let stage = AttemptStage::from_config(setup.folder.clone(), tasks, rollout);
     let items = stage.items();
     let folder = setup.folder.clone();
     let stage = Arc::new(TimedStage { stage, folder });

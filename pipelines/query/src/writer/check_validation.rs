@@ -179,11 +179,11 @@ impl CheckValidationStage {
         let interpreter = self.env.interpreter.clone();
         let stage =
             AttemptStage::new(&self.env.context, vec![task.clone()], teachers, interpreter)?;
-        let first = stage.ladders().first().and_then(|ladder| ladder.first());
         let mut candidates = Vec::new();
-        for item in stage.items_of(first.map(Vec::as_slice).unwrap_or_default()) {
+        for attempt in stage.ladders().level(0, 0) {
+            let trajectory = stage.run(stage.id(attempt).as_str()).await?;
             let trajectory: Trajectory =
-                serde_json::from_value(stage.run(&item).await?).map_err(RunError::from)?;
+                serde_json::from_value(trajectory).map_err(RunError::from)?;
             if trajectory.end == End::Finished {
                 candidates.push(Candidate::of(&trajectory, self.env.context.folder.store()));
             }

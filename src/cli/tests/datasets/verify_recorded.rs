@@ -130,7 +130,8 @@ async fn rows(lines: &[Line], data: &Path, folder: Arc<RunFolder>) -> Vec<Row> {
         seed: 0,
         interpreter: pybench_interpreter_containers::interpreter(&choice).unwrap(),
     };
-    let stage = AttemptStage::from_config(folder.clone(), tasks.values().cloned().collect(), crew);
+    let all: Vec<_> = tasks.values().cloned().collect();
+    let stage = AttemptStage::from_config(folder.clone(), all, crew);
     let items = stage.items();
     let tries = items.iter().map(|item| stage.run(item));
     let made = futures::stream::iter(tries).buffered(2).map(|made| {

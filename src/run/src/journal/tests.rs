@@ -248,6 +248,28 @@ fn steps_have_no_gaps_and_cannot_be_replaced() {
 }
 
 #[test]
+fn pending_items_and_outputs_come_in_order() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    let all = ["d", "a", "c", "b"];
+    journal.enqueue("s", all).unwrap();
+    journal.enqueue("other", ["z"]).unwrap();
+    assert_eq!(journal.pending("s", all).unwrap(), (vec![0, 1, 2, 3], 0));
+    journal.complete("s", "a", &json!(1)).unwrap();
+    journal.complete("s", "d", &json!(2)).unwrap();
+    journal.complete("other", "z", &json!(3)).unwrap();
+    let repeated = ["b", "a", "b", "d", "c"];
+    assert_eq!(journal.pending("s", repeated).unwrap(), (vec![0, 4], 2));
+    let mut seen = Vec::new();
+    let collected = journal.each_output("s", |item, output: u32| {
+        seen.push((item.to_owned(), output));
+        Ok(())
+    });
+    collected.unwrap();
+    assert_eq!(seen, [("d".to_owned(), 2), ("a".to_owned(), 1)]);
+}
+
+#[test]
 fn a_journal_in_use_can_be_read() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();

@@ -1,5 +1,7 @@
 //! Units of work in the journal.
 
+use std::collections::HashSet;
+
 use rusqlite::{OptionalExtension, params};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -31,7 +33,11 @@ pub struct UnitFailure {
 
 impl Journal {
     /// Adds units in this order; existing units keep their position and state.
-    pub fn enqueue(&self, stage: &str, items: &[String]) -> Result<(), RunError> {
+    pub fn enqueue(
+        &self,
+        stage: &str,
+        items: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<(), RunError> {
         let mut connection = self.lock();
         let transaction = connection.transaction()?;
         let first: u64 = transaction.query_row(
@@ -39,14 +45,42 @@ impl Journal {
             [stage],
             |row| row.get(0),
         )?;
-        for (offset, item) in items.iter().enumerate() {
-            transaction.execute(
-                "INSERT OR IGNORE INTO unit (stage, item, position) VALUES (?1, ?2, ?3)",
-                params![stage, item, first + offset as u64],
-            )?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT OR IGNORE INTO unit (stage, item, position) VALUES (?1, ?2, ?3)",
+        )?;
+        for (offset, item) in items.into_iter().enumerate() {
+            insert.execute(params![stage, item.as_ref(), first + offset as u64])?;
         }
+        drop(insert);
         transaction.commit()?;
         Ok(())
+    }
+
+    /// The numbers of those items whose units are pending, in order and each unit once, and how many other units
+    /// the items name.
+    pub fn pending(
+        &self,
+        stage: &str,
+        items: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<(Vec<usize>, u64), RunError> {
+        let connection = self.lock();
+        let mut statement = connection
+            .prepare_cached("SELECT position, state FROM unit WHERE stage = ?1 AND item = ?2")?;
+        let (mut pending, mut units) = (Vec::new(), HashSet::new());
+        for (number, item) in items.into_iter().enumerate() {
+            let unit = statement.query_row([stage, item.as_ref()], |row| {
+                let is_pending = row.get_ref(1)?.as_str()? == "pending";
+                Ok((row.get::<_, u64>(0)?, is_pending))
+            });
+            if let Some((unit, is_pending)) = unit.optional()?
+                && units.insert(unit)
+                && is_pending
+            {
+                pending.push(number);
+            }
+        }
+        let other = units.len() - pending.len();
+        Ok((pending, other as u64))
     }
 
     /// Reads all units of a stage, in item order.
@@ -129,6 +163,36 @@ impl Journal {
             .collect()
     }
 
+    /// Passes item and output of each done unit of a stage to `visit`, in item order and one at a time. `visit` must
+    /// not use the journal.
+    ///
+    /// # Errors
+    /// The journal cannot be read, an output does not parse, or `visit` fails.
+    pub fn each_output<T: DeserializeOwned>(
+        &self,
+        stage: &str,
+        mut visit: impl FnMut(&str, T) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let connection = self.lock();
+        // Only the items are sorted, not the outputs.
+        let mut statement = connection.prepare_cached(
+            "SELECT unit.item, unit.output FROM
+             (SELECT item FROM unit WHERE stage = ?1 AND state = 'done' AND output IS NOT NULL
+              ORDER BY position LIMIT -1) AS ordered
+             CROSS JOIN unit WHERE unit.stage = ?1 AND unit.item = ordered.item",
+        )?;
+        let mut rows = statement.query([stage])?;
+        while let Some(row) = rows.next()? {
+            let (item, output) = (row.get_ref(0)?.as_str(), row.get_ref(1)?.as_str());
+            let output = output.map_err(rusqlite::Error::from)?;
+            visit(
+                item.map_err(rusqlite::Error::from)?,
+                serde_json::from_str(output)?,
+            )?;
+        }
+        Ok(())
+    }
+
     /// Reads the output of a unit; `None` if it is not done.
     pub fn output<T: DeserializeOwned>(
         &self,
@@ -160,7 +224,7 @@ impl Journal {
 
     /// Leases a pending unit for `seconds`; `false` if it is done, failed, or leased by another worker.
     pub fn lease(&self, stage: &str, item: &str, now: i64, seconds: i64) -> Result<bool, RunError> {
-        let changed = self.lock().execute(
+        let changed = self.execute(
             "UPDATE unit SET attempts = attempts + 1, lease_until = ?4
              WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until <= ?3",
             params![stage, item, now, now + seconds],
@@ -189,7 +253,7 @@ impl Journal {
         from: i64,
         to: i64,
     ) -> Result<bool, RunError> {
-        let changed = self.lock().execute(
+        let changed = self.execute(
             "UPDATE unit SET lease_until = ?4
              WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until = ?3",
             params![stage, item, from, to],

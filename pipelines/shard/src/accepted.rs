@@ -1,0 +1,163 @@
+//! The rows of a run: its accepted trajectories, read from the artifacts one at a time.
+
+use std::collections::BTreeMap;
+
+use pybench_checks::count_rejection;
+use pybench_checks::faults::FaultReport;
+use pybench_checks::selection::holds;
+use pybench_datasets::row_source::{RowSource, SplitFacts};
+use pybench_datasets::{Attempts, DatasetError, Row};
+use pybench_interpreter::InterpreterChoice;
+use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
+use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
+use pybench_types::task::Task;
+use pybench_types::trajectory::{Trajectory, Verdict};
+
+/// The rows of a run, in item order. Memory holds numbers and offsets of the artifacts' items.
+pub(crate) struct AcceptedRows {
+    tasks: Index<Task>,
+    trajectories: Index<Trajectory>,
+    verdicts: Index<Verdict>,
+    rows: Vec<AcceptedRow>,
+    /// By the number of the task.
+    attempts: Vec<Attempts>,
+    counts: Counts,
+    interpreter: InterpreterChoice,
+    store: ContentStore,
+}
+
+/// The numbers of a row's items in their artifacts.
+#[derive(Clone, Copy)]
+struct AcceptedRow {
+    task: u32,
+    trajectory: u32,
+    verdict: u32,
+}
+
+/// What the dataset card says of the run.
+pub(crate) struct Counts {
+    pub(crate) tasks: usize,
+    pub(crate) trajectories: usize,
+    pub(crate) graded: usize,
+    pub(crate) accepted: usize,
+    pub(crate) rejected: BTreeMap<String, u64>,
+    pub(crate) faults: FaultReport,
+}
+
+/// The task of a trajectory, and whether the expert planted a fault.
+struct Origin {
+    /// `None` if the task is not in the run.
+    task: Option<u32>,
+    planted: bool,
+}
+
+impl AcceptedRows {
+    /// Reads the artifacts once.
+    ///
+    /// # Errors
+    /// An artifact is missing or invalid.
+    pub(crate) fn read(folder: &RunFolder, recipe: &Recipe) -> Result<Self, RunError> {
+        let root = folder.root();
+        let tasks = TASKS.index(root, |task| Ok(task.id.to_string()))?;
+        let mut origins = Vec::new();
+        let trajectories = TRAJECTORIES.index(root, |trajectory| {
+            origins.push(Origin {
+                task: tasks.position(trajectory.task.as_str()).map(|at| at as u32),
+                planted: trajectory.fault.is_some(),
+            });
+            Ok(trajectory.id.to_string())
+        })?;
+        let (mut graded, mut accepted) = (0, 0);
+        let (mut rejected, mut faults) = (BTreeMap::new(), FaultReport::default());
+        let mut attempts = vec![Attempts::default(); tasks.len()];
+        let mut rows = Vec::new();
+        let verdicts = VERDICTS.index(root, |verdict| {
+            let number = graded;
+            graded += 1;
+            accepted += usize::from(verdict.accepted);
+            count_rejection(&mut rejected, verdict);
+            let name = verdict.trajectory.to_string();
+            let Some(trajectory) = trajectories.position(&name) else {
+                return Ok(name);
+            };
+            let origin = &origins[trajectory];
+            faults.count(origin.planted, verdict);
+            if let Some(task) = origin.task {
+                count_attempt(&mut attempts[task as usize], origin, verdict);
+                rows.extend(verdict.accepted.then_some(AcceptedRow {
+                    task,
+                    trajectory: trajectory as u32,
+                    verdict: number as u32,
+                }));
+            }
+            Ok(name)
+        })?;
+        let counts = Counts {
+            tasks: tasks.len(),
+            trajectories: trajectories.len(),
+            graded,
+            accepted,
+            rejected,
+            faults,
+        };
+        Ok(Self {
+            tasks,
+            trajectories,
+            verdicts,
+            rows,
+            attempts,
+            counts,
+            interpreter: recipe.interpreter.clone(),
+            store: folder.store().clone(),
+        })
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn make(&self, row: AcceptedRow) -> Result<Row, RunError> {
+        let task = self.tasks.read(row.task as usize)?;
+        let trajectory = self.trajectories.read(row.trajectory as usize)?;
+        let verdict = self.verdicts.read(row.verdict as usize)?;
+        let mut made = Row::new(&task, &trajectory, &verdict);
+        made.attempts = self.attempts[row.task as usize];
+        let made = made.in_interpreter(&self.interpreter);
+        Ok(made.with_contents(|id| self.store.get(id).ok()))
+    }
+}
+
+/// Counts attempts and solutions of a task. Solutions that did not become rows count too. Planted faults do not
+/// count, because they say nothing about the task.
+fn count_attempt(of_task: &mut Attempts, origin: &Origin, verdict: &Verdict) {
+    if !origin.planted {
+        of_task.tried += 1;
+        of_task.solved += u32::from(holds(verdict));
+    }
+}
+
+impl RowSource for AcceptedRows {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn row(&self, number: usize) -> Result<Row, DatasetError> {
+        self.make(self.rows[number]).map_err(dataset_error)
+    }
+
+    fn split_facts(&self, number: usize) -> Result<SplitFacts, DatasetError> {
+        let task = self.tasks.read(self.rows[number].task as usize);
+        task.map(|task| SplitFacts::of_task(&task))
+            .map_err(dataset_error)
+    }
+}
+
+fn dataset_error(error: RunError) -> DatasetError {
+    match error {
+        RunError::Io { context, source } => DatasetError::Io { context, source },
+        other => DatasetError::Io {
+            context: "a row".to_owned(),
+            source: std::io::Error::other(other),
+        },
+    }
+}
