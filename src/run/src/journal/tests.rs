@@ -248,6 +248,24 @@ fn steps_have_no_gaps_and_cannot_be_replaced() {
 }
 
 #[test]
+fn the_output_of_a_unit_replaces_its_steps() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    journal.enqueue("s", ["t", "u"]).unwrap();
+    journal.append("t", 0, &json!("a")).unwrap();
+    journal.append("u", 0, &json!("b")).unwrap();
+    journal.complete("s", "t", &json!(["a"])).unwrap();
+    assert!(journal.events("t").unwrap().is_empty());
+    assert_eq!(journal.events("u").unwrap().len(), 1);
+    // A unit that is done stays as it is.
+    journal.append("t", 0, &json!("c")).unwrap();
+    journal.complete("s", "t", &json!(["c"])).unwrap();
+    assert_eq!(journal.events("t").unwrap().len(), 1);
+    let output: Option<Vec<String>> = journal.output("s", "t").unwrap();
+    assert_eq!(output, Some(vec!["a".to_owned()]));
+}
+
+#[test]
 fn pending_items_and_outputs_come_in_order() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();

@@ -261,13 +261,23 @@ impl Journal {
         Ok(changed == 1)
     }
 
-    /// Commits the output of a unit. Committing again has no effect.
+    /// Commits the output of a unit, and deletes the steps recorded under the item's name: a trajectory has them.
+    /// Committing again has no effect.
     pub fn complete(&self, stage: &str, item: &str, output: &Value) -> Result<(), RunError> {
-        self.lock().execute(
-            "UPDATE unit SET state = 'done', output = ?3, failure = NULL, lease_until = 0
-             WHERE stage = ?1 AND item = ?2 AND state <> 'done'",
-            params![stage, item, output.to_string()],
-        )?;
+        let mut connection = self.lock();
+        let transaction = connection.transaction()?;
+        let changed = transaction
+            .prepare_cached(
+                "UPDATE unit SET state = 'done', output = ?3, failure = NULL, lease_until = 0
+                 WHERE stage = ?1 AND item = ?2 AND state <> 'done'",
+            )?
+            .execute(params![stage, item, output.to_string()])?;
+        if changed == 1 {
+            transaction
+                .prepare_cached("DELETE FROM event WHERE trajectory = ?1")?
+                .execute([item])?;
+        }
+        transaction.commit()?;
         Ok(())
     }
 
