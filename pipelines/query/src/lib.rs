@@ -10,7 +10,7 @@ pub mod plan;
 pub mod review;
 pub mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use pybench_run::artifacts::{FILES, TASKS};
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage,
 };
+use pybench_types::id::CompactDigest;
 use pybench_types::task::{SourceFile, Task};
 use serde_json::Value;
 
@@ -68,26 +69,42 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
         store: folder.store().clone(),
     });
     context.executor().run(stage, &items).await?;
-    let written = finish(context, planned_tasks(context, &items)?)?;
+    let written = finish_planned(context, &items)?;
     let hint = "crawl more files, add templates, or raise `query.template_share`";
     report_shortfall(recipe.query.tasks, written, hint)
 }
 
-/// The library tasks that were written, in plan order.
-fn planned_tasks(context: &RunContext, items: &[String]) -> Result<Vec<Task>, RunError> {
+/// Writes the artifact: the library tasks that were written, in plan order. They are read one at a time, unless
+/// there are review decisions.
+fn finish_planned(context: &RunContext, items: &[String]) -> Result<usize, RunError> {
     let journal = context.folder.journal();
-    journal.outputs_of(STAGE, items).collect()
+    let tasks = journal.outputs_of(STAGE, items);
+    match review::has_decisions(journal)? {
+        true => finish(context, tasks.collect::<Result<_, _>>()?),
+        false => write_tasks(context, tasks),
+    }
 }
 
-/// Writes the artifact: these tasks in order, with review decisions applied, each id once.
+/// Writes the artifact: these tasks in order, with review decisions applied.
 fn finish(context: &RunContext, tasks: Vec<Task>) -> Result<usize, RunError> {
-    let mut seen = std::collections::HashSet::new();
-    let mut tasks = review::reviewed(context, tasks)?;
-    tasks.retain(|task| seen.insert(task.id.clone()));
-    TASKS.write(&context.folder, tasks.iter().map(Ok))?;
+    let tasks = review::reviewed(context, tasks)?;
+    write_tasks(context, tasks.into_iter().map(Ok))
+}
+
+/// Writes the artifact, each task once.
+fn write_tasks(
+    context: &RunContext,
+    tasks: impl Iterator<Item = Result<Task, RunError>>,
+) -> Result<usize, RunError> {
+    let mut seen = HashSet::new();
+    let tasks = tasks.filter(|task| match task {
+        Ok(task) => seen.insert(CompactDigest::from(&task.id)),
+        Err(_) => true,
+    });
+    TASKS.write(&context.folder, tasks)?;
     let journal = context.folder.journal();
-    journal.set_metadata("tasks", &tasks.len().into())?;
-    Ok(tasks.len())
+    journal.set_metadata("tasks", &seen.len().into())?;
+    Ok(seen.len())
 }
 
 fn report_shortfall(requested: usize, written: usize, hint: &str) -> Result<(), RunError> {

@@ -206,6 +206,11 @@ pub(super) fn reviewed(context: &RunContext, tasks: Vec<Task>) -> Result<Vec<Tas
     Ok(tasks.into_iter().filter_map(decided).collect())
 }
 
+/// Whether a reviewer has decided on any task.
+pub(super) fn has_decisions(journal: &Journal) -> Result<bool, RunError> {
+    Ok(!journal.metadata_with_prefix(DECISION_PREFIX)?.is_empty())
+}
+
 fn decisions(journal: &Journal) -> Result<HashMap<Digest, ReviewLine>, RunError> {
     let entries = journal.metadata_with_prefix(DECISION_PREFIX)?.into_iter();
     let lines = entries.map(|(_, value)| {

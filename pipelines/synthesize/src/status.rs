@@ -11,6 +11,7 @@ use pybench_run::project::{default_runs_dir, find_run, project_root};
 use pybench_run::{Batch, FailureKind, Journal, RunError, Spent, UnitFailure};
 use pybench_types::trajectory::{Outcome, Verdict};
 use serde::Serialize;
+use serde_json::Value;
 
 use pybench_checks::selection::CHOICES;
 use pybench_query as query;
@@ -132,28 +133,35 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
     let count_of = |name: &str| -> Result<Option<u64>, RunError> {
         Ok(journal.metadata(name)?.and_then(|value| value.as_u64()))
     };
-    let verdicts: Vec<Verdict> = journal.outputs("grade")?;
-    let passed = verdicts.iter().filter(|verdict| verdict.accepted).count() as u64;
+    let (mut graded, mut passed, mut rejections) = (0, 0, Tally::default());
+    journal.each_output("grade", |_, verdict: Verdict| {
+        graded += 1;
+        passed += u64::from(verdict.accepted);
+        rejections.extend(describe_rejection(&verdict));
+        Ok(())
+    })?;
     let selection_counts = selection_counts(journal)?;
     let dropped: u64 = selection_counts.iter().map(|(_, count)| count).sum();
-    let mut rejected = tally(verdicts.iter().filter_map(describe_rejection));
+    let mut rejected = rejections.counts();
     rejected.extend(selection_counts.into_iter().map(|(what, count)| Count {
         what: what.to_owned(),
         count,
         examples: Vec::new(),
     }));
     rejected.sort_by_key(|count| Reverse(count.count));
+    let mut failures = Tally::default();
+    failures.extend(journal.failures()?.iter().map(describe_failure));
     Ok(Funnel {
         files: count_of("files")?,
         tasks: count_of("tasks")?,
         trajectories: journal.summary("rollout")?.done,
-        graded: verdicts.len() as u64,
+        graded,
         accepted: passed.saturating_sub(dropped),
         rows: count_of("train_rows")?.zip(count_of("test_rows")?),
         stages: stages(journal)?,
         spent: journal.spent()?,
         batches: journal.all_open_batches()?,
-        failures: tally(journal.failures()?.iter().map(describe_failure)),
+        failures: failures.counts(),
         queries: queries(journal)?,
         rejected,
         faults: journal
@@ -168,23 +176,23 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
 
 /// Rejected queries of the query writer. Library tasks are not rejected and do not count here.
 fn queries(journal: &Journal) -> Result<Vec<Count>, RunError> {
-    let mut rejections = Vec::new();
-    for unit in journal.units(query::STAGE)? {
-        let written = unit.output.map(serde_json::from_value::<WrittenQuery>);
-        if let Some((by, detail)) = written.iter().flatten().find_map(WrittenQuery::rejection) {
-            rejections.push((by, format!("{}: {detail}", short(&unit.item))));
+    let mut rejections = Tally::default();
+    // Tasks of the library are no written queries.
+    journal.each_output(query::STAGE, |item, output: Value| {
+        let written: Result<WrittenQuery, _> = serde_json::from_value(output);
+        if let Some((by, detail)) = written.ok().as_ref().and_then(WrittenQuery::rejection) {
+            rejections.extend([(by, format!("{}: {detail}", short(item)))]);
         }
-    }
-    for unit in journal.units(CHECKS)? {
-        let validation = unit.output.map(serde_json::from_value::<CheckValidation>);
-        if let Some(Ok(CheckValidation::Dropped { by, detail })) = validation {
-            rejections.push((
-                format!("check: {by}"),
-                format!("{}: {detail}", short(&unit.item)),
-            ));
+        Ok(())
+    })?;
+    journal.each_output(CHECKS, |item, output: Value| {
+        if let Ok(CheckValidation::Dropped { by, detail }) = serde_json::from_value(output) {
+            let example = format!("{}: {detail}", short(item));
+            rejections.extend([(format!("check: {by}"), example)]);
         }
-    }
-    let mut counts = tally(rejections.into_iter());
+        Ok(())
+    })?;
+    let mut counts = rejections.counts();
     let duplicates = journal
         .metadata(DUPLICATES)?
         .and_then(|count| count.as_u64());
@@ -299,22 +307,33 @@ fn short(item: &str) -> &str {
     if is_id { &item[..12] } else { item }
 }
 
-fn tally(happened: impl Iterator<Item = (String, String)>) -> Vec<Count> {
-    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-    for (what, example) in happened {
-        let count = counts.entry(what.clone()).or_insert_with(|| Count {
-            what,
-            count: 0,
-            examples: Vec::new(),
-        });
-        count.count += 1;
-        if count.examples.len() < EXAMPLES {
-            count.examples.push(example);
+/// Counts by name, with the first examples of each.
+#[derive(Default)]
+struct Tally(BTreeMap<String, Count>);
+
+impl Extend<(String, String)> for Tally {
+    fn extend<I: IntoIterator<Item = (String, String)>>(&mut self, happened: I) {
+        for (what, example) in happened {
+            let count = self.0.entry(what.clone()).or_insert_with(|| Count {
+                what,
+                count: 0,
+                examples: Vec::new(),
+            });
+            count.count += 1;
+            if count.examples.len() < EXAMPLES {
+                count.examples.push(example);
+            }
         }
     }
-    let mut counts: Vec<Count> = counts.into_values().collect();
-    counts.sort_by_key(|count| Reverse(count.count));
-    counts
+}
+
+impl Tally {
+    /// The most frequent ones first.
+    fn counts(self) -> Vec<Count> {
+        let mut counts: Vec<Count> = self.0.into_values().collect();
+        counts.sort_by_key(|count| Reverse(count.count));
+        counts
+    }
 }
 
 #[cfg(test)]
