@@ -10,12 +10,13 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DAEMON_VERSION, time};
+use super::DAEMON_VERSION;
 use crate::Service;
 use crate::body;
 use crate::error::ApiError;
 use crate::guard::Client;
 use crate::registry::{Sandbox, SandboxSpec};
+use pybench_types::clock;
 
 /// Default lifetime of a sandbox, seconds: the same as the client's.
 const DEFAULT_LIFETIME: u64 = 300;
@@ -113,8 +114,8 @@ fn detail(sandbox: &Sandbox) -> Detail {
         template_id: sandbox.spec.template.clone(),
         sandbox_id: sandbox.id.clone(),
         client_id: "pybench".to_owned(),
-        started_at: time::rfc3339(sandbox.started),
-        end_at: time::rfc3339(sandbox.ends().unwrap_or(sandbox.started)),
+        started_at: clock::rfc3339(sandbox.started),
+        end_at: clock::rfc3339(sandbox.ends().unwrap_or(sandbox.started)),
         envd_version: DAEMON_VERSION,
         cpu_count: 1,
         memory_mb: sandbox.limits.memory_mib,

@@ -9,12 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{inside, time};
+use super::inside;
 use crate::body;
 use crate::error::ApiError;
 use crate::files::blocking;
 use crate::registry::Sandbox;
 use pybench_interpreter::{EntryKind, FileEntry, FileError, Files};
+use pybench_types::clock;
 
 /// The arguments of all calls.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -91,7 +92,7 @@ fn info(entry: &FileEntry) -> Value {
         "permissions": permissions(entry),
         "owner": "user",
         "group": "user",
-        "modifiedTime": time::from_seconds(entry.modified),
+        "modifiedTime": clock::rfc3339_of_unix(entry.modified),
     });
     if let Some(target) = &entry.target {
         info["symlinkTarget"] = target.as_str().into();

@@ -7,7 +7,6 @@ pub(super) mod code;
 pub(super) mod control;
 pub(super) mod files;
 pub(super) mod filesystem;
-mod time;
 
 /// The version of E2B's sandbox daemon that we report: the first one with raw uploads.
 const DAEMON_VERSION: &str = "0.5.7";
