@@ -1,55 +1,38 @@
 //! Differences between two versions of a text, by word or by line.
 
-/// Maximum product of the number of pieces on both sides. Beyond it, the middle is shown as replaced.
-const MAX_CELLS: usize = 16 << 20;
+use std::time::{Duration, Instant};
 
-/// The versions that contain a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Both,
-    Old,
-    New,
-}
+use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline};
+
+/// Maximum time for a comparison. Beyond it, what remains is shown as replaced.
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// The new text, with removals marked as `[-…-]` and insertions as `{+…+}`.
 pub(super) fn words(old: &str, new: &str) -> String {
     let (old, new) = (pieces(old), pieces(new));
-    let mut out = String::new();
-    let mut open = Side::Both;
-    for (side, piece) in compare(&old, &new) {
-        if side != open {
-            out += closing(open);
-            out += match side {
-                Side::Both => "",
-                Side::Old => "[-",
-                Side::New => "{+",
-            };
-            open = side;
+    let marked = compare(&old, &new).into_iter().map(|(tag, pieces)| {
+        let text = pieces.concat();
+        match tag {
+            ChangeTag::Equal => text,
+            ChangeTag::Delete => format!("[-{text}-]"),
+            ChangeTag::Insert => format!("{{+{text}+}}"),
         }
-        out += piece;
-    }
-    out + closing(open)
-}
-
-fn closing(open: Side) -> &'static str {
-    match open {
-        Side::Both => "",
-        Side::Old => "-]",
-        Side::New => "+}",
-    }
+    });
+    marked.collect()
 }
 
 /// The lines that differ, prefixed with `-` or `+`.
 pub(super) fn lines(old: &str, new: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
-    let differing = compare(&old, &new)
-        .into_iter()
-        .filter_map(|(side, line)| match side {
-            Side::Both => None,
-            Side::Old => Some(format!("- {line}\n")),
-            Side::New => Some(format!("+ {line}\n")),
-        });
-    differing.collect()
+    let mut text = String::new();
+    for (tag, lines) in compare(&old, &new) {
+        // A tag is shown as its sign.
+        let signed = lines.iter().map(|line| format!("{tag} {line}\n"));
+        if tag != ChangeTag::Equal {
+            text.extend(signed);
+        }
+    }
+    text
 }
 
 /// Splits a text into ASCII words; every other character is a piece of its own.
@@ -69,55 +52,12 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Aligns both sides by a longest common subsequence.
-fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(Side, &'a str)> {
-    let same = |(a, b): &(&&str, &&str)| a == b;
-    let head = old.iter().zip(new).take_while(same).count();
-    let (a, b) = (&old[head..], &new[head..]);
-    let tail = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
-    let (a, b) = (&a[..a.len() - tail], &b[..b.len() - tail]);
-    let tag =
-        |side: Side, pieces: &[&'a str]| pieces.iter().map(|p| (side, *p)).collect::<Vec<_>>();
-    let mut out = tag(Side::Both, &old[..head]);
-    if a.len().saturating_mul(b.len()) > MAX_CELLS {
-        out.extend(tag(Side::Old, a));
-        out.extend(tag(Side::New, b));
-    } else {
-        out.extend(middle(a, b));
-    }
-    out.extend(tag(Side::Both, &old[old.len() - tail..]));
-    out
-}
-
-/// Aligns two sides that share neither head nor tail.
-fn middle<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(Side, &'a str)> {
-    let width = b.len() + 1;
-    // left[i * width + j]: length of the longest common subsequence of a[i..] and b[j..].
-    let mut left = vec![0_u32; (a.len() + 1) * width];
-    for i in (0..a.len()).rev() {
-        for j in (0..b.len()).rev() {
-            left[i * width + j] = match a[i] == b[j] {
-                true => left[(i + 1) * width + j + 1] + 1,
-                false => left[(i + 1) * width + j].max(left[i * width + j + 1]),
-            };
-        }
-    }
-    let (mut i, mut j, mut out) = (0, 0, Vec::new());
-    while i < a.len() || j < b.len() {
-        if i < a.len() && j < b.len() && a[i] == b[j] {
-            out.push((Side::Both, a[i]));
-            (i, j) = (i + 1, j + 1);
-        } else if j == b.len()
-            || (i < a.len() && left[(i + 1) * width + j] >= left[i * width + j + 1])
-        {
-            out.push((Side::Old, a[i]));
-            i += 1;
-        } else {
-            out.push((Side::New, b[j]));
-            j += 1;
-        }
-    }
-    out
+/// Runs of pieces that are equal, removed or inserted.
+fn compare<'a, 'b>(old: &'b [&'a str], new: &'b [&'a str]) -> Vec<(ChangeTag, &'b [&'a str])> {
+    let deadline = Some(Instant::now() + MAX_TIME);
+    let runs = capture_diff_slices_deadline(Algorithm::Myers, old, new, deadline);
+    let slices = runs.iter().flat_map(|run| run.iter_slices(old, new));
+    slices.collect()
 }
 
 #[cfg(test)]
@@ -145,12 +85,12 @@ mod tests {
         fn both_versions_can_be_recovered(old in "[ab \\n均值]{0,40}", new in "[ab \\n均值]{0,40}") {
             let (a, b) = (pieces(&old), pieces(&new));
             let found = compare(&a, &b);
-            let side = |other: Side| {
-                let kept = found.iter().filter(|(side, _)| *side != other);
-                kept.map(|(_, piece)| *piece).collect::<String>()
+            let without = |other: ChangeTag| {
+                let kept = found.iter().filter(|(tag, _)| *tag != other);
+                kept.map(|(_, pieces)| pieces.concat()).collect::<String>()
             };
-            prop_assert_eq!(side(Side::New), &*old);
-            prop_assert_eq!(side(Side::Old), &*new);
+            prop_assert_eq!(without(ChangeTag::Insert), &*old);
+            prop_assert_eq!(without(ChangeTag::Delete), &*new);
         }
     }
 }
