@@ -17,7 +17,6 @@ pub mod dataset;
 pub mod decontaminate;
 pub mod dedup;
 pub mod formats;
-pub mod license;
 pub mod normalize;
 pub mod observed;
 pub mod parallel;

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use pybench_types::license::LicenseAllowList;
 use pybench_types::task::{Category, Language};
 use serde::{Deserialize, Serialize};
 
-use crate::license::LicenseAllowList;
 use crate::row::{category_name, language_code};
 use crate::row_hashes::row_digest;
 use crate::text::mix;

@@ -4,6 +4,7 @@
 pub mod check;
 pub mod clock;
 pub mod id;
+pub mod license;
 pub mod observation;
 pub mod task;
 pub mod text;

@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use pybench_run::Failure;
 use serde::Deserialize;
 
-use super::license::spdx;
 use super::listing::{FileFilter, ListedFile, download_all, left_out, parse_pinned};
 use super::{Sink, Source};
 use pybench_net::{Expected, FetchError, HttpClient, Service};
+use pybench_types::license::spdx;
 
 const API: &str = "https://api.github.com";
 const FILES: &str = "https://raw.githubusercontent.com";

@@ -8,11 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pybench_run::Failure;
 
-use super::license::spdx;
 use super::listing::{FileFilter, ListedFile, download_all, parse_pinned};
 use super::{Sink, Source};
 use pybench_hub::{LicenseInfo, RemoteFile, TreeEntry};
 use pybench_net::{FetchError, HttpClient, Service};
+use pybench_types::license::spdx;
 
 /// The default endpoint; `HF_ENDPOINT` overrides it.
 const ENDPOINT: &str = "https://huggingface.co";

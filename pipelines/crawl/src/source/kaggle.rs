@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use pybench_run::{Failure, FailureKind, Search};
 use serde::Deserialize;
 
-use super::license::spdx;
 use super::listing::{FileFilter, find_search, left_out, parse_pinned, search_item};
 use super::{Sink, Source, blocking};
 use pybench_net::{Expected, FetchError, HttpClient, Service};
+use pybench_types::license::spdx;
 
 const BASE: &str = "https://www.kaggle.com";
 const HELP: &str = "Kaggle rejected the credentials, or the dataset's terms must be accepted on its page first: \

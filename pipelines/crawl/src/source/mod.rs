@@ -5,7 +5,6 @@ mod github;
 mod http;
 mod hub;
 mod kaggle;
-mod license;
 mod listing;
 mod local;
 #[cfg(test)]

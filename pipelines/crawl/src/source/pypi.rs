@@ -17,6 +17,7 @@ use pybench_files::archive::{Bounds, Visitor};
 use pybench_net::HttpClient;
 use pybench_net::blocking::io_failure;
 use pybench_net::pypi::{archive_kind, fetch, item_failure, package_name};
+use pybench_types::license::spdx;
 
 /// One item per package.
 pub(super) struct Pypi {
@@ -168,8 +169,8 @@ fn license(metadata: &str) -> Option<String> {
     let classified = classifiers
         .last()
         .map(|c| c.rsplit(" :: ").next().unwrap_or(c));
-    let found = expression.next().or_else(|| free.next()).or(classified);
-    found.map(|text| spdx(text).to_owned())
+    let named = || free.next().or(classified).and_then(spdx);
+    expression.next().map(str::to_owned).or_else(named)
 }
 
 fn fields<'a>(headers: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
@@ -177,20 +178,6 @@ fn fields<'a>(headers: &'a str, start: &'a str) -> impl Iterator<Item = &'a str>
         .lines()
         .filter_map(move |line| line.strip_prefix(start).map(str::trim));
     values.filter(|value| !value.is_empty() && *value != "UNKNOWN")
-}
-
-fn spdx(text: &str) -> &str {
-    match text {
-        "MIT License" | "The MIT License" | "MIT license" => "MIT",
-        "Apache Software License" | "Apache License 2.0" | "Apache 2.0" => "Apache-2.0",
-        "BSD 3-Clause" | "BSD-3-clause" | "New BSD" | "new BSD" | "BSD 3-Clause License" => {
-            "BSD-3-Clause"
-        }
-        "GNU General Public License v2 or later (GPLv2+)" => "GPL-2.0-or-later",
-        "Historical Permission Notice and Disclaimer (HPND)" => "HPND",
-        "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication" => "CC0-1.0",
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use pybench_run::{Failure, FailureKind, Search};
 use serde::Deserialize;
 
-use super::license::spdx;
 use super::listing::{FileFilter, ListedFile, download_all, find_search, search_item};
 use super::{Sink, Source};
 use pybench_net::{Auth, Expected, FetchError, HttpClient, Service};
+use pybench_types::license::spdx;
 
 const BASE: &str = "https://zenodo.org";
 const HELP: &str = "the record's files are not open to the public";

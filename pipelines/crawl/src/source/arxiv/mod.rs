@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pybench_run::{ArxivFormat, Failure, FailureKind, Search};
 
-use super::license::spdx;
 use super::listing::{find_search, left_out, search_item};
 use super::{Sink, Source, blocking, known_extension};
 use pybench_net::{Auth, Expected, FetchError, HttpClient, Service, unexpected_response};
+use pybench_types::license::spdx;
 
 /// Base URLs of the search API, of the OAI-PMH records, and of the papers.
 const BASES: [&str; 3] = [
