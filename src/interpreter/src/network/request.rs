@@ -24,20 +24,20 @@ pub(super) fn end_of_head(bytes: &[u8]) -> Option<usize> {
 
 /// Parses a head including its final empty line; `None` if it is invalid.
 pub(super) fn parse(head: &[u8]) -> Option<Request> {
-    let text = std::str::from_utf8(head).ok()?.strip_suffix("\r\n\r\n")?;
-    if text.bytes().any(|byte| byte == 0) || text.replace("\r\n", "").contains(['\r', '\n']) {
+    let text = std::str::from_utf8(head).ok()?;
+    // httparse skips empty lines before the request and takes a bare line feed for the end of a line.
+    let starts = text.starts_with(|c: char| c.is_ascii_uppercase());
+    if !starts || text.replace("\r\n", "").contains(['\r', '\n']) {
         return None;
     }
-    let mut lines = text.split("\r\n");
-    let first = lines.next()?;
-    let mut words = first.split(' ');
-    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
-    let plain = method.bytes().all(|byte| byte.is_ascii_uppercase());
-    if words.next().is_some()
-        || !plain
-        || method.is_empty()
-        || !matches!(version, "HTTP/1.1" | "HTTP/1.0")
-    {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_LINES];
+    let mut request = httparse::Request::new(&mut headers);
+    let whole = httparse::Status::Complete(head.len());
+    if request.parse(head).ok()? != whole {
+        return None;
+    }
+    let (method, target) = (request.method?, request.path?);
+    if !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
         return None;
     }
     if method == "CONNECT" {
@@ -55,15 +55,11 @@ pub(super) fn parse(head: &[u8]) -> Option<Request> {
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut head =
         format!("{method} {slash}{path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n");
-    for line in lines.clone().filter(|line| !is_replaced(line)) {
-        let (name, _) = line.split_once(':')?;
-        if name.is_empty() || name.bytes().any(|byte| !byte.is_ascii_graphic()) {
-            return None;
-        }
-        head += line;
-        head += "\r\n";
+    for header in request.headers.iter().filter(|h| !is_replaced(h.name)) {
+        let value = std::str::from_utf8(header.value).ok()?;
+        head += &format!("{}: {value}\r\n", header.name);
     }
-    (lines.count() <= MAX_LINES).then(|| Request {
+    Some(Request {
         method: method.to_owned(),
         host,
         port,
@@ -71,13 +67,9 @@ pub(super) fn parse(head: &[u8]) -> Option<Request> {
     })
 }
 
-/// Whether a header line is hop-by-hop or `Host`; these are not forwarded as they are.
-fn is_replaced(line: &str) -> bool {
-    let name = line
-        .split(':')
-        .next()
-        .unwrap_or_default()
-        .to_ascii_lowercase();
+/// Whether a header is hop-by-hop or `Host`; these are not forwarded as they are.
+fn is_replaced(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
     matches!(
         name.as_str(),
         "host" | "connection" | "keep-alive" | "upgrade"
@@ -159,9 +151,22 @@ mod tests {
             "GET http://a.org/ HTTP/1.1\r\nA: b\nC: d\r\n\r\n",
             "GET http://a.org/ HTTP/1.1\r\n folded: x\r\n\r\n",
             "GET http://a.org/ HTTP/1.1\r\nA: b",
+            "\r\nGET http://a.org/ HTTP/1.1\r\n\r\n",
+            "GET http://a.org/ HTTP/1.1\nA: b\r\n\r\n",
+            "GET http://a.org/ HTTP/1.1\r\nA: b\0\r\n\r\n",
+            "GET http://a.org/ HTTP/1.1\r\nA : b\r\n\r\n",
+            "GET http://a.org/ HTTP/1.1\r\n\r\nmore\r\n\r\n",
         ] {
             assert_eq!(parse(head.as_bytes()), None, "{head:?}");
         }
+        let lines = |count| {
+            format!(
+                "GET http://a.org/ HTTP/1.1\r\n{}\r\n",
+                "A: b\r\n".repeat(count)
+            )
+        };
+        assert!(parse(lines(MAX_LINES).as_bytes()).is_some());
+        assert_eq!(parse(lines(MAX_LINES + 1).as_bytes()), None);
     }
 
     #[test]
