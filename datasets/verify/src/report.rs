@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use pybench_datasets::card;
-use pybench_run::RunError;
+use pybench_run::{RunError, write_atomically};
 use pybench_types::id::Digest;
 use serde::Serialize;
 
@@ -127,10 +127,10 @@ impl Report {
             return Ok(());
         };
         if stamped != text {
-            replace(&path, stamped.as_bytes())?;
+            write_atomically(&path, stamped.as_bytes())?;
         }
         let json = serde_json::to_string_pretty(self)? + "\n";
-        replace(&folder.join("proof.json"), json.as_bytes())
+        write_atomically(&folder.join("proof.json"), json.as_bytes())
     }
 
     fn markdown(&self) -> String {
@@ -210,17 +210,6 @@ fn percent(part: usize, whole: usize) -> String {
         true => format!("{share:.0} %"),
         false => format!("{:.1} %", cut.max(0.1)),
     }
-}
-
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let wrap = || RunError::io(path.display().to_string());
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(wrap())?;
-    std::io::Write::write_all(&mut file, bytes).map_err(wrap())?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(mode).map_err(wrap())?;
-    file.persist(path).map_err(|error| wrap()(error.error))?;
-    Ok(())
 }
 
 impl fmt::Display for Report {

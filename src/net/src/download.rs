@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
-use pybench_run::{Failure, FailureKind};
+use pybench_run::{Failure, FailureKind, replace_file};
 use reqwest::header::{CONTENT_RANGE, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use sha2::{Digest, Sha256};
@@ -96,9 +96,7 @@ impl Download {
             .as_ref()
             .is_some_and(|cached| cached.move_to(to));
         if !moved {
-            let mut new = tempfile::NamedTempFile::new_in(folder)?;
-            io::copy(self.file()?, &mut new)?;
-            new.persist(to)?;
+            replace_file(to, |out| io::copy(self.file()?, out).map(drop))?;
         }
         self.discard();
         Ok(())

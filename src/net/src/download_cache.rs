@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pybench_run::lock_within;
+use pybench_run::{lock_within, replace_file};
 use reqwest::header::{ETAG, HeaderMap, LAST_MODIFIED};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -167,10 +167,8 @@ impl CachedDownload {
     }
 
     fn write(&self, name: &str, metadata: &CacheMetadata) -> io::Result<()> {
-        let new = tempfile::NamedTempFile::new_in(&self.folder)?;
-        serde_json::to_writer(&new, metadata)?;
-        new.persist(self.folder.join(name))?;
-        Ok(())
+        let path = self.folder.join(name);
+        replace_file(&path, |out| Ok(serde_json::to_writer(out, metadata)?))
     }
 }
 

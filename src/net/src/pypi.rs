@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use pybench_files::sniff::{ArchiveKind, HEAD, archive_head};
-use pybench_run::{Failure, FailureKind, PypiArchive, PypiPackage};
+use pybench_run::{Failure, FailureKind, PypiArchive, PypiPackage, replace_file};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -239,12 +239,7 @@ fn is_unsatisfiable(failure: &Failure) -> bool {
 
 /// Moves a checked download into the cache.
 fn store(mut file: File, path: &Path) -> Result<File, Failure> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(io_failure(folder))?;
-    let mut kept = tempfile::NamedTempFile::new_in(folder).map_err(io_failure(folder))?;
-    std::io::copy(&mut file, &mut kept).map_err(io_failure(path))?;
-    kept.as_file().sync_all().map_err(io_failure(path))?;
-    kept.persist(path).map_err(|e| io_failure(path)(e.error))?;
+    replace_file(path, |out| std::io::copy(&mut file, out).map(drop)).map_err(io_failure(path))?;
     File::open(path).map_err(io_failure(path))
 }
 

@@ -1,7 +1,7 @@
 //! The artifacts of a run: JSON Lines files in the run folder.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use pybench_types::trajectory::{Trajectory, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::folder::new_file;
+use crate::replace::{finish_file, new_file};
 use crate::{RunError, RunFolder};
 
 /// Written by `crawl`: one source file per line, sorted by type and origin.
@@ -257,17 +257,12 @@ impl<T: Serialize> Artifact<T> {
     ) -> Result<PathBuf, RunError> {
         let path = self.path(folder.root());
         let wrap = || RunError::io(path.display().to_string());
-        let file = new_file(&path)?;
-        let mut writer = BufWriter::new(file);
+        let mut writer = new_file(&path).map_err(wrap())?;
         for item in items {
             serde_json::to_writer(&mut writer, item?.borrow())?;
             writer.write_all(b"\n").map_err(wrap())?;
         }
-        let file = writer
-            .into_inner()
-            .map_err(|error| wrap()(error.into_error()))?;
-        file.as_file().sync_all().map_err(wrap())?;
-        file.persist(&path).map_err(|error| wrap()(error.error))?;
+        finish_file(writer, &path).map_err(wrap())?;
         Ok(path)
     }
 }

@@ -1,12 +1,11 @@
 //! The run folder: frozen recipe, journal, content-addressed files, artifacts and report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Permissions, TryLockError};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::replace::write_atomically;
 use super::{Journal, RunError};
 use pybench_types::id::Digest;
 
@@ -170,32 +169,6 @@ fn flatten_into(value: &toml::Value, path: String, flat: &mut BTreeMap<String, S
     }
 }
 
-/// Writes a file through a temporary file and a rename.
-///
-/// # Errors
-/// I/O errors.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let wrap = || RunError::io(path.display().to_string());
-    let mut file = new_file(path)?;
-    file.write_all(bytes).map_err(wrap())?;
-    file.as_file().sync_all().map_err(wrap())?;
-    file.persist(path).map_err(|error| wrap()(error.error))?;
-    Ok(())
-}
-
-/// A temporary file in the folder of `path`, to be persisted as `path`.
-pub(crate) fn new_file(path: &Path) -> Result<tempfile::NamedTempFile, RunError> {
-    let wrap = || RunError::io(path.display().to_string());
-    let parent = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(wrap())?;
-    // Use the umask as for ordinary files: a sandbox that runs as another user reads inputs from here.
-    tempfile::Builder::new()
-        .prefix(".tmp-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(parent)
-        .map_err(wrap())
-}
-
 /// Files stored by the digest of their bytes, as `<root>/<first two digits>/<digest>`.
 #[derive(Clone, Debug)]
 pub struct ContentStore {
@@ -237,6 +210,7 @@ impl ContentStore {
 mod tests {
     use super::*;
     use crate::ExitCode;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_folder_in_use_is_a_conflict_until_it_is_dropped() {

@@ -17,6 +17,7 @@ pub mod program;
 pub mod progress;
 pub mod project;
 mod recipe;
+mod replace;
 
 pub use context::{Mode, RunContext};
 pub use error::{ExitCode, RunError};
@@ -24,7 +25,6 @@ pub use executor::{
     Executor, Failure, FailureKind, Items, Stage, StageSummary, Unit, UnitState,
     interpreter_failure,
 };
-pub use folder::write_atomically;
 pub use folder::{ContentStore, RunFolder, lock_within};
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
@@ -36,6 +36,7 @@ pub use price::Price;
 pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;
 pub use recipe::*;
+pub use replace::{NewFolder, replace_file, write_atomically};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use pybench_run::RunError;
+use pybench_run::{RunError, write_atomically};
 
 use super::load::SUITES;
 use crate::record::Evaluation;
@@ -99,18 +99,8 @@ pub fn write(folder: &Path, section: &str) -> Result<PathBuf, RunError> {
         return Err(wrong("the file is too large for a model card"));
     }
     let new = with_section(&old, section).map_err(wrong)?;
-    let io = || RunError::io(path.display().to_string());
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io())?;
-    std::io::Write::write_all(&mut file, new.as_bytes()).map_err(io())?;
-    make_readable(file.path()).map_err(io())?;
-    file.persist(&path).map_err(|error| io()(error.error))?;
+    write_atomically(&path, new.as_bytes())?;
     Ok(path)
-}
-
-/// Makes the file readable for other users, which temporary files are not.
-fn make_readable(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
 /// The card with the marked section replaced, or with the section appended.

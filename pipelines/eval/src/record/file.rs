@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 
+use pybench_run::replace_file;
 use pybench_types::id::Digest;
 use serde::Deserialize;
 
@@ -35,25 +36,17 @@ impl Evaluation {
     /// Writes the header and the records, replacing the file atomically.
     pub fn write(&self, path: &Path) -> Result<(), FileError> {
         let io = FileError::io(path);
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        self.write_to(&mut file).map_err(io)?;
-        file.persist(path).map_err(|error| io(error.error))?;
-        Ok(())
+        replace_file(path, |out| self.write_to(out)).map_err(io)
     }
 
     pub(super) fn write_to(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let mut out = std::io::BufWriter::new(out);
-        serde_json::to_writer(&mut out, &self.fingerprint)?;
+        serde_json::to_writer(&mut *out, &self.fingerprint)?;
         writeln!(out)?;
         for attempt in &self.attempts {
-            serde_json::to_writer(&mut out, attempt)?;
+            serde_json::to_writer(&mut *out, attempt)?;
             writeln!(out)?;
         }
-        out.flush()
+        Ok(())
     }
 }
 

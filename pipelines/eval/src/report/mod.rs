@@ -18,6 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use minijinja::{AutoEscape, Environment};
+use pybench_run::NewFolder;
 use serde::Serialize;
 use serde_json::json;
 
@@ -80,22 +81,13 @@ pub fn write(
     options: &Options,
 ) -> Result<(), ReportError> {
     check_replaceable(out)?;
-    let parent = match out.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(parent).map_err(io(parent))?;
-    let temporary = tempfile::Builder::new()
-        .prefix(".report-")
-        .tempdir_in(parent)
-        .map_err(io(parent))?;
+    let new = NewFolder::new(out).map_err(io(out))?;
     let data = ReportData::new(evaluation, options);
-    write_into(&data, stores, temporary.path())?;
-    make_readable(temporary.path())?;
+    write_into(&data, stores, new.path())?;
     if out.exists() {
         fs::remove_dir_all(out).map_err(io(out))?;
     }
-    fs::rename(temporary.keep(), out).map_err(io(out))
+    new.finish().map_err(io(out))
 }
 
 /// Fails unless `out` is missing, empty or an earlier report.
@@ -108,12 +100,6 @@ fn check_replaceable(out: &Path) -> Result<(), ReportError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io(out)(error)),
     }
-}
-
-/// Makes the folder readable for other users, which temporary folders are not.
-fn make_readable(folder: &Path) -> Result<(), ReportError> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))
 }
 
 fn write_into(data: &ReportData<'_>, stores: &[PathBuf], out: &Path) -> Result<(), ReportError> {

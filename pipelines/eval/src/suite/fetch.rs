@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use pybench_run::RunError;
+use pybench_run::{NewFolder, RunError};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -25,17 +25,11 @@ pub fn checkout_dir(cache: &Path) -> PathBuf {
 /// from its blob.
 pub async fn fetch(repository: &str, commit: &str, folder: &Path) -> Result<(), RunError> {
     if !folder.join(".git").is_dir() {
-        let parent = folder.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(parent).map_err(RunError::io(parent.display().to_string()))?;
-        let partial = tempfile::Builder::new()
-            .prefix(".fetch-")
-            .tempdir_in(parent);
-        let partial = partial.map_err(RunError::io(parent.display().to_string()))?;
-        clone(repository, commit, partial.path()).await?;
-        verify(partial.path(), commit).await?;
-        let partial = partial.keep();
-        return std::fs::rename(&partial, folder)
-            .map_err(RunError::io(folder.display().to_string()));
+        let io = || RunError::io(folder.display().to_string());
+        let new = NewFolder::new(folder).map_err(io())?;
+        clone(repository, commit, new.path()).await?;
+        verify(new.path(), commit).await?;
+        return new.finish().map_err(io());
     }
     verify(folder, commit).await
 }

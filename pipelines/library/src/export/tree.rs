@@ -3,15 +3,15 @@
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pybench_run::RunError;
-use tempfile::TempDir;
+use pybench_run::{NewFolder, RunError};
 
 /// A folder being written, staged next to its destination.
 pub(super) struct Tree {
-    staging: TempDir,
-    out: PathBuf,
+    staging: NewFolder,
+    /// The destination, for messages.
+    shown: String,
 }
 
 impl Tree {
@@ -30,18 +30,11 @@ impl Tree {
                 return Err(RunError::Conflict(text));
             }
         }
-        let parent = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        fs::create_dir_all(parent).map_err(RunError::io(parent.display().to_string()))?;
-        let staging = tempfile::Builder::new()
-            .prefix(".pybench-export-")
-            .tempdir_in(parent)
-            .map_err(RunError::io(format!("a folder beside {shown}")))?;
+        let staging =
+            NewFolder::new(out).map_err(RunError::io(format!("a folder beside {shown}")))?;
         Ok(Self {
             staging,
-            out: out.to_owned(),
+            shown: shown.to_string(),
         })
     }
 
@@ -58,23 +51,14 @@ impl Tree {
     /// Writes an executable file.
     pub(super) fn program(&self, path: &str, content: &str) -> Result<(), RunError> {
         self.file(path, content)?;
-        self.mode(path)
+        let full = self.staging.path().join(path);
+        fs::set_permissions(&full, Permissions::from_mode(0o755))
+            .map_err(RunError::io(full.display().to_string()))
     }
 
     /// Moves the complete folder to its destination.
     pub(super) fn finish(self) -> Result<(), RunError> {
-        self.mode("")?;
-        let wrap = || RunError::io(self.out.display().to_string());
-        fs::rename(self.staging.path(), &self.out).map_err(wrap())?;
-        // The staging path no longer exists, so there is nothing to delete.
-        let _ = self.staging.keep();
-        Ok(())
-    }
-
-    fn mode(&self, path: &str) -> Result<(), RunError> {
-        let full = self.staging.path().join(path);
-        fs::set_permissions(&full, Permissions::from_mode(0o755))
-            .map_err(RunError::io(full.display().to_string()))
+        self.staging.finish().map_err(RunError::io(self.shown))
     }
 }
 
