@@ -76,10 +76,6 @@ impl Hub {
         })
     }
 
-    pub fn has_token(&self) -> bool {
-        self.auth.is_some()
-    }
-
     pub fn endpoint(&self) -> &Url {
         &self.endpoint
     }

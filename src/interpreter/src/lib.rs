@@ -206,13 +206,13 @@ pub trait Session: Send {
     /// Collects `./output`: regular files only, limited in number and size.
     async fn read_outputs(&mut self) -> Result<Collected, InterpreterError>;
 
-    /// Starts a second session with the same variables and a copy of the workspace. With
-    /// [`ForkKind::Replay`] this runs all previous cells again.
+    /// Starts a second session with the same variables and a copy of the workspace, by running all previous
+    /// cells again.
     ///
     /// # Errors
     /// [`InterpreterError::Fork`] if the state cannot be reproduced: a cell was stopped, a cell gave
     /// another result the second time, or the tier does not support forking.
-    async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
+    async fn fork(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
         Err(InterpreterError::Fork(
             "sessions of this tier do not support it".to_owned(),
         ))
@@ -221,15 +221,6 @@ pub trait Session: Send {
     /// Kills the session's processes and removes its workspace. Dropping the session does the same in
     /// the background.
     async fn close(self: Box<Self>) -> Result<(), InterpreterError>;
-}
-
-/// How a session was forked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForkKind {
-    /// The process was copied: the state is equal, whatever the cells did.
-    Process,
-    /// The cells were run again in a new session and gave the same observations.
-    Replay,
 }
 
 /// Interrupts the running cell of its session.

@@ -20,8 +20,8 @@ use super::sandbox::{ExitInfo, Sandbox};
 use super::shared::Shared;
 use super::workspace::Workspace;
 use super::{
-    Collected, Files, ForkKind, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Network,
-    Session, SessionSpec,
+    Collected, Files, INTERRUPT_GRACE, InterpreterError, InterruptHandle, Network, Session,
+    SessionSpec,
 };
 use pybench_types::observation::{CellError, Observation, Output, Stopped};
 
@@ -308,9 +308,8 @@ impl Session for LocalSession {
         Ok(observation)
     }
 
-    async fn fork(&mut self) -> Result<(Box<dyn Session>, ForkKind), InterpreterError> {
-        let copy = self.replay().await?;
-        Ok((Box::new(copy), ForkKind::Replay))
+    async fn fork(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
+        Ok(Box::new(self.replay().await?))
     }
 
     async fn execute_live(

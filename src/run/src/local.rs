@@ -104,12 +104,6 @@ impl LocalExecutor {
             interrupt,
         }
     }
-
-    /// Changes the number of units that run at the same time (at least 1).
-    pub fn with_concurrency(mut self, concurrency: usize) -> Self {
-        self.options.concurrency = concurrency.max(1);
-        self
-    }
 }
 
 #[async_trait]
