@@ -1,8 +1,9 @@
 //! Counts tokens with the byte-pair encoding of Llama 2, read from its `tokenizer.json`.
 //!
-//! This is a minimal implementation that only counts. The crate `tokenizers` is not used because it changes features
-//! of dependencies that it shares with polars. A space is put before the text, spaces become `▁`, characters without
-//! a token become bytes, and pairs are merged by rank over the whole text.
+//! This is a minimal implementation that only counts. The crate `tokenizers` is not used because it would bring 18
+//! crates and a C library into the main program, and other features of a crate that it shares with arrow. A space is
+//! put before the text, spaces become `▁`, characters without a token become bytes, and pairs are merged by rank over
+//! the whole text.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,4 +1,7 @@
 //! Models by name: sources of their weights, pinned by hash.
+//!
+//! The catalog of `embedded/client` is another one: it downloads with the HTTP client of the pipelines, on which the
+//! trainer does not depend, and its files stay GGUF.
 
 use std::fs;
 use std::path::{Path, PathBuf};

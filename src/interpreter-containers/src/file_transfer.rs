@@ -1,5 +1,8 @@
 //! Transfers files to and from a remote workspace. For each file: a 4-byte length and the path, an 8-byte
 //! length and the contents; at the end a zero length. Lengths are big-endian. Received data is untrusted.
+//!
+//! The format is not `tar` because that has links, sparse files and extended headers, which the receiver would
+//! have to refuse, and no place for the files that were skipped.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,7 @@
 //! Generates the OpenAPI description from the route table and the types of bodies.
+//!
+//! The crates `utoipa` and `aide` are not used because they describe handlers one by one; the table also decides
+//! who may call a route, and one table cannot disagree with itself.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

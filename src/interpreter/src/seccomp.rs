@@ -2,6 +2,9 @@
 //!
 //! It refuses system calls that access other processes or kernel internals, create namespaces or mounts,
 //! or open sockets other than Unix and IP sockets, and all calls newer than the ones known here.
+//!
+//! The crate `seccompiler` is not used because a filter of it has one action for all calls that match (this one
+//! returns three different errors) and cannot compare the number of a call with a range.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use supported::{program, program_offline};

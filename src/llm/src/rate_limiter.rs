@@ -3,6 +3,9 @@
 //! Concurrency adapts to the endpoint by additive increase and multiplicative decrease: it grows with every
 //! reply until the first overload, then by one per round of replies, and halves at each overload. Requests
 //! wait here before anything is reserved in the journal.
+//!
+//! The crate `governor` is not used because its buckets take no tokens back when a reply was shorter than
+//! estimated, and let no request pass that is larger than the bucket.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,5 +1,8 @@
 //! Slots for sequences, each with a key-value cache. A new prompt reuses the longest prefix that any slot has
 //! computed.
+//!
+//! The slots of `embedded` are other ones: there one request runs at a time and llama.cpp owns the cache, here many
+//! replies are in progress and each slot owns its tensors.
 
 use crate::model::KvCache;
 

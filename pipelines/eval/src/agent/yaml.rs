@@ -1,5 +1,7 @@
 //! Parses YAML into JSON values, for configurations of other systems. Supports mappings, sequences and
 //! scalars; rejects anchors, aliases and tags; limits depth and size.
+//!
+//! The crate `serde-saphyr` is not used because it resolves anchors, aliases and tags instead of rejecting them.
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value};
