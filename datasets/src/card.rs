@@ -152,7 +152,6 @@ fn statistics(written: &WrittenDataset, all: &Stats) -> String {
     let mut line = |name: &str, a: String, b: String| {
         let _ = writeln!(text, "| {name} | {a} | {b} |");
     };
-    let mean = |sum: u64, stats: &Stats| format!("{:.1}", sum as f64 / stats.rows.max(1) as f64);
     line("rows", train.rows.to_string(), test.rows.to_string());
     for (index, class) in TURN_CLASSES.iter().enumerate() {
         let name = format!("turns {class}");
@@ -162,26 +161,16 @@ fn statistics(written: &WrittenDataset, all: &Stats) -> String {
             test.turns[index].to_string(),
         );
     }
-    line(
-        "mean turns",
-        mean(train.replies, train),
-        mean(test.replies, test),
-    );
-    line(
-        "mean bytes per conversation",
-        mean(train.bytes, train),
-        mean(test.bytes, test),
-    );
-    line(
-        "mean prompt tokens",
-        mean(train.prompt_tokens, train),
-        mean(test.prompt_tokens, test),
-    );
-    line(
-        "mean completion tokens",
-        mean(train.completion_tokens, train),
-        mean(test.completion_tokens, test),
-    );
+    let means: [(&str, fn(&Stats) -> u64); 4] = [
+        ("turns", |stats| stats.replies),
+        ("bytes per conversation", |stats| stats.bytes),
+        ("prompt tokens", |stats| stats.prompt_tokens),
+        ("completion tokens", |stats| stats.completion_tokens),
+    ];
+    for (name, sum) in means {
+        let mean = |stats: &Stats| format!("{:.1}", sum(stats) as f64 / stats.rows.max(1) as f64);
+        line(&format!("mean {name}"), mean(train), mean(test));
+    }
     text += "\n";
     text += &token_counting(all);
     let groups = [

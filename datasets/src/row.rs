@@ -360,13 +360,7 @@ pub fn teacher_label(teacher: &str) -> &str {
 
 /// The name of a category in columns and tables.
 pub fn category_name(category: Category) -> &'static str {
-    match category {
-        Category::Chart => "chart",
-        Category::Text => "text",
-        Category::ImageAudio => "image_audio",
-        Category::Math => "math",
-        Category::Software => "software",
-    }
+    category.name()
 }
 
 /// The ISO 639-1 code of a language.

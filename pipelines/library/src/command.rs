@@ -162,7 +162,7 @@ fn list(library: &Library) -> String {
             text,
             "{:width$}  {:11}  {:22}  {} turns  {}",
             template.name(),
-            super::validate::folder(template.category),
+            template.category.name(),
             template.keyword.get_ref(),
             template.turns.len(),
             if inputs.is_empty() {
@@ -202,9 +202,7 @@ fn create_template(library: &Library, folder: &Path, args: &NewArgs) -> Result<P
     let keyword = args.keyword.as_deref();
     let text = skeleton::template(library.keywords(), &args.id, args.category, keyword);
     let text = text.map_err(|error| RunError::BadInput(error.to_string()))?;
-    let parent = folder
-        .join("templates")
-        .join(super::validate::folder(args.category));
+    let parent = folder.join("templates").join(args.category.name());
     let path = parent.join(format!("{}.toml", args.id));
     let wrap = || RunError::io(path.display().to_string());
     std::fs::create_dir_all(&parent).map_err(wrap())?;
@@ -234,7 +232,6 @@ fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError
     Ok(describe(&task, &outline))
 }
 
-/// The path of a folder of the project.
 fn in_project(folder: &str) -> PathBuf {
     project_root(Path::new("."))
         .unwrap_or_default()

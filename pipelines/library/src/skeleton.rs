@@ -4,7 +4,6 @@ use pybench_types::task::Category;
 
 use super::keywords::Keywords;
 use super::problem::LibraryError;
-use super::validate::folder;
 
 /// An example for tables that is valid in every category.
 const SKELETON: &str = include_str!("skeleton.toml");
@@ -25,25 +24,20 @@ pub(super) fn template(
     let plain = |text: &str| text.replace(['"', '\\', '\n'], "?");
     let text = SKELETON
         .replace("@ID@", &plain(id))
-        .replace("@CATEGORY@", folder(category))
+        .replace("@CATEGORY@", category.name())
         .replace("@KEYWORD@", &plain(keyword.unwrap_or_default()));
-    let file = format!("templates/{}/{id}.toml", folder(category));
+    let file = format!("templates/{}/{id}.toml", category.name());
     super::parse_template(&file, &text, keywords).map_err(LibraryError)?;
     Ok(text)
 }
 
 /// Parses a category by the name of its folder.
 pub(super) fn category(text: &str) -> Result<Category, String> {
-    let all = [
-        Category::Chart,
-        Category::Text,
-        Category::ImageAudio,
-        Category::Math,
-        Category::Software,
-    ];
-    let names: Vec<_> = all.iter().map(|c| folder(*c)).collect();
-    let found = all.into_iter().find(|c| folder(*c) == text);
-    found.ok_or_else(|| format!("unknown category; expected one of {}", names.join(", ")))
+    let found = Category::ALL.into_iter().find(|c| c.name() == text);
+    found.ok_or_else(|| {
+        let names = Category::ALL.map(Category::name).join(", ");
+        format!("unknown category; expected one of {names}")
+    })
 }
 
 #[cfg(test)]

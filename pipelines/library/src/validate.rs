@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use minijinja::Environment;
 use pybench_types::check::CheckSpec;
-use pybench_types::task::{Category, Language};
+use pybench_types::task::Language;
 use regex::Regex;
 
 use super::keywords::Keywords;
@@ -42,17 +42,6 @@ pub(super) fn validate(
     validator.problems
 }
 
-/// The folder that holds the templates of a category.
-pub(super) fn folder(category: Category) -> &'static str {
-    match category {
-        Category::Chart => "chart",
-        Category::Text => "text",
-        Category::ImageAudio => "image_audio",
-        Category::Math => "math",
-        Category::Software => "software",
-    }
-}
-
 struct Validator<'a> {
     source: TomlSource<'a>,
     template: &'a Template,
@@ -73,7 +62,7 @@ impl Validator<'_> {
 
     fn identity(&mut self, keywords: &Keywords) {
         let template = self.template;
-        let path = format!("{}/{}.toml", folder(template.category), template.name());
+        let path = format!("{}/{}.toml", template.category.name(), template.name());
         if !self.source.file.ends_with(&path) {
             self.report(
                 &template.id,
@@ -97,7 +86,7 @@ impl Validator<'_> {
                 self.report(&template.keyword, format!("unknown keyword `{name}`{hint}"));
             }
             Some(keyword) if keyword.category != template.category => {
-                let right = folder(keyword.category);
+                let right = keyword.category.name();
                 self.report(
                     &template.keyword,
                     format!("keyword `{name}` belongs to category {right}"),

@@ -24,7 +24,7 @@ use pybench_interpreter::engine::{Engine, LaunchSpec};
 use pybench_interpreter::environment::Environment;
 use pybench_interpreter::mount_spec::MountSpec;
 use pybench_interpreter::network::ProxySocket;
-use pybench_interpreter::sandbox::{HostIo, Sandbox};
+use pybench_interpreter::sandbox::{HostIo, Sandbox, remove_stale};
 use pybench_interpreter::worker::Worker;
 use pybench_interpreter::{InterpreterError, Limits};
 
@@ -265,17 +265,6 @@ fn connect(started: StartedContainer) -> io::Result<Sandbox> {
         }
     });
     started.connect()
-}
-
-/// Removes folders that dead processes have left.
-fn remove_stale(base: &Path) {
-    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.split_once('-'));
-        if owner.is_some_and(|(pid, _)| !Path::new("/proc").join(pid).exists()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// Waits for the PID file and returns a pidfd of the sandbox process.

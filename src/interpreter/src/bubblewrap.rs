@@ -3,16 +3,15 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
 
 use super::InterpreterError;
-use super::child::{enter, fix_addresses};
+use super::child::spawn;
 use super::engine::{Engine, LaunchSpec};
 use super::environment::Environment;
 use super::mount_spec::MountSpec;
@@ -82,22 +81,8 @@ impl Bubblewrap {
         command
             .args(self.arguments(&launch_spec, inside.each_ref().map(AsRawFd::as_raw_fd)))
             .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(host_io.streams[0].try_clone()?)
-            .stderr(host_io.streams[1].try_clone()?);
-        let (cgroup_files, user) = (launch_spec.group.cgroup_files()?, launch_spec.user);
-        // SAFETY: between fork and exec only system calls are made, on values prepared before; nothing
-        // is allocated or locked.
-        unsafe {
-            command.pre_exec(move || {
-                fix_addresses();
-                enter(&cgroup_files, &inside, user)
-            })
-        };
-        let mut monitor = command.spawn()?;
-        drop(command); // closes our copies of the sandbox's descriptors
-
+            .current_dir("/");
+        let mut monitor = spawn(command, &host_io, &launch_spec, inside)?;
         let init = match first_process(&mut info) {
             Ok(init) => init,
             Err(_) => {

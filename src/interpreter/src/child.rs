@@ -1,11 +1,40 @@
-//! Setup of a child process between fork and exec, for all tiers. Only system calls on values prepared
+//! Starts child processes, for all tiers. Between fork and exec there are only system calls on values prepared
 //! before the fork.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
 use rustix::thread::{Gid, Uid};
+
+use super::engine::LaunchSpec;
+use super::sandbox::HostIo;
+
+/// Starts the program of a sandbox with the streams of `host_io`. `inside` are the other descriptors that it
+/// keeps; our copies of them are closed.
+pub(super) fn spawn<const N: usize>(
+    mut command: Command,
+    host_io: &HostIo,
+    launch_spec: &LaunchSpec,
+    inside: [OwnedFd; N],
+) -> io::Result<Child> {
+    command
+        .stdin(Stdio::null())
+        .stdout(host_io.streams[0].try_clone()?)
+        .stderr(host_io.streams[1].try_clone()?);
+    let (cgroup_files, user) = (launch_spec.group.cgroup_files()?, launch_spec.user);
+    // SAFETY: between fork and exec only system calls are made, on values prepared before; nothing is
+    // allocated or locked.
+    unsafe {
+        command.pre_exec(move || {
+            fix_addresses();
+            enter(&cgroup_files, &inside, user)
+        })
+    };
+    command.spawn()
+}
 
 /// Joins the control groups, keeps only the descriptors `inside` open across exec, and switches to `user`.
 pub fn enter(cgroup_files: &[File], inside: &[OwnedFd], user: Option<u32>) -> io::Result<()> {
@@ -35,7 +64,7 @@ pub fn enter(cgroup_files: &[File], inside: &[OwnedFd], user: Option<u32>) -> io
 
 /// Disables address space randomization, so that `id()` and the order of sets of objects repeat. Has no
 /// effect if the kernel refuses it.
-pub(super) fn fix_addresses() {
+fn fix_addresses() {
     // SAFETY: changes a flag of this process only.
     unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
 }

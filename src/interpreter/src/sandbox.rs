@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -177,5 +178,16 @@ pub(super) fn stderr_tail(stream: &File) -> String {
     match String::from_utf8_lossy(&bytes[..count]).trim() {
         "" => "it ended without an error message".to_owned(),
         text => text.to_owned(),
+    }
+}
+
+/// Removes folders `<pid>-…` that dead processes have left.
+pub fn remove_stale(base: &Path) {
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.split_once('-'));
+        if owner.is_some_and(|(pid, _)| !Path::new("/proc").join(pid).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use async_trait::async_trait;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::InterpreterError;
-use super::child::{enter, fix_addresses};
+use super::child::spawn;
 use super::engine::{Engine, LaunchSpec};
 use super::environment::Environment;
 use super::mount_spec::MountSpec;
@@ -61,20 +60,8 @@ fn start(environment: &Environment, launch_spec: LaunchSpec) -> io::Result<Sandb
         .args(["-P", "-u", "-c", &code])
         .env_clear()
         .envs(variables(environment, &launch_spec))
-        .current_dir(launch_spec.workspace.path())
-        .stdin(Stdio::null())
-        .stdout(host_io.streams[0].try_clone()?)
-        .stderr(host_io.streams[1].try_clone()?);
-    let (cgroup_files, user) = (launch_spec.group.cgroup_files()?, launch_spec.user);
-    // SAFETY: between fork and exec only system calls are made, on values prepared before; nothing is
-    // allocated or locked.
-    unsafe {
-        command.pre_exec(move || {
-            fix_addresses();
-            enter(&cgroup_files, &inside, user)
-        })
-    };
-    let child = command.spawn()?;
+        .current_dir(launch_spec.workspace.path());
+    let child = spawn(command, &host_io, &launch_spec, inside)?;
     let pid =
         Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("no process"))?;
     let init: OwnedFd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;

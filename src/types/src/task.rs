@@ -258,6 +258,27 @@ pub enum Category {
     Software,
 }
 
+impl Category {
+    pub const ALL: [Self; 5] = [
+        Self::Chart,
+        Self::Text,
+        Self::ImageAudio,
+        Self::Math,
+        Self::Software,
+    ];
+
+    /// The name in artifacts, columns and paths.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chart => "chart",
+            Self::Text => "text",
+            Self::ImageAudio => "image_audio",
+            Self::Math => "math",
+            Self::Software => "software",
+        }
+    }
+}
+
 /// Language of a query.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

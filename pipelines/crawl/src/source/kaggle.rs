@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use pybench_run::{Failure, FailureKind, Search};
 use serde::Deserialize;
 
-use super::listing::{FileFilter, find_search, left_out, parse_pinned, search_item};
-use super::{Sink, Source, blocking};
-use pybench_net::{Expected, FetchError, HttpClient, Service};
+use super::listing::{FileFilter, download, find_search, left_out, parse_pinned, search_item};
+use super::{Sink, Source};
+use pybench_net::{Expected, FetchError, Fetched, HttpClient, Service};
 use pybench_types::license::spdx;
 
 const BASE: &str = "https://www.kaggle.com";
@@ -96,24 +96,13 @@ impl Kaggle {
             .service
             .url(path, &[("dataset_version_number", version)]);
         let origin = format!("kaggle:{name}@{version}");
-        let got = self
-            .service
-            .download(url, &Expected::default(), sink.limits())
-            .await;
-        match got {
-            Ok(got) => {
-                let (sink, filter) = (sink.with_license(license), self.filter.clone());
-                blocking(move || {
-                    sink.offer(&origin, &got.name, got.file, &|path: &str| {
-                        filter.wants(path)
-                    });
-                    Ok(())
-                })
-                .await
-            }
-            Err(FetchError::Refused(reason)) => left_out(sink, &origin, reason).await,
-            Err(FetchError::Failed(failure)) => Err(failure),
-        }
+        let filter = self.filter.clone();
+        let offer = move |sink: &Sink, origin: &str, got: Fetched| {
+            let wants = |path: &str| filter.wants(path);
+            sink.offer(origin, &got.name, got.file, &wants);
+        };
+        let (sink, request) = (sink.with_license(license), (url, &Expected::default()));
+        download(&self.service, &sink, origin, request, offer).await
     }
 }
 

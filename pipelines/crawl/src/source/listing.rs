@@ -5,7 +5,7 @@ use pybench_run::{Failure, FailureKind, Search};
 use reqwest::Url;
 
 use super::{Sink, blocking, known_extension};
-use pybench_net::{Expected, FetchError, Service};
+use pybench_net::{Expected, FetchError, Fetched, Service};
 
 /// Longest path of a listed file, in bytes.
 const MAX_PATH: usize = 1000;
@@ -110,18 +110,33 @@ async fn download_one(
         let reason = format!("larger than {} MiB", limits.total >> 20);
         return left_out(sink, &whole, reason).await;
     }
-    match service.download(url, &file.expected, limits).await {
+    let (filter, path) = (filter.clone(), file.path);
+    let offer = move |sink: &Sink, origin: &str, got: Fetched| {
+        // Members of a selected archive are selected by their own names.
+        let wants = |inner: &str| filter.wants(&format!("{path}!{inner}"));
+        sink.offer(origin, &path, got.file, &wants);
+    };
+    download(service, sink, whole, (url, &file.expected), offer).await
+}
+
+/// Downloads one file and offers it to the sink. If the service refuses it, it is left out.
+pub(super) async fn download(
+    service: &Service,
+    sink: &Sink,
+    origin: String,
+    (url, expected): (Url, &Expected),
+    offer: impl FnOnce(&Sink, &str, Fetched) + Send + 'static,
+) -> Result<(), Failure> {
+    match service.download(url, expected, sink.limits()).await {
         Ok(got) => {
-            let (sink, filter) = (sink.clone(), filter.clone());
+            let sink = sink.clone();
             blocking(move || {
-                // Members of a selected archive are selected by their own names.
-                let wants = |inner: &str| filter.wants(&format!("{}!{inner}", file.path));
-                sink.offer(&whole, &file.path, got.file, &wants);
+                offer(&sink, &origin, got);
                 Ok(())
             })
             .await
         }
-        Err(FetchError::Refused(reason)) => left_out(sink, &whole, reason).await,
+        Err(FetchError::Refused(reason)) => left_out(sink, &origin, reason).await,
         Err(FetchError::Failed(failure)) => Err(failure),
     }
 }

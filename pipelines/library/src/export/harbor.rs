@@ -9,7 +9,6 @@ use pybench_types::task::{Language, Task, TaskFile};
 
 use super::export_check::CheckedTask;
 use super::tree::Tree;
-use crate::validate;
 
 const DOCKERFILE: &str = include_str!("../../export/harbor/Dockerfile");
 const SITECUSTOMIZE: &str = include_str!("../../export/harbor/sitecustomize.py");
@@ -73,7 +72,7 @@ fn settings(checked: &CheckedTask) -> Result<String, RunError> {
          storage_mb = 10240\n",
         name = checked.key,
         description = text(&format!("{}, written by pybench", task.keyword)),
-        category = text(validate::folder(task.category)),
+        category = text(task.category.name()),
         keyword = text(&task.keyword),
         template = text(&checked.key.template),
         language = text(language),

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::export_check::CheckedTask;
 use super::tree::Tree;
-use crate::validate;
 
 /// The static files: path in the package and text.
 const PACKAGE: [(&str, &str); 6] = [
@@ -68,7 +67,7 @@ fn row(checked: &CheckedTask) -> Value {
         "name": checked.key.to_string(),
         "task": checked.key,
         "id": task.id,
-        "category": validate::folder(task.category),
+        "category": task.category.name(),
         "keyword": task.keyword,
         "system_prompt": ToolsFormat.system(),
         "prompt": prompt(task),

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use crate::sandbox::remove_stale;
+
 /// File name of the socket.
 const NAME: &str = "socket";
 
@@ -50,17 +52,6 @@ impl ProxySocket {
     /// Returns the listening socket, and the folder, which must be kept as long as the container.
     pub fn open(self) -> (OwnedFd, TempDir) {
         (self.socket, self.folder)
-    }
-}
-
-/// Removes folders that dead processes have left.
-fn remove_stale(base: &Path) {
-    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.split_once('-'));
-        if owner.is_some_and(|(pid, _)| !Path::new("/proc").join(pid).exists()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pybench_run::{ArxivFormat, Failure, FailureKind, Search};
 
-use super::listing::{find_search, left_out, search_item};
-use super::{Sink, Source, blocking, known_extension};
-use pybench_net::{Auth, Expected, FetchError, HttpClient, Service, unexpected_response};
+use super::listing::{download, find_search, search_item};
+use super::{Sink, Source, known_extension};
+use pybench_net::{Auth, Expected, FetchError, Fetched, HttpClient, Service, unexpected_response};
 use pybench_types::license::spdx;
 
 /// Base URLs of the search API, of the OAI-PMH records, and of the papers.
@@ -116,22 +116,11 @@ impl Arxiv {
             ArxivFormat::Pdf => format!("arxiv:{paper}#{name}"),
             ArxivFormat::Source => format!("arxiv:{paper}"),
         };
-        match self
-            .files
-            .download(url, &Expected::default(), sink.limits())
-            .await
-        {
-            Ok(got) => {
-                let sink = sink.clone();
-                blocking(move || {
-                    sink.offer(&origin, &name, got.file, &known_extension);
-                    Ok(())
-                })
-                .await
-            }
-            Err(FetchError::Refused(reason)) => left_out(sink, &origin, reason).await,
-            Err(FetchError::Failed(failure)) => Err(failure),
-        }
+        let offer = move |sink: &Sink, origin: &str, got: Fetched| {
+            sink.offer(origin, &name, got.file, &known_extension);
+        };
+        let request = (url, &Expected::default());
+        download(&self.files, sink, origin, request, offer).await
     }
 }
 
