@@ -67,7 +67,6 @@ impl Dice {
     }
 }
 
-/// The tasks of the benchmark.
 pub fn benchmark() -> Vec<BenchmarkTask> {
     let item = |number: usize| BenchmarkTask {
         suite: "bench".into(),
@@ -98,7 +97,6 @@ pub fn is_copy(number: usize) -> bool {
     number % COPIES == 11
 }
 
-/// The row of that number.
 pub fn row(number: usize) -> Row {
     // A copy is drawn as its original is, and changed in one number afterward.
     let drawn = number - usize::from(is_copy(number));

@@ -29,7 +29,6 @@ pub struct CardInfo {
     pub faults: String,
 }
 
-/// Render the card of a dataset.
 pub fn render(info: &CardInfo, written: &WrittenDataset) -> String {
     let mut all = written.train.clone();
     all.merge(&written.test);
@@ -381,7 +380,6 @@ pub fn stamped(card: &str, stamp: &str) -> Option<String> {
     Some([before, STAMP[0], stamp, STAMP[1], after].concat())
 }
 
-/// The title in a card.
 pub fn title(card: &str) -> Option<&str> {
     card.lines().find_map(|line| line.strip_prefix("# "))
 }

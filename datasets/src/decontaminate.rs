@@ -34,7 +34,6 @@ const COPY_SHARE: f64 = 0.6;
 /// Maximum length of a text, in bytes. The rest is ignored.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// A task of a benchmark.
 #[derive(Clone, Debug, Default)]
 pub struct BenchmarkTask {
     /// Name of the benchmark.
@@ -44,7 +43,6 @@ pub struct BenchmarkTask {
     pub query: String,
     /// Solutions or answers, if the benchmark has any.
     pub answers: Vec<String>,
-    /// Digests of the files.
     pub files: Vec<Digest>,
     /// Contents of the files that are tables.
     pub tables: Vec<Table>,

@@ -64,7 +64,6 @@ impl ChatMessage {
 /// A conversation and its other columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// Id of the conversation.
     pub id: Option<String>,
     pub messages: Vec<ChatMessage>,
     /// Tool definitions in OpenAI's format, or null.

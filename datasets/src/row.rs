@@ -139,7 +139,6 @@ pub struct RowOutput {
     pub size: u64,
 }
 
-/// A check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckOutcome {
     /// What was checked, such as `table output/result.csv`.

@@ -148,7 +148,6 @@ struct Candidate {
     taken: bool,
 }
 
-/// Report of a selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SelectionReport {
     /// Rows in the dataset.

@@ -50,7 +50,6 @@ impl TokenCounter {
         }
     }
 
-    /// Number of tokens in a text.
     pub fn count(&self, text: &str) -> u64 {
         match self {
             Self::Bpe(bpe) => bpe.count(text),

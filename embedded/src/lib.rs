@@ -5,8 +5,6 @@
 //! [`Hello`]. This crate defines that protocol; with the feature `embedded` it also builds the program, which
 //! runs the model with llama.cpp.
 
-#![allow(missing_docs)]
-
 #[cfg(feature = "embedded")]
 pub mod engine;
 #[cfg(feature = "embedded")]

@@ -1,7 +1,5 @@
 //! Fine-tunes and serves Llama-family models on libtorch.
 
-#![allow(missing_docs)]
-
 pub mod catalog;
 pub mod command;
 pub mod data;

@@ -20,7 +20,6 @@ use super::{Repository, UploadFile};
 /// The changes of a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Change<'a> {
-    /// New and changed files.
     pub put: Vec<(&'a UploadFile, Mode)>,
     /// Paths of deleted files.
     pub delete: Vec<&'a str>,

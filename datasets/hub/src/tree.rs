@@ -5,7 +5,6 @@ use serde::Deserialize;
 use super::UploadFile;
 use pybench_net::Expected;
 
-/// An entry of a tree.
 #[derive(Debug, Deserialize)]
 pub struct TreeEntry {
     #[serde(rename = "type")]

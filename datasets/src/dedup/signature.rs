@@ -47,7 +47,6 @@ impl Signature {
         Self(std::array::from_fn(filled))
     }
 
-    /// Whether this is the signature of the empty set.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|least| *least == EMPTY)
     }
@@ -75,7 +74,6 @@ impl Signature {
     }
 }
 
-/// The bin of a hash.
 fn bin(hash: u64) -> usize {
     (hash >> 32) as usize % HASHES
 }

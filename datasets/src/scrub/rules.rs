@@ -13,7 +13,6 @@ use super::SecretCounts;
 pub enum SecretKind {
     /// A key or token of a service.
     Key,
-    /// A private key.
     PrivateKey,
     /// A password in a URL, or assigned to a variable with such a name.
     Password,

@@ -253,7 +253,6 @@ fn file_next_to_list(folder: &Path, name: &str) -> Option<PathBuf> {
     (plain && path.is_file()).then_some(path)
 }
 
-/// Add a file to a task.
 fn add_file(item: &mut BenchmarkTask, file: &Path) -> Result<(), RunError> {
     let io = || RunError::io(file.display().to_string());
     if fs::metadata(file).map_err(io())?.len() > MAX_FILE_BYTES {

@@ -172,7 +172,6 @@ pub fn search(
 }
 
 impl Contamination {
-    /// Add a row and its hits.
     fn add(&mut self, row: &Row, hits: Vec<Hit>) {
         let number = self.rows;
         self.rows += 1;
@@ -196,7 +195,6 @@ impl Contamination {
     }
 }
 
-/// Hits in the texts of a row.
 fn text_hits(row: &Row, index: &BenchmarkIndex) -> Vec<Hit> {
     let mut hits = index.query(&row.query);
     let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);

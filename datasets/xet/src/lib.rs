@@ -31,7 +31,6 @@ pub struct CommitJob {
     pub delete: Vec<String>,
 }
 
-/// A file to upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUpload {
     /// Path in the repository.

@@ -23,7 +23,6 @@ struct Catalog {
     model: Vec<CatalogModel>,
 }
 
-/// A model of the catalog.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CatalogModel {

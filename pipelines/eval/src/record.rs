@@ -170,7 +170,6 @@ pub struct Scores {
 /// Names of the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum Score {
     Upstream,
     Fixed,

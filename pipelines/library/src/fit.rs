@@ -202,7 +202,6 @@ fn column_name_is_plain(name: &str) -> bool {
         && !unnamed
 }
 
-/// Whether a column of a table fits a slot.
 pub(crate) fn column_fits(table: &TableProfile, column: &ColumnProfile, slot: &Slot) -> bool {
     let kind_fits = slot
         .column

@@ -74,7 +74,6 @@ impl Keywords {
         }
     }
 
-    /// The keyword with this name.
     pub fn get(&self, name: &str) -> Option<&Keyword> {
         self.0.get(name)
     }

@@ -174,7 +174,6 @@ impl Library {
         abilities::table(&self.abilities, self.templates().map(Template::name))
     }
 
-    /// The template with this id.
     pub fn template(&self, id: &str) -> Option<&Template> {
         self.templates.get(id)
     }

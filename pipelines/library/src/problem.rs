@@ -22,7 +22,6 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the task library has {} problem(s):\n{}", .0.len(), lines(.0))]
 pub struct LibraryError(pub Vec<Problem>);

@@ -61,7 +61,6 @@ pub enum ScriptError {
         template: String,
         /// From 0.
         turn: usize,
-        /// Name of the value.
         name: String,
         regex: String,
     },

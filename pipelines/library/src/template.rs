@@ -60,7 +60,6 @@ pub struct Bilingual {
 }
 
 impl Bilingual {
-    /// The text in that language.
     pub fn get(&self, language: Language) -> &Text {
         match language {
             Language::En => &self.en,
@@ -80,7 +79,6 @@ pub struct Phrasings {
 }
 
 impl Phrasings {
-    /// The phrasings in that language.
     pub fn get(&self, language: Language) -> &[Text] {
         match language {
             Language::En => &self.en,

@@ -43,7 +43,6 @@ pub enum Decision {
     Reject,
 }
 
-/// One line of a review.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReviewLine {

@@ -1,7 +1,5 @@
 //! Renders conversations with a model's own chat template, as transformers does.
 
-#![allow(missing_docs)]
-
 mod json;
 mod message;
 mod template;

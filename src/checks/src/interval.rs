@@ -7,7 +7,6 @@ pub const DRAWS: usize = 4_000;
 
 /// A 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[allow(missing_docs)]
 pub struct Interval {
     pub low: f64,
     pub high: f64,

@@ -95,7 +95,6 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> ExitCode {
         match self {
             Self::Synthesize(stage) => cli::stage_with(stage.run, |context| async move {

@@ -20,7 +20,6 @@ pub(super) enum Content {
     Raw(&'static str),
 }
 
-/// One route.
 pub(super) struct Route {
     pub(super) method: &'static str,
     pub(super) path: &'static str,

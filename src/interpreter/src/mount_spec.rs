@@ -46,7 +46,6 @@ impl MountSpec {
         mounts
     }
 
-    /// The mounts of a session.
     pub fn for_session(environment: &Environment, spec: &SessionSpec) -> Self {
         let network = spec.network.is_some();
         Self::new(environment, spec.wheelhouse.as_deref(), network)

@@ -53,7 +53,6 @@ pub(super) enum Request<'a> {
 /// An event that the runner sends. Its contents are untrusted.
 #[derive(Debug, PartialEq, Deserialize)]
 pub(super) struct Event {
-    /// Number of the cell.
     pub(super) cell: u64,
     /// Lengths of stdout and stderr at that moment, bytes.
     pub(super) at: [u64; 2],

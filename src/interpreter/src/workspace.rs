@@ -206,7 +206,6 @@ impl Workspace {
         let _ = self.companion.set(Box::new(companion));
     }
 
-    /// The attached resource.
     pub fn attached<T: WorkspaceResource>(&self) -> Option<&T> {
         let attached: &dyn Any = self.companion.get()?.as_ref();
         attached.downcast_ref()

@@ -27,7 +27,6 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// All codes.
     pub const ALL: [Self; 10] = [
         Self::Success,
         Self::Internal,

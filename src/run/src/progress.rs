@@ -79,7 +79,6 @@ fn stage_bar(name: &str, total: u64) -> ProgressBar {
         .with_prefix(name.to_owned())
 }
 
-/// Progress of one stage.
 #[derive(Debug)]
 pub struct StageProgress {
     name: String,

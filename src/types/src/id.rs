@@ -21,7 +21,6 @@ pub struct Digest(String);
 pub struct BadDigest(String);
 
 impl Digest {
-    /// Digest of bytes.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(blake3::hash(bytes).to_hex().to_string())
     }

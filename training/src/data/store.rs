@@ -143,7 +143,6 @@ impl TokenStore {
         start as usize..self.ends[document].0 as usize
     }
 
-    /// Number of tokens of a document.
     pub fn length(&self, document: usize) -> usize {
         self.tokens(document).len()
     }

@@ -51,7 +51,6 @@ impl BlockKind {
         }
     }
 
-    /// Bytes of one block.
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,

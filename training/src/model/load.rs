@@ -141,7 +141,6 @@ impl Weights {
         })
     }
 
-    /// Opens one file.
     pub fn open_file(path: &Path) -> Result<Self, LoadError> {
         Ok(Self {
             folder: path.into(),

@@ -46,7 +46,6 @@ pub(super) fn source_shares<'a>(
     sources.map(share).collect()
 }
 
-/// The shares as a table.
 pub(super) fn mixture_table(shares: &[SourceShare]) -> String {
     let width = shares.iter().map(|s| s.source.chars().count()).max();
     let width = width.unwrap_or(0).clamp(6, 60);

@@ -37,7 +37,6 @@ impl ProcessGroup {
         self.rank() == 0
     }
 
-    /// The device of this process.
     pub fn device(&self) -> Device {
         let single = Device::cuda_if_available();
         self.communicator.as_ref().map_or(single, |c| c.device)

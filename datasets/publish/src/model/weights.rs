@@ -19,7 +19,6 @@ const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// Summary of the weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Weights {
-    /// Number of parameters.
     pub(super) parameters: u64,
     /// Data types of the tensors.
     pub(super) dtypes: Vec<String>,

@@ -17,7 +17,6 @@ pub(super) struct FileFilter {
     max_files: usize,
 }
 
-/// One file of a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ListedFile {
     pub(super) path: String,

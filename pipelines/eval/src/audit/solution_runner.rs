@@ -73,7 +73,6 @@ impl SolutionRunner<'_> {
         })
     }
 
-    /// Runs a null agent.
     pub(super) async fn run_null_agent(&self, script: Script) -> Result<Candidate, Failure> {
         let library = Library::embedded()
             .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;

@@ -20,7 +20,6 @@ pub struct Item {
 pub enum Expected {
     /// A program that returns the same values as the reference solution.
     Program(Program),
-    /// A number.
     Number(String),
     /// A letter from A to D.
     Letter(String),

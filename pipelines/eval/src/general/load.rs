@@ -25,7 +25,6 @@ const MAX_FILES: usize = 1_000;
 /// All suites of general ability.
 pub(super) const SUITES: [&str; 6] = ["humaneval", "humaneval+", "mbpp", "mbpp+", "gsm8k", "mmlu"];
 
-/// A set of questions.
 #[derive(Clone, Debug)]
 pub struct QuestionSet {
     /// `humaneval`, `mbpp`, `gsm8k` or `mmlu`.

@@ -23,7 +23,6 @@ use super::record::{Attempt, Duel, Evaluation, Judgment};
 /// Maximum size of a trajectory file, in bytes.
 const MAX_TRAJECTORY: u64 = 32 << 20;
 
-/// Options of the judge.
 #[derive(Clone, Debug, Default)]
 pub struct JudgeOptions {
     /// Label of the agent to compare the others with.

@@ -153,7 +153,6 @@ impl<'a> PageWriter<'a> {
         })
     }
 
-    /// Writes all pages.
     pub(super) fn write(mut self, plots: &[Plot]) -> Result<(), ReportError> {
         write_file(self.out, "index.html", &self.index(plots)?)?;
         for task in std::mem::take(&mut self.tasks) {

@@ -33,7 +33,6 @@ impl Measure {
         }
     }
 
-    /// The measure with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|measure| measure.name() == name)
     }
@@ -66,7 +65,6 @@ impl Measure {
 pub struct Rate {
     /// pass@1: the mean over tasks of the mean over seeds.
     pub rate: f64,
-    /// Number of tasks.
     pub tasks: usize,
     /// Wilson interval at 95 %, assuming independent tasks.
     pub interval: Interval,

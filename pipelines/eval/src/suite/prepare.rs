@@ -37,7 +37,6 @@ for name, source in sources:
 /// Which changes are made to the inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Seed of all changes.
     pub seed: u64,
     /// Whether to perturb the inputs of tasks that could be passed without doing any work.
     pub perturb: bool,

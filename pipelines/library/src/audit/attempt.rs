@@ -19,7 +19,6 @@ const MAX_TURNS: usize = 20;
 /// The seed of every session, so that all sessions of an audit start alike.
 const SEED: u64 = 0;
 
-/// The result of an attempt.
 pub(crate) struct AttemptResult {
     pub(crate) cells: Vec<String>,
     pub(crate) observations: Vec<Observation>,

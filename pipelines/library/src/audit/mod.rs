@@ -35,7 +35,6 @@ const SHARED_LINE: usize = 25;
 /// Maximum number of combinations of fixture files per template.
 const MAX_COMBINATIONS: usize = 500;
 
-/// Options of an audit.
 #[derive(Clone, Debug, Default)]
 pub struct AuditOptions {
     /// Template ids; empty audits all.

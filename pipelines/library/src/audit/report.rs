@@ -19,7 +19,6 @@ pub struct AuditRow {
     pub template: String,
     /// Names of the files.
     pub files: Vec<String>,
-    /// Values of the slots.
     pub slots: BTreeMap<String, serde_json::Value>,
     /// The expert passes.
     pub expert: bool,

@@ -137,7 +137,6 @@ enum Step {
     Nothing,
 }
 
-/// The state of a slot.
 enum SlotState {
     /// A finished task; its check is validated, or none is required.
     Done(Box<Task>),

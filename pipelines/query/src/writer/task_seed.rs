@@ -119,7 +119,6 @@ impl TaskSeeds {
         self
     }
 
-    /// Number of slots.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -169,7 +168,6 @@ fn weight<K: Ord>(weights: &BTreeMap<K, f64>, key: &K) -> f64 {
 /// Draws keywords and file types by weight: always the one that is furthest behind its share.
 struct Balance {
     categories: WeightedShares<Category>,
-    /// Keywords of each category.
     keywords: BTreeMap<Category, WeightedShares<String>>,
     /// Usable file types of each keyword; empty if it needs no file.
     kinds: BTreeMap<String, Vec<FileKind>>,

@@ -12,7 +12,6 @@ pub use pybench_testing::{batches, endpoint, kill};
 /// The program.
 pub const PYBENCH: &str = env!("CARGO_BIN_EXE_pybench");
 
-/// One of its commands.
 pub fn pybench(command: &str) -> Command {
     let mut program = Command::new(PYBENCH);
     program.arg(command);

@@ -294,7 +294,6 @@ fn points_of(axes: &Value, swapped: bool) -> Vec<Points> {
     items(&axes["lines"]).iter().map(points).collect()
 }
 
-/// Whether a box plot is horizontal.
 fn is_horizontal_box_plot(axes: &Value) -> bool {
     find_boxes(&points_of(axes, false)).is_none()
 }

@@ -190,7 +190,6 @@ fn context(kernel: &Kernel) -> Context {
     }
 }
 
-/// Creates a context.
 pub(in super::super) async fn create_context(
     State(service): State<Arc<Service>>,
     Extension(sandbox): Extension<Arc<Sandbox>>,
@@ -219,7 +218,6 @@ pub(in super::super) async fn list_contexts(
     )
 }
 
-/// Removes a context.
 pub(in super::super) async fn remove_context(
     Extension(sandbox): Extension<Arc<Sandbox>>,
     Path(id): Path<String>,

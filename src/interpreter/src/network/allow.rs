@@ -35,7 +35,6 @@ pub enum RuleError {
         "{0:?} is not a valid host: expected a name, *.name or an IP address, with or without :port"
     )]
     Invalid(String),
-    /// Too many rules.
     #[error("the list has more than {MAX_RULES} hosts")]
     TooMany,
 }

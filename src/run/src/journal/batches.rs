@@ -32,7 +32,6 @@ DELETE FROM noted WHERE batch IS NULL;
 pub struct BatchRequest<'a> {
     /// Name of the model.
     pub teacher: &'a str,
-    /// Digest of the request.
     pub request: &'a Digest,
     /// Line of the batch file, without the line break.
     pub line: &'a str,
@@ -47,7 +46,6 @@ pub struct Batch {
     pub teacher: String,
     /// Round of batches of this model, from 1.
     pub wave: u64,
-    /// Number of requests.
     pub requests: u64,
     /// ID of the uploaded file at the endpoint.
     pub file: Option<String>,
@@ -61,7 +59,6 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingCall {
     pub call: String,
-    /// Digest of the request.
     pub request: Digest,
     pub reserved: Reservation,
 }

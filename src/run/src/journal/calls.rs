@@ -53,7 +53,6 @@ pub struct BudgetCap {
 /// Total spent. Calls in flight and uncertain calls count with their reserved amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spent {
-    /// Number of calls.
     pub calls: u64,
     /// Number of uncertain calls among them.
     pub uncertain: u64,

@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::publish::hub::{Hub, TOKEN, What};
 use crate::publish::place::{REPO, finish, publish, python, read_back, texts, until_it_hangs};
 
-/// Rows by split.
 type Splits = BTreeMap<String, Vec<Row>>;
 
 /// The run's dataset; `None`, and why, where there is none of this version.
