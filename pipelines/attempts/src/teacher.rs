@@ -96,8 +96,8 @@ impl CallFormat {
 /// Builds one chat model. It shares the budget with the other models of `ledger`.
 ///
 /// # Errors
-/// [`RunError::BadInput`] for a wrong choice or a missing key; [`RunError::Internal`] for the expert; [`RunError::Environment`] if the program for
-/// GGUF models is not built.
+/// [`RunError::BadInput`] for a wrong choice or a missing key; [`RunError::Internal`] for the expert;
+/// [`RunError::Environment`] if the program for GGUF models is not built.
 pub fn chat_model(
     context: &RunContext,
     choice: &ModelChoice,

@@ -206,6 +206,7 @@ async fn agent_spec(
         }
     }
 }
+
 /// A GGUF file, which runs in a local process without API keys. Its price is zero.
 async fn gguf(
     setup: &Setup,
