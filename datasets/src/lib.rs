@@ -63,7 +63,7 @@ pub enum DatasetError {
     },
     /// The columns do not match the schema: a bug in this crate.
     #[error("the columns do not match the schema: {0}")]
-    Arrow(#[from] arrow::error::ArrowError),
+    Arrow(#[from] arrow_schema::ArrowError),
     /// A shard is invalid. The reason names the column and the row.
     #[error("{path}: {reason}")]
     Shard {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
+use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
     UInt32Array, UInt64Array,
 };
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Field, Fields, Schema};
-use arrow::error::ArrowError;
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
 use crate::row::{Row, category_name, language_code};
 use crate::row_hashes::RowHashes;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow_schema::{DataType, Field, Fields};
 
 use crate::schema;
 use crate::written::WrittenDataset;

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray,
-    StructArray, UInt32Array, UInt64Array,
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
+    UInt32Array, UInt64Array,
 };
-use arrow::datatypes::{ArrowNativeType, DataType, Fields, Schema};
+use arrow_buffer::ArrowNativeType;
+use arrow_schema::{DataType, Fields, Schema};
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language};
 use pybench_types::trajectory::{Message, Role, Sampling};

@@ -5,9 +5,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
-use arrow::compute::concat_batches;
-use arrow::datatypes::{Field, Schema};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::concat::concat_batches;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use pybench_datasets::dataset;
@@ -279,7 +279,7 @@ fn a_wrong_schema_is_rejected_with_the_column() {
     let path = shard(folder.path(), &common::rows(3));
     let to = folder.path().join("other.parquet");
     let texts = |texts: [Option<&str>; 3]| Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
-    let text = |name: &str, nulls: bool| Field::new(name, arrow::datatypes::DataType::Utf8, nulls);
+    let text = |name: &str, nulls: bool| Field::new(name, DataType::Utf8, nulls);
 
     with_column(&path, &to, "query", None);
     let error = read_error(&to);
@@ -289,7 +289,7 @@ fn a_wrong_schema_is_rejected_with_the_column() {
     );
 
     let numbers = Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef;
-    let field = Field::new("query", arrow::datatypes::DataType::Int64, false);
+    let field = Field::new("query", DataType::Int64, false);
     with_column(&path, &to, "query", Some((field, numbers)));
     let error = read_error(&to);
     assert!(
@@ -329,7 +329,7 @@ fn a_wrong_schema_is_rejected_with_the_column() {
     let roles = StructArray::from(vec![(Arc::new(inner), texts([Some("a"); 3]))]);
     let field = Field::new(
         "sampling",
-        arrow::array::Array::data_type(&roles).clone(),
+        arrow_array::Array::data_type(&roles).clone(),
         false,
     );
     with_column(&path, &to, "sampling", Some((field, Arc::new(roles))));
