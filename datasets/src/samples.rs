@@ -5,7 +5,7 @@
 //! Input is untrusted: the length of lines, the number of messages and the nesting depth are limited.
 
 mod json;
-mod parquet;
+pub mod parquet;
 
 use std::path::{Path, PathBuf};
 
@@ -188,7 +188,7 @@ pub fn read(
             visit(sample.map_err(|reason| invalid(format!("row {row}: {reason}")))?)
         };
         match is_parquet(&file) {
-            true => parquet::rows(&file, &mut on_row)?,
+            true => parquet::rows(&file, &is_used_column, &mut on_row)?,
             false => json::rows(&file, &mut on_row)?,
         }
     }

@@ -1,4 +1,4 @@
-//! Parquet: reads the columns of conversations in small batches and converts rows to JSON values.
+//! Reads Parquet files of any schema in small batches and converts their rows to JSON values.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value};
 
-use super::{ReadError, is_used_column};
+use super::ReadError;
 
 /// Rows decoded at a time.
 const BATCH: usize = 64;
@@ -23,8 +23,13 @@ const MAX_GROUP: i64 = 4 << 30;
 /// Maximum nesting depth of a column.
 const MAX_DEPTH: usize = 8;
 
-pub(super) fn rows(
+/// Call `on_row` for every row, as an object with the columns that `is_used` selects.
+///
+/// # Errors
+/// Unreadable or invalid files; errors returned by `on_row`.
+pub fn rows(
     path: &Path,
+    is_used: &dyn Fn(&str) -> bool,
     on_row: &mut dyn FnMut(Value) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let invalid = |reason: String| ReadError::Invalid {
@@ -47,7 +52,7 @@ pub(super) fn rows(
     let names = builder.schema().fields().iter().map(|field| field.name());
     let roots: Vec<_> = names
         .enumerate()
-        .filter_map(|(at, name)| is_used_column(name).then_some(at))
+        .filter_map(|(at, name)| is_used(name).then_some(at))
         .collect();
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
     let reader = builder.with_projection(mask).with_batch_size(BATCH).build();
@@ -67,7 +72,7 @@ fn object(batch: &RecordBatch, row: usize) -> Value {
     Value::Object(names.zip(values).collect())
 }
 
-/// A value as JSON; null for types that conversations do not use.
+/// A value as JSON; null for dates, binary data and other types that JSON lacks.
 fn value(array: &dyn Array, row: usize, depth: usize) -> Value {
     if array.is_null(row) || depth > MAX_DEPTH {
         return Value::Null;

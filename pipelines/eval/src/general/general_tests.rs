@@ -202,35 +202,40 @@ fn benchmarks_are_recognized_by_file_name() {
 /// The Parquet files of the Hub give the same questions.
 #[test]
 fn parquet_holds_the_same_questions() {
-    use polars::prelude::{DataFrame, IntoColumn, NamedFrom, ParquetWriter, Series};
+    use arrow_array::builder::{ListBuilder, StringBuilder};
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
     let folder = files();
-    let write = |name: &str, columns: Vec<Series>| {
+    let write = |name: &str, columns: Vec<(&str, ArrayRef)>| {
         let path = folder.path().join(name);
-        let height = columns[0].len();
-        let columns = columns.into_iter().map(IntoColumn::into_column).collect();
-        let mut frame = DataFrame::new(height, columns).unwrap();
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
         let file = std::fs::File::create(&path).unwrap();
-        ParquetWriter::new(file).finish(&mut frame).unwrap();
+        let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
         path
     };
+    let texts = |texts: [&str; 2]| Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
     let questions = ["What is 3 + 4?", "1000 + 1?"];
     let answers = ["3+4=7\n#### 7", "#### 1,001"];
-    let columns = vec![
-        Series::new("question".into(), questions),
-        Series::new("answer".into(), answers),
-    ];
+    let columns = vec![("question", texts(questions)), ("answer", texts(answers))];
     let theirs = load(&write("gsm8k-test.parquet", columns)).unwrap();
     let ours = load(&folder.path().join("gsm8k_test.jsonl")).unwrap();
     let shape = |set: &QuestionSet| format!("{:?}", set.items);
     assert_eq!(shape(&theirs), shape(&ours));
-    let choices = [["no", "yes", "maybe", "never"], ["1", "2", "3", "4"]];
-    let choices = choices.map(|row| Series::new("".into(), row));
+    let mut choices = ListBuilder::new(StringBuilder::new());
+    for row in [["no", "yes", "maybe", "never"], ["1", "2", "3", "4"]] {
+        choices.append_value(row.map(Some));
+    }
+    let choices = Arc::new(choices.finish()) as ArrayRef;
     let columns = |right: [i64; 2]| {
         vec![
-            Series::new("question".into(), ["Is it, then?", "Twice?"]),
-            Series::new("subject".into(), ["logic"; 2]),
-            Series::new("choices".into(), choices.clone()),
-            Series::new("answer".into(), right),
+            ("question", texts(["Is it, then?", "Twice?"])),
+            ("subject", texts(["logic"; 2])),
+            ("choices", choices.clone()),
+            (
+                "answer",
+                Arc::new(Int64Array::from(right.to_vec())) as ArrayRef,
+            ),
         ]
     };
     let theirs = load(&write("mmlu.parquet", columns([1, 2]))).unwrap();

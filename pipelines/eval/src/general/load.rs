@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
+use pybench_datasets::samples::{ReadError, parquet};
 use pybench_types::id::Digest;
 use serde::Deserialize;
 
@@ -14,7 +15,6 @@ use super::evalplus::evalplus;
 pub use super::item::{Expected, Item};
 use super::program::Inputs;
 use crate::file_error::FileError;
-use crate::run::parquet;
 use pybench_profile::preview::records;
 
 /// Maximum size of an unpacked file in bytes, number of questions per set, and number of files per folder.
@@ -125,13 +125,7 @@ fn read(path: &Path) -> Result<(String, bool), FileError> {
     let io = FileError::io(path);
     let extension = path.extension().unwrap_or_default();
     if extension == "parquet" {
-        let whole = |problem: String| FileError::Whole {
-            path: path.to_owned(),
-            problem,
-        };
-        let lines = parquet::lines(path, None).map_err(whole)?;
-        let text = String::from_utf8(lines).map_err(|error| whole(error.to_string()))?;
-        return Ok((text, true));
+        return Ok((json_lines(path)?, true));
     }
     let file = File::open(path).map_err(io)?;
     let mut text = String::new();
@@ -143,6 +137,27 @@ fn read(path: &Path) -> Result<(String, bool), FileError> {
     }
     .map_err(io)?;
     Ok((text, false))
+}
+
+/// Reads a Parquet file as JSON Lines.
+fn json_lines(path: &Path) -> Result<String, FileError> {
+    let mut text = String::new();
+    let read = parquet::rows(path, &|_| true, &mut |row| {
+        text += &row.to_string();
+        text.push('\n');
+        match text.len() as u64 > MAX_BYTES {
+            true => Err(ReadError::Stopped("unpacks to more than 1 GiB".to_owned())),
+            false => Ok(()),
+        }
+    });
+    read.map_err(|error| FileError::Whole {
+        path: path.to_owned(),
+        problem: match error {
+            ReadError::Io { source, .. } => source.to_string(),
+            ReadError::Invalid { reason, .. } | ReadError::Stopped(reason) => reason,
+        },
+    })?;
+    Ok(text)
 }
 
 fn subject(path: &Path) -> String {

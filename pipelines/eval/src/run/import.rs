@@ -1,8 +1,8 @@
 //! Imports trajectories from other systems: upstream's `trajectory.jsonl` with its `output/`, a run folder or
-//! a Parquet shard. The files are untrusted: line lengths, counts and sizes are limited, and symlinks are not
-//! followed.
+//! a Parquet shard. Files of others are untrusted: line lengths, counts and sizes are limited, and symlinks are
+//! not followed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use pybench_agent::PybenchFormat;
 use pybench_agent::{Format, Parsed};
+use pybench_datasets::{DatasetError, Row, read};
 use pybench_interpreter::Limits;
-use pybench_run::{ContentStore, RunError};
+use pybench_run::{ContentStore, RunError, artifacts};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{
@@ -20,7 +21,6 @@ use pybench_types::trajectory::{
 use serde::Deserialize;
 
 use super::artifacts::TRAJECTORIES;
-use super::parquet;
 use super::tasks::EvalTask;
 use super::{AgentAttempt, Setup};
 
@@ -67,7 +67,7 @@ pub(super) fn read(
     tasks: &[EvalTask],
 ) -> Result<Vec<AgentAttempt>, RunError> {
     let shard = path.extension().is_some_and(|end| end == "parquet");
-    let found = match path.is_dir() && path.join("trajectories.jsonl").is_file() {
+    let found = match path.is_dir() && artifacts::TRAJECTORIES.exists(path) {
         _ if shard => read_shard(path, setup.folder.store(), tasks)?,
         true => read_run(path, setup.folder.store(), tasks)?,
         false => read_upstream(setup, path, outputs, tasks)?,
@@ -291,17 +291,54 @@ fn read_shard(
     store: &ContentStore,
     tasks: &[EvalTask],
 ) -> Result<Vec<(usize, Trajectory)>, RunError> {
-    let rows = parquet::read(path)?;
-    let source = parquet::run_of(path).map(|run| ContentStore::open(&run.join("files")));
+    let invalid = |error: DatasetError| RunError::BadInput(error.to_string());
+    let wanted: HashSet<&Digest> = tasks.iter().map(|task| &task.task.id).collect();
+    let mut rows: HashMap<Digest, Row> = HashMap::new();
+    for row in read::rows(path).map_err(invalid)? {
+        let row = row.map_err(invalid)?;
+        if wanted.contains(&row.task_id) {
+            rows.entry(row.task_id.clone()).or_insert(row);
+        }
+    }
+    let source = run_of(path).map(|run| ContentStore::open(&run.join("files")));
     let source = source.transpose()?;
     let mut found = Vec::new();
     for (at, eval_task) in tasks.iter().enumerate() {
-        if let Some(row) = rows.iter().find(|row| row.task_id == eval_task.task.id) {
-            let outputs = row.outputs(source.as_ref(), store)?;
+        if let Some(row) = rows.get(&eval_task.task.id) {
+            let outputs = copy_outputs(row, source.as_ref(), store)?;
             found.push((
                 at,
                 trajectory(&eval_task.task, row.messages.clone(), outputs),
             ));
+        }
+    }
+    Ok(found)
+}
+
+/// The run folder whose `dataset/data` contains the shard.
+fn run_of(shard: &Path) -> Option<PathBuf> {
+    let run = shard.parent()?.parent()?.parent()?;
+    run.join("files").is_dir().then(|| run.to_owned())
+}
+
+/// Copies the outputs of a row from one store to another. Missing outputs are skipped.
+fn copy_outputs(
+    row: &Row,
+    from: Option<&ContentStore>,
+    to: &ContentStore,
+) -> Result<Vec<OutputFile>, RunError> {
+    let mut found = Vec::new();
+    for output in &row.outputs {
+        let Some(Ok(bytes)) = from.map(|store| store.get(&output.blake3)) else {
+            continue;
+        };
+        let id = to.put(&bytes)?;
+        if id == output.blake3 {
+            found.push(OutputFile {
+                path: output.path.clone(),
+                id,
+                size: output.size,
+            });
         }
     }
     Ok(found)
@@ -313,12 +350,6 @@ fn read_run(
     store: &ContentStore,
     tasks: &[EvalTask],
 ) -> Result<Vec<(usize, Trajectory)>, RunError> {
-    let file = path.join("trajectories.jsonl");
-    let wrong = |line: usize, text: String| {
-        RunError::BadInput(format!("{}:{line}: {text}", file.display()))
-    };
-    let reader =
-        BufReader::new(File::open(&file).map_err(RunError::io(file.display().to_string()))?);
     let task_indexes: HashMap<&Digest, usize> = tasks
         .iter()
         .enumerate()
@@ -326,19 +357,18 @@ fn read_run(
         .collect();
     let source = ContentStore::open(&path.join("files"))?;
     let mut found = Vec::new();
-    for (number, line) in reader.take(MAX_LINE * 64).lines().enumerate() {
-        let line = line.map_err(|error| wrong(number + 1, error.to_string()))?;
-        let trajectory: Trajectory =
-            serde_json::from_str(&line).map_err(|error| wrong(number + 1, error.to_string()))?;
+    for trajectory in artifacts::TRAJECTORIES.read(path)? {
+        let trajectory = trajectory?;
         let Some(at) = task_indexes.get(&trajectory.task) else {
             continue;
         };
         for output in &trajectory.outputs {
             if store.put(&source.get(&output.id)?)? != output.id {
-                return Err(wrong(
-                    number + 1,
-                    format!("the content of {} does not match its digest", output.path),
-                ));
+                return Err(RunError::BadInput(format!(
+                    "{}: the content of {} does not match its digest",
+                    path.display(),
+                    output.path
+                )));
             }
         }
         found.push((*at, trajectory));

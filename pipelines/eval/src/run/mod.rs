@@ -7,7 +7,6 @@ mod agents;
 pub mod artifacts;
 pub mod import;
 mod library;
-pub(crate) mod parquet;
 pub mod recipe;
 mod records;
 mod scores;
