@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
+use pybench_agent::Solver;
 use pybench_attempts::{AttemptStage, RolloutConfig};
 use pybench_interpreter::SessionSpec;
 use pybench_run::artifacts::{FILES, TASKS};
@@ -164,7 +165,7 @@ async fn rounds(context: &RunContext) -> Result<()> {
         rollout: context.recipe.rollout.clone(),
         session: SessionSpec::default(),
         format: pybench_agent::format(context.recipe.rollout.format),
-        teacher: Arc::new(scripted::Model),
+        teacher: Solver::Model(Arc::new(scripted::Model)),
         teacher_mix: Vec::new(),
         escalation: Vec::new(),
         seed: 0,

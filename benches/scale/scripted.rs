@@ -94,7 +94,6 @@ impl ChatModel for Model {
                 completion_tokens: 100,
             },
             truncated: false,
-            fault: None,
         })
     }
 }

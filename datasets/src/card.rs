@@ -160,16 +160,14 @@ fn statistics(written: &WrittenDataset, all: &Stats) -> String {
             test.turns[index].to_string(),
         );
     }
-    let means: [(&str, fn(&Stats) -> u64); 4] = [
-        ("turns", |stats| stats.replies),
-        ("bytes per conversation", |stats| stats.bytes),
-        ("prompt tokens", |stats| stats.prompt_tokens),
-        ("completion tokens", |stats| stats.completion_tokens),
-    ];
-    for (name, sum) in means {
+    let mut mean = |name: &str, sum: fn(&Stats) -> u64| {
         let mean = |stats: &Stats| format!("{:.1}", sum(stats) as f64 / stats.rows.max(1) as f64);
         line(&format!("mean {name}"), mean(train), mean(test));
-    }
+    };
+    mean("turns", |stats| stats.replies);
+    mean("bytes per conversation", |stats| stats.bytes);
+    mean("prompt tokens", |stats| stats.prompt_tokens);
+    mean("completion tokens", |stats| stats.completion_tokens);
     text += "\n";
     text += &token_counting(all);
     let groups = [

@@ -309,7 +309,7 @@ async fn the_same_command_retries_all_but_bad_items(factory: &impl Factory) {
 async fn a_lease_of_another_worker_is_waited_for(factory: &impl Factory) {
     let test = TestRun::new(factory);
     let journal = test.folder.journal();
-    journal.enqueue("scripted", &numbered(1)).unwrap();
+    journal.enqueue("scripted", numbered(1)).unwrap();
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();

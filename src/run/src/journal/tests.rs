@@ -32,12 +32,12 @@ fn cap(micro_usd: u64) -> BudgetCap {
 fn outputs_are_in_item_order_regardless_of_completion_order() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();
-    journal.enqueue("s", &items(&["b", "a", "c"])).unwrap();
+    journal.enqueue("s", items(&["b", "a", "c"])).unwrap();
     for item in ["c", "a", "b"] {
         journal.complete("s", item, &json!(item)).unwrap();
     }
     assert_eq!(journal.outputs::<String>("s").unwrap(), ["b", "a", "c"]);
-    journal.enqueue("s", &items(&["a", "d"])).unwrap();
+    journal.enqueue("s", items(&["a", "d"])).unwrap();
     let states = journal.states("s").unwrap();
     let names: Vec<&str> = states.iter().map(|(item, _)| item.as_str()).collect();
     assert_eq!(names, ["b", "a", "c", "d"]);
@@ -47,7 +47,7 @@ fn outputs_are_in_item_order_regardless_of_completion_order() {
 fn the_first_commit_wins() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();
-    journal.enqueue("s", &items(&["a"])).unwrap();
+    journal.enqueue("s", items(&["a"])).unwrap();
     journal.complete("s", "a", &json!(1)).unwrap();
     journal.complete("s", "a", &json!(2)).unwrap();
     let failure = Failure::new(FailureKind::Internal, "late");
@@ -61,7 +61,7 @@ fn the_first_commit_wins() {
 fn a_lease_excludes_others_until_it_ends() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();
-    journal.enqueue("s", &items(&["a"])).unwrap();
+    journal.enqueue("s", items(&["a"])).unwrap();
     assert!(journal.lease("s", "a", 100, 10).unwrap());
     assert!(!journal.lease("s", "a", 109, 10).unwrap());
     assert!(journal.lease("s", "a", 110, 10).unwrap());
@@ -84,7 +84,7 @@ fn a_lease_excludes_others_until_it_ends() {
 fn the_kind_of_failure_decides_what_is_retried() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();
-    journal.enqueue("s", &items(&["item", "endpoint"])).unwrap();
+    journal.enqueue("s", items(&["item", "endpoint"])).unwrap();
     let fail = |item: &str, kind| {
         let failure = Failure::new(kind, "no");
         journal.fail("s", item, &failure, true).unwrap();
