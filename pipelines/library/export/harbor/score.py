@@ -23,12 +23,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 APP = os.environ.get("PYBENCH_APP", "/app")
 LOGS = os.environ.get("PYBENCH_LOGS", "/logs/verifier")
 
-MOST_FILES = 1000
-MOST_BYTES = 1 << 30
-MOST_DEPTH = 16
-MOST_ANSWER = 1 << 20
-MOST_CLAIMS = 64 << 20
-MOST_RESULT = 32 << 20
+MAX_FILES = 1000
+MAX_BYTES = 1 << 30
+MAX_DEPTH = 16
+MAX_ANSWER = 1 << 20
+MAX_CLAIMS = 64 << 20
+MAX_RESULT = 32 << 20
 NOBODY = 65534
 
 CHECK = "import sys; sys.path.insert(0, 'checker'); import checker; checker.main()"
@@ -53,10 +53,10 @@ def opened(path, folder=None):
 
 def collect(root, target):
     """Copy regular files, within bounds, following no link: others may be changing the folder."""
-    files, left = 0, MOST_BYTES
+    files, left = 0, MAX_BYTES
     for folder, folders, names, number in walk(root):
         below = os.path.relpath(folder, root)
-        if below.count(os.sep) >= MOST_DEPTH:
+        if below.count(os.sep) >= MAX_DEPTH:
             folders.clear()
         for name in sorted(names):
             file = opened(name, number)
@@ -65,7 +65,7 @@ def collect(root, target):
             with file:
                 size = os.fstat(file.fileno()).st_size
                 files, left = files + 1, left - size
-                if files > MOST_FILES or left < 0:
+                if files > MAX_FILES or left < 0:
                     return
                 place = os.path.join(target, below)
                 os.makedirs(place, exist_ok=True)
@@ -95,7 +95,7 @@ def text(name, most):
 def claims():
     """What charts were noted to show, the last of them."""
     found = []
-    for line in text(".charts.jsonl", MOST_CLAIMS).splitlines():
+    for line in text(".charts.jsonl", MAX_CLAIMS).splitlines():
         try:
             claim = json.loads(line)
         except (ValueError, RecursionError):
@@ -135,7 +135,7 @@ def workspace(root, task):
     candidate = os.path.join(root, "candidate")
     os.makedirs(os.path.join(candidate, "output"))
     collect(os.path.join(APP, "output"), os.path.join(candidate, "output"))
-    write(os.path.join(candidate, "answer.txt"), text("answer.txt", MOST_ANSWER))
+    write(os.path.join(candidate, "answer.txt"), text("answer.txt", MAX_ANSWER))
     write(os.path.join(candidate, "claims.json"), json.dumps(claims()))
     write(os.path.join(root, "task.json"), json.dumps(task))
 
@@ -182,8 +182,8 @@ def foreign(root, script, given, result):
         file = opened(os.path.join(folder, "output", result))
         if file is not None:
             with file:
-                data = file.read(MOST_RESULT + 1)
-            if len(data) <= MOST_RESULT:
+                data = file.read(MAX_RESULT + 1)
+            if len(data) <= MAX_RESULT:
                 write(os.path.join(root, "candidate", result), data.decode("utf-8", "replace"))
 
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::support::place::Place;
+use crate::support::fixture::RunFixture;
 use pybench_crawl as crawl;
 use pybench_dataset_tools as dataset;
 use pybench_datasets::decontaminate::{BenchmarkIndex, BenchmarkTask, Hit, Table};
@@ -23,12 +23,12 @@ async fn tasks(seed: u64) -> Vec<Task> {
         "name = 't'\nseed = {seed}\nteacher = {{ kind = 'expert' }}\n\n[[crawl.sources]]\nsource = 'local'\n\
          path = '{SAMPLES}'\nlicense = 'CC0-1.0'\n\n[query]\ntasks = 600\ntemplate_share = 0.02\n"
     );
-    let place = Place::bare(&recipe);
-    let context = place.context();
+    let fixture = RunFixture::bare(&recipe);
+    let context = fixture.context();
     crawl::run(&context).await.unwrap();
     query::run(&context).await.unwrap();
     drop(context);
-    place.lines("tasks.jsonl")
+    fixture.lines("tasks.jsonl")
 }
 
 fn template(task: &Task) -> &str {

@@ -4,16 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::place::{Place, code, interpreter_is_here, recipe};
+use crate::support::fixture::{RunFixture, code, interpreter_is_here, recipe};
 use pybench_interpreter::normalize;
 use regex::Regex;
 use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-fn show(place: &Place, args: &[&str]) -> Output {
+fn show(fixture: &RunFixture, args: &[&str]) -> Output {
     let mut command = crate::support::pybench("show");
-    command.arg(place.folder()).args(args).output().unwrap()
+    command.arg(fixture.folder()).args(args).output().unwrap()
 }
 
 fn succeeded(output: Output) -> String {
@@ -22,9 +22,9 @@ fn succeeded(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn synthesize(place: &Place, stages: &[&str]) {
+fn synthesize(fixture: &RunFixture, stages: &[&str]) {
     for stage in stages {
-        let output = place.program(stage, &[]).output().unwrap();
+        let output = fixture.program(stage, &[]).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), Some(0), "{stage}: {stderr}");
     }
@@ -35,19 +35,19 @@ async fn a_trajectory_is_listed_found_shown_and_converted() {
     if !interpreter_is_here() {
         return;
     }
-    let place = Place::new(&recipe(
+    let fixture = RunFixture::new(&recipe(
         3,
         "{ kind = 'expert' }",
         "[shard]\nheld_out_templates = 0\n",
     ))
     .await;
-    synthesize(&place, &["rollout", "grade", "shard"]);
-    let list = succeeded(show(&place, &[]));
+    synthesize(&fixture, &["rollout", "grade", "shard"]);
+    let list = succeeded(show(&fixture, &[]));
     assert_eq!(list.lines().count(), 3);
     assert!(list.lines().all(|line| line.contains("accepted")), "{list}");
-    let one = &place.trajectories()[1];
+    let one = &fixture.trajectories()[1];
     for which in ["2", &one.id.as_str()[..10]] {
-        let shown = succeeded(show(&place, &[which]));
+        let shown = succeeded(show(&fixture, &[which]));
         assert!(
             shown.contains(one.id.short()) && shown.contains("Finished after"),
             "{shown}"
@@ -55,14 +55,14 @@ async fn a_trajectory_is_listed_found_shown_and_converted() {
         assert!(shown.contains("── assistant") && !shown.contains("── system"));
         assert!(shown.contains("<|execute_start|>"));
     }
-    let converted = succeeded(show(&place, &["2", "--format", "codeact", "--system"]));
+    let converted = succeeded(show(&fixture, &["2", "--format", "codeact", "--system"]));
     assert!(converted.contains("<execute>") && converted.contains("── system"));
     assert!(!converted.contains("<|execute_start|>"), "{converted}");
-    let output = show(&place, &["nothing"]);
+    let output = show(&fixture, &["nothing"]);
     assert_eq!(code(&output), Some(3), "{output:?}");
 
     // A row of a shard is found as well.
-    let dataset = place.folder().join("dataset");
+    let dataset = fixture.folder().join("dataset");
     let of = |args: &[&str]| {
         let mut command = crate::support::pybench("show");
         succeeded(command.arg(&dataset).args(args).output().unwrap())
@@ -80,7 +80,7 @@ async fn a_trajectory_is_listed_found_shown_and_converted() {
 
     let mut stats = crate::support::pybench("stats");
     let plots = folder.path().join("plots");
-    stats.arg(place.folder()).arg("--plots").arg(&plots);
+    stats.arg(fixture.folder()).arg("--plots").arg(&plots);
     let table = succeeded(
         stats
             .env("HOME", folder.path())
@@ -143,11 +143,11 @@ async fn notebooks_run_again_with_the_same_text() {
          source = 'local'\npath = '{ROOT}/data/samples/files'\nlicense = 'CC0-1.0'\n\n\
          [query]\ntasks = {wanted}\ntemplate_share = 0.1\n"
     );
-    let place = Place::bare(&text);
-    synthesize(&place, &["crawl", "query", "rollout"]);
+    let fixture = RunFixture::bare(&text);
+    synthesize(&fixture, &["crawl", "query", "rollout"]);
     let folder = tempfile::tempdir().unwrap();
     let books = folder.path().to_str().unwrap();
-    let said = succeeded(show(&place, &["--notebook", books]));
+    let said = succeeded(show(&fixture, &["--notebook", books]));
     assert!(said.contains(&format!("{wanted} notebooks")), "{said}");
     let ran = Command::new(python)
         .arg(concat!(
@@ -156,7 +156,7 @@ async fn notebooks_run_again_with_the_same_text() {
         ))
         .arg(folder.path())
         .envs(VARIABLES)
-        .env("IPYTHONDIR", place.path("ipython"))
+        .env("IPYTHONDIR", fixture.path("ipython"))
         .output()
         .unwrap();
     assert!(

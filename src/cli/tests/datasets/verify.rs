@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::place::{Place, code, interpreter_is_here};
+use crate::support::fixture::{RunFixture, code, interpreter_is_here};
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
@@ -27,13 +27,13 @@ struct Dataset {
 
 impl Dataset {
     fn make() -> Self {
-        let place = Place::bare(RECIPE);
-        let mut command = place.program("synthesize", &[]);
+        let fixture = RunFixture::bare(RECIPE);
+        let mut command = fixture.program("synthesize", &[]);
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(code(&output), Some(0), "{stderr}");
         let root = tempfile::tempdir().unwrap();
-        copy(&place.folder().join("dataset"), &root.path().join("made"));
+        copy(&fixture.folder().join("dataset"), &root.path().join("made"));
         Self { root }
     }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::place::interpreter_is_here;
+use crate::support::fixture::interpreter_is_here;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use pybench_agent::{PybenchFormat, Solver};
@@ -164,10 +164,10 @@ async fn recorded_rows_are_identical_or_differ_for_a_stated_reason() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let place = tempfile::tempdir().unwrap();
-    let folder = Arc::new(RunFolder::open(&place.path().join("run"), "name = 't'\n").unwrap());
+    let fixture = tempfile::tempdir().unwrap();
+    let folder = Arc::new(RunFolder::open(&fixture.path().join("run"), "name = 't'\n").unwrap());
     let rows = rows(&lines, &data, folder.clone()).await;
-    let dataset = place.path().join("dataset");
+    let dataset = fixture.path().join("dataset");
     fs::create_dir_all(dataset.join("data")).unwrap();
     shards::write(
         &dataset.join("data"),
@@ -181,7 +181,7 @@ async fn recorded_rows_are_identical_or_differ_for_a_stated_reason() {
         .args(["--json", "--offline", "--no-stamp", "--files"])
         .arg(folder.root().join("files"))
         .arg("--state")
-        .arg(place.path().join("state"))
+        .arg(fixture.path().join("state"))
         .output()
         .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

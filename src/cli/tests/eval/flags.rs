@@ -7,7 +7,7 @@ use pybench_eval::record::Evaluation;
 use pybench_eval::run::RESULTS;
 use serde_json::{Value, json};
 
-use crate::place::{Place, tools};
+use crate::fixture::{SuiteFixture, tools};
 use crate::support::endpoint::{Answer, Endpoint};
 
 const KEY: &str = "sk-0123456789-secret";
@@ -51,7 +51,7 @@ fn tasks() -> String {
         .to_string()
 }
 
-fn evaluate(place: &Place, more: &[&str]) -> Output {
+fn evaluate(fixture: &SuiteFixture, more: &[&str]) -> Output {
     let mut command = crate::support::pybench("eval");
     command
         .args(["--config_path", "gpt.yaml", "--task_path", "task.json"])
@@ -65,7 +65,7 @@ fn evaluate(place: &Place, more: &[&str]) -> Output {
             "134-135",
         ])
         .args(more)
-        .current_dir(place.root.path())
+        .current_dir(fixture.root.path())
         .env_remove("PYBENCH_ROOT")
         .env("EVAL_FLAGS_KEY", KEY);
     command.output().unwrap()
@@ -92,13 +92,13 @@ async fn upstreams_flags_run_an_evaluation() {
         return;
     }
     let endpoint = Endpoint::start(|request| std::future::ready(answer(&request))).await;
-    let place = Place::new();
+    let fixture = SuiteFixture::new();
     let config = CONFIG.replace("BASE_URL", &endpoint.base_url());
-    std::fs::write(place.path("gpt.yaml"), config).unwrap();
+    std::fs::write(fixture.path("gpt.yaml"), config).unwrap();
     // A task list that contains only one of the two selected tasks.
-    std::fs::write(place.path("task.json"), tasks()).unwrap();
+    std::fs::write(fixture.path("task.json"), tasks()).unwrap();
 
-    let refused = evaluate(&place, &[]);
+    let refused = evaluate(&fixture, &[]);
     let stderr = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success() && stderr.contains("--tokens"),
@@ -106,7 +106,7 @@ async fn upstreams_flags_run_an_evaluation() {
     );
     assert_eq!(endpoint.call_count(), 0, "nothing is spent without a limit");
 
-    let output = evaluate(&place, &["--tokens", "100000"]);
+    let output = evaluate(&fixture, &["--tokens", "100000"]);
     let (stdout, stderr) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -130,7 +130,7 @@ async fn upstreams_flags_run_an_evaluation() {
     }
 
     // Upstream's artifacts.
-    let lines = std::fs::read_to_string(place.path("theirs/trajectory.jsonl")).unwrap();
+    let lines = std::fs::read_to_string(fixture.path("theirs/trajectory.jsonl")).unwrap();
     let lines: Vec<Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -145,9 +145,9 @@ async fn upstreams_flags_run_an_evaluation() {
         .map(|m| m["role"].as_str().unwrap())
         .collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
-    let left = std::fs::read_to_string(place.path("theirs/output/power.txt")).unwrap();
+    let left = std::fs::read_to_string(fixture.path("theirs/output/power.txt")).unwrap();
     assert_eq!(left, "done");
-    let notebook = std::fs::read(place.path("theirs/Cells/134.ipynb")).unwrap();
+    let notebook = std::fs::read(fixture.path("theirs/Cells/134.ipynb")).unwrap();
     let notebook: Value = serde_json::from_slice(&notebook).unwrap();
     assert_eq!(notebook["nbformat"], 4);
     let code = notebook["cells"]
@@ -165,7 +165,7 @@ async fn upstreams_flags_run_an_evaluation() {
     );
 
     // The records of this project.
-    let evaluation = Evaluation::read(&place.path("runs/eval-config").join(RESULTS)).unwrap();
+    let evaluation = Evaluation::read(&fixture.path("runs/eval-config").join(RESULTS)).unwrap();
     let found = evaluation
         .attempts
         .iter()
@@ -178,8 +178,8 @@ async fn upstreams_flags_run_an_evaluation() {
             .iter()
             .any(|a| a.task == "135" && !a.ran())
     );
-    assert!(place.path("runs/eval-config/report/index.html").is_file());
-    for path in files(place.root.path()) {
+    assert!(fixture.path("runs/eval-config/report/index.html").is_file());
+    for path in files(fixture.root.path()) {
         let bytes = std::fs::read(&path).unwrap();
         let told = bytes
             .windows(KEY.len())
@@ -188,23 +188,23 @@ async fn upstreams_flags_run_an_evaluation() {
     }
 
     // Running the same command again makes no calls.
-    assert!(evaluate(&place, &["--tokens", "100000"]).status.success());
+    assert!(evaluate(&fixture, &["--tokens", "100000"]).status.success());
     assert_eq!(endpoint.call_count(), 2);
 }
 
 #[test]
 fn a_literal_key_is_rejected_before_anything_is_written() {
-    let place = Place::new();
+    let fixture = SuiteFixture::new();
     std::fs::write(
-        place.path("gpt.yaml"),
+        fixture.path("gpt.yaml"),
         CONFIG.replace("$EVAL_FLAGS_KEY", KEY),
     )
     .unwrap();
-    std::fs::write(place.path("task.json"), tasks()).unwrap();
-    let output = evaluate(&place, &["--tokens", "100000"]);
+    std::fs::write(fixture.path("task.json"), tasks()).unwrap();
+    let output = evaluate(&fixture, &["--tokens", "100000"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{stderr}");
     assert!(stderr.contains("environment variable"), "{stderr}");
-    assert!(!place.path("runs").exists(), "nothing was made");
+    assert!(!fixture.path("runs").exists(), "nothing was made");
     assert!(!stderr.contains(KEY), "{stderr}");
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use pybench_eval::record::{AgentKind, Outcome};
 use pybench_eval::run::{AgentChoice, run};
 
-use crate::place::{ALONE, Place, recipe, setup, tools};
-use crate::support::place as project;
+use crate::fixture::{ALONE, SuiteFixture, recipe, setup, tools};
+use crate::support::fixture as project;
 
 /// SHA-256 of the catalog's model.
 const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
@@ -29,17 +29,17 @@ async fn a_gguf_file_is_evaluated() {
     let (Some(interpreter), Some(model)) = (tools(), model()) else {
         return;
     };
-    let place = Place::new();
+    let fixture = SuiteFixture::new();
     let rows: Vec<_> = ALONE
         .iter()
         .map(|index| serde_json::json!({"index": index.to_string(), "user": "What is 2 to the power of 1000?", "file_paths": []}))
         .collect();
     std::fs::write(
-        place.path("bench/data/meta/task.json"),
+        fixture.path("bench/data/meta/task.json"),
         serde_json::json!(rows).to_string(),
     )
     .unwrap();
-    std::fs::copy(&model, place.path("small.gguf")).unwrap();
+    std::fs::copy(&model, fixture.path("small.gguf")).unwrap();
     let agent = AgentChoice::Gguf {
         model: "small.gguf".to_owned(),
         sha256: Some(SMOLLM2.to_owned()),
@@ -51,10 +51,10 @@ async fn a_gguf_file_is_evaluated() {
     asked.rollout.max_turns = 2;
     asked.rollout.sampling.max_tokens = 24;
     let bench = pybench_eval::suite::Suite::new(
-        pybench_eval::suite::upstream::Upstream::open(&place.path("bench")).unwrap(),
+        pybench_eval::suite::upstream::Upstream::open(&fixture.path("bench")).unwrap(),
     )
     .unwrap();
-    let setup = setup(&place, "run", bench, asked, &interpreter);
+    let setup = setup(&fixture, "run", bench, asked, &interpreter);
     let evaluation = run(&setup).await.unwrap();
     let agent = &evaluation.fingerprint.agents["small"];
     assert_eq!(agent.kind, AgentKind::Model);
@@ -83,12 +83,12 @@ async fn a_gguf_file_is_a_teacher() {
     }
     let teacher = "{ kind = 'embedded', model = 'smollm2-135m-instruct', context = 4096 }";
     let rest = "[rollout]\nmax_turns = 2\n[rollout.sampling]\nmax_tokens = 24\n";
-    let place = project::Place::new(&project::recipe(2, teacher, rest)).await;
-    let output = place.rollout(&[]).output().unwrap();
+    let fixture = project::RunFixture::new(&project::recipe(2, teacher, rest)).await;
+    let output = fixture.rollout(&[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(project::code(&output), Some(0), "{stderr}");
-    let first = place.artifact();
-    let trajectories = place.trajectories();
+    let first = fixture.artifact();
+    let trajectories = fixture.trajectories();
     assert_eq!(trajectories.len(), 2);
     for trajectory in &trajectories {
         assert_eq!(
@@ -103,8 +103,8 @@ async fn a_gguf_file_is_a_teacher() {
     }
     // A second run makes no further calls.
     assert_eq!(
-        project::code(&place.rollout(&[]).output().unwrap()),
+        project::code(&fixture.rollout(&[]).output().unwrap()),
         Some(0)
     );
-    assert_eq!(place.artifact(), first);
+    assert_eq!(fixture.artifact(), first);
 }

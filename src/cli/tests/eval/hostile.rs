@@ -6,14 +6,14 @@ use std::process::Command;
 use pybench_eval::run::run;
 use pybench_interpreter::environment_python;
 
-use crate::place::{Place, foreign, of, others, recipe, setup, tools};
+use crate::fixture::{SuiteFixture, foreign, of, others, recipe, setup, tools};
 
 /// Malicious and oversized outputs cannot harm the grading host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_trajectories_are_graded_within_limits() {
     let Some(interpreter) = tools() else { return };
-    let place = Place::new();
-    let theirs = place.path("theirs");
+    let fixture = SuiteFixture::new();
+    let theirs = fixture.path("theirs");
     others(&theirs);
     let make = r#"
 import os, pickle
@@ -34,7 +34,7 @@ os.mkfifo("output/14_pipe.csv")
         .output();
     assert!(made.unwrap().status.success());
     let recipe = recipe("t", &[("theirs", foreign(&theirs))]);
-    let setup = setup(&place, "run", place.bench(), recipe, &interpreter);
+    let setup = setup(&fixture, "run", fixture.bench(), recipe, &interpreter);
     let evaluation = run(&setup).await.unwrap();
     let score = |task: &str| of(&evaluation, "theirs", task).scores.upstream;
     assert_eq!(score("1"), Some(true), "an answer with control characters");

@@ -1,10 +1,10 @@
 //! End-to-end evaluations with the real sandbox, on a small benchmark made for these tests and, if available, on
 //! PyBench itself (`PYBENCH_DATA` or `../shared/pybench`; `PYBENCH_UPSTREAM` provides upstream's tests).
 
+mod fixture;
 mod flags;
 mod gguf;
 mod hostile;
-mod place;
 mod served;
 mod strict;
 #[path = "../support/mod.rs"]

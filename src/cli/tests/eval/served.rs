@@ -6,7 +6,7 @@ use std::process::Command;
 use pybench_run::ExitCode;
 use serde_json::json;
 
-use crate::place::{Place, tools};
+use crate::fixture::{SuiteFixture, tools};
 use crate::support::endpoint::{Answer, Endpoint};
 use pybench_testing::program::write_program;
 
@@ -38,38 +38,38 @@ model = 'second'
 
 /// A folder with the program, the fake server next to it, and one task.
 struct Stage {
-    place: Place,
+    fixture: SuiteFixture,
     endpoint: Endpoint,
 }
 
 impl Stage {
     async fn new() -> Self {
         let endpoint = Endpoint::always(Answer::Content("Finished:\n42".to_owned())).await;
-        let place = Place::new();
+        let fixture = SuiteFixture::new();
         let task = json!([{"index": "134", "category1": "math", "user": "A power.", "file_paths": [], "attachments": []}]);
-        fs::write(place.path("bench/data/meta/task.json"), task.to_string()).unwrap();
+        fs::write(fixture.path("bench/data/meta/task.json"), task.to_string()).unwrap();
         // The program finds the server beside itself.
-        let (made, program) = (crate::support::PYBENCH, place.path("pybench"));
+        let (made, program) = (crate::support::PYBENCH, fixture.path("pybench"));
         if fs::hard_link(made, &program).is_err() {
             // Another process does it, as in `write_program`.
             let copied = Command::new("cp").arg(made).arg(&program).status();
             assert!(copied.unwrap().success());
         }
         let script = SERVER
-            .replace("PIDS", place.path("pids").to_str().unwrap())
-            .replace("LOG", place.path("log").to_str().unwrap())
+            .replace("PIDS", fixture.path("pids").to_str().unwrap())
+            .replace("LOG", fixture.path("log").to_str().unwrap())
             .replace("URL", &endpoint.base_url());
-        write_program(&place.path("pybench-train"), &script);
-        Self { place, endpoint }
+        write_program(&fixture.path("pybench-train"), &script);
+        Self { fixture, endpoint }
     }
 
     fn run(&self, recipe: &str) -> (Option<i32>, String) {
-        fs::write(self.place.path("t.toml"), recipe).unwrap();
-        let output = Command::new(self.place.path("pybench"))
+        fs::write(self.fixture.path("t.toml"), recipe).unwrap();
+        let output = Command::new(self.fixture.path("pybench"))
             .arg("eval")
             .args(["t.toml", "--pybench", "bench", "--runs-dir", "runs"])
             .args(["--tasks", "134"])
-            .current_dir(self.place.root.path())
+            .current_dir(self.fixture.root.path())
             .env_remove("PYBENCH_ROOT")
             .output()
             .unwrap();
@@ -79,7 +79,7 @@ impl Stage {
 
     /// The models that were served, in order.
     fn served(&self) -> String {
-        fs::read_to_string(self.place.path("log")).unwrap_or_default()
+        fs::read_to_string(self.fixture.path("log")).unwrap_or_default()
     }
 }
 

@@ -15,22 +15,22 @@ use pybench_eval::suite::{Availability, Suite};
 use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress, RunError, RunFolder};
 use serde_json::json;
 
-use crate::place::{ALONE, Place, recipe, script, setup, tools};
+use crate::fixture::{ALONE, SuiteFixture, recipe, script, setup, tools};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_audit_of_the_strict_score_passes() {
     let Some(interpreter) = tools() else { return };
-    let place = Place::new();
+    let fixture = SuiteFixture::new();
     let rows: Vec<_> = ALONE
         .iter()
         .map(|index| json!({"index": index.to_string(), "user": format!("a prompt for task {index}"), "file_paths": []}))
         .collect();
     fs::write(
-        place.path("bench/data/meta/task.json"),
+        fixture.path("bench/data/meta/task.json"),
         json!(rows).to_string(),
     )
     .unwrap();
-    let bench = Suite::new(Upstream::open(&place.path("bench")).unwrap()).unwrap();
+    let bench = Suite::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
     let specs: Vec<_> = ALONE
         .iter()
         .map(|index| bench.specs[index].clone())
@@ -40,7 +40,7 @@ async fn the_audit_of_the_strict_score_passes() {
             .iter()
             .all(|spec| bench.availability(spec) == Availability::Available)
     );
-    let folder = Arc::new(RunFolder::open(&place.path("audit"), "").unwrap());
+    let folder = Arc::new(RunFolder::open(&fixture.path("audit"), "").unwrap());
     let options = ExecutorOptions {
         concurrency: 2,
         ..ExecutorOptions::default()
@@ -88,13 +88,13 @@ async fn the_audit_of_the_strict_score_passes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_runs_give_the_same_records() {
     let Some(interpreter) = tools() else { return };
-    let place = Place::new();
+    let fixture = SuiteFixture::new();
     let rows: Vec<_> = ALONE
         .iter()
         .map(|index| json!({"index": index.to_string(), "user": "q", "file_paths": []}))
         .collect();
     fs::write(
-        place.path("bench/data/meta/task.json"),
+        fixture.path("bench/data/meta/task.json"),
         json!(rows).to_string(),
     )
     .unwrap();
@@ -105,8 +105,8 @@ async fn interrupted_runs_give_the_same_records() {
         );
         text
     });
-    fs::write(place.path("bench/data/unit_test/tests.py"), tests).unwrap();
-    let bench = Suite::new(Upstream::open(&place.path("bench")).unwrap()).unwrap();
+    fs::write(fixture.path("bench/data/unit_test/tests.py"), tests).unwrap();
+    let bench = Suite::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
     let mut recipe = recipe(
         "t",
         &[
@@ -115,7 +115,15 @@ async fn interrupted_runs_give_the_same_records() {
         ],
     );
     recipe.tasks = Some("115,134-136,138".to_owned());
-    let setup = |folder: &str| setup(&place, folder, bench.clone(), recipe.clone(), &interpreter);
+    let setup = |folder: &str| {
+        setup(
+            &fixture,
+            folder,
+            bench.clone(),
+            recipe.clone(),
+            &interpreter,
+        )
+    };
     let whole = untimed(run(&setup("whole")).await.unwrap());
     assert_eq!(
         whole

@@ -13,7 +13,7 @@ use pybench_interpreter::environment_python;
 use pybench_testing::skip;
 use serde_json::Value;
 
-use crate::place::{Place, foreign, of, others, recipe, script, setup, tools};
+use crate::fixture::{SuiteFixture, foreign, of, others, recipe, script, setup, tools};
 
 /// Runs a test like upstream: in the folder of the outputs, one process per test.
 fn by_hand(tests: &Path, data: &Path, outputs: &Path, index: &str) -> bool {
@@ -61,13 +61,13 @@ fn by_hand(tests: &Path, data: &Path, outputs: &Path, index: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_upstream_score_agrees_with_the_tests_run_by_hand() {
     let Some(interpreter) = tools() else { return };
-    let place = Place::new();
-    others(&place.path("theirs"));
-    let recipe = recipe("t", &[("theirs", foreign(&place.path("theirs")))]);
-    let setup = setup(&place, "run", place.bench(), recipe, &interpreter);
+    let fixture = SuiteFixture::new();
+    others(&fixture.path("theirs"));
+    let recipe = recipe("t", &[("theirs", foreign(&fixture.path("theirs")))]);
+    let setup = setup(&fixture, "run", fixture.bench(), recipe, &interpreter);
     let evaluation = run(&setup).await.unwrap();
     let (mut compared, mut passed) = (0, 0);
-    let bench = place.path("bench/data");
+    let bench = fixture.path("bench/data");
     for index in 1..=22 {
         let index = index.to_string();
         let attempt = of(&evaluation, "theirs", &index);
@@ -75,7 +75,7 @@ async fn the_upstream_score_agrees_with_the_tests_run_by_hand() {
         let theirs = by_hand(
             &bench.join("unit_test/tests.py"),
             &bench,
-            &place.path("theirs"),
+            &fixture.path("theirs"),
             &index,
         );
         // Upstream's folder is never empty; a task alone sees only its own outputs.
@@ -108,7 +108,7 @@ async fn the_upstream_score_agrees_with_the_tests_run_by_hand() {
     assert!(
         matches!(&absent.outcome, Outcome::NotRun { reason } if reason.contains("data/absent.csv"))
     );
-    let read = Evaluation::read(&place.path("run").join(RESULTS)).unwrap();
+    let read = Evaluation::read(&fixture.path("run").join(RESULTS)).unwrap();
     assert_eq!(read, evaluation);
 }
 
@@ -132,7 +132,7 @@ async fn the_upstream_score_agrees_with_the_real_tests_run_by_hand() {
         .parent()
         .unwrap()
         .to_owned();
-    let place = Place::new();
+    let fixture = SuiteFixture::new();
     let bench = Suite::new(upstream).unwrap();
     let tasks = "5,7,12,14-16,18-22,27-28,67-68,78,80-82,85-86,92-93,100,115,134-136,138,140";
     let mut first = recipe(
@@ -144,17 +144,17 @@ async fn the_upstream_score_agrees_with_the_real_tests_run_by_hand() {
     );
     first.tasks = Some(tasks.to_owned());
     first.perturb = false;
-    let made = setup(&place, "made", bench.clone(), first.clone(), &interpreter);
+    let made = setup(&fixture, "made", bench.clone(), first.clone(), &interpreter);
     run(&made).await.unwrap();
     drop(made);
     let (mut compared, mut passed) = (0, 0);
     for agent in ["reference", "do-nothing"] {
-        let left = place.path("made/upstream").join(agent);
+        let left = fixture.path("made/upstream").join(agent);
         let mut second = recipe("second", &[("theirs", foreign(&left))]);
         second.tasks = first.tasks.clone();
         second.perturb = false;
         let setup = setup(
-            &place,
+            &fixture,
             &format!("again-{agent}"),
             bench.clone(),
             second,

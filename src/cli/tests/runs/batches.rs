@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::support::batches::{Act, BatchServer, Point};
-use crate::support::place::{
-    ExpertServer, Place, code, expert_endpoint, interpreter_is_here, openai, recipe,
+use crate::support::fixture::{
+    ExpertServer, RunFixture, code, expert_endpoint, interpreter_is_here, openai, recipe,
 };
 use pybench_agent::format;
 use pybench_llm::token_bound;
@@ -35,15 +35,15 @@ async fn server(tasks: Arc<OnceLock<Vec<Task>>>) -> BatchServer {
     .await
 }
 
-/// In this process; replies are shared within the place alone.
-async fn rollout(place: &Place) -> Result<(), RunError> {
-    let mut context = place.context();
-    context.project_root = place.path(".");
+/// In this process; replies are shared within this run only.
+async fn rollout(fixture: &RunFixture) -> Result<(), RunError> {
+    let mut context = fixture.context();
+    context.project_root = fixture.path(".");
     rollout::run(&context).await
 }
 
-fn replies(place: &Place) -> Vec<usize> {
-    let trajectories = place.trajectories();
+fn replies(fixture: &RunFixture) -> Vec<usize> {
+    let trajectories = fixture.trajectories();
     trajectories.iter().map(|t| t.turns.len()).collect()
 }
 
@@ -60,15 +60,15 @@ impl Expected {
         let tasks: Arc<OnceLock<Vec<Task>>> = Arc::default();
         let server = server(tasks.clone()).await;
         let text = recipe(TASKS, &openai(&server.base_url(), BATCHED), REST);
-        let place = Place::new(&text).await;
-        tasks.set(place.tasks.clone()).unwrap();
-        rollout(&place).await.unwrap();
-        let calls = replies(&place).iter().sum::<usize>() as u64;
-        assert_eq!(place.spent().micro_usd, CALL * calls);
+        let fixture = RunFixture::new(&text).await;
+        tasks.set(fixture.tasks.clone()).unwrap();
+        rollout(&fixture).await.unwrap();
+        let calls = replies(&fixture).iter().sum::<usize>() as u64;
+        assert_eq!(fixture.spent().micro_usd, CALL * calls);
         Self {
-            artifact: place.artifact(),
+            artifact: fixture.artifact(),
             batches: server.batches(),
-            tasks: place.tasks,
+            tasks: fixture.tasks,
             calls,
         }
     }
@@ -102,12 +102,12 @@ impl Undisturbed {
     }
 
     /// The same run, which came to the same whatever came in between.
-    fn check(&self, place: &Place, case: &str) {
+    fn check(&self, fixture: &RunFixture, case: &str) {
         assert!(
-            place.artifact() == self.artifact,
+            fixture.artifact() == self.artifact,
             "{case}: other trajectories"
         );
-        let spent = place.spent();
+        let spent = fixture.spent();
         assert_eq!(spent.uncertain, 0, "{case}");
         assert_eq!(
             (spent.calls, spent.micro_usd),
@@ -120,7 +120,7 @@ impl Undisturbed {
             "{case}: once for each sample"
         );
         assert_eq!(self.server.batches(), self.batches, "{case}");
-        assert_eq!(place.journal().all_open_batches().unwrap(), [], "{case}");
+        assert_eq!(fixture.journal().all_open_batches().unwrap(), [], "{case}");
     }
 }
 
@@ -132,26 +132,26 @@ async fn the_trajectories_are_those_of_live_calls_and_waves_are_batches() {
     let run = Undisturbed::new().await;
     let tasks: Arc<OnceLock<Vec<Task>>> = Arc::default();
     let live = expert_endpoint(tasks.clone(), Duration::ZERO).await;
-    let place = Place::new(&recipe(TASKS, &openai(&live.base_url(), PRICED), REST)).await;
-    tasks.set(place.tasks.clone()).unwrap();
-    rollout(&place).await.unwrap();
-    assert!(place.artifact() == run.artifact, "the same replies");
+    let fixture = RunFixture::new(&recipe(TASKS, &openai(&live.base_url(), PRICED), REST)).await;
+    tasks.set(fixture.tasks.clone()).unwrap();
+    rollout(&fixture).await.unwrap();
+    assert!(fixture.artifact() == run.artifact, "the same replies");
     assert_eq!(
-        place.spent().micro_usd,
+        fixture.spent().micro_usd,
         2 * CALL * run.calls,
         "twice the price"
     );
 
     // A wave asks for the nth reply of every trajectory that has one.
-    let turns = replies(&place);
+    let turns = replies(&fixture);
     let most = turns.iter().copied().max().unwrap();
     let waves = (1..=most).map(|wave| turns.iter().filter(|n| **n >= wave).count());
     assert_eq!(run.batches, waves.collect::<Vec<_>>());
     assert!(most > 1, "{turns:?}");
 }
 
-fn start(place: &Place) -> Child {
-    place.rollout(&[]).process_group(0).spawn().unwrap()
+fn start(fixture: &RunFixture) -> Child {
+    fixture.rollout(&[]).process_group(0).spawn().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,21 +191,21 @@ async fn kills_lose_nothing(moments: &[(Point, usize, Act)]) {
     let run = Undisturbed::new().await;
     for &(point, times, act) in moments {
         let case = format!("{act:?} at the {times}. {point:?}");
-        let place = Place::new(&run.text).await;
+        let fixture = RunFixture::new(&run.text).await;
         run.server.forget();
         run.server
             .script(move |at, met| match (at, met) == (point, times) {
                 true => act,
                 false => Act::Serve,
             });
-        let mut child = start(&place);
+        let mut child = start(&fixture);
         run.server.hung().await;
         kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
         child.wait().unwrap();
         run.server.script(|_, _| Act::Serve);
-        let status = start(&place).wait().unwrap();
+        let status = start(&fixture).wait().unwrap();
         assert!(status.success(), "{case}: {status}");
-        run.check(&place, &case);
+        run.check(&fixture, &case);
     }
 }
 
@@ -216,12 +216,12 @@ async fn lost_answers_and_failing_servers_are_lived_with() {
     }
     let run = Undisturbed::new().await;
     for act in [Act::BreakAfter, Act::Status(500), Act::Status(429)] {
-        let place = Place::new(&run.text).await;
+        let fixture = RunFixture::new(&run.text).await;
         run.server.forget();
         run.server
             .script(move |_, met| if met == 1 { act } else { Act::Serve });
-        rollout(&place).await.unwrap();
-        run.check(&place, &format!("{act:?}"));
+        rollout(&fixture).await.unwrap();
+        run.check(&fixture, &format!("{act:?}"));
     }
 }
 
@@ -231,13 +231,13 @@ async fn ctrl_c_leaves_the_batch_where_it_is() {
         return;
     }
     let run = Undisturbed::new().await;
-    let place = Place::new(&run.text).await;
+    let fixture = RunFixture::new(&run.text).await;
     run.server.forget();
     run.server.script(|at, met| match (at, met) {
         (Point::Look, 2) => Act::HangBefore,
         _ => Act::Serve,
     });
-    let mut rollout = place.rollout(&[]);
+    let mut rollout = fixture.rollout(&[]);
     let child = rollout
         .stderr(std::process::Stdio::piped())
         .spawn()
@@ -252,7 +252,7 @@ async fn ctrl_c_leaves_the_batch_where_it_is() {
         "{said}"
     );
     assert!(said.contains("batch batch_1 is still pending"), "{said}");
-    let shown = pybench_synthesize::status::funnel(&place.journal())
+    let shown = pybench_synthesize::status::funnel(&fixture.journal())
         .unwrap()
         .to_string();
     assert!(
@@ -260,8 +260,8 @@ async fn ctrl_c_leaves_the_batch_where_it_is() {
         "{shown}"
     );
     run.server.script(|_, _| Act::Serve);
-    assert!(start(&place).wait().unwrap().success());
-    run.check(&place, "Ctrl-C");
+    assert!(start(&fixture).wait().unwrap().success());
+    run.check(&fixture, "Ctrl-C");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,7 +271,7 @@ async fn an_expired_batch_keeps_what_was_answered() {
     }
     let run = Undisturbed::new().await;
     for status in ["expired", "cancelled"] {
-        let place = Place::new(&run.text).await;
+        let fixture = RunFixture::new(&run.text).await;
         run.server.forget();
         run.server.script(|_, _| Act::Serve);
         run.server.twist(move |outcome| {
@@ -280,9 +280,9 @@ async fn an_expired_batch_keeps_what_was_answered() {
                 outcome.output.truncate(4);
             }
         });
-        rollout(&place).await.unwrap();
-        assert!(place.artifact() == run.artifact);
-        let spent = place.spent();
+        rollout(&fixture).await.unwrap();
+        assert!(fixture.artifact() == run.artifact);
+        let spent = fixture.spent();
         assert_eq!((spent.uncertain, spent.micro_usd), (0, CALL * run.calls));
         // Four go on, and six are asked again, in one batch.
         assert_eq!(run.server.batches()[..2], [10, 10]);
@@ -297,25 +297,25 @@ async fn no_batch_goes_beyond_the_cap() {
     let run = Undisturbed::new().await;
     // One request and little more; all of them together take 4,400 tokens.
     let opening = |task: &Task| token_bound(&format(FormatChoice::Pybench).initial_messages(task));
-    let tasks = Place::new(&run.text).await.tasks;
+    let tasks = RunFixture::new(&run.text).await.tasks;
     let cap = tasks.iter().map(opening).max().unwrap() + 1000 + 1500;
-    let place = Place::new(&run.text.replace("usd = 1.0", &format!("tokens = {cap}"))).await;
+    let fixture = RunFixture::new(&run.text.replace("usd = 1.0", &format!("tokens = {cap}"))).await;
     run.server.forget();
     run.server.script(|_, _| Act::Serve);
     run.server.twist(|_| {});
-    let error = rollout(&place).await.unwrap_err();
+    let error = rollout(&fixture).await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Budget, "{error}");
-    assert!(place.spent().tokens <= cap);
+    assert!(fixture.spent().tokens <= cap);
     // The next process gives back what was noted and not sent.
-    drop(place.context());
-    let (spent, batches) = (place.spent(), run.server.batches());
+    drop(fixture.context());
+    let (spent, batches) = (fixture.spent(), run.server.batches());
     assert_eq!(spent.calls, batches.iter().sum::<usize>() as u64);
     assert_eq!(spent.tokens, CALL * spent.calls, "nothing is left reserved");
     assert!(
         !batches.is_empty() && batches.iter().all(|requests| *requests < 10),
         "{batches:?}"
     );
-    let pending = place
+    let pending = fixture
         .units()
         .iter()
         .filter(|unit| unit.state == UnitState::Pending)

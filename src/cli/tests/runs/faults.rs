@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::support::endpoint::{Answer, Endpoint};
-use crate::support::place::{FREE, Place, code, find_task, interpreter_is_here, openai, recipe};
+use crate::support::fixture::{
+    FREE, RunFixture, code, find_task, interpreter_is_here, openai, recipe,
+};
 use pybench_rollout as rollout;
 use pybench_run::{ExitCode, FailureKind, UnitState};
 use pybench_types::observation::Stopped;
@@ -65,16 +67,16 @@ async fn misbehaving(modes: Vec<Case>, roles: Roles) -> Endpoint {
     Endpoint::start(move |request: Value| {
         let (tasks, places) = roles.get().unwrap();
         let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
-        let place = places[find_task(tasks, &messages).id.as_str()];
+        let fixture = places[find_task(tasks, &messages).id.as_str()];
         let mut seen = seen.lock().unwrap();
-        let times = seen.entry(place).or_default();
+        let times = seen.entry(fixture).or_default();
         *times += 1;
         let said = messages
             .iter()
             .filter(|m| m.role == pybench_types::trajectory::Role::Assistant);
         let turn = said.count();
         let line = |lines: &[&str]| Answer::Content(lines[turn.min(lines.len() - 1)].to_owned());
-        let answer = match &modes[place].1 {
+        let answer = match &modes[fixture].1 {
             Mode::Always(answer) => answer.clone(),
             Mode::Once(answer) if *times == 1 => answer.clone(),
             Mode::Once(_) => line(&[GOOD, DONE]),
@@ -107,25 +109,25 @@ async fn meet(modes: Vec<Case>, answer: u32, cell: u32) -> Result<(), ExitCode> 
     let rest = format!(
         "[rollout]\nattempts = 2\nconcurrency = 4\n\n[interpreter.limits]\ncell_seconds = {cell}\n"
     );
-    let place = Place::new(&recipe(modes.len(), &teacher, &rest)).await;
-    assert_eq!(place.tasks.len(), modes.len());
-    let places = place.tasks.iter().enumerate();
+    let fixture = RunFixture::new(&recipe(modes.len(), &teacher, &rest)).await;
+    assert_eq!(fixture.tasks.len(), modes.len());
+    let places = fixture.tasks.iter().enumerate();
     let places = places.map(|(at, task)| (task.id.to_string(), at)).collect();
-    roles.set((place.tasks.clone(), places)).unwrap();
+    roles.set((fixture.tasks.clone(), places)).unwrap();
 
-    let context = place.context();
+    let context = fixture.context();
     let ran = rollout::run(&context).await;
     let ran = ran.and_then(|()| rollout::check_complete(&context));
 
     // Where no try came to an end, no file is written.
-    let trajectories = match place.folder().join("trajectories.jsonl").exists() {
-        true => place.trajectories(),
+    let trajectories = match fixture.folder().join("trajectories.jsonl").exists() {
+        true => fixture.trajectories(),
         false => Vec::new(),
     };
     let by_task: BTreeMap<_, _> = trajectories.iter().map(|t| (t.task.as_str(), t)).collect();
-    for (at, unit) in place.units().into_iter().enumerate() {
+    for (at, unit) in fixture.units().into_iter().enumerate() {
         let (name, mode) = &modes[at];
-        let trajectory = by_task.get(place.tasks[at].id.as_str());
+        let trajectory = by_task.get(fixture.tasks[at].id.as_str());
         if let Mode::Always(_) = mode {
             assert_eq!(unit.state, UnitState::Failed, "{name}");
             let failure = unit.failure.unwrap();
@@ -177,9 +179,9 @@ async fn a_refused_key_stops_the_run_and_is_never_written_down() {
     let server = Endpoint::always(Answer::Status(401, None, body.into())).await;
     let more = format!("{FREE}, key_env = 'PYBENCH_TEST_KEY'");
     let rest = "[rollout]\nconcurrency = 4\n";
-    let place = Place::new(&recipe(6, &openai(&server.base_url(), &more), rest)).await;
+    let fixture = RunFixture::new(&recipe(6, &openai(&server.base_url(), &more), rest)).await;
 
-    let mut command = place.rollout(&["-vv"]);
+    let mut command = fixture.rollout(&["-vv"]);
     let without = command.env_remove("PYBENCH_TEST_KEY").output().unwrap();
     assert_eq!(code(&without), Some(ExitCode::Endpoint as i32));
     assert!(String::from_utf8_lossy(&without.stderr).contains("PYBENCH_TEST_KEY"));
@@ -204,7 +206,7 @@ async fn a_refused_key_stops_the_run_and_is_never_written_down() {
     );
     let said = [output.stderr, output.stdout].concat();
     assert!(!String::from_utf8_lossy(&said).contains("very-secret"));
-    for entry in std::fs::read_dir(place.folder()).unwrap() {
+    for entry in std::fs::read_dir(fixture.folder()).unwrap() {
         let path = entry.unwrap().path();
         if path.is_file() {
             let bytes = std::fs::read(&path).unwrap();
@@ -222,13 +224,13 @@ async fn a_dead_endpoint_is_an_endpoint_failure() {
     // Not a port that was freed: another program may take it.
     let url = "http://127.0.0.1:1/v1";
     let rest = "[rollout]\nattempts = 2\n";
-    let place = Place::new(&recipe(2, &openai(url, FREE), rest)).await;
-    let output = place.rollout(&[]).output().unwrap();
+    let fixture = RunFixture::new(&recipe(2, &openai(url, FREE), rest)).await;
+    let output = fixture.rollout(&[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), Some(ExitCode::Endpoint as i32), "{stderr}");
     assert!(stderr.contains("connection: "), "{stderr}");
-    assert_eq!(place.spent().calls, 0, "nothing was paid");
-    let units = place.units();
+    assert_eq!(fixture.spent().calls, 0, "nothing was paid");
+    let units = fixture.units();
     assert!(
         units
             .iter()

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::support::endpoint::{Answer, Endpoint};
-use crate::support::place::{FREE, Place, code, interpreter_is_here, openai, recipe};
+use crate::support::fixture::{FREE, RunFixture, code, interpreter_is_here, openai, recipe};
 use pybench_agent::PybenchFormat;
 use pybench_agent::{convert, format_named};
 use pybench_types::trajectory::{End, Role, Verdict};
@@ -17,19 +17,19 @@ async fn the_expert_is_believed_in_every_format() {
     }
     for name in ["codeact", "tools"] {
         let rest = format!("[rollout]\nformat = '{name}'\n");
-        let place = Place::new(&recipe(4, "{ kind = 'expert' }", &rest)).await;
+        let fixture = RunFixture::new(&recipe(4, "{ kind = 'expert' }", &rest)).await;
         for stage in ["rollout", "grade"] {
-            let output = place.program(stage, &[]).output().unwrap();
+            let output = fixture.program(stage, &[]).output().unwrap();
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(code(&output), Some(0), "{stderr}");
         }
-        let verdicts: Vec<Verdict> = place.lines("verdicts.jsonl");
+        let verdicts: Vec<Verdict> = fixture.lines("verdicts.jsonl");
         assert_eq!(verdicts.len(), 4);
         for verdict in &verdicts {
             assert!(verdict.accepted, "{name}: {:?}", verdict.findings);
         }
         let format = format_named(name).unwrap();
-        for trajectory in place.trajectories() {
+        for trajectory in fixture.trajectories() {
             assert_eq!((&*trajectory.format, trajectory.end), (name, End::Finished));
             let there = convert(&trajectory.messages, format, &PybenchFormat).unwrap();
             assert_eq!(there.reworded, []);
@@ -72,10 +72,10 @@ async fn parallel_calls_are_run_in_order_and_answered_one_by_one() {
     })
     .await;
     let rest = "[rollout]\nformat = 'tools'\n";
-    let place = Place::new(&recipe(1, &openai(&server.base_url(), FREE), rest)).await;
-    let output = place.rollout(&[]).output().unwrap();
+    let fixture = RunFixture::new(&recipe(1, &openai(&server.base_url(), FREE), rest)).await;
+    let output = fixture.rollout(&[]).output().unwrap();
     assert_eq!(code(&output), Some(0), "{output:?}");
-    let trajectory = &place.trajectories()[0];
+    let trajectory = &fixture.trajectories()[0];
     let cells: Vec<_> = trajectory.turns[0].cells().collect();
     assert_eq!(cells, ["x = 6 * 7\nprint(x)", "1 / 0", "print(x + 1)"]);
     let answers = trajectory.messages.iter().filter(|m| m.role == Role::Tool);

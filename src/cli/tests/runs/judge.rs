@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::support::endpoint::{Answer, Endpoint};
-use crate::support::place::{Place, code, interpreter_is_here, recipe};
+use crate::support::fixture::{RunFixture, code, interpreter_is_here, recipe};
 use pybench_types::task::Task;
 use pybench_types::trajectory::Verdict;
 
@@ -28,7 +28,7 @@ async fn judge(tasks: Arc<OnceLock<Vec<Task>>>) -> Endpoint {
     .await
 }
 
-async fn run(decides: bool) -> Option<(Place, Endpoint)> {
+async fn run(decides: bool) -> Option<(RunFixture, Endpoint)> {
     if !interpreter_is_here() {
         return None;
     }
@@ -43,24 +43,24 @@ async fn run(decides: bool) -> Option<(Place, Endpoint)> {
          teacher = {{ kind = 'openai', model = 'j', base_url = '{}', {PRICE} }}\n",
         server.base_url()
     );
-    let place = Place::new(&recipe(6, "{ kind = 'expert' }", &rest)).await;
-    known.set(place.tasks.clone()).unwrap();
+    let fixture = RunFixture::new(&recipe(6, "{ kind = 'expert' }", &rest)).await;
+    known.set(fixture.tasks.clone()).unwrap();
     for stage in [
         "rollout", "grade",
         // Again: opinions are in the journal and not paid for twice.
         "grade",
     ] {
-        let output = place.program(stage, &[]).output().unwrap();
+        let output = fixture.program(stage, &[]).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), Some(0), "{stderr}");
     }
     assert_eq!(server.call_count(), 6);
-    assert_eq!(place.spent().micro_usd, 6 * 110);
-    Some((place, server))
+    assert_eq!(fixture.spent().micro_usd, 6 * 110);
+    Some((fixture, server))
 }
 
-fn opinions(place: &Place) -> Vec<(bool, Option<bool>)> {
-    let verdicts: Vec<Verdict> = place.lines("verdicts.jsonl");
+fn opinions(fixture: &RunFixture) -> Vec<(bool, Option<bool>)> {
+    let verdicts: Vec<Verdict> = fixture.lines("verdicts.jsonl");
     let said = verdicts.iter().map(|verdict| {
         let opinion = verdict.opinion.as_ref().unwrap();
         assert_eq!(opinion.judge, "openai:j");
@@ -71,12 +71,12 @@ fn opinions(place: &Place) -> Vec<(bool, Option<bool>)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_looks_on_changes_nothing_and_agreement_is_told() {
-    let Some((place, _server)) = run(false).await else {
+    let Some((fixture, _server)) = run(false).await else {
         return;
     };
     let third = [(true, Some(true)), (true, None), (true, Some(false))];
-    assert_eq!(opinions(&place), [third, third].concat());
-    let told = place.journal().metadata("judge").unwrap().unwrap();
+    assert_eq!(opinions(&fixture), [third, third].concat());
+    let told = fixture.journal().metadata("judge").unwrap().unwrap();
     let told = told.as_str().unwrap();
     assert!(
         told.starts_with("judge openai:j: 2 pass, 2 fail, 2 abstained"),
@@ -87,12 +87,12 @@ async fn whoever_looks_on_changes_nothing_and_agreement_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_decides_rejects_but_an_abstention_never_does() {
-    let Some((place, _server)) = run(true).await else {
+    let Some((fixture, _server)) = run(true).await else {
         return;
     };
     let third = [(true, Some(true)), (true, None), (false, Some(false))];
-    assert_eq!(opinions(&place), [third, third].concat());
-    let verdicts: Vec<Verdict> = place.lines("verdicts.jsonl");
+    assert_eq!(opinions(&fixture), [third, third].concat());
+    let verdicts: Vec<Verdict> = fixture.lines("verdicts.jsonl");
     let finding = verdicts[2]
         .findings
         .iter()

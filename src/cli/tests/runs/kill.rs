@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::endpoint::Answer;
 use crate::support::endpoint::Endpoint;
-use crate::support::kill::kill_after;
-use crate::support::place::{
-    ExpertServer, FREE, Place, expert_endpoint, find_task, interpreter_is_here, openai,
+use crate::support::fixture::{
+    ExpertServer, FREE, RunFixture, expert_endpoint, find_task, interpreter_is_here, openai,
 };
+use crate::support::kill::kill_after;
 use pybench_types::task::Task;
 use pybench_types::trajectory::Verdict;
 use rand::{RngExt, SeedableRng};
@@ -33,14 +33,14 @@ fn recipe(teacher: &str) -> String {
     )
 }
 
-fn start(place: &Place) -> Child {
-    let mut synthesize = place.program("synthesize", &[]);
+fn start(fixture: &RunFixture) -> Child {
+    let mut synthesize = fixture.program("synthesize", &[]);
     synthesize.process_group(0).spawn().unwrap()
 }
 
 /// Every file of the dataset: path → bytes.
-fn dataset(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
-    let root = place.folder().join(pybench_shard::DATASET);
+fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
+    let root = fixture.folder().join(pybench_shard::DATASET);
     let mut files = BTreeMap::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -58,15 +58,15 @@ fn dataset(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Runs to the end, killed at most `kills` times before; returns the kills delivered.
-fn run_killed(place: &Place, kills: u32, longest: Duration, rng: &mut ChaCha8Rng) -> u32 {
+fn run_killed(fixture: &RunFixture, kills: u32, longest: Duration, rng: &mut ChaCha8Rng) -> u32 {
     for delivered in 0..kills {
         let moment = longest.mul_f64(rng.random_range(0.0..1.0));
-        if let Some(status) = kill_after(start(place), moment) {
+        if let Some(status) = kill_after(start(fixture), moment) {
             assert!(status.success(), "{status}");
             return delivered;
         }
     }
-    let status = start(place).wait().unwrap();
+    let status = start(fixture).wait().unwrap();
     assert!(status.success(), "{status}");
     kills
 }
@@ -85,8 +85,8 @@ async fn kills_change_nothing_and_cost_nothing() {
     let tasks = Arc::new(OnceLock::new());
     // One for all, because the recipe, and so the card, names it.
     let server = expert_endpoint(tasks.clone(), Duration::from_millis(60)).await;
-    let new_place = || Place::bare(&recipe(&openai(&server.base_url(), FREE)));
-    let undisturbed = new_place();
+    let new_run = || RunFixture::bare(&recipe(&openai(&server.base_url(), FREE)));
+    let undisturbed = new_run();
     for stage in ["crawl", "query"] {
         let written = undisturbed.program(stage, &[]).output().unwrap();
         assert!(written.status.success(), "{written:?}");
@@ -107,18 +107,18 @@ async fn kills_change_nothing_and_cost_nothing() {
     let wanted = std::env::var("SOAK_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let (mut kills, mut in_flight) = (0, 0);
     while kills < wanted {
-        let place = new_place();
+        let fixture = new_run();
         server.forget();
-        kills += run_killed(&place, wanted - kills, whole, &mut rng);
-        for (path, bytes) in dataset(&place) {
+        kills += run_killed(&fixture, wanted - kills, whole, &mut rng);
+        for (path, bytes) in dataset(&fixture) {
             assert!(
                 expected.get(&path) == Some(&bytes),
                 "{path:?} differs after {kills} kills"
             );
         }
-        assert_eq!(dataset(&place).len(), expected.len());
+        assert_eq!(dataset(&fixture).len(), expected.len());
         assert_eq!(server.calls().len(), asked, "the same conversations");
-        let uncertain = place.spent().uncertain;
+        let uncertain = fixture.spent().uncertain;
         assert!(
             repeated(&server) <= uncertain,
             "{} paid twice, {uncertain} in flight",
@@ -169,7 +169,7 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
          model = 'strong'\nbase_url = '{}'\nprice = {{ prompt = 1.0, completion = 1.0 }}\n",
         strong.base_url()
     );
-    let undisturbed = Place::bare(&text);
+    let undisturbed = RunFixture::bare(&text);
     for stage in ["crawl", "query"] {
         let written = undisturbed.program(stage, &[]).output().unwrap();
         assert!(written.status.success(), "{written:?}");
@@ -178,8 +178,8 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
     let begun = Instant::now();
     assert!(start(&undisturbed).wait().unwrap().success());
     let whole = begun.elapsed();
-    let accepted = |place: &Place| {
-        let verdicts: Vec<Verdict> = place.lines("verdicts.jsonl");
+    let accepted = |fixture: &RunFixture| {
+        let verdicts: Vec<Verdict> = fixture.lines("verdicts.jsonl");
         verdicts.iter().filter(|verdict| verdict.accepted).count()
     };
     assert_eq!(accepted(&undisturbed), ROWS);
@@ -202,16 +202,19 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut kills = 0;
     while kills < 5 {
-        let place = Place::bare(&text);
+        let fixture = RunFixture::bare(&text);
         weak.forget();
         strong.forget();
-        kills += run_killed(&place, 5 - kills, whole, &mut rng);
-        assert_eq!(accepted(&place), ROWS);
+        kills += run_killed(&fixture, 5 - kills, whole, &mut rng);
+        assert_eq!(accepted(&fixture), ROWS);
         assert!(
-            dataset(&place) == expected,
+            dataset(&fixture) == expected,
             "another dataset after {kills} kills"
         );
-        let (spent, answered) = (place.spent(), place.spent().calls - place.spent().uncertain);
+        let (spent, answered) = (
+            fixture.spent(),
+            fixture.spent().calls - fixture.spent().uncertain,
+        );
         assert!(spent.micro_usd <= 1_000_000);
         assert!(calls() <= spent.calls, "{} calls, {spent:?}", calls());
         if spent.uncertain == 0 {

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::support::endpoint::{Answer, Endpoint};
-use crate::support::place::{ExpertServer, FREE, Place, code, interpreter_is_here, openai, recipe};
+use crate::support::fixture::{
+    ExpertServer, FREE, RunFixture, code, interpreter_is_here, openai, recipe,
+};
 use pybench_types::task::Task;
 
 /// An expert that answers at most `most` at a time and turns others away.
@@ -50,16 +52,16 @@ async fn an_endpoint_is_asked_no_faster_than_it_bears() {
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
     let (server, turned_away) = narrow(known.clone(), 2).await;
     let rest = "[rollout]\nconcurrency = 8\nattempts = 6\n";
-    let place = Place::new(&recipe(16, &openai(&server.base_url(), FREE), rest)).await;
-    known.set(place.tasks.clone()).unwrap();
-    let output = place.rollout(&[]).output().unwrap();
+    let fixture = RunFixture::new(&recipe(16, &openai(&server.base_url(), FREE), rest)).await;
+    known.set(fixture.tasks.clone()).unwrap();
+    let output = fixture.rollout(&[]).output().unwrap();
     assert_eq!(
         code(&output),
         Some(0),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert_eq!(place.trajectories().len(), 16, "nobody was given up");
+    assert_eq!(fixture.trajectories().len(), 16, "nobody was given up");
     let turned_away = turned_away.load(Ordering::SeqCst);
     let calls = server.call_count() as usize;
     eprintln!("{calls} requests, {turned_away} turned away");
@@ -79,16 +81,16 @@ async fn keys_are_taken_in_turn_and_never_written_down() {
     let keys =
         ", key_env = 'FIRST_KEY', more_keys_env = ['SECOND_KEY'], requests_per_minute = 60000";
     let teacher = openai(&server.base_url(), &format!("{FREE}{keys}"));
-    let place = Place::new(&recipe(4, &teacher, "")).await;
-    known.set(place.tasks.clone()).unwrap();
-    let output = place
+    let fixture = RunFixture::new(&recipe(4, &teacher, "")).await;
+    known.set(fixture.tasks.clone()).unwrap();
+    let output = fixture
         .rollout(&[])
         .env("FIRST_KEY", "sk-first-secret")
         .output()
         .unwrap();
     assert_eq!(code(&output), Some(5), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("SECOND_KEY"));
-    let mut both = place.rollout(&[]);
+    let mut both = fixture.rollout(&[]);
     both.env("FIRST_KEY", "sk-first-secret")
         .env("SECOND_KEY", "sk-second-secret");
     let output = both.output().unwrap();
@@ -110,7 +112,7 @@ async fn keys_are_taken_in_turn_and_never_written_down() {
         "journal.sqlite-wal",
         "trajectories.jsonl",
     ] {
-        let bytes = std::fs::read(place.folder().join(file)).unwrap_or_default();
+        let bytes = std::fs::read(fixture.folder().join(file)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains("-secret"), "{file}");
     }

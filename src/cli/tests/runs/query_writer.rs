@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::cast;
 use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::fixture::{RunFixture, code, interpreter_is_here};
 use crate::support::kill::kill_after;
-use crate::support::place::{Place, code, interpreter_is_here};
 use pybench_query::review::{Decision, ReviewLine};
 use pybench_synthesize::status::funnel;
 use pybench_types::task::{Task, TaskOrigin};
@@ -34,11 +34,11 @@ async fn the_cast(delay: Duration) -> Endpoint {
 }
 
 /// With its files crawled.
-fn crawled(text: &str) -> Place {
-    let place = Place::bare(text);
-    cast::add_tables(&place);
-    succeed(place.program(CRAWL, &[]));
-    place
+fn crawled(text: &str) -> RunFixture {
+    let fixture = RunFixture::bare(text);
+    cast::add_tables(&fixture);
+    succeed(fixture.program(CRAWL, &[]));
+    fixture
 }
 
 fn succeed(mut command: Command) -> (String, String) {
@@ -49,17 +49,17 @@ fn succeed(mut command: Command) -> (String, String) {
     (stdout, stderr)
 }
 
-fn artifact(place: &Place) -> String {
-    std::fs::read_to_string(place.folder().join("tasks.jsonl")).unwrap()
+fn artifact(fixture: &RunFixture) -> String {
+    std::fs::read_to_string(fixture.folder().join("tasks.jsonl")).unwrap()
 }
 
-fn verdicts(place: &Place) -> String {
-    std::fs::read_to_string(place.folder().join("verdicts.jsonl")).unwrap()
+fn verdicts(fixture: &RunFixture) -> String {
+    std::fs::read_to_string(fixture.folder().join("verdicts.jsonl")).unwrap()
 }
 
 /// What was left out, and how often.
-fn left_out(place: &Place) -> Vec<(String, u64)> {
-    let counts = funnel(&place.journal()).unwrap().queries;
+fn left_out(fixture: &RunFixture) -> Vec<(String, u64)> {
+    let counts = funnel(&fixture.journal()).unwrap().queries;
     let mut counts: Vec<_> = counts.into_iter().map(|c| (c.what, c.count)).collect();
     counts.sort();
     counts
@@ -68,9 +68,9 @@ fn left_out(place: &Place) -> Vec<(String, u64)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_are_mended_or_left_out_and_never_a_verdict() {
     let server = the_cast(Duration::ZERO).await;
-    let place = crawled(&cast::recipe(&server.base_url(), 12, PLAIN, ""));
-    succeed(place.program(QUERY, &[]));
-    let tasks: Vec<Task> = place.lines("tasks.jsonl");
+    let fixture = crawled(&cast::recipe(&server.base_url(), 12, PLAIN, ""));
+    succeed(fixture.program(QUERY, &[]));
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     assert!(tasks.len() >= 10, "{}", tasks.len());
     let (mut mended, mut first) = (0, 0);
     for task in &tasks {
@@ -103,7 +103,7 @@ async fn faults_are_mended_or_left_out_and_never_a_verdict() {
         "what rules refuse is shown to no checker"
     );
     let praised = asked.keys().any(|body| body.contains("magnificent"));
-    let told = left_out(&place);
+    let told = left_out(&fixture);
     assert_eq!(
         told.iter()
             .any(|(what, _)| what == "content checker abstained"),
@@ -111,12 +111,12 @@ async fn faults_are_mended_or_left_out_and_never_a_verdict() {
         "{told:?}"
     );
 
-    let spent = place.spent();
+    let spent = fixture.spent();
     assert_eq!(spent.calls, u64::from(server.call_count()));
     assert_eq!(spent.micro_usd, CALL * spent.calls);
-    let before = artifact(&place);
-    succeed(place.program(QUERY, &[]));
-    assert_eq!((artifact(&place), place.spent()), (before, spent));
+    let before = artifact(&fixture);
+    succeed(fixture.program(QUERY, &[]));
+    assert_eq!((artifact(&fixture), fixture.spent()), (before, spent));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,16 +136,16 @@ async fn near_duplicates_are_written_again_and_then_left_out() {
     .await;
     let text = cast::recipe(&server.base_url(), 3, "checks = 'none'\ntries = 2", "");
     let text = text.replace("'group by', 'filter', 'sort'", "'derivative'");
-    let place = crawled(&text);
-    let (_, stderr) = succeed(place.program(QUERY, &[]));
+    let fixture = crawled(&text);
+    let (_, stderr) = succeed(fixture.program(QUERY, &[]));
     assert!(stderr.contains("1 of 3 tasks"), "{stderr}");
-    assert_eq!(place.lines::<Task>("tasks.jsonl").len(), 1);
-    assert_eq!(left_out(&place), [("near duplicate".to_owned(), 4)]);
+    assert_eq!(fixture.lines::<Task>("tasks.jsonl").len(), 1);
+    assert_eq!(left_out(&fixture), [("near duplicate".to_owned(), 4)]);
     // Five drafts are asked for, each of its own, and two opinions on each.
     assert_eq!(server.call_count(), 5 * 3);
 }
 
-/// A place for embeddings at that endpoint.
+/// An embedder at that endpoint.
 fn embeddings(server: &Endpoint, similarity: f64) -> String {
     format!(
         "embeddings = {{ similarity = {similarity}, endpoint = {{ kind = 'openai', model = 'e', base_url = '{}', \
@@ -158,13 +158,13 @@ fn embeddings(server: &Endpoint, similarity: f64) -> String {
 async fn queries_that_mean_the_same_are_found_priced_and_paid_for_once() {
     let server = the_cast(Duration::ZERO).await;
     let writer = format!("{PLAIN}\ntries = 1\n{}", embeddings(&server, 0.9));
-    let place = crawled(&cast::recipe(&server.base_url(), 9, &writer, ""));
-    let (_, stderr) = succeed(place.program(QUERY, &[]));
+    let fixture = crawled(&cast::recipe(&server.base_url(), 9, &writer, ""));
+    let (_, stderr) = succeed(fixture.program(QUERY, &[]));
     assert!(stderr.contains("3 of 9 tasks"), "{stderr}");
-    let tasks: Vec<Task> = place.lines("tasks.jsonl");
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     let keywords: BTreeSet<_> = tasks.iter().map(|task| &*task.keyword).collect();
     assert_eq!(keywords.len(), 3, "one of each");
-    let alike = left_out(&place);
+    let alike = left_out(&fixture);
     let alike = alike.iter().find(|(what, _)| what == "near duplicate");
     let asked = server.calls();
     let placed = asked
@@ -173,21 +173,21 @@ async fn queries_that_mean_the_same_are_found_priced_and_paid_for_once() {
         .count() as u64;
     assert_eq!(alike.unwrap().1, placed - 3);
     // An embedding costs its seven tokens.
-    let (spent, calls) = (place.spent(), u64::from(server.call_count()));
+    let (spent, calls) = (fixture.spent(), u64::from(server.call_count()));
     assert_eq!(spent.calls, calls);
     assert_eq!(spent.micro_usd, CALL * (calls - placed) + 7 * placed);
     assert_eq!(repeated(&server), 0);
     // Neither the same run nor another one of this project asks again.
-    let before = artifact(&place);
-    succeed(place.program(QUERY, &[]));
-    std::fs::remove_dir_all(place.folder()).unwrap();
-    succeed(place.program(CRAWL, &[]));
-    succeed(place.program(QUERY, &[]));
+    let before = artifact(&fixture);
+    succeed(fixture.program(QUERY, &[]));
+    std::fs::remove_dir_all(fixture.folder()).unwrap();
+    succeed(fixture.program(CRAWL, &[]));
+    succeed(fixture.program(QUERY, &[]));
     assert_eq!(
-        (artifact(&place), u64::from(server.call_count())),
+        (artifact(&fixture), u64::from(server.call_count())),
         (before, calls)
     );
-    assert_eq!(place.spent().micro_usd, 0);
+    assert_eq!(fixture.spent().micro_usd, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,12 +196,12 @@ async fn an_endpoint_that_has_no_embeddings_is_a_failure_of_ours() {
     let broken = Endpoint::always(Answer::Bytes(b"{\"data\": []}".to_vec())).await;
     let writer = format!("{PLAIN}\n{}", embeddings(&broken, 0.9));
     let rest = "[rollout]\nattempts = 2\n";
-    let place = crawled(&cast::recipe(&server.base_url(), 2, &writer, rest));
-    let output = place.program(QUERY, &[]).output().unwrap();
+    let fixture = crawled(&cast::recipe(&server.base_url(), 2, &writer, rest));
+    let output = fixture.program(QUERY, &[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), Some(5), "{stderr}");
     assert!(stderr.contains("0 embeddings for one text"), "{stderr}");
-    let rejected = left_out(&place);
+    let rejected = left_out(&fixture);
     let rejected = rejected.iter().find(|(by, _)| !by.ends_with("abstained"));
     assert_eq!(rejected, None);
 }
@@ -209,8 +209,8 @@ async fn an_endpoint_that_has_no_embeddings_is_a_failure_of_ours() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
     let server = the_cast(Duration::ZERO).await;
-    let place = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
-    let (stdout, _) = succeed(place.program(SYNTHESIZE, &["--dry-run"]));
+    let fixture = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
+    let (stdout, _) = succeed(fixture.program(SYNTHESIZE, &["--dry-run"]));
     assert_eq!(server.call_count(), 0);
     assert!(
         stdout.contains("writing tasks") && stdout.contains("solving them"),
@@ -218,12 +218,12 @@ async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
     );
     let priced = stdout.lines().filter(|line| line.starts_with("US dollars"));
     assert_eq!(priced.count(), 2, "{stdout}");
-    let (stdout, _) = succeed(place.program(QUERY, &["--preview", "1"]));
+    let (stdout, _) = succeed(fixture.program(QUERY, &["--preview", "1"]));
     assert_eq!(stdout.matches("── ").count(), 1, "{stdout}");
-    let paid = place.spent();
+    let paid = fixture.spent();
     assert!(paid.calls < 12, "{paid:?}");
-    succeed(place.program(QUERY, &[]));
-    assert_eq!(place.lines::<Task>("tasks.jsonl").len(), 6);
+    succeed(fixture.program(QUERY, &[]));
+    assert_eq!(fixture.lines::<Task>("tasks.jsonl").len(), 6);
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn the_run_of_the_papers_size_is_priced() {
     let path =
         std::path::Path::new(pybench_testing::ROOT).join("pipelines/recipes/pyinstruct.toml");
     let text = std::fs::read_to_string(path).unwrap();
-    let place = Place::bare(&text);
-    cast::add_tables(&place);
+    let fixture = RunFixture::bare(&text);
+    cast::add_tables(&fixture);
     let local = "crawl.sources=[{source='local', path='files'}]";
     let args = [
         "--dry-run",
@@ -243,7 +243,7 @@ fn the_run_of_the_papers_size_is_priced() {
         "--run",
         "t",
     ];
-    let (stdout, _) = succeed(place.program(SYNTHESIZE, &args));
+    let (stdout, _) = succeed(fixture.program(SYNTHESIZE, &args));
     eprintln!("{stdout}");
     assert!(
         stdout.contains("attempts left") && !stdout.contains("unknown"),
@@ -255,13 +255,13 @@ fn the_run_of_the_papers_size_is_priced() {
         Some([from, to].map(|usd| usd.trim().parse::<f64>().unwrap()))
     });
     let [from, to] = priced.fold([0.0, 0.0], |all, more| [all[0] + more[0], all[1] + more[1]]);
-    let budget = place.recipe.budget.usd.unwrap();
+    let budget = fixture.recipe.budget.usd.unwrap();
     assert!(0.0 < from && from < budget && budget < to, "{stdout}");
-    assert_eq!(place.spent().calls, 0);
+    assert_eq!(fixture.spent().calls, 0);
 }
 
-fn start(place: &Place, program: &str) -> Child {
-    place
+fn start(fixture: &RunFixture, program: &str) -> Child {
+    fixture
         .program(program, &[])
         .process_group(0)
         .spawn()
@@ -270,7 +270,7 @@ fn start(place: &Place, program: &str) -> Child {
 
 /// Runs to the end, killed at most so many times before at random moments; how often it was.
 fn run_killed(
-    place: &Place,
+    fixture: &RunFixture,
     program: &str,
     kills: u32,
     longest: Duration,
@@ -278,12 +278,12 @@ fn run_killed(
 ) -> u32 {
     for delivered in 0..kills {
         let moment = longest.mul_f64(rng.random_range(0.0..1.0));
-        if let Some(status) = kill_after(start(place, program), moment) {
+        if let Some(status) = kill_after(start(fixture, program), moment) {
             assert!(status.success(), "{status}");
             return delivered;
         }
     }
-    let status = start(place, program).wait().unwrap();
+    let status = start(fixture, program).wait().unwrap();
     assert!(status.success(), "{status}");
     kills
 }
@@ -312,13 +312,13 @@ async fn kills_change_no_task_and_cost_nothing() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut kills = 0;
     while kills < 8 {
-        let place = crawled(&text);
+        let fixture = crawled(&text);
         server.forget();
-        kills += run_killed(&place, QUERY, 8 - kills, whole, &mut rng);
-        assert_eq!(artifact(&place), expected, "after {kills} kills");
+        kills += run_killed(&fixture, QUERY, 8 - kills, whole, &mut rng);
+        assert_eq!(artifact(&fixture), expected, "after {kills} kills");
         assert_eq!(server.calls().len(), asked, "the same questions");
-        assert_eq!(place.cost("settled"), CALL * calls, "each paid for once");
-        assert!(u64::from(server.call_count()) <= calls + place.spent().uncertain);
+        assert_eq!(fixture.cost("settled"), CALL * calls, "each paid for once");
+        assert!(u64::from(server.call_count()) <= calls + fixture.spent().uncertain);
     }
 }
 
@@ -328,14 +328,14 @@ async fn proposed_checks_prove_themselves_or_are_dropped() {
         return;
     }
     let server = the_cast(Duration::ZERO).await;
-    let place = crawled(&cast::recipe(
+    let fixture = crawled(&cast::recipe(
         &server.base_url(),
         6,
         "checks = 'optional'",
         "",
     ));
-    succeed(place.program(QUERY, &[]));
-    let tasks: Vec<Task> = place.lines("tasks.jsonl");
+    succeed(fixture.program(QUERY, &[]));
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     for task in &tasks {
         let (keyword, file) = (&*task.keyword, &*task.files[0].name);
         let dropped = matches!(
@@ -346,16 +346,16 @@ async fn proposed_checks_prove_themselves_or_are_dropped() {
             task.checks.is_empty(),
             dropped,
             "{keyword} {file}: {:?}",
-            left_out(&place)
+            left_out(&fixture)
         );
         assert_eq!(task.reference.is_empty(), dropped);
         assert!(!task.reference.contains("rows = row\n"), "it was mended");
     }
     let proven = tasks.iter().filter(|task| !task.checks.is_empty()).count();
     assert!(proven >= 3, "{proven}");
-    let spent = place.spent();
-    succeed(place.program(QUERY, &[]));
-    assert_eq!(place.spent(), spent);
+    let spent = fixture.spent();
+    succeed(fixture.program(QUERY, &[]));
+    assert_eq!(fixture.spent(), spent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,8 +374,8 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     let begun = Instant::now();
     succeed(undisturbed.program(SYNTHESIZE, &[]));
     let whole = begun.elapsed();
-    let accepted = |place: &Place| {
-        let verdicts: Vec<Verdict> = place.lines("verdicts.jsonl");
+    let accepted = |fixture: &RunFixture| {
+        let verdicts: Vec<Verdict> = fixture.lines("verdicts.jsonl");
         verdicts.iter().filter(|verdict| verdict.accepted).count()
     };
     assert_eq!(accepted(&undisturbed), ROWS);
@@ -404,17 +404,17 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     let (expected, graded) = (artifact(&undisturbed), verdicts(&undisturbed));
 
     // A cap that is too low stops the run without being exceeded, and a higher one goes on.
-    let place = crawled(&text);
+    let fixture = crawled(&text);
     server.forget();
     let caps = (1..).map(|step| 3_000 * step);
     let stopped = caps.map(|cap: u64| {
         let usd = format!("budget.usd={}", cap as f64 / 1e6);
-        let output = place
+        let output = fixture
             .program(SYNTHESIZE, &["--set", &usd])
             .output()
             .unwrap();
-        assert!(place.spent().micro_usd <= cap && cap < CAP, "{output:?}");
-        (code(&output), place.spent().calls)
+        assert!(fixture.spent().micro_usd <= cap && cap < CAP, "{output:?}");
+        (code(&output), fixture.spent().calls)
     });
     let stopped: Vec<_> = stopped.take_while(|(code, _)| *code != Some(0)).collect();
     assert!(
@@ -423,11 +423,11 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     );
     assert!(stopped.iter().any(|(_, calls)| *calls > 0), "{stopped:?}");
     assert_eq!(
-        (accepted(&place), artifact(&place)),
+        (accepted(&fixture), artifact(&fixture)),
         (ROWS, expected.clone())
     );
     assert_eq!(
-        (u64::from(server.call_count()), place.spent().micro_usd),
+        (u64::from(server.call_count()), fixture.spent().micro_usd),
         (calls, CALL * calls)
     );
 
@@ -436,15 +436,15 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut kills = 0;
     while kills < 5 {
-        let place = crawled(&text);
+        let fixture = crawled(&text);
         server.forget();
         // So soon after each start that one run takes them all.
-        kills += run_killed(&place, SYNTHESIZE, 5 - kills, whole / 5, &mut rng);
+        kills += run_killed(&fixture, SYNTHESIZE, 5 - kills, whole / 5, &mut rng);
         assert_eq!(
-            (accepted(&place), artifact(&place), verdicts(&place)),
+            (accepted(&fixture), artifact(&fixture), verdicts(&fixture)),
             (ROWS, expected.clone(), graded.clone())
         );
-        let spent = place.spent();
+        let spent = fixture.spent();
         assert_eq!(
             server.calls().len(),
             asked,
@@ -453,9 +453,9 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
         let made = u64::from(server.call_count());
         assert!(made <= calls + spent.uncertain, "{made} calls, {spent:?}");
         // To the cent: every answer once, and what calls in flight at a kill may have cost.
-        assert_eq!(place.cost("settled"), CALL * calls);
-        assert_eq!(spent.micro_usd, CALL * calls + place.cost("uncertain"));
-        assert_eq!(spent.uncertain == 0, place.cost("uncertain") == 0);
+        assert_eq!(fixture.cost("settled"), CALL * calls);
+        assert_eq!(spent.micro_usd, CALL * calls + fixture.cost("uncertain"));
+        assert_eq!(spent.uncertain == 0, fixture.cost("uncertain") == 0);
         assert!(spent.micro_usd <= CAP, "{spent:?}");
     }
     eprintln!("{kills} kills, exactly {ROWS} rows");
@@ -464,15 +464,15 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
 #[tokio::test(flavor = "multi_thread")]
 async fn people_accept_change_and_reject() {
     let server = the_cast(Duration::ZERO).await;
-    let place = crawled(&cast::recipe(&server.base_url(), 4, PLAIN, ""));
-    let review = place.path("review.jsonl");
-    let missing = place
+    let fixture = crawled(&cast::recipe(&server.base_url(), 4, PLAIN, ""));
+    let review = fixture.path("review.jsonl");
+    let missing = fixture
         .program(QUERY, &["--export", "review.jsonl"])
         .output()
         .unwrap();
     assert_eq!(code(&missing), Some(3));
-    succeed(place.program(QUERY, &[]));
-    let (stdout, _) = succeed(place.program(QUERY, &["--export", "review.jsonl"]));
+    succeed(fixture.program(QUERY, &[]));
+    let (stdout, _) = succeed(fixture.program(QUERY, &["--export", "review.jsonl"]));
     assert!(stdout.contains("4 tasks in review.jsonl"), "{stdout}");
     let read = || -> Vec<ReviewLine> {
         let text = std::fs::read_to_string(&review).unwrap();
@@ -495,7 +495,7 @@ async fn people_accept_change_and_reject() {
     let twice = lines[3].clone();
     lines.push(twice);
     write(&lines, "{\"task\": 1}\n");
-    let refused = place
+    let refused = fixture
         .program(QUERY, &["--import", "review.jsonl"])
         .output()
         .unwrap();
@@ -511,16 +511,16 @@ async fn people_accept_change_and_reject() {
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
-    let before = artifact(&place);
+    let before = artifact(&fixture);
 
-    succeed(place.program(QUERY, &["--export", "review.jsonl"]));
+    succeed(fixture.program(QUERY, &["--export", "review.jsonl"]));
     let mut lines = read();
     assert!(lines.iter().all(|line| line.decision == Decision::Accept));
     lines[1].decision = Decision::Reject;
     lines[2].decision = Decision::Change;
     lines[2].query = lines[2].query.replace("In sales", "In the table sales");
     write(&lines, "");
-    let (stdout, _) = succeed(place.program(QUERY, &["--import", "review.jsonl"]));
+    let (stdout, _) = succeed(fixture.program(QUERY, &["--import", "review.jsonl"]));
     assert!(
         stdout.contains("{+the table +}") || stdout.contains("{+ the table+}"),
         "{stdout}"
@@ -529,16 +529,16 @@ async fn people_accept_change_and_reject() {
         stdout.contains("2 accepted, 1 changed, 1 rejected; 3 tasks"),
         "{stdout}"
     );
-    let tasks: Vec<Task> = place.lines("tasks.jsonl");
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     assert_eq!(tasks.len(), 3);
     assert_eq!(tasks[1].query, lines[2].query);
     assert!(tasks.iter().all(|task| task.id == task.compute_id()));
     // Decisions hold when the stage runs again, and can be taken back.
-    let (after, paid) = (artifact(&place), place.spent());
-    succeed(place.program(QUERY, &[]));
-    assert_eq!((artifact(&place), place.spent()), (after, paid));
+    let (after, paid) = (artifact(&fixture), fixture.spent());
+    succeed(fixture.program(QUERY, &[]));
+    assert_eq!((artifact(&fixture), fixture.spent()), (after, paid));
     let mut lines = {
-        succeed(place.program(QUERY, &["--export", "review.jsonl"]));
+        succeed(fixture.program(QUERY, &["--export", "review.jsonl"]));
         read()
     };
     assert_eq!(lines[1].decision, Decision::Reject);
@@ -552,26 +552,26 @@ async fn people_accept_change_and_reject() {
         line.query.clone_from(&task.query);
     }
     write(&lines, "");
-    succeed(place.program(QUERY, &["--import", "review.jsonl"]));
-    assert_eq!(artifact(&place), before);
+    succeed(fixture.program(QUERY, &["--import", "review.jsonl"]));
+    assert_eq!(artifact(&fixture), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_stops_the_writer_and_a_higher_one_goes_on() {
     let server = the_cast(Duration::ZERO).await;
-    let place = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
+    let fixture = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
     // A budget of just more than the first call may cost: what is reserved is far above what is used.
     let caps = (6..60).map(|cap| cap * 500);
     let mut stopped = caps.map(|cap: u64| {
         let usd = format!("budget.usd={}", cap as f64 / 1e6);
-        let output = place.program(QUERY, &["--set", &usd]).output().unwrap();
+        let output = fixture.program(QUERY, &["--set", &usd]).output().unwrap();
         assert_eq!(code(&output), Some(6), "{output:?}");
-        assert!(place.spent().micro_usd <= cap);
-        place.spent().calls > 0
+        assert!(fixture.spent().micro_usd <= cap);
+        fixture.spent().calls > 0
     });
     assert!(stopped.any(|began| began));
     let before = server.call_count();
-    succeed(place.program(QUERY, &[]));
-    assert_eq!(place.lines::<Task>("tasks.jsonl").len(), 6);
+    succeed(fixture.program(QUERY, &[]));
+    assert_eq!(fixture.lines::<Task>("tasks.jsonl").len(), 6);
     assert_eq!(repeated(&server), 0, "{before} calls before");
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::support::endpoint::Endpoint;
-use crate::support::place::{
-    ExpertServer, FREE, Place, code, expert_endpoint, interpreter_is_here, openai, recipe,
+use crate::support::fixture::{
+    ExpertServer, FREE, RunFixture, code, expert_endpoint, interpreter_is_here, openai, recipe,
 };
 use pybench_run::ExitCode;
 use pybench_types::task::Task;
@@ -17,13 +17,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const EXPERT: &str = "{ kind = 'expert' }";
 
-/// A place whose teacher is the expert behind HTTP.
-async fn behind_http(tasks: usize, more: &str, rest: &str) -> (Place, Endpoint) {
+/// A run whose teacher is the expert behind HTTP.
+async fn behind_http(tasks: usize, more: &str, rest: &str) -> (RunFixture, Endpoint) {
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
     let server = expert_endpoint(known.clone(), Duration::ZERO).await;
-    let place = Place::new(&recipe(tasks, &openai(&server.base_url(), more), rest)).await;
-    known.set(place.tasks.clone()).unwrap();
-    (place, server)
+    let fixture = RunFixture::new(&recipe(tasks, &openai(&server.base_url(), more), rest)).await;
+    known.set(fixture.tasks.clone()).unwrap();
+    (fixture, server)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,16 +31,16 @@ async fn the_expert_solves_tasks_for_real() {
     if !interpreter_is_here() {
         return;
     }
-    let place = Place::new(&recipe(4, EXPERT, "[rollout]\nsamples = 2\n")).await;
-    let output = place.rollout(&[]).output().unwrap();
+    let fixture = RunFixture::new(&recipe(4, EXPERT, "[rollout]\nsamples = 2\n")).await;
+    let output = fixture.rollout(&[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), Some(0), "{stderr}");
-    let trajectories = place.trajectories();
+    let trajectories = fixture.trajectories();
     let asked: Vec<_> = trajectories
         .iter()
         .map(|t| (t.task.clone(), t.sample))
         .collect();
-    let expected: Vec<_> = place
+    let expected: Vec<_> = fixture
         .tasks
         .iter()
         .flat_map(|task| [(task.id.clone(), 0), (task.id.clone(), 1)])
@@ -51,14 +51,14 @@ async fn the_expert_solves_tasks_for_real() {
     );
     for (trajectory, task) in trajectories
         .iter()
-        .zip(place.tasks.iter().flat_map(|t| [t, t]))
+        .zip(fixture.tasks.iter().flat_map(|t| [t, t]))
     {
         assert_eq!(trajectory.end, End::Finished);
         assert!(!trajectory.environment.is_empty());
         let paths: Vec<_> = trajectory.outputs.iter().map(|f| f.path.as_str()).collect();
         assert_eq!(paths, task.outputs);
         for file in &trajectory.outputs {
-            let context = place.context();
+            let context = fixture.context();
             let bytes = context.folder.store().get(&file.id).unwrap();
             assert_eq!(bytes.len() as u64, file.size);
         }
@@ -67,13 +67,13 @@ async fn the_expert_solves_tasks_for_real() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_and_a_preview_say_what_to_expect() {
-    let (place, server) = behind_http(
+    let (fixture, server) = behind_http(
         4,
         ", price = { prompt = 1.0, completion = 2.0 }",
         "[budget]\nusd = 5.0\n",
     )
     .await;
-    let output = place.rollout(&["--dry-run"]).output().unwrap();
+    let output = fixture.rollout(&["--dry-run"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for line in [
@@ -85,7 +85,7 @@ async fn a_dry_run_and_a_preview_say_what_to_expect() {
     }
     assert_eq!(server.call_count(), 0);
 
-    let unbounded = place.rollout(&["--set", "budget={}"]).output().unwrap();
+    let unbounded = fixture.rollout(&["--set", "budget={}"]).output().unwrap();
     assert_eq!(code(&unbounded), Some(ExitCode::BadInput as i32));
     assert!(String::from_utf8_lossy(&unbounded.stderr).contains("--set budget.usd"));
     assert_eq!(server.call_count(), 0);
@@ -93,18 +93,18 @@ async fn a_dry_run_and_a_preview_say_what_to_expect() {
     if !interpreter_is_here() {
         return;
     }
-    let output = place.rollout(&["--preview", "1"]).output().unwrap();
+    let output = fixture.rollout(&["--preview", "1"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.matches("━━ trajectory").count(), 1, "{text}");
     assert!(
-        text.contains(&place.tasks[0].query) && text.contains("Finished after"),
+        text.contains(&fixture.tasks[0].query) && text.contains("Finished after"),
         "{text}"
     );
     let paid = server.call_count();
-    assert_eq!(place.units().len(), 1);
-    let output = place.rollout(&[]).output().unwrap();
+    assert_eq!(fixture.units().len(), 1);
+    let output = fixture.rollout(&[]).output().unwrap();
     assert_eq!(code(&output), Some(0));
-    assert_eq!(place.trajectories().len(), 4);
+    assert_eq!(fixture.trajectories().len(), 4);
     assert!(
         server.calls().values().all(|count| *count == 1),
         "the preview is not paid again"
@@ -120,16 +120,16 @@ async fn a_budget_holds_over_restarts_and_can_be_raised() {
     // 110 tokens a call at 1000 dollars per million: 0.11 dollars; reservations are far higher.
     let price = ", price = { prompt = 1000.0, completion = 1000.0 }";
     let rest = "[budget]\nusd = 5.0\n[rollout]\nconcurrency = 1\n[rollout.sampling]\ntemperature = 0.0\ntop_p = 1.0\nmax_tokens = 50\n";
-    let (place, server) = behind_http(8, price, rest).await;
+    let (fixture, server) = behind_http(8, price, rest).await;
     let cap = 5_000_000;
     let mut calls = 0;
     for attempt in 0..3 {
-        let output = place.rollout(&[]).output().unwrap();
+        let output = fixture.rollout(&[]).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), Some(ExitCode::Budget as i32), "{stderr}");
-        assert!(place.spent().micro_usd <= cap, "{:?}", place.spent());
+        assert!(fixture.spent().micro_usd <= cap, "{:?}", fixture.spent());
         assert_eq!(
-            place.spent().micro_usd,
+            fixture.spent().micro_usd,
             110_000 * u64::from(server.call_count())
         );
         if attempt > 0 {
@@ -142,13 +142,13 @@ async fn a_budget_holds_over_restarts_and_can_be_raised() {
         calls = server.call_count();
         assert!(calls > 0);
     }
-    let raised = place
+    let raised = fixture
         .rollout(&["--set", "budget.usd=100"])
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&raised.stderr).into_owned();
     assert_eq!(code(&raised), Some(0), "{stderr}");
-    assert_eq!(place.trajectories().len(), 8);
+    assert_eq!(fixture.trajectories().len(), 8);
     assert!(
         server.calls().values().all(|count| *count == 1),
         "nothing is paid twice"
@@ -176,9 +176,9 @@ async fn the_first_ctrl_c_finishes_what_is_in_flight() {
         }
     })
     .await;
-    let place = Place::new(&recipe(6, &openai(&server.base_url(), FREE), rest)).await;
-    tasks.set(place.tasks.clone()).unwrap();
-    let mut child = place.rollout(&[]).stderr(Stdio::piped()).spawn().unwrap();
+    let fixture = RunFixture::new(&recipe(6, &openai(&server.base_url(), FREE), rest)).await;
+    tasks.set(fixture.tasks.clone()).unwrap();
+    let mut child = fixture.rollout(&[]).stderr(Stdio::piped()).spawn().unwrap();
     while server.call_count() == 0 {
         assert!(
             child.try_wait().unwrap().is_none(),
@@ -192,12 +192,16 @@ async fn the_first_ctrl_c_finishes_what_is_in_flight() {
     caught.store(true, Ordering::SeqCst);
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(ExitCode::Interrupted as i32));
-    let ended = place.units().iter().filter(|u| u.output.is_some()).count();
+    let ended = fixture
+        .units()
+        .iter()
+        .filter(|u| u.output.is_some())
+        .count();
     assert!((1..=2).contains(&ended), "{ended} were in flight");
-    assert_eq!(place.spent().uncertain, 0, "every call was waited for");
+    assert_eq!(fixture.spent().uncertain, 0, "every call was waited for");
 
-    let output = place.rollout(&[]).output().unwrap();
+    let output = fixture.rollout(&[]).output().unwrap();
     assert_eq!(code(&output), Some(0));
-    assert_eq!(place.trajectories().len(), 6);
+    assert_eq!(fixture.trajectories().len(), 6);
     assert!(server.calls().values().all(|count| *count == 1));
 }

@@ -13,9 +13,9 @@ teacher.kind = "expert"
 "#;
 
 /// A folder with a recipe; programs run in it, with no project above.
-struct Place(tempfile::TempDir);
+struct RecipeFolder(tempfile::TempDir);
 
-impl Place {
+impl RecipeFolder {
     fn new(recipe: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("tiny.toml"), recipe).unwrap();
@@ -54,38 +54,41 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn a_wrong_command_line_is_a_usage_error() {
-    let place = Place::new(RECIPE);
+    let fixture = RecipeFolder::new(RECIPE);
     for args in [
         &["--no-such-option"][..],
         &["--preview", "0"],
         &["--dry-run", "--preview", "1"],
     ] {
-        let output = place.synthesize(args);
+        let output = fixture.synthesize(args);
         assert_eq!(code(&output), Some(ExitCode::Usage as i32), "{args:?}");
     }
-    assert_eq!(code(&place.status(&[])), Some(ExitCode::Usage as i32));
+    assert_eq!(code(&fixture.status(&[])), Some(ExitCode::Usage as i32));
 }
 
 #[test]
 fn a_wrong_recipe_is_refused_with_its_place() {
-    let place = Place::new(&RECIPE.replace("query.tasks", "query.taks"));
-    let output = place.synthesize(&["tiny.toml"]);
+    let fixture = RecipeFolder::new(&RECIPE.replace("query.tasks", "query.taks"));
+    let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
     insta::assert_snapshot!(stderr(&output), @r#"
     error: tiny.toml:3:7: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `writer`)
     tiny.toml:3:1: query: the key `tasks` is missing: Number of tasks to write.
     "#);
-    assert!(!place.path().join("data/runs").exists(), "nothing was made");
+    assert!(
+        !fixture.path().join("data/runs").exists(),
+        "nothing was made"
+    );
 }
 
 #[test]
 fn wrong_sets_names_and_runs_are_refused() {
-    let place = Place::new(RECIPE);
+    let fixture = RecipeFolder::new(RECIPE);
     let shown = [
-        place.synthesize(&["tiny.toml", "--set", "rollout.smaples=4"]),
-        place.synthesize(&["tiny.toml", "--run", "../escape"]),
-        place.synthesize(&["tniy"]),
-        place.status(&["nothing"]),
+        fixture.synthesize(&["tiny.toml", "--set", "rollout.smaples=4"]),
+        fixture.synthesize(&["tiny.toml", "--run", "../escape"]),
+        fixture.synthesize(&["tniy"]),
+        fixture.status(&["nothing"]),
     ];
     for output in &shown {
         assert_eq!(code(output), Some(ExitCode::BadInput as i32));
@@ -100,14 +103,14 @@ fn wrong_sets_names_and_runs_are_refused() {
 
 #[test]
 fn a_run_folder_in_use_or_of_another_recipe_is_a_conflict() {
-    let place = Place::new(RECIPE);
-    let root = place.path().join("data/runs/tiny");
+    let fixture = RecipeFolder::new(RECIPE);
+    let root = fixture.path().join("data/runs/tiny");
     let held = RunFolder::open(&root, "name = 'other'").unwrap();
-    let output = place.synthesize(&["tiny.toml"]);
+    let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
     assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
     drop(held);
-    let output = place.synthesize(&["tiny.toml"]);
+    let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
     assert!(
         stderr(&output).contains("  name: \"other\" in the folder, \"tiny\" in this recipe"),
@@ -118,8 +121,8 @@ fn a_run_folder_in_use_or_of_another_recipe_is_a_conflict() {
 
 #[test]
 fn errors_are_json_lines_where_the_log_is() {
-    let place = Place::new("");
-    let output = place.synthesize(&["tiny.toml", "--log-format", "json"]);
+    let fixture = RecipeFolder::new("");
+    let output = fixture.synthesize(&["tiny.toml", "--log-format", "json"]);
     assert_eq!(code(&output), Some(ExitCode::BadInput as i32));
     let line: serde_json::Value = serde_json::from_str(stderr(&output).trim()).unwrap();
     assert_eq!(line["exit_code"], json!(3));
@@ -134,12 +137,12 @@ fn errors_are_json_lines_where_the_log_is() {
 
 #[test]
 fn status_shows_a_run_by_name_and_by_path() {
-    let place = Place::new(RECIPE);
-    let root = place.path().join("data/runs/tiny");
+    let fixture = RecipeFolder::new(RECIPE);
+    let root = fixture.path().join("data/runs/tiny");
     std::fs::create_dir_all(&root).unwrap();
     let journal = Journal::open(&root.join("journal.sqlite")).unwrap();
     journal.set_metadata("files", &json!(3)).unwrap();
-    let output = place.status(&["tiny"]);
+    let output = fixture.status(&["tiny"]);
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -147,7 +150,7 @@ fn status_shows_a_run_by_name_and_by_path() {
         "{text}"
     );
     drop(journal);
-    let output = place.status(&[root.to_str().unwrap(), "--json"]);
+    let output = fixture.status(&[root.to_str().unwrap(), "--json"]);
     let funnel: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(funnel["files"], json!(3));
     assert_eq!(funnel["tasks"], json!(null));

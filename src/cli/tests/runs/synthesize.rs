@@ -2,35 +2,35 @@
 
 use std::process::Command;
 
-use crate::support::place::{Place, code, interpreter_is_here};
+use crate::support::fixture::{RunFixture, code, interpreter_is_here};
 
 const RECIPE: &str = "name = 't'\nseed = 7\nteacher = { kind = 'expert' }\n\n\
     [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n\n\
     [query]\ntasks = 4\ntemplate_share = 0.5\nkeywords = ['rotate image', 'derivative', 'integral']\n\n\
     [shard]\nheld_out_templates = 1\ntest_fraction = 0.3\n";
 
-fn synthesize(place: &Place, args: &[&str]) -> (Option<i32>, String) {
-    let mut command = place.program("synthesize", args);
+fn synthesize(fixture: &RunFixture, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = fixture.program("synthesize", args);
     let output = command.output().unwrap();
     (code(&output), String::from_utf8(output.stdout).unwrap())
 }
 
 #[test]
 fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
-    let place = Place::bare(RECIPE);
-    let (status, text) = synthesize(&place, &["--dry-run"]);
+    let fixture = RunFixture::bare(RECIPE);
+    let (status, text) = synthesize(&fixture, &["--dry-run"]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("calls              4 to 40"), "{text}");
-    assert!(!place.folder().join("trajectories.jsonl").exists());
+    assert!(!fixture.folder().join("trajectories.jsonl").exists());
     if !interpreter_is_here() {
         return;
     }
-    let (status, text) = synthesize(&place, &["--preview", "2"]);
+    let (status, text) = synthesize(&fixture, &["--preview", "2"]);
     assert_eq!(status, Some(0), "{text}");
     assert_eq!(text.matches("━━ trajectory").count(), 2, "{text}");
-    assert_eq!(place.units().len(), 2);
+    assert_eq!(fixture.units().len(), 2);
 
-    let (status, text) = synthesize(&place, &[]);
+    let (status, text) = synthesize(&fixture, &[]);
     assert_eq!(status, Some(0), "{text}");
     for part in [
         "3 files → 4 tasks → 4 trajectories → 4 accepted",
@@ -39,8 +39,8 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    assert!(place.folder().join("dataset/README.md").exists());
-    let (status, again) = synthesize(&place, &[]);
+    assert!(fixture.folder().join("dataset/README.md").exists());
+    let (status, again) = synthesize(&fixture, &[]);
     assert_eq!(status, Some(0));
     assert!(
         again.contains("4 accepted"),
@@ -51,8 +51,8 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
 /// As the user would: in a shell, with the model's name filled in.
 #[test]
 fn the_command_for_a_real_endpoint_is_one_that_works() {
-    let place = Place::bare(RECIPE);
-    let (status, text) = synthesize(&place, &["--dry-run"]);
+    let fixture = RunFixture::bare(RECIPE);
+    let (status, text) = synthesize(&fixture, &["--dry-run"]);
     assert_eq!(status, Some(0), "{text}");
     let program = format!("{} synthesize", crate::support::PYBENCH);
     let command = pybench_shard::endpoint_command("t")
@@ -61,7 +61,7 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     let mut shell = Command::new("sh");
     shell
         .args(["-ec", &format!("{command} --dry-run --runs-dir data/runs")])
-        .current_dir(place.folder().join("../../.."))
+        .current_dir(fixture.folder().join("../../.."))
         .env("OPENAI_API_KEY", "x")
         .env_remove("PYBENCH_ROOT");
     let output = shell.output().unwrap();

@@ -7,13 +7,13 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::endpoint::Answer;
-use super::place::Place;
+use super::fixture::RunFixture;
 
 /// Tables for the cast to write about.
 pub const TABLES: u32 = 4;
 
 /// Puts them where they may be crawled.
-pub fn add_tables(place: &Place) {
+pub fn add_tables(fixture: &RunFixture) {
     for n in 1..=TABLES {
         let mut text = "city,price,quantity\n".to_owned();
         for row in 0..14 {
@@ -21,7 +21,7 @@ pub fn add_tables(place: &Place) {
             let (price, quantity) = (11 + (row as u32 * 7 * n) % 23, 3 + (row as u32 + n) % 9);
             text += &format!("{city},{price}.5,{quantity}\n");
         }
-        place.add(&format!("sales{n}.csv"), text.as_bytes());
+        fixture.add(&format!("sales{n}.csv"), text.as_bytes());
     }
 }
 

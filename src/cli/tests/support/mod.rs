@@ -3,7 +3,7 @@
 #![allow(dead_code, unused_imports, unreachable_pub)] // each test binary uses a part of it
 
 pub mod cast;
-pub mod place;
+pub mod fixture;
 
 use std::process::Command;
 

@@ -11,7 +11,7 @@ SECONDS = 900.0
 """A check may take minutes."""
 BUSY = (429, 503)
 TRIES = 120
-MOST_SHOWN = 8000
+MAX_SHOWN = 8000
 """Characters of a cell's text that the model sees."""
 
 ERROR = "There are some errors in the code. All variables in this cell should be redefined. Please Debug:"
@@ -92,9 +92,9 @@ def rich(data):
 
 def shortened(text):
     """Head and tail of a flood."""
-    if len(text) <= MOST_SHOWN:
+    if len(text) <= MAX_SHOWN:
         return text
-    half = MOST_SHOWN // 2
+    half = MAX_SHOWN // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 

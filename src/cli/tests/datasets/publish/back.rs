@@ -8,11 +8,11 @@ use axum::http::Method;
 use pybench_run::ExitCode;
 use serde_json::Value;
 
-use crate::publish::hub::{Hub, TOKEN, What, status};
-use crate::publish::place::{
-    Done, Place, REPO, finish, publish, python, read_back, reads_back, texts,
+use crate::publish::fixture::{
+    DatasetFixture, Done, REPO, finish, publish, python, read_back, reads_back, texts,
 };
-use crate::support::place::{self, interpreter_is_here};
+use crate::publish::hub::{Hub, TOKEN, What, status};
+use crate::support::fixture::{self, interpreter_is_here};
 use pybench_testing::rows as common;
 
 /// Six tasks, some on a picture.
@@ -27,7 +27,7 @@ async fn a_run_that_comes_back_is_what_it_was() {
         return;
     }
     let hub = Hub::start().await;
-    let run = place::Place::bare(RECIPE);
+    let run = fixture::RunFixture::bare(RECIPE);
     finish(&mut run.program("synthesize", &[])).succeeded();
     let root = tempfile::tempdir().unwrap();
     let all = "100 % of rows re-executed identically";
@@ -82,25 +82,25 @@ async fn a_run_that_comes_back_is_what_it_was() {
 }
 
 /// `pybench-verify` on a machine with empty caches, that Hub and nothing else of the network.
-fn verify(place: &Path, hub: &Hub, what: &str, more: &[&str]) -> Command {
+fn verify(fixture: &Path, hub: &Hub, what: &str, more: &[&str]) -> Command {
     let mut command = crate::support::pybench("verify");
     command
         .arg(what)
         .arg("--downloads")
-        .arg(place.join("downloads"))
+        .arg(fixture.join("downloads"))
         .args(more)
-        .current_dir(place)
+        .current_dir(fixture)
         .env("HF_ENDPOINT", hub.endpoint())
         .env("HF_TOKEN", TOKEN)
-        .env("HF_HOME", place.join("no-home"))
+        .env("HF_HOME", fixture.join("no-home"))
         .env_remove("PYBENCH_ROOT")
         .env("NO_PROXY", "127.0.0.1");
     command
 }
 
 /// Its rows cannot be run again, their environment is none: what is looked at is how they come here.
-fn looked_at(place: &Place, hub: &Hub, what: &str) -> Done {
-    let root = place.root.path();
+fn looked_at(fixture: &DatasetFixture, hub: &Hub, what: &str) -> Done {
+    let root = fixture.root.path();
     let mut command = verify(root, hub, what, &["--sample", "1%"]);
     finish(command.arg("--state").arg(root.join("state")))
 }
@@ -110,19 +110,19 @@ async fn a_download_that_breaks_off_goes_on_where_it_did() {
     if !interpreter_is_here() {
         return;
     }
-    let (hub, place) = (Hub::start().await, Place::new());
-    place.yes(&hub).succeeded();
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    fixture.yes(&hub).succeeded();
     hub.fault(Method::GET, "train-00001", 1, What::CutBody(500));
     hub.fault(Method::GET, "README.md", 1, status(503, ""));
     hub.fault(Method::GET, "train-00002", 1, What::Hang);
-    let mut command = verify(place.root.path(), &hub, "o/n", &["--sample", "1%"]);
+    let mut command = verify(fixture.root.path(), &hub, "o/n", &["--sample", "1%"]);
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     hub.hangs().await;
-    let downloads = place.root.path().join("downloads/hub/datasets/o--n");
+    let downloads = fixture.root.path().join("downloads/hub/datasets/o--n");
     let there = |name: &str| {
         let commits = std::fs::read_dir(&downloads).into_iter().flatten();
         commits
@@ -146,7 +146,7 @@ async fn a_download_that_breaks_off_goes_on_where_it_did() {
         assert_eq!(resumed.unwrap().1, "bytes=500-");
         inside.log.clear();
     }
-    looked_at(&place, &hub, "o/n").succeeded();
+    looked_at(&fixture, &hub, "o/n").succeeded();
     let inside = hub.inside();
     assert_eq!(inside.count(Method::GET, "train-00002"), 1);
     assert_eq!(inside.count(Method::GET, "train-00001"), 0, "it was there");
@@ -158,11 +158,11 @@ async fn what_the_hub_has_not_or_has_otherwise_is_told() {
     if !interpreter_is_here() {
         return;
     }
-    let (hub, place) = (Hub::start().await, Place::new());
-    place.yes(&hub).succeeded();
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    fixture.yes(&hub).succeeded();
     let missing = "no such dataset or revision";
     for name in ["o/other", "o/n@v1"] {
-        looked_at(&place, &hub, name).failed(ExitCode::BadInput, missing);
+        looked_at(&fixture, &hub, name).failed(ExitCode::BadInput, missing);
     }
     for name in ["only-a-name", "hf://o/n", "hf://datasets/o/n@"] {
         let words = if name.contains(':') {
@@ -170,14 +170,14 @@ async fn what_the_hub_has_not_or_has_otherwise_is_told() {
         } else {
             "OWNER/NAME"
         };
-        looked_at(&place, &hub, name).failed(ExitCode::BadInput, words);
+        looked_at(&fixture, &hub, name).failed(ExitCode::BadInput, words);
     }
-    let mut command = verify(place.root.path(), &hub, "o/n", &[]);
+    let mut command = verify(fixture.root.path(), &hub, "o/n", &[]);
     finish(command.env_remove("HF_TOKEN")).failed(ExitCode::Endpoint, "set HF_TOKEN");
-    let mut command = verify(place.root.path(), &hub, "o/n", &["--offline"]);
+    let mut command = verify(fixture.root.path(), &hub, "o/n", &["--offline"]);
     finish(&mut command).failed(ExitCode::BadInput, "not on this machine");
     hub.inside().create("datasets/o/empty", true);
-    looked_at(&place, &hub, "o/empty").failed(ExitCode::BadInput, "no data/*.parquet");
+    looked_at(&fixture, &hub, "o/empty").failed(ExitCode::BadInput, "no data/*.parquet");
     // Other bytes than the listing says, of a small file and of a large one.
     let card = hub.inside().files(REPO)["README.md"].clone();
     let mut other = String::from_utf8(card.to_vec()).unwrap();
@@ -187,13 +187,13 @@ async fn what_the_hub_has_not_or_has_otherwise_is_told() {
         ("train-00000", "PAR1".to_owned(), "but the listing says"),
     ] {
         // What arrived beside the file that was refused is kept, and would not be asked for again.
-        let _ = std::fs::remove_dir_all(place.root.path().join("downloads"));
+        let _ = std::fs::remove_dir_all(fixture.root.path().join("downloads"));
         hub.inside().faults.clear();
         hub.fault(Method::GET, part, 99, What::Status(200, vec![], other));
-        looked_at(&place, &hub, "o/n").failed(ExitCode::Endpoint, words);
+        looked_at(&fixture, &hub, "o/n").failed(ExitCode::Endpoint, words);
     }
     hub.inside().faults.clear();
-    looked_at(&place, &hub, "o/n").succeeded();
+    looked_at(&fixture, &hub, "o/n").succeeded();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,15 +201,15 @@ async fn the_hubs_own_clients_read_what_was_sent() {
     let Some(python) = tokio::task::block_in_place(python) else {
         return;
     };
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     hub.inside().page = 1000;
-    place.yes(&hub).succeeded();
-    reads_back(&python, &hub, &place, &common::rows(60));
+    fixture.yes(&hub).succeeded();
+    reads_back(&python, &hub, &fixture, &common::rows(60));
     let mut rows = common::rows(60);
     rows[59] = common::row(77);
-    place.write(rows.clone());
-    place.yes(&hub).succeeded();
-    reads_back(&python, &hub, &place, &rows);
+    fixture.write(rows.clone());
+    fixture.yes(&hub).succeeded();
+    reads_back(&python, &hub, &fixture, &rows);
 }
 
 /// On the true Hub: `HF_TOKEN` that may write, and in `PYBENCH_HUB_REPO` a private dataset repository
@@ -222,11 +222,11 @@ async fn the_true_hub_takes_and_gives_back() {
         pybench_testing::skip::unavailable("no HF_TOKEN and PYBENCH_HUB_REPO");
         return;
     };
-    let place = Place::new();
+    let fixture = DatasetFixture::new();
     let publish = || {
         let mut command = crate::support::pybench("publish");
         command
-            .arg(place.dataset())
+            .arg(fixture.dataset())
             .args(["--repo", &repo, "--yes"]);
         let done = Done::of(tokio::task::block_in_place(|| command.output().unwrap()));
         assert!(!done.out.contains(&token) && !done.err.contains(&token));
@@ -237,7 +237,7 @@ async fn the_true_hub_takes_and_gives_back() {
     assert!(again.out.contains("nothing to upload"), "{}", again.out);
     let mut rows = common::rows(60);
     rows[59] = common::row(77);
-    place.write(rows.clone());
+    fixture.write(rows.clone());
     let changed = publish();
     assert!(
         changed.out.contains("uploaded 1 large files"),
@@ -251,7 +251,7 @@ async fn the_true_hub_takes_and_gives_back() {
             &endpoint,
             &token,
             &repo,
-            &place.root.path().join("hf"),
+            &fixture.root.path().join("hf"),
         );
         assert_eq!(seen["rows"]["train"], Value::from(texts(&rows)));
     }

@@ -6,16 +6,16 @@ use pybench_datasets::Row;
 use pybench_datasets::shards::ShardSettings;
 use pybench_run::ExitCode;
 
+use crate::publish::fixture::DatasetFixture;
 use crate::publish::hub::Hub;
-use crate::publish::place::Place;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fails_its_checks_does_not_leave() {
     let hub = Hub::start().await;
     let refused = |change: &dyn Fn(&Path), words: &str| {
-        let place = Place::new();
-        change(&place.dataset());
-        place.yes(&hub).failed(ExitCode::BadInput, words);
+        let fixture = DatasetFixture::new();
+        change(&fixture.dataset());
+        fixture.yes(&hub).failed(ExitCode::BadInput, words);
     };
     let shard = |folder: &Path| folder.join("data/train-00001-of-00003.parquet");
     refused(
@@ -77,10 +77,10 @@ async fn what_fails_its_checks_does_not_leave() {
         "contents do not match the name",
     );
     assert_eq!(hub.inside().log.len(), 0, "nobody was asked");
-    let place = Place::new();
-    let wrong = place.run(&hub, &["--repo", "only-a-name", "--yes"]);
+    let fixture = DatasetFixture::new();
+    let wrong = fixture.run(&hub, &["--repo", "only-a-name", "--yes"]);
     wrong.failed(ExitCode::BadInput, "OWNER/NAME");
-    place
+    fixture
         .run(&hub, &["--yes"])
         .failed(ExitCode::Usage, "--repo");
 }
@@ -89,8 +89,8 @@ async fn what_fails_its_checks_does_not_leave() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tampered_row_does_not_leave() {
     use pybench_datasets::{read, shards};
-    let (hub, place) = (Hub::start().await, Place::new());
-    let rows = read::dataset(&place.dataset()).unwrap();
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let rows = read::dataset(&fixture.dataset()).unwrap();
     let mut rows: Vec<Row> = rows.map(|row| row.unwrap().1).collect();
     rows[3].messages[1]
         .content
@@ -100,11 +100,11 @@ async fn a_tampered_row_does_not_leave() {
         row_group_rows: 10,
         ..ShardSettings::default()
     };
-    for shard in read::shards(&place.dataset()).unwrap() {
+    for shard in read::shards(&fixture.dataset()).unwrap() {
         std::fs::remove_file(shard.path).unwrap();
     }
-    shards::write(&place.dataset().join("data"), "train", &rows, &settings).unwrap();
-    let done = place
+    shards::write(&fixture.dataset().join("data"), "train", &rows, &settings).unwrap();
+    let done = fixture
         .yes(&hub)
         .failed(ExitCode::BadInput, "card of other rows");
     assert!(done.err.contains("train row 4 contains"), "{}", done.err);

@@ -7,14 +7,14 @@ use axum::http::Method;
 use pybench_run::ExitCode;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::publish::fixture::{DatasetFixture, REPO, holds, until_it_hangs};
 use crate::publish::hub::{Hub, What};
-use crate::publish::place::{Place, REPO, holds, until_it_hangs};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_commit_it_ends_in_the_same_state() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     hub.fault(Method::POST, "/commit/", 1, What::Hang);
-    let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &["--repo", "o/n", "--yes"]);
     let mut child = until_it_hangs(&mut command, &hub).await;
     child.kill().unwrap();
     child.wait().unwrap();
@@ -24,25 +24,25 @@ async fn killed_before_the_commit_it_ends_in_the_same_state() {
         assert_eq!(inside.objects.len(), 3, "the shards are there");
         inside.log.clear();
     }
-    place.yes(&hub).succeeded();
+    fixture.yes(&hub).succeeded();
     assert_eq!(
         hub.inside().count(Method::PUT, "/lfs/"),
         0,
         "no shard is sent twice"
     );
-    holds(&hub, &place);
+    holds(&hub, &fixture);
     let undisturbed = Hub::start().await;
-    place.yes(&undisturbed).succeeded();
+    fixture.yes(&undisturbed).succeeded();
     let (disturbed, undisturbed) = (hub.inside().files(REPO), undisturbed.inside().files(REPO));
     assert_eq!(disturbed, undisturbed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_among_the_large_files_it_goes_on_after_them() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     // One of three; the others go at the same time.
     hub.fault(Method::PUT, "/lfs/", 1, What::Hang);
-    let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &["--repo", "o/n", "--yes"]);
     let mut child = until_it_hangs(&mut command, &hub).await;
     while hub.inside().objects.len() < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -50,19 +50,24 @@ async fn killed_among_the_large_files_it_goes_on_after_them() {
     child.kill().unwrap();
     child.wait().unwrap();
     hub.inside().log.clear();
-    place.yes(&hub).succeeded();
+    fixture.yes(&hub).succeeded();
     assert_eq!(
         hub.inside().count(Method::PUT, "/lfs/"),
         1,
         "only the one that was missing"
     );
-    holds(&hub, &place);
+    holds(&hub, &fixture);
 }
 
 /// The program, on its way to a request that hangs.
-pub async fn hanging(hub: &Hub, place: &Place, method: Method, part: &'static str) -> Child {
+pub async fn hanging(
+    hub: &Hub,
+    fixture: &DatasetFixture,
+    method: Method,
+    part: &'static str,
+) -> Child {
     hub.fault(method, part, 1, What::Hang);
-    let mut command = place.publish(hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
+    let mut command = fixture.publish(hub, &fixture.dataset(), &["--repo", "o/n", "--yes"]);
     until_it_hangs(&mut command, hub).await
 }
 
@@ -100,15 +105,15 @@ async fn ctrl_c_before_the_commit_leaves_nothing_visible() {
         (Method::PUT, "/lfs/"),
         (Method::POST, "/verify"),
     ] {
-        let (hub, place) = (Hub::start().await, Place::new());
-        let mut child = hanging(&hub, &place, method, part).await;
+        let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+        let mut child = hanging(&hub, &fixture, method, part).await;
         ctrl_c(&child);
         let code = ended(&mut child).await;
         assert_eq!(code, Some(ExitCode::Interrupted as i32), "{part}");
         let commits = hub.inside().repos.get(REPO).map_or(1, |r| r.commits.len());
         assert_eq!(commits, 1, "{part}: nothing is visible");
-        place.yes(&hub).succeeded();
-        holds(&hub, &place);
+        fixture.yes(&hub).succeeded();
+        holds(&hub, &fixture);
         assert_eq!(
             hub.inside().repos[REPO].commits.len(),
             2,
@@ -119,9 +124,9 @@ async fn ctrl_c_before_the_commit_leaves_nothing_visible() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_during_the_commit_waits_for_it_and_a_second_one_does_not() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     hub.fault(Method::POST, "/commit/", 1, What::DoneAndWait);
-    let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &["--repo", "o/n", "--yes"]);
     let mut child = until_it_hangs(&mut command, &hub).await;
     ctrl_c(&child);
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -131,10 +136,10 @@ async fn ctrl_c_during_the_commit_waits_for_it_and_a_second_one_does_not() {
     );
     hub.let_go();
     assert_eq!(ended(&mut child).await, Some(0), "it is seen to its end");
-    holds(&hub, &place);
+    holds(&hub, &fixture);
 
-    let (hub, place) = (Hub::start().await, Place::new());
-    let mut child = hanging(&hub, &place, Method::POST, "/commit/").await;
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let mut child = hanging(&hub, &fixture, Method::POST, "/commit/").await;
     ctrl_c_until_it_ends(&mut child).await;
     let code = ended(&mut child).await;
     assert_eq!(code, Some(ExitCode::Interrupted as i32));
@@ -143,6 +148,6 @@ async fn ctrl_c_during_the_commit_waits_for_it_and_a_second_one_does_not() {
         1,
         "nothing is visible"
     );
-    place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
 }

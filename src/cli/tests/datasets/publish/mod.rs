@@ -5,10 +5,10 @@
 
 mod back;
 mod checks;
+mod fixture;
 mod hub;
 mod interrupted;
 mod models;
-mod place;
 mod quickstart;
 mod refusals;
 mod sending;

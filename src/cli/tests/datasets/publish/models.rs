@@ -5,8 +5,8 @@ use std::path::Path;
 use axum::http::Method;
 use pybench_run::ExitCode;
 
+use crate::publish::fixture::{DatasetFixture, finish};
 use crate::publish::hub::Hub;
-use crate::publish::place::{Place, finish};
 
 /// A model of two tensors.
 fn model(folder: &Path) {
@@ -37,18 +37,18 @@ fn model(folder: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_goes_with_its_lineage() {
-    let (hub, place) = (Hub::start().await, Place::new());
-    let run = place.root.path().join("run");
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let run = fixture.root.path().join("run");
     model(&run.join("model"));
     let results = r#"{"recipe": "abc", "steps": 16, "before": {"unseen_files": 2.0}, "after": {"unseen_files": 1.5},
         "mixture": [{"source": "/home/ann.smith/rows", "records": 3, "tokens": 5, "trained": 2, "weight": 1.0, "share": 1.0}]}"#;
     std::fs::write(run.join("results.json"), results).unwrap();
     std::fs::write(run.join("loss.svg"), "<svg/>").unwrap();
-    let report = place.root.path().join("report");
+    let report = fixture.root.path().join("report");
     std::fs::create_dir(&report).unwrap();
     std::fs::write(report.join("report.md"), "# Strict\n\n50 %\n").unwrap();
     std::fs::write(report.join("report.json"), "{}").unwrap();
-    std::fs::write(place.root.path().join("r.toml"), "name = 'x'\n").unwrap();
+    std::fs::write(fixture.root.path().join("r.toml"), "name = 'x'\n").unwrap();
     let all = [
         "--repo",
         "o/m",
@@ -62,9 +62,9 @@ async fn a_model_goes_with_its_lineage() {
         "--report",
         "report",
     ];
-    let publish = || finish(&mut place.publish(&hub, &run, &all));
+    let publish = || finish(&mut fixture.publish(&hub, &run, &all));
     let without = ["--repo", "o/m", "--yes"];
-    finish(&mut place.publish(&hub, &run, &without)).failed(ExitCode::BadInput, "--license");
+    finish(&mut fixture.publish(&hub, &run, &without)).failed(ExitCode::BadInput, "--license");
     publish().succeeded();
     let files = hub.inside().files("o/m");
     let names: Vec<&str> = files.keys().map(String::as_str).collect();
@@ -112,15 +112,15 @@ async fn a_model_goes_with_its_lineage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recipe_license_and_report_must_belong_to_the_model() {
-    let (hub, place) = (Hub::start().await, Place::new());
-    let root = place.root.path();
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let root = fixture.root.path();
     let run = root.join("run");
     model(&run.join("model"));
     let results = r#"{"recipe": "abc", "steps": 16, "mixture": [{"source": "rows"}]}"#;
     std::fs::write(run.join("results.json"), results).unwrap();
     let publish = |more: &[&str]| {
         let more = [["--repo", "o/m"].as_slice(), more].concat();
-        finish(&mut place.publish(&hub, &run, &more))
+        finish(&mut fixture.publish(&hub, &run, &more))
     };
     // The license of the base model, from its card on the Hub.
     publish(&[]).failed(ExitCode::BadInput, "--base-model");

@@ -9,8 +9,8 @@ use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::{Row, card, read, shards};
 use serde_json::Value;
 
+use crate::publish::fixture::{REPO, finish, publish, python, read_back, texts, until_it_hangs};
 use crate::publish::hub::{Hub, TOKEN, What};
-use crate::publish::place::{REPO, finish, publish, python, read_back, texts, until_it_hangs};
 
 type Splits = BTreeMap<String, Vec<Row>>;
 

@@ -3,12 +3,12 @@
 use axum::http::Method;
 use pybench_run::ExitCode;
 
+use crate::publish::fixture::{DatasetFixture, REPO, holds};
 use crate::publish::hub::{Hub, What, status};
-use crate::publish::place::{Place, REPO, holds};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_says_what_it_is_and_leaves_nothing_half_done() {
-    let place = Place::new();
+    let fixture = DatasetFixture::new();
     let full = "Private repository storage limit reached, please upgrade your plan";
     let post = Method::POST;
     let long = What::Status(429, vec![("retry-after", "3600".into())], String::new());
@@ -136,22 +136,22 @@ async fn every_refusal_says_what_it_is_and_leaves_nothing_half_done() {
     for (method, part, what, code, words) in cases {
         let hub = Hub::start().await;
         hub.fault(method, part, 99, what);
-        place.yes(&hub).failed(code, words);
+        fixture.yes(&hub).failed(code, words);
         {
             let mut inside = hub.inside();
             let commits = inside.repos.get(REPO).map_or(1, |repo| repo.commits.len());
             assert_eq!(commits, 1, "{part} {words}: nothing is visible");
             inside.faults.clear();
         }
-        place.yes(&hub).succeeded();
-        holds(&hub, &place);
+        fixture.yes(&hub).succeeded();
+        holds(&hub, &fixture);
         assert_eq!(hub.inside().repos[REPO].commits.len(), 2, "{part} {words}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passes_is_tried_again() {
-    let place = Place::new();
+    let fixture = DatasetFixture::new();
     let soon = What::Status(429, vec![("retry-after", "0".into())], String::new());
     let cases = [
         (Method::GET, "/tree/", status(502, "")),
@@ -172,8 +172,8 @@ async fn what_passes_is_tried_again() {
         let told = format!("{method} {part} {what:?}");
         let hub = Hub::start().await;
         hub.fault(method, part, 1, what);
-        place.yes(&hub).succeeded();
-        holds(&hub, &place);
+        fixture.yes(&hub).succeeded();
+        holds(&hub, &fixture);
         let inside = hub.inside();
         assert_eq!(inside.faults[0].times, 0, "{told}: it happened");
         assert_eq!(inside.repos[REPO].commits.len(), 2, "{told}: one commit");
@@ -182,17 +182,19 @@ async fn what_passes_is_tried_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_of_somebody_else_is_not_run_over() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     hub.fault(Method::POST, "/commit/", 1, What::Overtake);
-    place.yes(&hub).failed(ExitCode::Conflict, "somebody else");
+    fixture
+        .yes(&hub)
+        .failed(ExitCode::Conflict, "somebody else");
     {
         let inside = hub.inside();
         let files = inside.files(REPO);
         assert_eq!(files.len(), 2, "theirs and the Hub's: {:?}", files.keys());
     }
     hub.inside().log.clear();
-    place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
     assert_eq!(
         hub.inside().count(Method::PUT, "/lfs/"),
         0,

@@ -1,15 +1,15 @@
 //! What is sent, and what is not sent again.
 
+use crate::publish::fixture::{DatasetFixture, REPO, expected, finish, holds};
 use crate::publish::hub::{Entry, Hub, TOKEN, What, status};
-use crate::publish::place::{Place, REPO, expected, finish, holds};
 use axum::http::Method;
 use pybench_run::ExitCode;
 use pybench_testing::rows as common;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_yes_nothing_is_written() {
-    let (hub, place) = (Hub::start().await, Place::new());
-    let done = place.run(&hub, &[]).succeeded();
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let done = fixture.run(&hub, &[]).succeeded();
     for words in [
         "train 60",
         "data/train-00002-of-00003.parquet",
@@ -24,13 +24,13 @@ async fn without_yes_nothing_is_written() {
         );
     }
     assert_eq!(hub.inside().log.len(), 0, "nobody was asked");
-    let done = place.run(&hub, &["--repo", "o/n"]).succeeded();
+    let done = fixture.run(&hub, &["--repo", "o/n"]).succeeded();
     assert!(
         done.out.contains("would be created as private"),
         "{}",
         done.out
     );
-    let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n"]);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &["--repo", "o/n"]);
     let done = finish(command.env_remove("HF_TOKEN")).succeeded();
     assert!(
         done.out.contains("cannot be read without a token"),
@@ -44,10 +44,10 @@ async fn without_yes_nothing_is_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_there_is_not_sent_again() {
-    let (hub, place) = (Hub::start().await, Place::new());
-    let done = place.yes(&hub).succeeded();
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let done = fixture.yes(&hub).succeeded();
     assert!(done.out.contains("verified: "), "{}", done.out);
-    holds(&hub, &place);
+    holds(&hub, &fixture);
     {
         let mut inside = hub.inside();
         assert!(inside.repos[REPO].private);
@@ -62,7 +62,7 @@ async fn what_is_there_is_not_sent_again() {
         assert!(large.all(|(_, entry)| matches!(entry, Entry::Large { .. })));
         inside.log.clear();
     }
-    let done = place.yes(&hub).succeeded();
+    let done = fixture.yes(&hub).succeeded();
     assert!(done.out.contains("nothing to upload"), "{}", done.out);
     {
         let mut inside = hub.inside();
@@ -73,17 +73,17 @@ async fn what_is_there_is_not_sent_again() {
         inside.log.clear();
     }
 
-    let before = expected(&place.dataset());
+    let before = expected(&fixture.dataset());
     let mut rows = common::rows(60);
     rows[59] = common::row(77);
-    place.write(rows);
-    let after = expected(&place.dataset());
+    fixture.write(rows);
+    let after = expected(&fixture.dataset());
     let changed: Vec<&String> = after
         .keys()
         .filter(|path| before[*path] != after[*path])
         .collect();
     assert_eq!(changed, ["data/train-00002-of-00003.parquet"]);
-    let dry = place.run(&hub, &["--repo", "o/n"]).succeeded();
+    let dry = fixture.run(&hub, &["--repo", "o/n"]).succeeded();
     let send = dry.out.lines().filter(|line| line.starts_with("  upload"));
     assert!(
         send.clone().any(|line| line.ends_with(changed[0])),
@@ -97,8 +97,8 @@ async fn what_is_there_is_not_sent_again() {
         dry.out
     );
     hub.inside().log.clear();
-    place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
     let mut inside = hub.inside();
     let size = after[changed[0]].len();
     assert_eq!(inside.count(Method::PUT, "/lfs/"), 1);
@@ -119,21 +119,21 @@ async fn what_is_there_is_not_sent_again() {
     inside.log.clear();
     drop(inside);
 
-    place.write(common::rows(20));
-    place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    fixture.write(common::rows(20));
+    fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
     assert!(hub.inside().files(REPO).contains_key("notes.md"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_files_go_in_pieces_where_the_hub_wants_it() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     hub.inside().piece = Some(1000);
     hub.fault(Method::PUT, "/lfs/", 2, What::CutAfter(10));
-    place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
     let inside = hub.inside();
-    let pieces: usize = expected(&place.dataset())
+    let pieces: usize = expected(&fixture.dataset())
         .values()
         .map(|bytes| bytes.len().div_ceil(1000))
         .sum();
@@ -143,24 +143,24 @@ async fn large_files_go_in_pieces_where_the_hub_wants_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_private_becomes_public() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     hub.inside().create(REPO, false);
-    place.yes(&hub).failed(ExitCode::BadInput, "--public");
+    fixture.yes(&hub).failed(ExitCode::BadInput, "--public");
     assert_eq!(hub.inside().repos[REPO].commits.len(), 1);
     assert_eq!(hub.inside().count(Method::PUT, ""), 0);
-    place
+    fixture
         .run(&hub, &["--repo", "o/n", "--yes", "--public"])
         .succeeded();
-    holds(&hub, &place);
+    holds(&hub, &fixture);
     // A Hub that does not listen.
     let deaf = Hub::start().await;
     deaf.inside().deaf = true;
-    place
+    fixture
         .yes(&deaf)
         .failed(ExitCode::Endpoint, "was created as private");
     assert_eq!(deaf.inside().repos[REPO].commits.len(), 1);
     let open = Hub::start().await;
-    place
+    fixture
         .run(&open, &["--repo", "o/n", "--yes", "--public"])
         .succeeded();
     assert!(!open.inside().repos[REPO].private);
@@ -168,11 +168,11 @@ async fn nothing_private_becomes_public() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_token_is_found_and_never_told() {
-    let (hub, place) = (Hub::start().await, Place::new());
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     let yes = ["--repo", "o/n", "--yes"];
-    let mut command = place.publish(&hub, &place.dataset(), &yes);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &yes);
     finish(command.env_remove("HF_TOKEN")).failed(ExitCode::Endpoint, "set HF_TOKEN");
-    let mut command = place.publish(&hub, &place.dataset(), &yes);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &yes);
     finish(command.env("HF_TOKEN", "hf_wrong")).failed(ExitCode::Endpoint, "(401)");
     // A server that says what it was told.
     hub.fault(
@@ -181,15 +181,15 @@ async fn the_token_is_found_and_never_told() {
         1,
         status(403, &format!("you said {TOKEN}")),
     );
-    place
+    fixture
         .yes(&hub)
         .failed(ExitCode::Endpoint, "you said [secret]");
-    let home = place.root.path().join("home");
+    let home = fixture.root.path().join("home");
     std::fs::create_dir(&home).unwrap();
     std::fs::write(home.join("token"), format!("{TOKEN}\n")).unwrap();
-    let mut command = place.publish(&hub, &place.dataset(), &yes);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &yes);
     finish(command.env_remove("HF_TOKEN").env("HF_HOME", &home)).succeeded();
-    holds(&hub, &place);
+    holds(&hub, &fixture);
     let inside = hub.inside();
     assert!(
         inside

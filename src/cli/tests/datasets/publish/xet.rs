@@ -3,9 +3,9 @@
 use axum::http::Method;
 use pybench_run::ExitCode;
 
+use crate::publish::fixture::{DatasetFixture, REPO, expected, finish, holds, python, reads_back};
 use crate::publish::hub::{Cas, Hub, TOKEN, What, status};
 use crate::publish::interrupted::{ctrl_c, ctrl_c_until_it_ends, ended, hanging};
-use crate::publish::place::{Place, REPO, expected, finish, holds, python, reads_back};
 use pybench_testing::rows as common;
 
 /// A Hub that takes large files by Xet.
@@ -28,27 +28,27 @@ fn stored(hub: &Hub) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_changed_shard_only_the_new_chunks_are_sent() {
-    let (Some(hub), place) = (start().await, Place::new()) else {
+    let (Some(hub), fixture) = (start().await, DatasetFixture::new()) else {
         return;
     };
     let mut rows: Vec<_> = (0..600).map(|n| common::long_row(n, 4000)).collect();
-    place.write_in(rows.clone(), 300, 20);
-    let before = expected(&place.dataset());
-    let done = place.yes(&hub).succeeded();
+    fixture.write_in(rows.clone(), 300, 20);
+    let before = expected(&fixture.dataset());
+    let done = fixture.yes(&hub).succeeded();
     assert!(done.out.contains("by Xet, "), "{}", done.out);
-    holds(&hub, &place);
+    holds(&hub, &fixture);
     let first = stored(&hub);
     assert_eq!(hub.inside().count(Method::PUT, "/lfs/"), 0);
     assert_eq!(commits(&hub), 2, "one commit, after the Hub's own");
 
     rows[450] = common::long_row(7777, 4000);
-    place.write_in(rows, 300, 20);
-    let after = expected(&place.dataset());
+    fixture.write_in(rows, 300, 20);
+    let after = expected(&fixture.dataset());
     let changed = |(path, bytes): &(&String, &axum::body::Bytes)| before[*path] != **bytes;
     let changed: Vec<_> = after.iter().filter(changed).collect();
     assert_eq!(changed.len(), 1);
-    let done = place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    let done = fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
     let (more, size) = (stored(&hub) - first, changed[0].1.len() as u64);
     eprintln!(
         "{more} bytes of chunks for one row in a shard of {size}: {}",
@@ -56,22 +56,22 @@ async fn of_a_changed_shard_only_the_new_chunks_are_sent() {
     );
     assert!(more > 0 && more * 2 < size, "{more} of {size} bytes");
     assert!(done.out.contains("uploaded 1 large files"), "{}", done.out);
-    let done = place.yes(&hub).succeeded();
+    let done = fixture.yes(&hub).succeeded();
     assert!(done.out.contains("nothing to upload"), "{}", done.out);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hubs_own_clients_get_it_by_xet() {
-    let (Some(hub), place) = (start().await, Place::new()) else {
+    let (Some(hub), fixture) = (start().await, DatasetFixture::new()) else {
         return;
     };
     let Some(python) = tokio::task::block_in_place(python) else {
         return;
     };
     hub.inside().page = 1000;
-    place.yes(&hub).succeeded();
+    fixture.yes(&hub).succeeded();
     hub.inside().log.clear();
-    reads_back(&python, &hub, &place, &common::rows(60));
+    reads_back(&python, &hub, &fixture, &common::rows(60));
     let inside = hub.inside();
     assert!(inside.count(Method::GET, "/xet-read-token/") > 0);
     assert_eq!(inside.count(Method::GET, ".parquet"), 0, "none but by Xet");
@@ -82,8 +82,8 @@ async fn killed_or_stopped_it_ends_in_the_same_state() {
     let Some(undisturbed) = start().await else {
         return;
     };
-    let place = Place::new();
-    place.yes(&undisturbed).succeeded();
+    let fixture = DatasetFixture::new();
+    fixture.yes(&undisturbed).succeeded();
     for (method, part) in [
         (Method::POST, "/objects/batch"),
         (Method::GET, "/xet-write-token/"),
@@ -91,7 +91,7 @@ async fn killed_or_stopped_it_ends_in_the_same_state() {
     ] {
         for kill in [true, false] {
             let Some(hub) = start().await else { return };
-            let mut child = hanging(&hub, &place, method.clone(), part).await;
+            let mut child = hanging(&hub, &fixture, method.clone(), part).await;
             match (kill, part) {
                 (true, _) => child.kill().unwrap(),
                 // During the commit it is waited for; a second one does not.
@@ -102,12 +102,12 @@ async fn killed_or_stopped_it_ends_in_the_same_state() {
             let stopped = (!kill).then_some(ExitCode::Interrupted as i32);
             assert_eq!(code, stopped, "{part}");
             assert_eq!(commits(&hub), 1, "{part}: nothing is visible");
-            let done = place.yes(&hub).succeeded();
+            let done = fixture.yes(&hub).succeeded();
             if part == "/commit/" {
                 let words = "by Xet, 0 B sent over the network";
                 assert!(done.out.contains(words), "{}", done.out);
             }
-            holds(&hub, &place);
+            holds(&hub, &fixture);
             assert_eq!(commits(&hub), 2, "{part}: one commit");
             assert_eq!(hub.inside().files(REPO), undisturbed.inside().files(REPO));
             assert_eq!(stored(&hub), stored(&undisturbed), "{part}: no chunk twice");
@@ -117,7 +117,7 @@ async fn killed_or_stopped_it_ends_in_the_same_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_told_and_leave_nothing_half_done() {
-    let place = Place::new();
+    let fixture = DatasetFixture::new();
     let full = "Private repository storage limit reached, please upgrade your plan";
     let endpoint = ExitCode::Endpoint;
     let cases = [
@@ -183,28 +183,28 @@ async fn refusals_are_told_and_leave_nothing_half_done() {
     for (method, part, what, code, words) in cases {
         let theirs = matches!(what, What::Overtake);
         hub.fault(method, part, if theirs { 1 } else { 99 }, what);
-        place.yes(&hub).failed(code, words);
+        fixture.yes(&hub).failed(code, words);
         hub.inside().faults.clear();
         assert_eq!(commits(&hub), if theirs { 2 } else { 1 }, "{part} {words}");
     }
-    place.yes(&hub).succeeded();
-    holds(&hub, &place);
+    fixture.yes(&hub).succeeded();
+    holds(&hub, &fixture);
     // The store is gone: what it is, where it is, and nothing is visible.
-    place.write(common::rows(50));
+    fixture.write(common::rows(50));
     hub.inside().xet.as_mut().unwrap().stop();
-    let mut command = place.publish(&hub, &place.dataset(), &["--repo", "o/n", "--yes"]);
+    let mut command = fixture.publish(&hub, &fixture.dataset(), &["--repo", "o/n", "--yes"]);
     command.env("HF_XET_CLIENT_RETRY_MAX_ATTEMPTS", "1");
     finish(&mut command).failed(ExitCode::Endpoint, "by Xet");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_found() {
-    let place = Place::new();
+    let fixture = DatasetFixture::new();
     for what in [What::DoneAndCut, What::DoneAnd500] {
         let Some(hub) = start().await else { return };
         hub.fault(Method::POST, "/commit/", 1, what);
-        place.yes(&hub).succeeded();
-        holds(&hub, &place);
+        fixture.yes(&hub).succeeded();
+        holds(&hub, &fixture);
         assert_eq!(hub.inside().faults[0].times, 0, "it happened");
         assert_eq!(commits(&hub), 2, "one commit");
     }

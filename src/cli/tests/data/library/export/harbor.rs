@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pybench_run::ExitCode;
 
-use crate::library::export::place::{
+use crate::library::export::fixture::{
     Container, export, exported, files_below, library, python, settings, tasks,
 };
 

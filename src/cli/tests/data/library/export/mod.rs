@@ -1,7 +1,7 @@
 //! Tasks handed to others' trainers, through the real programs: folders for Harbor, a package for
 //! verifiers, scores over HTTP.
 
+mod fixture;
 mod harbor;
-mod place;
 mod rewards;
 mod verifiers;

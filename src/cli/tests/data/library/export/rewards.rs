@@ -10,7 +10,7 @@ use reqwest::{Client, StatusCode};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::library::export::place::{
+use crate::library::export::fixture::{
     Container, Server, exported, key, library, python, settings, tasks,
 };
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::library::export::place::{Server, exported, files_below, key, library, python, tasks};
+use crate::library::export::fixture::{Server, exported, files_below, key, library, python, tasks};
 
 /// A Python with verifiers 0.4; `None`, and the test is skipped, if it cannot be installed.
 fn verifiers() -> Option<PathBuf> {

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::endpoint::{Answer, Endpoint};
 
 /// A temporary project with the run folder `data/runs/t`.
-pub struct Place {
+pub struct RunFixture {
     root: tempfile::TempDir,
     pub recipe: Recipe,
     pub tasks: Vec<Task>,
@@ -45,15 +45,15 @@ const PICTURES: std::ops::RangeInclusive<u32> = 1..=3;
 
 pub const FREE: &str = ", price = { prompt = 0.0, completion = 0.0 }";
 
-impl Place {
+impl RunFixture {
     /// With the files crawled and the tasks written.
     pub async fn new(text: &str) -> Self {
-        let mut place = Self::bare(text);
-        let context = place.context();
+        let mut fixture = Self::bare(text);
+        let context = fixture.context();
         write_files(&context.folder);
         query::run(&context).await.unwrap();
-        place.tasks = place.lines("tasks.jsonl");
-        place
+        fixture.tasks = fixture.lines("tasks.jsonl");
+        fixture
     }
 
     /// With the recipe alone, and in `files/` what it may crawl.

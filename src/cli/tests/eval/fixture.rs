@@ -112,11 +112,11 @@ def test_task_22(trajectory):
 pub const TASKS: u32 = 23;
 
 /// A folder with the layout of upstream's repository and the tests above.
-pub struct Place {
+pub struct SuiteFixture {
     pub root: tempfile::TempDir,
 }
 
-impl Place {
+impl SuiteFixture {
     pub fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let data = root.path().join("bench/data");
@@ -170,7 +170,7 @@ pub fn tools() -> Option<Arc<dyn Interpreter>> {
 }
 
 pub fn setup(
-    place: &Place,
+    fixture: &SuiteFixture,
     folder: &str,
     bench: Suite,
     recipe: EvalRecipe,
@@ -178,7 +178,7 @@ pub fn setup(
 ) -> Setup {
     let frozen = recipe.to_toml().unwrap();
     Setup {
-        folder: Arc::new(RunFolder::open(&place.path(folder), &frozen).unwrap()),
+        folder: Arc::new(RunFolder::open(&fixture.path(folder), &frozen).unwrap()),
         recipe,
         suite: Some(bench),
         checker: Checker::new(interpreter.clone()).unwrap(),
@@ -189,7 +189,7 @@ pub fn setup(
         },
         progress: Progress::hidden(),
         interrupt: Interrupt::new(),
-        project_root: place.root.path().to_owned(),
+        project_root: fixture.root.path().to_owned(),
     }
 }
 

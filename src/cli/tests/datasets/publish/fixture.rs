@@ -17,17 +17,17 @@ use pybench_testing::rows as common;
 pub const REPO: &str = "datasets/o/n";
 
 /// A dataset of sixty rows in three shards.
-pub struct Place {
+pub struct DatasetFixture {
     pub root: tempfile::TempDir,
 }
 
-impl Place {
+impl DatasetFixture {
     pub fn new() -> Self {
-        let place = Self {
+        let fixture = Self {
             root: tempfile::tempdir().unwrap(),
         };
-        place.write(common::rows(60));
-        place
+        fixture.write(common::rows(60));
+        fixture
     }
 
     pub fn dataset(&self) -> PathBuf {
@@ -68,15 +68,15 @@ impl Place {
     }
 }
 
-pub fn publish(place: &Path, hub: &Hub, what: &Path, more: &[&str]) -> Command {
+pub fn publish(fixture: &Path, hub: &Hub, what: &Path, more: &[&str]) -> Command {
     let mut command = crate::support::pybench("publish");
     command
         .arg(what)
         .args(more)
-        .current_dir(place)
+        .current_dir(fixture)
         .env("HF_ENDPOINT", hub.endpoint())
         .env("HF_TOKEN", TOKEN)
-        .env("HF_HOME", place.join("no-home"))
+        .env("HF_HOME", fixture.join("no-home"))
         .env_remove("HF_TOKEN_PATH")
         .env_remove("PYBENCH_ROOT")
         .env("NO_PROXY", "127.0.0.1");
@@ -147,13 +147,13 @@ pub fn expected(folder: &Path) -> BTreeMap<String, Bytes> {
 }
 
 #[track_caller]
-pub fn holds(hub: &Hub, place: &Place) {
+pub fn holds(hub: &Hub, fixture: &DatasetFixture) {
     let files = hub.inside().files(REPO);
-    for (path, bytes) in expected(&place.dataset()) {
+    for (path, bytes) in expected(&fixture.dataset()) {
         assert_eq!(files.get(&path), Some(&bytes), "{path}");
     }
     let shards = files.keys().filter(|path| path.starts_with("data/"));
-    assert_eq!(shards.count(), expected(&place.dataset()).len());
+    assert_eq!(shards.count(), expected(&fixture.dataset()).len());
     let card = std::str::from_utf8(&files["README.md"]).unwrap();
     assert!(card.contains("load_dataset(\"o/n\""), "{card}");
     assert!(card.contains("![turns](plots/turns.svg)"), "{card}");
@@ -189,8 +189,8 @@ pub fn read_back(python: &Path, endpoint: &str, token: &str, repo: &str, scratch
 }
 
 /// What the Hub's own clients read are these rows, the features that the card states, and files of the right sizes.
-pub fn reads_back(python: &Path, hub: &Hub, place: &Place, rows: &[Row]) {
-    let scratch = place.root.path().join("hf");
+pub fn reads_back(python: &Path, hub: &Hub, fixture: &DatasetFixture, rows: &[Row]) {
+    let scratch = fixture.root.path().join("hf");
     let seen = read_back(python, &hub.endpoint(), TOKEN, "o/n", &scratch);
     assert_eq!(
         seen["features"], true,
