@@ -324,9 +324,27 @@ fn python_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Runs some of the cases of `checks_test.py`; `names` is a Python expression.
+async fn cases(names: &str) {
+    let path =
+        "import sys\nsys.path.insert(0, 'src/checks/tests/python')\nimport checks_test, right";
+    suite(&format!("{path}\nassert checks_test.main({names}) == 0")).await;
+}
+
+// The kinds of checks take minutes: two tests share them, so that they run side by side.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_check_passes_correct_results_and_fails_wrong_ones() {
-    suite("import sys\nsys.path.insert(0, 'src/checks/tests/python')\nimport checks_test\nassert checks_test.main([]) == 0").await;
+    cases("list(right.KINDS)[::2]").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_other_check_passes_correct_results_and_fails_wrong_ones() {
+    cases("list(right.KINDS)[1::2]").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_files_and_random_damage_fail_the_candidate() {
+    cases("['hostile', 'fuzz', 'round', 'no-rows']").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
