@@ -13,9 +13,8 @@ const SMOLLM2: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728
 
 fn model() -> Option<PathBuf> {
     let program = Path::new(crate::support::PYBENCH).with_file_name("pybench-embedded");
-    // CI does not build llama.cpp, which takes minutes.
     if !program.is_file() {
-        pybench_testing::skip::unavailable(format_args!(
+        pybench_testing::skip::missing_tool(format_args!(
             "{} is not built; ./justw embedded builds it",
             program.display()
         ));
