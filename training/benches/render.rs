@@ -13,7 +13,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Fields};
 use parquet::arrow::ArrowWriter;
 use pybench_training::catalog;
-use pybench_training::data::{
+use pybench_training_data::{
     Conversation, LengthLimit, Message, Overflow, Renderer, Source, pack, read, tokenize,
 };
 

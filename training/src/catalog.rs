@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use pybench_training_data::{fetch_model, is_repo_id};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::data::{fetch_model, is_repo_id};
 use crate::exit::{ExitCode, bad_input, endpoint, environment};
 use crate::gguf;
 

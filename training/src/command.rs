@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use pybench_training_data::{Renderer, Source, preflight, read};
 
-use crate::data::{Renderer, Source, preflight, read};
-use crate::exit::{ExitCode, bad_input};
+use crate::exit::{self, ExitCode, bad_input};
 use crate::model::load_config;
 use crate::probe::probe;
 use crate::train::{RunOptions, run};
@@ -118,7 +118,7 @@ pub fn main() -> ExitCode {
         Ok(result) => result,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            return ExitCode::of_torch(text.unwrap_or_default());
+            return exit::of_torch(text.unwrap_or_default());
         }
     };
     let Err(error) = result else {

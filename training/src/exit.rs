@@ -1,78 +1,28 @@
-//! Exit codes (docs/exit-codes.md), and errors that carry one.
+//! Exit codes of libtorch's errors, and errors that carry an exit code.
 
-use std::io;
 use std::process::ExitStatus;
 
+pub use pybench_types::exit_code::ExitCode;
 use tch::TchError;
 use thiserror::Error;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitCode {
-    Success = 0,
-    Internal = 1,
-    Usage = 2,
-    BadInput = 3,
-    Environment = 4,
-    Endpoint = 5,
-    Budget = 6,
-    Incomplete = 7,
-    Conflict = 8,
-    Interrupted = 130,
-}
-
-impl ExitCode {
-    const ALL: [Self; 10] = [
-        Self::Success,
-        Self::Internal,
-        Self::Usage,
-        Self::BadInput,
-        Self::Environment,
-        Self::Endpoint,
-        Self::Budget,
-        Self::Incomplete,
-        Self::Conflict,
-        Self::Interrupted,
+/// The code of a failure in libtorch: a lack of memory is the environment.
+pub fn of_torch(message: &str) -> ExitCode {
+    let message = message.to_ascii_lowercase();
+    let lacks = [
+        "out of memory",
+        "allocate memory",
+        "not enough memory",
+        "no space left",
     ];
-
-    fn from_number(number: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|code| *code as i32 == number)
-    }
-
-    /// The code of a file operation: wrong files are bad input, a lack of space or rights is the environment.
-    pub fn of_io(error: &io::Error) -> Self {
-        use io::ErrorKind::*;
-        match error.kind() {
-            NotFound | InvalidData | InvalidInput | UnexpectedEof | IsADirectory
-            | NotADirectory => Self::BadInput,
-            Other => Self::Internal,
-            _ => Self::Environment,
-        }
-    }
-
-    /// The code of a failure in libtorch: a lack of memory is the environment.
-    pub fn of_torch(message: &str) -> Self {
-        let message = message.to_ascii_lowercase();
-        let lacks = [
-            "out of memory",
-            "allocate memory",
-            "not enough memory",
-            "no space left",
-        ];
-        match lacks.iter().any(|text| message.contains(text)) {
-            true => Self::Environment,
-            false => Self::Internal,
-        }
-    }
-
-    pub fn of_tch(error: &TchError) -> Self {
-        Self::of_torch(&error.to_string())
+    match lacks.iter().any(|text| message.contains(text)) {
+        true => ExitCode::Environment,
+        false => ExitCode::Internal,
     }
 }
 
-impl From<ExitCode> for std::process::ExitCode {
-    fn from(code: ExitCode) -> Self {
-        Self::from(code as u8)
-    }
+pub fn of_tch(error: &TchError) -> ExitCode {
+    of_torch(&error.to_string())
 }
 
 /// A message with an exit code, for errors without a type of their own.
@@ -132,14 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_outside_of_the_program_are_told_apart() {
-        let code = |kind: io::ErrorKind| ExitCode::of_io(&kind.into());
-        assert_eq!(code(io::ErrorKind::NotFound), ExitCode::BadInput);
-        assert_eq!(code(io::ErrorKind::StorageFull), ExitCode::Environment);
-        assert_eq!(code(io::ErrorKind::PermissionDenied), ExitCode::Environment);
-        let torch = ExitCode::of_torch;
-        assert_eq!(torch("CUDA out of memory. Tried"), ExitCode::Environment);
-        assert_eq!(torch("sizes do not match"), ExitCode::Internal);
+    fn a_lack_of_memory_is_no_bug() {
+        assert_eq!(of_torch("CUDA out of memory. Tried"), ExitCode::Environment);
+        assert_eq!(of_torch("sizes do not match"), ExitCode::Internal);
     }
 
     #[test]

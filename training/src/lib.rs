@@ -2,7 +2,6 @@
 
 pub mod catalog;
 pub mod command;
-pub mod data;
 pub mod exit;
 pub mod gguf;
 pub mod interrupt;

@@ -4,13 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use pybench_training_data::read_bounded;
 use serde::Deserialize;
 use serde_json::Map;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use crate::model::{
-    GradientCheckpointing, Layout, Model, SafetensorsWriter, Targets, read_bounded,
-};
+use crate::model::{GradientCheckpointing, Layout, Model, SafetensorsWriter, Targets};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -134,6 +134,41 @@ pub struct Attempt {
     pub outputs: Vec<OutputFile>,
 }
 
+impl Attempt {
+    /// An attempt without results, at a task given by suite, name and category.
+    pub(crate) fn without_results(
+        agent: &str,
+        (suite, task, category): (&str, &str, &str),
+        max_turns: u32,
+        prompt: &str,
+        outcome: Outcome,
+    ) -> Self {
+        Self {
+            agent: agent.to_owned(),
+            suite: suite.to_owned(),
+            task: task.to_owned(),
+            category: category.to_owned(),
+            clusters: Vec::new(),
+            seed: 0,
+            outcome,
+            scores: Scores::default(),
+            headline: Headline::default(),
+            checks: Vec::new(),
+            judgment: None,
+            turns: 0,
+            max_turns,
+            tokens_in: 0,
+            tokens_out: 0,
+            micro_usd: 0,
+            seconds: 0.0,
+            prompt: prompt.to_owned(),
+            inputs: Vec::new(),
+            trajectory: None,
+            outputs: Vec::new(),
+        }
+    }
+}
+
 /// Whether the attempt can be scored. Infrastructure failures never count against the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", deny_unknown_fields)]

@@ -1,51 +1,6 @@
-//! Exit codes and errors of runs.
+//! Errors of runs.
 
-/// Exit codes of all commands, documented in `docs/exit-codes.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ExitCode {
-    /// Everything requested was done.
-    Success = 0,
-    /// A bug or an unexpected failure in pybench.
-    Internal = 1,
-    /// The command line is wrong.
-    Usage = 2,
-    /// A recipe, template or other input file is wrong.
-    BadInput = 3,
-    /// The machine lacks a requirement (sandbox, Python environment, disk space).
-    Environment = 4,
-    /// An endpoint could not be used (API key refused, not reachable after all retries).
-    Endpoint = 5,
-    /// A budget is used up; raise it and run the same command again to continue.
-    Budget = 6,
-    /// The run ended, but some units failed or fewer rows were accepted than the recipe requires.
-    Incomplete = 7,
-    /// Another process uses the run folder, or it belongs to a different recipe.
-    Conflict = 8,
-    /// Ctrl-C; run the same command again to continue.
-    Interrupted = 130,
-}
-
-impl ExitCode {
-    pub const ALL: [Self; 10] = [
-        Self::Success,
-        Self::Internal,
-        Self::Usage,
-        Self::BadInput,
-        Self::Environment,
-        Self::Endpoint,
-        Self::Budget,
-        Self::Incomplete,
-        Self::Conflict,
-        Self::Interrupted,
-    ];
-}
-
-impl From<ExitCode> for std::process::ExitCode {
-    fn from(code: ExitCode) -> Self {
-        Self::from(code as u8)
-    }
-}
+use pybench_types::exit_code::ExitCode;
 
 /// Errors of runs; [`RunError::exit_code`] maps each to an exit code.
 #[derive(Debug, thiserror::Error)]

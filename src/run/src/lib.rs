@@ -20,7 +20,7 @@ mod recipe;
 mod replace;
 
 pub use context::{Mode, RunContext};
-pub use error::{ExitCode, RunError};
+pub use error::RunError;
 pub use executor::{
     Executor, Failure, FailureKind, Items, Stage, StageSummary, Unit, UnitState,
     interpreter_failure,
@@ -35,6 +35,7 @@ pub use local::{ExecutorOptions, LocalExecutor, StageClock, cores};
 pub use price::Price;
 pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;
+pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
 pub use replace::{NewFolder, replace_file, write_atomically};
 

@@ -4,12 +4,11 @@ pub mod batches;
 pub mod endpoint;
 pub mod files;
 pub mod kill;
-pub mod program;
 pub mod rows;
 pub mod sessions;
 pub mod task;
 
-pub use pybench_test_needs::{python, skip};
+pub use pybench_test_needs::{program, python, skip};
 
 /// The root of the workspace.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod clock;
+pub mod exit_code;
 pub mod id;
 pub mod license;
 pub mod observation;

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::io;
 
+use pybench_training_data::{
+    FileError, HubError, SourceError, StoreError, TemplateError, TokenizeError, TokenizerError,
+};
 use tch::TchError;
 
-use crate::data::{
-    HubError, SourceError, StoreError, TemplateError, TokenizeError, TokenizerError,
-};
-use crate::exit::{ChildError, CodedError, ExitCode};
+use crate::exit::{self, ChildError, CodedError, ExitCode};
 use crate::gguf::GgufError;
 use crate::model::{ConfigError, LoadError};
 use crate::serve::VocabularyError;
@@ -42,11 +42,12 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<ExitCode> {
         TokenizerError => TokenizerError::exit_code,
         TemplateError => |_| ExitCode::BadInput,
         VocabularyError => VocabularyError::exit_code,
+        FileError => FileError::exit_code,
         LoadError => LoadError::exit_code,
         ConfigError => |_| ExitCode::BadInput,
         GgufError => |_| ExitCode::BadInput,
         CommunicatorError => |_| ExitCode::Environment,
-        TchError => ExitCode::of_tch,
+        TchError => exit::of_tch,
         serde_json::Error => |_| ExitCode::BadInput,
         toml::de::Error => |_| ExitCode::BadInput,
         io::Error => of_io,

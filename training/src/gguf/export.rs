@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use pybench_training_data::chat_template;
 use serde_json::Value as Json;
 use tch::{Device, Kind, Tensor};
 
@@ -13,8 +14,8 @@ use super::blocks::BlockKind;
 use super::convert::stored_name;
 use super::reader::GgufValue;
 use super::writer::{TensorEntry, write};
-use crate::data::chat_template;
-use crate::model::{Model, ModelConfig, RopeScaling, read_bounded};
+use crate::model::{Model, ModelConfig, RopeScaling};
+use pybench_training_data::read_bounded;
 
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Name of the tensor with the factors of rotary frequencies.

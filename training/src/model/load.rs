@@ -5,12 +5,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+use pybench_training_data::{FileError, read_bounded};
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
-use crate::exit::ExitCode;
+use crate::exit::{self, ExitCode};
 
 use super::config::{ConfigError, ModelConfig};
 use super::llama::Model;
@@ -20,11 +21,8 @@ const MAX_SHARDS: usize = 4096;
 
 #[derive(Debug, Error)]
 pub enum LoadError {
-    #[error("{path}: {error}")]
-    Io {
-        path: PathBuf,
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("{path}: {error}")]
     Config { path: PathBuf, error: ConfigError },
     #[error("{path}: not a safetensors file, or truncated ({reason})")]
@@ -50,29 +48,11 @@ pub enum LoadError {
 impl LoadError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            // A file that is too large.
-            Self::Io { error, .. } if error.kind() == std::io::ErrorKind::Other => {
-                ExitCode::BadInput
-            }
-            Self::Io { error, .. } => ExitCode::of_io(error),
-            Self::Torch(error) => ExitCode::of_tch(error),
+            Self::File(error) => error.exit_code(),
+            Self::Torch(error) => exit::of_tch(error),
             _ => ExitCode::BadInput,
         }
     }
-}
-
-/// Reads a file of at max `max` bytes.
-pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, LoadError> {
-    let io = |error| LoadError::Io {
-        path: path.into(),
-        error,
-    };
-    let size = std::fs::metadata(path).map_err(io)?.len();
-    if size > max {
-        let text = format!("{size} bytes, more than the {max} allowed");
-        return Err(io(std::io::Error::other(text)));
-    }
-    std::fs::read(path).map_err(io)
 }
 
 /// Reads the `config.json` of a model directory.
@@ -213,9 +193,9 @@ impl Weights {
 }
 
 fn map_file(path: &Path) -> Result<(PathBuf, Mmap), LoadError> {
-    let io = |error| LoadError::Io {
-        path: path.into(),
-        error,
+    let io = |error| {
+        let path = path.into();
+        LoadError::from(FileError { path, error })
     };
     let file = File::open(path).map_err(io)?;
     // SAFETY: the map is read-only. A file that is truncated while it is mapped ends the process.

@@ -15,7 +15,6 @@ pub use cache::{Extension, KvCache};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, GradientCheckpointing, Linear, Lora, Model};
-pub(crate) use load::read_bounded;
 pub use load::{LoadError, Weights, load_config};
 pub(crate) use loss::chunk_elements;
 pub use loss::{Loss, Targets};

@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use pybench_training_data::Renderer;
 use tch::{Device, Kind};
 
 pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
 use crate::catalog;
-use crate::data::Renderer;
 use crate::exit::{bad_input, environment, interrupted, usage};
 use crate::interrupt::{self, Deferral};
 use crate::model::{Model, ModelConfig, Weights, load_config};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use pybench_training_data::{Message, Renderer, Span, TemplateError, TokenizerError};
 use thiserror::Error;
 
 use super::vocabulary::Vocabulary;
-use crate::data::{Message, Renderer, Span, TemplateError, TokenizerError};
 
 #[derive(Debug, Error)]
 pub(super) enum PromptError {

@@ -1,10 +1,10 @@
 //! Parsing and validation of requests.
 
+use pybench_training_data::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::ApiError;
-use crate::data::Message;
 
 /// Number of stop strings, and bytes of each.
 const MAX_STOPS: (usize, usize) = (16, 256);

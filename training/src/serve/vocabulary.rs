@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use pybench_training_data::{FileError, read_bounded};
 use serde_json::Value;
 use thiserror::Error;
 use tokenizers::Tokenizer;
 
 use crate::exit::ExitCode;
-use crate::model::{LoadError, read_bounded};
 
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Error)]
 pub enum VocabularyError {
     #[error(transparent)]
-    File(#[from] LoadError),
+    File(#[from] FileError),
     #[error("{path}: {reason}")]
     Broken { path: PathBuf, reason: String },
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use pybench_training_data::read_bounded;
 use serde_json::{Value, json};
 use toml::Table;
 
 use super::recipe::AgentEvalConfig;
 use crate::exit::{ChildError, environment};
-use crate::model::read_bounded;
 
 /// Folder of the evaluation in that of the run.
 const FOLDER: &str = "agent_eval";

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use pybench_training_data::read_bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use tch::{Device, Tensor, no_grad};
@@ -13,7 +14,7 @@ use thiserror::Error;
 
 use super::optimizer::{AdamW, StateSlice};
 use crate::exit::ExitCode;
-use crate::model::{LoadError, SafetensorsWriter, Weights, read_bounded, write_json};
+use crate::model::{LoadError, SafetensorsWriter, Weights, write_json};
 
 const PREFIX: &str = "step-";
 const BUILDING: &str = ".building-";
@@ -303,7 +304,8 @@ fn part_file_name(rank: usize, world: usize) -> String {
 }
 
 fn read_state(path: &Path, recipe: &str, data: &str) -> Result<CheckpointState, CheckpointError> {
-    let bytes = read_bounded(&path.join("state.json"), 1 << 20)?;
+    let state = read_bounded(&path.join("state.json"), 1 << 20);
+    let bytes = state.map_err(LoadError::from)?;
     let broken = |error: serde_json::Error| CheckpointError::Broken {
         path: path.into(),
         reason: error.to_string(),

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use pybench_training_data::{
+    Bins, Conversation, LengthLimit, Overflow, Preflight, Rendered, Renderer, TokenClass,
+    TokenStats, TokenStore, TokenizeError, fit_to_length, judge, pack, tokenize,
+};
 use tch::{Device, Tensor};
 
 use super::mixture::{SourceShare, sample_documents, source_shares};
 use super::recipe::Recipe;
-use crate::data::{
-    Bins, Conversation, LengthLimit, Overflow, Preflight, Rendered, Renderer, TokenClass,
-    TokenStats, TokenStore, TokenizeError, fit_to_length, judge, pack, tokenize,
-};
 use crate::model::{Layout, Targets};
 
 /// A tokenized document with loss weights.

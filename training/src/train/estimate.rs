@@ -1,11 +1,11 @@
 //! Estimates a run from the size hints of its recipe, without downloading or tokenizing data.
 
 use anyhow::Result;
+use pybench_training_data::SizeHint;
 use tch::Device;
 
 use super::memory_plan::MemoryPlan;
 use super::recipe::Recipe;
-use crate::data::SizeHint;
 use crate::exit::bad_input;
 use crate::model::ModelConfig;
 

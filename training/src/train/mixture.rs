@@ -1,11 +1,10 @@
 //! The mixture of sources: the documents of an epoch, and the share of each source.
 
+use pybench_training_data::TokenStats;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-
-use crate::data::TokenStats;
 
 /// The contribution of a source to the mixture.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use pybench_training_data::Bins;
 use tch::Device;
 
 use super::dataset::{Batch, Dataset, TokenizedDocument};
-use crate::data::Bins;
 use crate::torch::{Communicator, CommunicatorError};
 
 /// The processes of a run; may be only this one.

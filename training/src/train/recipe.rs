@@ -5,11 +5,11 @@ mod rules;
 
 use std::path::{Path, PathBuf};
 
+use pybench_training_data::{Overflow, Source};
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::schedule::LrScheduler;
-use crate::data::{Overflow, Source};
 use crate::exit::ExitCode;
 
 const MAX_RECIPE_BYTES: u64 = 1 << 20;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use pybench_training_data::{Bins, Conversation, Renderer, Source, read};
 use tch::{Device, Kind};
 
 use super::checkpoint::{Checkpoint, CheckpointState};
@@ -21,7 +22,6 @@ use super::spawn::{has_rank, spawn_processes};
 use super::trainer::{StepError, Trainer};
 use super::{agent_eval, flops, report};
 use crate::catalog;
-use crate::data::{Bins, Conversation, Renderer, Source, read};
 use crate::exit::{bad_input, interrupted};
 use crate::interrupt::{self, Deferral};
 use crate::model::{Loss, Model, ModelConfig, load_config, save_model};
@@ -92,7 +92,7 @@ fn evaluate_agent(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
     eprintln!("share of tasks that the agent passed: {pass_rates}");
     let path = out.join("results.json");
     let mut results: serde_json::Value =
-        serde_json::from_slice(&crate::model::read_bounded(&path, 64 << 20)?)?;
+        serde_json::from_slice(&pybench_training_data::read_bounded(&path, 64 << 20)?)?;
     results["agent_eval"] = pass_rates;
     crate::model::write_json(&path, &results)?;
     Ok(report::write(out, &recipe.name, &results)?)
@@ -157,7 +157,7 @@ fn estimate_from_size_hints(recipe: &Recipe, world: usize) -> Result<()> {
     let config = match &recipe.model_config {
         None => load_config(&catalog::find(&recipe.model)?)?,
         Some(path) => {
-            let bytes = crate::model::read_bounded(path, 1 << 20)?;
+            let bytes = pybench_training_data::read_bounded(path, 1 << 20)?;
             ModelConfig::parse(&bytes).with_context(|| path.display().to_string())?
         }
     };

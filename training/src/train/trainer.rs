@@ -15,7 +15,7 @@ use super::optimizer::{AdamW, mix_seed};
 use super::recipe::{OptimizerConfig, Recipe};
 use super::schedule::LrSchedule;
 use super::shard::{Parameters, Shards};
-use crate::exit::ExitCode;
+use crate::exit::{self, ExitCode};
 use crate::model::{GradientCheckpointing, Loss, Model};
 use crate::torch::Communicator;
 
@@ -50,8 +50,8 @@ impl StepError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Diverged { .. } | Self::Spike { .. } | Self::NoTargets(_) => ExitCode::BadInput,
-            Self::Failed { reason, .. } => ExitCode::of_torch(reason),
-            Self::Torch(error) => ExitCode::of_tch(error),
+            Self::Failed { reason, .. } => exit::of_torch(reason),
+            Self::Torch(error) => exit::of_tch(error),
         }
     }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::program::write_program;
 use crate::run::{Project, newest};
+use pybench_test_needs::program::write_program;
 
 fn trainer(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pybench-train"));

@@ -68,9 +68,9 @@ fn what_is_exported_comes_back() {
             assert!(off <= 20.0 * most, "{name} {kind:?}: logits off by {off:e}");
             // Tokens and template are the model's own.
             let texts = |folder: &Path| {
-                let renderer = pybench_training::data::Renderer::load(folder).unwrap();
+                let renderer = pybench_training_data::Renderer::load(folder).unwrap();
                 renderer
-                    .render(&[pybench_training::data::Message::new("user", "a 12 你好")])
+                    .render(&[pybench_training_data::Message::new("user", "a 12 你好")])
                     .unwrap()
                     .ids
             };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pybench_test_needs::skip;
-use pybench_training::data::{ChatTemplate, Message};
+use pybench_training_data::{ChatTemplate, Message};
 use serde::Deserialize;
 
 use crate::support::data;

@@ -16,7 +16,6 @@ mod parity;
 mod precision;
 mod preflight;
 mod processes;
-mod program;
 mod pyllama3;
 mod run;
 mod serving;

@@ -1,6 +1,6 @@
 //! Each mistake that the preflight stops a run for.
 
-use pybench_training::data::{
+use pybench_training_data::{
     Conversation, Message, Preflight, Renderer, TokenStats, judge, preflight,
 };
 

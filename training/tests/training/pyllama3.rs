@@ -135,7 +135,7 @@ fn our_template_is_that_of_transformers() {
         .unwrap()
         .join("templates/llama3.jinja");
     let folder = data("templates/llama3");
-    let ours = pybench_training::data::Renderer::load_with(&folder, Some(&template)).unwrap();
+    let ours = pybench_training_data::Renderer::load_with(&folder, Some(&template)).unwrap();
     let lines = std::fs::read_to_string(folder.join("expected.jsonl")).unwrap();
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::program::write_program;
 use crate::support::data;
+use pybench_test_needs::program::write_program;
 
 /// A folder with a tiny model, conversations and a recipe.
 pub(crate) struct Project {

@@ -11,8 +11,8 @@ use pybench_training::serve::Vocabulary;
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 
-use crate::program::write_program;
 use crate::support::data;
+use pybench_test_needs::program::write_program;
 
 /// A directory with a tiny random model and the tokenizer of the template fixtures.
 fn folder() -> tempfile::TempDir {

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use pybench_test_needs::skip;
-use pybench_training::data::{Message, Renderer};
 use pybench_training::model::{GradientCheckpointing, Model, Weights};
 use pybench_training::train::{Batch, TokenizedDocument};
+use pybench_training_data::{Message, Renderer};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor, no_grad};
 

@@ -9,11 +9,11 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Fields};
 use parquet::arrow::ArrowWriter;
-use pybench_training::data::{
+use pybench_training::train::{Dataset, Recipe};
+use pybench_training_data::{
     LengthLimit, Message, Overflow, Record, RecordKind, Renderer, Source, TokenClass, TokenStore,
     read, tokenize,
 };
-use pybench_training::train::{Dataset, Recipe};
 use serde_json::{Value, json};
 
 use crate::support::data;

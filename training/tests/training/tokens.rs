@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, ListArray, StringArray, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field};
-use pybench_training::data::{Message, Renderer, Source, read};
+use pybench_training_data::{Message, Renderer, Source, read};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -25,7 +25,7 @@ use load::load_as;
 pub use load::{Expected, Item, QuestionSet, load};
 pub use program::{Inputs, Program, run_program};
 
-use super::record::{Attempt, Check, Headline, Outcome, Score, Scores};
+use super::record::{Attempt, Check, Outcome, Score, Scores};
 
 /// Maximum number of attempts to get a reply.
 const MAX_ATTEMPTS: u32 = 3;
@@ -126,29 +126,8 @@ fn unscored(set: &QuestionSet, item: &Item, config: &GeneralEval, failure: &str)
 }
 
 fn blank(suite: &str, item: &Item, config: &GeneralEval, outcome: Outcome) -> Attempt {
-    Attempt {
-        agent: config.agent.clone(),
-        suite: suite.to_owned(),
-        task: item.id.clone(),
-        category: item.category.clone(),
-        clusters: Vec::new(),
-        seed: 0,
-        outcome,
-        scores: Scores::default(),
-        headline: Headline::default(),
-        checks: Vec::new(),
-        judgment: None,
-        turns: 0,
-        max_turns: 1,
-        tokens_in: 0,
-        tokens_out: 0,
-        micro_usd: 0,
-        seconds: 0.0,
-        prompt: item.prompt(),
-        inputs: Vec::new(),
-        trajectory: None,
-        outputs: Vec::new(),
-    }
+    let place = (suite, item.id.as_str(), item.category.as_str());
+    Attempt::without_results(&config.agent, place, 1, &item.prompt(), outcome)
 }
 
 fn record(

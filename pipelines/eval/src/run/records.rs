@@ -175,29 +175,9 @@ fn blank(
     prompt: &str,
     outcome: Outcome,
 ) -> Attempt {
-    Attempt {
-        agent: spec.label.clone(),
-        suite: suite.to_owned(),
-        task: task.to_owned(),
-        category: category_name(category).to_owned(),
-        clusters: Vec::new(),
-        seed: 0,
-        outcome,
-        scores: Scores::default(),
-        headline: Headline::default(),
-        checks: Vec::new(),
-        judgment: None,
-        turns: 0,
-        max_turns: spec.rollout.max_turns,
-        tokens_in: 0,
-        tokens_out: 0,
-        micro_usd: 0,
-        seconds: 0.0,
-        prompt: prompt.to_owned(),
-        inputs: Vec::new(),
-        trajectory: None,
-        outputs: Vec::new(),
-    }
+    let place = (suite, task, category_name(category));
+    let max_turns = spec.rollout.max_turns;
+    Attempt::without_results(&spec.label, place, max_turns, prompt, outcome)
 }
 
 /// Writes the trajectory to the content store.

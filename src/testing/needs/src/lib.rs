@@ -1,4 +1,5 @@
-//! What tests need of the machine: skips, and Python environments made for tests.
+//! What tests need of the machine: skips, Python environments made for tests, programs.
 
+pub mod program;
 pub mod python;
 pub mod skip;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::exit::ExitCode;
+use pybench_types::exit_code::ExitCode;
 
 #[derive(Debug, Error)]
 pub enum HubError {
@@ -40,13 +40,13 @@ impl HubError {
     }
 }
 
-pub(super) fn offline() -> bool {
+pub(crate) fn offline() -> bool {
     let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
     ["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
 }
 
 /// Whether a text has the form `owner/name`.
-pub(crate) fn is_repo_id(repository: &str) -> bool {
+pub fn is_repo_id(repository: &str) -> bool {
     let fits = |part: &str| {
         let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         (1..=96).contains(&part.len()) && part.chars().all(letter) && !part.starts_with('.')

@@ -7,15 +7,15 @@ use serde_json::Value;
 use thiserror::Error;
 use tokenizers::Tokenizer;
 
-use crate::exit::ExitCode;
-use crate::model::{LoadError, read_bounded};
+use crate::file::{FileError, read_bounded};
+use pybench_types::exit_code::ExitCode;
 
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Error)]
 pub enum TokenizerError {
     #[error(transparent)]
-    File(#[from] LoadError),
+    File(#[from] FileError),
     #[error("{path}: {reason}")]
     Broken { path: PathBuf, reason: String },
     #[error(
@@ -119,7 +119,7 @@ impl TextTokenizer {
     }
 
     /// The first control token in a text.
-    pub(super) fn control_in(&self, text: &str) -> Option<Encoded> {
+    pub(crate) fn control_in(&self, text: &str) -> Option<Encoded> {
         text.char_indices().find_map(|(start, _)| {
             let rest = &text[start..];
             let found = self
@@ -151,7 +151,7 @@ impl TextTokenizer {
     }
 
     /// Encodes text and recognizes control tokens in it, as transformers does.
-    pub(super) fn encode_with_controls(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    pub(crate) fn encode_with_controls(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let mut tokenizer = self.tokenizer.clone();
         tokenizer.set_encode_special_tokens(false);
         let encoding = tokenizer
@@ -168,7 +168,7 @@ impl TextTokenizer {
     }
 
     /// The hash of `tokenizer.json`.
-    pub(super) fn digest(&self) -> &str {
+    pub(crate) fn digest(&self) -> &str {
         &self.digest
     }
 
@@ -203,7 +203,7 @@ fn template_file(path: &Path) -> Result<String, TokenizerError> {
     })
 }
 
-pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>, TokenizerError> {
+pub fn chat_template(folder: &Path) -> Result<Option<String>, TokenizerError> {
     let config = parse_config(&folder.join("tokenizer_config.json"))?;
     template_source(folder, &config)
 }

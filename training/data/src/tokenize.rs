@@ -7,16 +7,16 @@ use std::thread;
 use pybench_chat_template::Message;
 use thiserror::Error;
 
-use crate::exit::ExitCode;
+use pybench_types::exit_code::ExitCode;
 
-use super::preflight::COMPARED_CONVERSATIONS;
-use super::reader::SourceError;
-use super::record::Record;
-use super::render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
-use super::source::Source;
-use super::store::{StoreError, TokenClass, TokenStore, TokenStoreWriter};
-use super::token_stats::TokenStats;
-use super::tokenizer::TokenizerError;
+use crate::preflight::COMPARED_CONVERSATIONS;
+use crate::reader::SourceError;
+use crate::record::Record;
+use crate::render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
+use crate::source::Source;
+use crate::store::{StoreError, TokenClass, TokenStore, TokenStoreWriter};
+use crate::token_stats::TokenStats;
+use crate::tokenizer::TokenizerError;
 
 /// Part of the cache key. Increase it when the tokens or the file format change.
 const VERSION: u32 = 3;

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use pybench_chat_template::Message;
 use serde_json::{Map, Value};
 
-use super::reader::{
+use crate::reader::{
     RecordKind, Records, SourceError, conversation, default_columns, io, is_default_column,
     normalize_role,
 };
-use super::record::Record;
+use crate::record::Record;
 
 const MAX_ROW_BYTES: usize = 64 << 20;
 
 /// Reads a file of JSON lines.
-pub(super) fn read(
+pub(crate) fn read(
     path: &Path,
     kind: RecordKind,
     column: Option<String>,
@@ -25,7 +25,7 @@ pub(super) fn read(
 }
 
 /// Reads the objects of a file that is one JSON array.
-pub(super) fn read_array(
+pub(crate) fn read_array(
     path: &Path,
     kind: RecordKind,
     column: Option<String>,

@@ -13,7 +13,7 @@ use safetensors::{SafeTensors, serialize_to_file};
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
-use super::token_stats::TokenStats;
+use crate::token_stats::TokenStats;
 
 /// Determines the weight of a token in the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl TokenStore {
 }
 
 /// Writes a [`TokenStore`] document by document.
-pub(super) struct TokenStoreWriter {
+pub(crate) struct TokenStoreWriter {
     path: PathBuf,
     folder: PathBuf,
     ids: BufWriter<NamedTempFile>,
@@ -185,7 +185,7 @@ pub(super) struct TokenStoreWriter {
 
 impl TokenStoreWriter {
     /// The file appears at `path` when [`Self::finish`] is called.
-    pub(super) fn new(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn new(path: &Path) -> Result<Self, StoreError> {
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         fs::create_dir_all(&folder).map_err(io(&folder))?;
         let part = || {
@@ -206,7 +206,7 @@ impl TokenStoreWriter {
         })
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         ids: &[u32],
         classes: &[u8],
@@ -228,7 +228,7 @@ impl TokenStoreWriter {
     }
 
     /// Moves the file into place and opens it.
-    pub(super) fn finish(self, key: &str, stats: &TokenStats) -> Result<TokenStore, StoreError> {
+    pub(crate) fn finish(self, key: &str, stats: &TokenStats) -> Result<TokenStore, StoreError> {
         let path = self.path;
         let tokens = self.tokens as usize;
         let (ids, classes) = (TempPart::close(self.ids), TempPart::close(self.classes));

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Write an executable file.
+/// Writes an executable file.
 ///
-/// Another process does it: a file that this one has open for writing would be open in whatever another
-/// test forks meanwhile, and nobody could run it ("Text file busy").
+/// Another process does it: a file that this one has open for writing would also be open in processes that other
+/// tests fork meanwhile, and could not be executed ("Text file busy").
 pub fn write_program(path: &Path, text: &str) {
     let mut writer = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use hf_hub::{HFClient, split_id};
 
-use super::hub_client::{HubError, offline};
+use crate::hub_client::{HubError, offline};
 
 /// Files of a model directory; weights in other formats are not downloaded.
 const FILE_PATTERNS: [&str; 4] = ["*.json", "model*.safetensors", "*.jinja", "merges.txt"];
 
 /// The directory of a model; downloads it if it is not in the cache. A gated model needs `HF_TOKEN`.
-pub(crate) fn fetch_model(repository: &str) -> Result<PathBuf, HubError> {
+pub fn fetch_model(repository: &str) -> Result<PathBuf, HubError> {
     let failed = |error: hf_hub::HFError| HubError::Unreachable {
         repository: repository.into(),
         revision: "main".into(),

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::record::Conversation;
-use super::render::{Rendered, Renderer};
-use super::token_stats::TokenStats;
-use super::tokenizer::{TextTokenizer, TokenizerError};
+use crate::record::Conversation;
+use crate::render::{Rendered, Renderer};
+use crate::token_stats::TokenStats;
+use crate::tokenizer::{TextTokenizer, TokenizerError};
 
 /// Conversations per source whose tokens are compared with those of the rendered text.
-pub(super) const COMPARED_CONVERSATIONS: usize = 64;
+pub(crate) const COMPARED_CONVERSATIONS: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Preflight {

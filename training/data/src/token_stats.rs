@@ -5,8 +5,8 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use super::render::{OverflowReport, Rendered, Span};
-use super::tokenizer::TextTokenizer;
+use crate::render::{OverflowReport, Rendered, Span};
+use crate::tokenizer::TextTokenizer;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenStats {

@@ -6,14 +6,14 @@ use pybench_chat_template::Message;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::exit::ExitCode;
+use pybench_types::exit_code::ExitCode;
 
-use super::hub_client::HubError;
-use super::record::{Conversation, Record};
+use crate::hub_client::HubError;
+use crate::record::{Conversation, Record};
 
 /// File name extensions that are read.
-pub(super) const EXTENSIONS: [&str; 4] = ["parquet", "jsonl", "json", "ipynb"];
-pub(super) const MAX_MESSAGES: usize = 10_000;
+pub(crate) const EXTENSIONS: [&str; 4] = ["parquet", "jsonl", "json", "ipynb"];
+pub(crate) const MAX_MESSAGES: usize = 10_000;
 
 /// What a row of a source is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -54,9 +54,9 @@ impl SourceError {
     }
 }
 
-pub(super) type Records = Box<dyn Iterator<Item = Result<Record, SourceError>> + Send>;
+pub(crate) type Records = Box<dyn Iterator<Item = Result<Record, SourceError>> + Send>;
 
-pub(super) fn io(path: &Path) -> impl Fn(std::io::Error) -> SourceError + '_ {
+pub(crate) fn io(path: &Path) -> impl Fn(std::io::Error) -> SourceError + '_ {
     move |error| SourceError::Io {
         path: path.into(),
         error,
@@ -64,7 +64,7 @@ pub(super) fn io(path: &Path) -> impl Fn(std::io::Error) -> SourceError + '_ {
 }
 
 /// Maps ShareGPT's role names to the common ones.
-pub(super) fn normalize_role(name: &str) -> &str {
+pub(crate) fn normalize_role(name: &str) -> &str {
     match name {
         "human" => "user",
         "gpt" => "assistant",
@@ -73,7 +73,7 @@ pub(super) fn normalize_role(name: &str) -> &str {
 }
 
 /// Whether a column is read when the recipe names none.
-pub(super) fn is_default_column(kind: RecordKind, name: &str) -> bool {
+pub(crate) fn is_default_column(kind: RecordKind, name: &str) -> bool {
     match kind {
         RecordKind::Messages => ["messages", "conversations"].contains(&name),
         RecordKind::Text => ["content", "text"].contains(&name),
@@ -81,7 +81,7 @@ pub(super) fn is_default_column(kind: RecordKind, name: &str) -> bool {
 }
 
 /// The names of the default columns, for error messages.
-pub(super) fn default_columns(kind: RecordKind) -> &'static str {
+pub(crate) fn default_columns(kind: RecordKind) -> &'static str {
     match kind {
         RecordKind::Messages => "messages or conversations",
         RecordKind::Text => "content or text",
@@ -89,7 +89,7 @@ pub(super) fn default_columns(kind: RecordKind) -> &'static str {
 }
 
 /// A conversation, if it is not too long.
-pub(super) fn conversation(
+pub(crate) fn conversation(
     messages: Vec<Message>,
     held_out_template: bool,
     location: String,

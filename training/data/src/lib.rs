@@ -1,5 +1,6 @@
 //! Data sources, chat rendering, tokenization and packing.
 
+mod file;
 mod hub_client;
 mod hub_dataset;
 mod hub_model;
@@ -17,9 +18,9 @@ mod token_stats;
 mod tokenize;
 mod tokenizer;
 
-pub use hub_client::HubError;
-pub(crate) use hub_client::is_repo_id;
-pub(crate) use hub_model::fetch_model;
+pub use file::{FileError, read_bounded};
+pub use hub_client::{HubError, is_repo_id};
+pub use hub_model::fetch_model;
 pub use pack::{Bins, pack};
 pub use preflight::{Preflight, judge, preflight};
 pub use pybench_chat_template::{ChatTemplate, Message, Segment, TemplateError};
@@ -30,5 +31,5 @@ pub use source::{ResolvedSource, SizeHint, Source, read};
 pub use store::{StoreError, TokenClass, TokenStore};
 pub use token_stats::TokenStats;
 pub use tokenize::{LengthLimit, TokenizeError, tokenize};
-pub(crate) use tokenizer::chat_template;
+pub use tokenizer::chat_template;
 pub use tokenizer::{Encoded, TextTokenizer, TokenizerError};

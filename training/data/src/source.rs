@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::reader::{EXTENSIONS, RecordKind, Records, SourceError, io};
-use super::record::{Conversation, Record};
-use super::{hub_dataset, lines, notebook, table};
+use crate::reader::{EXTENSIONS, RecordKind, Records, SourceError, io};
+use crate::record::{Conversation, Record};
+use crate::{hub_dataset, lines, notebook, table};
 
 const MAX_FILES: usize = 1_000_000;
 const MAX_FOLDER_DEPTH: usize = 16;
@@ -124,7 +124,7 @@ impl Source {
 
 /// A file of a source; a remote one may have to be downloaded.
 #[derive(Clone, Debug)]
-pub(super) enum DataFile {
+pub(crate) enum DataFile {
     Local { path: PathBuf, name: String },
     Remote(hub_dataset::RemoteFile),
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use pybench_chat_template::{ChatTemplate, Message, Segment, tool_calls_json};
 use serde::{Deserialize, Serialize};
 
-use super::tokenizer::{TextTokenizer, TokenizerError};
+use crate::tokenizer::{TextTokenizer, TokenizerError};
 
 /// The message that a token starts in, and its role in the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Rendered {
     }
 
     /// Consecutive parts of at most `length` tokens.
-    pub(super) fn chunks(&self, length: usize) -> Vec<Self> {
+    pub(crate) fn chunks(&self, length: usize) -> Vec<Self> {
         let starts = (0..self.ids.len()).step_by(length.max(1));
         let piece = |start: usize| self.part(0, start..self.ids.len().min(start + length));
         starts.map(piece).collect()

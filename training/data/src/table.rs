@@ -10,11 +10,11 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use pybench_chat_template::Message;
 use serde_json::{Number, Value};
 
-use super::reader::{
+use crate::reader::{
     MAX_MESSAGES, RecordKind, Records, SourceError, conversation, default_columns, io,
     is_default_column, normalize_role,
 };
-use super::record::Record;
+use crate::record::Record;
 
 /// ParquetRows decoded at once.
 const BATCH_ROWS: usize = 64;
@@ -22,7 +22,7 @@ const BATCH_ROWS: usize = 64;
 const MAX_DEPTH: usize = 32;
 
 /// Reads a Parquet file.
-pub(super) fn read(
+pub(crate) fn read(
     path: &Path,
     kind: RecordKind,
     column: Option<String>,

@@ -9,8 +9,8 @@ use hf_hub::repository::{RepoTreeEntry, RepoTypeDataset};
 use hf_hub::{HFClient, HFClientSync, HFError, HFRepositorySync, split_id};
 use serde::{Deserialize, Serialize};
 
-use super::hub_client::{HubError, is_repo_id, offline};
-use crate::model::read_bounded;
+use crate::file::read_bounded;
+use crate::hub_client::{HubError, is_repo_id, offline};
 
 const MAX_REPO_FILES: usize = 1_000_000;
 /// Bytes of a listing that is kept for use without network.
@@ -31,14 +31,14 @@ struct RepoFile {
     size: u64,
 }
 
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     listing: Listing,
     handle: Arc<HFRepositorySync<RepoTypeDataset>>,
 }
 
 /// A file of a repository; downloaded when it is needed.
 #[derive(Clone)]
-pub(super) struct RemoteFile {
+pub(crate) struct RemoteFile {
     repository: String,
     commit: String,
     entry: RepoFile,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for RemoteFile {
 }
 
 /// Lists a repository. Without network, or with `HF_HUB_OFFLINE`, returns the last listing.
-pub(super) fn snapshot(repository: &str, revision: &str) -> Result<Snapshot, HubError> {
+pub(crate) fn snapshot(repository: &str, revision: &str) -> Result<Snapshot, HubError> {
     if !is_repo_id(repository) {
         return Err(HubError::RepoId(repository.into()));
     }
@@ -151,12 +151,12 @@ fn is_inside(path: &str) -> bool {
 }
 
 impl Snapshot {
-    pub(super) fn commit(&self) -> &str {
+    pub(crate) fn commit(&self) -> &str {
         &self.listing.commit
     }
 
     /// The files whose paths the filter accepts.
-    pub(super) fn files(&self, filter: impl Fn(&String) -> bool) -> Vec<RemoteFile> {
+    pub(crate) fn files(&self, filter: impl Fn(&String) -> bool) -> Vec<RemoteFile> {
         let entries = self
             .listing
             .files
@@ -173,12 +173,12 @@ impl Snapshot {
 }
 
 impl RemoteFile {
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.entry.path
     }
 
     /// The path of the file in the local cache; downloads it if it is missing there.
-    pub(super) fn fetch(&self) -> Result<PathBuf, HubError> {
+    pub(crate) fn fetch(&self) -> Result<PathBuf, HubError> {
         let (repository, path) = (self.repository.clone(), self.entry.path.clone());
         let failed = |reason: String| HubError::File {
             repository: repository.clone(),

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::reader::{SourceError, io};
-use super::record::Record;
+use crate::reader::{SourceError, io};
+use crate::record::Record;
 
 /// Notebooks are large because of the images in them.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -39,7 +39,7 @@ struct Cell {
 }
 
 /// Reads a notebook file as one text.
-pub(super) fn read(path: &Path) -> Result<Record, SourceError> {
+pub(crate) fn read(path: &Path) -> Result<Record, SourceError> {
     let location = path.display().to_string();
     let bad = |reason: String| SourceError::Row {
         location: location.clone(),
