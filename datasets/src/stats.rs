@@ -62,9 +62,8 @@ impl Stats {
         for (mine, theirs) in self.turns.iter_mut().zip(other.turns) {
             *mine += theirs;
         }
-        self.replies += other.replies;
-        self.prompt_tokens += other.prompt_tokens;
-        self.completion_tokens += other.completion_tokens;
+        self.replies = self.replies.saturating_add(other.replies);
+        self.add_tokens(other.prompt_tokens, other.completion_tokens);
         self.bytes += other.bytes;
         merge(&mut self.counted_by, &other.counted_by);
         merge(&mut self.categories, &other.categories);
@@ -75,12 +74,17 @@ impl Stats {
         merge(&mut self.licenses, &other.licenses);
     }
 
+    /// Adds token counts, which a dataset from elsewhere may claim to be anything.
+    fn add_tokens(&mut self, prompt: u64, completion: u64) {
+        self.prompt_tokens = self.prompt_tokens.saturating_add(prompt);
+        self.completion_tokens = self.completion_tokens.saturating_add(completion);
+    }
+
     fn add(&mut self, row: &Row) {
         self.rows += 1;
         self.turns[turn_class(row.turns)] += 1;
         self.replies += u64::from(row.turns);
-        self.prompt_tokens += row.tokens.prompt;
-        self.completion_tokens += row.tokens.completion;
+        self.add_tokens(row.tokens.prompt, row.tokens.completion);
         self.bytes += row.bytes() as u64;
         *self
             .counted_by

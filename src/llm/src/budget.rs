@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::response_cache::CacheEntry;
-use super::settled::{PaidReply, SettledCall, cost};
+use super::settled::{PaidReply, SettledCall, charge, check_usage, cost};
 use super::{
     Batches, ChatError, ChatModel, ChatRequest, Limits, RateLimiter, RatePermit, Reply,
     ResponseCache, token_bound,
@@ -190,12 +190,12 @@ impl<T> Metered<T> {
         let id = Trajectory::compute_id(key, &self.name, request.sampling, self.format, sample);
         let replies = request.messages.iter();
         let turn = replies.filter(|m| m.role == Role::Assistant).count();
-        let pictures = PICTURE_TOKENS * request.pictures.len() as u64;
+        let pictures = PICTURE_TOKENS.saturating_mul(request.pictures.len() as u64);
         Call {
             turn: format!("{id}/{turn}"),
             digest: request.digest(),
             most: Usage {
-                prompt_tokens: token_bound(request.messages) + pictures,
+                prompt_tokens: token_bound(request.messages).saturating_add(pictures),
                 completion_tokens: request.sampling.max_tokens.into(),
             },
             cached: self.response_cache.as_ref().map(|c| c.entry(request)),
@@ -286,11 +286,13 @@ impl<T> Metered<T> {
         send: impl Fn(&'a T) -> Sent<'a, R>,
     ) -> Result<R, ChatError> {
         let most = call.most;
-        let estimate = most.prompt_tokens / BYTES_PER_TOKEN + most.completion_tokens;
+        let estimate =
+            (most.prompt_tokens / BYTES_PER_TOKEN).saturating_add(most.completion_tokens);
         let mut refusal = None;
         while let Some((key, permit)) = self.acquire_key(estimate).await {
             let reserved = self.reserve(id.clone(), self.cost(most)).await?;
             let end = send(&key.model).await;
+            let end = end.map(|reply| check_usage(&id, reply, most.total()));
             permit.record(end.as_ref().map(PaidReply::usage));
             reserved.record(&call.digest, &end).map_err(internal)?;
             match end {
@@ -397,11 +399,7 @@ impl<T> ReservedCall<'_, T> {
         let journal = self.metered.folder.journal();
         match end {
             Ok(reply) => {
-                // If the endpoint reports no token counts, charge the reserved amount.
-                let used = match reply.usage() {
-                    usage if usage == Usage::default() => self.most,
-                    usage => self.metered.cost(usage),
-                };
+                let used = charge(self.metered.price, reply, self.most);
                 let (request, reply) = (request.clone(), reply.clone());
                 let settled = serde_json::to_value(SettledCall { request, reply })?;
                 journal.settle(&self.id, used, &settled)

@@ -10,7 +10,8 @@ struct Paid {
     calls: AtomicU32,
     fails: Option<ChatError>,
     hangs: bool,
-    uncounted: bool,
+    /// Token counts that it reports instead.
+    claims: Option<Usage>,
 }
 
 #[async_trait]
@@ -39,11 +40,7 @@ impl ChatModel for &Paid {
         };
         Ok(Reply {
             content: format!("reply {number}"),
-            usage: if self.uncounted {
-                Usage::default()
-            } else {
-                usage
-            },
+            usage: self.claims.unwrap_or(usage),
             truncated: false,
         })
     }
@@ -185,12 +182,41 @@ async fn failures_are_charged_when_they_may_have_been() {
 async fn an_endpoint_without_token_counts_is_charged_in_full() {
     let at = tempfile::tempdir().unwrap();
     let paid = Paid {
-        uncounted: true,
+        claims: Some(Usage::default()),
         ..Paid::default()
     };
     let metered = Metered::new(&paid, folder(&at), FREE, "f");
     ask(&metered, 0, 'a').await.unwrap();
     assert_eq!(metered.folder.journal().spent().unwrap().tokens, MAX_TOKENS);
+}
+
+#[tokio::test]
+async fn impossible_token_counts_are_charged_as_reserved_and_the_run_continues() {
+    let claims = [
+        (5_000_000_000_000_000_000, 10),
+        (5_000_000_000_000_000_000, 10),
+        (1 << 63, 1 << 63),
+        (u64::MAX, u64::MAX),
+        (1_000_000_000_000, 0),
+    ];
+    let at = tempfile::tempdir().unwrap();
+    for (sample, (prompt_tokens, completion_tokens)) in (0..).zip(claims) {
+        let paid = Paid {
+            claims: Some(Usage {
+                prompt_tokens,
+                completion_tokens,
+            }),
+            ..Paid::default()
+        };
+        let metered = Metered::new(&paid, folder(&at), FREE, "f");
+        let reply = ask(&metered, sample, 'a').await.unwrap();
+        assert_eq!(reply.usage, Usage::default(), "no count for later sums");
+        assert_eq!(ask(&metered, sample, 'a').await.unwrap(), reply);
+        assert_eq!(paid.calls.load(Ordering::SeqCst), 1, "paid once");
+        let spent = metered.folder.journal().spent().unwrap();
+        let calls = u64::from(sample) + 1;
+        assert_eq!((spent.calls, spent.tokens), (calls, calls * MAX_TOKENS));
+    }
 }
 
 #[tokio::test]

@@ -116,6 +116,14 @@ impl PaidReply for Embedding {
     fn usage(&self) -> Usage {
         self.usage
     }
+
+    fn discard_usage(&mut self) {
+        self.usage = Usage::default();
+    }
+
+    fn generated_bytes(&self) -> u64 {
+        0
+    }
 }
 
 impl Metered<Embedder> {

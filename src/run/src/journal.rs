@@ -77,6 +77,7 @@ impl Journal {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.execute_batch(SCHEMA)?;
         connection.execute_batch(batches::SCHEMA)?;
+        calls::repair_totals(&connection)?;
         connection.execute_batch(batches::DELETE_UNSENT)?;
         // This process holds the lock of the run folder, so the processes that hold leases or wait for calls
         // have ended.

@@ -82,6 +82,22 @@ pub struct Usage {
     pub completion_tokens: u64,
 }
 
+impl Usage {
+    /// Prompt and completion tokens together, at most `u64::MAX`.
+    pub fn total(self) -> u64 {
+        self.prompt_tokens.saturating_add(self.completion_tokens)
+    }
+
+    /// The counts of both, each at most `u64::MAX`.
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
+            completion_tokens: (self.completion_tokens).saturating_add(other.completion_tokens),
+        }
+    }
+}
+
 /// One turn: the model's reply and the results of its code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -207,10 +223,8 @@ impl Trajectory {
 
     /// Total tokens of all turns.
     pub fn usage(&self) -> Usage {
-        self.turns.iter().fold(Usage::default(), |sum, turn| Usage {
-            prompt_tokens: sum.prompt_tokens + turn.usage.prompt_tokens,
-            completion_tokens: sum.completion_tokens + turn.usage.completion_tokens,
-        })
+        let turns = self.turns.iter().map(|turn| turn.usage);
+        turns.fold(Usage::default(), Usage::saturating_add)
     }
 }
 

@@ -8,10 +8,9 @@ use super::api::{BatchError, RemoteBatch};
 use super::backoff::Backoff;
 use super::{Batches, line};
 use crate::openai::redact;
-use crate::settled::{SettledCall, cost};
+use crate::settled::{SettledCall, charge, check_usage};
 use crate::{ChatError, ChatModel, Reply};
 use pybench_run::{Batch, PendingCall, RunError};
-use pybench_types::trajectory::Usage;
 
 /// Number of lines read in addition to two per request.
 const SPARE_LINES: u64 = 1_000;
@@ -136,10 +135,8 @@ impl Batches {
         let journal = self.folder.journal();
         match end {
             Ok(reply) => {
-                let used = match (reply.usage == Usage::default(), self.teacher.price()) {
-                    (true, _) => call.reserved,
-                    (false, price) => cost(price, reply.usage),
-                };
+                let reply = check_usage(&call.call, reply, call.reserved.tokens);
+                let used = charge(self.teacher.price(), &reply, call.reserved);
                 let request = call.request.clone();
                 let settled = serde_json::to_value(SettledCall { request, reply })?;
                 journal.settle(&call.call, used, &settled)

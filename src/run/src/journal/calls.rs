@@ -8,6 +8,11 @@ use super::Journal;
 use crate::RunError;
 use pybench_types::id::Digest;
 
+/// Maximum amount that the journal stores for one call: a million dollars, or a million million tokens. It keeps
+/// the totals of up to eight million calls within the 64-bit integers of SQLite, whose sums become inexact floating
+/// point numbers beyond them.
+pub(super) const MAX_AMOUNT: u64 = 1 << 40;
+
 /// State of a paid call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -39,6 +44,16 @@ pub struct Reservation {
     pub micro_usd: u64,
     /// Tokens, prompt and completion.
     pub tokens: u64,
+}
+
+impl Reservation {
+    /// What the journal stores: both amounts, each at most [`MAX_AMOUNT`].
+    fn stored(self) -> Self {
+        Self {
+            micro_usd: self.micro_usd.min(MAX_AMOUNT),
+            tokens: self.tokens.min(MAX_AMOUNT),
+        }
+    }
 }
 
 /// Hard limits of a run; `None` means unlimited.
@@ -111,6 +126,7 @@ impl Journal {
 
     /// Records the reply of a call and charges the actual usage.
     pub fn settle(&self, id: &str, used: Reservation, reply: &Value) -> Result<(), RunError> {
+        let used = used.stored();
         let changed = self.lock().execute(
             "UPDATE call SET state = 'settled', micro_usd = ?2, tokens = ?3, reply = ?4 WHERE id = ?1",
             params![id, used.micro_usd, used.tokens, reply.to_string()],
@@ -147,6 +163,24 @@ impl Journal {
     }
 }
 
+/// Limits the amounts of calls that an older version stored, and sums these calls again, because the totals are
+/// inexact.
+pub(super) fn repair_totals(connection: &Connection) -> rusqlite::Result<()> {
+    let limited = connection.execute(
+        "UPDATE call SET micro_usd = MIN(micro_usd, ?1), tokens = MIN(tokens, ?1)
+         WHERE micro_usd > ?1 OR tokens > ?1",
+        [MAX_AMOUNT],
+    )?;
+    if limited > 0 {
+        connection.execute(
+            "UPDATE spent SET micro_usd = (SELECT SUM(micro_usd) FROM call),
+                 tokens = (SELECT SUM(tokens) FROM call)",
+            [],
+        )?;
+    }
+    Ok(())
+}
+
 /// Inserts a call in the state `state` if the limits allow it.
 pub(super) fn reserve_as(
     connection: &Connection,
@@ -169,6 +203,7 @@ pub(super) fn reserve_as(
         cap.micro_usd,
     )?;
     over("tokens", spent.tokens, most.tokens, cap.tokens)?;
+    let most = most.stored();
     let added = connection.execute(
         "INSERT INTO call (id, state, micro_usd, tokens) VALUES (?1, ?2, ?3, ?4)",
         params![id, state, most.micro_usd, most.tokens],
@@ -179,7 +214,8 @@ pub(super) fn reserve_as(
 
 fn spent(connection: &Connection) -> Result<Spent, RunError> {
     Ok(connection.query_row(
-        "SELECT calls, uncertain, micro_usd, tokens FROM spent",
+        // An older version let totals grow beyond the integers of SQLite.
+        "SELECT calls, uncertain, CAST(micro_usd AS INTEGER), CAST(tokens AS INTEGER) FROM spent",
         [],
         |row| {
             Ok(Spent {

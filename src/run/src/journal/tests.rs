@@ -225,6 +225,54 @@ fn huge_reservations_do_not_wrap_around() {
 }
 
 #[test]
+fn huge_charges_neither_lose_the_reply_nor_break_the_totals() {
+    const MOST: u64 = super::calls::MAX_AMOUNT;
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    let charges = [5_000_000_000_000_000_000, 1 << 63, u64::MAX, u64::MAX];
+    for (call, amount) in charges.into_iter().enumerate() {
+        let (id, used) = (
+            call.to_string(),
+            Reservation {
+                micro_usd: amount,
+                tokens: amount,
+            },
+        );
+        let reserved = if call == 3 { used } else { TEN };
+        journal
+            .reserve(&id, reserved, BudgetCap::default())
+            .unwrap();
+        journal.settle(&id, used, &json!("paid")).unwrap();
+        let reply = journal.call(&id).unwrap().unwrap().reply;
+        assert_eq!(reply, Some(json!("paid")), "{amount}");
+    }
+    let spent = journal.spent().unwrap();
+    assert_eq!((spent.tokens, spent.micro_usd), (4 * MOST, 4 * MOST));
+    let reader = Journal::open_read_only(&path).unwrap();
+    assert_eq!(reader.spent().unwrap(), spent);
+}
+
+#[test]
+fn totals_that_an_older_version_broke_are_summed_again() {
+    const MOST: u64 = super::calls::MAX_AMOUNT;
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    for id in ["a", "b", "c"] {
+        journal.reserve(id, TEN, BudgetCap::default()).unwrap();
+    }
+    let huge = "UPDATE call SET tokens = 5000000000000000000 WHERE id <> 'c'";
+    journal.lock().execute(huge, []).unwrap();
+    journal.spent().expect("a total that can be read");
+    drop(journal);
+
+    let journal = Journal::open(&path).unwrap();
+    let spent = journal.spent().unwrap();
+    assert_eq!((spent.tokens, spent.micro_usd), (2 * MOST + 10, 30));
+    journal.settle("a", TEN, &json!(null)).unwrap();
+    assert_eq!(journal.spent().unwrap().tokens, MOST + 20);
+}
+
+#[test]
 fn steps_have_no_gaps_and_cannot_be_replaced() {
     let (_folder, path) = scratch();
     let journal = Journal::open(&path).unwrap();
