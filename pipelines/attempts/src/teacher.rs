@@ -9,7 +9,7 @@ use pybench_llm::{
     Batches, BudgetLedger, ChatError, ChatModel, Embedder, Limits, Metered, OpenAi, OpenAiOptions,
     ResponseCache,
 };
-use pybench_run::{Budget, BudgetCap, ModelChoice, RunContext, RunError, RunFolder};
+use pybench_run::{Budget, BudgetCap, Interrupt, ModelChoice, RunContext, RunError, RunFolder};
 use pybench_types::id::Digest;
 
 use super::money;
@@ -119,7 +119,8 @@ pub fn chat_model(
             cache: context.cache_dir.clone(),
         })?;
         let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
-        let metered = Metered::new(teacher, folder, cap, call_format.name);
+        let metered = Metered::new(teacher, folder, cap, call_format.name)
+            .with_interrupt(context.interrupt.clone());
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
     let options = options(choice, call_format)?;
@@ -200,7 +201,8 @@ fn endpoint<T>(
         more.map_err(setup_error)?,
     );
     let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
-    let metered = build(model, more, Limits::of(choice), folder, cap, name);
+    let metered = build(model, more, Limits::of(choice), folder, cap, name)
+        .with_interrupt(context.interrupt.clone());
     Ok(match recipe.rollout.reuse {
         false => metered,
         true => {
@@ -221,10 +223,12 @@ pub fn metered(
     budget: &Budget,
     format: &'static str,
     shared: Option<&Path>,
+    interrupt: &Interrupt,
 ) -> Result<Arc<dyn ChatModel>, RunError> {
     let endpoint = endpoint_name(&options);
     let teacher = OpenAi::new(options).map_err(setup_error)?;
-    let metered = Metered::new(teacher, folder, money::cap(budget), format);
+    let metered =
+        Metered::new(teacher, folder, money::cap(budget), format).with_interrupt(interrupt.clone());
     Ok(match shared {
         None => Arc::new(metered),
         Some(root) => Arc::new(metered.with_cache(ResponseCache::new(root, &endpoint))),

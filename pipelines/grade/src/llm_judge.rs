@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pybench_agent::chat_failure;
 use pybench_checks::selection::TrajectoryFeatures;
-use pybench_run::{Failure, Filter, RunContext, RunError};
+use pybench_run::{Failure, FailureKind, Filter, RunContext, RunError};
 use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
@@ -47,7 +47,7 @@ impl LlmJudge {
     /// The opinion on a trajectory. If the judge does not decide and cannot be reached, there is none.
     ///
     /// # Errors
-    /// Failures of the model, if the judge decides.
+    /// Failures of the model, if the judge decides; [`FailureKind::Deferred`] if Ctrl-C ended a wait.
     pub(super) async fn opinion(
         &self,
         task: &Task,
@@ -63,10 +63,13 @@ impl LlmJudge {
                 passed,
                 reason,
             })),
-            Err(error) if self.decides => Err(chat_failure(error)),
             Err(error) => {
+                let failure = chat_failure(error);
+                if self.decides || failure.kind == FailureKind::Deferred {
+                    return Err(failure);
+                }
                 tracing::warn!(
-                    "the judge gave no opinion on {}: {error}",
+                    "the judge gave no opinion on {}: {failure}",
                     trajectory.id.short()
                 );
                 Ok(None)

@@ -86,7 +86,7 @@ pub fn chat_failure(error: ChatError) -> Failure {
     let kind = match &error {
         ChatError::Budget(_) => FailureKind::Budget,
         ChatError::Internal(_) => FailureKind::Internal,
-        ChatError::Deferred => FailureKind::Deferred,
+        ChatError::Deferred | ChatError::Interrupted => FailureKind::Deferred,
         _ => FailureKind::Endpoint,
     };
     Failure {

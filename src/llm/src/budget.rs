@@ -14,7 +14,9 @@ use super::{
     ResponseCache, token_bound,
 };
 use pybench_run::Price;
-use pybench_run::{BudgetCap, CallState, Reservation, ReserveError, RunError, RunFolder};
+use pybench_run::{
+    BudgetCap, CallState, Interrupt, Reservation, ReserveError, RunError, RunFolder, Urgency,
+};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Role, Trajectory, Usage};
 
@@ -49,6 +51,8 @@ pub struct Metered<T> {
     response_cache: Option<ResponseCache>,
     /// If set, all calls are sent in batches.
     batches: Option<Batches>,
+    /// Ends waits for the rate limit.
+    interrupt: Interrupt,
 }
 
 /// Reservations that the calls of a process hold. Models with a common budget share the ledger, so that none of
@@ -154,13 +158,14 @@ impl<T> Metered<T> {
     ) -> Self {
         let keyed = |model| KeyedModel {
             model,
-            rate_limiter: RateLimiter::new(limits),
+            rate_limiter: RateLimiter::new(&name, limits),
             refused: AtomicBool::new(false),
         };
+        let keys = models.map(keyed).collect();
         Self {
             name,
             price,
-            keys: models.map(keyed).collect(),
+            keys,
             next_key: AtomicUsize::new(0),
             folder,
             cap,
@@ -168,7 +173,13 @@ impl<T> Metered<T> {
             ledger: Arc::default(),
             response_cache: None,
             batches: None,
+            interrupt: Interrupt::new(),
         }
+    }
+
+    /// Ends waits for the rate limit once `interrupt` is raised, with [`ChatError::Interrupted`].
+    pub fn with_interrupt(self, interrupt: Interrupt) -> Self {
+        Self { interrupt, ..self }
     }
 
     /// Shares a budget with the other models that use this ledger.
@@ -289,7 +300,7 @@ impl<T> Metered<T> {
         let estimate =
             (most.prompt_tokens / BYTES_PER_TOKEN).saturating_add(most.completion_tokens);
         let mut refusal = None;
-        while let Some((key, permit)) = self.acquire_key(estimate).await {
+        while let Some((key, permit)) = self.acquire_key(estimate).await? {
             let reserved = self.reserve(id.clone(), self.cost(most)).await?;
             let end = send(&key.model).await;
             let end = end.map(|reply| check_usage(&id, reply, most.total()));
@@ -308,7 +319,10 @@ impl<T> Metered<T> {
     }
 
     /// The next key within its rate limit; `None` once all keys were refused.
-    async fn acquire_key(&self, tokens: u64) -> Option<(&KeyedModel<T>, RatePermit)> {
+    async fn acquire_key(
+        &self,
+        tokens: u64,
+    ) -> Result<Option<(&KeyedModel<T>, RatePermit)>, ChatError> {
         let first = self.next_key.fetch_add(1, Ordering::Relaxed);
         let count = self.keys.len();
         let rotated = (0..count).map(|n| &self.keys[(first.wrapping_add(n)) % count]);
@@ -316,11 +330,16 @@ impl<T> Metered<T> {
         let usable: Vec<_> = rotated.filter(usable).collect();
         for key in &usable {
             if let Ok(permit) = key.rate_limiter.try_acquire(tokens) {
-                return Some((key, permit));
+                return Ok(Some((key, permit)));
             }
         }
-        let key = usable.first()?;
-        Some((key, key.rate_limiter.acquire(tokens).await))
+        let Some(key) = usable.first() else {
+            return Ok(None);
+        };
+        tokio::select! {
+            permit = key.rate_limiter.acquire(tokens) => Ok(Some((key, permit))),
+            () = self.interrupt.wait(Urgency::Finish) => Err(ChatError::Interrupted),
+        }
     }
 
     /// Reserves the maximum cost, and waits while calls in flight may still return a part of the budget.

@@ -279,6 +279,29 @@ async fn a_reservation_waits_for_calls_in_flight() {
     assert!(metered.folder.journal().spent().unwrap().tokens <= cap.tokens.unwrap());
 }
 
+#[tokio::test]
+async fn an_interrupt_ends_the_wait_for_the_rate_limit() {
+    let at = tempfile::tempdir().unwrap();
+    let busy = Paid {
+        fails: Some(ChatError::RateLimited {
+            retry_after: Some(Duration::from_secs(1_000_000_000_000)),
+        }),
+        ..Paid::default()
+    };
+    let interrupt = Interrupt::new();
+    let metered = Metered::new(&busy, folder(&at), FREE, "f").with_interrupt(interrupt.clone());
+    let error = ask(&metered, 0, 'a').await.unwrap_err();
+    assert!(error.to_string().contains("1000000000000 s"), "{error}");
+    let raised = async {
+        tokio::task::yield_now().await;
+        interrupt.raise();
+    };
+    let (waited, ()) = tokio::join!(ask(&metered, 1, 'a'), raised);
+    assert_eq!(waited, Err(ChatError::Interrupted));
+    assert_eq!(busy.calls.load(Ordering::SeqCst), 1, "nothing was sent");
+    assert_eq!(metered.folder.journal().spent().unwrap().calls, 0);
+}
+
 /// Two keys, of which one may be refused.
 #[tokio::test]
 async fn requests_rotate_over_keys_and_skip_refused_ones() {

@@ -82,7 +82,7 @@ pub struct Reply {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChatError {
     /// Status 429, or 503 with a `Retry-After` header.
-    #[error("the endpoint's rate limit was reached")]
+    #[error("the endpoint's rate limit was reached{}", requested_wait(*retry_after))]
     RateLimited {
         /// Wait before the next attempt, if the endpoint names one.
         retry_after: Option<Duration>,
@@ -124,6 +124,10 @@ pub enum ChatError {
     /// Not a failure: the reply will arrive with a batch, and the same request then returns it.
     #[error("the reply is pending in a batch")]
     Deferred,
+    /// Not a failure: Ctrl-C ended the wait for the rate limit; nothing was sent. Never retried by the same
+    /// process.
+    #[error("interrupted while the request waited for the rate limit")]
+    Interrupted,
     /// The budget does not allow the call; nothing was sent.
     #[error("the budget is used up: {0}")]
     Budget(String),
@@ -140,6 +144,7 @@ impl ChatError {
             Self::Unauthorized(_)
                 | Self::Rejected(_)
                 | Self::GivenUp { .. }
+                | Self::Interrupted
                 | Self::Budget(_)
                 | Self::Internal(_)
         )
@@ -172,9 +177,17 @@ impl ChatError {
             Self::Unanswered(_) => "unanswered",
             Self::GivenUp { last, .. } => last.kind(),
             Self::Deferred => "deferred",
+            Self::Interrupted => "interrupted",
             Self::Budget(_) => "budget",
             Self::Internal(_) => "internal",
         }
+    }
+}
+
+fn requested_wait(retry_after: Option<Duration>) -> String {
+    match retry_after {
+        Some(wait) => format!("; it asks to wait {:.0} s", wait.as_secs_f64()),
+        None => String::new(),
     }
 }
 

@@ -22,8 +22,12 @@ const INITIAL_WINDOW: f64 = 8.0;
 const MAX_WINDOW: f64 = 1024.0;
 /// Maximum burst after a pause, as a share of the limit per minute.
 const BURST_SHARE: f64 = 1.0 / 6.0;
-/// Maximum pause that an endpoint can request for all requests.
+/// Maximum pause that an endpoint can request for all requests, and maximum debt of a bucket.
 const MAX_PAUSE: Duration = Duration::from_secs(600);
+/// A wait of at least this long is logged.
+const LOGGED_WAIT: Duration = Duration::from_secs(5);
+/// Minimum interval between two such log lines.
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
 /// Rate limits of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +58,8 @@ impl Limits {
 /// Admits the requests to an endpoint.
 #[derive(Debug)]
 pub struct RateLimiter {
+    /// Name of the model, for log lines.
+    name: String,
     state: Mutex<State>,
     freed: Notify,
 }
@@ -69,9 +75,12 @@ struct State {
     paused_until: Option<Instant>,
     /// When the window was last halved; failures of older requests do not halve it again.
     halved_at: Option<Instant>,
+    /// When a wait was last logged.
+    logged_at: Option<Instant>,
 }
 
-/// A token bucket. One request may overdraw it, and the next requests wait until it has refilled.
+/// A token bucket. One request may overdraw it, and the next requests wait until it has refilled, for about
+/// [`MAX_PAUSE`] at most.
 #[derive(Debug)]
 struct Bucket {
     per_second: f64,
@@ -94,7 +103,8 @@ impl Bucket {
     /// When `amount` will be available, or a full bucket if `amount` exceeds the capacity.
     fn ready_at(&mut self, amount: f64, now: Instant) -> Instant {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.level = (self.level + since * self.per_second).min(self.most);
+        let debt = self.per_second * MAX_PAUSE.as_secs_f64();
+        self.level = (self.level + since * self.per_second).clamp(-debt, self.most);
         self.at = now;
         let lacking = amount.min(self.most) - self.level;
         match lacking > 0.0 {
@@ -114,6 +124,7 @@ impl State {
             in_flight: 0,
             paused_until: None,
             halved_at: None,
+            logged_at: None,
         }
     }
 
@@ -156,7 +167,7 @@ impl State {
                     Some(_) => 1.0 / self.window,
                 };
                 self.window = (self.window + more).min(MAX_WINDOW);
-                let used = usage.prompt_tokens + usage.completion_tokens;
+                let used = usage.total();
                 if let (Some(bucket), true) = (&mut self.tokens, used > 0) {
                     bucket.level += tokens as f64 - used as f64;
                 }
@@ -177,11 +188,24 @@ impl State {
             Err(_) => {}
         }
     }
+
+    /// The length of a wait that has to be logged: a long one, unless another was logged shortly before.
+    fn wait_to_log(&mut self, until: Instant, now: Instant) -> Option<Duration> {
+        let wait = until.saturating_duration_since(now);
+        let recent = |at: Instant| now.saturating_duration_since(at) < LOG_EVERY;
+        if wait < LOGGED_WAIT || self.logged_at.is_some_and(recent) {
+            return None;
+        }
+        self.logged_at = Some(now);
+        Some(wait)
+    }
 }
 
 impl RateLimiter {
-    pub fn new(limits: Limits) -> Arc<Self> {
+    /// A limiter for the model `name`.
+    pub fn new(name: &str, limits: Limits) -> Arc<Self> {
         Arc::new(Self {
+            name: name.to_owned(),
             state: Mutex::new(State::new(limits, Instant::now())),
             freed: Notify::new(),
         })
@@ -196,6 +220,7 @@ impl RateLimiter {
             match self.try_acquire(tokens) {
                 Ok(pass) => return pass,
                 Err(Some(at)) => {
+                    self.log_wait(at);
                     tokio::select! { () = sleep_until(at.into()) => {}, () = freed => {} }
                 }
                 Err(None) => freed.await,
@@ -212,6 +237,17 @@ impl RateLimiter {
             tokens,
             since: now,
         })
+    }
+
+    fn log_wait(&self, until: Instant) {
+        let wait = self.state().wait_to_log(until, Instant::now());
+        if let Some(wait) = wait {
+            tracing::info!(
+                "{}: rate limit reached; the next request starts in {:.0} s",
+                self.name,
+                wait.as_secs_f64()
+            );
+        }
     }
 
     /// Current maximum number of concurrent requests.
@@ -379,9 +415,42 @@ mod tests {
         );
     }
 
+    #[test]
+    fn no_reply_makes_the_next_request_wait_for_longer_than_the_maximum() {
+        let limit = MAX_PAUSE.as_secs_f64() + 60.0 * BURST_SHARE + 0.1;
+        for used in [1_000_000_000_000, u64::MAX] {
+            let mut limiter = SimulatedLimiter::new(None, Some(60_000));
+            limiter.ask(100, answered(used));
+            limiter.acquire(100);
+            assert!(limiter.elapsed() < limit, "{}", limiter.elapsed());
+        }
+        for seconds in [601, 1_000_000_000_000_000, u64::MAX] {
+            let mut limiter = SimulatedLimiter::new(None, None);
+            let retry_after = Some(Duration::from_secs(seconds));
+            limiter.ask(1, Err(&ChatError::RateLimited { retry_after }));
+            limiter.acquire(1);
+            assert!(limiter.elapsed() < limit, "{}", limiter.elapsed());
+        }
+    }
+
+    #[test]
+    fn long_waits_are_logged_once_for_all_requests() {
+        let mut state = SimulatedLimiter::new(None, None).state;
+        let now = Instant::now();
+        let mut logged = |at: u64, wait: u64| {
+            let at = now + Duration::from_secs(at);
+            let wait = state.wait_to_log(at + Duration::from_secs(wait), at);
+            wait.map(|wait| wait.as_secs())
+        };
+        assert_eq!(logged(0, 4), None, "a short wait");
+        assert_eq!(logged(1, 600), Some(600));
+        assert_eq!(logged(2, 599), None, "another request");
+        assert_eq!(logged(31, 570), Some(570));
+    }
+
     #[tokio::test]
     async fn a_waiting_request_starts_when_another_ends() {
-        let limiter = RateLimiter::new(Limits::default());
+        let limiter = RateLimiter::new("m", Limits::default());
         let mut passes = Vec::new();
         for _ in 0..8 {
             passes.push(limiter.acquire(1).await);

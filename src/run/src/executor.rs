@@ -81,8 +81,8 @@ pub enum FailureKind {
     Replay,
     /// Disk, journal, or a bug.
     Internal,
-    /// Not a failure: the unit waits for a pending result and runs again once it has arrived. The unit stays
-    /// pending, and no attempt is counted.
+    /// Not a failure: the unit waits for a pending result and runs again once it has arrived, or Ctrl-C ended a
+    /// wait. The unit stays pending, and no attempt is counted.
     Deferred,
 }
 

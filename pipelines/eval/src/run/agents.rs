@@ -102,7 +102,14 @@ impl Checkpoint {
         };
         // The port differs between runs, so replies are not shared with other runs.
         let (folder, options) = (setup.folder.clone(), options.with_tools(format.tools()));
-        metered(options, folder, &setup.recipe.budget, format.name(), None)
+        metered(
+            options,
+            folder,
+            &setup.recipe.budget,
+            format.name(),
+            None,
+            &setup.interrupt,
+        )
     }
 }
 
@@ -310,6 +317,7 @@ fn endpoint(
         &recipe.budget,
         format.name(),
         shared.as_deref(),
+        &setup.interrupt,
     )?;
     Ok(AgentBackend::Solver(Solver::Model(model)))
 }

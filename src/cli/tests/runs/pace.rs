@@ -1,8 +1,12 @@
 //! Limits of endpoints: several keys in turn, one of them refused; more requests than it bears at a time.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::endpoint::{Answer, Endpoint};
 use crate::support::fixture::{
@@ -116,4 +120,34 @@ async fn keys_are_taken_in_turn_and_never_written_down() {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains("-secret"), "{file}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absurd_wait_is_shown_and_ends_at_the_first_interrupt() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let busy = Answer::Status(429, Some("1000000000000".into()), String::new());
+    let server = Endpoint::always(busy).await;
+    let rest = "[rollout]\nconcurrency = 1\n";
+    let fixture = RunFixture::new(&recipe(4, &openai(&server.base_url(), FREE), rest)).await;
+    let mut rollout = fixture.rollout(&[]);
+    let mut child = rollout.stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let pid = Pid::from_child(&child);
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut lines = Vec::new();
+        for line in stderr.lines().map_while(Result::ok) {
+            if line.contains("rate limit reached; the next request starts in") {
+                kill_process(pid, Signal::INT).unwrap();
+            }
+            lines.push(line);
+        }
+        (child.wait().unwrap(), lines.join("\n"))
+    });
+    let (status, log) = ended.await.unwrap();
+    assert_eq!(status.code(), Some(130), "{log}");
+    assert!(log.contains("asks to wait 1000000000000 s"), "{log}");
+    assert!(log.contains("starts in 600 s"), "{log}");
+    assert_eq!(server.call_count(), 1, "the others were never sent");
 }
