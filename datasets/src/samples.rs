@@ -195,6 +195,28 @@ pub fn read(
     Ok(())
 }
 
+/// Like [`read`], but a dataset without rows is an error.
+///
+/// # Errors
+/// As [`read`]; [`ReadError::Invalid`] if there are no rows.
+pub fn read_rows(
+    path: &Path,
+    visit: &mut dyn FnMut(Sample) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let mut rows = 0_usize;
+    read(path, &mut |sample| {
+        rows += 1;
+        visit(sample)
+    })?;
+    match rows {
+        0 => Err(ReadError::Invalid {
+            path: path.to_owned(),
+            reason: "the dataset has no rows; name another file, or create it again".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a column is read.
 fn is_used_column(column: &str) -> bool {
     MESSAGE_COLUMNS.contains(&column) || METADATA_COLUMNS.contains(&column) || column == "files"

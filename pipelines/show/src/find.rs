@@ -69,7 +69,7 @@ impl TrajectorySource {
     /// Calls `visit` with every trajectory, in order.
     ///
     /// # Errors
-    /// The source cannot be read, or `visit` returns an error.
+    /// The source cannot be read, a dataset has no rows, or `visit` returns an error.
     pub fn each(
         &self,
         visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
@@ -78,7 +78,7 @@ impl TrajectorySource {
             Self::Run { records, .. } => records.iter().cloned().try_for_each(visit),
             Self::Dataset(path) => {
                 let mut failed = None;
-                let read = samples::read(path, &mut |sample| {
+                let read = samples::read_rows(path, &mut |sample| {
                     visit(TrajectoryRecord::Row { sample }).map_err(|error| {
                         let text = error.to_string();
                         failed = Some(error);

@@ -40,7 +40,7 @@ pub struct StatsArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// [`RunError::BadInput`] if the dataset does not exist, or the tokenizer or a row cannot be read.
+/// [`RunError::BadInput`] if the dataset does not exist or has no rows, or the tokenizer or a row cannot be read.
 pub fn run(args: &StatsArgs) -> Result<(), RunError> {
     let (dataset, funnel) = find(args)?;
     let counter = match &args.tokenizer {
@@ -48,7 +48,7 @@ pub fn run(args: &StatsArgs) -> Result<(), RunError> {
         None => TokenCounter::detect(&tokenizer_dirs()),
     };
     let mut survey = Survey::new(&counter);
-    let read = samples::read(&dataset, &mut |sample| {
+    let read = samples::read_rows(&dataset, &mut |sample| {
         survey.add(&sample, &counter);
         Ok(())
     });

@@ -2,6 +2,8 @@
 
 mod codeact;
 mod convert;
+#[cfg(test)]
+mod linear_tests;
 mod log;
 pub mod notebook;
 mod pybench;

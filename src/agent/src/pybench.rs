@@ -8,6 +8,8 @@ pub const START: &str = "<|execute_start|>";
 /// Closes a cell; also the stop sequence.
 pub const END: &str = "<|execute_end|>";
 pub(super) const FENCE: &str = "```";
+/// Names of the language of a Python block.
+const PYTHON: [&str; 4] = ["python", "py", "python3", "ipython"];
 const SYSTEM: &str = include_str!("../prompts/pybench.jinja");
 /// Prefix of an observation.
 const OBSERVATION_PREFIX: &str = "[INFO]This is a Code Interpreter Message:\n";
@@ -140,15 +142,7 @@ struct Block<'a> {
 /// The first fenced block marked as Python. It is closed by the first line that is only a fence, or else by the
 /// next fence anywhere.
 fn fenced(text: &str) -> Option<Block<'_>> {
-    let (start, body) = text.match_indices(FENCE).find_map(|(at, _)| {
-        let info = &text[at + FENCE.len()..];
-        let line = info.find('\n')?;
-        let name = info[..line].trim();
-        let python = ["python", "py", "python3", "ipython"]
-            .iter()
-            .any(|p| name.eq_ignore_ascii_case(p));
-        python.then_some((at, at + FENCE.len() + line + 1))
-    })?;
+    let (start, body) = opening(text)?;
     let mut line_start = body;
     for line in text[body..].split_inclusive('\n') {
         if line.trim() == FENCE {
@@ -162,6 +156,28 @@ fn fenced(text: &str) -> Option<Block<'_>> {
     let inline = text[body..].find(FENCE);
     let closed = inline.map(|n| (&text[body..body + n], body + n + FENCE.len()));
     Some(Block { start, closed })
+}
+
+/// The first fence that opens a Python block: its position and that of the following line. Only the last fence of
+/// a line can, because nothing but the name of the language may follow it; each byte is read a fixed number of times.
+fn opening(text: &str) -> Option<(usize, usize)> {
+    let mut next = 0;
+    for line in text.split_inclusive('\n') {
+        let from = next;
+        next += line.len();
+        let last = line.match_indices(FENCE).last();
+        let Some((at, _)) = last.filter(|_| line.ends_with('\n')) else {
+            continue;
+        };
+        let name = line[at + FENCE.len()..].trim();
+        if PYTHON
+            .iter()
+            .any(|language| name.eq_ignore_ascii_case(language))
+        {
+            return Some((from + at, next));
+        }
+    }
+    None
 }
 
 /// The first line with `Finished:`, possibly bold or a heading: its position and the text after it.
@@ -276,7 +292,27 @@ mod tests {
         assert_eq!(F.truncate("Finished: a", false), "Finished: a");
     }
 
+    /// The definition of [`opening`], which reads the rest of the text for each fence.
+    fn opening_by_definition(text: &str) -> Option<(usize, usize)> {
+        text.match_indices(FENCE).find_map(|(at, _)| {
+            let info = &text[at + FENCE.len()..];
+            let line = info.find('\n')?;
+            let name = info[..line].trim();
+            let is_python = PYTHON.iter().any(|p| name.eq_ignore_ascii_case(p));
+            is_python.then_some((at, at + FENCE.len() + line + 1))
+        })
+    }
+
     proptest! {
+        #[test]
+        fn the_opening_fence_is_found_as_defined(parts in proptest::collection::vec(prop_oneof![
+            Just("`"), Just("```"), Just("````"), Just("python"), Just("PY"), Just(" "), Just("\n"), Just("\r\n"),
+            Just("\u{2028}"), Just("x"),
+        ], 0..12)) {
+            let text = parts.concat();
+            prop_assert_eq!(opening(&text), opening_by_definition(&text), "{:?}", text);
+        }
+
         #[test]
         fn a_written_step_parses_back(thought in "[^<`]{0,80}", cell in "(?s).{0,200}") {
             prop_assume!(!cell.contains(END));

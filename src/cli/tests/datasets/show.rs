@@ -100,6 +100,36 @@ async fn a_trajectory_is_listed_found_shown_and_converted() {
     }
 }
 
+#[test]
+fn a_dataset_without_rows_is_bad_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = folder.path().join("parts");
+    std::fs::create_dir(&parts).unwrap();
+    for (name, text) in [
+        ("empty.jsonl", ""),
+        ("blank.jsonl", "\n \n"),
+        ("array.json", "[]"),
+        ("parts/train.jsonl", ""),
+    ] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let dataset = if name.starts_with("parts") {
+            &parts
+        } else {
+            &file
+        };
+        for command in ["show", "stats"] {
+            let mut program = crate::support::pybench(command);
+            let output = program.arg(dataset).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(code(&output), Some(3), "{command} {name}: {stderr}");
+            assert!(output.stdout.is_empty(), "{command} {name}");
+            let named = stderr.contains(&dataset.display().to_string());
+            assert!(named && stderr.contains("has no rows"), "{stderr}");
+        }
+    }
+}
+
 /// Python with nbclient beside the sessions' own packages; `None`, and why, where it cannot be had.
 fn jupyter() -> Option<PathBuf> {
     let python = pybench_interpreter::environment_python().ok()?;
