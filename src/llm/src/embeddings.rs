@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::budget::CallLookup;
 use super::http::Transport;
+use super::lenient;
 use super::openai::{Endpoint, OpenAiOptions, redact};
 use super::settled::PaidReply;
 use super::{ChatError, ChatRequest, Limits, Metered, OpenAi};
@@ -173,18 +174,12 @@ impl Metered<Embedder> {
 struct Answer {
     data: Vec<EmbeddingItem>,
     #[serde(default)]
-    usage: Option<TokenCounts>,
+    usage: Value,
 }
 
 #[derive(Deserialize)]
 struct EmbeddingItem {
     embedding: Vec<f64>,
-}
-
-#[derive(Deserialize)]
-struct TokenCounts {
-    #[serde(default)]
-    prompt_tokens: u64,
 }
 
 fn read_answer(answer: Value) -> Result<Embedding, ChatError> {
@@ -201,7 +196,7 @@ fn read_answer(answer: Value) -> Result<Embedding, ChatError> {
     Ok(Embedding {
         vector,
         usage: Usage {
-            prompt_tokens: answer.usage.map_or(0, |counts| counts.prompt_tokens),
+            prompt_tokens: lenient::count(&answer.usage["prompt_tokens"]).unwrap_or(0),
             completion_tokens: 0,
         },
     })
@@ -220,6 +215,14 @@ mod tests {
         let embedding = read_answer(good).unwrap();
         assert_eq!(embedding.usage.prompt_tokens, 7);
         assert_eq!(embedding.vector, Vector(vec![0.6, 0.8]));
+        for (usage, tokens) in [
+            (json!({"prompt_tokens": "7"}), 7),
+            (json!({"prompt_tokens": null}), 0),
+            (json!([1, 2]), 0),
+        ] {
+            let lenient = json!({"data": [{"embedding": [3, 4]}], "usage": usage});
+            assert_eq!(read_answer(lenient).unwrap().usage.prompt_tokens, tokens);
+        }
         let long = vec![1; MAX_DIMENSION + 1];
         for answer in [
             json!({}),

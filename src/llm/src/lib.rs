@@ -4,6 +4,7 @@ mod batch;
 mod budget;
 mod embeddings;
 mod http;
+mod lenient;
 mod lines;
 mod openai;
 mod price;

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::OpenAiOptions;
+use crate::lenient;
 use crate::tool_calls;
 use crate::tool_calls::ToolCall;
 use crate::{ChatError, ChatRequest, Reply};
-use pybench_types::trajectory::{Message, Role, Usage};
+use pybench_types::trajectory::{Message, Role};
 
 /// The body of a request.
 #[derive(Serialize)]
@@ -81,19 +82,20 @@ fn wire_messages<'a>(request: &ChatRequest<'a>, tools: bool) -> Vec<WireMessage<
 struct Answer {
     choices: Vec<Choice>,
     #[serde(default)]
-    usage: Option<TokenCounts>,
+    usage: Value,
 }
 
 #[derive(Deserialize)]
 struct Choice {
     message: Content,
     #[serde(default)]
-    finish_reason: Option<String>,
+    finish_reason: Value,
 }
 
 #[derive(Deserialize)]
 struct Content {
-    content: Option<String>,
+    #[serde(default)]
+    content: Value,
     #[serde(default)]
     tool_calls: Option<Vec<WireToolCall>>,
 }
@@ -106,15 +108,8 @@ struct WireToolCall {
 #[derive(Deserialize)]
 struct WireFunction {
     name: String,
-    arguments: String,
-}
-
-#[derive(Deserialize)]
-struct TokenCounts {
     #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
+    arguments: Value,
 }
 
 /// Parses the reply in a response; fails with [`ChatError::Malformed`].
@@ -132,21 +127,18 @@ pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
     let called: Vec<ToolCall> = called
         .map(|call| ToolCall {
             name: call.function.name,
-            arguments: call.function.arguments,
+            arguments: lenient::arguments(call.function.arguments),
         })
         .collect();
+    let content = lenient::text(content).ok_or_else(|| malformed("the content is not text"))?;
     let content = match content {
         None if called.is_empty() => return Err(malformed("the message has no content")),
         content => tool_calls::write(&content.unwrap_or_default(), &called),
     };
-    let usage = answer.usage.map_or(Usage::default(), |counts| Usage {
-        prompt_tokens: counts.prompt_tokens,
-        completion_tokens: counts.completion_tokens,
-    });
     Ok(Reply {
         content,
-        usage,
-        truncated: choice.finish_reason.as_deref() == Some("length"),
+        usage: lenient::chat_usage(&answer.usage),
+        truncated: choice.finish_reason == "length",
     })
 }
 
@@ -166,6 +158,7 @@ mod tests {
             json!({"choices": []}),
             json!({"choices": [{"message": {"content": null}}]}),
             json!({"choices": [{"message": {"content": 5}}]}),
+            json!({"choices": [{"message": {"content": [{"type": "image_url"}]}}]}),
             json!({"choices": [{}]}),
         ] {
             let error = read_answer(answer.clone()).unwrap_err();
@@ -174,6 +167,36 @@ mod tests {
         let cut = json!({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": null});
         let reply = read_answer(cut).unwrap();
         assert!(reply.truncated && reply.content.is_empty());
+    }
+
+    #[test]
+    fn unambiguous_deviations_from_the_protocol_are_accepted() {
+        let parts = json!([{"type": "text", "text": "I "}, {"type": "text", "text": "look."}]);
+        let call = |arguments: Value| json!({"function": {"name": "f", "arguments": arguments}});
+        let message = |calls: &[Value]| json!({"content": parts, "tool_calls": calls});
+        let read = |message: Value, usage: Value| {
+            let answer =
+                json!({"choices": [{"message": message, "finish_reason": 1}], "usage": usage});
+            read_answer(answer).unwrap()
+        };
+        let counted = json!({"prompt_tokens": "100", "completion_tokens": 10.0});
+        let reply = read(message(&[]), counted);
+        assert_eq!(reply.content, "I look.");
+        let usage = reply.usage;
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (100, 10));
+
+        let text = r#"{"code":"1"}"#;
+        let expected = read(message(&[call(json!(text))]), json!([1, 2]));
+        assert!(expected.content.contains(r#""code":"1""#));
+        assert_eq!(expected.usage.total(), 0, "a list is no usage");
+        let object = read(message(&[call(json!({"code": "1"}))]), Value::Null);
+        assert_eq!(object.content, expected.content);
+        let empty = read(message(&[call(Value::Null)]), Value::Null);
+        assert!(
+            empty.content.contains(r#""arguments":{}"#),
+            "{}",
+            empty.content
+        );
     }
 
     #[test]
