@@ -9,7 +9,9 @@ use pybench_llm::{
     Batches, BudgetLedger, ChatError, ChatModel, Embedder, Limits, Metered, OpenAi, OpenAiOptions,
     ResponseCache,
 };
-use pybench_run::{Budget, BudgetCap, Interrupt, ModelChoice, RunContext, RunError, RunFolder};
+use pybench_run::{
+    Budget, BudgetCap, Interrupt, ModelChoice, Recipe, RunContext, RunError, RunFolder,
+};
 use pybench_types::id::Digest;
 
 use super::money;
@@ -171,6 +173,23 @@ fn options(choice: &ModelChoice, call_format: &CallFormat) -> Result<OpenAiOptio
     let options =
         options.ok_or_else(|| RunError::Internal("this model has no endpoint".to_owned()))?;
     Ok(options.with_tools(call_format.tools.clone()))
+}
+
+/// Checks that the API keys and headers of all models of a recipe are in the environment, so that a missing one is
+/// found before any work.
+///
+/// # Errors
+/// [`RunError::Endpoint`] names the variable and the path of the model in the recipe.
+pub fn check_keys(recipe: &Recipe) -> Result<(), RunError> {
+    for (path, choice) in recipe.models() {
+        let options = OpenAiOptions::from_recipe(choice, variable);
+        let keys = options.and_then(|options| match options {
+            Some(options) => options.with_additional_keys(choice, variable),
+            None => Ok(Vec::new()),
+        });
+        keys.map_err(|error| RunError::Endpoint(format!("`{path}`: {error}")))?;
+    }
+    Ok(())
 }
 
 fn variable(name: &str) -> Option<String> {

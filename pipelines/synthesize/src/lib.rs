@@ -8,6 +8,7 @@ use pybench_run::{Mode, ModelChoice, RunContext, RunError};
 use serde_json::json;
 
 use crate::status::{Funnel, StageStatus};
+use pybench_attempts::teacher::check_keys;
 use pybench_crawl as crawl;
 use pybench_query as query;
 use pybench_rollout as rollout;
@@ -20,8 +21,12 @@ pub const ABOUT: &str = "Crawl files, write tasks, solve them with a teacher mod
 /// folder and skips finished work.
 ///
 /// # Errors
-/// Errors of the stages; [`RunError::Incomplete`] if units failed or too few rows were accepted.
+/// [`RunError::Endpoint`] if an API key is missing; errors of the stages; [`RunError::Incomplete`] if units failed or
+/// too few rows were accepted.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
+    if context.mode != Mode::DryRun {
+        check_keys(&context.recipe)?;
+    }
     crawl::run(context).await?;
     query::run(context).await?;
     if context.mode != Mode::Full {

@@ -56,7 +56,10 @@ impl Solver {
         request: &ChatRequest<'_>,
     ) -> Result<Reply, Failure> {
         let script = match self {
-            Self::Model(model) => return model.reply(request).await.map_err(chat_failure),
+            Self::Model(model) => {
+                let reply = model.reply(request).await;
+                return reply.map_err(|error| chat_failure(error).of_call(request.digest()));
+            }
             Self::Script(script) => script,
         };
         let reply = script.reply(task, request.sample, request.messages);
@@ -100,5 +103,6 @@ pub fn chat_failure(error: ChatError) -> Failure {
             ChatError::RateLimited { retry_after } => retry_after,
             _ => None,
         },
+        call: None,
     }
 }

@@ -205,6 +205,7 @@ fn status_error(
         429 => ChatError::RateLimited { retry_after },
         503 if retry_after.is_some() => ChatError::RateLimited { retry_after },
         401..=403 => ChatError::Unauthorized(text),
+        404 => ChatError::NotFound(text),
         408 | 504 => ChatError::Timeout,
         500..=599 => ChatError::Server(status.as_u16()),
         _ => ChatError::Rejected(text),
@@ -275,7 +276,9 @@ mod tests {
         let quota = r#"{"error": {"message": "no", "code": "insufficient_quota"}}"#;
         assert_eq!(kind(429, quota), "unauthorized");
         assert_eq!(kind(401, ""), "unauthorized");
-        assert_eq!(kind(404, "nothing here"), "rejected");
+        assert_eq!(kind(403, ""), "unauthorized");
+        assert_eq!(kind(404, "nothing here"), "not_found");
+        assert_eq!(kind(400, ""), "rejected");
         assert_eq!(kind(307, ""), "rejected");
         assert_eq!(kind(500, "<html>"), "server");
         assert_eq!(kind(503, ""), "server");

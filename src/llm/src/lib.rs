@@ -48,7 +48,7 @@ pub struct ChatRequest<'a> {
 
 impl ChatRequest<'_> {
     /// Digest of the request, for bookkeeping.
-    fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Digest {
         let asked = (self.messages, self.sampling, self.stop);
         match self.pictures {
             [] => Digest::of_json(&asked),
@@ -105,10 +105,13 @@ pub enum ChatError {
     /// The response exceeds the size limit.
     #[error("the endpoint's response exceeds {0} bytes")]
     TooLarge(u64),
-    /// Status 401 or 403: API key missing or refused. Never retried.
+    /// Status 401, 402 or 403: API key missing or refused. Never retried.
     #[error("the endpoint refused the API key: {0}")]
     Unauthorized(String),
-    /// Other 4xx statuses, such as 400, 404 and 422. Never retried.
+    /// Status 404: wrong URL, or no such model, so that every request fails. Never retried.
+    #[error("the endpoint has no such model or path; check `model` and `base_url`: {0}")]
+    NotFound(String),
+    /// Other 4xx statuses, such as 400 and 422. Never retried.
     #[error("the endpoint rejected the request: {0}")]
     Rejected(String),
     /// A batch ended without processing this request.
@@ -143,6 +146,7 @@ impl ChatError {
         !matches!(
             self,
             Self::Unauthorized(_)
+                | Self::NotFound(_)
                 | Self::Rejected(_)
                 | Self::GivenUp { .. }
                 | Self::Interrupted
@@ -174,6 +178,7 @@ impl ChatError {
             Self::Malformed(_) => "malformed",
             Self::TooLarge(_) => "too_large",
             Self::Unauthorized(_) => "unauthorized",
+            Self::NotFound(_) => "not_found",
             Self::Rejected(_) => "rejected",
             Self::Unanswered(_) => "unanswered",
             Self::GivenUp { last, .. } => last.kind(),

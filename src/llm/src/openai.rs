@@ -180,6 +180,7 @@ pub(super) fn redact(options: &OpenAiOptions, error: ChatError) -> ChatError {
     };
     match error {
         ChatError::Unauthorized(text) => ChatError::Unauthorized(clean(text)),
+        ChatError::NotFound(text) => ChatError::NotFound(clean(text)),
         ChatError::Rejected(text) => ChatError::Rejected(clean(text)),
         other => other,
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pybench_types::id::Digest;
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, Notify};
 
@@ -157,6 +158,7 @@ pub(crate) async fn all(factory: &impl Factory) {
     units_run_concurrently_up_to_the_limit(factory).await;
     done_units_are_not_repeated(factory).await;
     failures_are_retried_and_counted(factory).await;
+    attempts_are_counted_for_each_call(factory).await;
     deferred_units_stay_pending(factory).await;
     a_panic_is_an_internal_failure(factory).await;
     the_same_command_retries_all_but_bad_items(factory).await;
@@ -252,6 +254,20 @@ async fn failures_are_retried_and_counted(factory: &impl Factory) {
             FailureKind::Endpoint
         ]
     );
+}
+
+async fn attempts_are_counted_for_each_call(factory: &impl Factory) {
+    let test = TestRun::new(factory);
+    let at = |call: u32| Act::Fail(endpoint().of_call(Digest::of_json(&call)));
+    let stage = Scripted::new(move |item, attempt| match (item, attempt) {
+        // Each of four calls fails twice.
+        ("item-0", 1..9) => at((attempt - 1) / 2),
+        ("item-1", _) => at(0),
+        _ => Act::Done,
+    });
+    let summary = test.run(&stage, &numbered(2)).await.unwrap();
+    assert_eq!((summary.done, summary.failed), (1, 1));
+    assert_eq!((stage.attempts("item-0"), stage.attempts("item-1")), (9, 3));
 }
 
 async fn deferred_units_stay_pending(factory: &impl Factory) {

@@ -34,6 +34,9 @@ pub struct Failure {
     pub retryable: bool,
     /// Minimum wait before the next attempt.
     pub retry_after: Option<Duration>,
+    /// Digest of the call that failed, if the unit makes several: attempts are counted for each call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Digest>,
 }
 
 impl Failure {
@@ -44,7 +47,14 @@ impl Failure {
             detail: detail.into(),
             retryable: false,
             retry_after: None,
+            call: None,
         }
+    }
+
+    /// Names the call that failed.
+    pub fn of_call(mut self, call: Digest) -> Self {
+        self.call = Some(call);
+        self
     }
 
     /// Marks the failure as retryable.

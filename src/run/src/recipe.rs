@@ -288,7 +288,7 @@ pub struct Rollout {
     /// Number of trajectories that run at the same time; 0 means one per CPU core.
     #[schemars(range(max = 1024))]
     pub concurrency: usize,
-    /// Number of attempts at a unit of work before it counts as failed.
+    /// Number of attempts at a unit of work, counted for each call of a model, before it counts as failed.
     #[schemars(range(min = 1, max = 100))]
     pub attempts: u32,
     /// Reuse replies that another run of this project already paid for, from `data/cache`.

@@ -91,7 +91,10 @@ impl Models {
             return Ok(None);
         };
         let vector = embedder.embed(query, sample).await;
-        vector.map(Some).map_err(chat_failure)
+        let call = || Digest::of_bytes(query.as_bytes());
+        vector
+            .map(Some)
+            .map_err(|error| chat_failure(error).of_call(call()))
     }
 }
 
@@ -158,7 +161,7 @@ impl<'a> Dialogue<'a> {
             pictures: &[],
         };
         let reply = self.model.chat.reply(&request).await;
-        let reply = reply.map_err(chat_failure)?;
+        let reply = reply.map_err(|error| chat_failure(error).of_call(request.digest()))?;
         let read = answer::read(&reply.content);
         self.messages
             .push(Message::new(Role::Assistant, reply.content));

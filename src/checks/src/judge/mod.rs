@@ -111,7 +111,10 @@ impl Judge {
 
     fn record_failure(&self, error: &ChatError) {
         let more = match error {
-            ChatError::Unauthorized(_) | ChatError::Budget(_) => MAX_FAILURES,
+            ChatError::Unauthorized(_) | ChatError::NotFound(_) | ChatError::Budget(_) => {
+                MAX_FAILURES
+            }
+            ChatError::Interrupted | ChatError::Deferred => 0,
             // A rejected request or an unreadable answer does not mean that others fail too.
             ChatError::Rejected(_) | ChatError::RateLimited { .. } => 0,
             ChatError::Malformed(_) | ChatError::TooLarge(_) => 0,

@@ -217,6 +217,92 @@ async fn a_refused_key_stops_the_run_and_is_never_written_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_error_that_concerns_all_calls_stops_the_run() {
+    if !interpreter_is_here() {
+        return;
+    }
+    for status in [401, 403, 404] {
+        let refusal = r#"{"error": {"message": "no such model"}}"#;
+        let server = Endpoint::always(Answer::Status(status, None, refusal.into())).await;
+        let rest = "[rollout]\nconcurrency = 1\n";
+        let fixture = RunFixture::new(&recipe(4, &openai(&server.base_url(), FREE), rest)).await;
+        let output = fixture.rollout(&[]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(ExitCode::Endpoint as i32), "{stderr}");
+        assert!(
+            stderr.contains(&format!("{status}: no such model")),
+            "{stderr}"
+        );
+        assert_eq!(server.call_count(), 1, "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trajectory_survives_an_overload_at_each_of_its_calls() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let seen: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
+    let server = Endpoint::start(move |request: Value| {
+        let messages = request["messages"].as_array().unwrap();
+        let turn = messages.iter().filter(|m| m["role"] == "assistant").count();
+        let mut seen = seen.lock().unwrap();
+        let times = seen.entry(request["messages"].to_string()).or_default();
+        *times += 1;
+        std::future::ready(match (*times, turn) {
+            (1, _) => Answer::Status(429, Some("0.01".into()), String::new()),
+            (_, 0..3) => Answer::Content(GOOD.to_owned()),
+            _ => Answer::Content(DONE.to_owned()),
+        })
+    })
+    .await;
+    let rest = "[rollout]\nattempts = 2\n";
+    let fixture = RunFixture::new(&recipe(2, &openai(&server.base_url(), FREE), rest)).await;
+    let output = fixture.rollout(&[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(&output), Some(0), "{stderr}");
+    let turns: Vec<_> = fixture
+        .trajectories()
+        .iter()
+        .map(|t| t.turns.len())
+        .collect();
+    assert_eq!(turns, [4, 4]);
+    assert_eq!(server.call_count(), 2 * 4 * 2);
+}
+
+#[test]
+fn a_missing_key_is_found_before_the_crawl() {
+    for (model, path) in [
+        ("teacher", "`teacher`"),
+        ("judge", "`grade.judge.teacher`"),
+        ("more", "`teacher`"),
+    ] {
+        let keyed = |key: &str| openai("http://127.0.0.1:1/v1", &format!("{FREE}, {key}"));
+        let absent = "key_env = 'PYBENCH_ABSENT_KEY'";
+        let (teacher, judge) = match model {
+            "teacher" => (keyed(absent), keyed("timeout_seconds = 9")),
+            "judge" => (keyed("timeout_seconds = 9"), keyed(absent)),
+            _ => (
+                keyed("key_env = 'PATH', more_keys_env = ['PYBENCH_ABSENT_KEY']"),
+                keyed("timeout_seconds = 9"),
+            ),
+        };
+        let text = recipe(2, &teacher, &format!("[grade.judge]\nteacher = {judge}\n"));
+        let fixture = RunFixture::bare(&text);
+        let mut synthesize = fixture.program("synthesize", &[]);
+        let output = synthesize
+            .env_remove("PYBENCH_ABSENT_KEY")
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(ExitCode::Endpoint as i32), "{stderr}");
+        let named = stderr.contains(path) && stderr.contains("PYBENCH_ABSENT_KEY");
+        assert!(named, "{model}: {stderr}");
+        assert!(!fixture.folder().join("files.jsonl").exists(), "{model}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_endpoint_is_an_endpoint_failure() {
     if !interpreter_is_here() {
         return;

@@ -185,7 +185,7 @@ impl Batches {
             match retry(async || self.api.find(file).await).await {
                 Ok(None) => {}
                 // The batch may exist although it cannot be listed.
-                Err(ChatError::Rejected(text)) => {
+                Err(ChatError::Rejected(text) | ChatError::NotFound(text)) => {
                     let text = format!("cannot list the batches of the endpoint: {text}");
                     return Err(ChatError::Broken(text));
                 }
@@ -201,7 +201,7 @@ impl Batches {
     /// The error of a batch that could not be sent. A rejected batch is discarded; after other failures the next
     /// process continues with it.
     fn rejected(&self, batch: &Batch, error: ChatError) -> RunError {
-        if !matches!(error, ChatError::Rejected(_)) {
+        if !matches!(error, ChatError::Rejected(_) | ChatError::NotFound(_)) {
             return self.interrupted(batch, &error);
         }
         if let Err(error) = self.folder.journal().discard_batch(&batch.name) {

@@ -102,7 +102,7 @@ impl Batches {
             Ok(lines) => lines,
             Err(error) => return Ok(Err(error)),
         };
-        let most = batch.requests.saturating_mul(2) + SPARE_LINES;
+        let most = batch.requests.saturating_mul(2).saturating_add(SPARE_LINES);
         let (mut read, mut unknown) = (0_u64, 0_u64);
         loop {
             let piece = match lines.next().await {

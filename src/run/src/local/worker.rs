@@ -1,6 +1,7 @@
 //! Execution of one unit: lease, attempts, backoff, commit.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -50,11 +51,13 @@ impl Worker {
         }
     }
 
-    /// Makes attempts until the unit is done or failed, or the stage stops.
+    /// Makes attempts until the unit is done or failed, or the stage stops. They are counted for each call that
+    /// fails, because a call that succeeded is not repeated.
     pub(super) async fn work(mut self) -> Result<UnitEnd, RunError> {
         let folder = self.folder.clone();
         let (journal, stage, item) = (folder.journal(), self.stage.name(), self.item.clone());
-        for attempt in 1.. {
+        let mut attempts = HashMap::new();
+        loop {
             let Some(lease) = self.acquire().await? else {
                 return self.recorded_end();
             };
@@ -68,6 +71,10 @@ impl Worker {
                 }
                 Err(failure) => failure,
             };
+            let attempt = *attempts
+                .entry(failure.call.clone())
+                .and_modify(|count: &mut u32| *count = count.saturating_add(1))
+                .or_insert(1);
             tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
             let wait = wait_after(&self.options, &item, attempt, &failure);
             let stops = reason_to_stop(&failure);
@@ -85,7 +92,6 @@ impl Worker {
                 (None, Some(_)) => {}
             }
         }
-        Ok(UnitEnd::Pending)
     }
 
     /// Leases the unit, and waits while another worker holds the lease; `None` if the unit is not pending.
@@ -169,12 +175,19 @@ fn wait_after(
 fn reason_to_stop(failure: &Failure) -> Option<RunError> {
     match failure.kind {
         FailureKind::Budget => Some(RunError::Budget(failure.detail.clone())),
-        // With a refused API key every other unit would fail in the same way.
-        FailureKind::Endpoint if failure.detail.starts_with("unauthorized") => {
+        // Every other unit would fail in the same way.
+        FailureKind::Endpoint if concerns_all_calls(&failure.detail) => {
             Some(RunError::Endpoint(failure.detail.clone()))
         }
         _ => None,
     }
+}
+
+/// Whether the endpoint refused the API key, or does not have the model or the path.
+fn concerns_all_calls(detail: &str) -> bool {
+    ["unauthorized: ", "not_found: "]
+        .iter()
+        .any(|kind| detail.starts_with(kind))
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Failure {
