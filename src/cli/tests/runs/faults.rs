@@ -2,9 +2,10 @@
 //! none becomes a verdict on the model.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::endpoint::{Answer, Endpoint, completion};
 use crate::support::fixture::{
     FREE, RunFixture, code, find_task, interpreter_is_here, openai, recipe,
 };
@@ -13,7 +14,7 @@ use pybench_run::{ExitCode, FailureKind, UnitState};
 use pybench_types::observation::Stopped;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{End, Message};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const FOREVER: &str = "<|execute_start|>\n```python\nwhile True: pass\n```\n<|execute_end|>";
 const GOOD: &str = "<|execute_start|>\n```python\nprint(40 + 2)\n```\n<|execute_end|>";
@@ -214,6 +215,39 @@ async fn a_refused_key_stops_the_run_and_is_never_written_down() {
             assert!(!found, "{}", path.display());
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn impossible_token_counts_neither_end_nor_stop_a_run() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let claims = [
+        5_000_000_000_000_000_000,
+        1 << 63,
+        u64::MAX,
+        1_000_000_000_000,
+    ];
+    let answered = AtomicUsize::new(0);
+    let server = Endpoint::start(move |_| {
+        let claimed = claims[answered.fetch_add(1, Ordering::SeqCst) % claims.len()];
+        let mut reply = completion(DONE);
+        reply["usage"] = json!({"prompt_tokens": claimed, "completion_tokens": 10});
+        std::future::ready(Answer::Bytes(reply.to_string().into_bytes()))
+    })
+    .await;
+    let more = format!("{FREE}, tokens_per_minute = 60000");
+    let fixture = RunFixture::new(&recipe(8, &openai(&server.base_url(), &more), "")).await;
+    let output = fixture.rollout(&[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(&output), Some(0), "{stderr}");
+    assert_eq!(
+        stderr.matches("tokens that were reserved").count(),
+        8,
+        "{stderr}"
+    );
+    assert_eq!(server.call_count(), 8, "nothing is paid twice");
+    assert!((8..8_000_000).contains(&fixture.spent().tokens));
 }
 
 #[tokio::test(flavor = "multi_thread")]
