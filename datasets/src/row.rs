@@ -233,15 +233,19 @@ impl Row {
         self
     }
 
-    /// Set [`RowOutput::content`] of every output whose bytes `read` returns.
-    #[must_use]
-    pub fn with_contents(mut self, read: impl Fn(&Digest) -> Option<Vec<u8>>) -> Self {
+    /// Sets [`RowOutput::content`] of every output, from the bytes that `read` returns.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn with_contents<E>(
+        mut self,
+        read: impl Fn(&Digest) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
         for output in &mut self.outputs {
-            if let Some(bytes) = read(&output.blake3) {
-                output.content = crate::normalize::content_digest(&output.path, &bytes);
-            }
+            let bytes = read(&output.blake3)?;
+            output.content = crate::normalize::content_digest(&output.path, &bytes);
         }
-        self
+        Ok(self)
     }
 
     /// The task of this row. Its id is computed from the row's contents, so it differs from [`Row::task_id`] if

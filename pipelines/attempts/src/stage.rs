@@ -10,7 +10,7 @@ use pybench_llm::Batches;
 use pybench_run::interpreter_failure;
 use pybench_run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
 use pybench_types::id::{CompactDigest, Digest};
-use pybench_types::task::Task;
+use pybench_types::task::{Task, TaskFile};
 use pybench_types::trajectory::{OutputFile, Trajectory};
 use serde_json::Value;
 
@@ -220,13 +220,15 @@ impl AttemptStage {
         }))
     }
 
-    fn spec(&self, attempt: &Attempt) -> SessionSpec {
+    fn spec(&self, attempt: &Attempt) -> Result<SessionSpec, RunError> {
         let store = self.folder.store();
-        let files = attempt.task.files.iter();
-        SessionSpec {
-            inputs: files
-                .map(|file| (format!("data/{}", file.name), store.path(&file.id)))
-                .collect(),
+        let input = |file: &TaskFile| {
+            let path = store.checked_path(&file.id)?;
+            Ok((format!("data/{}", file.name), path))
+        };
+        let inputs: Result<_, RunError> = attempt.task.files.iter().map(input).collect();
+        Ok(SessionSpec {
+            inputs: inputs?,
             seed: attempt.id.seed(),
             network: self
                 .session
@@ -234,7 +236,7 @@ impl AttemptStage {
                 .as_ref()
                 .map(|n| n.for_session(attempt.id.short())),
             ..self.session.clone()
-        }
+        })
     }
 
     async fn solve(
@@ -364,7 +366,7 @@ impl Stage for AttemptStage {
                 format!("no task has the attempt {item}"),
             )
         })?;
-        let session = self.interpreter.start(self.spec(attempt)).await;
+        let session = self.interpreter.start(self.spec(attempt)?).await;
         let mut session = session.map_err(interpreter_failure)?;
         let solved = self.solve(attempt, session.as_mut()).await;
         if let Err(error) = session.close().await {

@@ -1,6 +1,7 @@
 //! The rows of a run: its accepted trajectories, read from the artifacts one at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, PoisonError};
 
 use pybench_checks::count_rejection;
 use pybench_checks::faults::FaultReport;
@@ -10,6 +11,7 @@ use pybench_datasets::{Attempts, DatasetError, Row};
 use pybench_interpreter::InterpreterChoice;
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
+use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Trajectory, Verdict};
 
@@ -24,6 +26,8 @@ pub(crate) struct AcceptedRows {
     counts: Counts,
     interpreter: InterpreterChoice,
     store: ContentStore,
+    /// Input files whose bytes were checked.
+    checked: Mutex<HashSet<CompactDigest>>,
 }
 
 /// The numbers of a row's items in their artifacts.
@@ -109,11 +113,24 @@ impl AcceptedRows {
             counts,
             interpreter: recipe.interpreter.clone(),
             store: folder.store().clone(),
+            checked: Mutex::default(),
         })
     }
 
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Checks the input files of a task, each once.
+    fn check_inputs(&self, task: &Task) -> Result<(), RunError> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        for file in task.files.iter().chain(&task.held_out) {
+            if !checked.contains(&CompactDigest::from(&file.id)) {
+                self.store.checked_path(&file.id)?;
+                checked.insert((&file.id).into());
+            }
+        }
+        Ok(())
     }
 
     fn make(&self, row: AcceptedRow) -> Result<Row, RunError> {
@@ -122,8 +139,9 @@ impl AcceptedRows {
         let verdict = self.verdicts.read(row.verdict as usize)?;
         let mut made = Row::new(&task, &trajectory, &verdict);
         made.attempts = self.attempts[row.task as usize];
+        self.check_inputs(&task)?;
         let made = made.in_interpreter(&self.interpreter);
-        Ok(made.with_contents(|id| self.store.get(id).ok()))
+        made.with_contents(|id| self.store.get(id))
     }
 }
 
@@ -155,6 +173,7 @@ impl RowSource for AcceptedRows {
 fn dataset_error(error: RunError) -> DatasetError {
     match error {
         RunError::Io { context, source } => DatasetError::Io { context, source },
+        RunError::BadInput(text) => DatasetError::Setting(text),
         other => DatasetError::Io {
             context: "a row".to_owned(),
             source: std::io::Error::other(other),

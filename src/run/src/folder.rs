@@ -189,21 +189,50 @@ impl ContentStore {
         self.root.join(&id.as_str()[..2]).join(id.as_str())
     }
 
-    /// Stores bytes; storing the same bytes again does nothing.
+    /// Stores bytes. A file that already has them is left as it is; a damaged one is replaced.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, RunError> {
         let id = Digest::of_bytes(bytes);
         let path = self.path(&id);
-        if !path.exists() {
+        if !fs::read(&path).is_ok_and(|stored| stored == bytes) {
             write_atomically(&path, bytes)?;
         }
         Ok(id)
     }
 
     /// Reads the bytes with this digest.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the file is missing, or its bytes have another digest; I/O errors.
     pub fn get(&self, id: &Digest) -> Result<Vec<u8>, RunError> {
         let path = self.path(id);
-        fs::read(&path).map_err(RunError::io(path.display().to_string()))
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(unusable(&path, "is missing"));
+            }
+            Err(error) => return Err(RunError::io(path.display().to_string())(error)),
+        };
+        match Digest::of_bytes(&bytes) == *id {
+            true => Ok(bytes),
+            false => Err(unusable(&path, "is damaged (its digest is not its name)")),
+        }
     }
+
+    /// The path of the file with this digest, after its bytes were checked.
+    ///
+    /// # Errors
+    /// As [`ContentStore::get`].
+    pub fn checked_path(&self, id: &Digest) -> Result<PathBuf, RunError> {
+        self.get(id)?;
+        Ok(self.path(id))
+    }
+}
+
+fn unusable(path: &Path, why: &str) -> RunError {
+    RunError::BadInput(format!(
+        "{} {why}; restore it from a backup, or start a new run with --run NAME",
+        path.display()
+    ))
 }
 
 #[cfg(test)]
@@ -264,5 +293,23 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&store.path(&id)), mode(&plain));
         assert!(store.get(&Digest::of_bytes(b"other")).is_err());
+    }
+
+    #[test]
+    fn damaged_content_is_not_returned_and_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let store = ContentStore::open(root.path()).unwrap();
+        let id = store.put(b"abc").unwrap();
+        for damaged in [&b""[..], b"abd", b"abcd"] {
+            fs::write(store.path(&id), damaged).unwrap();
+            let error = store.checked_path(&id).unwrap_err();
+            assert_eq!(error.exit_code(), ExitCode::BadInput);
+            assert!(error.to_string().contains("is damaged"), "{error}");
+            store.put(b"abc").unwrap();
+            assert_eq!(store.get(&id).unwrap(), b"abc");
+        }
+        fs::remove_file(store.path(&id)).unwrap();
+        let error = store.get(&id).unwrap_err().to_string();
+        assert!(error.contains("is missing"), "{error}");
     }
 }

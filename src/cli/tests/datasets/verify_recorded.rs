@@ -144,7 +144,7 @@ async fn rows(lines: &[Line], data: &Path, folder: Arc<RunFolder>) -> Vec<Row> {
             checker: String::new(),
         };
         let row = Row::new(&tasks[&trajectory.task], &trajectory, &verdict).in_interpreter(&choice);
-        let mut row = row.with_contents(|id| folder.store().get(id).ok());
+        let mut row = row.with_contents(|id| folder.store().get(id)).unwrap();
         Scrubber::of_machine().row(&mut row);
         row
     });
