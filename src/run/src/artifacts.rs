@@ -241,7 +241,10 @@ impl<T: DeserializeOwned> Index<T> {
         let mut text = vec![0; line.length as usize];
         let read = self.file.read_exact_at(&mut text, line.at);
         read.map_err(RunError::io(self.path.display().to_string()))?;
-        Ok(serde_json::from_slice(&text)?)
+        serde_json::from_slice(&text).map_err(|error| {
+            let path = self.path.display();
+            RunError::BadInput(format!("{path}: item {}: {error}", position + 1))
+        })
     }
 }
 

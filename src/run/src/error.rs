@@ -40,7 +40,9 @@ pub enum RunError {
     #[error("cannot access the journal of the run: {}{}", .0, remedy(.0))]
     Journal(#[from] rusqlite::Error),
     /// A record of the journal or of an artifact cannot be parsed.
-    #[error("a record in the run folder cannot be parsed: {0}")]
+    #[error(
+        "a record in the run folder cannot be parsed: {0}; restore the folder from a backup, or start a new run with --run NAME"
+    )]
     Record(#[from] serde_json::Error),
 }
 
@@ -61,13 +63,11 @@ impl RunError {
             Self::Incomplete(_) => ExitCode::Incomplete,
             Self::Conflict(_) => ExitCode::Conflict,
             Self::Interrupted => ExitCode::Interrupted,
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                ExitCode::Environment
-            }
+            Self::Io { source, .. } => ExitCode::of_io(source),
             Self::Journal(error) if is_disk_error(error) => ExitCode::Environment,
-            Self::Internal(_) | Self::Io { .. } | Self::Journal(_) | Self::Record(_) => {
-                ExitCode::Internal
-            }
+            Self::Journal(error) if is_damage(error) => ExitCode::BadInput,
+            Self::Record(_) => ExitCode::BadInput,
+            Self::Internal(_) | Self::Journal(_) => ExitCode::Internal,
         }
     }
 }
@@ -81,12 +81,24 @@ fn is_disk_error(error: &rusqlite::Error) -> bool {
     )
 }
 
+/// Whether the file is not a journal, or not the one that was written.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::*;
+    matches!(
+        error.sqlite_error_code(),
+        Some(NotADatabase | DatabaseCorrupt)
+    )
+}
+
 fn remedy(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => {
             "; free some space on the disk of the run folder and run the same command again"
         }
         _ if is_disk_error(error) => "; check that the run folder is on a writable disk",
+        _ if is_damage(error) => {
+            "; journal.sqlite in the run folder is damaged: restore it from a backup, or start a new run with --run NAME"
+        }
         _ => "",
     }
 }

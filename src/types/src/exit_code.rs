@@ -51,8 +51,8 @@ impl ExitCode {
     pub fn of_io(error: &io::Error) -> Self {
         use io::ErrorKind::*;
         match error.kind() {
-            NotFound | InvalidData | InvalidInput | UnexpectedEof | IsADirectory
-            | NotADirectory => Self::BadInput,
+            NotFound | AlreadyExists | InvalidData | InvalidInput | UnexpectedEof
+            | IsADirectory | NotADirectory => Self::BadInput,
             Other => Self::Internal,
             _ => Self::Environment,
         }

@@ -155,3 +155,30 @@ fn status_shows_a_run_by_name_and_by_path() {
     assert_eq!(funnel["files"], json!(3));
     assert_eq!(funnel["tasks"], json!(null));
 }
+
+#[test]
+fn damage_is_bad_input_with_its_path() {
+    let not_a_folder = RecipeFolder::new(RECIPE);
+    let runs = not_a_folder.path().join("data/runs");
+    std::fs::create_dir(runs.parent().unwrap()).unwrap();
+    std::fs::write(&runs, "").unwrap();
+    let damaged_journal = RecipeFolder::new(RECIPE);
+    let run = damaged_journal.path().join("data/runs/tiny");
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(run.join("journal.sqlite"), "damaged ".repeat(1000)).unwrap();
+    let not_text = RecipeFolder::new(RECIPE);
+    std::fs::write(not_text.path().join("tiny.toml"), b"name = \"\xff\"").unwrap();
+    for (fixture, named) in [
+        (not_a_folder, "data/runs/tiny"),
+        (
+            damaged_journal,
+            "journal.sqlite in the run folder is damaged",
+        ),
+        (not_text, "tiny.toml"),
+    ] {
+        let output = fixture.synthesize(&["tiny.toml"]);
+        assert!(stderr(&output).contains(named), "{}", stderr(&output));
+        let bad_input = Some(ExitCode::BadInput as i32);
+        assert_eq!(code(&output), bad_input, "{}", stderr(&output));
+    }
+}
