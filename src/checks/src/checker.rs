@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::sources::SOURCES;
 use pybench_interpreter::{Collected, Interpreter, InterpreterError, Limits, SessionSpec};
 use pybench_run::ContentStore;
+use pybench_types::figure::Figure;
 use pybench_types::id::Digest;
 use pybench_types::observation::{Observation, Output};
 use pybench_types::task::{Task, TaskFile};
@@ -38,7 +39,7 @@ pub struct Claim {
     /// The file of the figure, relative to the workspace; `None` if it was only displayed.
     pub path: Option<String>,
     /// The recorded figure.
-    pub figure: Value,
+    pub figure: Figure,
 }
 
 impl Candidate {

@@ -140,7 +140,7 @@ mod tests {
                 },
                 Output::Chart {
                     path: None,
-                    figure: serde_json::json!({}),
+                    figure: serde_json::json!({}).into(),
                 },
                 Output::Display {
                     data: bundle(&[("text/html", "<b>")]),

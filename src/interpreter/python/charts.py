@@ -18,7 +18,7 @@ import zlib
 VERSION = 1
 MAX_OPS = 4000
 MAX_POINTS = 20000  # of one series
-MAX_PACKED = 1_500_000  # bytes of packed primitives
+MAX_PACKED = 1_200_000  # bytes of packed primitives; in base64 they leave room in a record of 2 MiB
 MAX_AXES = 16
 SHORT = 250  # vertices of a path recorded exactly
 RC = (

@@ -119,15 +119,12 @@ class Hooks:
         """Installs the recorder as soon as figures can exist, so that nothing is paid without them."""
         from . import charts
 
-        charts.install(self.send_chart)
+        charts.install(self.wire.send_chart)
 
     def record_clouds(self, module):
         from . import clouds
 
-        clouds.install(module, self.send_chart)
-
-    def send_chart(self, path, record):
-        self.wire.send("chart", path=path, figure=record)
+        clouds.install(module, self.wire.send_chart)
 
     def tell_of_children(self):
         """A child may write to either stream: tell where each stands before it starts."""

@@ -13,6 +13,9 @@ import threading
 
 MAX_ITEM = 8 << 20  # bytes of one MIME item
 MAX_FRAME = 16 << 20
+MAX_OUTPUTS = 48 << 20  # bytes of results, displays and charts, per cell; the host ends a session at 64 MiB of frames
+MAX_CHART = 2 << 20  # bytes; the host's limit is the same
+MAX_CHART_VALUES = 400_000  # the host's limit is a little higher
 MAX_MARKS = 1000  # changes between stdout and stderr that are told, per cell
 
 
@@ -25,6 +28,7 @@ class Wire:
         self.lock = threading.Lock()
         self.cell = 0
         self.marks = 0
+        self.sent = 0
         self.last = None
         self.alive = False
         self.sending = False
@@ -72,7 +76,7 @@ class Wire:
             return
         fields.update(event=event, cell=self.cell, at=[os.fstat(fd).st_size for fd in self.files])
         body = encode(fields)
-        if len(body) > MAX_FRAME:
+        if len(body) > MAX_FRAME or not self._fits(event, len(body)):
             return
         with self.lock:
             self.sending = True
@@ -84,9 +88,26 @@ class Wire:
             self.interrupted = False
             raise KeyboardInterrupt
 
+    def _fits(self, event, size):
+        """Whether the cell may send another output of this size; says once that outputs are dropped."""
+        if event not in ("result", "display", "chart"):
+            return True
+        before, self.sent = self.sent, self.sent + size
+        if before <= MAX_OUTPUTS < self.sent:
+            os.write(self.files[1], f"[further outputs were dropped: more than {MAX_OUTPUTS >> 20} MiB]\n".encode())
+        return self.sent <= MAX_OUTPUTS
+
+    def send_chart(self, path, record):
+        """Tells the host of a figure; of one that is too large only that it is."""
+        text = encode(record)
+        values = sum(text.count(mark) for mark in (b",", b"[", b"{"))
+        if len(text) > MAX_CHART or values > MAX_CHART_VALUES:
+            record = {"version": record.get("version"), "failed": f"the record is too large: {len(text)} bytes, {values} values"}
+        self.send("chart", path=path, figure=record)
+
     def begin(self, cell):
         """Set up for a cell."""
-        self.cell, self.marks, self.last, self.interrupted = cell, 0, None, False
+        self.cell, self.marks, self.sent, self.last, self.interrupted = cell, 0, 0, None, False
 
     def mark(self, stream):
         """Tells the host that output changes to another stream here."""

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::protocol::{Event, What};
+use super::event::{Event, What};
 use pybench_types::observation::Output;
 
-/// Maximum size of the frames sent per cell, bytes; limits what a slow watcher can accumulate.
+/// Maximum memory that the outputs sent per cell may take, bytes; limits what a slow watcher can accumulate.
 const MAX_BYTES: usize = 64 << 20;
 /// Maximum number of displays, results and charts sent per cell.
 const MAX_OUTPUTS: usize = 1000;
@@ -71,7 +71,7 @@ impl LiveOutput {
         }
     }
 
-    /// Handles an event from a frame of `size` bytes: sends the text before it, then its output.
+    /// Handles an event that may take `size` bytes: sends the text before it, then its output.
     pub(super) fn event(&mut self, event: &Event, size: usize, files: &[File; 2]) {
         if event.cell != self.cell {
             return;

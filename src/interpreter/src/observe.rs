@@ -4,13 +4,13 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use super::event::{Event, What};
 use super::normalize::normalize;
-use super::protocol::{Event, What};
 use pybench_types::observation::{CellError, Observation, Output, Stopped};
 
 /// Maximum number of outputs kept per cell.
 const MAX_OUTPUTS: usize = 1000;
-/// Maximum size of all frames kept per cell, bytes.
+/// Maximum memory that the outputs kept per cell may take, bytes.
 const MAX_BYTES: usize = 64 << 20;
 /// Maximum number of separate stream segments; later ones are merged.
 const MAX_SEGMENTS: usize = 4096;
@@ -55,7 +55,7 @@ impl Recorder {
         }
     }
 
-    /// Records an event from a frame of `size` bytes; returns true if the cell has ended.
+    /// Records an event that may take `size` bytes; returns true if the cell has ended.
     pub(super) fn record(&mut self, event: Event, size: usize) -> bool {
         if event.cell != self.cell {
             return false;

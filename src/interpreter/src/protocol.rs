@@ -8,12 +8,15 @@ use std::os::fd::OwnedFd;
 
 use bytes::{Buf, BytesMut};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-/// Maximum size of a received frame, bytes.
-pub(super) const MAX_FRAME: usize = 32 << 20;
+use super::event::{Event, EventError};
+use super::frame_budget::{BudgetError, CellFrames};
+
+/// Maximum size of a received frame, bytes. The runner's limit is the same.
+pub(super) const MAX_FRAME: usize = 16 << 20;
 
 /// Maximum size of a cell, bytes.
 pub(super) const MAX_CELL: usize = 4 << 20;
@@ -50,43 +53,6 @@ pub(super) enum Request<'a> {
     Execute { cell: u64, code: &'a str },
 }
 
-/// An event that the runner sends. Its contents are untrusted.
-#[derive(Debug, PartialEq, Deserialize)]
-pub(super) struct Event {
-    pub(super) cell: u64,
-    /// Lengths of stdout and stderr at that moment, bytes.
-    pub(super) at: [u64; 2],
-    #[serde(flatten)]
-    pub(super) what: What,
-}
-
-/// The kinds of event.
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum What {
-    /// The shell is ready.
-    Ready,
-    /// Output continues in the other stream.
-    Mark,
-    Result {
-        data: BTreeMap<String, String>,
-    },
-    Display {
-        data: BTreeMap<String, String>,
-    },
-    Chart {
-        path: Option<String>,
-        figure: serde_json::Value,
-    },
-    Error {
-        ename: String,
-        evalue: String,
-        traceback: String,
-    },
-    /// The cell has ended.
-    Done,
-}
-
 /// Why reading frames stopped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProtocolError {
@@ -95,7 +61,9 @@ pub(super) enum ProtocolError {
     #[error("a frame of {0} bytes, above the limit of {MAX_FRAME}")]
     TooLarge(usize),
     #[error("not a message: {0}")]
-    Malformed(#[from] serde_json::Error),
+    Event(#[from] EventError),
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
     #[error("reading: {0}")]
     Io(#[from] std::io::Error),
 }
@@ -104,6 +72,7 @@ pub(super) enum ProtocolError {
 pub(super) struct FrameReader<R> {
     inner: R,
     buffer: BytesMut,
+    frames: CellFrames,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
@@ -111,7 +80,16 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self {
             inner,
             buffer: BytesMut::new(),
+            frames: CellFrames::default(),
         }
+    }
+
+    /// Ends the count of the cell's frames, which the host no longer holds.
+    pub(super) fn end_cell(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new(); // it may have grown to the size of a frame
+        }
+        self.frames.reset(self.buffer.len());
     }
 
     /// The underlying stream, for data that is not a frame.
@@ -119,21 +97,22 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         &self.inner
     }
 
-    /// The next event and the size of its frame.
+    /// The next event and the memory that it may take, bytes.
     pub(super) async fn next(&mut self) -> Result<(Event, usize), ProtocolError> {
         loop {
             let missing = match self.frame_length()? {
                 Some(length) if self.buffer.len() >= HEADER + length => {
                     self.buffer.advance(HEADER);
                     let frame = self.buffer.split_to(length);
-                    return Ok((serde_json::from_slice(&frame)?, length));
+                    return Ok(Event::parse(&frame)?);
                 }
                 Some(length) => HEADER + length - self.buffer.len(),
                 None => HEADER - self.buffer.len(),
             };
             self.buffer.reserve(missing.min(STEP));
-            if self.inner.read_buf(&mut self.buffer).await? == 0 {
-                return Err(ProtocolError::Closed);
+            match self.inner.read_buf(&mut self.buffer).await? {
+                0 => return Err(ProtocolError::Closed),
+                count => self.frames.add(count)?,
             }
         }
     }
@@ -183,6 +162,7 @@ pub(super) async fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedF
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame_budget::MAX_CELL_FRAMES;
     use proptest::prelude::*;
 
     fn frame(body: &[u8]) -> Vec<u8> {
@@ -206,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_header_allocates_nothing() {
-        let mut reader = FrameReader::new(&[0x01, 0xff, 0xff, 0xff, b'x'][..]);
+        let mut reader = FrameReader::new(&[0x00, 0xff, 0xff, 0xff, b'x'][..]);
         let error = futures::executor::block_on(reader.next()).unwrap_err();
         assert!(matches!(error, ProtocolError::Closed), "{error}");
         assert!(reader.buffer.capacity() <= 2 * STEP);
@@ -219,14 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_an_error() {
-        let deep = format!(
-            r#"{{"event":"chart","cell":1,"at":[0,0],"path":null,"figure":{}1{}}}"#,
-            "[".repeat(100_000),
-            "]".repeat(100_000)
-        );
-        let (events, error) = read_all(&frame(deep.as_bytes()));
-        assert!(events.is_empty() && matches!(error, ProtocolError::Malformed(_)));
+    fn a_cell_cannot_send_more_than_its_budget() {
+        let mark = frame(br#"{"event":"mark","cell":1,"at":[1,2]}"#);
+        let mut reader = FrameReader::new(tokio::io::repeat(0)); // frames of 0 bytes
+        reader.frames.add(MAX_CELL_FRAMES).unwrap();
+        let error = futures::executor::block_on(reader.next()).unwrap_err();
+        assert!(matches!(error, ProtocolError::Budget(_)), "{error}");
+        // The next cell has a budget of its own.
+        let mut reader = FrameReader::new(&mark[..]);
+        reader.frames.add(MAX_CELL_FRAMES).unwrap();
+        reader.end_cell();
+        futures::executor::block_on(reader.next()).unwrap();
     }
 
     proptest! {

@@ -12,10 +12,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::cell_history::CellHistory;
+use super::event::What;
 use super::live::{LiveOutput, Watcher};
 use super::network::{self, Proxy};
 use super::observe::Recorder;
-use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request, What};
+use super::protocol::{self, FrameReader, MAX_CELL, ProtocolError, Request};
 use super::sandbox::{ExitInfo, Sandbox};
 use super::shared::Shared;
 use super::workspace::Workspace;
@@ -264,6 +265,7 @@ impl LocalSession {
         let streams = &process.sandbox.host_io.streams;
         process.seen = sizes(streams);
         let mut observation = recorder.finish(streams, process.seen, limit, stopped);
+        process.reader.end_cell();
         if restarted {
             observation.outputs.insert(0, idle_notice(&self.spec));
         }
@@ -551,6 +553,7 @@ impl CellDriver<'_> {
                     Err(ProtocolError::Closed | ProtocolError::Io(_)) => {
                         return CellEnd::Died("the process has ended".to_owned());
                     }
+                    Err(ProtocolError::Budget(error)) => return CellEnd::Died(error.to_string()),
                     Err(error) => {
                         return CellEnd::Died(format!("the process sent what is no message ({error})"));
                     }

@@ -4,7 +4,9 @@
 pub mod check;
 pub mod clock;
 pub mod exit_code;
+pub mod figure;
 pub mod id;
+pub mod json;
 pub mod license;
 pub mod observation;
 pub mod task;

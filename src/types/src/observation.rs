@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::figure::Figure;
+
 /// The result of one cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -44,7 +46,8 @@ pub enum Output {
         /// The file it was saved to, relative to the workspace; `None` if it was displayed.
         path: Option<String>,
         /// The recorded data; see `charts.py`.
-        figure: serde_json::Value,
+        #[schemars(with = "serde_json::Value")]
+        figure: Figure,
     },
 }
 

@@ -94,7 +94,7 @@ fn lines(event: CellEvent, chart: &mut Option<Value>) -> Vec<Value> {
             vec![json!({"type": name, "text": text, "timestamp": now()})]
         }
         CellEvent::Output(Output::Chart { path: None, figure }) => {
-            *chart = charts::chart(&figure);
+            *chart = charts::chart(&figure.value());
             Vec::new()
         }
         CellEvent::Output(Output::Chart { .. }) => Vec::new(),

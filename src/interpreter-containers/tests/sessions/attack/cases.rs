@@ -389,6 +389,13 @@ async fn hostile_frames_cost_only_the_session() {
         "os.write(100, frame(b'[' * 1_000_000))",
         "os.write(100, frame(b'{\"event\": \"stream\"}'))",
         "say(event='chart', cell=1, at=[0, 0], figure=0, path=[])",
+        // Small text, much memory once it is parsed: nested, wide, and large.
+        "os.write(100, frame(b'{\"event\":\"chart\",\"cell\":1,\"at\":[0,0],\"figure\":' + b'[' * 1_000_000 + b']' * 1_000_000 + b'}'))",
+        "os.write(100, frame(b'{\"event\":\"chart\",\"cell\":1,\"at\":[0,0],\"figure\":[0' + b',{}' * 600_000 + b']}'))",
+        "os.write(100, frame(b'{\"event\":\"chart\",\"cell\":1,\"at\":[0,0],\"figure\":{\"a\":[0' + b',{\"\":{}}' * 4_000_000 + b']}}'))",
+        "say(event='chart', cell=1, at=[0, 0], path=None, figure='x' * (3 << 20))",
+        "say(event='display', cell=1, at=[0, 0], data={str(i): '' for i in range(100_000)})",
+        "for _ in range(80): say(event='display', cell=1, at=[0, 0], data={'text/html': 'x' * (1 << 20)})",
     ] {
         let seen = session
             .run(&format!("{PRELUDE}{SPOOF}{hostile}\ntime.sleep(1)"))

@@ -317,6 +317,26 @@ async fn commands_run_inside_the_jail() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn too_many_outputs_are_dropped_and_too_large_figures_are_named() {
+    let Some(mut session) = start().await else {
+        return;
+    };
+    let many = "from IPython.display import HTML, display\nfor _ in range(16): display(HTML('x' * (5 << 20)))\n1";
+    let seen = session.run(many).await;
+    assert_eq!((seen.stopped, seen.plain()), (None, String::new()));
+    assert!(seen.text("stderr").contains("further outputs were dropped"));
+    let large = "import gc\nfrom pybench_runner.wire import Wire\n\
+        wire = next(item for item in gc.get_objects() if type(item) is Wire)\n\
+        wire.send_chart(None, {'version': 1, 'axes': ['x' * (3 << 20)]})";
+    let seen = session.run(large).await;
+    let [Output::Chart { figure, .. }] = &seen.outputs[..] else {
+        panic!("{seen:?}");
+    };
+    assert!(figure.as_str().contains("too large"), "{figure:?}");
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn figures_are_recorded_when_saved_and_when_shown() {
     // Where nothing is warm, importing takes long on a busy machine.
     let spec = with_limits(|limits| limits.cell_seconds = 600);
@@ -330,7 +350,7 @@ async fn figures_are_recorded_when_saved_and_when_shown() {
         .outputs
         .iter()
         .filter_map(|output| match output {
-            Output::Chart { path, figure } => Some((path.as_deref(), figure.to_string())),
+            Output::Chart { path, figure } => Some((path.as_deref(), figure.as_str().to_owned())),
             _ => None,
         })
         .collect();
