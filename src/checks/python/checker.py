@@ -15,6 +15,7 @@ each of `candidates` candidates), {"mutants": [[name, […]]]} (mode `audit`),
 or {"error": "…"} for an error of ours.
 """
 
+import functools
 import json
 import os
 
@@ -33,24 +34,44 @@ def main(root="."):
     except OursError as error:
         result = {"error": str(error)[:2000]}
     os.makedirs("output", exist_ok=True)
-    with open("output/result.json", "w", encoding="utf-8") as file:
-        json.dump(result, file)
+    # Findings quote the candidate's files, which may hold lone surrogates: the host's parser refuses them.
+    with open("output/result.json", "w", encoding="utf-8", errors="replace") as file:
+        json.dump(result, file, ensure_ascii=False)
+
+
+class LoadedCandidate(Candidate):
+    """A candidate as its files say. Its JSON is parsed where a check asks for it, which is in the isolated child."""
+
+    def __init__(self, root):
+        self.root = root
+        with open(os.path.join(root, "answer.txt"), encoding="utf-8", errors="replace", newline="") as file:
+            self.answer = file.read(MAX_ANSWER)
+
+    @functools.cached_property
+    def claims(self):
+        found = self._json("claims")
+        return found if isinstance(found, list) else []
+
+    @functools.cached_property
+    def predictions(self):
+        return self._json("predictions")
+
+    @functools.cached_property
+    def runs(self):
+        return self._json("runs")
+
+    def _json(self, name):
+        """A JSON file of bounded data from another sandbox; what does not parse is absent."""
+        try:
+            with open(os.path.join(self.root, name + ".json"), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError, RecursionError):
+            return None
 
 
 def load(root="candidate"):
-    """The candidate as its files say."""
-    with open(os.path.join(root, "answer.txt"), encoding="utf-8", errors="replace", newline="") as file:
-        answer = file.read(MAX_ANSWER)
-    return Candidate(root, answer, _json(root, "claims") or [], _json(root, "predictions"), _json(root, "runs"))
-
-
-def _json(root, name):
-    """A JSON file of bounded data from another sandbox; what does not parse is absent."""
-    try:
-        with open(os.path.join(root, name + ".json"), encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return None
+    """The candidate in a folder."""
+    return LoadedCandidate(root)
 
 
 def check(task):

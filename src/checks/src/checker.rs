@@ -22,6 +22,9 @@ use pybench_types::trajectory::{Finding, Trajectory};
 
 const CELL: &str = "import sys\nsys.path.insert(0, 'checker')\nimport checker\nchecker.main()\n";
 
+/// As `WALL_SECONDS` in `evaluate.py`.
+const SECONDS_PER_CANDIDATE: u64 = 240;
+
 /// The result of an agent: its final answer, its output files and its chart records.
 #[derive(Clone, Debug, Default)]
 pub struct Candidate {
@@ -194,7 +197,8 @@ impl Checker {
             }));
         }
         let nothing = Candidate::default();
-        let seconds = 600 + 60 * candidates.len() as u64;
+        // Each candidate may take as long as the checker allows for its files.
+        let seconds = 600 + SECONDS_PER_CANDIDATE * candidates.len() as u64;
         let job = CheckerJob {
             mode: "many",
             seconds,

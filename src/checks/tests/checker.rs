@@ -344,7 +344,7 @@ async fn every_other_check_passes_correct_results_and_fails_wrong_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_files_and_random_damage_fail_the_candidate() {
-    cases("['hostile', 'fuzz', 'round', 'no-rows']").await;
+    cases("['hostile', 'fuzz', 'bounds', 'hostile-json', 'round', 'no-rows']").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,4 +352,30 @@ async fn honest_charts_are_proven_and_forged_ones_are_not() {
     let cell = "import sys\nsys.path.insert(0, 'src/checks/tests/python')\nimport charts_measure\n\
         honest, through = charts_measure.main('all', 29)\nassert set(honest) == {'pass'} and not through, (honest, through)";
     suite(cell).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_the_checker_cannot_read_fails_and_costs_no_other_candidate() {
+    let Some(env) = CheckerEnv::new() else { return };
+    let check = json!({"check": "json", "path": "output/sum.json", "expected": "expected"});
+    let task = env.task(Vec::new(), "expected = {'total': 3}", check);
+    let right = || env.candidate("output/sum.json", br#"{"total": 3}"#);
+    let deep = "[".repeat(100_000);
+    let hostile: [&[u8]; 3] = [
+        br#"{"total": "\ud800"}"#,
+        br#"{"\udfff": 3}"#,
+        deep.as_bytes(),
+    ];
+    let mut candidates = vec![right()];
+    for bytes in hostile {
+        let candidate = env.candidate("output/sum.json", bytes);
+        let findings = env.checker.check(&task, &env.store, &candidate).await;
+        assert_eq!(outcome(&findings.unwrap()), Outcome::Fail);
+        candidates.extend([candidate, right()]);
+    }
+    let found = env.checker.check_many(&task, &env.store, &candidates).await;
+    for (number, findings) in found.unwrap().iter().enumerate() {
+        let expected = [Outcome::Pass, Outcome::Fail][number % 2];
+        assert_eq!(outcome(findings), expected, "{number}: {findings:#?}");
+    }
 }

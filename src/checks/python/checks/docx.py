@@ -3,6 +3,8 @@
 from common import Fail, OursError, reference, same_value, short, text_form
 from tables import check_zip
 
+MAX_CELLS = 200_000  # of all tables
+
 
 def check(spec, names, candidate):
     import docx
@@ -16,7 +18,10 @@ def check(spec, names, candidate):
     try:
         document = docx.Document(full)
         paragraphs = [(p.style.name if p.style is not None else "", p.text) for p in document.paragraphs]
+        bound_spans(document, path)
         tables = [[[cell.text for cell in row.cells] for row in table.rows] for table in document.tables]
+    except Fail:
+        raise
     except Exception as error:
         raise Fail(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     headings = [text for style, text in paragraphs if style.startswith(("Heading", "Title"))]
@@ -24,6 +29,15 @@ def check(spec, names, candidate):
     others = [text for style, text in paragraphs if not style.startswith(("Heading", "Title"))]
     in_order(wanted.get("paragraphs", []), others, f"{path}: paragraph", equal_text)
     in_order(wanted.get("tables", []), tables, f"{path}: table", equal_table)
+
+
+def bound_spans(document, path):
+    """A cell counts once for each column that it spans, and a small file may claim any number of columns."""
+    from docx.oxml.ns import qn
+
+    columns = sum(max(cell.grid_span, 1) for cell in document.element.body.iter(qn("w:tc")))
+    if columns > MAX_CELLS:
+        raise Fail(f"{path} has tables of {columns} cells, more than {MAX_CELLS}")
 
 
 def in_order(wanted, found, what, equal):

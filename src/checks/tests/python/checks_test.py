@@ -59,9 +59,9 @@ def hostile():
     cases = {
         "image": {"bomb": bomb, "pickle": b"\x80\x04cos\nsystem\n(S'touch /tmp/pwned'\ntR.", "empty": b"", "svg": b"<svg/>"},
         "table": {"xlsx": workbook(laughs), "zip": b"PK\x03\x04" + b"\0" * 50, "nul": b"\0" * 1000, "wide": b"," * 200_000, "pickle": b"\x80\x04."},
-        "json": {"deep": b"[" * 200_000, "number": b"1" * 100_000, "nan": b"NaN"},
+        "json": {"deep": b"[" * 200_000, "number": b"1" * 100_000, "nan": b"NaN", "surrogate": b'{"total": "\\ud800"}'},
         "audio": {"riff": b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\x01\0\xff\xff\xff\xff\xff\xff"},
-        "pdf": {"cut": b"%PDF-1.7\n1 0 obj\n<<"}, "docx": {"zip": workbook("x")}, "html": {"deep": b"<div>" * 100_000},
+        "pdf": {"cut": b"%PDF-1.7\n1 0 obj\n<<"}, "docx": {"zip": workbook("x"), "span": spanned(100_000_000)}, "html": {"deep": b"<div>" * 100_000},
         "qr": {"bomb": bomb}, "frames": {"bomb": bomb}, "text": {"huge": b"a" * 9_000_000, "binary": bytes(range(128, 256)) * 10},
     }  # fmt: skip
     count = 0
@@ -97,6 +97,19 @@ def workbook(xml):
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("[Content_Types].xml", xml)
         archive.writestr("xl/workbook.xml", xml)
+    return out.getvalue()
+
+
+def spanned(columns):
+    """A document whose table claims so many columns."""
+    import io
+
+    import docx
+
+    document, out = docx.Document(), io.BytesIO()
+    cell = document.add_table(1, 1).cell(0, 0)
+    cell.text, cell._tc.grid_span = "x", columns
+    document.save(out)
     return out.getvalue()
 
 
@@ -161,6 +174,64 @@ def scrambled(noise, value):
     return [scrambled(noise, v) for v in value] if isinstance(value, list) else value
 
 
+def bounds():
+    """Time that a candidate's files take is bounded for all of them together, and a machine that stalls is no verdict."""
+    import time
+
+    def spin():
+        while True:
+            pass
+
+    known = {name: getattr(evaluate, name) for name in ("CPU_SECONDS", "ALL_CPU_SECONDS", "WALL_SECONDS", "BUSY_SECONDS")}
+
+    def run(jobs, **limits):
+        vars(evaluate).update(known, **limits)
+        try:
+            return [outcome for outcome, _ in evaluate.isolated(jobs)]
+        except evaluate.OursError:
+            return "ours"
+        finally:
+            vars(evaluate).update(known)
+
+    def passes():
+        pass
+
+    expect(run([passes, spin, passes], CPU_SECONDS=1) == ["pass", "fail", "pass"], "bounds: one job costs the others")
+    expect(run([spin, spin, spin], CPU_SECONDS=1, ALL_CPU_SECONDS=1) == ["fail"] * 3, "bounds: no common limit")
+    expect(run([spin, passes], WALL_SECONDS=2, BUSY_SECONDS=0.05) == ["fail", "fail"], "bounds: a slow file is our failure")
+    expect(run([lambda: time.sleep(60)], WALL_SECONDS=1) == "ours", "bounds: a stalled machine is a verdict")
+    print("bounds: 4 cases", flush=True)
+
+
+def hostile_json():
+    """The candidate's JSON is parsed in the child; what it holds never breaks the result."""
+    import json
+
+    import checker
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f"{folder}/candidate/output")
+        for name, text in {"answer.txt": "x", "claims.json": "{}", "runs.json": "[" * 100_000, "output/sum.json": '{"total": "\\udc80"}'}.items():
+            with open(f"{folder}/candidate/{name}", "w", encoding="utf-8") as file:
+                file.write(text)
+        loaded = checker.load(f"{folder}/candidate")
+        expect(not {"claims", "runs", "predictions"} & set(vars(loaded)), "hostile JSON: parsed before the child")
+        expect((loaded.claims, loaded.runs, loaded.predictions) == ([], None, None), "hostile JSON: another shape is believed")
+        task = {"checks": [{"check": "json", "path": "output/sum.json", "expected": "e", "rtol": 0}], "reference": "e = {'total': 3}", "query": "", "outputs": []}
+        with open(f"{folder}/task.json", "w", encoding="utf-8") as file:
+            json.dump(task, file)
+        before = os.getcwd()
+        try:
+            checker.main(folder)
+        finally:
+            os.chdir(before)
+        with open(f"{folder}/output/result.json", encoding="utf-8") as file:
+            result = file.read()
+        expect("\\ud" not in result.lower(), f"hostile JSON: a lone surrogate in the result: {result}")
+        expect(outcomes(json.loads(result)["findings"]) == {"fail"}, f"hostile JSON: {result}")
+    print("hostile JSON: 2 files", flush=True)
+
+
 def round_axes(rows=3, columns=5):
     """Each of many round axes has a clip path of its own; what it holds is drawn again."""
     import matplotlib.pyplot as plt
@@ -195,7 +266,7 @@ def no_rows():
 
 
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "round": round_axes, "no-rows": no_rows}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "no-rows": no_rows}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")
