@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
-    UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray,
+    StructArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Fields, Schema};
@@ -15,8 +15,8 @@ use pybench_types::trajectory::{Message, Role, Sampling};
 use serde::de::DeserializeOwned;
 
 use crate::row::{
-    Attempts, CheckOutcome, Counted, Row, RowFile, RowOutput, RowTokens, category_name, file_kind,
-    language_code,
+    Attempts, CheckOutcome, Counted, Row, RowFile, RowInterpreter, RowOutput, RowTokens,
+    category_name, file_kind, language_code,
 };
 use crate::row_hashes::RowHashes;
 
@@ -275,7 +275,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         sample: sampling.small("sample", at)?,
         seed: columns.number("seed", at)?,
         environment: columns.text("environment", at)?.to_owned(),
-        interpreter: columns.json("interpreter", at)?,
+        interpreter: interpreter(columns, at)?,
         format: columns.text("format", at)?.to_owned(),
         attempts: Attempts {
             tried: attempts.small("tried", at)?,
@@ -294,6 +294,14 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         shared_keys: shared_keys(&files),
         files,
     })
+}
+
+/// The limits of the sessions. A reader that re-executes the row applies them, so they must be in their ranges.
+fn interpreter(columns: &Columns<'_>, at: usize) -> Read<RowInterpreter> {
+    let found: RowInterpreter = columns.json("interpreter", at)?;
+    let checked = found.limits.validate();
+    checked.map_err(|reason| columns.wrong("interpreter", at, &reason))?;
+    Ok(found)
 }
 
 /// Keys for the split. Held-out files are not included; they are pieces of files with the same origins.

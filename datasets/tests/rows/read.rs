@@ -394,3 +394,17 @@ fn fuzz_reading_shards() {
         }
     });
 }
+
+#[test]
+fn limits_outside_of_their_ranges_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = common::rows(2);
+    rows[1].interpreter.limits.memory_mib = u64::MAX;
+    let path = shard(folder.path(), &rows);
+    let read = read::rows(&path).unwrap().collect::<Result<Vec<_>, _>>();
+    let error = read.unwrap_err().to_string();
+    assert!(
+        error.contains("column interpreter, row 2: memory_mib: 18446744073709551615"),
+        "{error}"
+    );
+}

@@ -185,6 +185,11 @@ impl Verifier {
         if packages(theirs) != packages(ours) {
             diff.made_elsewhere(theirs, ours);
         }
+        let limits = &row.interpreter.limits;
+        if diff.reason.is_some() && *limits != limits.within_machine() {
+            let evidence = "the row's limits were lowered to what this machine can give";
+            diff.evidence.push(evidence.to_owned());
+        }
         Ok(diff)
     }
 
@@ -210,7 +215,7 @@ impl Verifier {
                 .map(|file| (format!("data/{}", file.name), self.files.path(&file.id)))
                 .collect(),
             seed: row.seed,
-            limits: row.interpreter.limits.clone(),
+            limits: row.interpreter.limits.within_machine(),
             ..SessionSpec::default()
         };
         let replies = RecordedReplies::of(row);

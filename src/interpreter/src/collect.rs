@@ -114,7 +114,7 @@ impl Collector<'_> {
         if size > max_bytes {
             return Err(too_large());
         }
-        let mut bytes = Vec::with_capacity(size as usize);
+        let mut bytes = Vec::new(); // grows with the bytes read, not with the size that a sparse file has
         // The file may grow while it is read.
         let read = file.take(max_bytes + 1).read_to_end(&mut bytes);
         read.map_err(|error| error.to_string())?;

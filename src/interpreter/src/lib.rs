@@ -15,6 +15,7 @@ pub mod environment;
 mod event;
 mod files;
 mod frame_budget;
+mod limits;
 mod live;
 pub mod local;
 pub mod mount_spec;
@@ -39,64 +40,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pybench_types::observation::Observation;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 pub use choice::{InterpreterChoice, Tier};
 pub use dirs::default_cache_dir;
 pub use environment::{recorder, requirements};
 pub use files::{EntryKind, FileEntry, FileError, Files, Upload};
+pub use limits::Limits;
 pub use live::Watcher;
 pub use local::LocalInterpreter;
 pub use network::Network;
 pub use normalize::normalize;
-
-/// Resource limits of a session. Limits on memory and processes apply to the whole session where the
-/// machine can enforce that; [`Interpreter::warnings`] lists what it cannot enforce.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Time limit of a cell, seconds; after that it is interrupted.
-    #[schemars(range(min = 1, max = 86_400))]
-    pub cell_seconds: u64,
-    /// Seconds without a cell after which the session's process is ended. Files are kept, and the next
-    /// cell gets a new process. `None`: the process lives as long as the session.
-    #[schemars(range(min = 1, max = 31_536_000))]
-    pub idle_seconds: Option<u64>,
-    /// Memory limit of all processes of the session together, MiB.
-    #[schemars(range(min = 1, max = 4_194_304))]
-    pub memory_mib: u64,
-    /// Maximum number of processes and threads.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub processes: u64,
-    /// Maximum size of a file, MiB.
-    #[schemars(range(min = 1, max = 4_194_304))]
-    pub file_mib: u64,
-    /// Characters of text output kept per cell; of longer output, the beginning and the end are kept.
-    #[schemars(range(min = 1, max = 100_000_000))]
-    pub output_chars: usize,
-    /// Maximum number of files collected from `./output`.
-    #[schemars(range(min = 1, max = 100_000))]
-    pub output_files: usize,
-    /// Maximum total size of the files collected from `./output`, MiB.
-    #[schemars(range(min = 1, max = 1_048_576))]
-    pub output_mib: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            cell_seconds: 60,
-            idle_seconds: None,
-            memory_mib: 2048,
-            processes: 128,
-            file_mib: 256,
-            output_chars: 8000,
-            output_files: 64,
-            output_mib: 64,
-        }
-    }
-}
 
 /// Parameters of a new session.
 #[derive(Clone, Debug, Default)]

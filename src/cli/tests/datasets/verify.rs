@@ -253,6 +253,15 @@ fn forged(dataset: &Dataset) {
     assert_eq!(code, Some(ExitCode::Incomplete as i32));
     assert_eq!(report["identical"], 6, "{report:#}");
     assert!(log.contains("the card states another digest"), "{log}");
+    // Limits that no machine has.
+    let path = dataset.copy("forged-limits");
+    forge(&path, |row| {
+        row.interpreter.limits.memory_mib = 4_000_000;
+        row.interpreter.limits.output_mib = 1_000_000;
+    });
+    let (code, report, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(ExitCode::Incomplete as i32), "{log}");
+    assert_eq!(report["identical"], 6, "{report:#}");
     // A task that does not match its id.
     let path = dataset.copy("forged-task");
     forge(&path, |row| row.grading.reference.push('\n'));
