@@ -16,6 +16,8 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::file::metadata::ParquetMetaData;
 
+use pybench_run::open_regular;
+
 use crate::{DatasetError, Row};
 
 /// Rows decoded at a time.
@@ -118,7 +120,7 @@ struct OpenShard {
 
 impl OpenShard {
     fn new(path: &Path) -> Result<Self, DatasetError> {
-        let file = File::open(path).map_err(DatasetError::io(path))?;
+        let file = open_regular(path).map_err(DatasetError::io(path))?;
         let invalid = invalid(path);
         let loaded =
             catch_panic(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()));

@@ -1,10 +1,11 @@
 //! Provides the input files of rows: from local folders, otherwise from their origins.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pybench_interpreter::default_cache_dir;
 use pybench_run::project::project_root;
-use pybench_run::{ContentStore, RunError, RunFolder};
+use pybench_run::{ContentStore, RunError, RunFolder, open_regular, read_regular};
 use pybench_types::id::Digest;
 use pybench_types::task::TaskFile;
 
@@ -12,7 +13,7 @@ use super::VerifyArgs;
 use pybench_net::origin;
 
 /// Maximum size of a file, in bytes.
-const MAX_FILE_BYTES: u64 = 4 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Finds input files by digest and copies them to the store of the run folder.
 pub(super) struct InputFiles {
@@ -88,22 +89,28 @@ impl InputFiles {
 
     /// Copy a file to the store. Returns false if it does not exist.
     fn copy_from(&self, path: &Path, id: &Digest) -> Result<bool, String> {
-        let Ok(metadata) = std::fs::metadata(path) else {
+        if !path.exists() {
             return Ok(false);
-        };
-        let shown = path.display();
-        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-            return Err(format!(
-                "{shown} is not a regular file of at most {MAX_FILE_BYTES} bytes"
-            ));
         }
-        let bytes = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
+        let shown = path.display();
+        let bytes =
+            read_regular(path, MAX_FILE_BYTES).map_err(|error| format!("{shown}: {error}"))?;
         if Digest::of_bytes(&bytes) != *id {
             return Err(format!("{shown}: contents do not match its digest"));
         }
         self.store.put(&bytes).map_err(|error| error.to_string())?;
         Ok(true)
     }
+}
+
+/// Whether this is a regular file of bounded size with this digest.
+fn has_digest(path: &Path, digest: &str) -> bool {
+    let mut hasher = blake3::Hasher::new();
+    let read = open_regular(path).and_then(|file| {
+        hasher.update_reader(file.take(MAX_FILE_BYTES))?;
+        Ok(())
+    });
+    read.is_ok() && hasher.finalize().to_hex().as_str() == digest
 }
 
 /// Names of files in a dataset's content store whose contents do not match their names.
@@ -119,20 +126,36 @@ pub(super) fn changed_files(folder: &Path) -> Result<Vec<String>, RunError> {
             continue;
         }
         for file in std::fs::read_dir(&part).map_err(io(&part))? {
-            let path = file.map_err(io(&part))?.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let mut hasher = blake3::Hasher::new();
-            let opened = std::fs::File::open(&path).map_err(io(&path))?;
-            hasher.update_reader(opened).map_err(io(&path))?;
-            if hasher.finalize().to_hex().as_str() != name {
+            let file = file.map_err(io(&part))?;
+            let name = file.file_name().to_string_lossy().into_owned();
+            if !has_digest(&file.path(), &name) {
                 changed.push(name);
             }
         }
     }
     changed.sort();
     Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn files_that_are_not_regular_count_as_changed_and_do_not_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = folder.path().join("ab");
+        std::fs::create_dir(&part).unwrap();
+        let right = blake3::hash(b"text").to_hex();
+        std::fs::write(part.join(right.as_str()), "text").unwrap();
+        std::fs::write(part.join("wrong"), "text").unwrap();
+        symlink("/dev/zero", part.join("zero")).unwrap();
+        let fifo = std::process::Command::new("mkfifo")
+            .arg(part.join("pipe"))
+            .status();
+        assert!(fifo.unwrap().success());
+        let changed = changed_files(folder.path()).unwrap();
+        assert_eq!(changed, ["pipe", "wrong", "zero"]);
+    }
 }

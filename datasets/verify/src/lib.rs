@@ -23,6 +23,7 @@ use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::{
     ContentStore, Executor, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder,
+    read_regular,
 };
 use pybench_types::id::Digest;
 
@@ -33,6 +34,9 @@ use stage::VerifyStage;
 
 /// Rows in memory at a time.
 const CHUNK: usize = 500;
+
+/// Maximum size of a card, in bytes.
+const MAX_CARD_BYTES: u64 = 16 << 20;
 
 /// Verify a dataset: check the hashes of every row, re-execute rows and compare the results
 ///
@@ -202,8 +206,13 @@ fn bad_input(error: pybench_datasets::DatasetError) -> RunError {
 }
 
 fn card_digest(folder: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(folder.join("README.md")).ok()?;
-    card::digest(&text).map(str::to_owned)
+    card::digest(&read_card(folder)?).map(str::to_owned)
+}
+
+/// The text of the card; `None` if there is no readable one.
+fn read_card(folder: &Path) -> Option<String> {
+    let bytes = read_regular(&folder.join("README.md"), MAX_CARD_BYTES).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// Re-execute the selected rows in chunks. Inconsistent rows are skipped.

@@ -34,7 +34,9 @@ pub struct Report {
     pub normalized: usize,
     /// Identical rows that were made with another version of Python or its packages.
     pub elsewhere: usize,
-    /// Number of differing rows by reason.
+    /// Examined rows that cannot be verified: they state that secrets were removed from them.
+    pub unverifiable: usize,
+    /// Number of rows that are not identical, by reason.
     pub reasons: BTreeMap<DiffReason, usize>,
     /// Rows that could not be executed, with the error.
     pub failed: BTreeMap<String, String>,
@@ -60,6 +62,7 @@ impl Report {
             identical: 0,
             normalized: 0,
             elsewhere: 0,
+            unverifiable: 0,
             reasons: BTreeMap::new(),
             failed: BTreeMap::new(),
             changed_files: scan.changed_files.clone(),
@@ -94,6 +97,7 @@ impl Report {
                 self.elsewhere += usize::from(diff.elsewhere);
             }
             Some(reason) => {
+                self.unverifiable += usize::from(reason == DiffReason::Scrubbed);
                 *self.reasons.entry(reason).or_default() += 1;
                 self.differing.insert(row.to_string(), diff);
             }
@@ -102,12 +106,17 @@ impl Report {
 
     /// The result in one sentence, as in the card.
     pub fn summary(&self) -> String {
-        let differing = self.examined - self.identical;
-        format!(
+        let differing = self.examined - self.identical - self.unverifiable;
+        let mut text = format!(
             "{} of rows re-executed identically, {} differ for a stated reason",
             percent(self.identical, self.examined),
             percent(differing, self.examined),
-        )
+        );
+        if self.unverifiable > 0 {
+            let share = percent(self.unverifiable, self.examined);
+            text += &format!(", {share} are not verifiable");
+        }
+        text
     }
 
     /// Whether the card states another digest than that of the rows.
@@ -118,7 +127,7 @@ impl Report {
     /// Write the result to the card and to `proof.json`. A folder without a card is not changed.
     pub(super) fn stamp(&self, folder: &Path) -> Result<(), RunError> {
         let path = folder.join("README.md");
-        let Ok(text) = std::fs::read_to_string(&path) else {
+        let Some(text) = super::read_card(folder) else {
             return Ok(());
         };
         let Some(stamped) = card::stamped(&text, &self.markdown()) else {

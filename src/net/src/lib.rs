@@ -12,6 +12,7 @@ mod download_cache;
 mod file_name;
 pub mod headers;
 pub mod origin;
+mod public;
 pub mod pypi;
 mod throttle;
 
@@ -69,6 +70,8 @@ pub struct HttpClient {
     credentials: Credentials,
     /// Upper bound of all throttle intervals, so that tests are fast.
     max_interval: Duration,
+    /// Whether it connects to public addresses only.
+    public_only: bool,
 }
 
 impl HttpClient {
@@ -83,22 +86,41 @@ impl HttpClient {
         max_interval: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
+            max_interval,
+            ..Self::any(cache, credentials)
+        })
+    }
+
+    /// A client for URLs that come from a dataset: without credentials, and for public addresses only.
+    pub fn public_only(cache: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            public_only: true,
+            ..Self::any(cache, Credentials::of(&[]))
+        })
+    }
+
+    fn any(cache: &Path, credentials: Credentials) -> Self {
+        Self {
             client: OnceLock::new(),
             cache: cache.to_owned(),
             throttles: Mutex::default(),
             credentials,
-            max_interval,
-        })
+            max_interval: Duration::MAX,
+            public_only: false,
+        }
     }
 
     fn client(&self) -> reqwest::Result<&Client> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let client = client()
+        let mut builder = client()
             .read_timeout(Duration::from_secs(30))
-            .timeout(TIMEOUT)
-            .build()?;
+            .timeout(TIMEOUT);
+        if self.public_only {
+            builder = public::restrict(builder);
+        }
+        let client = builder.build()?;
         Ok(self.client.get_or_init(|| client))
     }
 
@@ -124,6 +146,9 @@ impl HttpClient {
     /// Downloads a URL of a recipe.
     pub async fn get(&self, url: &str, limits: Limits) -> Result<Fetched, FetchError> {
         let url = Url::parse(url).map_err(|e| FetchError::Refused(format!("not a URL: {e}")))?;
+        if self.public_only {
+            public::check(&url).map_err(FetchError::Refused)?;
+        }
         fetch(
             self,
             FetchRequest {

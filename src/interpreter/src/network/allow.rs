@@ -1,6 +1,8 @@
 //! The list of hosts that sessions may connect to.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use pybench_types::address::is_public;
 
 /// Maximum number of rules.
 const MAX_RULES: usize = 1000;
@@ -125,38 +127,6 @@ pub(super) fn is_name(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     let number = last.bytes().all(|c| c.is_ascii_digit()) || last.starts_with("0x");
     (1..=MAX_NAME).contains(&name.len()) && name.split('.').all(label) && !number
-}
-
-/// Whether an address is public, not private or special-purpose (RFC 6890 and its registries).
-fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    let special = address.is_private()
-        || address.is_loopback()
-        || address.is_link_local()
-        || address.is_documentation()
-        || address.is_multicast()
-        || a == 0
-        || a >= 240
-        || (a == 100 && b & 0xc0 == 64)
-        || (a == 198 && b & 0xfe == 18)
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 192 && b == 88 && c == 99);
-    !special
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let parts = address.segments();
-    // Only 2000::/3 is public; this also refuses mapped and translated IPv4 addresses.
-    let teredo_or_tests = parts[0] == 0x2001 && (parts[1] < 0x200 || parts[1] == 0xdb8);
-    let tunneled = parts[0] == 0x2002 || (parts[0] == 0x3fff && parts[1] < 0x1000);
-    parts[0] & 0xe000 == 0x2000 && !teredo_or_tests && !tunneled
 }
 
 #[cfg(test)]
