@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray,
-    StructArray, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
+    UInt32Array, UInt64Array,
 };
 use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Fields, Schema};

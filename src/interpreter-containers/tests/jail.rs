@@ -61,8 +61,8 @@ async fn the_server_may_die() {
     let [server] = servers(std::process::id())[..] else {
         panic!("no server: {:?}", below(std::process::id()));
     };
-    Command::new("kill")
-        .args(["-9", &server.to_string()])
+    Command::new("sh")
+        .args(["-c", &format!("kill -9 {server}")])
         .status()
         .unwrap();
     assert!(gone(server).await);

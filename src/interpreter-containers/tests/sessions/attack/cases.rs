@@ -462,14 +462,12 @@ for _ in range(3):
 'left'"
     );
     let running = || {
-        let lines = Command::new("ps")
-            .args(["-eo", "args"])
-            .output()
-            .unwrap()
-            .stdout;
-        String::from_utf8_lossy(&lines)
-            .lines()
-            .filter(|line| line.trim_end() == format!("sleep {marker}"))
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let commands =
+            processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        let daemon = format!("sleep\0{marker}\0");
+        commands
+            .filter(|command| *command == daemon.as_bytes())
             .count()
     };
     if in_gvisor() {
