@@ -4,12 +4,14 @@
 mod columns;
 mod pages;
 mod prefetch;
+mod views;
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
 };
@@ -28,8 +30,12 @@ const MAX_SHARDS: usize = 100_000;
 const MAX_GROUP_BYTES: i64 = 4 << 30;
 /// Maximum number of rows in a row group.
 const MAX_GROUP_ROWS: i64 = 10_000_000;
-/// Maximum size of a column of a batch, or of a page, in bytes.
-const MAX_COLUMN_BYTES: usize = 1 << 30;
+/// Maximum number of values of a column in a row group.
+const MAX_GROUP_VALUES: i64 = 10_000_000;
+/// Maximum size of the pages that are decompressed for a batch, in bytes.
+const MAX_PAGE_BYTES: usize = 128 << 20;
+/// Maximum size of the columns of a batch, and of the texts of its rows, in bytes.
+const MAX_BATCH_BYTES: usize = 128 << 20;
 
 /// A shard file and its split.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +101,8 @@ pub fn dataset(
 pub struct Rows {
     path: PathBuf,
     reader: ParquetRecordBatchReader,
+    /// Limits the pages that a batch needs.
+    pages: pages::PageBudget,
     /// Number of the first row of the next batch, from 1.
     first: usize,
     ready: std::vec::IntoIter<Row>,
@@ -129,10 +137,12 @@ impl OpenShard {
             .map_err(|reason| invalid(format!("not a readable Parquet file: {reason}")))?;
         check_sizes(metadata.metadata()).map_err(&invalid)?;
         columns::check(metadata.schema()).map_err(&invalid)?;
+        let names = crate::schema();
+        let names = names.fields().iter().map(|field| field.name().as_str());
         let levels = parquet_to_arrow_field_levels(
             metadata.parquet_schema(),
-            ProjectionMask::all(),
-            Some(metadata.schema().fields()),
+            ProjectionMask::columns(metadata.parquet_schema(), names),
+            Some(&views::with_views(metadata.schema().fields())),
         );
         Ok(Self {
             path: path.to_owned(),
@@ -167,6 +177,7 @@ impl OpenShard {
         Ok(Rows {
             path: self.path.clone(),
             reader,
+            pages: self.context.budget.clone(),
             // `check_sizes` rejects negative numbers of rows.
             first: 1 + usize::try_from(before).unwrap_or_default(),
             ready: Vec::new().into_iter(),
@@ -198,6 +209,13 @@ fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
             ));
         }
         for column in group.columns() {
+            if column.num_values() > MAX_GROUP_VALUES || column.num_values() < 0 {
+                return Err(format!(
+                    "column {}: row group {number} has {} values; the limit is {MAX_GROUP_VALUES}",
+                    column.column_path().string(),
+                    column.num_values(),
+                ));
+            }
             if column.uncompressed_size() > MAX_GROUP_BYTES || column.uncompressed_size() < 0 {
                 return Err(format!(
                     "column {}: row group {number} has {} uncompressed bytes; the limit is {MAX_GROUP_BYTES}",
@@ -210,8 +228,22 @@ fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
     Ok(())
 }
 
+/// Check the memory that a batch takes, and that its texts will take once each row has its own.
+fn check_batch(batch: &RecordBatch) -> Result<(), String> {
+    let texts: usize = batch.columns().iter().map(views::text_bytes).sum();
+    let size = batch.get_array_memory_size().max(texts);
+    match size > MAX_BATCH_BYTES {
+        true => Err(format!(
+            "{} rows take {size} bytes; the limit is {MAX_BATCH_BYTES}",
+            batch.num_rows()
+        )),
+        false => Ok(()),
+    }
+}
+
 impl Rows {
     fn next_batch(&mut self) -> Option<Result<Vec<Row>, DatasetError>> {
+        self.pages.reset();
         let reader = &mut self.reader;
         let next = catch_panic(|| reader.next());
         let batch = match next {
@@ -221,16 +253,7 @@ impl Rows {
             Err(reason) => Err(reason),
         };
         let rows = batch.and_then(|batch| {
-            let sizes = batch.columns().iter().zip(batch.schema_ref().fields());
-            for (column, field) in sizes {
-                let size = column.get_array_memory_size();
-                if size > MAX_COLUMN_BYTES {
-                    return Err(format!(
-                        "column {}: {BATCH} rows take {size} bytes; the limit is {MAX_COLUMN_BYTES}",
-                        field.name()
-                    ));
-                }
-            }
+            check_batch(&batch)?;
             let rows = columns::rows(&batch, self.first);
             self.first += batch.num_rows();
             rows

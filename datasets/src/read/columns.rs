@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray,
-    UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringViewArray,
+    StructArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Fields, Schema};
@@ -130,7 +130,7 @@ impl Columns<'_> {
     }
 
     fn text(&self, name: &str, at: usize) -> Read<&str> {
-        Ok(self.typed::<StringArray>(name, at)?.value(at))
+        Ok(self.typed::<StringViewArray>(name, at)?.value(at))
     }
 
     fn digest(&self, name: &str, at: usize) -> Read<Digest> {
@@ -224,7 +224,7 @@ impl Columns<'_> {
 
     fn texts(&self, name: &str, at: usize) -> Read<Vec<String>> {
         let (values, own) = self.list(name, at)?;
-        let texts = values.as_string_opt::<i32>();
+        let texts = values.as_string_view_opt();
         let texts = texts.ok_or_else(|| self.wrong(name, at, OTHER_LIST))?;
         let text = |index: usize| match texts.is_null(index) {
             true => Err(self.wrong(name, at, NULL)),
@@ -327,7 +327,7 @@ fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
 fn file(columns: &Columns<'_>, at: usize) -> Read<RowFile> {
     let kind = columns.text("kind", at)?;
     let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "unknown file type"))?;
-    let license = columns.column("license")?.as_string_opt::<i32>();
+    let license = columns.column("license")?.as_string_view_opt();
     let license = license.filter(|texts| texts.is_valid(at));
     Ok(RowFile {
         name: columns.text("name", at)?.to_owned(),

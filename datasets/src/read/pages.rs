@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use parquet::arrow::arrow_reader::RowGroups;
@@ -17,18 +18,43 @@ use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::{find_frame_compressed_size, get_frame_content_size};
 
-use super::MAX_COLUMN_BYTES;
+use super::MAX_PAGE_BYTES;
 
 /// Minimum for the size limit of a page, in bytes: some writers state too small sizes for a chunk.
 const MIN_PAGE_LIMIT: usize = 16 << 20;
 
-/// A shared zstd decompression context.
+/// What the readers of a shard share.
 #[derive(Clone)]
-pub(super) struct Context(Arc<Mutex<Decompressor<'static>>>);
+pub(super) struct Context {
+    zstd: Arc<Mutex<Decompressor<'static>>>,
+    pub(super) budget: PageBudget,
+}
+
+/// Counts the bytes of the pages that were read for the current batch.
+#[derive(Clone, Default)]
+pub(super) struct PageBudget(Arc<AtomicUsize>);
+
+impl PageBudget {
+    /// Start to count for the next batch.
+    pub(super) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Count a page; false if the pages take too much.
+    fn take(&self, bytes: usize) -> bool {
+        self.0
+            .fetch_add(bytes, Ordering::Relaxed)
+            .saturating_add(bytes)
+            <= MAX_PAGE_BYTES
+    }
+}
 
 impl Context {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(Mutex::new(Decompressor::new()?))))
+        Ok(Self {
+            zstd: Arc::new(Mutex::new(Decompressor::new()?)),
+            budget: PageBudget::default(),
+        })
     }
 
     /// Decompress `bytes`. Fails if the result is larger than `limit` bytes.
@@ -40,7 +66,7 @@ impl Context {
         let stated = get_frame_content_size(bytes).ok().flatten();
         let size = stated.filter(|_| one_frame).unwrap_or(u64::MAX);
         let size = usize::try_from(size).unwrap_or(usize::MAX).min(limit);
-        let mut context = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut context = self.zstd.lock().unwrap_or_else(PoisonError::into_inner);
         let mut data = context.decompress(bytes, size)?;
         if data.len() < data.capacity() / 2 {
             data.shrink_to_fit();
@@ -64,16 +90,22 @@ impl Groups {
         let chunk = group.column(column);
         let rows = usize::try_from(group.num_rows())?;
         let reader = |chunk| SerializedPageReader::new(self.file.clone(), chunk, rows, None);
-        if chunk.compression_codec() != CompressionCodec::ZSTD {
-            return Ok(Box::new(reader(chunk)?));
-        }
-        let stored = chunk.clone().into_builder();
-        let stored = stored.set_compression_codec(CompressionCodec::UNCOMPRESSED);
-        Ok(Box::new(DecompressingReader {
-            stored: reader(&stored.build()?)?,
+        let is_zstd = chunk.compression_codec() == CompressionCodec::ZSTD;
+        let stored = match is_zstd {
+            false => reader(chunk)?,
+            true => {
+                let stored = chunk.clone().into_builder();
+                let stored = stored.set_compression_codec(CompressionCodec::UNCOMPRESSED);
+                reader(&stored.build()?)?
+            }
+        };
+        Ok(Box::new(BoundedReader {
+            stored,
+            is_zstd,
             column: chunk.column_descr_ptr(),
             limit: usize::try_from(chunk.uncompressed_size())?
-                .clamp(MIN_PAGE_LIMIT, MAX_COLUMN_BYTES),
+                .clamp(MIN_PAGE_LIMIT, MAX_PAGE_BYTES),
+            values_left: u64::try_from(chunk.num_values())?,
             context: self.context.clone(),
         }))
     }
@@ -118,18 +150,36 @@ impl Iterator for Chunks {
 
 impl PageIterator for Chunks {}
 
-/// Reads the stored pages of a chunk and decompresses them.
-struct DecompressingReader {
+/// Reads the pages of a chunk within limits of their sizes and their number of values. Decompresses zstd itself.
+struct BoundedReader {
     stored: SerializedPageReader<File>,
+    is_zstd: bool,
     column: ColumnDescPtr,
     /// Maximum size of a page in bytes: the stated size of the chunk, clamped.
     limit: usize,
+    /// Number of values that the remaining pages may have.
+    values_left: u64,
     context: Context,
 }
 
-impl DecompressingReader {
+impl BoundedReader {
     fn error(&self, what: &str) -> ParquetError {
         ParquetError::General(format!("column {}: {what}", self.column.path().string()))
+    }
+
+    /// Check a page that has been read.
+    fn count(&mut self, page: Page) -> Result<Page> {
+        if !matches!(page, Page::DictionaryPage { .. }) {
+            let left = self.values_left.checked_sub(u64::from(page.num_values()));
+            self.values_left =
+                left.ok_or_else(|| self.error("its pages have more values than it states"))?;
+        }
+        match self.context.budget.take(page.buffer().len()) {
+            true => Ok(page),
+            false => Err(self.error(&format!(
+                "the pages of a few rows take more than {MAX_PAGE_BYTES} bytes"
+            ))),
+        }
     }
 
     fn decompress_page(&self, mut page: Page) -> Result<Page> {
@@ -166,7 +216,7 @@ impl DecompressingReader {
     }
 }
 
-impl Iterator for DecompressingReader {
+impl Iterator for BoundedReader {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -174,10 +224,15 @@ impl Iterator for DecompressingReader {
     }
 }
 
-impl PageReader for DecompressingReader {
+impl PageReader for BoundedReader {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        let page = self.stored.get_next_page()?;
-        page.map(|page| self.decompress_page(page)).transpose()
+        let Some(mut page) = self.stored.get_next_page()? else {
+            return Ok(None);
+        };
+        if self.is_zstd {
+            page = self.decompress_page(page)?;
+        }
+        self.count(page).map(Some)
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {

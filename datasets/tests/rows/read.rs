@@ -408,3 +408,42 @@ fn limits_outside_of_their_ranges_are_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn a_small_file_that_takes_much_memory_is_refused() {
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::file::properties::WriterProperties;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = common::rows(32);
+    for row in &mut rows {
+        row.teacher = "x".repeat(8 << 20); // one value in the dictionary
+    }
+    let source = shard(folder.path(), &rows);
+    let read_with = |column: Option<&str>| {
+        let file = File::open(&source).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let schema = reader.schema().clone();
+        let path = folder.path().join("bomb.parquet");
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap()))
+            .set_dictionary_page_size_limit(1 << 30);
+        if let Some(column) = column {
+            properties = properties.set_column_dictionary_enabled(column.into(), false);
+        }
+        let file = File::create(&path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, schema, Some(properties.build())).unwrap();
+        for batch in reader.build().unwrap() {
+            writer.write(&batch.unwrap()).unwrap();
+        }
+        writer.close().unwrap();
+        assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
+        let read = read::rows(&path).unwrap().collect::<Result<Vec<_>, _>>();
+        read.unwrap_err().to_string()
+    };
+    // Repeated by a dictionary, and in a page that is large itself.
+    let error = read_with(None);
+    assert!(error.contains("32 rows take"), "{error}");
+    let error = read_with(Some("teacher"));
+    assert!(error.contains("column teacher"), "{error}");
+}
