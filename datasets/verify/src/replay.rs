@@ -383,7 +383,8 @@ impl Verifier {
 /// The reason why a row is not re-executed, if any.
 fn not_executable(row: &Row) -> Option<ReplayDiff> {
     if row.scrubbed > 0 {
-        // Its digests are those of texts that nobody has, and its ids are not checked: anything would fit.
+        // The digests are those of the texts before scrubbing, which the dataset does not contain, and ids are not
+        // checked: any text would fit.
         let evidence = format!("it states {} removed secrets", row.scrubbed);
         return Some(ReplayDiff::with_reason(DiffReason::Scrubbed, evidence));
     }

@@ -1,11 +1,14 @@
 //! Resource limits of a session. Limits that a dataset states are checked against their ranges and lowered to what this
 //! machine can give.
 
+use std::sync::LazyLock;
+
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Resource limits of a session. Limits on memory and processes apply to the whole session where the
-/// machine can enforce that; [`Interpreter::warnings`] lists what it cannot enforce.
+/// machine can enforce that; [`Interpreter::warnings`](crate::Interpreter::warnings) lists what it cannot enforce.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -61,16 +64,18 @@ const OUTPUT_SHARE: u64 = 32;
 /// Memory that is assumed where the machine does not state its own, MiB.
 const DEFAULT_MEMORY_MIB: u64 = 4096;
 
+/// The schema, with the range of each limit. It is checked for every row of a dataset.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema_for!(Limits).to_value());
+
 impl Limits {
     /// Checks every limit against the range in its schema.
     ///
     /// # Errors
     /// The name of the limit, its value and the range.
     pub fn validate(&self) -> Result<(), String> {
-        let schema = schema_for!(Self).to_value();
         let limits = serde_json::to_value(self).map_err(|error| error.to_string())?;
         for (name, value) in limits.as_object().into_iter().flatten() {
-            let bound = |key: &str| schema["properties"][name][key].as_u64();
+            let bound = |key: &str| SCHEMA["properties"][name][key].as_u64();
             if let (Some(value), Some(least), Some(most)) =
                 (value.as_u64(), bound("minimum"), bound("maximum"))
                 && !(least..=most).contains(&value)
