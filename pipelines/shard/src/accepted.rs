@@ -9,7 +9,7 @@ use pybench_checks::selection::holds;
 use pybench_datasets::row_source::{RowSource, SplitFacts};
 use pybench_datasets::{Attempts, DatasetError, Row};
 use pybench_interpreter::InterpreterChoice;
-use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
+use pybench_run::artifacts::{ItemReader, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
 use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
@@ -17,9 +17,9 @@ use pybench_types::trajectory::{Trajectory, Verdict};
 
 /// The rows of a run, in item order. Memory holds numbers and offsets of the artifacts' items.
 pub(crate) struct AcceptedRows {
-    tasks: Index<Task>,
-    trajectories: Index<Trajectory>,
-    verdicts: Index<Verdict>,
+    tasks: ItemReader<Task>,
+    trajectories: ItemReader<Trajectory>,
+    verdicts: ItemReader<Verdict>,
     rows: Vec<AcceptedRow>,
     /// By the number of the task.
     attempts: Vec<Attempts>,
@@ -105,9 +105,9 @@ impl AcceptedRows {
             faults,
         };
         Ok(Self {
-            tasks,
-            trajectories,
-            verdicts,
+            tasks: tasks.into_items(),
+            trajectories: trajectories.into_items(),
+            verdicts: verdicts.into_items(),
             rows,
             attempts,
             counts,

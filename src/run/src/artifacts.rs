@@ -118,7 +118,7 @@ impl<T: DeserializeOwned> Artifact<T> {
         mut visit: impl FnMut(&T) -> Result<String, RunError>,
     ) -> Result<Index<T>, RunError> {
         let path = self.path(root);
-        let mut lines_of_items = Vec::new();
+        let (mut names, mut lines_of_items) = (Vec::new(), Vec::new());
         let mut at = 0;
         let mut lines = BufReader::with_capacity(1 << 16, self.open(&path)?);
         let mut line = String::new();
@@ -131,23 +131,24 @@ impl<T: DeserializeOwned> Artifact<T> {
             }
             if !line.trim().is_empty() {
                 let item = self.parse(&path, number, &line)?;
-                lines_of_items.push(Line {
-                    name: name_key(&visit(&item)?),
-                    // A line that is longer does not parse when it is read.
-                    length: u32::try_from(read).unwrap_or(u32::MAX),
-                    at,
-                });
+                names.push(name_key(&visit(&item)?));
+                // A line that is longer does not parse when it is read.
+                let length = u32::try_from(read).unwrap_or(u32::MAX);
+                lines_of_items.push(Line { length, at });
             }
             at += read as u64;
         }
-        let mut by_name: Vec<u32> = (0..lines_of_items.len() as u32).collect();
-        by_name.sort_unstable_by_key(|at| (lines_of_items[*at as usize].name, *at));
+        let mut by_name: Vec<u32> = (0..names.len() as u32).collect();
+        by_name.sort_unstable_by_key(|at| (names[*at as usize], *at));
         Ok(Index {
-            file: self.open(&path)?,
-            path,
-            lines: lines_of_items,
+            names,
             by_name,
-            item: PhantomData,
+            items: ItemReader {
+                file: self.open(&path)?,
+                path,
+                lines: lines_of_items,
+                item: PhantomData,
+            },
         })
     }
 
@@ -170,24 +171,28 @@ impl<T: DeserializeOwned> Artifact<T> {
     }
 }
 
-/// The lines of an artifact by the names of their items, so that items can be read on demand. An item takes 52
-/// bytes of memory.
-pub struct Index<T> {
+/// The items of an artifact by number, read on demand. An item takes 16 bytes of memory.
+pub struct ItemReader<T> {
     file: File,
     path: PathBuf,
     lines: Vec<Line>,
-    /// Numbers of the lines, by name.
-    by_name: Vec<u32>,
     item: PhantomData<fn() -> T>,
 }
 
 /// One line of an artifact.
 struct Line {
-    name: CompactDigest,
     /// Bytes of the line.
     length: u32,
     /// Offset of the line in the file.
     at: u64,
+}
+
+/// The items of an artifact by name and by number, read on demand. An item takes 52 bytes of memory.
+pub struct Index<T> {
+    names: Vec<CompactDigest>,
+    /// Numbers of the items, by name.
+    by_name: Vec<u32>,
+    items: ItemReader<T>,
 }
 
 fn name_key(name: &str) -> CompactDigest {
@@ -199,26 +204,31 @@ fn name_key(name: &str) -> CompactDigest {
 impl<T> Index<T> {
     /// Number of items.
     pub fn len(&self) -> usize {
-        self.lines.len()
+        self.names.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.names.is_empty()
     }
 
     /// The names of the items in order, if they are digests.
     pub fn digests(&self) -> impl Iterator<Item = CompactDigest> {
-        self.lines.iter().map(|line| line.name)
+        self.names.iter().copied()
     }
 
     /// The number of the item `name` in the artifact, from 0. Of several items with this name, the last counts.
     pub fn position(&self, name: &str) -> Option<usize> {
         let name = name_key(name);
-        let line = |at: &u32| &self.lines[*at as usize];
-        let after = self.by_name.partition_point(|at| line(at).name <= name);
+        let name_at = |at: &u32| self.names[*at as usize];
+        let after = self.by_name.partition_point(|at| name_at(at) <= name);
         let last = self.by_name[..after].last();
-        let last = last.filter(|at| line(at).name == name);
+        let last = last.filter(|at| name_at(at) == name);
         last.map(|at| *at as usize)
+    }
+
+    /// Forgets the names.
+    pub fn into_items(self) -> ItemReader<T> {
+        self.items
     }
 }
 
@@ -233,6 +243,16 @@ impl<T: DeserializeOwned> Index<T> {
     }
 
     /// Reads the item with this number, which is below [`Index::len`].
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn read(&self, position: usize) -> Result<T, RunError> {
+        self.items.read(position)
+    }
+}
+
+impl<T: DeserializeOwned> ItemReader<T> {
+    /// Reads the item with this number in the artifact, from 0.
     ///
     /// # Errors
     /// I/O errors.
