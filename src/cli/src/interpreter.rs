@@ -68,6 +68,12 @@ struct Serve {
     /// Most processes and threads of a session
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     processes: u64,
+    /// Most processors that a session uses, on average
+    #[arg(long, value_name = "COUNT", default_value_t = 2.0, value_parser = cpus)]
+    cpus: f64,
+    /// Let processes that a cell leaves running go on between cells; otherwise they pause
+    #[arg(long)]
+    background: bool,
     /// Most characters of output kept per cell
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
     output_chars: u32,
@@ -97,6 +103,16 @@ struct Serve {
 /// Parses the name of a tier, as used in recipes.
 fn tier(name: &str) -> Result<Tier, String> {
     serde_json::from_value(name.into()).map_err(|error| error.to_string())
+}
+
+/// Parses a number of processors.
+fn cpus(text: &str) -> Result<f64, String> {
+    let cpus = text.parse().map_err(|_| "expected a number".to_owned())?;
+    let limits = Limits {
+        cpus,
+        ..Limits::default()
+    };
+    limits.validate().map(|()| cpus)
 }
 
 /// Runs the command.
@@ -165,6 +181,8 @@ impl Serve {
                 cell_seconds: self.cell_seconds,
                 memory_mib: self.memory,
                 processes: self.processes,
+                cpus: self.cpus,
+                background: self.background,
                 output_chars: self.output_chars as usize,
                 ..Limits::default()
             },

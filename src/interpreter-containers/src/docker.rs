@@ -16,7 +16,7 @@ use super::container_spec::{
 use super::program::{self, Program};
 use super::relay::{StartedContainer, client_pidfd};
 use super::settings::EngineSettings;
-use pybench_interpreter::cgroup::Cgroups;
+use pybench_interpreter::cgroup::{CPU_PERIOD, Cgroups, cpu_quota};
 use pybench_interpreter::child::enter;
 use pybench_interpreter::engine::HostEnv;
 use pybench_interpreter::engine::{EnforcedLimits, Engine, LaunchSpec};
@@ -174,9 +174,9 @@ impl Docker {
         arguments.pair("--label", &format!("pybench={}", std::process::id()));
         arguments.flags("--network none --ipc private --hostname sandbox --read-only");
         arguments.flags("--cap-drop ALL --security-opt no-new-privileges");
-        arguments.flags(
-            "--ulimit core=0:0 --ulimit nofile=1024:1024 --log-driver none --no-healthcheck",
-        );
+        arguments
+            .flags("--ulimit core=0:0 --ulimit nofile=1024:1024 --ulimit sigpending=1024:1024");
+        arguments.flags("--log-driver none --no-healthcheck");
         let (user, group) = launch_spec.user.map_or(self.own_ids, |id| (id, id));
         arguments.pair("--user", &format!("{user}:{group}"));
         if self.kind == Kind::Podman {
@@ -211,6 +211,19 @@ impl Docker {
         arguments.0
     }
 
+    /// The processors of a session: the lower one of its limit and the settings'.
+    fn cpus(&self, limits: &Limits) -> f64 {
+        self.settings
+            .cpus
+            .map_or(limits.cpus, |most| most.min(limits.cpus))
+    }
+
+    /// Whether the engine limits processors. Systemd gives the users of rootless podman no control over them unless
+    /// it is told to, and podman then fails.
+    fn bounds_cpus(&self) -> bool {
+        self.kind == Kind::Docker || self.own_ids.0 == 0 || self.settings.cpus.is_some()
+    }
+
     /// Adds resource limits. `ours`: processes and threads in the container that are not the session's.
     fn bound(&self, arguments: &mut Arguments, limits: &Limits, ours: u64) {
         if self.cgroup_files {
@@ -220,6 +233,11 @@ impl Docker {
         let memory = format!("{}m", limits.memory_mib);
         arguments.pair("--memory", &memory);
         arguments.pair("--memory-swap", &memory); // memory plus swap: no swap
+        if self.bounds_cpus() {
+            // Not `--cpus`: it refuses more processors than the machine has.
+            arguments.pair("--cpu-period", &CPU_PERIOD.to_string());
+            arguments.pair("--cpu-quota", &cpu_quota(self.cpus(limits)).to_string());
+        }
     }
 
     fn choose(&self, arguments: &mut Arguments) {
@@ -229,9 +247,6 @@ impl Docker {
         }
         if let Some(profile) = &settings.seccomp {
             arguments.pair("--security-opt", &format!("seccomp={}", profile.display()));
-        }
-        if let Some(cpus) = settings.cpus {
-            arguments.pair("--cpus", &cpus.to_string());
         }
     }
 
@@ -301,14 +316,20 @@ impl Engine for Docker {
         true
     }
 
+    fn has_pid_namespace(&self) -> bool {
+        true
+    }
+
     fn add_overhead(&self, limits: &mut Limits) {
         limits.processes = limits.processes.saturating_add(HELPERS);
+        limits.cpus = self.cpus(limits);
     }
 
     fn enforced_limits(&self) -> Option<EnforcedLimits> {
         let engine = EnforcedLimits {
             memory: true,
             processes: true,
+            cpus: self.bounds_cpus(),
         };
         (!self.cgroup_files).then_some(engine)
     }

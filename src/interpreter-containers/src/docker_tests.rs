@@ -140,7 +140,7 @@ fn with_an_image_the_host_system_is_not_mounted() {
     for choice in [
         "--runtime runsc",
         "--security-opt seccomp=/etc/profile.json",
-        "--cpus 1.5",
+        "--cpu-quota 150000",
     ] {
         assert!(words.contains(choice), "{words}");
     }

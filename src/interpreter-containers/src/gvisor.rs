@@ -222,6 +222,10 @@ impl Engine for Gvisor {
         true
     }
 
+    fn has_pid_namespace(&self) -> bool {
+        true
+    }
+
     fn add_overhead(&self, limits: &mut Limits) {
         let stubs = limits.processes.saturating_mul(HOST_THREADS_PER_THREAD);
         limits.processes = limits

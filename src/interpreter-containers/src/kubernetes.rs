@@ -375,6 +375,7 @@ impl Engine for Kubernetes {
         Some(EnforcedLimits {
             memory: true,
             processes: false,
+            cpus: true,
         })
     }
 

@@ -34,7 +34,7 @@ pub struct EngineSettings {
     pub runtime: Option<String>,
     /// Seccomp profile. Default: the engine's. Our own filter is always installed in addition.
     pub seccomp: Option<PathBuf>,
-    /// Maximum number of CPUs. Default: no limit.
+    /// Maximum number of CPUs of a session, whatever its limits say. Default: its limits.
     pub cpus: Option<f64>,
 }
 

@@ -6,6 +6,7 @@ powerless; between them that process is forked, after them the session's own.
 
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
@@ -16,6 +17,11 @@ from .view import MAX_FDS, show_caches, write, write_maps
 
 PROC = "/view/proc"
 INSIDE_ID = 1000  # the session's user and group, as it sees them
+MAX_PENDING_SIGNALS = 1024  # the host's limit in the tier `bwrap` is the same
+MAX_TERMINALS = 64
+
+# A session's buffers for each of its connections, and how many that were closed are kept for a while.
+NETWORK = {"tcp_rmem": "4096 65536 524288", "tcp_wmem": "4096 16384 524288", "tcp_max_tw_buckets": "1024"}
 
 
 def enter(order, config, outside, groups):
@@ -31,6 +37,8 @@ def enter(order, config, outside, groups):
     if user:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
+    pending = min(resource.getrlimit(resource.RLIMIT_SIGPENDING)[1], MAX_PENDING_SIGNALS)  # `view.py` has set one
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (pending, pending))
     syscalls.set_dumpable(True)
     user, group = os.geteuid(), os.getegid()
     syscalls.unshare(syscalls.NEW_NAMESPACES | syscalls.NEW_CGROUP)
@@ -39,6 +47,8 @@ def enter(order, config, outside, groups):
     syscalls.propagate(private=True)
     arrange(order, config)
     socket.sethostname("sandbox")
+    for name, value in NETWORK.items():
+        write(f"{PROC}/sys/net/ipv4/{name}", value)
     raise_loopback()
 
 
@@ -47,7 +57,7 @@ def arrange(order, config):
     syscalls.bind("/view", "/view")  # one that is not locked to its place
     for folder in ("/tmp", "/dev/shm"):
         syscalls.mount("tmpfs", "/view" + folder, NOSUID | NODEV, f"mode=0755,size={order['temporary']}")
-    syscalls.mount("devpts", "/view/dev/pts", NOSUID | NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    syscalls.mount("devpts", "/view/dev/pts", NOSUID | NOEXEC, f"newinstance,ptmxmode=0666,mode=620,max={MAX_TERMINALS}")
     show_caches(config)
     workspace = "/view/workspace"
     syscalls.bind("/sessions/" + order["workspace"], workspace)

@@ -11,9 +11,11 @@ import signal
 import socket
 import sys
 
-from . import hooks
+from . import hooks, syscalls
 from . import shell as shells
 from .wire import Wire
+
+OOM_SCORE = 500  # higher than that of the warm server
 
 
 def take(fd, number):
@@ -49,10 +51,13 @@ def apply_limits(limits):
         resource.setrlimit(kind, (value, value))
 
 
-def prefer_as_victim():
-    """Out of memory, the kernel should take the process that holds the cell's data."""
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("500")
+def signal_others(number):
+    """To all processes of the session but this one, at once, so that none can start another before it is
+    reached. The first process of the namespace is spared by the kernel."""
+    try:
+        os.kill(-1, number)
+    except ProcessLookupError:
+        pass  # there is none
 
 
 def interrupted_before(fd, cell):
@@ -114,7 +119,7 @@ class Runner:
         if init is None:
             return
         apply_limits(init["limits"])
-        prefer_as_victim()
+        syscalls.prefer_as_victim(OOM_SCORE)
         restore(self.ipython)
         if init["proxy"]:
             self.hand_over_listener(init["proxy"])
@@ -123,7 +128,8 @@ class Runner:
         sys.path[0] = ""  # the workspace, in place of the runner's folder
         sys.argv[:] = [""]
         self.wire.send("ready")
-        serve(self.wire, self.shell, self.interrupt)
+        alone = os.getppid() == 1  # no process of others is in this namespace
+        serve(self.wire, self.shell, self.interrupt, pause=init["pause"] and alone)
 
 
 def main(control, interrupt):
@@ -134,9 +140,12 @@ def main(control, interrupt):
     os._exit(0)
 
 
-def serve(wire, shell, interrupt):
+def serve(wire, shell, interrupt, pause):
+    """`pause`: what a cell has left running stands still until the next one."""
     while (request := wire.receive()) is not None:
         wire.begin(request["cell"])
+        if pause:
+            signal_others(signal.SIGCONT)
         error = None
         try:
             signal.signal(signal.SIGINT, wire.on_interrupt)
@@ -147,6 +156,8 @@ def serve(wire, shell, interrupt):
             error = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": "KeyboardInterrupt"}
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if pause:
+            signal_others(signal.SIGSTOP)
         wire.interrupted = False
         if error is not None:
             wire.send("error", **error)

@@ -71,6 +71,15 @@ def _prctl(what, *arguments):
     _call(what, _libc.prctl, *values, *[ctypes.c_ulong(0)] * (5 - len(values)))
 
 
+def prefer_as_victim(score):
+    """Out of memory, the kernel takes the processes with the highest score."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(score))
+    except PermissionError:
+        pass  # it is higher already, and may not be lowered
+
+
 def die_with_parent():
     _prctl("PR_SET_PDEATHSIG", _PDEATHSIG, 9)
 

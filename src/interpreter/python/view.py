@@ -11,6 +11,7 @@ where the host makes workspaces. Nothing else of the host is left.
 
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -19,6 +20,8 @@ from . import syscalls
 from .syscalls import NODEV, NOEXEC, NOSUID, RDONLY
 
 MAX_FDS = 1 << 16  # above any that we were given
+MAX_PENDING_SIGNALS = 1 << 15  # of all sessions together
+OOM_SCORE = 300  # sessions raise theirs further; where CAP_SYS_RESOURCE has set it, they cannot go below
 
 # Paths of the devices that a session has, and the links beside them.
 DEVICES = ["null", "zero", "full", "random", "urandom", "tty"]
@@ -38,6 +41,8 @@ def main(control, parent):
 def start(control, parent):
     config = json.load(sys.stdin)
     os.closerange(3, control), os.closerange(control + 1, MAX_FDS)
+    syscalls.prefer_as_victim(OOM_SCORE)
+    spare_signals()
     enter_namespaces(config["users"])
     syscalls.die_with_parent()
     if os.getppid() != parent:
@@ -72,6 +77,13 @@ def reap():
             os.wait()
     except ChildProcessError:
         os._exit(0)
+
+
+def spare_signals():
+    """Pending signals of sessions count as those of the user who runs this, too: half of them stay for others."""
+    most, _hard = resource.getrlimit(resource.RLIMIT_SIGPENDING)
+    half = MAX_PENDING_SIGNALS if most == resource.RLIM_INFINITY else min(most // 2, MAX_PENDING_SIGNALS)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (half, half))
 
 
 def enter_namespaces(users):

@@ -58,6 +58,10 @@ impl Engine for Bubblewrap {
         true
     }
 
+    fn has_pid_namespace(&self) -> bool {
+        true
+    }
+
     fn warnings(&self) -> Vec<&'static str> {
         let old = "bubblewrap is older than 0.8: only the system call filter prevents nested user namespaces";
         if self.disable_userns {

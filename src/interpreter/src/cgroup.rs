@@ -1,4 +1,5 @@
-//! Limits on the memory and the processes of a whole session, by control groups of versions 1 and 2.
+//! Limits on the memory, the processes and the processor time of a whole session, by control groups of versions 1
+//! and 2.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,6 +14,7 @@ use super::Limits;
 pub struct Cgroups {
     memory: Option<Hierarchy>,
     processes: Option<Hierarchy>,
+    cpus: Option<Hierarchy>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +25,24 @@ struct Hierarchy {
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Share of the memory limit that the buffers of TCP and UDP sockets may take, and the least that they get, bytes.
+/// Version 1 counts them in addition to the memory limit; version 2 counts them as memory.
+const SOCKET_SHARE: u64 = 8;
+const MIN_SOCKET_BYTES: u64 = 4 << 20;
+
+/// Weight of a session where processors are scarce, in units of each version; that of other groups is 1024 or 100.
+const CPU_SHARES: &str = "256";
+const CPU_WEIGHT: &str = "25";
+
+/// The time over which the kernel measures a session's processor time, and the least time per period, µs.
+pub const CPU_PERIOD: u64 = 100_000;
+const MIN_CPU_QUOTA: u64 = 1000;
+
+/// The time that so many processors give in each [`CPU_PERIOD`], µs.
+pub fn cpu_quota(cpus: f64) -> u64 {
+    ((cpus * CPU_PERIOD as f64) as u64).max(MIN_CPU_QUOTA)
+}
 
 impl Cgroups {
     /// Finds writable hierarchies and removes groups that dead processes have left.
@@ -57,11 +77,13 @@ impl Cgroups {
         Self {
             memory: find("memory", "memory.limit_in_bytes", "memory.max"),
             processes: find("pids", "pids.max", "pids.max"),
+            cpus: find("cpu", "cpu.cfs_quota_us", "cpu.max"),
         }
     }
 
     fn remove_stale(&self) {
-        for hierarchy in [&self.memory, &self.processes].into_iter().flatten() {
+        let hierarchies = [&self.memory, &self.processes, &self.cpus];
+        for hierarchy in hierarchies.into_iter().flatten() {
             for entry in fs::read_dir(&hierarchy.parent)
                 .into_iter()
                 .flatten()
@@ -88,10 +110,15 @@ impl Cgroups {
         self.processes.is_some()
     }
 
-    /// The versions of the control groups that limit memory and processes, if any.
-    pub fn versions(&self) -> [Option<u8>; 2] {
+    /// Whether the processor time of a whole session can be limited.
+    pub fn bounds_cpus(&self) -> bool {
+        self.cpus.is_some()
+    }
+
+    /// The versions of the control groups that limit memory, processes and processor time, if any.
+    pub fn versions(&self) -> [Option<u8>; 3] {
         let version = |hierarchy: &Hierarchy| if hierarchy.v2 { 2 } else { 1 };
-        [&self.memory, &self.processes].map(|found| found.as_ref().map(version))
+        [&self.memory, &self.processes, &self.cpus].map(|found| found.as_ref().map(version))
     }
 
     /// Creates the groups of one session.
@@ -102,20 +129,17 @@ impl Cgroups {
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
         let mut group = Group::default();
-        if let Some(hierarchy) = &self.memory {
-            group.add(hierarchy.parent.join(&name))?;
-            limit_memory(
-                &hierarchy.parent.join(&name),
-                hierarchy.v2,
-                limits.memory_mib << 20,
-            )?;
-        }
-        if let Some(hierarchy) = &self.processes {
-            group.add(hierarchy.parent.join(&name))?;
-            fs::write(
-                hierarchy.parent.join(&name).join("pids.max"),
-                limits.processes.to_string(),
-            )?;
+        let controllers: [(_, Limit); 3] = [
+            (&self.memory, limit_memory),
+            (&self.processes, limit_processes),
+            (&self.cpus, limit_cpus),
+        ];
+        for (hierarchy, limit) in controllers {
+            if let Some(hierarchy) = hierarchy {
+                let folder = hierarchy.parent.join(&name);
+                group.add(&folder)?;
+                limit(&folder, hierarchy.v2, limits)?;
+            }
         }
         Ok(group)
     }
@@ -212,7 +236,11 @@ fn can_make(parent: &Path, file: &str) -> bool {
     usable
 }
 
-fn limit_memory(group: &Path, v2: bool, bytes: u64) -> io::Result<()> {
+/// Sets the limits of one controller in a group; the flag says whether it is of version 2.
+type Limit = fn(&Path, bool, &Limits) -> io::Result<()>;
+
+fn limit_memory(group: &Path, v2: bool, limits: &Limits) -> io::Result<()> {
+    let bytes = limits.memory_mib << 20;
     if v2 {
         fs::write(group.join("memory.max"), bytes.to_string())?;
         // The file is absent if swap is not accounted.
@@ -221,7 +249,32 @@ fn limit_memory(group: &Path, v2: bool, bytes: u64) -> io::Result<()> {
     }
     fs::write(group.join("memory.limit_in_bytes"), bytes.to_string())?;
     let _ = fs::write(group.join("memory.memsw.limit_in_bytes"), bytes.to_string());
+    // The file is absent if the kernel does not count the buffers of sockets.
+    let sockets = (bytes / SOCKET_SHARE).max(MIN_SOCKET_BYTES);
+    let _ = fs::write(
+        group.join("memory.kmem.tcp.limit_in_bytes"),
+        sockets.to_string(),
+    );
     Ok(())
+}
+
+fn limit_processes(group: &Path, _v2: bool, limits: &Limits) -> io::Result<()> {
+    fs::write(group.join("pids.max"), limits.processes.to_string())
+}
+
+fn limit_cpus(group: &Path, v2: bool, limits: &Limits) -> io::Result<()> {
+    let quota = cpu_quota(limits.cpus);
+    if v2 {
+        fs::write(group.join("cpu.weight"), CPU_WEIGHT)?;
+        return fs::write(group.join("cpu.max"), format!("{quota} {CPU_PERIOD}"));
+    }
+    fs::write(group.join("cpu.shares"), CPU_SHARES)?;
+    fs::write(group.join("cpu.cfs_period_us"), CPU_PERIOD.to_string())?;
+    match fs::write(group.join("cpu.cfs_quota_us"), quota.to_string()) {
+        // The quota of a group above is lower; it applies here as well.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        written => written,
+    }
 }
 
 /// The groups of one session.
@@ -231,9 +284,12 @@ pub struct Group {
 }
 
 impl Group {
-    fn add(&mut self, folder: PathBuf) -> io::Result<()> {
-        fs::create_dir(&folder)?;
-        self.folders.push(folder);
+    /// Creates a group. In version 2, controllers share it.
+    fn add(&mut self, folder: &Path) -> io::Result<()> {
+        if !self.folders.iter().any(|known| known == folder) {
+            fs::create_dir(folder)?;
+            self.folders.push(folder.to_owned());
+        }
         Ok(())
     }
 
@@ -339,6 +395,28 @@ mod tests {
             controllers: None,
         };
         assert_eq!(Cgroups::among(&[missing]), Cgroups::default());
+    }
+
+    #[test]
+    fn controllers_of_version_2_share_a_group() {
+        let parent = tempfile::tempdir().unwrap();
+        let hierarchy = Some(Hierarchy {
+            parent: parent.path().to_owned(),
+            v2: true,
+        });
+        let cgroups = Cgroups {
+            memory: hierarchy.clone(),
+            processes: hierarchy.clone(),
+            cpus: hierarchy,
+        };
+        let mut group = cgroups.create(&Limits::default()).unwrap();
+        let [folder] = &std::mem::take(&mut group.folders)[..] else {
+            panic!("more than one group");
+        };
+        let text = |file| fs::read_to_string(folder.join(file)).unwrap();
+        assert_eq!(text("memory.max"), "2147483648");
+        assert_eq!(text("pids.max"), "128");
+        assert_eq!(text("cpu.max"), "200000 100000");
     }
 
     proptest::proptest! {

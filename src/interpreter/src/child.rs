@@ -7,10 +7,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 
 use super::engine::LaunchSpec;
 use super::sandbox::HostIo;
+
+/// Signals that may wait for a session's processes.
+const MAX_PENDING_SIGNALS: u64 = 1024;
 
 /// Starts the program of a sandbox with the streams of `host_io`. `inside` are the other descriptors that it
 /// keeps; our copies of them are closed.
@@ -30,6 +35,8 @@ pub(super) fn spawn<const N: usize>(
     unsafe {
         command.pre_exec(move || {
             fix_addresses();
+            prefer_as_victim();
+            limit_pending_signals()?;
             enter(&cgroup_files, &inside, user)
         })
     };
@@ -60,6 +67,26 @@ pub fn enter(cgroup_files: &[File], inside: &[OwnedFd], user: Option<u32>) -> io
         rustix::thread::set_thread_res_uid(user, user, user)?;
     }
     Ok(())
+}
+
+/// Lets the OOM killer take the sandbox before others. Its cells can make that likelier, but not less likely if we
+/// have CAP_SYS_RESOURCE.
+fn prefer_as_victim() {
+    let flags = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags.0, flags.1) {
+        let _ = rustix::io::write(file, b"300"); // the limits of the session hold without it
+    }
+}
+
+/// Pending signals count as those of the user who runs us, too. The limit of the tier `jail` is the same.
+fn limit_pending_signals() -> io::Result<()> {
+    let allowed = rustix::process::getrlimit(Resource::Sigpending).maximum;
+    let most = Some(allowed.unwrap_or(u64::MAX).min(MAX_PENDING_SIGNALS));
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    Ok(rustix::process::setrlimit(Resource::Sigpending, limit)?)
 }
 
 /// Disables address space randomization, so that `id()` and the order of sets of objects repeat. Has no

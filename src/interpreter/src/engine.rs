@@ -34,6 +34,7 @@ impl LaunchSpec {
 pub struct EnforcedLimits {
     pub memory: bool,
     pub processes: bool,
+    pub cpus: bool,
 }
 
 /// Creates sandboxes in which the runner waits for the `init` request.
@@ -47,8 +48,14 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// Raises the limits of a control group by the engine's own memory and processes.
+    /// Changes the limits of a control group: adds the engine's own memory and processes.
     fn add_overhead(&self, _limits: &mut Limits) {}
+
+    /// Whether the runner's parent is the first process of a namespace that has only the session's processes, so
+    /// that the runner can pause all others at once.
+    fn has_pid_namespace(&self) -> bool {
+        false
+    }
 
     /// The limits that the engine enforces itself; `None` if its sandboxes join our control groups.
     fn enforced_limits(&self) -> Option<EnforcedLimits> {

@@ -7,6 +7,14 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Processors of a session unless a recipe says otherwise.
+const DEFAULT_CPUS: f64 = 2.0;
+
+/// The digest of a row is that of its limits as they are written: what older datasets do not have is left out.
+fn is_default_cpus(cpus: &f64) -> bool {
+    *cpus == DEFAULT_CPUS
+}
+
 /// Resource limits of a session. Limits on memory and processes apply to the whole session where the
 /// machine can enforce that; [`Interpreter::warnings`](crate::Interpreter::warnings) lists what it cannot enforce.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +33,13 @@ pub struct Limits {
     /// Maximum number of processes and threads.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub processes: u64,
+    /// Maximum number of processors that all processes of the session use together, on average.
+    #[serde(skip_serializing_if = "is_default_cpus")]
+    #[schemars(range(min = 0.1, max = 1024))]
+    pub cpus: f64,
+    /// Whether processes that a cell leaves running go on between cells. Otherwise they pause until the next cell.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
     /// Maximum size of a file, MiB.
     #[schemars(range(min = 1, max = 4_194_304))]
     pub file_mib: u64,
@@ -46,6 +61,8 @@ impl Default for Limits {
             idle_seconds: None,
             memory_mib: 2048,
             processes: 128,
+            cpus: DEFAULT_CPUS,
+            background: false,
             file_mib: 256,
             output_chars: 8000,
             output_files: 64,
@@ -75,10 +92,10 @@ impl Limits {
     pub fn validate(&self) -> Result<(), String> {
         let limits = serde_json::to_value(self).map_err(|error| error.to_string())?;
         for (name, value) in limits.as_object().into_iter().flatten() {
-            let bound = |key: &str| SCHEMA["properties"][name][key].as_u64();
-            if let (Some(value), Some(least), Some(most)) =
-                (value.as_u64(), bound("minimum"), bound("maximum"))
-                && !(least..=most).contains(&value)
+            let bound = |key: &str| SCHEMA["properties"][name][key].as_f64();
+            if let (Some(number), Some(least), Some(most)) =
+                (value.as_f64(), bound("minimum"), bound("maximum"))
+                && !(least..=most).contains(&number)
             {
                 return Err(format!(
                     "{name}: {value} is not in the range {least} to {most}"
@@ -100,6 +117,8 @@ impl Limits {
             idle_seconds: self.idle_seconds,
             memory_mib: self.memory_mib.min(session),
             processes: self.processes.min(MAX_PROCESSES),
+            cpus: self.cpus,
+            background: self.background,
             file_mib: self.file_mib.min(session),
             output_chars: self.output_chars.min(MAX_OUTPUT_CHARS),
             output_files: self.output_files,
@@ -149,9 +168,26 @@ mod tests {
             "memory_mib: 18446744073709551615 is not in the range 1 to 4194304"
         );
         assert!(wrong(|limits| limits.output_files = 0).starts_with("output_files: 0 is not"));
+        assert_eq!(
+            wrong(|limits| limits.cpus = 0.0),
+            "cpus: 0.0 is not in the range 0.1 to 1024"
+        );
         assert!(
             wrong(|limits| limits.idle_seconds = Some(0)).starts_with("idle_seconds: 0 is not")
         );
+    }
+
+    #[test]
+    fn limits_that_older_datasets_do_not_have_leave_their_digests_alone() {
+        let written = serde_json::to_value(Limits::default()).unwrap();
+        assert!(written.get("cpus").is_none() && written.get("background").is_none());
+        let other = Limits {
+            cpus: 0.5,
+            background: true,
+            ..Limits::default()
+        };
+        let written = serde_json::to_string(&other).unwrap();
+        assert_eq!(serde_json::from_str::<Limits>(&written).unwrap(), other);
     }
 
     #[test]

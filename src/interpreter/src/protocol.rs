@@ -46,6 +46,8 @@ pub(super) enum Request<'a> {
         seed: u64,
         /// `resource.RLIMIT_*` without the prefix → value.
         limits: BTreeMap<&'static str, u64>,
+        /// Whether processes that a cell leaves running pause until the next cell.
+        pause: bool,
         /// Port to listen on for the host's proxy; the runner passes the socket before `ready`.
         proxy: Option<u16>,
     },

@@ -174,6 +174,10 @@ impl Engine for WarmServers {
     fn supports_allowlist(&self) -> bool {
         true
     }
+
+    fn has_pid_namespace(&self) -> bool {
+        true
+    }
 }
 
 impl WarmServers {

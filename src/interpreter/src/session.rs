@@ -153,6 +153,7 @@ impl LocalSession {
         let init = Request::Init {
             seed: self.spec.seed,
             limits: self.shared.rlimits(&self.spec.limits),
+            pause: !self.spec.limits.background && self.shared.engine.has_pid_namespace(),
             proxy: (network.is_some() && process.sandbox.proxy_socket.is_none())
                 .then_some(network::PORT),
         };

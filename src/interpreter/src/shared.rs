@@ -64,6 +64,7 @@ impl Shared {
         self.engine.enforced_limits().unwrap_or(EnforcedLimits {
             memory: self.cgroups.bounds_memory(),
             processes: self.cgroups.bounds_processes(),
+            cpus: self.cgroups.bounds_cpus(),
         })
     }
 
@@ -110,6 +111,10 @@ impl Shared {
         warn(
             !self.enforced_limits().processes,
             "no writable pids control group: processes are limited per user, by a resource limit",
+        );
+        warn(
+            !self.enforced_limits().cpus,
+            "no writable cpu control group: sessions share the processors without limits",
         );
         warn(
             !self.storage.is_bounded() && !self.engine.is_remote(),

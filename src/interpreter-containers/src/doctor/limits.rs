@@ -4,7 +4,7 @@ use super::Finding;
 use pybench_interpreter::cgroup::Cgroups;
 use pybench_interpreter::seccomp;
 
-const PROBES: &[fn() -> Finding] = &[memory, processes, workspace, system_calls];
+const PROBES: &[fn() -> Finding] = &[memory, processes, processors, workspace, system_calls];
 
 pub(super) fn examine() -> Vec<Finding> {
     PROBES.iter().map(|probe| probe()).collect()
@@ -31,6 +31,18 @@ fn processes() -> Finding {
             "processes",
             "no writable control group: resource limits are used instead",
             "processes are counted per user, over all sessions of that user",
+        )
+        .remedy(DELEGATE),
+    }
+}
+
+fn processors() -> Finding {
+    match Cgroups::detect().versions()[2] {
+        Some(version) => Finding::good("processors", format!("control groups, version {version}")),
+        None => Finding::weak(
+            "processors",
+            "no writable control group: nothing limits a session's share",
+            "a session that keeps all processors busy slows the others",
         )
         .remedy(DELEGATE),
     }

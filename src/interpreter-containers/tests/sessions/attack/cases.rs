@@ -19,6 +19,7 @@ mod network;
 mod shown;
 use pybench_interpreter::SessionSpec;
 use pybench_interpreter::Tier;
+use pybench_interpreter::cgroup::Cgroups;
 use pybench_types::observation::{Observation, Stopped};
 
 fn tier() -> pybench_interpreter::Tier {
@@ -296,6 +297,123 @@ len(children) < 40";
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unread_connections_hold_little_memory() {
+    // Without control groups only a jail limits each connection.
+    if !Cgroups::detect().bounds_memory() && tier() != Tier::Jail {
+        return;
+    }
+    let Some(mut session) = start_with(with_limits(|limits| limits.memory_mib = 128)).await else {
+        return;
+    };
+    let code = "
+import socket
+held, sent = [], 0
+def fill(sender):
+    global sent
+    sender.setblocking(False)
+    try:
+        while sent < 1 << 30: sent += sender.send(bytes(1 << 15))
+    except BlockingIOError: pass
+server = socket.create_server(('127.0.0.1', 0))
+for _ in range(100):
+    client = socket.create_connection(server.getsockname())
+    held += [client, server.accept()[0]]
+    fill(client)
+for _ in range(100):
+    held += socket.socketpair()
+    fill(held[-1])
+sent >> 20";
+    let seen = session.run(code).await;
+    let sent = seen.plain().parse::<u64>();
+    let most = if in_gvisor() { 256 } else { 128 }; // with the memory of its kernel
+    assert!(
+        sent.is_ok_and(|mib| mib < most) || seen.stopped == Some(Stopped::Died),
+        "{seen:?}"
+    );
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spinning_children_get_no_more_than_allowed() {
+    // gVisor's kernel counts their time by its own ticks.
+    if !Cgroups::detect().bounds_cpus() || in_gvisor() {
+        return;
+    }
+    let spec = with_limits(|limits| {
+        limits.cpus = 0.5;
+        limits.cell_seconds = 600;
+    });
+    let Some(mut session) = start_with(spec).await else {
+        return;
+    };
+    let code = "
+import os, time
+began = time.monotonic()
+for _ in range(8):
+    if os.fork() == 0:
+        while time.monotonic() < began + 1: pass
+        os._exit(0)
+for _ in range(8): os.wait()
+spent = os.times()
+(spent.children_user + spent.children_system) / (time.monotonic() - began) < 0.75";
+    let seen = session.run(code).await;
+    assert_eq!(seen.plain(), "True", "{seen:?}");
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_spins_pauses_with_its_cell() {
+    const SPIN: &str = "
+import os, subprocess, sys
+spin = 'import time\\nwhile True: print(time.monotonic(), file=open(\"output/ticks\", \"a\"))'
+for _ in range(4): child = subprocess.Popen([sys.executable, '-c', spin])
+while not os.path.exists('output/ticks'): pass";
+    const GROWS: &str = "
+before = os.path.getsize('output/ticks')
+while os.path.getsize('output/ticks') == before: pass
+child.poll()";
+    let spec = |background| with_limits(|limits| limits.background = background);
+    let Some(mut session) = start_with(spec(false)).await else {
+        return;
+    };
+    session.run(SPIN).await;
+    let ticks = session.outputs().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(session.outputs().await, ticks, "it went on without a cell");
+    let seen = session.run(GROWS).await;
+    assert_eq!((seen.plain().as_str(), seen.error), ("", None));
+    session.close().await;
+
+    let Some(mut session) = start_with(spec(true)).await else {
+        return;
+    };
+    session.run(SPIN).await;
+    let ticks = session.outputs().await;
+    while session.outputs().await == ticks {}
+    session.close().await;
+}
+
+/// Whether this process may fix the least score of others: it has CAP_SYS_RESOURCE.
+fn may_fix_scores() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let effective = lines.find_map(|line| line.strip_prefix("CapEff:"));
+    u64::from_str_radix(effective.unwrap().trim(), 16).unwrap() & (1 << 24) != 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_killer_prefers_it_in_any_case() {
+    // gVisor's kernel keeps the number for itself.
+    if !may_fix_scores() || in_gvisor() {
+        return;
+    }
+    let code = "
+def write(number): return os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), number)
+attempt(lambda: write(b'299')), attempt(lambda: write(b'300'))";
+    answers(code, "('Permission denied', 3)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn files_cannot_fill_the_machine() {
     let Some(mut session) = start_with(with_limits(|limits| {
         limits.memory_mib = 256;
@@ -473,7 +591,7 @@ for _ in range(3):
     if in_gvisor() {
         return nothing_of_gvisor_survives(&daemon, &marker).await;
     }
-    let Some(mut session) = start().await else {
+    let Some(mut session) = start_with(goes_on()).await else {
         return;
     };
     assert_eq!(session.run(&daemon).await.plain(), "'left'");
@@ -481,7 +599,7 @@ for _ in range(3):
     session.close().await;
     assert_eq!(running(), 0);
 
-    let Some(mut session) = start().await else {
+    let Some(mut session) = start_with(goes_on()).await else {
         return;
     };
     session.run(&daemon).await;
@@ -495,6 +613,11 @@ for _ in range(3):
         !mounts.contains(&format!("sessions/{mine}")),
         "a mount is left"
     );
+}
+
+/// A session whose processes do not pause before they have begun.
+fn goes_on() -> SessionSpec {
+    with_limits(|limits| limits.background = true)
 }
 
 /// The host ends a tier's sessions one after another: when one that is closed now has gone, groups and
@@ -526,7 +649,7 @@ async fn nothing_of_gvisor_survives(daemon: &str, marker: &str) {
     };
     for close in [true, false] {
         let others = kernels();
-        let Some(mut session) = start().await else {
+        let Some(mut session) = start_with(goes_on()).await else {
             return;
         };
         session.run(daemon).await;

@@ -18,6 +18,13 @@ const CASES: &[(&str, Outside)] = &[
     ("set_uid_programs_give_nothing", NotTried(Jail)), // as one of the table
     ("a_memory_bomb_hits_only_itself", NotTried(Bomb)),
     ("a_fork_bomb_is_stopped", NotTried(Bomb)),
+    ("unread_connections_hold_little_memory", NotTried(Flood)),
+    (
+        "spinning_children_get_no_more_than_allowed",
+        NotTried(Inside),
+    ),
+    ("what_spins_pauses_with_its_cell", NotTried(Inside)),
+    ("the_memory_killer_prefers_it_in_any_case", NotTried(Jail)), // as one of the table
     ("files_cannot_fill_the_machine", NotTried(Flood)),
     ("signals_reach_nobody_else", NotTried(Signal)),
     ("hostile_frames_cost_only_the_session", NotTried(Inside)),

@@ -16,8 +16,8 @@ ALONE = {
 }  # fmt: skip
 WITH_VALUE = {
     "--name", "--label", "--network", "--ipc", "--hostname", "--cap-drop", "--security-opt", "--ulimit", "--log-driver",
-    "--user", "--sdnotify", "--userns", "--cgroups", "--pids-limit", "--memory", "--memory-swap", "--runtime", "--cpus",
-    "--shm-size", "--tmpfs", "--mount", "--env", "--workdir", "--entrypoint", "--pull",
+    "--user", "--sdnotify", "--userns", "--cgroups", "--pids-limit", "--memory", "--memory-swap", "--runtime",
+    "--cpu-period", "--cpu-quota", "--shm-size", "--tmpfs", "--mount", "--env", "--workdir", "--entrypoint", "--pull",
 }  # fmt: skip
 MUST = {
     "--network": "none", "--cap-drop": "ALL", "--security-opt": "no-new-privileges", "--pull": "never", "--ipc": "private",
