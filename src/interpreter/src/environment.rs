@@ -87,6 +87,9 @@ const RUNNER: &[(&str, &str)] = &[
     ("etc/hosts", "127.0.0.1 localhost sandbox\n"),
 ];
 
+/// An empty folder beside the runner's files.
+pub(super) const EMPTY: &str = "empty";
+
 /// The locked Python requirements of sessions, with hashes.
 pub fn requirements() -> &'static str {
     LOCK
@@ -256,6 +259,7 @@ fn install_runner(cache: &Path, digest: &str, environment: &Path) -> io::Result<
         fs::create_dir_all(path.parent().unwrap_or(building.path()))?;
         fs::write(&path, text)?;
     }
+    fs::create_dir(building.path().join(EMPTY))?;
     // Byte code has the path inside the sandbox. If compiling fails, sessions start a little more slowly.
     let _ = Command::new(environment.join("bin/python"))
         .args(["-I", "-m", "compileall", "-q", "-s"])

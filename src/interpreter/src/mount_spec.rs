@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::SessionSpec;
-use super::environment::Environment;
+use super::environment::{EMPTY, Environment};
 
 /// The read-only mounts of a session, and its environment variables.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +33,7 @@ impl MountSpec {
             variables: VARIABLES.to_vec(),
         };
         mounts.system();
+        mounts.hide_local(environment);
         if !environment.base.starts_with("/usr") {
             mounts.bind(&environment.base, &environment.base);
         }
@@ -82,6 +83,14 @@ impl MountSpec {
         }
         for path in ["/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts"] {
             self.bind(path, path);
+        }
+    }
+
+    /// Hides what was installed by hand on this machine, unless the Python of sessions is there.
+    fn hide_local(&mut self, environment: &Environment) {
+        let local = Path::new("/usr/local");
+        if local.is_dir() && !local.is_symlink() && !environment.base.starts_with(local) {
+            self.bind(environment.runner.join(EMPTY), local);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The seccomp filter of sessions, as a classic BPF program (docs/jail.md).
 //!
 //! It refuses system calls that access other processes or kernel internals, create namespaces or mounts,
-//! or open sockets other than Unix and IP sockets, and all calls newer than the ones known here.
+//! take what sessions share with the host, or open sockets other than Unix, TCP and UDP sockets, and all calls newer
+//! than the ones known here.
 //!
 //! The crate `seccompiler` is not used because a filter of it has one action for all calls that match (this one
 //! returns three different errors) and cannot compare the number of a call with a range.
@@ -47,6 +48,12 @@ mod supported {
         SYS_memfd_secret,
         SYS_migrate_pages,
         SYS_move_pages,
+        // Limits that all users of the machine share. Inotify also tells what others do with shared files.
+        #[cfg(target_arch = "x86_64")]
+        SYS_inotify_init,
+        SYS_inotify_init1,
+        SYS_io_setup,
+        SYS_mq_open,
         // Namespaces, mounts, roots, handles.
         SYS_unshare,
         SYS_setns,
@@ -142,12 +149,39 @@ mod supported {
 
         /// Runs `body`, which checks arguments, only for one system call.
         fn for_call(&mut self, call: c_long, body: impl FnOnce(&mut Program)) {
+            self.if_equal(call as u32, |inner| {
+                body(inner);
+                inner.push(RETURN, 0, 0, SECCOMP_RET_ALLOW);
+            });
+        }
+
+        /// Runs `body`, which returns an action, only if an argument has a value.
+        fn for_argument(&mut self, index: u32, value: c_int, body: impl FnOnce(&mut Program)) {
+            self.push(LOAD, 0, 0, argument(index));
+            self.if_equal(value as u32, body);
+        }
+
+        /// Skips `body` unless the loaded word is `value`.
+        fn if_equal(&mut self, value: u32, body: impl FnOnce(&mut Program)) {
             let mut inner = Program(Vec::new());
             body(&mut inner);
-            inner.push(RETURN, 0, 0, SECCOMP_RET_ALLOW);
-            self.push(EQUAL, 0, (inner.0.len() / 8) as u8, call as u32);
+            self.push(EQUAL, 0, (inner.0.len() / 8) as u8, value);
             self.0.extend(inner.0);
         }
+    }
+
+    fn unix_socket(program: &mut Program) {
+        program.push(LOAD, 0, 0, argument(0));
+        program.when(EQUAL, AF_UNIX as u32, SECCOMP_RET_ALLOW);
+        program.push(RETURN, 0, 0, error(EAFNOSUPPORT));
+    }
+
+    fn ip_socket(program: &mut Program) {
+        program.push(LOAD, 0, 0, argument(2));
+        for protocol in [IPPROTO_IP, IPPROTO_TCP, IPPROTO_UDP] {
+            program.when(EQUAL, protocol as u32, SECCOMP_RET_ALLOW);
+        }
+        program.push(RETURN, 0, 0, error(EPROTONOSUPPORT));
     }
 
     const fn error(errno: c_int) -> u32 {
@@ -156,15 +190,15 @@ mod supported {
 
     /// The filter program in the kernel's binary format.
     pub fn program() -> Vec<u8> {
-        with_sockets(&[AF_UNIX, AF_INET, AF_INET6])
+        with_sockets(true)
     }
 
     /// The same without IP sockets, for tiers without a network namespace of their own.
     pub fn program_offline() -> Vec<u8> {
-        with_sockets(&[AF_UNIX])
+        with_sockets(false)
     }
 
-    fn with_sockets(families: &[c_int]) -> Vec<u8> {
+    fn with_sockets(ip: bool) -> Vec<u8> {
         let mut program = Program(Vec::new());
         program.push(LOAD, 0, 0, ARCH);
         program.push(EQUAL, 1, 0, ARCHITECTURE);
@@ -197,12 +231,13 @@ mod supported {
             program.push(LOAD, 0, 0, argument(2));
             program.when(ANY_BIT, S_IFCHR, error(EPERM));
         });
+        program.for_call(SYS_socketpair, unix_socket);
         program.for_call(SYS_socket, |program| {
-            program.push(LOAD, 0, 0, argument(0));
-            for &family in families {
-                program.when(EQUAL, family as u32, SECCOMP_RET_ALLOW);
+            if ip {
+                program.for_argument(0, AF_INET, ip_socket);
+                program.for_argument(0, AF_INET6, ip_socket);
             }
-            program.push(RETURN, 0, 0, error(EAFNOSUPPORT));
+            unix_socket(program);
         });
         program.push(RETURN, 0, 0, SECCOMP_RET_ALLOW);
         program.0

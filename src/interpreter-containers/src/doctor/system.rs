@@ -12,7 +12,7 @@ const PROBES: &[fn() -> Finding] = &[environment, user_namespaces, space, ffmpeg
 const ENOUGH: u64 = 5 << 30;
 
 /// Folders of shared libraries.
-const LIBRARIES: &[&str] = &["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib"];
+const LIBRARIES: &[&str] = &["/usr/lib", "/usr/lib64", "/lib", "/lib64"];
 
 /// Folder of fonts.
 const FONTS: &str = "/usr/share/fonts";
@@ -97,13 +97,17 @@ fn ffmpeg() -> Finding {
         .map(|folder| folder.join("ffmpeg"))
         .find(|path| path.is_file());
     match found {
-        Some(path) if path.starts_with("/usr") || path.starts_with("/bin") => {
+        Some(path)
+            if ["/usr/bin", "/bin"]
+                .iter()
+                .any(|folder| path.starts_with(folder)) =>
+        {
             Finding::good("ffmpeg", path.display().to_string())
         }
         Some(path) => Finding::weak(
             "ffmpeg",
             path.display().to_string(),
-            "sessions see only programs below /usr, so they cannot read MP3 and video",
+            "sessions find programs only in /usr/bin and /bin, so they cannot read MP3 and video",
         )
         .remedy("apt-get install ffmpeg"),
         None => Finding::missing("ffmpeg", "not found", "sessions cannot read MP3 and video")

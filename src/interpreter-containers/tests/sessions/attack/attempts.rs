@@ -52,6 +52,16 @@ const SENSELESS: &[(Tier, &str, &str)] = &[
         "safety_from_the_memory_killer",
         "its kernel keeps the number; the host's takes a sandbox as a whole",
     ),
+    (
+        Tier::Gvisor,
+        "a_flood_of_terminals",
+        "its kernel makes them, and no other session has them",
+    ),
+    (
+        Tier::Bwrap,
+        "a_flood_of_terminals",
+        "bubblewrap mounts its own without a limit (docs/security.md)",
+    ),
 ];
 
 async fn fails_inside(name: &str, outside: Outside, body: &str) {
@@ -150,6 +160,11 @@ s.sendto(b'\\0\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\1x\\0\\0\\1\\0\\1', ('127.0.0.1
     vsock_sockets: Depends, "return socket.socket(40, socket.SOCK_STREAM).fileno() > 0";
     crypto_sockets: Depends, "return socket.socket(38, socket.SOCK_SEQPACKET).fileno() > 0";
     bluetooth_sockets: Depends, "return socket.socket(31, socket.SOCK_RAW, 1).fileno() > 0";
+    multipath_sockets: Depends, "return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).fileno() > 0";
+    udp_lite_sockets: Depends, "return socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 136).fileno() > 0";
+    udp_lite_sockets_over_version_6: Depends, "return socket.socket(socket.AF_INET6, socket.SOCK_DGRAM, 136).fileno() > 0";
+    ping_sockets: Depends, "return socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).fileno() > 0";
+    pairs_of_other_sockets: Depends, "return check(libc.socketpair(30, 1, 0, ctypes.create_string_buffer(8)))";
     abstract_sockets: Works, "s = socket.socket(socket.AF_UNIX); s.connect('\\0' + ABSTRACT); return s.recv(1) == b'!'";
     sockets_in_the_file_system: Works, "s = socket.socket(socket.AF_UNIX); s.connect(SOCKET); return s.recv(1) == b'!'";
     a_low_port_on_the_hosts_network: WorksForRoot, "s = socket.socket(); s.bind(('127.0.0.1', 0)); return apart(lambda: s.setsockopt(socket.SOL_SOCKET, 33, 1) is None)";
@@ -248,6 +263,9 @@ return swap(lambda pid: call(310, pid, iov, ctypes.c_ulong(1), iov, ctypes.c_ulo
     the_memory_of_the_host: WorksForRoot, "return os.open(f'/proc/{PID}/mem', os.O_RDONLY) > 0";
     limits_of_the_host: Works, "return len(resource.prlimit(PID, resource.RLIMIT_NOFILE)) == 2";
     processors_of_the_host: Works, "return os.sched_setaffinity(PID, os.sched_getaffinity(PID)) is None";
+    what_others_do_with_shared_files: Works, "watch = libc.inotify_init1(0o4000); check(watch)
+check(libc.inotify_add_watch(watch, os.__file__.encode(), 0x20)); open(os.__file__).close(); return len(os.read(watch, 99)) > 0";
+    what_was_installed_by_hand: Depends, "return any(os.path.isfile(p) for p in glob.glob('/usr/local/*/*'))";
     message_queues_of_the_host: Works, "return libc.msgget(QUEUE, 0) >= 0";
 
     // Floods.
@@ -283,6 +301,18 @@ return True";
     a_very_deep_folder: NotTried(Flood), "os.chdir('output')
 for _ in range(100_000): os.mkdir('d'); os.chdir('d')
 return True";
+    contexts_of_asynchronous_input: Depends, "return call(206, 32, ctypes.byref(ctypes.c_ulong())) >= 0";
+    queues_of_the_other_kind: Depends, "name = f'pybench-{os.getpid()}'.encode(); check(call(240, name, 0o102, 0o600, 0)); return call(241, name) == 0";
+    a_flood_of_pending_signals: Works, "def flood():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+    return all(libc.sigqueue(os.getpid(), signal.SIGRTMIN, 0) == 0 for _ in range(2000))
+return apart(flood)";
+    a_flood_of_terminals: Works, "opened = []
+try:
+    while len(opened) < 200: opened.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))
+except OSError: pass
+for fd in opened: os.close(fd)
+return len(opened) == 200";
     a_flood_of_queues: NotTried(Flood), "made = 0
 while made < 50_000:
     check(libc.msgget(0, 0o1600)); made += 1
