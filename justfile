@@ -17,6 +17,8 @@ pybench := "cargo run " + quiet + " -p pybench --"
 # `cas` is Hugging Face's own store of chunks, for tests.
 all := '--workspace --features pybench-xet/cas'
 
+attack := "cargo test --quiet -p pybench-interpreter-containers --test sessions attack"
+
 # Before a number of milliseconds: how long each fuzz target runs.
 fuzz_for := "BOLERO_RANDOM_ITERATIONS=1000000000 BOLERO_RANDOM_TEST_TIME_MS="
 
@@ -139,10 +141,13 @@ audit: setup
     @{{ pybench }} library audit --record pipelines/library/audited.toml
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 
-# Attempts to break out of the sandbox, each a test.
+# Attempts to break out of the sandbox, each a test; `--random SECONDS`: random system calls, new ones each time.
 [group('check')]
-attack: setup
-    @cargo test --quiet -p pybench-interpreter-containers --test sessions attack
+attack *ARGS: setup
+    @case "${1:-}" in \
+        --random) PYBENCH_ATTACK_SECONDS="${2:?SECONDS}" PYBENCH_ATTACK_SEED="${PYBENCH_ATTACK_SEED:-$(date +%s)}" {{ attack }}::jail::random -- --nocapture ;; \
+        *) {{ attack }} "$@" ;; \
+    esac
 
 # A thousand sessions, 64 at a time, while sessions, servers and hosts are killed; a run that is killed 40 times.
 [group('check')]

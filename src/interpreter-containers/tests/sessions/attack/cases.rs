@@ -14,6 +14,8 @@ mod attempts;
 mod neighbors;
 #[path = "network.rs"]
 mod network;
+#[path = "random.rs"]
+mod random;
 #[cfg(target_arch = "x86_64")]
 #[path = "shown.rs"]
 mod shown;

@@ -54,6 +54,8 @@ const CASES: &[(&str, Outside)] = &[
         "a_door_leads_to_the_proxy_and_cannot_be_moved",
         NotTried(Inside),
     ),
+    // random.rs
+    ("random_calls_touch_nobody_else", NotTried(Machine)),
 ];
 
 #[test]
@@ -62,6 +64,7 @@ fn every_case_says_how_it_is_shown() {
         include_str!("cases.rs"),
         include_str!("neighbors.rs"),
         include_str!("network.rs"),
+        include_str!("random.rs"),
     ];
     let mut lines = sources.iter().flat_map(|text| text.lines());
     let mut found = Vec::new();
