@@ -97,6 +97,12 @@ class Work:
 
         return np.asarray(self.image(path, mode), dtype=np.float64)
 
+    def video(self, path):
+        """(frames per second, an iterator of frames as RGB arrays of bytes) of an MP4."""
+        from videos import read_video
+
+        return read_video(self.candidate.file(path), path)
+
     def varied(self, path, colors=8):
         """The picture is no blank: so many colors, none of which covers nearly all."""
         import numpy as np

@@ -1,8 +1,10 @@
 """Every chart that a picture shows, whatever its kind, read from its proven record."""
 
 import numpy as np
-from chart.marks import NEAR, Marks
-from chart.redraw import BadRecord, array
+from chart.axes import Axes
+from chart.marks import Marks
+from chart.polar import PolarAxes
+from chart.redraw import BadRecord
 from checks.plot import _picture, _prove
 from common import Fail, Unproven, close, numeric, scalar
 from plots import read
@@ -85,37 +87,19 @@ class Shown:
         return None
 
     def polar(self):
-        """Polygons on polar axes: [(axes number, angles, radii)], each tied to a primitive."""
+        """Polygons on polar axes: [(axes number, angles, radii)], each tied to a primitive in sight."""
         out = []
         for number, claim in enumerate(self.record["axes"]):
             if claim["name"] != "polar":
                 continue
-            for line in claim["lines"]:
-                try:
-                    theta, r = array(line["x"], (None,), 1e6), array(line["y"], (None,), 1e12)
-                    if self._drawn(claim, theta, r):
-                        out.append((number, theta, r))
-                except DAMAGED as error:
-                    self.why.append(f"polar: {error}")
+            try:
+                out += [(number, *polygon) for polygon in PolarAxes(claim, self.drawing).polygons()]
+            except DAMAGED as error:
+                self.why.append(f"polar: {error}")
         return out
 
-    def _drawn(self, claim, theta, r):
-        """Some path has its vertices where angles and radii lie, for one of the usual places of zero."""
-        box, (low, high) = array(claim["box"], (4,), 1e5), claim["y"]["limits"]
-        center, radius = (box[:2] + box[2:]) / 2, (box[2] - box[0]) / 2
-        rho = (r - low) / (high - low) * radius
-        paths = [Marks_vertices(op) for op in self.drawing.ops if op["op"] == "path"]
-        for turn in np.arange(8) * np.pi / 4:
-            for way in (1, -1):
-                places = center + np.column_stack([np.cos(turn + way * theta), np.sin(turn + way * theta)]) * rho[:, None]
-                if any(p is not None and p.shape == places.shape and np.abs(p - places).max() <= 2 * NEAR for p in paths):
-                    return True
-        return False
-
     def levels(self):
-        """Values of level strokes (the medians and means of boxes): {axes number: [(x, y)]}, each tied."""
-        from chart.axes import Axes
-
+        """Values of level strokes (the medians and means of boxes): {axes number: [(x, y)]}, each tied and in sight."""
         out = {}
         for number, claim in enumerate(self.record["axes"]):
             try:
@@ -126,19 +110,14 @@ class Shown:
                 continue
             for line in claim["lines"]:
                 try:
-                    x, y, _ = marks.line(line)
+                    x, y, mark = marks.line(line)
+                    if np.ptp(y) > 0:
+                        continue
+                    marks.visible([mark])
                 except DAMAGED:
                     continue
-                if len(y) and np.ptp(y) == 0:
-                    out.setdefault(number, []).append((float(np.mean(x)), float(y[0])))
+                out.setdefault(number, []).append((float(np.mean(x)), float(y[0])))
         return out
-
-
-def Marks_vertices(op):
-    """Vertices of a path as drawn."""
-    from chart.marks import _vertices
-
-    return _vertices(op)
 
 
 def _named(series, values, rtol):

@@ -18,6 +18,10 @@ def check(path, candidate):
         _picture(path, candidate, extension)
     elif extension in SOUNDS:
         _sound(full, path)
+    elif extension == ".mp4":
+        from videos import check_mp4
+
+        check_mp4(full, path)
     elif extension in TABLES:
         from tables import read_table
 

@@ -9,6 +9,7 @@ from . import labels
 from .redraw import BadRecord, array
 
 SCALES = ("linear",)
+ANCHORS = ("center", "left", "right")
 
 
 class Axis:
@@ -43,11 +44,11 @@ class Axis:
         self._check_places()
         agrees = labels.numeric(self.ticks, self.offset)
         if agrees:
-            self._check_offset()
+            self.check_offset()
             return "number"
         dates = labels.dates(self.ticks, self.offset, self.to_date)
         if dates:
-            self._check_offset()
+            self.check_offset()
             return "date"
         if agrees is False and self._evenly_numbered():
             return "category"
@@ -84,7 +85,8 @@ class Axis:
             raise Unproven(f"no label stands at {self.name} = {value:g}")
         return label
 
-    def _check_offset(self):
+    def check_offset(self):
+        """What the labels leave out (`1e6`) is in the picture."""
         if labels.plain(self.offset) and not any(t.s == self.offset for t in self.drawing.texts()):
             raise Unproven(f"the {self.name} axis' offset is not in the picture")
 
@@ -96,7 +98,7 @@ class Axis:
             if not texts:
                 raise Unproven(f"the {self.name} tick label `{label[:40]}` is not in the picture")
         spacing = min(np.diff(np.unique(places)), default=40.0)
-        for anchor in ("center", "left", "right"):
+        for anchor in ANCHORS:
             gaps = [self._gap(texts, place, anchor) for texts, place in zip(found, places)]
             middle = float(np.median(gaps))
             height = max(t.line_height for texts in found for t in texts)
@@ -106,8 +108,11 @@ class Axis:
         raise Unproven(f"the {self.name} tick labels do not stand at their ticks")
 
     def _candidates(self, label):
-        first = (label.replace("\\$", "$").split("\n") or [""])[0]
-        return [t for t in self.drawing.texts() if t.s == first and self._outside(t)]
+        """Where a label's first line stands, if the picture shows one of its lines: the last ones may lie outside."""
+        lines, texts = label.replace("\\$", "$").split("\n"), self.drawing.texts()
+        if not any(t.s in lines for t in texts if t.s.strip()):
+            return []
+        return [t for t in texts if t.s == lines[0] and self._outside(t)]
 
     def _outside(self, text):
         """Beside the axes box, where tick labels stand."""

@@ -1,25 +1,32 @@
 """The marks of a record (bars, lines, points, wedges), each tied to a primitive of the redrawn picture.
 
 A claimed mark counts when a primitive lies exactly where claimed data and claimed axes put it, when
-taking the marks away changes the picture there (it is not hidden), and, for bars, when its color
-ends where the bar ends.
+taking the marks away changes the picture there (it is not hidden), when taking it alone away still
+does in part (no other mark stands for it), and, for bars, when its color ends where the bar ends.
 """
 
 import numpy as np
 from common import Unproven
 
 from .redraw import BadRecord, array
+from .seen import apart
 
 NEAR = 0.06  # pixels: recorded coordinates are rounded to 0.001
 SEEN = 10.0  # of 255
 SAME = 6.0  # of 255
+OPEN = 0.75  # share of a line or of points in sight: dashes leave gaps, legends cover some
+ALONE = 0.1  # share of a mark that no other mark hides
+LEAST = 2.0  # pixels: a lower bar or a narrower wedge is not to be seen
+EVERYWHERE = ((-np.inf, -np.inf), (np.inf, np.inf))
 
 
 class Mark:
     """A mark and the primitives that draw it (a line and its markers are two)."""
 
-    def __init__(self, numbers, points, box=None):
+    def __init__(self, numbers, points, box=None, extent=EVERYWHERE, slight=False):
         self.numbers, self.points, self.box = numbers, points, box
+        self.low, self.high = extent  # pixels outside are the same without it
+        self.slight = slight  # too small to be seen at this resolution
 
 
 class Marks:
@@ -27,7 +34,7 @@ class Marks:
 
     def __init__(self, axes):
         self.axes, self.drawing = axes, axes.drawing
-        self._paths = [(n, _vertices(op)) for n, op in enumerate(self.drawing.ops) if op["op"] in ("path", "markers")]
+        self.paths = [(n, vertices(op)) for n, op in enumerate(self.drawing.ops) if op["op"] in ("path", "markers")]
         self._offsets = [
             (n, array(op["offsets"], (None, 2))) for n, op in enumerate(self.drawing.ops) if op["op"] == "path_collection"
         ]
@@ -48,13 +55,15 @@ class Marks:
         if not self.axes.inside(corners[1:], 1.5).all():
             raise Unproven("a bar ends outside the axes")
         low, high = corners.min(axis=0), corners.max(axis=0)
-        for number, vertices in self._paths:
-            if vertices is None or not 4 <= len(vertices) <= 6 or self.drawing.ops[number]["op"] != "path":
+        for number, drawn in self.paths:
+            op = self.drawing.ops[number]
+            if drawn is None or not 4 <= len(drawn) <= 6 or op["op"] != "path":
                 continue
-            found = [vertices.min(axis=0), vertices.max(axis=0)]
+            found = [drawn.min(axis=0), drawn.max(axis=0)]
             if np.abs(found[0] - low).max() <= NEAR and np.abs(found[1] - high).max() <= NEAR and self._painted(number, face):
-                least = 0.1 if "hatch" in self.drawing.ops[number]["gc"] else 0.5
-                return Mark([number], None, (low, high, value, corners[1, value] >= corners[0, value], least))
+                least, edge = 0.1 if "hatch" in op["gc"] else 0.5, float(op["gc"]["lw"])
+                box = (low, high, value, corners[1, value] >= corners[0, value], least)
+                return Mark([number], None, box, (low - edge, high + edge), _height(box) < LEAST)
         raise Unproven("a claimed bar is not in the picture")
 
     def _painted(self, number, face):
@@ -71,7 +80,7 @@ class Marks:
         if not self.axes.inside(places[known], 1.5).all():
             raise Unproven("a line leaves the axes")
         wanted = places[known]
-        numbers = [n for n, v in self._paths if v is not None and _equal(v, wanted, claim.get("steps"))]
+        numbers = [n for n, v in self.paths if v is not None and _equal(v, wanted, claim.get("steps"))]
         if not numbers:
             raise Unproven("a claimed line is not in the picture")
         return x, y, Mark(numbers, wanted)
@@ -83,7 +92,7 @@ class Marks:
         known = np.isfinite(places).all(axis=1)
         if not self.axes.inside(places[known], 1.5).all():
             raise Unproven("a point lies outside the axes")
-        drawn = self._offsets + [(n, v) for n, v in self._paths if v is not None]
+        drawn = self._offsets + [(n, v) for n, v in self.paths if v is not None]
         numbers = [n for n, v in drawn if _equal(v, places[known], False)]
         if not numbers:
             raise Unproven("the claimed points are not in the picture")
@@ -95,13 +104,13 @@ class Marks:
 
         center, theta = array(claim["center"], (2,), 1e3), array(claim["theta"], (2,), 1e6)
         shape = Wedge(center, float(claim["r"]), *theta, width=claim["width"])
-        path = shape.get_path()
-        vertices = shape.get_patch_transform().transform(path.vertices)
-        places = self.axes.place(vertices[:, 0], vertices[:, 1])
-        for number, found in self._paths:
+        outline = shape.get_patch_transform().transform(shape.get_path().vertices)
+        places = self.axes.place(outline[:, 0], outline[:, 1])
+        for number, found in self.paths:
             same = found is not None and found.shape == places.shape and np.abs(found - places).max() <= NEAR
             if same and self._painted(number, claim["face"]):
-                return Mark([number], self._middle(center, claim, theta))
+                rim = np.deg2rad(abs(theta[1] - theta[0])) * np.ptp(places, axis=0).max() / 2
+                return Mark([number], self._middle(center, claim, theta), slight=rim < LEAST)
         raise Unproven("a claimed wedge is not in the picture")
 
     def _middle(self, center, claim, theta):
@@ -111,41 +120,55 @@ class Marks:
 
     def visible(self, marks):
         """Every mark is seen in the redrawn picture, and every bar ends where it says."""
-        whole = self.drawing.picture()
-        bare = self.drawing.picture(without=frozenset(n for m in marks for n in m.numbers))
-        seen = np.abs(whole - bare).max(axis=2) > SEEN
-        for mark in marks:
-            if mark.box is None:
-                self._see_points(seen, mark.points)
+        whole, seen = self.drawing.picture(), self._seen(marks)
         boxes = [m.box for m in marks if m.box is not None]
+        if 0 < max((_height(box) for box in boxes), default=0) < LEAST:
+            raise Unproven("the bars are too low to be seen")
+        if any(m.box is None and self._share(seen, m) < OPEN for m in marks):
+            raise Unproven("claimed marks are hidden in the picture")
         for box in boxes:
             self._see_bar(seen, whole, box, boxes)
+        self._see_each(marks)
 
-    def _see_points(self, seen, points):
-        hits, reach = 0, 2 + round(self.drawing.dpi / 50)
-        for x, y in points:
+    def _seen(self, marks):
+        """Where the picture changes without these marks."""
+        return self.drawing.changed((n for m in marks for n in m.numbers), SEEN)
+
+    def _see_each(self, marks):
+        """Without any one of the marks the picture is another: none stands for a second one that is not to be seen."""
+        groups = apart(marks)
+        for group in groups if len(groups) > 1 else []:
+            seen = self._seen(group)
+            if any(not mark.slight and self._share(seen, mark) < ALONE for mark in group):
+                raise Unproven("a claimed mark is hidden behind another one")
+
+    def _share(self, seen, mark):
+        """The share of a mark's points, or of a bar's body, that lies where the picture changes."""
+        if mark.box is not None:
+            body = self.drawing.cut(seen, mark.box[0] + 1, mark.box[1] - 1)
+            return body.mean() if body.size else 1.0
+        hits, reach = 0, 2 + round(self.drawing.dpi / 50)  # thin marks lie beside their pixel
+        for x, y in mark.points:
             row, column = int(self.drawing.height - y), int(x)
             hits += seen[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1].any()
-        # Dashes leave gaps, legends cover some, and thin marks lie beside their pixel.
-        if hits < 0.75 * len(points):
-            raise Unproven("claimed marks are hidden in the picture")
+        return hits / max(len(mark.points), 1)
 
     def _see_bar(self, seen, whole, box, boxes):
         low, high, value, rising, least = box
-        if high[value] - low[value] < 2:
+        if _height(box) < LEAST:
             return  # nothing to see: the value is zero at this resolution
-        body = self._cut(seen, low + 1, high - 1)
+        body = self.drawing.cut(seen, low + 1, high - 1)
         if body.size and body.mean() < least:
             raise Unproven("a claimed bar is hidden in the picture")
         inner, outer = self._end(low, high, value, rising, -3.5, -1), self._end(low, high, value, rising, 2, 4.5)
-        strip = self._cut(seen, *inner)
+        strip = self.drawing.cut(seen, *inner)
         if high[value] - low[value] >= 6 and strip.size and strip.mean() < least:
             raise Unproven("a claimed bar's end is hidden in the picture")
         # A hatched bar has no color of its own.
         if high[value] - low[value] < 6 or least < 0.5 or self._covered(outer, boxes):
             return
-        color = np.median(self._cut(whole, *inner).reshape(-1, 3), axis=0)
-        beyond = self._cut(whole, *outer).reshape(-1, 3)
+        color = np.median(self.drawing.cut(whole, *inner).reshape(-1, 3), axis=0)
+        beyond = self.drawing.cut(whole, *outer).reshape(-1, 3)
         if len(beyond) and (np.abs(beyond - color).max(axis=1) <= SAME).mean() > 0.5:
             raise Unproven("a bar goes on beyond its claimed end")
 
@@ -165,18 +188,18 @@ class Marks:
         middle = (outer[0] + outer[1]) / 2
         return any((low - 1 <= middle).all() and (middle <= high + 1).all() for low, high, *_ in boxes)
 
-    def _cut(self, image, low, high):
-        height = self.drawing.height
-        low, high = np.maximum(low, 0), np.maximum(high, 0)
-        rows = slice(int(np.ceil(max(height - high[1], 0))), max(int(np.floor(height - low[1])), 0))
-        return image[rows, int(np.ceil(low[0])) : int(np.floor(high[0]))]
+
+def _height(box):
+    low, high, value = box[:3]
+    return high[value] - low[value]
 
 
-def _vertices(op):
-    vertices = array(op["path"]["v"], (None, 2))
-    known = np.isfinite(vertices).all(axis=1)
+def vertices(op):
+    """The vertices of a path as drawn; None where it has none."""
+    drawn = array(op["path"]["v"], (None, 2))
+    known = np.isfinite(drawn).all(axis=1)
     # A closing vertex repeats the first one, or is meaningless.
-    return vertices[known] if known.any() else None
+    return drawn[known] if known.any() else None
 
 
 def _equal(found, wanted, steps):

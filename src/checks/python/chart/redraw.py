@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
 
+from . import seen
 from .rc import settings
 
 MAX_SIDE = 6000
@@ -42,13 +43,24 @@ class Drawing:
         self.rc = settings(record.get("rc"))
         self.ops = _unpack(record.get("ops"))
         self.renderer = RendererAgg(self.width, self.height, self.dpi)
-        self._texts = None
+        self._texts = self._whole = None
         # By number, made once: the renderer knows the last clip path by its address, and one that is freed would be
         # taken for the next.
         self._contexts = {}
 
-    def picture(self, without=frozenset()):
-        """RGB on white, as floats; `without` names primitives left out by number."""
+    def picture(self):
+        """RGB on white, as floats."""
+        if self._whole is None:
+            self._whole = self.picture_without(())
+        return self._whole
+
+    def changed(self, numbers, by):
+        """Where the picture differs by more than `by` (of 255) without these primitives."""
+        return np.abs(self.picture() - self.picture_without(numbers)).max(axis=2) > by
+
+    def picture_without(self, numbers):
+        """The picture with these primitives, by number, left out."""
+        without = frozenset(numbers)
         with matplotlib.rc_context(self.rc):
             self.renderer.clear()
             for number, op in enumerate(self.ops):
@@ -59,11 +71,26 @@ class Drawing:
             rgba = np.asarray(self.renderer.buffer_rgba()).astype(float)
         return on_white(rgba)
 
+    def ink(self, numbers):
+        """How much of each pixel these texts cover (of 255) where nothing hides or cuts them."""
+        with matplotlib.rc_context(self.rc):
+            self.renderer.clear()
+            for number in numbers:
+                _draw_text(self.renderer, GraphicsContextBase(), self.ops[number])
+            return np.asarray(self.renderer.buffer_rgba())[..., 3].copy()
+
+    def cut(self, image, low, high):
+        """The part of an image between two corners in pixels, y upwards."""
+        low, high = np.maximum(low, 0), np.maximum(high, 0)
+        rows = slice(int(np.ceil(max(self.height - high[1], 0))), max(int(np.floor(self.height - low[1])), 0))
+        return image[rows, int(np.ceil(low[0])) : int(np.floor(high[0]))]
+
     def texts(self):
-        """Every text with its place."""
+        """Every text that the picture shows, with its place."""
         if self._texts is None:
             with matplotlib.rc_context(self.rc):
-                self._texts = [Text(self, n, op) for n, op in enumerate(self.ops) if op["op"] == "text"]
+                recorded = [Text(self, n, op) for n, op in enumerate(self.ops) if op["op"] == "text"]
+            self._texts = seen.texts(self, recorded)
         return self._texts
 
 

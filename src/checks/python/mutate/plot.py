@@ -40,7 +40,7 @@ def pictures(rgb, drawing):
     yield "upside down", ImageOps.flip(rgb)
     yield "inverted", ImageOps.invert(rgb)
     texts = {n for n, op in enumerate(drawing.ops) if op["op"] == "text"}
-    yield "labels removed from the picture", _image(drawing.picture(without=texts))
+    yield "labels removed from the picture", _image(drawing.picture_without(texts))
     moved = np.roll(np.asarray(rgb), max(rgb.height // 30, 4), axis=0)
     yield "moved down", Image.fromarray(moved)
 

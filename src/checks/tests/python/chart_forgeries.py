@@ -49,7 +49,7 @@ def run(folder, kind, expected, path, claim, case, way, verdict):
             yield name, *with_picture(forged, [claim])
     for name, changed, want in tampered(kind, record, expected):
         yield name, *verdict(folder, kind, want, path, [{"path": path, "figure": changed}])
-    for name, ops in hidden(record):
+    for name, ops in hidden(kind, record):
         forged = pack(record, ops)
         yield name, *with_picture(draw(forged), [{"path": path, "figure": forged}])
 
@@ -193,10 +193,30 @@ def scaled(record, expected, factor, axis):
     return changed, want
 
 
-def hidden(record):
-    """Right primitives under a patch; the picture is drawn from the same primitives."""
+def hidden(kind, record):
+    """Right primitives that are not to be seen; the picture is drawn from the same primitives."""
     ops = unpack(record)
-    x0, y0, x1, y1 = box_of(record)
+    yield "covered by a patch", ops + [patch(*box_of(record))]
+    yield "transparent labels", [transparent(op) if op["op"] == "text" else op for op in ops]
+    marks = set(data_ops(kind, record, ops))
+    yield "labels under a patch", [*ops, patch(0, 0, record["width"], record["height"]), *(ops[n] for n in sorted(marks))]
+    if kind != "pie":  # the first colored shapes of a pie may be its shadows
+        yield "transparent marks", [transparent(op) if n in marks else op for n, op in enumerate(ops)]
+
+
+def patch(x0, y0, x1, y1):
+    """A white rectangle."""
     corners = [[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]]
-    patch = {"op": "path", "gc": {"rgb": [1, 1, 1, 1], "lw": 0}, "path": {"v": corners, "c": [1, 2, 2, 2, 79]}, "face": [1, 1, 1, 1]}
-    yield "covered by a patch", ops + [patch]
+    return {"op": "path", "gc": {"rgb": [1, 1, 1, 1], "lw": 0}, "path": {"v": corners, "c": [1, 2, 2, 2, 79]}, "face": [1, 1, 1, 1]}
+
+
+def transparent(op):
+    """A primitive as matplotlib draws it with `alpha=0`."""
+    op = copy.deepcopy(op)
+    op["gc"].update(rgb=[*op["gc"]["rgb"][:3], 0], alpha=0.0, forced=True)
+    op["gc"].pop("hatch", None)
+    if op.get("face"):
+        op["face"][3] = 0
+    for color in op.get("faces", []) + op.get("edges", []):
+        color[3] = 0
+    return op

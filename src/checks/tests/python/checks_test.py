@@ -253,6 +253,87 @@ def round_axes(rows=3, columns=5):
         expect(claims, "round axes: no record")
 
 
+RADAR = [0.2, 0.9, 0.6, 0.7]
+
+
+def radar():
+    """A polygon counts where polygon, scale and title are in sight."""
+    import matplotlib.pyplot as plt
+
+    ways = {
+        "honest": lambda place, line: None,
+        "transparent": lambda place, line: line.set_alpha(0),
+        "white": lambda place, line: line.set_color("white"),
+        "axes off": lambda place, line: place.axis("off"),
+        "covered": lambda place, line: place.figure.add_artist(plt.Rectangle((0, 0), 1, 1, color="white")),
+        "without its scale": lambda place, line: plt.setp(place.get_yticklabels(), alpha=0),
+        "another scale": lambda place, line: place.set_yticks([0.2, 0.4, 0.8], ["0.2", "0.5", "0.8"]),
+        "behind another": lambda place, line: place.plot(line.get_xdata(), [*RADAR, RADAR[0]], linewidth=9, zorder=9),
+    }
+    for name, way in ways.items():
+        with tempfile.TemporaryDirectory() as folder:
+            shown = drawn_radar(plt, way, folder)
+            found = [np_round(r) for _, _, r in shown.polar()]
+            expect((found == [[*RADAR, RADAR[0]]]) == (name == "honest"), f"radar, {name}: {found} {shown.why}")
+            expect(shown.titled("Profile") == (name != "covered"), f"radar, {name}: the title")
+    print(f"radar: {len(ways)} pictures", flush=True)
+
+
+def drawn_radar(plt, way, folder):
+    import shown
+
+    claims = right.recorder(folder)
+    figure, place = plt.subplots(subplot_kw={"polar": True}, figsize=(5, 5))
+    (line,) = place.plot([0, 1.57, 3.14, 4.71, 0], [*RADAR, RADAR[0]])
+    place.set_ylim(0, 1)
+    place.set_title("Profile")
+    way(place, line)
+    figure.savefig(os.path.join(folder, "radar.png"))
+    plt.close(figure)
+    return shown.charts(right.candidate(folder, {}, "", claims), "radar.png")
+
+
+def np_round(values):
+    return [round(float(value), 6) for value in values]
+
+
+def videos():
+    """An MP4 is read; a playlist of FFmpeg's, another container under its name and QuickTime's are not."""
+    import cv2
+    import numpy as np
+    from common import Candidate, Fail
+    from judge import Work
+    from soundness import check
+
+    def film(path, code):
+        writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*code), 8, (64, 48))
+        for level in range(0, 240, 40):
+            writer.write(np.full((48, 64, 3), level, np.uint8))
+        writer.release()
+
+    with tempfile.TemporaryDirectory() as folder:
+        film(f"{folder}/right.mp4", "mp4v")
+        film(f"{folder}/film.avi", "MJPG")
+        film(f"{folder}/film.mov", "mp4v")
+        os.rename(f"{folder}/film.avi", f"{folder}/avi.mp4")
+        os.rename(f"{folder}/film.mov", f"{folder}/mov.mp4")
+        with open(f"{folder}/list.mp4", "w") as file:
+            file.write("ffconcat version 1.0\nfile right.mp4\n")
+        candidate = Candidate(folder)
+        rate, frames = Work(candidate).video("right.mp4")
+        found = [round(frame.mean(), -1) for frame in frames]
+        expect((rate, found) == (8, [0, 40, 80, 120, 160, 200]), f"videos: {rate} {found}")
+        check("right.mp4", candidate)
+        for name in ("list.mp4", "avi.mp4", "mov.mp4"):
+            for reader in (Work(candidate).video, lambda path: check(path, candidate)):
+                try:
+                    reader(name)
+                    expect(False, f"videos: {name} is taken for an MP4")
+                except Fail:
+                    pass
+    print("videos: 4 files", flush=True)
+
+
 def no_rows():
     """Where nothing is expected, a table without rows is right under any header, and one with rows is not."""
     path = "output/r.csv"
@@ -266,7 +347,7 @@ def no_rows():
 
 
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "no-rows": no_rows}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")
