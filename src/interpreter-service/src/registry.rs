@@ -22,7 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// What a client requests for a new sandbox.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SandboxSpec {
-    pub(super) seed: u64,
+    /// Seed of `random` and numpy; `None`: a new one.
+    pub(super) seed: Option<u64>,
     /// Time limit of a cell, seconds; `None`: the service's default.
     pub(super) cell_seconds: Option<u64>,
     /// Fixed lifetime; `None`: it ends when it is idle for too long.
@@ -233,7 +234,8 @@ impl Registry {
         limits.cell_seconds = spec.cell_seconds.unwrap_or(limits.cell_seconds);
         let id = token::random_secret()[..20].to_owned();
         let session_spec = SessionSpec {
-            seed: spec.seed,
+            seed: spec.seed.unwrap_or_else(rand::random),
+            system_randomness: true,
             limits: limits.clone(),
             network: self
                 .network

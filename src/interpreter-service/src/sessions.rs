@@ -24,8 +24,8 @@ use pybench_types::observation::Observation;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NewSession {
-    /// Seed of Python's `random` and of numpy.
-    seed: u64,
+    /// Seed of Python's `random` and of numpy [default: a new one].
+    seed: Option<u64>,
     /// Time limit of a cell, seconds, at most a day [default: the service's].
     #[schemars(range(min = 1, max = 86_400))]
     cell_seconds: Option<u64>,

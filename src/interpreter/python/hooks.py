@@ -45,7 +45,8 @@ def importing():
 
 class Randomness:
     """All random state follows from the seed: that of generators made without one, `os.urandom` and
-    with it `secrets`, `uuid` and numpy's generators.
+    with it `secrets`, `uuid` and numpy's generators. With `system`, only `random` and numpy's global
+    generator start at the seed, and whatever asks the system for randomness gets it.
 
     What modules draw while they are imported comes from a stream of their own, so that it does not
     matter when they are; what they drew before the seed was known is drawn again.
@@ -55,7 +56,8 @@ class Randomness:
         self.seed = None
         self.streams = {}
         self.early = []
-        self.plain = random.Random.seed
+        self.system = False
+        self.urandom, self.plain = os.urandom, random.Random.seed
 
         def seed(generator, a=None, version=2):
             if a is None:
@@ -66,8 +68,11 @@ class Randomness:
         random.Random.seed = seed
         os.urandom = random._urandom = lambda count: self.draw(lambda stream: stream.randbytes(count))
 
-    def begin(self, seed):
-        self.seed = seed
+    def begin(self, seed, system):
+        self.seed, self.system = seed, system
+        if system:
+            os.urandom = random._urandom = self.urandom
+            random.Random.seed = self.plain
         self.streams.clear()
         for module, use in self.early:
             use(self.stream(module))
@@ -81,6 +86,8 @@ class Randomness:
         return use(self.stream(module))
 
     def stream(self, module):
+        if self.system:
+            return random.SystemRandom()
         if module not in self.streams:
             self.streams[module] = random.Random(f"{self.seed} {module}" if module else self.seed or 0)
         return self.streams[module]
@@ -103,9 +110,9 @@ class Hooks:
         }
         sys.meta_path.insert(0, AfterImport(dict(self.after)))
 
-    def begin(self, seed):
+    def begin(self, seed, system):
         """The session is known."""
-        self.randomness.begin(seed)
+        self.randomness.begin(seed, system)
         for name, hook in self.after.items():
             if name in sys.modules:
                 hook(sys.modules[name])

@@ -124,7 +124,7 @@ class Runner:
         if init["proxy"]:
             self.hand_over_listener(init["proxy"])
         self.wire.open()
-        self.hooks.begin(init["seed"])
+        self.hooks.begin(init["seed"], init["system_randomness"])
         sys.path[0] = ""  # the workspace, in place of the runner's folder
         sys.argv[:] = [""]
         self.wire.send("ready")

@@ -58,6 +58,9 @@ pub struct SessionSpec {
     pub inputs: BTreeMap<String, PathBuf>,
     /// Seed of Python's `random` and of numpy.
     pub seed: u64,
+    /// Whether `os.urandom`, `secrets` and `uuid` get the system's randomness. Otherwise they follow from the
+    /// seed as well, so that a replay is equal, and whoever knows the seed knows their values.
+    pub system_randomness: bool,
     /// Resource limits.
     pub limits: Limits,
     /// A local folder of wheels that `pip install` uses. Without one, and without a network, `pip`

@@ -44,6 +44,7 @@ pub(super) enum Request<'a> {
     /// Sent once, before any cell.
     Init {
         seed: u64,
+        system_randomness: bool,
         /// `resource.RLIMIT_*` without the prefix → value.
         limits: BTreeMap<&'static str, u64>,
         /// Whether processes that a cell leaves running pause until the next cell.

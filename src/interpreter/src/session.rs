@@ -152,6 +152,7 @@ impl LocalSession {
         let network = self.network()?;
         let init = Request::Init {
             seed: self.spec.seed,
+            system_randomness: self.spec.system_randomness,
             limits: self.shared.rlimits(&self.spec.limits),
             pause: !self.spec.limits.background && self.shared.engine.has_pid_namespace(),
             proxy: (network.is_some() && process.sandbox.proxy_socket.is_none())

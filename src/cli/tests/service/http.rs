@@ -241,6 +241,39 @@ async fn sessions_are_used_watched_and_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_secret_of_one_session_is_unknown_to_others() {
+    const DRAW: &str = "import os, random, secrets, uuid, numpy as np\n\
+        print(secrets.token_hex(), uuid.uuid4(), os.urandom(8).hex(), random.Random().random(), np.random.default_rng().random())";
+    const SEEDED: &str = "print(random.random(), np.random.rand())";
+    let Some(server) = serve(&["--no-token"]) else {
+        return;
+    };
+    let mut drawn = Vec::new();
+    for spec in [json!({}), json!({}), json!({"seed": 7}), json!({"seed": 7})] {
+        let (_, session) = server.post("/v1/sessions", spec).await;
+        let path = format!("/v1/sessions/{}/execute", session["id"].as_str().unwrap());
+        let run = async |code: &str| {
+            let (_, result) = server.post(&path, json!({"code": code})).await;
+            let shown = &result["outputs"][0]["text"];
+            let values = shown.as_str().unwrap_or_else(|| panic!("{result}"));
+            values
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        drawn.push((run(DRAW).await, run(SEEDED).await));
+    }
+    for (n, (secrets, seeded)) in drawn.iter().enumerate() {
+        assert_eq!((secrets.len(), seeded.len()), (5, 2), "{drawn:?}");
+        for (other_secrets, other_seeded) in &drawn[n + 1..] {
+            let mut pairs = secrets.iter().zip(other_secrets);
+            assert!(pairs.all(|(one, other)| one != other), "{drawn:?}");
+            assert_eq!(seeded == other_seeded, n == 2, "{drawn:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cell_is_interrupted_by_request_and_by_leaving() {
     let Some(server) = serve(&[]) else {
         return;
