@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
+use futures::StreamExt;
 use serde::de::DeserializeOwned;
 
+use super::body_budget::Share;
 use super::error::ApiError;
 
 /// Maximum size of a JSON body, bytes: a cell of 4 MiB with escapes.
@@ -27,9 +28,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         match is_json(request.headers()) {
-            Some(true) => Ok(Self(parse(
-                &bytes(request.into_body(), BODY_TIMEOUT).await?,
-            )?)),
+            Some(true) => Ok(Self(parse(&bytes(request, BODY_TIMEOUT).await?)?)),
             _ => Err(not_json()),
         }
     }
@@ -40,9 +39,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for LenientJson<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         match is_json(request.headers()) {
-            Some(true) | None => Ok(Self(parse(
-                &bytes(request.into_body(), BODY_TIMEOUT).await?,
-            )?)),
+            Some(true) | None => Ok(Self(parse(&bytes(request, BODY_TIMEOUT).await?)?)),
             Some(false) => Err(not_json()),
         }
     }
@@ -60,18 +57,34 @@ fn not_json() -> ApiError {
     ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
 }
 
-async fn bytes(body: Body, timeout: Duration) -> Result<axum::body::Bytes, ApiError> {
-    match tokio::time::timeout(timeout, axum::body::to_bytes(body, MAX_JSON)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => {
-            let text = format!("the body is incomplete or has more than {MAX_JSON} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text))
-        }
-        Err(_) => Err(ApiError::new(
+async fn bytes(request: Request, timeout: Duration) -> Result<Vec<u8>, ApiError> {
+    let received = tokio::time::timeout(timeout, receive(request)).await;
+    let late = |_| {
+        ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "the body was not received in time",
-        )),
+        )
+    };
+    received.map_err(late)?
+}
+
+async fn receive(request: Request) -> Result<Vec<u8>, ApiError> {
+    let share = Share::of(&request)?;
+    let too_large = || {
+        let text = format!("the body is incomplete or has more than {MAX_JSON} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+    };
+    let mut pieces = request.into_body().into_data_stream();
+    let mut whole = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| too_large())?;
+        if whole.len() + piece.len() > MAX_JSON {
+            return Err(too_large());
+        }
+        share.grow(piece.len())?;
+        whole.extend_from_slice(&piece);
     }
+    Ok(whole)
 }
 
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
@@ -80,16 +93,28 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::client::Client;
+    use axum::body::Body;
+
+    fn with_share(body: Body) -> Request {
+        let mut request = Request::new(body);
+        let share = Share::new(Arc::default(), Client("test".into()));
+        request.extensions_mut().insert(Arc::new(share));
+        request
+    }
 
     async fn ask(kind: Option<&str>, body: impl Into<Body>) -> [Result<u16, u16>; 2] {
         let body = axum::body::to_bytes(body.into(), usize::MAX).await.unwrap();
         let request = || {
-            let mut request = Request::builder();
+            let mut request = with_share(Body::from(body.clone()));
             if let Some(kind) = kind {
-                request = request.header(CONTENT_TYPE, kind);
+                let kind = kind.parse().unwrap();
+                request.headers_mut().insert(CONTENT_TYPE, kind);
             }
-            request.body(Body::from(body.clone())).unwrap()
+            request
         };
         let strict = Json::<u16>::from_request(request(), &())
             .await
@@ -125,7 +150,8 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Some((Ok::<_, std::io::Error>("1"), ()))
         });
-        let refused = bytes(Body::from_stream(drops), Duration::from_millis(200)).await;
+        let request = with_share(Body::from_stream(drops));
+        let refused = bytes(request, Duration::from_millis(200)).await;
         assert_eq!(refused.unwrap_err().status, StatusCode::REQUEST_TIMEOUT);
     }
 }

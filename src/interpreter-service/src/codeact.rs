@@ -1,10 +1,12 @@
 //! `POST /execute`, compatible with CodeAct's engine: one interpreter per conversation, and the output of a
 //! cell as one text.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use schemars::JsonSchema;
+use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::Service;
@@ -26,11 +28,43 @@ pub(super) struct ExecuteRequest {
 }
 
 /// Number or name of a conversation.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
 enum ConversationId {
     Name(String),
     Number(i64),
+}
+
+/// Not derived: serde would first keep whatever stands there, many times its size.
+impl<'de> Deserialize<'de> for ConversationId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ConversationIdVisitor)
+    }
+}
+
+struct ConversationIdVisitor;
+
+impl Visitor<'_> for ConversationIdVisitor {
+    type Value = ConversationId;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a number or a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<ConversationId, E> {
+        Ok(ConversationId::Name(name.to_owned()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<ConversationId, E> {
+        Ok(ConversationId::Number(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<ConversationId, E> {
+        i64::try_from(number).map_or_else(
+            |_| Err(E::custom("a number too large")),
+            |n| self.visit_i64(n),
+        )
+    }
 }
 
 /// Response for CodeAct's chat client.
@@ -175,6 +209,25 @@ mod tests {
             "[Execution timed out (60 seconds).]"
         );
         assert_eq!(render(&late, None), "lost");
+    }
+
+    #[test]
+    fn conversations_have_numbers_or_names() {
+        let parse = |id: &str| {
+            let body = format!(r#"{{"convid": {id}, "code": ""}}"#);
+            match crate::body::parse::<ExecuteRequest>(body.as_bytes())
+                .ok()?
+                .convid
+            {
+                ConversationId::Name(name) => Some(name),
+                ConversationId::Number(number) => Some(number.to_string()),
+            }
+        };
+        assert_eq!(parse(r#""a\u0062""#).as_deref(), Some("ab"));
+        assert_eq!(parse("-7").as_deref(), Some("-7"));
+        for refused in ["18446744073709551615", "1.5", "[0]", "{}", "null"] {
+            assert_eq!(parse(refused), None, "{refused}");
+        }
     }
 
     #[test]

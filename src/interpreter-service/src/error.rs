@@ -67,7 +67,7 @@ impl IntoResponse for ApiError {
         };
         let mut response = (self.status, Json(body)).into_response();
         // The rest of the body is not read, so the connection cannot be reused.
-        if matches!(self.status.as_u16(), 408 | 413) {
+        if matches!(self.status.as_u16(), 408 | 413 | 503) {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }

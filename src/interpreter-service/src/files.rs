@@ -14,14 +14,16 @@ use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio::sync::mpsc;
 
 use super::Service;
 use super::error::ApiError;
 use super::guard::Client;
-use pybench_interpreter::{FileEntry, Files};
+use super::registry::Sandbox;
+use pybench_interpreter::FileEntry;
 
 /// Time limit for the next bytes of an upload.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit of an upload.
 const MAX_UPLOAD_TIME: Duration = Duration::from_secs(1800);
@@ -69,7 +71,7 @@ pub(super) async fn upload(
 ) -> Result<(StatusCode, Json<FileEntry>), ApiError> {
     let sandbox = service.registry.client_sandbox(&client, &id)?;
     let entry = receive(
-        sandbox.files()?,
+        &sandbox,
         &path,
         body.into_data_stream(),
         service.options.upload,
@@ -83,11 +85,8 @@ pub(super) async fn download(
     Extension(client): Extension<Client>,
     Path((id, path)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    send(
-        service.registry.client_sandbox(&client, &id)?.files()?,
-        &path,
-    )
-    .await
+    let sandbox = service.registry.client_sandbox(&client, &id)?;
+    send(&sandbox, &path).await
 }
 
 /// Removes a file, or a folder with its contents.
@@ -118,20 +117,24 @@ pub(super) async fn blocking<T: Send + 'static>(
     })
 }
 
-/// Streams a body into a workspace file.
+/// Streams a body into a workspace file, until the sandbox ends.
 pub(super) async fn receive<E: std::fmt::Display>(
-    files: &Files,
+    sandbox: &Sandbox,
     path: &str,
     body: impl Stream<Item = Result<Bytes, E>>,
     most: u64,
 ) -> Result<FileEntry, ApiError> {
-    let (files, path) = (files.clone(), path.to_owned());
+    let (files, path) = (sandbox.files()?.clone(), path.to_owned());
+    let mut ended = std::pin::pin!(sandbox.ended());
     let mut upload = blocking(move || files.create(&path, most)).await??;
     let mut body = std::pin::pin!(body);
     let until = tokio::time::Instant::now() + MAX_UPLOAD_TIME;
     loop {
         let timeout = until.min(tokio::time::Instant::now() + STALL_TIMEOUT);
-        let piece = tokio::time::timeout_at(timeout, body.next()).await;
+        let piece = tokio::select! {
+            piece = tokio::time::timeout_at(timeout, body.next()) => piece,
+            () = &mut ended => return Err(ApiError::missing("the session")),
+        };
         let stalled = |_| {
             ApiError::new(
                 StatusCode::REQUEST_TIMEOUT,
@@ -150,9 +153,9 @@ pub(super) async fn receive<E: std::fmt::Display>(
     Ok(blocking(move || upload.finish()).await??)
 }
 
-/// Streams a file as the response.
-pub(super) async fn send(files: &Files, path: &str) -> Result<Response, ApiError> {
-    let (files, path) = (files.clone(), path.to_owned());
+/// Streams a file as the response, until the sandbox ends.
+pub(super) async fn send(sandbox: &Sandbox, path: &str) -> Result<Response, ApiError> {
+    let (files, path) = (sandbox.files()?.clone(), path.to_owned());
     let (file, size) = blocking(move || files.open(&path)).await??;
     // If the file grows, only the announced size is sent; if it shrinks, the connection is aborted.
     let pieces = stream::try_unfold((file, size), |(mut file, left)| async move {
@@ -180,5 +183,32 @@ pub(super) async fn send(files: &Files, path: &str) -> Result<Response, ApiError
         (CONTENT_LENGTH, size.to_string()),
         (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
+    let pieces = until(sandbox.ended(), pieces);
     Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+/// The items of a stream until `ended` resolves. A task of its own reads it, so that it is dropped then even if
+/// its items are not taken.
+fn until<T: Send + 'static>(
+    ended: impl Future<Output = ()> + Send + 'static,
+    source: impl Stream<Item = T> + Send + 'static,
+) -> impl Stream<Item = T> {
+    let (sender, receiver) = mpsc::channel(1);
+    let pump = async move {
+        let mut source = std::pin::pin!(source);
+        while let Some(item) = source.next().await {
+            if sender.send(item).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = pump => {}
+            () = ended => {}
+        }
+    });
+    stream::unfold(receiver, async |mut receiver| {
+        Some((receiver.recv().await?, receiver))
+    })
 }

@@ -5,6 +5,7 @@
 //! a body is read. `docs/service.md` is the user documentation.
 
 mod body;
+mod body_budget;
 mod client;
 mod codeact;
 mod connections;
@@ -16,10 +17,12 @@ mod guard;
 mod http_server;
 mod kernel;
 mod openapi;
+mod pace;
 mod registry;
 mod route;
 mod routes;
 mod sessions;
+mod tied_body;
 mod token;
 
 use std::net::SocketAddr;
@@ -35,6 +38,7 @@ use pybench_interpreter::{Interpreter, InterpreterError, Limits, Network};
 pub use routes::openapi;
 pub use token::{Tokens, TokensError};
 
+use body_budget::BodyBudget;
 use registry::Registry;
 
 /// Time limit for open connections to end when the service stops.
@@ -141,6 +145,7 @@ pub fn read_tokens(path: &Path) -> Result<Tokens, RunError> {
 struct Service {
     options: Options,
     registry: Registry,
+    bodies: Arc<BodyBudget>,
 }
 
 /// Serves on a listener until `stop` resolves, then closes every session.
@@ -160,6 +165,7 @@ pub async fn serve(
     let service = Arc::new(Service {
         registry: Registry::new(interpreter, &options),
         options,
+        bodies: Arc::default(),
     });
     let bounds = connections::Bounds {
         max_connections: service.options.connections,

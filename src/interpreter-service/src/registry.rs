@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::join_all;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::client::{Client, Permits};
 use super::error::ApiError;
@@ -44,6 +44,7 @@ pub(super) struct Sandbox {
     pub(super) spec: SandboxSpec,
     pub(super) limits: Limits,
     clock: Mutex<Clock>,
+    ended: watch::Sender<bool>,
     /// The first is the default.
     kernels: Mutex<Vec<Arc<Kernel>>>,
 }
@@ -149,7 +150,16 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Resolves when the sandbox ends.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ended = self.ended.subscribe();
+        async move {
+            let _ = ended.wait_for(|ended| *ended).await;
+        }
+    }
+
     async fn end(&self) {
+        self.ended.send_replace(true);
         let kernels = std::mem::take(&mut *lock(&self.kernels));
         join_all(kernels.iter().map(|kernel| kernel.end())).await;
     }
@@ -269,6 +279,7 @@ impl Registry {
             spec,
             limits,
             clock: Mutex::new(clock),
+            ended: watch::Sender::new(false),
             kernels: Mutex::new(vec![kernel]),
         });
         let stopped = {

@@ -18,7 +18,7 @@ use super::e2b::{code, control, files as their_files, filesystem};
 use super::error::ApiError;
 use super::guard::{self, AllowedNames, Client};
 use super::registry::Sandbox;
-use super::{Service, files, sessions};
+use super::{Service, body_budget, files, sessions};
 use pybench_interpreter::FileEntry;
 
 /// The OpenAPI description; `docs/openapi.json` is a copy.
@@ -210,6 +210,7 @@ pub(super) fn router(service: Arc<Service>, address: SocketAddr) -> Router {
         let state = (service.clone(), route.access);
         let handler = route
             .handler
+            .layer(from_fn_with_state(service.clone(), body_budget::hold))
             .layer(from_fn_with_state(state, guard::authenticate));
         router = router.route(route.path, handler);
     }

@@ -637,15 +637,15 @@ fn half_a_request_holds_nobody_up() {
     assert!(text.starts_with("HTTP/1.1 400"), "{text}");
 }
 
-/// A connection that sends the head of a request a byte at a time, until it is closed.
-fn trickle(address: &str) -> std::thread::JoinHandle<()> {
+/// A connection that sends a part of a request and then a byte at a time, until it is closed.
+fn trickle(address: &str, start: &'static str) -> std::thread::JoinHandle<()> {
     use std::io::Write;
     let mut stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_millis(100)))
         .unwrap();
     std::thread::spawn(move || {
-        let _ = stream.write_all(b"POST /execute HTTP/1.1\r\nHost: localhost\r\nX-Long: ");
+        let _ = stream.write_all(start.as_bytes());
         let waits = |error: &std::io::Error| {
             use std::io::ErrorKind::{TimedOut, WouldBlock};
             matches!(error.kind(), WouldBlock | TimedOut)
@@ -658,25 +658,60 @@ fn trickle(address: &str) -> std::thread::JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_clients_hold_no_place_for_long() {
-    let Some(server) = serve(&["--no-token", "--connections", "4", "--head-seconds", "15"]) else {
+async fn slow_clients_lock_nobody_out() {
+    const HEAD: &str = "POST /execute HTTP/1.1\r\nHost: localhost\r\nX-Long: ";
+    const BODY: &str = "POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n{";
+    let Some(server) = serve(&["--no-token", "--connections", "4", "--head-seconds", "600"]) else {
         return;
     };
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
-    let slow: Vec<_> = (0..4).map(|_| trickle(&address)).collect();
-    let mut late = TcpStream::connect(&address).unwrap();
-    let mut told = String::new();
-    late.read_to_string(&mut told).unwrap();
-    assert!(
-        told.starts_with("HTTP/1.1 503 ") && told.contains("\r\nRetry-After: 1\r\n"),
-        "{told}"
+    let slow = [HEAD, BODY, HEAD, BODY].map(|start| trickle(&address, start));
+    for _ in 0..4 {
+        let client = reqwest::Client::new();
+        let body = json!({"convid": "a", "code": "6 * 7"}).to_string();
+        let (status, answer) =
+            answer(client.post(format!("{}/execute", server.url)).body(body)).await;
+        assert_eq!(
+            (status, answer["result"].as_str()),
+            (StatusCode::OK, Some("42")),
+            "{answer}"
+        );
+    }
+    drop(server);
+    slow.map(|client| client.join().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_is_not_read_ends_with_its_session() {
+    const SIZE: usize = 64 << 20;
+    let Some(server) = serve(&[]) else {
+        return;
+    };
+    let session = server.session().await;
+    let code = format!("open('output/zeros', 'wb').write(bytes({SIZE}))");
+    let (_, written) = server
+        .post(&format!("{session}/execute"), json!({"code": code}))
+        .await;
+    assert_eq!(
+        written["outputs"][0]["data"]["text/plain"],
+        SIZE.to_string(),
+        "{written}"
     );
-    drop(late);
-    let ended = tokio::task::spawn_blocking(move || {
-        slow.into_iter().for_each(|client| client.join().unwrap());
-    });
-    let ended = tokio::time::timeout(Duration::from_secs(120), ended).await;
-    ended.expect("they are let go").unwrap();
-    let answer = server.codeact(json!("a"), "6 * 7").await;
-    assert_eq!(answer["result"], "42", "there is a place again");
+    let path = format!("{session}/files/output/zeros");
+    let mut response = server.request(Method::GET, &path).send().await.unwrap();
+    assert_eq!(response.content_length(), Some(SIZE as u64));
+    let ended = server
+        .request(Method::DELETE, &session)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(ended.status(), 204);
+    let mut received = 0;
+    while let Ok(Some(piece)) = response.chunk().await {
+        received += piece.len();
+    }
+    assert!(
+        received < SIZE,
+        "the file was sent after the end of its session"
+    );
 }

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Extension, FromRequest, Multipart, Query, Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use bytes::Bytes;
+use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::inside;
 use crate::Service;
+use crate::body_budget::Share;
 use crate::error::ApiError;
-use crate::files::{receive, send};
+use crate::files::{STALL_TIMEOUT, receive, send};
 use crate::registry::Sandbox;
 use pybench_interpreter::FileEntry;
 
@@ -60,7 +64,7 @@ pub(in super::super) async fn read(
     let path = query
         .path
         .ok_or_else(|| ApiError::bad("the query parameter `path` is missing"))?;
-    send(sandbox.files()?, &path).await
+    send(&sandbox, &path).await
 }
 
 /// Writes files: one as the body, or several as parts of a form.
@@ -70,17 +74,20 @@ pub(in super::super) async fn write(
     Query(query): Query<FileQuery>,
     request: Request,
 ) -> Result<Json<Vec<Written>>, ApiError> {
-    let (files, most) = (sandbox.files()?, service.options.upload);
+    let most = service.options.upload;
     if is_form(request.headers())? {
-        let form = Multipart::from_request(request, &()).await;
+        let share = Share::of(&request)?;
+        let form = Multipart::from_request(counted(request, share.clone()), &()).await;
         let form = form.map_err(|error| ApiError::bad(error.body_text()))?;
-        return form_parts(&sandbox, form, query.path, most).await;
+        return form_parts(&sandbox, &share, form, query.path, most).await;
     }
     let path = query
         .path
         .ok_or_else(|| ApiError::bad("the query parameter `path` is missing"))?;
     let body = request.into_body().into_data_stream();
-    Ok(Json(vec![receive(files, &path, body, most).await?.into()]))
+    Ok(Json(vec![
+        receive(&sandbox, &path, body, most).await?.into(),
+    ]))
 }
 
 /// Whether the body is a form rather than raw bytes.
@@ -103,15 +110,35 @@ fn is_form(headers: &HeaderMap) -> Result<bool, ApiError> {
     }
 }
 
+/// The request with its bytes counted: the parser of forms keeps what it has not handed out.
+fn counted(request: Request, share: Arc<Share>) -> Request {
+    request.map(|body| {
+        let count = move |piece: Result<Bytes, axum::Error>| {
+            let piece = piece?;
+            let full = |error: ApiError| axum::Error::new(std::io::Error::other(error.message));
+            share.grow(piece.len()).map_err(full)?;
+            Ok::<_, axum::Error>(piece)
+        };
+        Body::from_stream(body.into_data_stream().map(count))
+    })
+}
+
 async fn form_parts(
     sandbox: &Sandbox,
+    share: &Share,
     mut form: Multipart,
     path: Option<String>,
     most: u64,
 ) -> Result<Json<Vec<Written>>, ApiError> {
     let mut written = Vec::new();
     let broken = |error: axum::extract::multipart::MultipartError| ApiError::bad(error.body_text());
-    while let Some(part) = form.next_field().await.map_err(broken)? {
+    let stalled = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the upload stalled");
+    loop {
+        let part = tokio::time::timeout(STALL_TIMEOUT, form.next_field()).await;
+        let Some(part) = part.map_err(stalled)?.map_err(broken)? else {
+            break;
+        };
+        share.release();
         if part.name() != Some("file") {
             continue;
         }
@@ -125,7 +152,8 @@ async fn form_parts(
         let path = path.ok_or_else(|| {
             ApiError::bad("a file has no path: give it a file name, or the query parameter `path`")
         })?;
-        written.push(receive(sandbox.files()?, &path, part, most).await?.into());
+        let part = part.inspect(|_| share.release());
+        written.push(receive(sandbox, &path, part, most).await?.into());
     }
     match written.is_empty() {
         true => Err(ApiError::bad("the form contains no part named `file`")),
