@@ -16,6 +16,7 @@ use super::{
     RunContext, RunError, RunFolder, Urgency,
 };
 use pybench_interpreter::default_cache_dir;
+use pybench_types::text::visible;
 
 /// Time to release leases after the second Ctrl-C.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -269,7 +270,8 @@ fn finish(format: LogFormat, result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::Success;
     };
-    let (code, text) = (exit_code(&error), with_causes(&error));
+    // Errors quote recipes, rows and replies, whose control characters would reach the terminal.
+    let (code, text) = (exit_code(&error), visible(&with_causes(&error)));
     match format {
         LogFormat::Text => log::write_stderr(format!("error: {text}\n").as_bytes()),
         LogFormat::Json => tracing::error!(exit_code = code as u8, "{text}"),

@@ -25,6 +25,18 @@ fn help_lists_every_command_in_groups() {
 }
 
 #[test]
+fn errors_send_no_control_characters_to_the_terminal() {
+    let output = pybench("show").arg("\u{1b}]0;owned\u{7}").output().unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(code(&output), Some(ExitCode::BadInput as i32), "{errors}");
+    assert!(errors.contains("␛]0;owned"), "{errors}");
+    assert!(
+        !errors.contains(|c: char| c.is_control() && c != '\n'),
+        "{errors:?}"
+    );
+}
+
+#[test]
 fn every_command_has_a_help_of_its_own() {
     for command in [
         "synthesize",

@@ -678,7 +678,9 @@ async fn slow_clients_lock_nobody_out() {
         );
     }
     drop(server);
-    slow.map(|client| client.join().unwrap());
+    for client in slow {
+        client.join().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
