@@ -177,6 +177,8 @@ async fn lock(
     );
     let config = folder.path().join("uv.toml");
     std::fs::write(&config, metadata).map_err(io_failure(&config))?;
+    // With a source archive that the metadata above does not describe, uv would run the package's own build.
+    let no_build = matches!(package.archive, PypiArchive::Wheel).then_some("--no-build");
     let mut child = Command::new(uv)
         .args([
             "pip",
@@ -193,9 +195,9 @@ async fn lock(
             "--no-python-downloads",
             "--color",
             "never",
-            "--python-version",
-            python,
         ])
+        .args(no_build)
+        .args(["--python-version", python])
         .current_dir(folder.path())
         .env("UV_HTTP_TIMEOUT", "30")
         .env("UV_HTTP_RETRIES", "1") // the executor retries
@@ -261,6 +263,7 @@ mod tests {
 cat >/dev/null
 for last; do :; done
 echo "$last" >>"$0.log"
+case "$*" in *" --no-build "*) ;; *) echo "$0: may build" >&2; exit 1;; esac
 case "$last" in
     3.8) echo "error: No solution found: the requested Python version (>=3.8) is too old" >&2; exit 1;;
     3.9) echo '[[packages]]'
