@@ -41,6 +41,9 @@ pub struct RewardsArgs {
     /// Largest workspace (all files together), in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub largest: u32,
+    /// Say in each finding what was expected and what was found; do not show that to the model
+    #[arg(long)]
+    pub details: bool,
     /// Folder of input files for the tasks; use the same as for the export [default: data/samples in the project]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -63,6 +66,7 @@ pub async fn run(env: AuditEnv, args: &RewardsArgs, interrupt: &Interrupt) -> Re
         jobs,
         args.waiting as usize,
         (args.largest as usize) << 20,
+        args.details,
     );
     let server = HttpServer {
         tokens,

@@ -34,6 +34,8 @@ pub(super) struct Service {
     workers: Semaphore,
     /// Largest workspace, in bytes.
     largest: usize,
+    /// Whether findings say what was expected and what was found.
+    details: bool,
 }
 
 /// The body of a successful response.
@@ -113,12 +115,19 @@ impl ApiError {
 
 impl Service {
     /// Scores `jobs` workspaces in parallel (at least one), with a queue of `waiting` more.
-    pub(super) fn new(env: AuditEnv, jobs: usize, waiting: usize, largest: usize) -> Self {
+    pub(super) fn new(
+        env: AuditEnv,
+        jobs: usize,
+        waiting: usize,
+        largest: usize,
+        details: bool,
+    ) -> Self {
         Self {
             env,
             admission: Semaphore::new(jobs.max(1) + waiting),
             workers: Semaphore::new(jobs.max(1)),
             largest,
+            details,
         }
     }
 }
@@ -145,7 +154,11 @@ async fn reward(
     let scored = scored.map_err(|error| ApiError::internal(&error))??;
     let checker = &service.env.checker;
     let findings = checker.check(&scored.task, &scored.store, &scored.candidate);
-    Ok(Json(verdict(scored.task.id.clone(), findings.await?)))
+    let mut findings = findings.await?;
+    if !service.details {
+        withhold_details(&mut findings);
+    }
+    Ok(Json(verdict(scored.task.id.clone(), findings)))
 }
 
 fn full(_: TryAcquireError) -> ApiError {
@@ -224,6 +237,15 @@ impl Submission {
     }
 }
 
+/// The details of failed checks hold expected values, which a trainer may pass on to the model.
+fn withhold_details(findings: &mut [Finding]) {
+    for finding in findings {
+        if finding.outcome != Outcome::Pass {
+            finding.detail = "withheld; see --details".to_owned();
+        }
+    }
+}
+
 fn verdict(task: Digest, findings: Vec<Finding>) -> RewardResponse {
     let passed = findings
         .iter()
@@ -249,6 +271,17 @@ mod tests {
             outcome,
             detail: String::new(),
         }
+    }
+
+    #[test]
+    fn expected_values_are_withheld() {
+        let mut findings = [Outcome::Pass, Outcome::Fail, Outcome::Unproven].map(finding);
+        for finding in &mut findings {
+            finding.detail = "expected 42".to_owned();
+        }
+        withhold_details(&mut findings);
+        let told = findings.map(|finding| finding.detail.contains("42"));
+        assert_eq!(told, [true, false, false]);
     }
 
     #[test]
