@@ -342,8 +342,8 @@ fn scrubbing(written: &WrittenDataset) -> String {
         let count = scrub.withheld.len();
         let _ = writeln!(
             text,
-            "\n{count} input files contain such data and are not included in the dataset; the rows state \
-             their origins."
+            "\n{count} input files contain such data, or could not be searched for it, and are not included in the \
+             dataset; the rows state their origins."
         );
     }
     text

@@ -50,8 +50,8 @@ pub fn write(
 }
 
 /// Like [`write`], with the given scrubber. If `store` has the input files of the rows, they are copied to
-/// [`FILES_DIR`] so that others can re-execute the rows. Files without a license, and files with contents that the
-/// scrubber would remove, are left out.
+/// [`FILES_DIR`] so that others can re-execute the rows. Files without a license, and files in which the scrubber finds
+/// something or which it cannot search, are left out.
 ///
 /// Each row is made twice and never held: once to split, once to write.
 pub fn write_with(
@@ -128,13 +128,13 @@ pub(crate) fn copy_input_files(
         if file.license.is_none() || !from.is_file() {
             continue;
         }
-        let bytes = fs::read(&from).map_err(DatasetError::io(&from))?;
-        let found = scrubber.file(&bytes);
-        if found.total() > 0 {
-            written
-                .scrub
-                .withheld
-                .push((id.to_string(), file.name, found));
+        let bytes = store
+            .get(&id)
+            .map_err(|error| DatasetError::Setting(error.to_string()))?;
+        let scan = scrubber.file(&bytes);
+        if !scan.is_clean() {
+            let withheld = (id.to_string(), file.name, scan);
+            written.scrub.withheld.push(withheld);
             continue;
         }
         let to = folder.join(&id.as_str()[..2]).join(id.as_str());

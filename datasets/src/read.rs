@@ -20,6 +20,8 @@ use parquet::file::metadata::ParquetMetaData;
 
 use pybench_run::open_regular;
 
+pub(crate) use pages::{Codec, Context, Groups, PageBudget};
+
 use crate::{DatasetError, Row};
 
 /// Rows decoded at a time.
@@ -200,7 +202,7 @@ fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// Check the sizes stated in the file's metadata.
-fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
+pub(crate) fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
     for (number, group) in metadata.row_groups().iter().enumerate() {
         if group.num_rows() > MAX_GROUP_ROWS || group.num_rows() < 0 {
             let rows = group.num_rows();

@@ -5,14 +5,17 @@
 //! A finding is replaced by a placeholder such as `[KEY]`. The placeholder depends only on the kind of finding and
 //! reveals nothing about the original. Scrubbing is idempotent.
 
+mod file;
 mod metadata;
 mod rules;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use file::FileScan;
 pub use metadata::metadata;
 pub use rules::SecretKind;
 
@@ -41,6 +44,13 @@ impl SecretCounts {
     }
 }
 
+impl fmt::Display for SecretCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<_> = self.0.keys().map(|kind| kind.placeholder()).collect();
+        write!(f, "secrets or personal data: {}", kinds.join(", "))
+    }
+}
+
 /// Result of scrubbing a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
@@ -48,8 +58,8 @@ pub struct ScrubReport {
     pub found: SecretCounts,
     /// Number of rows with findings.
     pub rows: usize,
-    /// Input files that are not included because of their contents: digest, name and findings.
-    pub withheld: Vec<(String, String, SecretCounts)>,
+    /// Input files that are not included because of their contents: digest, name, and what the search found.
+    pub withheld: Vec<(String, String, FileScan)>,
 }
 
 /// Scrub a text by the rules that do not depend on this machine.
@@ -117,19 +127,6 @@ impl Scrubber {
             text: clean.text,
             found,
         }
-    }
-
-    /// Find secrets in a file: in its text, or in its metadata if it is an image.
-    pub fn file(&self, bytes: &[u8]) -> SecretCounts {
-        let mut found = SecretCounts::default();
-        let texts = match std::str::from_utf8(bytes) {
-            Ok(text) => vec![text.to_owned()],
-            Err(_) => metadata(bytes),
-        };
-        for text in texts {
-            found.merge(&self.text(&text).found);
-        }
-        found
     }
 }
 

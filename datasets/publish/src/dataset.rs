@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::formats::{Schema, of_row};
 use pybench_datasets::row_hashes::{self, DatasetDigest, row_digest};
-use pybench_datasets::scrub::{Scrubber, SecretCounts};
+use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::survey::Survey;
 use pybench_datasets::tokens::TokenCounter;
 use pybench_datasets::{Row, card, read, samples};
-use pybench_run::RunError;
+use pybench_run::{RunError, read_regular};
 use serde_json::Value;
 
 use super::Package;
@@ -26,6 +26,8 @@ const MAX_TRACES: usize = 10;
 const MAX_LISTED: usize = 10;
 /// Maximum size of README.md and proof.json, in bytes.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
+/// Maximum size of an input file, in bytes.
+const MAX_INPUT_BYTES: u64 = 4 << 30;
 
 /// Collect the files of a dataset.
 ///
@@ -45,6 +47,7 @@ pub(super) fn package(source: &Path, repo: Option<&str>) -> Result<Package, RunE
     })?;
     let scrubber = Scrubber::of_machine();
     let scan = scan_rows(&folder, &scrubber, &mut problems)?;
+    scan_shards(&shards, &scrubber, &mut problems)?;
     check_texts(&folder, &card, &scan, &scrubber, &mut problems)?;
     let files = files(&folder, &scrubber, &mut problems)?;
     problems.into_result(&folder)?;
@@ -211,7 +214,7 @@ fn scan_rows(
         }
         let found = scrubber.row(&mut row.clone());
         if found.total() > 0 {
-            problems.add(format!("{location} contains {}", describe(&found)));
+            problems.add(format!("{location} contains {found}"));
         }
     }
     if rows.values().sum::<usize>() == 0 {
@@ -224,13 +227,21 @@ fn scan_rows(
     })
 }
 
-/// Describe findings without revealing them.
-fn describe(found: &SecretCounts) -> String {
-    let kinds = found.0.keys().map(|kind| kind.placeholder());
-    format!(
-        "secrets or personal data: {}",
-        kinds.collect::<Vec<_>>().join(", ")
-    )
+/// Search what the rows do not show: other columns and the footers of the shards.
+fn scan_shards(
+    shards: &[(String, PathBuf)],
+    scrubber: &Scrubber,
+    problems: &mut Problems,
+) -> Result<(), RunError> {
+    for (name, path) in shards {
+        let scan = scrubber
+            .shard(path)
+            .map_err(RunError::io(path.display().to_string()))?;
+        if !scan.is_clean() {
+            problems.add(format!("{name} {scan}"));
+        }
+    }
+    Ok(())
 }
 
 /// A row in the Hub's format for agent traces.
@@ -283,9 +294,13 @@ fn check_texts(
     }
     let found = scrubber.text(card).found;
     if found.total() > 0 {
-        problems.add(format!("README.md contains {}", describe(&found)));
+        problems.add(format!("README.md contains {found}"));
     }
     if let Some(proof) = text(&folder.join("proof.json"))? {
+        let searched = scrubber.file(proof.as_bytes());
+        if !searched.is_clean() {
+            problems.add(format!("proof.json {searched}"));
+        }
         let proof: Value = serde_json::from_str(&proof).unwrap_or_default();
         if proof["digest"].as_str() != Some(scan.digest.as_str()) {
             problems
@@ -318,14 +333,15 @@ fn files(
                 ));
                 continue;
             }
-            let bytes = fs::read(&file).map_err(RunError::io(file.display().to_string()))?;
+            let bytes = read_regular(&file, MAX_INPUT_BYTES);
+            let bytes = bytes.map_err(RunError::io(file.display().to_string()))?;
             let digest = blake3::hash(&bytes).to_hex();
             if digest.as_str() != name || digest[..2] != *prefix {
                 problems.add(format!("files/…/{name}: contents do not match the name"));
             }
-            let found = scrubber.file(&bytes);
-            if found.total() > 0 {
-                problems.add(format!("files/…/{name} contains {}", describe(&found)));
+            let scan = scrubber.file(&bytes);
+            if !scan.is_clean() {
+                problems.add(format!("files/…/{name} {scan}"));
             }
             files.push((format!("{FILES_DIR}/{prefix}/{name}"), file));
         }

@@ -1,18 +1,19 @@
 //! Reads pages of column chunks with one zstd context per shard. The crate `parquet` creates two contexts for every
 //! chunk, and each queries the CPU's features, which takes microseconds on a virtual machine. With our small row
-//! groups this was a quarter of the reading time.
+//! groups this was a quarter of the reading time. Its other decompressors have no limit.
 
-use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use flate2::read::MultiGzDecoder;
 use parquet::arrow::arrow_reader::RowGroups;
 use parquet::basic::CompressionCodec;
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Decompressor;
@@ -23,20 +24,39 @@ use super::MAX_PAGE_BYTES;
 /// Minimum for the size limit of a page, in bytes: some writers state too small sizes for a chunk.
 const MIN_PAGE_LIMIT: usize = 16 << 20;
 
+/// The compression that is undone here, within a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Codec {
+    Zstd,
+    Gzip,
+    Snappy,
+}
+
+impl Codec {
+    pub(crate) fn new(codec: CompressionCodec) -> Option<Self> {
+        match codec {
+            CompressionCodec::ZSTD => Some(Self::Zstd),
+            CompressionCodec::GZIP => Some(Self::Gzip),
+            CompressionCodec::SNAPPY => Some(Self::Snappy),
+            _ => None,
+        }
+    }
+}
+
 /// What the readers of a shard share.
 #[derive(Clone)]
-pub(super) struct Context {
+pub(crate) struct Context {
     zstd: Arc<Mutex<Decompressor<'static>>>,
-    pub(super) budget: PageBudget,
+    pub(crate) budget: PageBudget,
 }
 
 /// Counts the bytes of the pages that were read for the current batch.
 #[derive(Clone, Default)]
-pub(super) struct PageBudget(Arc<AtomicUsize>);
+pub(crate) struct PageBudget(Arc<AtomicUsize>);
 
 impl PageBudget {
     /// Start to count for the next batch.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
@@ -50,7 +70,7 @@ impl PageBudget {
 }
 
 impl Context {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             zstd: Arc::new(Mutex::new(Decompressor::new()?)),
             budget: PageBudget::default(),
@@ -58,10 +78,19 @@ impl Context {
     }
 
     /// Decompress `bytes`. Fails if the result is larger than `limit` bytes.
-    fn decompress(&self, bytes: &[u8], limit: usize) -> io::Result<Vec<u8>> {
-        if bytes.is_empty() {
-            return Ok(Vec::new());
+    fn decompress(&self, codec: Codec, bytes: &[u8], limit: usize) -> io::Result<Vec<u8>> {
+        match codec {
+            _ if bytes.is_empty() => Ok(Vec::new()),
+            Codec::Zstd => self.decompress_zstd(bytes, limit),
+            Codec::Gzip => gunzip(bytes, limit),
+            Codec::Snappy => match snap::raw::decompress_len(bytes)? {
+                size if size > limit => Err(too_large(limit)),
+                _ => Ok(snap::raw::Decoder::new().decompress_vec(bytes)?),
+            },
         }
+    }
+
+    fn decompress_zstd(&self, bytes: &[u8], limit: usize) -> io::Result<Vec<u8>> {
         let one_frame = find_frame_compressed_size(bytes).is_ok_and(|size| size == bytes.len());
         let stated = get_frame_content_size(bytes).ok().flatten();
         let size = stated.filter(|_| one_frame).unwrap_or(u64::MAX);
@@ -75,25 +104,49 @@ impl Context {
     }
 }
 
-/// A range of row groups in a shard.
-#[derive(Clone)]
-pub(super) struct Groups {
-    pub(super) file: Arc<File>,
-    pub(super) metadata: Arc<ParquetMetaData>,
-    pub(super) wanted: Range<usize>,
-    pub(super) context: Context,
+fn gunzip(bytes: &[u8], limit: usize) -> io::Result<Vec<u8>> {
+    let mut data = Vec::new();
+    let decoder = MultiGzDecoder::new(bytes);
+    decoder.take(limit as u64 + 1).read_to_end(&mut data)?;
+    match data.len() > limit {
+        true => Err(too_large(limit)),
+        false => Ok(data),
+    }
 }
 
-impl Groups {
-    fn pages(&self, group: usize, column: usize) -> Result<Box<dyn PageReader>> {
+fn too_large(limit: usize) -> io::Error {
+    io::Error::other(format!("a page of more than {limit} bytes"))
+}
+
+/// A range of row groups in a file.
+pub(crate) struct Groups<R> {
+    pub(crate) file: Arc<R>,
+    pub(crate) metadata: Arc<ParquetMetaData>,
+    pub(crate) wanted: Range<usize>,
+    pub(crate) context: Context,
+}
+
+impl<R> Clone for Groups<R> {
+    fn clone(&self) -> Self {
+        Self {
+            file: self.file.clone(),
+            metadata: self.metadata.clone(),
+            wanted: self.wanted.clone(),
+            context: self.context.clone(),
+        }
+    }
+}
+
+impl<R: ChunkReader + 'static> Groups<R> {
+    pub(crate) fn pages(&self, group: usize, column: usize) -> Result<Box<dyn PageReader>> {
         let group = self.metadata.row_group(group);
         let chunk = group.column(column);
         let rows = usize::try_from(group.num_rows())?;
         let reader = |chunk| SerializedPageReader::new(self.file.clone(), chunk, rows, None);
-        let is_zstd = chunk.compression_codec() == CompressionCodec::ZSTD;
-        let stored = match is_zstd {
-            false => reader(chunk)?,
-            true => {
+        let codec = Codec::new(chunk.compression_codec());
+        let stored = match codec {
+            None => reader(chunk)?,
+            Some(_) => {
                 let stored = chunk.clone().into_builder();
                 let stored = stored.set_compression_codec(CompressionCodec::UNCOMPRESSED);
                 reader(&stored.build()?)?
@@ -101,7 +154,7 @@ impl Groups {
         };
         Ok(Box::new(BoundedReader {
             stored,
-            is_zstd,
+            codec,
             column: chunk.column_descr_ptr(),
             limit: usize::try_from(chunk.uncompressed_size())?
                 .clamp(MIN_PAGE_LIMIT, MAX_PAGE_BYTES),
@@ -111,7 +164,7 @@ impl Groups {
     }
 }
 
-impl RowGroups for Groups {
+impl<R: ChunkReader + 'static> RowGroups for Groups<R> {
     fn num_rows(&self) -> usize {
         let rows = self.row_groups().map(RowGroupMetaData::num_rows);
         usize::try_from(rows.sum::<i64>()).unwrap_or_default()
@@ -134,12 +187,12 @@ impl RowGroups for Groups {
 }
 
 /// Iterator over the remaining chunks of a column.
-struct Chunks {
-    groups: Groups,
+struct Chunks<R> {
+    groups: Groups<R>,
     column: usize,
 }
 
-impl Iterator for Chunks {
+impl<R: ChunkReader + 'static> Iterator for Chunks<R> {
     type Item = Result<Box<dyn PageReader>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -148,12 +201,12 @@ impl Iterator for Chunks {
     }
 }
 
-impl PageIterator for Chunks {}
+impl<R: ChunkReader + 'static> PageIterator for Chunks<R> {}
 
-/// Reads the pages of a chunk within limits of their sizes and their number of values. Decompresses zstd itself.
-struct BoundedReader {
-    stored: SerializedPageReader<File>,
-    is_zstd: bool,
+/// Reads the pages of a chunk within limits of their sizes and their number of values.
+struct BoundedReader<R: ChunkReader> {
+    stored: SerializedPageReader<R>,
+    codec: Option<Codec>,
     column: ColumnDescPtr,
     /// Maximum size of a page in bytes: the stated size of the chunk, clamped.
     limit: usize,
@@ -162,7 +215,7 @@ struct BoundedReader {
     context: Context,
 }
 
-impl BoundedReader {
+impl<R: ChunkReader> BoundedReader<R> {
     fn error(&self, what: &str) -> ParquetError {
         ParquetError::General(format!("column {}: {what}", self.column.path().string()))
     }
@@ -182,7 +235,7 @@ impl BoundedReader {
         }
     }
 
-    fn decompress_page(&self, mut page: Page) -> Result<Page> {
+    fn decompress_page(&self, codec: Codec, mut page: Page) -> Result<Page> {
         let (buf, plain) = match &mut page {
             Page::DataPageV2 {
                 is_compressed: false,
@@ -206,7 +259,7 @@ impl BoundedReader {
                 "a page of {size} bytes has {plain} bytes of levels"
             )));
         };
-        let values = self.context.decompress(compressed, self.limit);
+        let values = self.context.decompress(codec, compressed, self.limit);
         let values = values.map_err(|error| self.error(&error.to_string()))?;
         *buf = match levels {
             [] => values.into(),
@@ -216,7 +269,7 @@ impl BoundedReader {
     }
 }
 
-impl Iterator for BoundedReader {
+impl<R: ChunkReader> Iterator for BoundedReader<R> {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -224,13 +277,13 @@ impl Iterator for BoundedReader {
     }
 }
 
-impl PageReader for BoundedReader {
+impl<R: ChunkReader> PageReader for BoundedReader<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(mut page) = self.stored.get_next_page()? else {
             return Ok(None);
         };
-        if self.is_zstd {
-            page = self.decompress_page(page)?;
+        if let Some(codec) = self.codec {
+            page = self.decompress_page(codec, page)?;
         }
         self.count(page).map(Some)
     }
@@ -269,17 +322,50 @@ mod tests {
             (Vec::new(), Vec::new()),
         ] {
             let size = wanted.len();
-            assert_eq!(context.decompress(&bytes, size).unwrap(), wanted);
-            assert_eq!(context.decompress(&bytes, size + 9).unwrap(), wanted);
+            assert_eq!(
+                context.decompress(Codec::Zstd, &bytes, size).unwrap(),
+                wanted
+            );
+            assert_eq!(
+                context.decompress(Codec::Zstd, &bytes, size + 9).unwrap(),
+                wanted
+            );
             if size > 0 {
-                assert!(context.decompress(&bytes, size - 1).is_err());
-                assert!(context.decompress(&bytes[..9], size).is_err());
+                assert!(context.decompress(Codec::Zstd, &bytes, size - 1).is_err());
+                assert!(context.decompress(Codec::Zstd, &bytes[..9], size).is_err());
             }
         }
         // The size stated in the frame does not decide how much memory is allocated.
         let mut claims = one;
         claims[5..7].fill(0xff);
-        assert!(context.decompress(&claims, text.len()).is_err());
-        assert!(context.decompress(b"no zstd", 100).is_err());
+        assert!(
+            context
+                .decompress(Codec::Zstd, &claims, text.len())
+                .is_err()
+        );
+        assert!(context.decompress(Codec::Zstd, b"no zstd", 100).is_err());
+    }
+
+    #[test]
+    fn every_codec_stops_at_the_limit() {
+        use std::io::Write;
+        let text = vec![b'x'; 100_000];
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(&text).unwrap();
+        for (codec, bytes) in [
+            (Codec::Zstd, zstd::bulk::compress(&text, 3).unwrap()),
+            (Codec::Gzip, gzip.finish().unwrap()),
+            (
+                Codec::Snappy,
+                snap::raw::Encoder::new().compress_vec(&text).unwrap(),
+            ),
+        ] {
+            let context = Context::new().unwrap();
+            assert_eq!(context.decompress(codec, &bytes, text.len()).unwrap(), text);
+            assert!(
+                context.decompress(codec, &bytes, text.len() - 1).is_err(),
+                "{codec:?}"
+            );
+        }
     }
 }

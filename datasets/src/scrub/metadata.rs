@@ -270,10 +270,10 @@ mod tests {
             gif,
         ];
         for (number, image) in images.iter().enumerate() {
-            let found = super::super::Scrubber::default().file(image);
+            let found = super::super::Scrubber::default().file(image).found;
             assert!(found.total() > 0, "image {number}: {:?}", metadata(image));
         }
         let clean = png(chunk(b"tEXt", b"Software\0Matplotlib version3.9"));
-        assert_eq!(super::super::Scrubber::default().file(&clean).total(), 0);
+        assert!(super::super::Scrubber::default().file(&clean).is_clean());
     }
 }

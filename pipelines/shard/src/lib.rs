@@ -22,6 +22,8 @@ use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder};
 pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
 /// Folder of the dataset in the run folder.
 pub const DATASET: &str = "dataset";
+/// Maximum number of input files listed that the dataset leaves out.
+const MAX_LISTED: usize = 20;
 
 /// Writes `dataset/` in the run folder, and the journal entries `train_rows`, `test_rows` and `dropped_rows`.
 /// The same verdicts give the same bytes.
@@ -54,11 +56,12 @@ fn log_scrubbing(written: &WrittenDataset) {
         let (found, rows) = (scrub.found.total(), scrub.rows);
         tracing::info!("removed {found} keys, addresses or names from {rows} rows");
     }
-    if !scrub.withheld.is_empty() {
-        let count = scrub.withheld.len();
-        tracing::info!(
-            "{count} input files contain keys, addresses or names; the dataset leaves them out"
-        );
+    let count = scrub.withheld.len();
+    if count > 0 {
+        tracing::info!("the dataset leaves out {count} input files");
+    }
+    for (_, name, scan) in scrub.withheld.iter().take(MAX_LISTED) {
+        tracing::info!("left out: {name:?} {scan}");
     }
 }
 

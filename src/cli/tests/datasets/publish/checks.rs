@@ -5,6 +5,7 @@ use std::path::Path;
 use pybench_datasets::Row;
 use pybench_datasets::shards::ShardSettings;
 use pybench_run::ExitCode;
+use pybench_types::id::Digest;
 
 use crate::publish::fixture::DatasetFixture;
 use crate::publish::hub::Hub;
@@ -67,6 +68,27 @@ async fn what_fails_its_checks_does_not_leave() {
     refused(
         &|folder| std::fs::write(folder.join("proof.json"), "{\"digest\": \"x\"}").unwrap(),
         "proof.json is of other rows",
+    );
+    refused(
+        &|folder| {
+            let text = r#"{"differences": ["jane.doe@corp-internal.com"]}"#;
+            std::fs::write(folder.join("proof.json"), text).unwrap();
+        },
+        "proof.json contains secrets or personal data: [MAIL]",
+    );
+    let input = |folder: &Path, bytes: &[u8]| {
+        let id = Digest::of_bytes(bytes).to_string();
+        let files = folder.join("files").join(&id[..2]);
+        std::fs::create_dir_all(&files).unwrap();
+        std::fs::write(files.join(id), bytes).unwrap();
+    };
+    refused(
+        &|folder| input(folder, b"caf\xe9,jane.doe@corp-internal.com\n"),
+        "contains secrets or personal data: [MAIL]",
+    );
+    refused(
+        &|folder| input(folder, b"\xfd7zXZ\0\0\0"),
+        "cannot be searched for secrets",
     );
     refused(
         &|folder| {
