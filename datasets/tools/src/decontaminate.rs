@@ -252,14 +252,12 @@ impl TableCache {
 
     fn get(&mut self, file: &TaskFile) -> Option<&Table> {
         if !self.known.contains_key(&file.id) {
-            let paths = self.stores.iter().map(|store| store.path(&file.id));
-            let small = |path: &PathBuf| {
-                std::fs::metadata(path)
+            let small = |store: &&ContentStore| {
+                std::fs::metadata(store.path(&file.id))
                     .is_ok_and(|found| found.is_file() && found.len() <= MAX_FILE_BYTES)
             };
-            let bytes = paths
-                .filter(small)
-                .find_map(|path| std::fs::read(path).ok());
+            let stores = self.stores.iter().filter(small);
+            let bytes = stores.flat_map(|store| store.get(&file.id)).next();
             self.missing += usize::from(bytes.is_none());
             let name = format!("x.{}", file.kind.name());
             let table = bytes.and_then(|bytes| benchmark::table(&name, &bytes));

@@ -47,11 +47,6 @@ impl InputFiles {
         &self.store
     }
 
-    /// Path of a file in the store.
-    pub(super) fn path(&self, id: &Digest) -> PathBuf {
-        self.store.path(id)
-    }
-
     /// Make the file available in the store. Its contents are checked against its digest.
     ///
     /// # Errors

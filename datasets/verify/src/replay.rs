@@ -200,11 +200,11 @@ impl Verifier {
         task: &Task,
         format: &dyn Format,
     ) -> Result<NewExecution, Failure> {
-        let files = task.files.iter();
+        let (files, store) = (task.files.iter(), self.files.store());
+        let inputs =
+            files.map(|file| Ok((format!("data/{}", file.name), store.checked_path(&file.id)?)));
         let session_spec = SessionSpec {
-            inputs: files
-                .map(|file| (format!("data/{}", file.name), self.files.path(&file.id)))
-                .collect(),
+            inputs: inputs.collect::<Result<_, RunError>>()?,
             seed: row.seed,
             limits: row.interpreter.limits.within_machine(),
             ..SessionSpec::default()

@@ -39,7 +39,7 @@ impl SandboxedChecker {
 #[async_trait]
 impl TrajectoryChecker for SandboxedChecker {
     async fn check(&self, task: &Task, trajectory: &Trajectory) -> Result<Vec<Finding>, Failure> {
-        let candidate = Candidate::of(trajectory, &self.store);
+        let candidate = Candidate::of(trajectory, &self.store)?;
         let findings = self.checker.check(task, &self.store, &candidate).await;
         findings.map_err(check_failure)
     }

@@ -1,7 +1,6 @@
 //! The rows of a run: its accepted trajectories, read from the artifacts one at a time.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
 
 use pybench_checks::count_rejection;
 use pybench_checks::faults::FaultReport;
@@ -11,7 +10,6 @@ use pybench_datasets::{Attempts, DatasetError, Row};
 use pybench_interpreter::InterpreterChoice;
 use pybench_run::artifacts::{ItemReader, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
-use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Trajectory, Verdict};
 
@@ -26,8 +24,6 @@ pub(crate) struct AcceptedRows {
     counts: Counts,
     interpreter: InterpreterChoice,
     store: ContentStore,
-    /// Input files whose bytes were checked.
-    checked: Mutex<HashSet<CompactDigest>>,
 }
 
 /// The numbers of a row's items in their artifacts.
@@ -113,7 +109,6 @@ impl AcceptedRows {
             counts,
             interpreter: recipe.interpreter.clone(),
             store: folder.store().clone(),
-            checked: Mutex::default(),
         })
     }
 
@@ -121,16 +116,9 @@ impl AcceptedRows {
         &self.counts
     }
 
-    /// Checks the input files of a task, each once.
     fn check_inputs(&self, task: &Task) -> Result<(), RunError> {
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        for file in task.files.iter().chain(&task.held_out) {
-            if !checked.contains(&CompactDigest::from(&file.id)) {
-                self.store.checked_path(&file.id)?;
-                checked.insert((&file.id).into());
-            }
-        }
-        Ok(())
+        let mut files = task.files.iter().chain(&task.held_out);
+        files.try_for_each(|file| self.store.checked_path(&file.id).map(drop))
     }
 
     fn make(&self, row: AcceptedRow) -> Result<Row, RunError> {

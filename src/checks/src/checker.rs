@@ -13,11 +13,11 @@ use tempfile::TempDir;
 
 use super::sources::SOURCES;
 use pybench_interpreter::{Collected, Interpreter, InterpreterError, Limits, SessionSpec};
-use pybench_run::ContentStore;
+use pybench_run::{ContentStore, RunError};
 use pybench_types::figure::Figure;
 use pybench_types::id::Digest;
 use pybench_types::observation::{Observation, Output};
-use pybench_types::task::{Task, TaskFile};
+use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Trajectory};
 
 const CELL: &str = "import sys\nsys.path.insert(0, 'checker')\nimport checker\nchecker.main()\n";
@@ -47,16 +47,18 @@ pub struct Claim {
 
 impl Candidate {
     /// The candidate of a trajectory whose outputs are in `store`.
-    pub fn of(trajectory: &Trajectory, store: &ContentStore) -> Self {
+    ///
+    /// # Errors
+    /// An output is missing or damaged.
+    pub fn of(trajectory: &Trajectory, store: &ContentStore) -> Result<Self, RunError> {
         let observations = trajectory.turns.iter().flat_map(|turn| turn.observations());
         let outputs = trajectory.outputs.iter();
-        Self {
+        let outputs = outputs.map(|file| Ok((file.path.clone(), store.checked_path(&file.id)?)));
+        Ok(Self {
             answer: trajectory.answer().to_owned(),
-            outputs: outputs
-                .map(|file| (file.path.clone(), store.path(&file.id)))
-                .collect(),
+            outputs: outputs.collect::<Result<_, RunError>>()?,
             claims: observations.flat_map(Claim::all_of).collect(),
-        }
+        })
     }
 }
 
@@ -94,6 +96,9 @@ pub enum CheckError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// An input or output file is missing or damaged.
+    #[error(transparent)]
+    File(#[from] RunError),
 }
 
 impl CheckError {
@@ -245,7 +250,7 @@ impl Checker {
     ) -> Result<(Value, Collected), CheckError> {
         let folder = TempDir::with_prefix("pybench-check-")
             .map_err(CheckError::io("creating a temporary folder for the check"))?;
-        let mut inputs = task_files(task, store, true);
+        let mut inputs = task_files(task, store, true)?;
         for (path, _) in SOURCES {
             inputs.insert(format!("checker/{path}"), self.sources.path().join(path));
         }
@@ -295,14 +300,15 @@ pub(super) fn task_files(
     task: &Task,
     store: &ContentStore,
     held_out: bool,
-) -> BTreeMap<String, PathBuf> {
-    let input =
-        |folder: &str, file: &TaskFile| (format!("{folder}/{}", file.name), store.path(&file.id));
-    let mut files: BTreeMap<_, _> = task.files.iter().map(|f| input("data", f)).collect();
-    if held_out {
-        files.extend(task.held_out.iter().map(|f| input("held_out", f)));
-    }
-    files
+) -> Result<BTreeMap<String, PathBuf>, RunError> {
+    let data = task.files.iter().map(|file| ("data", file));
+    let held_out = task.held_out.iter().filter(|_| held_out);
+    let all = data.chain(held_out.map(|file| ("held_out", file)));
+    all.map(|(folder, file)| {
+        let path = store.checked_path(&file.id)?;
+        Ok((format!("{folder}/{}", file.name), path))
+    })
+    .collect()
 }
 
 /// Adds the candidate's files under `candidate/`. A path outside `output/` is skipped, so the check finds no

@@ -28,6 +28,7 @@ pub fn check_failure(error: CheckError) -> Failure {
         CheckError::Checker(_) | CheckError::Io { .. } => {
             Failure::new(FailureKind::Internal, text).retryable()
         }
+        CheckError::File(error) => error.into(),
     }
 }
 

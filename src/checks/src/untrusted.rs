@@ -109,7 +109,7 @@ impl Checker {
     ) -> Result<Collected, CheckError> {
         let folder = TempDir::with_prefix("pybench-foreign-")
             .map_err(CheckError::io("creating a temporary folder for the run"))?;
-        let mut inputs = task_files(task, store, false);
+        let mut inputs = task_files(task, store, false)?;
         let name = format!("foreign/{script}.py");
         inputs.insert(name.clone(), self.sources.path().join(&name));
         for (path, bytes) in extra_files {

@@ -117,6 +117,20 @@ async fn a_correct_table_passes_and_a_wrong_one_is_explained() {
     );
     let rows = env.checker.audit(&task, &env.store, &right).await.unwrap();
     all_killed(&rows, 8);
+    // A damaged input is neither the candidate's failure nor a wrong task.
+    let input = env.store.path(&task.files[0].id);
+    std::fs::write(&input, "a\n1\n2\n4\n").unwrap();
+    let error = env
+        .checker
+        .check(&task, &env.store, &right)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CheckError::File(_)), "{error}");
+    let name = task.files[0].id.as_str();
+    assert!(
+        error.to_string().contains(name) && error.to_string().contains("is damaged"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -198,7 +198,11 @@ impl<'a> Store<'a> {
 
     /// The beginning of a file as text, and whether the file continues.
     fn beginning(&self, file: &OutputFile) -> Result<(String, bool), String> {
-        let bytes = self.head(&file.id, MAX_TEXT)?;
+        let mut bytes = match file.size > MAX_DOCUMENT {
+            true => self.head(&file.id, MAX_TEXT)?,
+            false => self.read_verified(file, MAX_DOCUMENT)?,
+        };
+        bytes.truncate(MAX_TEXT as usize);
         let more = file.size > bytes.len() as u64;
         let end = match std::str::from_utf8(&bytes) {
             // The cut split a character.

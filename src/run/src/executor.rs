@@ -67,7 +67,6 @@ impl Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let kind = match error {
-            RunError::BadInput(_) => FailureKind::Item,
             RunError::Budget(_) => FailureKind::Budget,
             RunError::Endpoint(_) => FailureKind::Endpoint,
             _ => FailureKind::Internal,

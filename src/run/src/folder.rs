@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::replace::write_atomically;
-use super::{Journal, RunError};
-use pybench_types::id::Digest;
+use super::{ContentStore, Journal, RunError};
 
 /// A run folder; this process has exclusive access while it is open.
 #[derive(Debug)]
@@ -169,77 +168,10 @@ fn flatten_into(value: &toml::Value, path: String, flat: &mut BTreeMap<String, S
     }
 }
 
-/// Files stored by the digest of their bytes, as `<root>/<first two digits>/<digest>`.
-#[derive(Clone, Debug)]
-pub struct ContentStore {
-    root: PathBuf,
-}
-
-impl ContentStore {
-    /// Opens or creates a store.
-    pub fn open(root: &Path) -> Result<Self, RunError> {
-        fs::create_dir_all(root).map_err(RunError::io(root.display().to_string()))?;
-        Ok(Self {
-            root: root.to_owned(),
-        })
-    }
-
-    /// Path of the file with this digest, whether or not it exists.
-    pub fn path(&self, id: &Digest) -> PathBuf {
-        self.root.join(&id.as_str()[..2]).join(id.as_str())
-    }
-
-    /// Stores bytes. A file that already has them is left as it is; a damaged one is replaced.
-    pub fn put(&self, bytes: &[u8]) -> Result<Digest, RunError> {
-        let id = Digest::of_bytes(bytes);
-        let path = self.path(&id);
-        if !fs::read(&path).is_ok_and(|stored| stored == bytes) {
-            write_atomically(&path, bytes)?;
-        }
-        Ok(id)
-    }
-
-    /// Reads the bytes with this digest.
-    ///
-    /// # Errors
-    /// [`RunError::BadInput`] if the file is missing, or its bytes have another digest; I/O errors.
-    pub fn get(&self, id: &Digest) -> Result<Vec<u8>, RunError> {
-        let path = self.path(id);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(unusable(&path, "is missing"));
-            }
-            Err(error) => return Err(RunError::io(path.display().to_string())(error)),
-        };
-        match Digest::of_bytes(&bytes) == *id {
-            true => Ok(bytes),
-            false => Err(unusable(&path, "is damaged (its digest is not its name)")),
-        }
-    }
-
-    /// The path of the file with this digest, after its bytes were checked.
-    ///
-    /// # Errors
-    /// As [`ContentStore::get`].
-    pub fn checked_path(&self, id: &Digest) -> Result<PathBuf, RunError> {
-        self.get(id)?;
-        Ok(self.path(id))
-    }
-}
-
-fn unusable(path: &Path, why: &str) -> RunError {
-    RunError::BadInput(format!(
-        "{} {why}; restore it from a backup, or start a new run with --run NAME",
-        path.display()
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ExitCode;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_folder_in_use_is_a_conflict_until_it_is_dropped() {
@@ -279,37 +211,5 @@ mod tests {
         drop(RunFolder::open(root.path(), raised).unwrap());
         let frozen = fs::read_to_string(root.path().join("recipe.toml")).unwrap();
         assert_eq!(frozen, raised);
-    }
-
-    #[test]
-    fn files_are_stored_by_content_and_readable_by_others() {
-        let root = tempfile::tempdir().unwrap();
-        let store = ContentStore::open(root.path()).unwrap();
-        let id = store.put(b"abc").unwrap();
-        assert_eq!(store.put(b"abc").unwrap(), id);
-        assert_eq!(store.get(&id).unwrap(), b"abc");
-        let plain = root.path().join("plain");
-        fs::write(&plain, "").unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
-        assert_eq!(mode(&store.path(&id)), mode(&plain));
-        assert!(store.get(&Digest::of_bytes(b"other")).is_err());
-    }
-
-    #[test]
-    fn damaged_content_is_not_returned_and_is_replaced() {
-        let root = tempfile::tempdir().unwrap();
-        let store = ContentStore::open(root.path()).unwrap();
-        let id = store.put(b"abc").unwrap();
-        for damaged in [&b""[..], b"abd", b"abcd"] {
-            fs::write(store.path(&id), damaged).unwrap();
-            let error = store.checked_path(&id).unwrap_err();
-            assert_eq!(error.exit_code(), ExitCode::BadInput);
-            assert!(error.to_string().contains("is damaged"), "{error}");
-            store.put(b"abc").unwrap();
-            assert_eq!(store.get(&id).unwrap(), b"abc");
-        }
-        fs::remove_file(store.path(&id)).unwrap();
-        let error = store.get(&id).unwrap_err().to_string();
-        assert!(error.contains("is missing"), "{error}");
     }
 }

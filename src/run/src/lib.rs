@@ -4,6 +4,7 @@ pub mod artifacts;
 pub mod cli;
 #[cfg(test)]
 pub(crate) mod conformance;
+mod content_store;
 mod context;
 mod error;
 mod executor;
@@ -20,13 +21,14 @@ mod recipe;
 mod regular_file;
 mod replace;
 
+pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
 pub use error::RunError;
 pub use executor::{
     Executor, Failure, FailureKind, Items, Stage, StageSummary, Unit, UnitState,
     interpreter_failure,
 };
-pub use folder::{ContentStore, RunFolder, lock_within};
+pub use folder::{RunFolder, lock_within};
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, Reservation,

@@ -1,6 +1,6 @@
 //! Content-based ids: BLAKE3 digests.
 
-use std::fmt;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,6 +25,16 @@ impl Digest {
         Self(blake3::hash(bytes).to_hex().to_string())
     }
 
+    /// Digest of all that a reader yields.
+    ///
+    /// # Errors
+    /// Errors of the reader.
+    pub fn of_reader(reader: impl io::Read) -> io::Result<Self> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(reader)?;
+        Ok(Self(hasher.finalize().to_hex().to_string()))
+    }
+
     /// Digest of a value's canonical JSON (object keys sorted, no white space).
     pub fn of_json<T: Serialize>(value: &T) -> Self {
         // Serializing to a JSON value fails only for maps with non-string keys, which our types do not have.
@@ -47,6 +57,20 @@ impl Digest {
     /// The first eight bytes as a number: a seed that depends only on the content.
     pub fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0[..16], 16).unwrap_or_default()
+    }
+}
+
+/// Computes the digest of bytes that come in parts.
+#[derive(Clone, Debug, Default)]
+pub struct DigestBuilder(blake3::Hasher);
+
+impl DigestBuilder {
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().to_hex().to_string())
     }
 }
 

@@ -111,10 +111,14 @@ impl SolutionRunner<'_> {
 
     async fn start(&self) -> Result<Box<dyn Session>, Failure> {
         let files = self.task.files.iter();
+        let inputs = files.map(|file| {
+            Ok((
+                format!("data/{}", file.name),
+                self.store.checked_path(&file.id)?,
+            ))
+        });
         let spec = SessionSpec {
-            inputs: files
-                .map(|file| (format!("data/{}", file.name), self.store.path(&file.id)))
-                .collect(),
+            inputs: inputs.collect::<Result<_, RunError>>()?,
             seed: SEED,
             limits: Limits {
                 cell_seconds: 300,
@@ -137,7 +141,7 @@ impl SolutionRunner<'_> {
         session.close().await.map_err(interpreter_failure)?;
         let kept = collected.files.into_iter().map(|file| {
             let id = self.store.put(&file.bytes)?;
-            Ok::<_, RunError>((file.path, self.store.path(&id)))
+            Ok::<_, RunError>((file.path, self.store.checked_path(&id)?))
         });
         Ok(kept.collect::<Result<_, _>>()?)
     }

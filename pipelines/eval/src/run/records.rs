@@ -61,17 +61,19 @@ fn record(
     scores: AttemptScores,
 ) -> Result<Attempt, RunError> {
     let (task, store) = (&eval_task.task, setup.folder.store());
-    let inputs = task.files.iter().map(|file| OutputFile {
-        path: format!("data/{}", file.name),
-        size: size(&store.path(&file.id)),
-        id: file.id.clone(),
+    let inputs = task.files.iter().map(|file| {
+        Ok(OutputFile {
+            path: format!("data/{}", file.name),
+            size: size(&store.checked_path(&file.id)?),
+            id: file.id.clone(),
+        })
     });
     let base = Attempt {
         clusters: task.files.iter().map(|file| file.id.clone()).collect(),
         seed: attempt.sample.into(),
         headline: eval_task.headline.clone(),
         seconds: attempt.seconds,
-        inputs: inputs.collect(),
+        inputs: inputs.collect::<Result<_, RunError>>()?,
         ..blank(
             spec,
             (&eval_task.suite, &eval_task.name, task.category),

@@ -62,7 +62,7 @@ impl Stage for StrictStage {
             )
         })?;
         let store = self.folder.store();
-        let candidate = Candidate::of(trajectory, store);
+        let candidate = Candidate::of(trajectory, store)?;
         let findings = self.checker.check(task, store, &candidate).await;
         let findings = findings.map_err(check_failure)?;
         Ok(serde_json::to_value(findings).map_err(RunError::from)?)

@@ -133,11 +133,12 @@ impl UnitTestStage {
             seen.insert(path.to_owned(), store.put(text.as_ref())?);
         }
         let item = Digest::of_json(&(module, index, &seen, self.interpreter.environment()));
-        let files = seen.into_iter().map(|(path, id)| (path, store.path(&id)));
+        let files = seen.into_iter();
+        let files = files.map(|(path, id)| Ok((path, store.checked_path(&id)?)));
         let test = UnitTest {
             index,
             module,
-            files: files.collect(),
+            files: files.collect::<Result<_, RunError>>()?,
         };
         self.tests.insert(item.to_string(), test);
         Ok(Some(item.to_string()))

@@ -135,11 +135,12 @@ impl PrepareStage {
         let store = self.folder.store();
         let mut inputs: BTreeMap<_, _> = files
             .iter()
-            .map(|file| (format!("data/{}", file.name), store.path(&file.id)))
-            .collect();
+            .map(|file| Ok((format!("data/{}", file.name), store.checked_path(&file.id)?)))
+            .collect::<Result<_, RunError>>()?;
         let seed = self.changes.seed.to_string();
         for (name, text) in code.into_iter().chain([("seed.txt", seed)]) {
-            inputs.insert(name.to_owned(), store.path(&store.put(text.as_bytes())?));
+            let id = store.put(text.as_bytes())?;
+            inputs.insert(name.to_owned(), store.checked_path(&id)?);
         }
         let limits = Limits {
             cell_seconds: 120,

@@ -185,7 +185,8 @@ impl CheckValidationStage {
             let trajectory: Trajectory =
                 serde_json::from_value(trajectory).map_err(RunError::from)?;
             if trajectory.end == End::Finished {
-                candidates.push(Candidate::of(&trajectory, self.env.context.folder.store()));
+                let store = self.env.context.folder.store();
+                candidates.push(Candidate::of(&trajectory, store)?);
             }
         }
         Ok(candidates)
@@ -305,7 +306,9 @@ fn corrupt(candidate: &Candidate, store: &pybench_run::ContentStore) -> Result<C
             Err(_) => b"spoiled".to_vec(),
         };
         let id = store.put(&bytes)?;
-        corrupted.outputs.push((path.clone(), store.path(&id)));
+        corrupted
+            .outputs
+            .push((path.clone(), store.checked_path(&id)?));
     }
     Ok(corrupted)
 }
