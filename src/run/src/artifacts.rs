@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pybench_types::id::{CompactDigest, Digest};
+use pybench_types::id::{CompactDigest, Digest, DigestBuilder};
 use pybench_types::task::{SourceFile, Task};
 use pybench_types::trajectory::{Trajectory, Verdict};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::replace::{finish_file, new_file};
-use crate::{RunError, RunFolder};
+use crate::{Journal, RunError, RunFolder};
 
 /// Written by `crawl`: one source file per line, sorted by type and origin.
 pub const FILES: Artifact<SourceFile> = Artifact::new("files.jsonl", "a source file", "crawl");
@@ -24,6 +24,9 @@ pub const TRAJECTORIES: Artifact<Trajectory> =
     Artifact::new("trajectories.jsonl", "a trajectory", "rollout");
 /// Written by `grade`: one verdict per line, in item order.
 pub const VERDICTS: Artifact<Verdict> = Artifact::new("verdicts.jsonl", "a verdict", "grade");
+
+/// File names of these artifacts.
+pub(crate) const NAMES: [&str; 4] = [FILES.name, TASKS.name, TRAJECTORIES.name, VERDICTS.name];
 
 /// Names of the stages in the journal.
 pub mod stage {
@@ -76,14 +79,16 @@ impl<T: DeserializeOwned> Artifact<T> {
         &self,
         root: &Path,
     ) -> Result<impl Iterator<Item = Result<T, RunError>> + use<T>, RunError> {
-        let path = self.path(root);
-        let file = self.open(&path)?;
+        let mut lines = self.lines(root)?;
         let reader = Self { ..*self };
-        let lines = BufReader::with_capacity(1 << 16, file).lines().enumerate();
-        Ok(lines.filter_map(move |(number, line)| match line {
-            Ok(line) if line.trim().is_empty() => None,
-            Ok(line) => Some(reader.parse(&path, number + 1, &line)),
-            Err(error) => Some(Err(RunError::io(path.display().to_string())(error))),
+        let mut ended = false;
+        Ok(std::iter::from_fn(move || {
+            if ended {
+                return None;
+            }
+            let line = lines.next_line().transpose();
+            ended = !matches!(line, Some(Ok(())));
+            line.map(|line| line.and_then(|()| reader.parse(&lines)))
         }))
     }
 
@@ -117,27 +122,17 @@ impl<T: DeserializeOwned> Artifact<T> {
         root: &Path,
         mut visit: impl FnMut(&T) -> Result<String, RunError>,
     ) -> Result<Index<T>, RunError> {
-        let path = self.path(root);
+        let mut lines = self.lines(root)?;
         let (mut names, mut lines_of_items) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        let mut lines = BufReader::with_capacity(1 << 16, self.open(&path)?);
-        let mut line = String::new();
-        for number in 1.. {
-            line.clear();
-            let read = lines.read_line(&mut line);
-            let read = read.map_err(RunError::io(path.display().to_string()))?;
-            if read == 0 {
-                break;
-            }
-            if !line.trim().is_empty() {
-                let item = self.parse(&path, number, &line)?;
-                names.push(name_key(&visit(&item)?));
+        while let Some(()) = lines.next_line()? {
+            names.push(name_key(&visit(&self.parse(&lines)?)?));
+            lines_of_items.push(Line {
                 // A line that is longer does not parse when it is read.
-                let length = u32::try_from(read).unwrap_or(u32::MAX);
-                lines_of_items.push(Line { length, at });
-            }
-            at += read as u64;
+                length: u32::try_from(lines.text.len()).unwrap_or(u32::MAX),
+                at: lines.end - lines.text.len() as u64,
+            });
         }
+        let path = self.path(root);
         let mut by_name: Vec<u32> = (0..names.len() as u32).collect();
         by_name.sort_unstable_by_key(|at| (names[*at as usize], *at));
         Ok(Index {
@@ -152,6 +147,24 @@ impl<T: DeserializeOwned> Artifact<T> {
         })
     }
 
+    fn lines(&self, root: &Path) -> Result<Lines, RunError> {
+        let path = self.path(root);
+        let file = self.open(&path)?;
+        Ok(Lines {
+            reader: BufReader::with_capacity(1 << 16, file),
+            checksum: ChecksumBuilder::default(),
+            written: Checksum::recorded(root, self.name)?,
+            remedy: format!(
+                "restore it from a backup, or delete it and run `pybench {}` to write it again",
+                self.stage
+            ),
+            text: String::new(),
+            number: 0,
+            end: 0,
+            path,
+        })
+    }
+
     fn open(&self, path: &Path) -> Result<File, RunError> {
         File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => RunError::BadInput(format!(
@@ -163,11 +176,111 @@ impl<T: DeserializeOwned> Artifact<T> {
         })
     }
 
-    fn parse(&self, path: &Path, number: usize, line: &str) -> Result<T, RunError> {
-        serde_json::from_str(line).map_err(|error| {
-            let path = path.display();
+    fn parse(&self, lines: &Lines) -> Result<T, RunError> {
+        serde_json::from_str(&lines.text).map_err(|error| {
+            let (path, number) = (lines.path.display(), lines.number);
             RunError::BadInput(format!("{path}:{number}: not {}: {error}", self.what))
         })
+    }
+}
+
+/// The lines of an artifact, which are compared at the end with what was written.
+struct Lines {
+    reader: BufReader<File>,
+    path: PathBuf,
+    checksum: ChecksumBuilder,
+    /// Empty if an older version wrote the file.
+    written: Vec<Checksum>,
+    remedy: String,
+    /// The current line, with its end.
+    text: String,
+    /// Number of the current line, from 1.
+    number: usize,
+    /// Offset of the end of the current line.
+    end: u64,
+}
+
+impl Lines {
+    /// Reads the next line that is not empty.
+    fn next_line(&mut self) -> Result<Option<()>, RunError> {
+        loop {
+            self.text.clear();
+            let read = self.reader.read_line(&mut self.text);
+            let read = read.map_err(RunError::io(self.path.display().to_string()))?;
+            if read == 0 {
+                return self.check().map(|()| None);
+            }
+            self.number += 1;
+            self.end += read as u64;
+            self.checksum.add(self.text.as_bytes());
+            if !self.text.trim().is_empty() {
+                return Ok(Some(()));
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), RunError> {
+        let found = std::mem::take(&mut self.checksum).finish();
+        let Some(written) = self.written.last() else {
+            return Ok(());
+        };
+        if self.written.contains(&found) {
+            return Ok(());
+        }
+        let (path, remedy) = (self.path.display(), &self.remedy);
+        Err(RunError::BadInput(match found.lines == written.lines {
+            true => format!("{path} is not as it was written: its digest differs; {remedy}"),
+            false => format!(
+                "{path} has {} lines, but {} were written; {remedy}",
+                found.lines, written.lines
+            ),
+        }))
+    }
+}
+
+/// Number of lines and digest of an artifact, as the journal records them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Checksum {
+    lines: u64,
+    blake3: Digest,
+}
+
+impl Checksum {
+    /// What the journal says of an artifact: one checksum, or more if a process ended while it was replaced.
+    fn recorded(root: &Path, name: &str) -> Result<Vec<Self>, RunError> {
+        let journal = root.join("journal.sqlite");
+        if std::fs::metadata(&journal).map_or(0, |file| file.len()) == 0 {
+            return Ok(Vec::new());
+        }
+        let recorded = Journal::open_read_only(&journal)?.metadata(&checksum_key(name))?;
+        Ok(recorded
+            .map(serde_json::from_value)
+            .transpose()?
+            .unwrap_or_default())
+    }
+}
+
+fn checksum_key(name: &str) -> String {
+    format!("checksum.{name}")
+}
+
+#[derive(Default)]
+struct ChecksumBuilder {
+    lines: u64,
+    hasher: DigestBuilder,
+}
+
+impl ChecksumBuilder {
+    fn add(&mut self, line: &[u8]) {
+        self.lines += 1;
+        self.hasher.add(line);
+    }
+
+    fn finish(self) -> Checksum {
+        Checksum {
+            lines: self.lines,
+            blake3: self.hasher.finish(),
+        }
     }
 }
 
@@ -281,11 +394,23 @@ impl<T: Serialize> Artifact<T> {
         let path = self.path(folder.root());
         let wrap = || RunError::io(path.display().to_string());
         let mut writer = new_file(&path).map_err(wrap())?;
+        let (mut checksum, mut line) = (ChecksumBuilder::default(), Vec::new());
         for item in items {
-            serde_json::to_writer(&mut writer, item?.borrow())?;
-            writer.write_all(b"\n").map_err(wrap())?;
+            line.clear();
+            serde_json::to_writer(&mut line, item?.borrow())?;
+            line.push(b'\n');
+            checksum.add(&line);
+            writer.write_all(&line).map_err(wrap())?;
         }
+        let new = checksum.finish();
+        let (key, journal) = (checksum_key(self.name), folder.journal());
+        // Until the file is replaced, the old one counts too.
+        let mut valid = Checksum::recorded(folder.root(), self.name)?;
+        valid.retain(|old| *old != new);
+        valid.push(new.clone());
+        journal.set_metadata_synced(&key, &serde_json::to_value(valid)?)?;
         finish_file(writer, &path).map_err(wrap())?;
+        journal.set_metadata(&key, &serde_json::to_value([new])?)?;
         Ok(path)
     }
 }
@@ -330,6 +455,50 @@ mod tests {
             (Some(2), Some(3))
         );
         assert_eq!((index.get("c").unwrap(), index.position("c")), (None, None));
+    }
+
+    #[test]
+    fn an_artifact_that_was_cut_or_changed_is_not_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "a = 1").unwrap();
+        let numbers: Artifact<u32> = Artifact::new("numbers.jsonl", "a number", "count");
+        numbers.write(&folder, [1, 2].map(Ok)).unwrap();
+        numbers.write(&folder, [1, 2, 3].map(Ok)).unwrap();
+        let path = numbers.path(folder.root());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n2\n3\n");
+        let refused = |text: &str, words: &str| {
+            std::fs::write(&path, text).unwrap();
+            let read = numbers.read_all(folder.root()).unwrap_err();
+            let index = numbers.index(folder.root(), |n| Ok(n.to_string()));
+            for error in [read, index.err().unwrap()] {
+                assert_eq!(error.exit_code(), crate::ExitCode::BadInput);
+                assert!(error.to_string().contains(words), "{error}");
+            }
+        };
+        // Also as an earlier version of itself.
+        refused("1\n2\n", "has 2 lines, but 3 were written; restore it");
+        refused("", "has 0 lines");
+        refused("1\n2\n3\n4\n", "has 4 lines");
+        refused("1\n2\n4\n", "its digest differs");
+        refused("1\n2\n3", "its digest differs");
+        numbers.write(&folder, [1].map(Ok)).unwrap();
+        assert_eq!(numbers.read_all(folder.root()).unwrap(), [1]);
+    }
+
+    /// A process that ends between the journal and the file leaves the old one, which stays readable.
+    #[test]
+    fn an_artifact_whose_replacement_was_killed_is_the_old_one() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "a = 1").unwrap();
+        let numbers: Artifact<u32> = Artifact::new("numbers.jsonl", "a number", "count");
+        let old = numbers.write(&folder, [1, 2].map(Ok)).unwrap();
+        let bytes = std::fs::read(&old).unwrap();
+        std::fs::remove_file(&old).unwrap();
+        std::fs::create_dir(&old).unwrap();
+        assert!(numbers.write(&folder, [3].map(Ok)).is_err());
+        std::fs::remove_dir(&old).unwrap();
+        std::fs::write(&old, bytes).unwrap();
+        assert_eq!(numbers.read_all(folder.root()).unwrap(), [1, 2]);
     }
 
     #[test]

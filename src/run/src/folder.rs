@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::replace::write_atomically;
-use super::{ContentStore, Journal, RunError};
+use super::{ContentStore, Journal, RunError, artifacts};
 
 /// A run folder; this process has exclusive access while it is open.
 #[derive(Debug)]
@@ -41,7 +41,9 @@ impl RunFolder {
             Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
         }
         freeze_recipe(root, recipe)?;
-        let journal = Journal::open(&root.join("journal.sqlite"))?;
+        let journal = root.join("journal.sqlite");
+        check_not_lost(root, &journal)?;
+        let journal = Journal::open(&journal)?;
         let store = ContentStore::open(&root.join("files"))?;
         Ok(Self {
             root: root.to_owned(),
@@ -94,6 +96,26 @@ pub fn lock_within(lock: &File, grace: Duration) -> Result<(), TryLockError> {
             done => return done,
         }
     }
+}
+
+/// A run without its journal would start over: with the whole budget, and with results that do not belong to its
+/// artifacts.
+fn check_not_lost(root: &Path, journal: &Path) -> Result<(), RunError> {
+    let Some(artifact) = artifacts::NAMES
+        .iter()
+        .find(|name| root.join(name).exists())
+    else {
+        return Ok(());
+    };
+    if !Journal::is_blank(journal)? {
+        return Ok(());
+    }
+    Err(RunError::BadInput(format!(
+        "{} is missing or empty, but the run has {artifact}; restore it from a backup together with its -wal file, or \
+         start a new run with --run NAME; to start this one over and pay for its calls again, delete {}",
+        journal.display(),
+        root.display()
+    )))
 }
 
 fn freeze_recipe(root: &Path, recipe: &str) -> Result<(), RunError> {
@@ -201,6 +223,29 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("seed"), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_its_journal_does_not_start_over() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(root.path(), "").unwrap();
+        artifacts::TASKS
+            .write(&folder, [] as [Result<pybench_types::task::Task, _>; 0])
+            .unwrap();
+        drop(folder);
+        drop(RunFolder::open(root.path(), "").unwrap());
+        let journal = root.path().join("journal.sqlite");
+        fs::write(&journal, "").unwrap();
+        for _ in 0..2 {
+            let error = RunFolder::open(root.path(), "").unwrap_err();
+            assert_eq!(error.exit_code(), crate::ExitCode::BadInput);
+            let text = error.to_string();
+            assert!(
+                text.contains("is missing or empty, but the run has tasks.jsonl"),
+                "{text}"
+            );
+            let _ = fs::remove_file(&journal);
+        }
     }
 
     #[test]

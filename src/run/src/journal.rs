@@ -5,6 +5,7 @@
 
 mod batches;
 mod calls;
+mod paid;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 pub use self::batches::{Batch, BatchRequest, PendingCall};
 pub use self::calls::{BudgetCap, Call, CallState, Reservation, ReserveError, Spent};
+use self::paid::PaidCalls;
 pub use self::units::{RetryFailed, UnitFailure};
 use super::RunError;
 
@@ -58,6 +60,8 @@ CREATE TABLE IF NOT EXISTS fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITH
 #[derive(Debug)]
 pub struct Journal {
     connection: Mutex<Connection>,
+    /// `None` if the journal is read-only.
+    paid: Option<PaidCalls>,
 }
 
 /// One recorded step of a trajectory.
@@ -85,9 +89,24 @@ impl Journal {
             "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight';
              UPDATE unit SET lease_until = 0 WHERE lease_until <> 0;",
         )?;
+        let paid = PaidCalls::open(path, &connection)?;
         Ok(Self {
             connection: Mutex::new(connection),
+            paid: Some(paid),
         })
+    }
+
+    /// Whether a file is no journal yet: it is missing, empty, or has no tables.
+    pub(crate) fn is_blank(path: &Path) -> Result<bool, RunError> {
+        if !path.exists() {
+            return Ok(true);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        let tables = "SELECT COUNT(*) FROM sqlite_schema";
+        let tables: u64 = connection.query_row(tables, [], |row| row.get(0))?;
+        Ok(tables == 0)
     }
 
     /// Opens an existing journal for reading, while another process may be writing.
@@ -104,6 +123,7 @@ impl Journal {
         }
         Ok(Self {
             connection: Mutex::new(connection),
+            paid: None,
         })
     }
 
@@ -172,6 +192,14 @@ impl Journal {
             params![key, value.to_string()],
         )?;
         Ok(())
+    }
+
+    /// As [`Journal::set_metadata`], on the disk before it returns.
+    pub(crate) fn set_metadata_synced(&self, key: &str, value: &Value) -> Result<(), RunError> {
+        self.lock().pragma_update(None, "synchronous", "FULL")?;
+        let done = self.set_metadata(key, value);
+        self.lock().pragma_update(None, "synchronous", "NORMAL")?;
+        done
     }
 
     /// Reads the metadata stored under `key`.

@@ -127,12 +127,21 @@ impl Journal {
     /// Records the reply of a call and charges the actual usage.
     pub fn settle(&self, id: &str, used: Reservation, reply: &Value) -> Result<(), RunError> {
         let used = used.stored();
-        let changed = self.lock().execute(
+        let connection = self.lock();
+        let was_settled = "SELECT state = 'settled' FROM call WHERE id = ?1";
+        let was_settled: Option<bool> = connection
+            .query_row(was_settled, [id], |row| row.get(0))
+            .optional()?;
+        let changed = connection.execute(
             "UPDATE call SET state = 'settled', micro_usd = ?2, tokens = ?3, reply = ?4 WHERE id = ?1",
             params![id, used.micro_usd, used.tokens, reply.to_string()],
         )?;
         if changed == 1 {
-            return Ok(());
+            return match &self.paid {
+                // Still under the lock, so that the number only grows.
+                Some(paid) if was_settled == Some(false) => paid.add(),
+                _ => Ok(()),
+            };
         }
         Err(RunError::Internal(format!(
             "call {id} was settled without a reservation"

@@ -481,3 +481,41 @@ fn batches_survive_a_restart_and_queued_calls_do_not() {
     );
     assert!(journal.batch_created("unknown", "x").is_err());
 }
+
+#[test]
+fn a_journal_that_lost_paid_calls_is_refused() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    let pay = |journal: &Journal, id: &str| {
+        journal.reserve(id, TEN, cap(100)).unwrap();
+        journal.settle(id, TEN, &json!("reply")).unwrap();
+        journal.settle(id, TEN, &json!("the same call")).unwrap();
+    };
+    pay(&journal, "a");
+    // A copy of the journal as it is now, before more calls.
+    journal
+        .lock()
+        .execute("VACUUM INTO ?1", [format!("{}.old", path.display())])
+        .unwrap();
+    pay(&journal, "b");
+    pay(&journal, "c");
+    journal.reserve("in flight", TEN, cap(100)).unwrap();
+    drop(journal);
+    drop(Journal::open(&path).unwrap());
+    std::fs::rename(path.with_extension("sqlite.old"), &path).unwrap();
+    for _ in 0..2 {
+        let error = Journal::open(&path).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::BadInput);
+        let text = error.to_string();
+        assert!(text.contains("lost 2 of 3 paid calls"), "{text}");
+    }
+    let calls = path.with_extension("calls");
+    std::fs::remove_file(&calls).unwrap();
+    let journal = Journal::open(&path).unwrap();
+    assert_eq!(journal.spent().unwrap().calls, 1);
+    pay(&journal, "b");
+    assert_eq!(
+        std::fs::read_to_string(calls).unwrap(),
+        format!("{:019}\n", 2)
+    );
+}
