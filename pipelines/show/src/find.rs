@@ -69,12 +69,18 @@ impl TrajectorySource {
     /// Calls `visit` with every trajectory, in order.
     ///
     /// # Errors
-    /// The source cannot be read, a dataset has no rows, or `visit` returns an error.
+    /// The source cannot be read or is empty, or `visit` returns an error.
     pub fn each(
         &self,
         visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         match self {
+            Self::Run { records, folder } if records.is_empty() => {
+                Err(RunError::BadInput(format!(
+                    "{} has no trajectories; `pybench rollout` makes them",
+                    folder.display()
+                )))
+            }
             Self::Run { records, .. } => records.iter().cloned().try_for_each(visit),
             Self::Dataset(path) => {
                 let mut failed = None;
