@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use pybench_embedded::{Answer, Ask, Message};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Metered, Reply};
 use pybench_run::Price;
-use pybench_run::{BudgetCap, RunError, RunFolder};
+use pybench_run::{BudgetCap, Interrupt, RunError, RunFolder};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::Usage;
 use tokio::sync::Mutex;
@@ -175,8 +175,9 @@ impl Embedded {
         folder: Arc<RunFolder>,
         cap: BudgetCap,
         format: &'static str,
+        interrupt: &Interrupt,
     ) -> Arc<dyn ChatModel> {
-        Arc::new(Metered::new(self, folder, cap, format))
+        Arc::new(Metered::new(self, folder, cap, format).with_interrupt(interrupt.clone()))
     }
 }
 

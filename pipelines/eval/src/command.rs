@@ -169,10 +169,10 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
         None => evaluate(args.run, &process).await.map(|_| ()),
         Some(Command::Fetch(args)) => fetch_suite(&args).await,
         Some(Command::Audit(args)) => run_audit(&args, &process).await,
-        Some(Command::Judge(args)) => judge_and_report::run_judge(&args).await,
+        Some(Command::Judge(args)) => judge_and_report::run_judge(&args, &process.interrupt).await,
         Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
         Some(Command::Report(args)) => judge_and_report::run_report(&args),
-        Some(Command::General(args)) => general::command::main(&args).await,
+        Some(Command::General(args)) => general::command::main(&args, &process.interrupt).await,
     }
 }
 

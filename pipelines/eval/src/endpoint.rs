@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use pybench_llm::{ChatError, Metered, OpenAi, OpenAiOptions, known_price};
-use pybench_run::{BudgetCap, RunError, RunFolder};
+use pybench_run::{BudgetCap, Interrupt, RunError, RunFolder};
 
 use pybench_types::text::slug;
 
@@ -35,7 +35,7 @@ pub struct EndpointArgs {
 
 impl EndpointArgs {
     /// Opens the model. Its calls and costs are journaled in a folder below `journal_dir`, so that no
-    /// call is paid for twice; `format` identifies them there.
+    /// call is paid for twice; `format` identifies them there. Waits for the rate limit end with `interrupt`.
     ///
     /// # Errors
     /// [`RunError::BadInput`] without a model, for an invalid URL, and for a budget in dollars if the price
@@ -44,6 +44,7 @@ impl EndpointArgs {
         &self,
         journal_dir: &Path,
         format: &'static str,
+        interrupt: &Interrupt,
     ) -> Result<Metered<OpenAi>, RunError> {
         let bad = |text: String| RunError::BadInput(text);
         let model = self
@@ -77,7 +78,7 @@ impl EndpointArgs {
             micro_usd: self.usd.map(|usd| (usd * 1e6) as u64),
             tokens: self.tokens,
         };
-        Ok(Metered::new(endpoint, folder, cap, format))
+        Ok(Metered::new(endpoint, folder, cap, format).with_interrupt(interrupt.clone()))
     }
 
     fn key(&self) -> Result<Option<String>, RunError> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use pybench_run::RunError;
 use pybench_run::project::project_root;
+use pybench_run::{Interrupt, RunError};
 
 use super::endpoint::EndpointArgs;
 use super::general::card;
@@ -264,8 +264,9 @@ pub fn run_compare(args: &CompareArgs) -> Result<(), RunError> {
 ///
 /// # Errors
 /// [`RunError::BadInput`] for records or labels that cannot be read, [`RunError::Endpoint`] for an API
-/// key that is not set. An unreachable judge is not an error: its verdicts stay missing.
-pub async fn run_judge(args: &JudgeArgs) -> Result<(), RunError> {
+/// key that is not set; [`RunError::Interrupted`] after Ctrl-C, when what was judged is written. An unreachable judge
+/// is not an error: its verdicts stay missing.
+pub async fn run_judge(args: &JudgeArgs, interrupt: &Interrupt) -> Result<(), RunError> {
     let path = records_path(&args.run);
     let mut evaluation = Evaluation::read(&path).map_err(bad)?;
     if let Some(label) = &args.against
@@ -274,14 +275,18 @@ pub async fn run_judge(args: &JudgeArgs) -> Result<(), RunError> {
         return Err(unknown(label, &evaluation));
     }
     if args.endpoint.model.is_some() {
-        let model = args.endpoint.open(&path.with_file_name("judge"), FORMAT)?;
-        let llm_judge = Judge::new(Arc::new(model), !args.blind);
+        let model = path.with_file_name("judge");
+        let model = args.endpoint.open(&model, FORMAT, interrupt)?;
+        let llm_judge = Judge::new(Arc::new(model), !args.blind, interrupt.clone());
         let options = JudgeOptions {
             against: args.against.clone(),
             concurrency: args.endpoint.jobs,
         };
         let (judged, counts) = judge(&evaluation, &[store_path(&path)], &llm_judge, &options).await;
         judged.write(&path).map_err(bad)?;
+        if interrupt.requested() {
+            return Err(RunError::Interrupted);
+        }
         evaluation = judged;
         println!(
             "{} attempts judged, {} abstentions",

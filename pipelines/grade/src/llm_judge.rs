@@ -38,7 +38,7 @@ impl LlmJudge {
         let call_format = CallFormat::plain(FORMAT);
         let teacher = chat_model(context, &choice.teacher, &call_format, &Arc::default())?;
         Ok(Some(Self {
-            judge: Judge::new(teacher, choice.sees),
+            judge: Judge::new(teacher, choice.sees, context.interrupt.clone()),
             stores: vec![context.folder.root().join("files")],
             decides: grade.filters.contains(&Filter::Judge),
         }))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use pybench_interpreter::default_cache_dir;
-use pybench_run::RunError;
+use pybench_run::{Interrupt, RunError};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::Sampling;
 
@@ -48,7 +48,7 @@ pub struct GeneralArgs {
 /// [`RunError::BadInput`] for files that cannot be read; the errors of [`EndpointArgs::open`];
 /// [`RunError::Environment`] without a sandbox. Questions that could not be asked or scored become records
 /// without a score.
-pub async fn main(args: &GeneralArgs) -> Result<(), RunError> {
+pub async fn main(args: &GeneralArgs, interrupt: &Interrupt) -> Result<(), RunError> {
     let bad = |text: String| RunError::BadInput(text);
     let mut sets = Vec::new();
     for file in &args.files {
@@ -61,7 +61,7 @@ pub async fn main(args: &GeneralArgs) -> Result<(), RunError> {
     let interpreter = interpreter.map_err(|error| RunError::Environment(error.to_string()))?;
     let model = args
         .endpoint
-        .open(&args.out.with_extension("books"), "general")?;
+        .open(&args.out.with_extension("books"), "general", interrupt)?;
     let config = GeneralEval {
         agent: args.agent.clone(),
         model: Arc::new(model),
@@ -72,10 +72,15 @@ pub async fn main(args: &GeneralArgs) -> Result<(), RunError> {
             max_tokens: 2_048,
         },
         concurrency: args.endpoint.jobs,
+        interrupt: interrupt.clone(),
     };
     let mut attempts = Vec::new();
     for set in &sets {
         attempts.extend(run_set(set, &config).await);
+        // The replies are journaled; records without a score would be wrong.
+        if interrupt.requested() {
+            return Err(RunError::Interrupted);
+        }
     }
     let evaluation = Evaluation::new(fingerprint(args, &sets, &config), attempts);
     evaluation

@@ -94,6 +94,7 @@ fn config(
         interpreter,
         sampling: Sampling::default(),
         concurrency: 2,
+        interrupt: Interrupt::new(),
     }
 }
 

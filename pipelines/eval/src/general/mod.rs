@@ -18,6 +18,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use pybench_interpreter::Interpreter;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
+use pybench_run::{Interrupt, Urgency};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling};
 
@@ -42,6 +43,8 @@ pub struct GeneralEval {
     pub sampling: Sampling,
     /// Concurrent questions.
     pub concurrency: usize,
+    /// Ends the waits before further attempts; then no question is asked.
+    pub interrupt: Interrupt,
 }
 
 /// Asks and scores every question of a set. A HumanEval or MBPP question gives two records, for the original
@@ -105,12 +108,16 @@ async fn ask(item: &Item, config: &GeneralEval) -> Result<Reply, ChatError> {
     };
     let mut last = ChatError::Internal("no request was made".to_owned());
     for attempt in 0..MAX_ATTEMPTS {
+        if config.interrupt.requested() {
+            return Err(ChatError::Interrupted);
+        }
         match config.model.reply(&request).await {
             Ok(reply) => return Ok(reply),
             Err(error) if !error.retryable() => return Err(error),
             Err(error) => last = error,
         }
-        tokio::time::sleep(std::time::Duration::from_millis(200 << attempt)).await;
+        let pause = tokio::time::sleep(std::time::Duration::from_millis(200 << attempt));
+        tokio::select! { () = pause => {}, () = config.interrupt.wait(Urgency::Finish) => {} }
     }
     Err(last)
 }

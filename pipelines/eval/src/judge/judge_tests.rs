@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use pybench_llm::{ChatModel, ChatRequest, Reply};
-use pybench_run::Price;
+use pybench_run::{Interrupt, Price};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{End, Message, OutputFile, Role, Sampling, Usage};
 
@@ -47,7 +47,7 @@ fn scripted(
         say: Box::new(say),
         calls: AtomicUsize::new(0),
     });
-    (model.clone(), Judge::new(model, true))
+    (model.clone(), Judge::new(model, true, Interrupt::new()))
 }
 
 struct TempStore(tempfile::TempDir);
@@ -252,6 +252,28 @@ async fn pairs_are_judged_in_both_orders() {
 }
 
 #[tokio::test]
+async fn ctrl_c_ends_the_wait_before_the_next_attempt() {
+    let store = temp_store();
+    let interrupt = Interrupt::new();
+    let raised = interrupt.clone();
+    let (model, _) = scripted(move |_, _| {
+        raised.raise();
+        let retry_after = Some(std::time::Duration::from_secs(3600));
+        Err(ChatError::RateLimited { retry_after })
+    });
+    let judge = Judge::new(model.clone(), true, interrupt);
+    let (_, counts) = store.judge(&store.evaluation(), &judge, None).await;
+    assert_eq!((counts.judged, model.calls.load(Ordering::SeqCst)), (0, 1));
+    assert!(
+        counts
+            .failures
+            .keys()
+            .all(|text| text.contains("interrupted")),
+        "{counts:?}"
+    );
+}
+
+#[tokio::test]
 async fn verdicts_are_kept_unless_the_judge_changes() {
     let store = temp_store();
     let evaluation = store.evaluation();
@@ -260,7 +282,7 @@ async fn verdicts_are_kept_unless_the_judge_changes() {
     let (again, counts) = store.judge(&judged, &judge, None).await;
     assert_eq!((again, counts.judged), (judged.clone(), 20));
     assert_eq!(model.calls.load(Ordering::SeqCst), 20);
-    let blind = Judge::new(model.clone(), false);
+    let blind = Judge::new(model.clone(), false, Interrupt::new());
     store.judge(&judged, &blind, None).await;
     assert_eq!(
         model.calls.load(Ordering::SeqCst),

@@ -225,7 +225,7 @@ async fn gguf(
     let format = agent::format(setup.recipe.rollout.format);
     let model = Embedded::open(model).await?;
     let about = about.unwrap_or_else(|| format!("`{}`, run on this machine", model.name()));
-    let model = model.metered(setup.folder.clone(), cap, format.name());
+    let model = model.metered(setup.folder.clone(), cap, format.name(), &setup.interrupt);
     let backend = AgentBackend::Solver(Solver::Model(model));
     Ok(AgentSpec {
         format,

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pybench_llm::{ChatError, ChatModel, ChatRequest, PICTURE_TOKENS};
+use pybench_run::{Interrupt, Urgency};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role, Sampling, Trajectory, Usage};
 
@@ -50,13 +51,15 @@ pub struct Judge {
     /// Whether pictures are attached to questions.
     pub sees: bool,
     sampling: Sampling,
+    /// Ends the waits before further attempts; then no question is asked.
+    interrupt: Interrupt,
     /// Consecutive failures; at [`MAX_FAILURES`] the judge counts as down.
     consecutive_failures: AtomicU32,
 }
 
 impl Judge {
     /// Creates a judge from a model, which handles journal and budget. `sees` attaches pictures to questions.
-    pub fn new(model: Arc<dyn ChatModel>, sees: bool) -> Self {
+    pub fn new(model: Arc<dyn ChatModel>, sees: bool, interrupt: Interrupt) -> Self {
         Self {
             model,
             sees,
@@ -65,6 +68,7 @@ impl Judge {
                 top_p: 1.0,
                 max_tokens: MAX_REPLY,
             },
+            interrupt,
             consecutive_failures: AtomicU32::new(0),
         }
     }
@@ -87,6 +91,9 @@ impl Judge {
             pictures: &question.pictures,
         };
         for attempt in 1.. {
+            if self.interrupt.requested() {
+                return Err(ChatError::Interrupted);
+            }
             if self.consecutive_failures.load(Ordering::Relaxed) >= MAX_FAILURES {
                 return Err(ChatError::Connection(
                     "the judge failed too often and is not called again".to_owned(),
@@ -102,7 +109,8 @@ impl Judge {
                     if attempt >= MAX_ATTEMPTS || !error.retryable() {
                         return Err(error);
                     }
-                    tokio::time::sleep(backoff(&error, attempt)).await;
+                    let pause = tokio::time::sleep(backoff(&error, attempt));
+                    tokio::select! { () = pause => {}, () = self.interrupt.wait(Urgency::Finish) => {} }
                 }
             }
         }
