@@ -14,7 +14,7 @@ use pybench_interpreter::{CollectedFile, Interpreter, SessionSpec};
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Reply};
 use pybench_run::Price;
 use pybench_run::interpreter_failure;
-use pybench_run::{Failure, FailureKind};
+use pybench_run::{Failure, FailureKind, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Outcome, Role, Turn, Usage};

@@ -27,6 +27,39 @@ async fn behind_http(tasks: usize, more: &str, rest: &str) -> (RunFixture, Endpo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_damaged_run_is_not_believed() {
+    let fixture = RunFixture::new(&recipe(4, EXPERT, "")).await;
+    let refused = |command: &mut std::process::Command, words: &str| {
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), Some(ExitCode::BadInput as i32), "{error}");
+        assert!(error.contains(words), "{words} is missing in {error}");
+    };
+    let mut show = crate::support::pybench("show");
+    refused(show.arg(fixture.folder()), "has no trajectories");
+    let path = fixture.folder().join("tasks.jsonl");
+    let tasks = std::fs::read_to_string(&path).unwrap();
+    let cut = tasks.trim_end().rfind('\n').unwrap() + 1;
+    std::fs::write(&path, &tasks[..cut]).unwrap();
+    refused(
+        &mut fixture.rollout(&["--dry-run"]),
+        "tasks.jsonl has 3 lines, but 4 were written",
+    );
+    std::fs::write(&path, tasks).unwrap();
+    assert_eq!(
+        code(&fixture.rollout(&["--dry-run"]).output().unwrap()),
+        Some(0)
+    );
+    for file in ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"] {
+        let _ = std::fs::remove_file(fixture.folder().join(file));
+    }
+    refused(
+        &mut fixture.rollout(&[]),
+        "journal.sqlite is missing or empty",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_expert_solves_tasks_for_real() {
     if !interpreter_is_here() {
         return;
