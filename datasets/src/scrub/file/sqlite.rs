@@ -61,7 +61,7 @@ impl<'a> Database<'a> {
 
     /// Pointer maps, which hold no records, precede the pages that they are about.
     fn is_pointer_map(&self, number: usize) -> bool {
-        self.has_pointer_maps && number >= 2 && (number - 2) % (self.usable / 5 + 1) == 0
+        self.has_pointer_maps && number >= 2 && (number - 2).is_multiple_of(self.usable / 5 + 1)
     }
 
     /// `None` if the page is damaged. Pages without records are skipped.
