@@ -19,6 +19,7 @@ pub mod dedup;
 pub mod formats;
 pub mod normalize;
 pub mod observed;
+mod pages;
 pub mod parallel;
 pub mod read;
 pub mod rewrite;

@@ -2,7 +2,6 @@
 //! rejected with an error that names the file, the column and the row. Rows are decoded in small batches.
 
 mod columns;
-mod pages;
 mod prefetch;
 mod views;
 
@@ -20,22 +19,13 @@ use parquet::file::metadata::ParquetMetaData;
 
 use pybench_run::open_regular;
 
-pub(crate) use pages::{Codec, Context, Groups, PageBudget};
-
+use crate::pages::{self, check_sizes};
 use crate::{DatasetError, Row};
 
 /// Rows decoded at a time.
 const BATCH: usize = 32;
 /// Maximum number of shards in a dataset.
 const MAX_SHARDS: usize = 100_000;
-/// Maximum uncompressed size of a column in a row group, in bytes.
-const MAX_GROUP_BYTES: i64 = 4 << 30;
-/// Maximum number of rows in a row group.
-const MAX_GROUP_ROWS: i64 = 10_000_000;
-/// Maximum number of values of a column in a row group.
-const MAX_GROUP_VALUES: i64 = 10_000_000;
-/// Maximum size of the pages that are decompressed for a batch, in bytes.
-const MAX_PAGE_BYTES: usize = 128 << 20;
 /// Maximum size of the columns of a batch, and of the texts of its rows, in bytes.
 const MAX_BATCH_BYTES: usize = 128 << 20;
 
@@ -199,35 +189,6 @@ fn invalid(path: &Path) -> impl Fn(String) -> DatasetError + '_ {
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work))
         .map_err(|_| "the decoder panicked; the file is corrupt".to_owned())
-}
-
-/// Check the sizes stated in the file's metadata.
-pub(crate) fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
-    for (number, group) in metadata.row_groups().iter().enumerate() {
-        if group.num_rows() > MAX_GROUP_ROWS || group.num_rows() < 0 {
-            let rows = group.num_rows();
-            return Err(format!(
-                "row group {number} has {rows} rows; the limit is {MAX_GROUP_ROWS}"
-            ));
-        }
-        for column in group.columns() {
-            if column.num_values() > MAX_GROUP_VALUES || column.num_values() < 0 {
-                return Err(format!(
-                    "column {}: row group {number} has {} values; the limit is {MAX_GROUP_VALUES}",
-                    column.column_path().string(),
-                    column.num_values(),
-                ));
-            }
-            if column.uncompressed_size() > MAX_GROUP_BYTES || column.uncompressed_size() < 0 {
-                return Err(format!(
-                    "column {}: row group {number} has {} uncompressed bytes; the limit is {MAX_GROUP_BYTES}",
-                    column.column_path().string(),
-                    column.uncompressed_size(),
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Check the memory that a batch takes, and that its texts will take once each row has its own.

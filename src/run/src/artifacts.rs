@@ -13,20 +13,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::replace::{finish_file, new_file};
-use crate::{Journal, RunError, RunFolder};
+use crate::{Journal, RunError, RunFolder, artifact_names};
 
 /// Written by `crawl`: one source file per line, sorted by type and origin.
-pub const FILES: Artifact<SourceFile> = Artifact::new("files.jsonl", "a source file", "crawl");
+pub const FILES: Artifact<SourceFile> =
+    Artifact::new(artifact_names::FILES, "a source file", "crawl");
 /// Written by `query`: one task per line.
-pub const TASKS: Artifact<Task> = Artifact::new("tasks.jsonl", "a task", "query");
+pub const TASKS: Artifact<Task> = Artifact::new(artifact_names::TASKS, "a task", "query");
 /// Written by `rollout`: one trajectory per line, in item order.
 pub const TRAJECTORIES: Artifact<Trajectory> =
-    Artifact::new("trajectories.jsonl", "a trajectory", "rollout");
+    Artifact::new(artifact_names::TRAJECTORIES, "a trajectory", "rollout");
 /// Written by `grade`: one verdict per line, in item order.
-pub const VERDICTS: Artifact<Verdict> = Artifact::new("verdicts.jsonl", "a verdict", "grade");
-
-/// File names of these artifacts.
-pub(crate) const NAMES: [&str; 4] = [FILES.name, TASKS.name, TRAJECTORIES.name, VERDICTS.name];
+pub const VERDICTS: Artifact<Verdict> =
+    Artifact::new(artifact_names::VERDICTS, "a verdict", "grade");
 
 /// Names of the stages in the journal.
 pub mod stage {

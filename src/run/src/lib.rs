@@ -1,5 +1,6 @@
 //! Runs: recipe, run folder, journal, and the executor that processes units of work.
 
+mod artifact_names;
 pub mod artifacts;
 pub mod cli;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use ::parquet::file::reader::{ChunkReader, Length};
 use bytes::Bytes;
 
 use super::FileScanner;
-use crate::read::{self, Codec, Context, Groups, PageBudget};
+use crate::pages::{Codec, Context, Groups, PageBudget, check_sizes};
 
 /// Rows decoded at a time.
 const BATCH: usize = 1_024;
@@ -50,7 +50,7 @@ fn search_columns<R: ChunkReader + 'static>(
     // In the footer the schema is encoded as base64.
     scanner.text(&format!("{:?}", metadata.schema()));
     let metadata = metadata.metadata().clone();
-    read::check_sizes(&metadata)?;
+    check_sizes(&metadata)?;
     let groups = Groups {
         file: Arc::new(file),
         wanted: 0..metadata.num_row_groups(),

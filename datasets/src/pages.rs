@@ -19,10 +19,45 @@ use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::{find_frame_compressed_size, get_frame_content_size};
 
-use super::MAX_PAGE_BYTES;
-
+/// Maximum uncompressed size of a column in a row group, in bytes.
+const MAX_GROUP_BYTES: i64 = 4 << 30;
+/// Maximum number of rows in a row group.
+const MAX_GROUP_ROWS: i64 = 10_000_000;
+/// Maximum number of values of a column in a row group.
+const MAX_GROUP_VALUES: i64 = 10_000_000;
+/// Maximum size of the pages that are decompressed for a batch, in bytes.
+const MAX_PAGE_BYTES: usize = 128 << 20;
 /// Minimum for the size limit of a page, in bytes: some writers state too small sizes for a chunk.
 const MIN_PAGE_LIMIT: usize = 16 << 20;
+
+/// Check the sizes stated in the file's metadata.
+pub(crate) fn check_sizes(metadata: &ParquetMetaData) -> Result<(), String> {
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        if group.num_rows() > MAX_GROUP_ROWS || group.num_rows() < 0 {
+            let rows = group.num_rows();
+            return Err(format!(
+                "row group {number} has {rows} rows; the limit is {MAX_GROUP_ROWS}"
+            ));
+        }
+        for column in group.columns() {
+            if column.num_values() > MAX_GROUP_VALUES || column.num_values() < 0 {
+                return Err(format!(
+                    "column {}: row group {number} has {} values; the limit is {MAX_GROUP_VALUES}",
+                    column.column_path().string(),
+                    column.num_values(),
+                ));
+            }
+            if column.uncompressed_size() > MAX_GROUP_BYTES || column.uncompressed_size() < 0 {
+                return Err(format!(
+                    "column {}: row group {number} has {} uncompressed bytes; the limit is {MAX_GROUP_BYTES}",
+                    column.column_path().string(),
+                    column.uncompressed_size(),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// The compression that is undone here, within a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
