@@ -15,8 +15,10 @@ sources![
     "chart/labels.py",
     "chart/marks.py",
     "chart/picture.py",
+    "chart/polar.py",
     "chart/rc.py",
     "chart/redraw.py",
+    "chart/seen.py",
     "checker.py",
     "checks/__init__.py",
     "checks/audio.py",
@@ -70,6 +72,7 @@ sources![
     "soundness.py",
     "sounds.py",
     "tables.py",
+    "videos.py",
 ];
 
 #[cfg(test)]
