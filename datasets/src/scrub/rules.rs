@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex, RegexSet};
+use regex::{Captures, Regex, RegexSet, RegexSetBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::SecretCounts;
@@ -158,9 +158,15 @@ static COMPILED: LazyLock<Vec<(SecretKind, Regex, bool)>> = LazyLock::new(|| {
     RULES.iter().filter_map(compile).collect()
 });
 
+/// Memory for the states of the automaton, in bytes. The bytes of pictures reach so many states that with the default
+/// it gives up, and the search becomes many times slower.
+const AUTOMATON_BYTES: usize = 64 << 20;
+
 /// All rules at once. Most texts match none of them and need only this test.
-static SET: LazyLock<Option<RegexSet>> =
-    LazyLock::new(|| RegexSet::new(RULES.iter().map(bounded)).ok());
+static SET: LazyLock<Option<RegexSet>> = LazyLock::new(|| {
+    let mut set = RegexSetBuilder::new(RULES.iter().map(bounded));
+    set.dfa_size_limit(AUTOMATON_BYTES).build().ok()
+});
 
 /// The pattern of a rule. Its word boundaries are those of ASCII: a key begins after a Chinese character too, and
 /// other boundaries make the search leave its automaton, which takes many times as long.
