@@ -154,6 +154,10 @@ fn prepare(context: &RunContext, tasks: usize) -> Result<()> {
         &context.folder,
         std::iter::empty::<std::result::Result<SourceFile, RunError>>(),
     )?;
+    for file in 0..scripted::FILES {
+        let content = scripted::content(file);
+        context.folder.store().put(content.as_bytes())?;
+    }
     let tasks = (0..tasks).map(|number| Ok(scripted::task(number)));
     TASKS.write(&context.folder, tasks)?;
     Ok(())
