@@ -59,7 +59,7 @@ pub struct SessionSpec {
     /// Seed of Python's `random` and of numpy.
     pub seed: u64,
     /// Whether `os.urandom`, `secrets` and `uuid` get the system's randomness. Otherwise they follow from the
-    /// seed as well, so that a replay is equal, and whoever knows the seed knows their values.
+    /// seed as well, so that a replay is equal, and the seed reveals their values.
     pub system_randomness: bool,
     /// Resource limits.
     pub limits: Limits,
