@@ -390,8 +390,13 @@ async fn docker_live() {
     works(&interpreter, false).await;
 }
 
-/// crun refuses machines that have control groups of both versions; here it sees but one of them.
-const ONE_VERSION: &str = "#!/bin/sh\nexec unshare --mount sh -c 'umount /sys/fs/cgroup/unified; exec podman \"$@\"' podman \"$@\"\n";
+/// Podman, with its arguments noted beside the program. crun refuses machines that have control groups of both
+/// versions; here it sees but one of them.
+const PODMAN: &str = r#"#!/bin/sh
+echo "$*" >> "$0.calls"
+[ -e /sys/fs/cgroup/unified ] || exec podman "$@"
+exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified; exec podman "$@"' podman "$@"
+"#;
 
 /// The podman of this machine, and a folder to keep; `None`, with a printed reason, where there is none.
 fn podman_here() -> Option<(EngineSettings, tempfile::TempDir)> {
@@ -399,27 +404,38 @@ fn podman_here() -> Option<(EngineSettings, tempfile::TempDir)> {
         .map_err(pybench_testing::skip::missing_tool)
         .ok()?;
     let folder = shared_folder();
-    let mut settings = EngineSettings::default();
-    if Path::new("/sys/fs/cgroup/unified").exists() {
-        let wrapper = folder.path().join("podman");
-        write_program(&wrapper, ONE_VERSION);
-        settings.program = Some(wrapper);
-    }
+    let program = folder.path().join("podman");
+    write_program(&program, PODMAN);
+    let settings = EngineSettings {
+        program: Some(program),
+        ..EngineSettings::default()
+    };
     Some((settings, folder))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn podman_live() {
-    let Some((settings, _folder)) = podman_here() else {
+    let Some((settings, folder)) = podman_here() else {
         return;
     };
     let interpreter = pybench_interpreter_containers::podman(&settings).unwrap();
     works(&interpreter, false).await;
-    let label = format!("label=pybench={}", std::process::id());
-    let mut list = Command::new("podman");
-    let left = list
-        .args(["ps", "--all", "--quiet", "--filter", &label])
+    let calls = std::fs::read_to_string(folder.path().join("podman.calls")).unwrap();
+    let words: Vec<&str> = calls.split_whitespace().collect();
+    let started: Vec<&str> = words
+        .windows(2)
+        .filter(|pair| pair[0] == "--name")
+        .map(|pair| pair[1])
+        .collect();
+    assert!(started.len() >= 2, "{calls}");
+    let list = Command::new("podman")
+        .args(["ps", "--all", "--format", "{{.Names}}"])
         .output()
         .unwrap();
-    assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+    let present = String::from_utf8_lossy(&list.stdout);
+    let left: Vec<&str> = present
+        .lines()
+        .filter(|name| started.contains(name))
+        .collect();
+    assert_eq!(left, [""; 0]);
 }
