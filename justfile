@@ -139,6 +139,7 @@ lint:
 [group('check')]
 audit: setup
     @{{ pybench }} library audit --record pipelines/library/audited.toml
+    @cargo test --quiet -p pybench-checks --test checker -- --ignored --nocapture
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 
 # Attempts to break out of the sandbox, each a test; `--random SECONDS`: random system calls, new ones each time.
@@ -153,7 +154,7 @@ attack *ARGS: setup
 [group('check')]
 soak: setup
     @SOAK_SESSIONS=1000 SOAK_IN_FLIGHT=64 cargo test --quiet -p pybench-interpreter-containers --test soak
-    @SOAK_KILLS=40 cargo test --quiet --test runs kills_change_nothing
+    @SOAK_KILLS=40 cargo test --quiet -p pybench --test runs kills_change_nothing
 
 # Fuzz every parser of bytes from outside for SECONDS each.
 [group('check')]

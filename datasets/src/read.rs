@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::file::metadata::ParquetMetaData;
 
-use pybench_run::open_regular;
+use pybench_files::open_regular;
 
 use crate::pages::{self, check_sizes};
 use crate::{DatasetError, Row};

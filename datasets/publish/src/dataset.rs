@@ -12,7 +12,8 @@ use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::survey::Survey;
 use pybench_datasets::tokens::TokenCounter;
 use pybench_datasets::{Row, card, read, samples};
-use pybench_run::{RunError, read_regular};
+use pybench_files::read_regular;
+use pybench_run::RunError;
 use serde_json::Value;
 
 use super::Package;

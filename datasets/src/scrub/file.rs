@@ -13,8 +13,8 @@ use std::path::Path;
 use std::thread;
 
 use pybench_files::archive::{self, Bounds, Visitor};
+use pybench_files::open_regular;
 use pybench_files::sniff::{ArchiveKind, HEAD, Sniffed, archive_head, sniff};
-use pybench_run::open_regular;
 use pybench_types::task::FileKind;
 use serde::{Deserialize, Serialize};
 

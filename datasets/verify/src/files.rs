@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use pybench_files::{open_regular, read_regular};
 use pybench_interpreter::default_cache_dir;
 use pybench_run::project::project_root;
-use pybench_run::{ContentStore, RunError, RunFolder, open_regular, read_regular};
+use pybench_run::{ContentStore, RunError, RunFolder};
 use pybench_types::id::Digest;
 use pybench_types::task::TaskFile;
 

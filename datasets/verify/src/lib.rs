@@ -19,11 +19,11 @@ use pybench_checks::Checker;
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::row_hashes::{self, DatasetDigest};
 use pybench_datasets::{Row, card, read};
+use pybench_files::read_regular;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::{
     ContentStore, Executor, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder,
-    read_regular,
 };
 use pybench_types::id::Digest;
 

@@ -362,11 +362,29 @@ async fn hostile_files_and_random_damage_fail_the_candidate() {
         .await;
 }
 
+/// Measures every so many of the 570 charts; `holds` is a Python condition on the counts of honest ones and the
+/// list of forgeries that pass.
+async fn charts(every: u32, holds: &str) {
+    let code = format!(
+        "import sys\nsys.path.insert(0, 'src/checks/tests/python')\nimport charts_measure\n\
+         honest, through = charts_measure.main('all', {every})\nassert {holds}, (honest, through)"
+    );
+    suite(&code).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn honest_charts_are_proven_and_forged_ones_are_not() {
-    let cell = "import sys\nsys.path.insert(0, 'src/checks/tests/python')\nimport charts_measure\n\
-        honest, through = charts_measure.main('all', 29)\nassert set(honest) == {'pass'} and not through, (honest, through)";
-    suite(cell).await;
+    charts(29, "set(honest) == {'pass'} and not through").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half an hour; `just audit` runs it"]
+async fn of_all_charts_99_percent_are_proven_and_at_most_one_forgery_is() {
+    charts(
+        1,
+        "honest['pass'] >= 0.99 * honest.total() and len(through) <= 1",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

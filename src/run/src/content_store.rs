@@ -7,10 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pybench_files::open_regular;
 use pybench_types::id::{CompactDigest, Digest};
 
+use super::RunError;
 use super::replace::write_atomically;
-use super::{RunError, open_regular};
 
 /// Files stored by the digest of their bytes, as `<root>/<first two digits>/<digest>`.
 #[derive(Clone, Debug)]

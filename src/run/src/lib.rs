@@ -19,7 +19,6 @@ pub mod program;
 pub mod progress;
 pub mod project;
 mod recipe;
-mod regular_file;
 mod replace;
 
 pub use content_store::ContentStore;
@@ -41,7 +40,6 @@ pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;
 pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
-pub use regular_file::{open_regular, read_regular};
 pub use replace::{NewFolder, replace_file, write_atomically};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use pybench_agent::PybenchFormat;
 use pybench_agent::{Format, Parsed};
 use pybench_datasets::{DatasetError, Row, read};
+use pybench_files::read_regular;
 use pybench_interpreter::Limits;
 use pybench_run::{ContentStore, RunError, artifacts};
 use pybench_types::id::Digest;
@@ -269,12 +270,6 @@ impl OutputWalker {
             }
         }
     }
-}
-
-fn read_regular(path: &Path, size: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(size).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Whether a path matches a pattern with `*` and `?`.

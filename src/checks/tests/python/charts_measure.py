@@ -1,6 +1,6 @@
 """Measures the proof of charts: how many honest ones are proven, how many forgeries get through.
 
-    python tests/grade/charts_measure.py [honest|forged|all] [every nth case]
+    python src/checks/tests/python/charts_measure.py [honest|forged|all] [every nth case]
 """
 
 import collections

@@ -1,6 +1,6 @@
 """Right answers pass, every mutant and null candidate fails, hostile files never become our failure.
 
-    python tests/grade/checks_test.py [kind …] [hostile] [fuzz] [round]
+    python src/checks/tests/python/checks_test.py [kind …] [hostile] [fuzz] [round]
 """
 
 import logging

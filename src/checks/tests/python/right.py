@@ -253,8 +253,8 @@ def recorder(folder):
     return claims
 
 
-def charts(every=9):
-    """Honest charts of tests/grade/chart_cases.py, with their records."""
+def charts(every=27):
+    """Honest charts of chart_cases.py, with their records."""
     import chart_cases
 
     folder = tempfile.mkdtemp()
