@@ -1,19 +1,25 @@
 //! The artifacts of a run: JSON Lines files in the run folder.
 
+mod checksum;
+mod index;
+mod lines;
+
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::marker::PhantomData;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pybench_types::id::{CompactDigest, Digest, DigestBuilder};
 use pybench_types::task::{SourceFile, Task};
 use pybench_types::trajectory::{Trajectory, Verdict};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+
+use checksum::{Checksum, ChecksumBuilder};
+pub use index::{Index, ItemReader};
+use lines::Lines;
 
 use crate::replace::{finish_file, new_file};
-use crate::{Journal, RunError, RunFolder, artifact_names};
+use crate::{RunError, RunFolder, artifact_names};
 
 /// Written by `crawl`: one source file per line, sorted by type and origin.
 pub const FILES: Artifact<SourceFile> =
@@ -112,56 +118,14 @@ impl<T: DeserializeOwned> Artifact<T> {
 }
 
 impl<T: DeserializeOwned> Artifact<T> {
-    /// Reads every item once, passes it to `visit`, which returns its name, and records the offset of its line.
-    ///
-    /// # Errors
-    /// As [`Artifact::read`], and errors of `visit`.
-    pub fn index(
-        &self,
-        root: &Path,
-        mut visit: impl FnMut(&T) -> Result<String, RunError>,
-    ) -> Result<Index<T>, RunError> {
-        let mut lines = self.lines(root)?;
-        let (mut names, mut lines_of_items) = (Vec::new(), Vec::new());
-        while let Some(()) = lines.next_line()? {
-            names.push(name_key(&visit(&self.parse(&lines)?)?));
-            lines_of_items.push(Line {
-                // A line that is longer does not parse when it is read.
-                length: u32::try_from(lines.text.len()).unwrap_or(u32::MAX),
-                at: lines.end - lines.text.len() as u64,
-            });
-        }
-        let path = self.path(root);
-        let mut by_name: Vec<u32> = (0..names.len() as u32).collect();
-        by_name.sort_unstable_by_key(|at| (names[*at as usize], *at));
-        Ok(Index {
-            names,
-            by_name,
-            items: ItemReader {
-                file: self.open(&path)?,
-                path,
-                lines: lines_of_items,
-                item: PhantomData,
-            },
-        })
-    }
-
     fn lines(&self, root: &Path) -> Result<Lines, RunError> {
         let path = self.path(root);
-        let file = self.open(&path)?;
-        Ok(Lines {
-            reader: BufReader::with_capacity(1 << 16, file),
-            checksum: ChecksumBuilder::default(),
-            written: Checksum::recorded(root, self.name)?,
-            remedy: format!(
-                "restore it from a backup, or delete it and run `pybench {}` to write it again",
-                self.stage
-            ),
-            text: String::new(),
-            number: 0,
-            end: 0,
-            path,
-        })
+        let remedy = format!(
+            "restore it from a backup, or delete it and run `pybench {}` to write it again",
+            self.stage
+        );
+        let written = Checksum::recorded(root, self.name)?;
+        Ok(Lines::new(self.open(&path)?, &path, written, remedy))
     }
 
     fn open(&self, path: &Path) -> Result<File, RunError> {
@@ -176,206 +140,8 @@ impl<T: DeserializeOwned> Artifact<T> {
     }
 
     fn parse(&self, lines: &Lines) -> Result<T, RunError> {
-        serde_json::from_str(&lines.text).map_err(|error| {
-            let (path, number) = (lines.path.display(), lines.number);
-            RunError::BadInput(format!("{path}:{number}: not {}: {error}", self.what))
-        })
-    }
-}
-
-/// The lines of an artifact, which are compared at the end with what was written.
-struct Lines {
-    reader: BufReader<File>,
-    path: PathBuf,
-    checksum: ChecksumBuilder,
-    /// Empty if an older version wrote the file.
-    written: Vec<Checksum>,
-    remedy: String,
-    /// The current line, with its end.
-    text: String,
-    /// Number of the current line, from 1.
-    number: usize,
-    /// Offset of the end of the current line.
-    end: u64,
-}
-
-impl Lines {
-    /// Reads the next line that is not empty.
-    fn next_line(&mut self) -> Result<Option<()>, RunError> {
-        loop {
-            self.text.clear();
-            let read = self.reader.read_line(&mut self.text);
-            let read = read.map_err(RunError::io(self.path.display().to_string()))?;
-            if read == 0 {
-                return self.check().map(|()| None);
-            }
-            self.number += 1;
-            self.end += read as u64;
-            self.checksum.add(self.text.as_bytes());
-            if !self.text.trim().is_empty() {
-                return Ok(Some(()));
-            }
-        }
-    }
-
-    fn check(&mut self) -> Result<(), RunError> {
-        let found = std::mem::take(&mut self.checksum).finish();
-        let Some(written) = self.written.last() else {
-            return Ok(());
-        };
-        if self.written.contains(&found) {
-            return Ok(());
-        }
-        let (path, remedy) = (self.path.display(), &self.remedy);
-        Err(RunError::BadInput(match found.lines == written.lines {
-            true => format!("{path} is not as it was written: its digest differs; {remedy}"),
-            false => format!(
-                "{path} has {} lines, but {} were written; {remedy}",
-                found.lines, written.lines
-            ),
-        }))
-    }
-}
-
-/// Number of lines and digest of an artifact, as the journal records them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Checksum {
-    lines: u64,
-    blake3: Digest,
-}
-
-impl Checksum {
-    /// What the journal says of an artifact: one checksum, or more if a process ended while it was replaced.
-    fn recorded(root: &Path, name: &str) -> Result<Vec<Self>, RunError> {
-        let journal = root.join("journal.sqlite");
-        if std::fs::metadata(&journal).map_or(0, |file| file.len()) == 0 {
-            return Ok(Vec::new());
-        }
-        let recorded = Journal::open_read_only(&journal)?.metadata(&checksum_key(name))?;
-        Ok(recorded
-            .map(serde_json::from_value)
-            .transpose()?
-            .unwrap_or_default())
-    }
-}
-
-fn checksum_key(name: &str) -> String {
-    format!("checksum.{name}")
-}
-
-#[derive(Default)]
-struct ChecksumBuilder {
-    lines: u64,
-    hasher: DigestBuilder,
-}
-
-impl ChecksumBuilder {
-    fn add(&mut self, line: &[u8]) {
-        self.lines += 1;
-        self.hasher.add(line);
-    }
-
-    fn finish(self) -> Checksum {
-        Checksum {
-            lines: self.lines,
-            blake3: self.hasher.finish(),
-        }
-    }
-}
-
-/// The items of an artifact by number, read on demand. An item takes 16 bytes of memory.
-pub struct ItemReader<T> {
-    file: File,
-    path: PathBuf,
-    lines: Vec<Line>,
-    item: PhantomData<fn() -> T>,
-}
-
-/// One line of an artifact.
-struct Line {
-    /// Bytes of the line.
-    length: u32,
-    /// Offset of the line in the file.
-    at: u64,
-}
-
-/// The items of an artifact by name and by number, read on demand. An item takes 52 bytes of memory.
-pub struct Index<T> {
-    names: Vec<CompactDigest>,
-    /// Numbers of the items, by name.
-    by_name: Vec<u32>,
-    items: ItemReader<T>,
-}
-
-fn name_key(name: &str) -> CompactDigest {
-    // Most names are digests; others are hashed.
-    let digest = Digest::try_from(name.to_owned());
-    CompactDigest::from(&digest.unwrap_or_else(|_| Digest::of_bytes(name.as_bytes())))
-}
-
-impl<T> Index<T> {
-    /// Number of items.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// The names of the items in order, if they are digests.
-    pub fn digests(&self) -> impl Iterator<Item = CompactDigest> {
-        self.names.iter().copied()
-    }
-
-    /// The number of the item `name` in the artifact, from 0. Of several items with this name, the last counts.
-    pub fn position(&self, name: &str) -> Option<usize> {
-        let name = name_key(name);
-        let name_at = |at: &u32| self.names[*at as usize];
-        let after = self.by_name.partition_point(|at| name_at(at) <= name);
-        let last = self.by_name[..after].last();
-        let last = last.filter(|at| name_at(at) == name);
-        last.map(|at| *at as usize)
-    }
-
-    /// Forgets the names.
-    pub fn into_items(self) -> ItemReader<T> {
-        self.items
-    }
-}
-
-impl<T: DeserializeOwned> Index<T> {
-    /// Reads the item `name`.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn get(&self, name: &str) -> Result<Option<T>, RunError> {
-        let position = self.position(name);
-        position.map(|position| self.read(position)).transpose()
-    }
-
-    /// Reads the item with this number, which is below [`Index::len`].
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn read(&self, position: usize) -> Result<T, RunError> {
-        self.items.read(position)
-    }
-}
-
-impl<T: DeserializeOwned> ItemReader<T> {
-    /// Reads the item with this number in the artifact, from 0.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn read(&self, position: usize) -> Result<T, RunError> {
-        let line = &self.lines[position];
-        let mut text = vec![0; line.length as usize];
-        let read = self.file.read_exact_at(&mut text, line.at);
-        read.map_err(RunError::io(self.path.display().to_string()))?;
-        serde_json::from_slice(&text).map_err(|error| {
-            let path = self.path.display();
-            RunError::BadInput(format!("{path}: item {}: {error}", position + 1))
+        serde_json::from_str(lines.text()).map_err(|error| {
+            RunError::BadInput(format!("{}: not {}: {error}", lines.place(), self.what))
         })
     }
 }
@@ -402,7 +168,7 @@ impl<T: Serialize> Artifact<T> {
             writer.write_all(&line).map_err(wrap())?;
         }
         let new = checksum.finish();
-        let (key, journal) = (checksum_key(self.name), folder.journal());
+        let (key, journal) = (checksum::key(self.name), folder.journal());
         // Until the file is replaced, the old one counts too.
         let mut valid = Checksum::recorded(folder.root(), self.name)?;
         valid.retain(|old| *old != new);

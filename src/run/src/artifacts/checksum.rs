@@ -1,0 +1,55 @@
+//! The checksum of an artifact that the journal keeps.
+
+use std::path::Path;
+
+use pybench_types::id::{Digest, DigestBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::{Journal, RunError};
+
+/// Number of lines and digest of an artifact, as the journal records them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Checksum {
+    pub(super) lines: u64,
+    blake3: Digest,
+}
+
+impl Checksum {
+    /// What the journal says of an artifact: one checksum, or more if a process ended while it was replaced.
+    pub(super) fn recorded(root: &Path, name: &str) -> Result<Vec<Self>, RunError> {
+        let journal = root.join("journal.sqlite");
+        if std::fs::metadata(&journal).map_or(0, |file| file.len()) == 0 {
+            return Ok(Vec::new());
+        }
+        let recorded = Journal::open_read_only(&journal)?.metadata(&key(name))?;
+        Ok(recorded
+            .map(serde_json::from_value)
+            .transpose()?
+            .unwrap_or_default())
+    }
+}
+
+/// The key of an artifact's checksums in the journal.
+pub(super) fn key(name: &str) -> String {
+    format!("checksum.{name}")
+}
+
+#[derive(Default)]
+pub(super) struct ChecksumBuilder {
+    lines: u64,
+    hasher: DigestBuilder,
+}
+
+impl ChecksumBuilder {
+    pub(super) fn add(&mut self, line: &[u8]) {
+        self.lines += 1;
+        self.hasher.add(line);
+    }
+
+    pub(super) fn finish(self) -> Checksum {
+        Checksum {
+            lines: self.lines,
+            blake3: self.hasher.finish(),
+        }
+    }
+}
