@@ -125,7 +125,7 @@ async fn five_cells(
         let seen = session.execute(&code).await?;
         stopped = seen.stopped.map(|how| format!("{how:?}").to_lowercase());
         if stopped.is_some() {
-            break; // it begins anew, empty
+            break; // it starts over, empty
         }
         assert_eq!(printed(&seen), expected, "{name}: {code}: {seen:?}");
     }
@@ -175,7 +175,7 @@ fn apart(family: HashSet<u32>, parents: &HashMap<u32, u32>, own: u32) -> (Vec<u3
         above.take_while(|pid| *pid != own).count()
     };
     let third = family.iter().copied().filter(|pid| depth(*pid) == 3);
-    // Field 22 is when it started; numbers begin anew some day.
+    // Field 22 is when it started; process ids are reused.
     let oldest = third
         .filter_map(|pid| Some((stat::<u64>(pid, 22)?, pid)))
         .min()

@@ -108,7 +108,7 @@ fn render(seen: &Observation, seconds: Option<u64>) -> String {
     {
         let mut text = format!("[Execution timed out ({seconds} seconds).]");
         if seen.stopped == Some(Stopped::Restarted) {
-            text += " [The interpreter was started anew: variables are gone, files are kept.]";
+            text += " [The interpreter was restarted: variables are gone, files are kept.]";
         }
         return text;
     }

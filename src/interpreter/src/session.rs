@@ -220,9 +220,8 @@ impl LocalSession {
         let end = sizes(&exit.streams);
         let mut observation =
             recorder.finish(&exit.streams, end, limits.output_chars, Some(stopped));
-        let evalue = format!(
-            "{evalue}; the interpreter was started anew: variables are gone, files are kept"
-        );
+        let evalue =
+            format!("{evalue}; the interpreter was restarted: variables are gone, files are kept");
         observation.error = Some(CellError {
             ename: "SessionRestarted".to_owned(),
             traceback: format!("SessionRestarted: {evalue}"),
@@ -395,7 +394,7 @@ fn idle_notice(spec: &SessionSpec) -> Output {
     Output::Stream {
         name: "stderr".to_owned(),
         text: format!(
-            "[no cell for {seconds} s: the interpreter was started anew: variables are gone, files are kept]\n"
+            "[no cell for {seconds} s: the interpreter was restarted: variables are gone, files are kept]\n"
         ),
     }
 }

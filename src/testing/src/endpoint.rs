@@ -82,7 +82,7 @@ impl Endpoint {
         self.shared.calls.lock().unwrap().clone()
     }
 
-    /// Count anew.
+    /// Starts counting again.
     pub fn forget(&self) {
         self.shared.calls.lock().unwrap().clear();
     }

@@ -19,7 +19,7 @@ const REVISE: &str = include_str!("../../prompts/revise.jinja");
 const AGAIN: &str = include_str!("../../prompts/again.jinja");
 const KEYWORD: &str = include_str!("../../prompts/keyword.jinja");
 const CONTENT: &str = include_str!("../../prompts/content.jinja");
-const FIX: &str = include_str!("../../prompts/mend.jinja");
+const FIX: &str = include_str!("../../prompts/correct.jinja");
 const CHECK: &str = include_str!("../../prompts/check.jinja");
 
 /// Maximum characters of one profile value.

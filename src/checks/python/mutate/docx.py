@@ -1,4 +1,4 @@
-"""Wrong documents: made anew from the reference, one thing wrong."""
+"""Wrong documents: made again from the reference, one thing wrong."""
 
 import copy
 import io

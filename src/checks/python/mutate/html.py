@@ -1,4 +1,4 @@
-"""Wrong pages: made anew from the reference, or the original with something taken away."""
+"""Wrong pages: made again from the reference, or the original with something taken away."""
 
 import html
 

@@ -1,4 +1,4 @@
-"""Wrong PDFs: made anew with the reference's strings, one thing wrong."""
+"""Wrong PDFs: made again with the reference's strings, one thing wrong."""
 
 import io
 

@@ -60,24 +60,24 @@ fn modes() -> Vec<Case> {
     ]
 }
 
-/// Task id → place among the cases.
-type Roles = Arc<OnceLock<(Vec<Task>, HashMap<String, usize>)>>;
+/// The tasks, and the number of the case of each task id.
+type CaseNumbers = Arc<OnceLock<(Vec<Task>, HashMap<String, usize>)>>;
 
-async fn misbehaving(modes: Vec<Case>, roles: Roles) -> Endpoint {
+async fn misbehaving(modes: Vec<Case>, numbers: CaseNumbers) -> Endpoint {
     let seen: Arc<Mutex<HashMap<usize, u32>>> = Arc::default();
     Endpoint::start(move |request: Value| {
-        let (tasks, places) = roles.get().unwrap();
+        let (tasks, case_of) = numbers.get().unwrap();
         let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
-        let fixture = places[find_task(tasks, &messages).id.as_str()];
+        let case = case_of[find_task(tasks, &messages).id.as_str()];
         let mut seen = seen.lock().unwrap();
-        let times = seen.entry(fixture).or_default();
+        let times = seen.entry(case).or_default();
         *times += 1;
-        let said = messages
+        let replies = messages
             .iter()
             .filter(|m| m.role == pybench_types::trajectory::Role::Assistant);
-        let turn = said.count();
+        let turn = replies.count();
         let line = |lines: &[&str]| Answer::Content(lines[turn.min(lines.len() - 1)].to_owned());
-        let answer = match &modes[fixture].1 {
+        let answer = match &modes[case].1 {
             Mode::Always(answer) => answer.clone(),
             Mode::Once(answer) if *times == 1 => answer.clone(),
             Mode::Once(_) => line(&[GOOD, DONE]),
@@ -103,8 +103,8 @@ async fn every_fault_is_classified_and_none_is_a_verdict() {
 
 /// A run with these cases and limits in seconds; what it came to.
 async fn meet(modes: Vec<Case>, answer: u32, cell: u32) -> Result<(), ExitCode> {
-    let roles: Roles = Arc::default();
-    let server = misbehaving(modes.clone(), roles.clone()).await;
+    let numbers: CaseNumbers = Arc::default();
+    let server = misbehaving(modes.clone(), numbers.clone()).await;
     let more = format!("{FREE}, timeout_seconds = {answer}");
     let teacher = openai(&server.base_url(), &more);
     let rest = format!(
@@ -112,9 +112,11 @@ async fn meet(modes: Vec<Case>, answer: u32, cell: u32) -> Result<(), ExitCode> 
     );
     let fixture = RunFixture::new(&recipe(modes.len(), &teacher, &rest)).await;
     assert_eq!(fixture.tasks.len(), modes.len());
-    let places = fixture.tasks.iter().enumerate();
-    let places = places.map(|(at, task)| (task.id.to_string(), at)).collect();
-    roles.set((fixture.tasks.clone(), places)).unwrap();
+    let case_of = fixture.tasks.iter().enumerate();
+    let case_of = case_of
+        .map(|(at, task)| (task.id.to_string(), at))
+        .collect();
+    numbers.set((fixture.tasks.clone(), case_of)).unwrap();
 
     let context = fixture.context();
     let ran = rollout::run(&context).await;

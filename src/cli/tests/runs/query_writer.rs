@@ -1,4 +1,4 @@
-//! Models write tasks: what comes of their faults, what it costs, and that nothing is paid for twice.
+//! Models write tasks: their faults, their cost, and that nothing is paid for twice.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -25,7 +25,7 @@ const CALL: u64 = 110;
 /// Without proposed checks, and so without an interpreter.
 const PLAIN: &str = "checks = 'none'";
 
-async fn the_cast(delay: Duration) -> Endpoint {
+async fn writer_endpoint(delay: Duration) -> Endpoint {
     Endpoint::start(move |request| async move {
         tokio::time::sleep(delay).await;
         cast::answer(&request)
@@ -66,13 +66,13 @@ fn left_out(fixture: &RunFixture) -> Vec<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn faults_are_mended_or_left_out_and_never_a_verdict() {
-    let server = the_cast(Duration::ZERO).await;
+async fn faults_are_corrected_or_left_out_and_never_a_verdict() {
+    let server = writer_endpoint(Duration::ZERO).await;
     let fixture = crawled(&cast::recipe(&server.base_url(), 12, PLAIN, ""));
     succeed(fixture.program(QUERY, &[]));
     let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     assert!(tasks.len() >= 10, "{}", tasks.len());
-    let (mut mended, mut first) = (0, 0);
+    let (mut corrected, mut first) = (0, 0);
     for task in &tasks {
         assert_eq!(task.id, task.compute_id());
         assert!(!task.query.contains("pricee"), "{}", task.query);
@@ -83,10 +83,17 @@ async fn faults_are_mended_or_left_out_and_never_a_verdict() {
             panic!("{:?}", task.origin);
         };
         assert_eq!(generator, "openai:g");
-        *(if *round > 1 { &mut mended } else { &mut first }) += 1;
+        *(if *round > 1 {
+            &mut corrected
+        } else {
+            &mut first
+        }) += 1;
         assert!(task.query.contains(&task.files[0].name) && task.query.contains(&task.outputs[0]));
     }
-    assert!(mended > 0 && first > 0, "{mended} mended, {first} at once");
+    assert!(
+        corrected > 0 && first > 0,
+        "{corrected} corrected, {first} at once"
+    );
     // No sorted table 4: the checker never gave an opinion, which is no verdict.
     assert!(
         tasks
@@ -103,12 +110,13 @@ async fn faults_are_mended_or_left_out_and_never_a_verdict() {
         "what rules refuse is shown to no checker"
     );
     let praised = asked.keys().any(|body| body.contains("magnificent"));
-    let told = left_out(&fixture);
+    let reported = left_out(&fixture);
     assert_eq!(
-        told.iter()
+        reported
+            .iter()
             .any(|(what, _)| what == "content checker abstained"),
         praised,
-        "{told:?}"
+        "{reported:?}"
     );
 
     let spent = fixture.spent();
@@ -156,7 +164,7 @@ fn embeddings(server: &Endpoint, similarity: f64) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_that_mean_the_same_are_found_priced_and_paid_for_once() {
-    let server = the_cast(Duration::ZERO).await;
+    let server = writer_endpoint(Duration::ZERO).await;
     let writer = format!("{PLAIN}\ntries = 1\n{}", embeddings(&server, 0.9));
     let fixture = crawled(&cast::recipe(&server.base_url(), 9, &writer, ""));
     let (_, stderr) = succeed(fixture.program(QUERY, &[]));
@@ -192,7 +200,7 @@ async fn queries_that_mean_the_same_are_found_priced_and_paid_for_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_has_no_embeddings_is_a_failure_of_ours() {
-    let server = the_cast(Duration::ZERO).await;
+    let server = writer_endpoint(Duration::ZERO).await;
     let broken = Endpoint::always(Answer::Bytes(b"{\"data\": []}".to_vec())).await;
     let writer = format!("{PLAIN}\n{}", embeddings(&broken, 0.9));
     let rest = "[rollout]\nattempts = 2\n";
@@ -208,7 +216,7 @@ async fn an_endpoint_that_has_no_embeddings_is_a_failure_of_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
-    let server = the_cast(Duration::ZERO).await;
+    let server = writer_endpoint(Duration::ZERO).await;
     let fixture = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
     let (stdout, _) = succeed(fixture.program(SYNTHESIZE, &["--dry-run"]));
     assert_eq!(server.call_count(), 0);
@@ -299,7 +307,7 @@ fn repeated(server: &Endpoint) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_change_no_task_and_cost_nothing() {
-    let server = the_cast(Duration::from_millis(30)).await;
+    let server = writer_endpoint(Duration::from_millis(30)).await;
     let text = cast::recipe(&server.base_url(), 12, PLAIN, "");
     let undisturbed = crawled(&text);
     let begun = Instant::now();
@@ -327,7 +335,7 @@ async fn proposed_checks_prove_themselves_or_are_dropped() {
     if !interpreter_is_here() {
         return;
     }
-    let server = the_cast(Duration::ZERO).await;
+    let server = writer_endpoint(Duration::ZERO).await;
     let fixture = crawled(&cast::recipe(
         &server.base_url(),
         6,
@@ -349,7 +357,7 @@ async fn proposed_checks_prove_themselves_or_are_dropped() {
             left_out(&fixture)
         );
         assert_eq!(task.reference.is_empty(), dropped);
-        assert!(!task.reference.contains("rows = row\n"), "it was mended");
+        assert!(!task.reference.contains("rows = row\n"), "it was corrected");
     }
     let proven = tasks.iter().filter(|task| !task.checks.is_empty()).count();
     assert!(proven >= 3, "{proven}");
@@ -366,7 +374,7 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
     const ROWS: usize = 5;
     // Far more than the calls cost: each reserves what it may cost at most, and at a kill that is charged.
     const CAP: u64 = 1_000_000;
-    let server = the_cast(Duration::from_millis(20)).await;
+    let server = writer_endpoint(Duration::from_millis(20)).await;
     let rest = format!("[goal]\naccept = {ROWS}\n\n[rollout]\nconcurrency = 2\n");
     let text = cast::recipe(&server.base_url(), 9, "checks = 'required'", &rest);
     let text = text.replace("usd = 10.0", &format!("usd = {}", CAP as f64 / 1e6));
@@ -463,7 +471,7 @@ async fn the_whole_cast_gives_exactly_as_many_rows_over_kills_and_to_the_cent() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn people_accept_change_and_reject() {
-    let server = the_cast(Duration::ZERO).await;
+    let server = writer_endpoint(Duration::ZERO).await;
     let fixture = crawled(&cast::recipe(&server.base_url(), 4, PLAIN, ""));
     let review = fixture.path("review.jsonl");
     let missing = fixture
@@ -558,7 +566,7 @@ async fn people_accept_change_and_reject() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_stops_the_writer_and_a_higher_one_goes_on() {
-    let server = the_cast(Duration::ZERO).await;
+    let server = writer_endpoint(Duration::ZERO).await;
     let fixture = crawled(&cast::recipe(&server.base_url(), 6, PLAIN, ""));
     // A budget of just more than the first call may cost: what is reserved is far above what is used.
     let caps = (6..60).map(|cap| cap * 500);

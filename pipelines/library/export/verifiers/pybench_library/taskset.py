@@ -32,7 +32,7 @@ class LibraryTaskConfig(vf.TaskConfig):
 
 
 class LibraryData(vf.TaskData):
-    """One row. The reward service makes the task anew from `task`, and refuses when that is not `id`."""
+    """One row. The reward service makes the task again from `task`, and refuses when that is not `id`."""
 
     task: dict[str, Any]
     """Template, language and seed."""

@@ -188,7 +188,7 @@ sum('proxy' in name.lower() for name in os.environ), socket.socket().connect_ex(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_starts_anew_has_its_way_again() {
+async fn a_restarted_session_has_its_network_again() {
     let (port, _asked) = web();
     let (spec, _visits) = reaching(&[format!("127.0.0.1:{port}")]);
     let Some(mut session) = start_with(spec).await else {

@@ -132,11 +132,7 @@ os.path.dirname(tempfile.mkdtemp())";
         "of one that runs beside it"
     );
     one.run("os._exit(0)").await;
-    assert_eq!(
-        one.run(LOOK).await.plain(),
-        fresh,
-        "of one that starts anew"
-    );
+    assert_eq!(one.run(LOOK).await.plain(), fresh, "of one that restarts");
     one.close().await;
     two.close().await;
     let Some(mut three) = start().await else {

@@ -70,7 +70,7 @@ async fn code_that_never_looks_for_signals_is_killed_with_a_notice() {
     assert_eq!(seen.text("stdout"), "begun\n");
     let notice = seen.error.unwrap().evalue;
     assert!(
-        notice.contains("did not heed the interrupt") && notice.contains("started anew"),
+        notice.contains("did not heed the interrupt") && notice.contains("restarted"),
         "{notice}"
     );
     assert_eq!(session.run("'x' in dir()").await.plain(), "False");
@@ -98,7 +98,7 @@ async fn an_interrupt_from_elsewhere_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn death_is_told_and_the_session_starts_anew() {
+async fn death_is_reported_and_the_session_restarts() {
     let Some(mut session) = start().await else {
         return;
     };
