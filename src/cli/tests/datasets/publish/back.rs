@@ -9,9 +9,9 @@ use pybench_run::ExitCode;
 use serde_json::Value;
 
 use crate::publish::fixture::{
-    DatasetFixture, Done, REPO, finish, publish, python, read_back, reads_back, texts,
+    DatasetFixture, Done, REPO, finish, publish, python, read_back, reads_back, texts, with_hub,
 };
-use crate::publish::hub::{Hub, TOKEN, What, status};
+use crate::publish::hub::{Hub, What, status};
 use crate::support::fixture::{self, interpreter_is_here};
 use pybench_testing::rows as common;
 
@@ -83,23 +83,14 @@ async fn a_run_that_comes_back_is_what_it_was() {
 
 /// `pybench-verify` on a machine with empty caches, that Hub and nothing else of the network.
 fn verify(fixture: &Path, hub: &Hub, what: &str, more: &[&str]) -> Command {
-    let mut command = crate::support::pybench("verify");
-    command
-        .arg(what)
-        .arg("--downloads")
-        .arg(fixture.join("downloads"))
-        .args(more)
-        .current_dir(fixture)
-        .env("HF_ENDPOINT", hub.endpoint())
-        .env("HF_TOKEN", TOKEN)
-        .env("HF_HOME", fixture.join("no-home"))
-        .env_remove("PYBENCH_ROOT")
-        .env("NO_PROXY", "127.0.0.1");
+    let mut command = with_hub("verify", fixture, hub);
+    command.arg(what).args(more);
+    command.arg("--downloads").arg(fixture.join("downloads"));
     command
 }
 
-/// Its rows cannot be run again, their environment is none: what is looked at is how they come here.
-fn looked_at(fixture: &DatasetFixture, hub: &Hub, what: &str) -> Done {
+/// Downloads a dataset. Its rows have no environment, so they are not executed again.
+fn download(fixture: &DatasetFixture, hub: &Hub, what: &str) -> Done {
     let root = fixture.root.path();
     let mut command = verify(root, hub, what, &["--sample", "1%"]);
     finish(command.arg("--state").arg(root.join("state")))
@@ -146,7 +137,7 @@ async fn a_download_that_breaks_off_goes_on_where_it_did() {
         assert_eq!(resumed.unwrap().1, "bytes=500-");
         inside.log.clear();
     }
-    looked_at(&fixture, &hub, "o/n").succeeded();
+    download(&fixture, &hub, "o/n").succeeded();
     let inside = hub.inside();
     assert_eq!(inside.count(Method::GET, "train-00002"), 1);
     assert_eq!(inside.count(Method::GET, "train-00001"), 0, "it was there");
@@ -162,7 +153,7 @@ async fn what_the_hub_has_not_or_has_otherwise_is_told() {
     fixture.yes(&hub).succeeded();
     let missing = "no such dataset or revision";
     for name in ["o/other", "o/n@v1"] {
-        looked_at(&fixture, &hub, name).failed(ExitCode::BadInput, missing);
+        download(&fixture, &hub, name).failed(ExitCode::BadInput, missing);
     }
     for name in ["only-a-name", "hf://o/n", "hf://datasets/o/n@"] {
         let words = if name.contains(':') {
@@ -170,14 +161,14 @@ async fn what_the_hub_has_not_or_has_otherwise_is_told() {
         } else {
             "OWNER/NAME"
         };
-        looked_at(&fixture, &hub, name).failed(ExitCode::BadInput, words);
+        download(&fixture, &hub, name).failed(ExitCode::BadInput, words);
     }
     let mut command = verify(fixture.root.path(), &hub, "o/n", &[]);
     finish(command.env_remove("HF_TOKEN")).failed(ExitCode::Endpoint, "set HF_TOKEN");
     let mut command = verify(fixture.root.path(), &hub, "o/n", &["--offline"]);
     finish(&mut command).failed(ExitCode::BadInput, "not on this machine");
     hub.inside().create("datasets/o/empty", true);
-    looked_at(&fixture, &hub, "o/empty").failed(ExitCode::BadInput, "no data/*.parquet");
+    download(&fixture, &hub, "o/empty").failed(ExitCode::BadInput, "no data/*.parquet");
     // Other bytes than the listing says, of a small file and of a large one.
     let card = hub.inside().files(REPO)["README.md"].clone();
     let mut other = String::from_utf8(card.to_vec()).unwrap();
@@ -190,10 +181,10 @@ async fn what_the_hub_has_not_or_has_otherwise_is_told() {
         let _ = std::fs::remove_dir_all(fixture.root.path().join("downloads"));
         hub.inside().faults.clear();
         hub.fault(Method::GET, part, 99, What::Status(200, vec![], other));
-        looked_at(&fixture, &hub, "o/n").failed(ExitCode::Endpoint, words);
+        download(&fixture, &hub, "o/n").failed(ExitCode::Endpoint, words);
     }
     hub.inside().faults.clear();
-    looked_at(&fixture, &hub, "o/n").succeeded();
+    download(&fixture, &hub, "o/n").succeeded();
 }
 
 #[tokio::test(flavor = "multi_thread")]

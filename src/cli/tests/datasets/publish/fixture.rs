@@ -69,10 +69,15 @@ impl DatasetFixture {
 }
 
 pub fn publish(fixture: &Path, hub: &Hub, what: &Path, more: &[&str]) -> Command {
-    let mut command = crate::support::pybench("publish");
+    let mut command = with_hub("publish", fixture, hub);
+    command.arg(what).args(more);
     command
-        .arg(what)
-        .args(more)
+}
+
+/// A command in the folder `fixture` that finds this Hub, and no token of the machine.
+pub fn with_hub(name: &str, fixture: &Path, hub: &Hub) -> Command {
+    let mut command = crate::support::pybench(name);
+    command
         .current_dir(fixture)
         .env("HF_ENDPOINT", hub.endpoint())
         .env("HF_TOKEN", TOKEN)
