@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use pybench_types::range::range_violation;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -88,18 +89,18 @@ impl Limits {
     /// Checks every limit against the range in its schema.
     ///
     /// # Errors
-    /// The name of the limit, its value and the range.
+    /// The name of the limit, its value and the bound that it violates.
     pub fn validate(&self) -> Result<(), String> {
         let limits = serde_json::to_value(self).map_err(|error| error.to_string())?;
         for (name, value) in limits.as_object().into_iter().flatten() {
-            let bound = |key: &str| SCHEMA["properties"][name][key].as_f64();
-            if let (Some(number), Some(least), Some(most)) =
-                (value.as_f64(), bound("minimum"), bound("maximum"))
-                && !(least..=most).contains(&number)
-            {
-                return Err(format!(
-                    "{name}: {value} is not in the range {least} to {most}"
-                ));
+            let schema = &SCHEMA["properties"][name];
+            // JSON has no infinite numbers, and `null` instead.
+            let number = match value.is_null() && schema["type"] == "number" {
+                true => Some(f64::NAN),
+                false => value.as_f64(),
+            };
+            if let Some(violation) = number.and_then(|number| range_violation(schema, number)) {
+                return Err(format!("{name}: {value} {violation}"));
             }
         }
         Ok(())
@@ -165,15 +166,23 @@ mod tests {
         };
         assert_eq!(
             wrong(|limits| limits.memory_mib = u64::MAX),
-            "memory_mib: 18446744073709551615 is not in the range 1 to 4194304"
+            "memory_mib: 18446744073709551615 must be at most 4194304"
         );
-        assert!(wrong(|limits| limits.output_files = 0).starts_with("output_files: 0 is not"));
+        assert_eq!(
+            wrong(|limits| limits.output_files = 0),
+            "output_files: 0 must be at least 1"
+        );
         assert_eq!(
             wrong(|limits| limits.cpus = 0.0),
-            "cpus: 0.0 is not in the range 0.1 to 1024"
+            "cpus: 0.0 must be at least 0.1"
         );
-        assert!(
-            wrong(|limits| limits.idle_seconds = Some(0)).starts_with("idle_seconds: 0 is not")
+        assert_eq!(
+            wrong(|limits| limits.cpus = f64::NAN),
+            "cpus: null must be a finite number"
+        );
+        assert_eq!(
+            wrong(|limits| limits.idle_seconds = Some(0)),
+            "idle_seconds: 0 must be at least 1"
         );
     }
 

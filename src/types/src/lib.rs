@@ -10,6 +10,7 @@ pub mod id;
 pub mod json;
 pub mod license;
 pub mod observation;
+pub mod range;
 pub mod task;
 pub mod text;
 pub mod trajectory;

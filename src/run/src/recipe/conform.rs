@@ -1,6 +1,7 @@
 //! Validates a document against the JSON Schema that `schemars` generates from the recipe types, so that
 //! editors, the documentation and these messages agree. Supports the subset of JSON Schema that our types use.
 
+use pybench_types::range::range_violation;
 use serde_json::Value as Json;
 
 use super::document::{Location, Node, Problem, TableEntry, Value};
@@ -192,20 +193,7 @@ impl<'a> SchemaCheck<'a> {
     }
 
     fn check_bounds(&mut self, schema: &Json, location: &Location, value: f64, name: &str) {
-        let bound = |key: &str| schema[key].as_f64();
-        let violation = if !value.is_finite() {
-            Some("must be a finite number".to_owned())
-        } else if let Some(least) = bound("minimum").filter(|least| value < *least) {
-            Some(format!("must be at least {least}"))
-        } else if let Some(below) = bound("exclusiveMinimum").filter(|below| value <= *below) {
-            Some(format!("must be above {below}"))
-        } else if let Some(most) = bound("maximum").filter(|most| value > *most) {
-            Some(format!("must be at most {most}"))
-        } else {
-            let above = bound("exclusiveMaximum").filter(|above| value >= *above);
-            above.map(|above| format!("must be below {above}"))
-        };
-        if let Some(violation) = violation {
+        if let Some(violation) = range_violation(schema, value) {
             self.refuse(location, format!("{name}: {value} {violation}"));
         }
     }
