@@ -49,7 +49,7 @@ impl ContentStore {
     }
 
     /// Path of the file with this digest, whether or not it exists. Its bytes may be others: what uses them needs
-    /// [`ContentStore::checked_path`].
+    /// [`ContentStore::checked_path`], unless it has just stored them.
     pub fn path(&self, id: &Digest) -> PathBuf {
         self.root.join(&id.as_str()[..2]).join(id.as_str())
     }
