@@ -6,6 +6,7 @@ use std::process::Output;
 use pybench_run::ExitCode;
 use pybench_testing::ROOT;
 use pybench_testing::program::write_program;
+use serde_json::Value;
 
 use crate::support::{PYBENCH, pybench};
 
@@ -138,4 +139,24 @@ fn exit_codes_are_those_documented() {
         .map(|code| (*code as u8, format!("{code:?}")))
         .collect();
     assert_eq!(documented, real);
+}
+
+#[test]
+fn the_doctor_reports() {
+    let output = pybench("doctor").arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let works = |tier: &Value| tier["state"] != "missing";
+    let usable = report["tiers"].as_array().unwrap().iter().any(works);
+    assert_eq!(code(&output), Some(if usable { 0 } else { 4 }));
+    assert_eq!(usable, pybench_testing::sessions::interpreter().is_some());
+    let names: Vec<&str> = report["system"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"ffmpeg") && names.contains(&"CJK fonts"),
+        "{names:?}"
+    );
 }

@@ -1,0 +1,111 @@
+//! CodeAct's and E2B's clients, and the description of all routes.
+
+use std::path::Path;
+use std::process::Command;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{TOKEN, serve};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codeact_clients_are_answered_as_by_its_engine() {
+    let Some(server) = serve(&["--no-token"]) else {
+        return;
+    };
+    let ask = async |conversation: Value, code: &str| {
+        let answer = server.codeact(conversation, code).await;
+        let new = answer["new_kernel_created"].as_bool().unwrap();
+        (answer["result"].as_str().unwrap().to_owned(), new)
+    };
+    let a = json!("a");
+    assert_eq!(
+        ask(a.clone(), "x = 20").await,
+        (
+            "[Code executed successfully with no output]".to_owned(),
+            true
+        )
+    );
+    assert_eq!(
+        ask(a.clone(), "print(x)\nx + 1").await,
+        ("20\n21".to_owned(), false)
+    );
+    let (text, new) = ask(json!(7), "x").await;
+    assert!(
+        new && text.contains("NameError: name 'x' is not defined"),
+        "{text}"
+    );
+    assert!(!ask(json!("7"), "1").await.1);
+    let plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()";
+    let (text, _) = ask(a, plot).await;
+    assert!(
+        text.contains("<Figure size") && text.contains("![image](data:image/png;base64,iVBOR"),
+        "{text:.200}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codeact_cells_that_take_too_long_say_so() {
+    let Some(server) = serve(&["--no-token", "--cell-seconds", "5"]) else {
+        return;
+    };
+    server.codeact(json!("a"), "x = 20").await;
+    let late = server
+        .codeact(json!("a"), "print(1)\nwhile True: pass")
+        .await;
+    assert_eq!(late["result"], "[Execution timed out (5 seconds).]");
+    assert_eq!(server.codeact(json!("a"), "x").await["result"], "20");
+}
+
+#[test]
+fn e2b_client_works_unmodified() {
+    let Some(python) = pybench_testing::python::environment("e2b") else {
+        return;
+    };
+    let Some(server) = serve(&["--per-client", "6"]) else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/http/e2b_client.py");
+    let output = Command::new(python)
+        .arg(script)
+        .args([&server.url, TOKEN])
+        .current_dir(server.folder.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with("ok ")).count(),
+        11,
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_served_description_names_every_route() {
+    let Some(server) = serve(&[]) else {
+        return;
+    };
+    let (status, document) = server.get("/openapi.json").await;
+    assert_eq!(status, 200);
+    let mut known = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let path = path
+            .replace("{id}", "none")
+            .replace("{path}", "none")
+            .replace("{method}", "Stat");
+        for method in operations.as_object().unwrap().keys() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let response = server.request(method.clone(), &path).send().await.unwrap();
+            let (status, text) = (response.status(), response.text().await.unwrap());
+            assert!(
+                status != 405 && !text.contains("this route was not found"),
+                "{method} {path}: {status}"
+            );
+            known += 1;
+        }
+    }
+    assert!(known > 25, "{known}");
+}
