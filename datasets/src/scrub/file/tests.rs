@@ -139,6 +139,7 @@ fn what_cannot_be_searched_is_said() {
     refuses(b"PK\x03\x04 broken", "not a readable zip");
     refuses(b"\x00\x01\x02\x03", "no known type");
     refuses(b"\xfd7zXZ\0\0\0", "not opened");
+    refuses(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 old Office", "not opened");
     refuses(b"%PDF-1.4\nnothing", "not a readable PDF");
     refuses(b"PAR1\xff nothing PAR1", "not a readable Parquet file");
     let mut nested = SECRET.as_bytes().to_vec();
@@ -338,9 +339,14 @@ fn columns_and_footers_of_parquet_are_searched() {
         let scan = Scrubber::default().shard(shard.path()).unwrap();
         assert_eq!(scan.is_clean(), is_clean, "{text} {footer}: {scan:?}");
     }
-    let brotli =
-        WriterProperties::builder().set_compression(Compression::BROTLI(Default::default()));
-    refuses(&parquet_file(texts("word"), brotli), "BROTLI");
+    for (compression, name) in [
+        (Compression::BROTLI(Default::default()), "BROTLI"),
+        (Compression::LZ4, "LZ4"),
+        (Compression::LZ4_RAW, "LZ4_RAW"),
+    ] {
+        let properties = WriterProperties::builder().set_compression(compression);
+        refuses(&parquet_file(texts("word"), properties), name);
+    }
 }
 
 #[test]
