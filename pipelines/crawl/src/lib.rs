@@ -6,6 +6,7 @@
 //! [`SourceFile`](pybench_types::task::SourceFile) per line, and `crawl-report.jsonl`, which lists every
 //! file that was left out, broken or renamed, with the reason.
 
+mod refetch;
 mod select;
 pub mod source;
 pub mod stage;
@@ -28,14 +29,14 @@ pub const ABOUT: &str = "Gather files from the recipe's sources and profile them
 pub const REPORT: &str = "crawl-report.jsonl";
 
 /// Gathers the files that the recipe asks for. The files of a run never change, so a finished crawl
-/// returns immediately.
+/// only fetches those again that are damaged or missing in the run folder.
 ///
 /// If no source returns a file (for example without a network), a warning is logged and the recipe's
 /// `fallback` is used.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
     if context.folder.journal().metadata("files")?.is_some() && FILES.exists(context.folder.root())
     {
-        return Ok(());
+        return refetch::refetch_damaged(context).await;
     }
     let crawl = &context.recipe.crawl;
     let web = HttpClient::new(&context.cache_dir);

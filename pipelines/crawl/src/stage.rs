@@ -10,7 +10,7 @@ use pybench_types::task::{Profile, SourceFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::source::{Event, Sink, Source};
+use super::source::{Collecting, Event, Source};
 use pybench_files::name::{printable, safe_name};
 use pybench_files::sniff::{Sniffed, extension_kind, sniff};
 use pybench_net::Limits;
@@ -100,14 +100,12 @@ impl Stage for CrawlStage {
                 format!("no source for the item `{item}`"),
             )
         })?;
-        let (sink, mut events) = Sink::new(self.limits);
-        let collecting = tokio::spawn(async move { source.collect(&name, sink).await });
+        let mut collecting = Collecting::start(source, name, self.limits);
         let mut builder = ManifestBuilder::new(self);
-        while let Some(event) = events.recv().await {
+        while let Some(event) = collecting.next().await {
             builder.handle(event).await?;
         }
-        let joined = collecting.await;
-        joined.map_err(|e| Failure::new(FailureKind::Internal, format!("collecting: {e}")))??;
+        collecting.end().await?;
         Ok(serde_json::to_value(builder.finish()).map_err(pybench_run::RunError::from)?)
     }
 }

@@ -16,8 +16,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench_run::{Failure, RunContext, SourceChoice};
+use pybench_run::{Failure, FailureKind, RunContext, SourceChoice};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use pybench_files::archive;
 use pybench_files::archive::{Bounds, Visitor};
@@ -115,6 +116,34 @@ pub enum Event {
     },
     /// The license of all files of this item that have no license of their own.
     License(String),
+}
+
+/// An item that is collected in a task of its own.
+pub struct Collecting {
+    events: mpsc::Receiver<Event>,
+    task: JoinHandle<Result<(), Failure>>,
+}
+
+impl Collecting {
+    pub fn start(source: Arc<dyn Source>, item: String, limits: Limits) -> Self {
+        let (sink, events) = Sink::new(limits);
+        let task = tokio::spawn(async move { source.collect(&item, sink).await });
+        Self { events, task }
+    }
+
+    /// The next finding; `None` after the last one.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// Whether all of the item was collected.
+    ///
+    /// # Errors
+    /// As [`Source::collect`].
+    pub async fn end(self) -> Result<(), Failure> {
+        let joined = self.task.await;
+        joined.map_err(|e| Failure::new(FailureKind::Internal, format!("collecting: {e}")))?
+    }
 }
 
 /// Receives the findings of a source. Sending blocks while the receiver is busy, so that only a few

@@ -219,6 +219,55 @@ async fn a_server_that_misbehaves_is_met_with_reasons() {
 }
 
 #[tokio::test]
+async fn damaged_input_files_are_fetched_again() {
+    let root = tempfile::tempdir().unwrap();
+    let base = server(Hits::default()).await;
+    let source = root.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let names = ["emptied.txt", "flipped.txt", "deleted.txt", "changed.txt"];
+    for name in names {
+        std::fs::write(source.join(name), format!("the text of {name}")).unwrap();
+    }
+    let crawl = format!(
+        "[[crawl.sources]]\nsource = 'local'\npath = '{}'\n[[crawl.sources]]\nsource = 'http'\nurls = ['{base}/download']",
+        source.display()
+    );
+    let context = context(root.path(), &crawl);
+    crawl::run(&context).await.unwrap();
+    let store = context.folder.store();
+    let id = |name: &str| {
+        let mut files = files(&context).into_iter();
+        files.find(|file| file.name == name).unwrap().id
+    };
+    let write = |name: &str, bytes: &[u8]| std::fs::write(store.path(&id(name)), bytes).unwrap();
+    write("emptied.txt", b"");
+    write("flipped.txt", b"the text of flipped.txu");
+    std::fs::remove_file(store.path(&id("deleted.txt"))).unwrap();
+    write("cities.csv", b"city,people\n");
+    write("changed.txt", b"");
+    std::fs::write(source.join("changed.txt"), "another text").unwrap();
+    let artifact = std::fs::read(FILES.path(context.folder.root())).unwrap();
+
+    crawl::run(&context).await.unwrap();
+    for name in ["emptied.txt", "flipped.txt", "deleted.txt"] {
+        let expected = format!("the text of {name}");
+        assert_eq!(store.get(&id(name)).unwrap(), expected.as_bytes());
+    }
+    let expected = "city,people\nOster,12\nQuarn,30\n";
+    assert_eq!(store.get(&id("cities.csv")).unwrap(), expected.as_bytes());
+    let error = store.get(&id("changed.txt")).unwrap_err().to_string();
+    assert!(error.contains("is damaged"), "{error}");
+    assert_eq!(
+        artifact,
+        std::fs::read(FILES.path(context.folder.root())).unwrap()
+    );
+    // When the source has the bytes again, the same command gets them.
+    std::fs::write(source.join("changed.txt"), "the text of changed.txt").unwrap();
+    crawl::run(&context).await.unwrap();
+    assert!(store.get(&id("changed.txt")).is_ok());
+}
+
+#[tokio::test]
 async fn without_a_network_the_fallback_is_used_and_said() {
     let root = tempfile::tempdir().unwrap();
     let crawl = "[[crawl.sources]]\nsource = 'http'\nurls = ['http://127.0.0.1:1/x.csv']\n\
