@@ -111,6 +111,9 @@ mod supported {
         | CLONE_NEWPID
         | CLONE_NEWNET;
 
+    /// They tell what others do with shared files, and delay it.
+    const REFUSED_FCNTLS: [c_int; 2] = [F_NOTIFY, F_SETLEASE];
+
     /// `TIOCSTI` and `TIOCLINUX` insert characters into a terminal.
     const REFUSED_IOCTLS: [u32; 2] = [0x5412, 0x541c];
 
@@ -220,6 +223,21 @@ mod supported {
             for request in REFUSED_IOCTLS {
                 program.when(EQUAL, request, error(EPERM));
             }
+        });
+        program.for_call(SYS_fcntl, |program| {
+            program.push(LOAD, 0, 0, argument(1));
+            for command in REFUSED_FCNTLS {
+                program.when(EQUAL, command as u32, error(EPERM));
+            }
+        });
+        // The huge pages that the machine has reserved count toward no limit of a session.
+        program.for_call(SYS_mmap, |program| {
+            program.push(LOAD, 0, 0, argument(3));
+            program.when(ANY_BIT, MAP_HUGETLB as u32, error(ENOMEM));
+        });
+        program.for_call(SYS_memfd_create, |program| {
+            program.push(LOAD, 0, 0, argument(1));
+            program.when(ANY_BIT, MFD_HUGETLB, error(ENOMEM));
         });
         // Device nodes; Linux refuses them anyway, but gVisor's kernel does not.
         #[cfg(target_arch = "x86_64")]
