@@ -1,7 +1,8 @@
 """How a fork of the warm server becomes a session's jail. See `docs/jail.md` for the order.
 
 `enter` takes it out of the server's world, `close_door` makes the first process of the new one
-powerless; between them that process is forked, after them the session's own.
+powerless; between them that process is forked, after them the session's own. `begin` is all that is
+left to do where bubblewrap has made the namespaces.
 """
 
 import fcntl
@@ -96,3 +97,16 @@ def watch(child):
     while os.wait()[0] != child:
         pass
     os._exit(0)
+
+
+def begin(control, interrupt):
+    """As the first process in bubblewrap's namespaces. Its own would be without the filter, and a cell could write
+    into its memory."""
+    syscalls.set_dumpable(False)
+    child = os.fork()
+    if child:
+        watch(child)
+    syscalls.set_dumpable(True)
+    from . import runner
+
+    runner.main(control, interrupt)

@@ -109,7 +109,8 @@ impl Bubblewrap {
         let [control, interrupt, info, filter] = inside;
         let mount_spec = MountSpec::for_session(&self.environment, &launch_spec.spec);
         let mut args = Arguments::default();
-        args.flags("--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL");
+        args.flags("--unshare-all --unshare-user --as-pid-1");
+        args.flags("--die-with-parent --new-session --cap-drop ALL");
         if self.disable_userns {
             args.flags("--disable-userns");
         }
@@ -129,7 +130,7 @@ impl Bubblewrap {
         args.flags("-- /opt/env/bin/python -P -u -c");
         args.add(format!(
             "import sys; sys.path.insert(0, '/opt/pybench/lib'); \
-             from pybench_runner import runner; runner.main({control}, {interrupt})"
+             from pybench_runner import jail; jail.begin({control}, {interrupt})"
         ));
         args.0
     }
