@@ -1,11 +1,15 @@
 //! Attempts to break out, in every tier that runs here.
 
+#[cfg(target_arch = "x86_64")]
+mod attempts;
 #[path = "cases.rs"]
 mod bwrap;
 #[path = "cases.rs"]
 mod gvisor;
 #[path = "cases.rs"]
 mod jail;
+#[cfg(target_arch = "x86_64")]
+mod shown;
 mod targets;
 
 /// The part of the suite that leaves most behind, in a process of its own, and what is there when it has

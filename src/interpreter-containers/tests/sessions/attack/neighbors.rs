@@ -1,6 +1,7 @@
 //! Sessions and what is beside them: other sessions, the warm server, the checker.
 
-use super::{PRELUDE, SPOOF, outside, start, start_with};
+use super::frames::SPOOF;
+use super::{PRELUDE, outside, start, start_with};
 use pybench_interpreter::SessionSpec;
 use pybench_interpreter::Tier;
 use pybench_testing::sessions::*;

@@ -9,15 +9,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-/// Attempts that were shown outside of a jail: one proof serves every tier.
-static SHOWN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// Attempts that one of the tiers' tests shows outside of a jail: one proof serves every tier.
+static CLAIMED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
 
-pub(crate) fn is_shown(attempt: &str) -> bool {
-    SHOWN.lock().unwrap().contains(attempt)
-}
-
-pub(crate) fn set_shown(attempt: &str) {
-    SHOWN.lock().unwrap().insert(attempt.to_owned());
+/// Whether the caller is the first to show this attempt outside.
+pub(crate) fn claim(attempt: &'static str) -> bool {
+    CLAIMED.lock().unwrap().insert(attempt)
 }
 
 /// Defines the targets for Python.
@@ -33,10 +30,13 @@ fn make() -> String {
     let shm = PathBuf::from(format!("/dev/shm/pybench-test-{pid}"));
     std::fs::write(&shm, "x").unwrap();
     let text = format!(
-        "TCP, TCP6, UDP = {}, {}, {}\nABSTRACT, SOCKET = {:?}, {:?}\nFOLDER, SHM, PID, QUEUE = {:?}, {:?}, {pid}, {}\nJOURNAL, FIFO, CACHE, ENVIRONMENT = {:?}, {:?}, {:?}, {:?}\n",
+        "TCP, TCP6, UDP, HOST = {}, {}, {}, {:?}\nABSTRACT, SOCKET = {:?}, {:?}\nFOLDER, SHM, PID, QUEUE = {:?}, {:?}, {pid}, {}\nJOURNAL, FIFO, CACHE, ENVIRONMENT = {:?}, {:?}, {:?}, {:?}\n",
         tcp("127.0.0.1:0"),
         tcp("[::1]:0"),
         udp(),
+        std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .unwrap()
+            .trim(),
         abstract_socket(pid),
         path_socket(&folder),
         folder,
@@ -181,6 +181,9 @@ def paused():
     pid = os.fork()
     if pid == 0: time.sleep(20); os._exit(0)
     return pid
+def opened(path, flags=os.O_RDWR):
+    try: return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY) > 0
+    except OSError: return False
 def swap(f, pid):
     try: return f(pid)
     finally: os.kill(pid, 9); os.waitpid(pid, 0)
