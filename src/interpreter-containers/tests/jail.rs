@@ -1,5 +1,8 @@
 //! What only the `jail` tier has: the warm server, its death, and its sessions' death with the host.
 
+#[path = "jail/hostile_runner.rs"]
+mod hostile_runner;
+
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::Command;
