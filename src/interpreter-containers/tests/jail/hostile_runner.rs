@@ -93,27 +93,31 @@ fn memory_mib(field: &str) -> u64 {
     kib.unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// The code of cell number `cell`. Where the last frame may be cut, its process ends with it.
+/// How many kinds of messages there are. The first ones are whole frames.
+const KINDS: u8 = 8;
+const WHOLE_KINDS: u8 = 5;
+
+/// The code of cell number `cell`. Half of them send whole frames and go on; where a frame may be cut, the process ends.
 fn hostile_cell(messages: &[Message], cell: u64) -> String {
-    let sends = messages
-        .iter()
-        .map(|message| format!("send({})\n", piece(message, cell)));
-    let may_be_cut = messages.iter().any(|(kind, ..)| kind % 8 >= 5);
-    let end = if may_be_cut { "os._exit(0)" } else { "" };
+    let whole = messages.first().is_none_or(|(kind, ..)| kind % 2 == 0);
+    let (kinds, end) = match whole {
+        true => (WHOLE_KINDS, ""),
+        false => (KINDS, "os._exit(0)"),
+    };
+    let sends = messages.iter().map(|(kind, number, noise)| {
+        let piece = piece(kind % kinds, *number, noise, cell);
+        format!("send({piece})\n")
+    });
     format!("{SEND}{}{end}", sends.collect::<String>())
 }
 
 /// A Python expression of what is sent for a message.
-fn piece((kind, number, noise): &Message, cell: u64) -> String {
+fn piece(kind: u8, number: u64, noise: &[u8], cell: u64) -> String {
     let begin = format!(r#"{{"event":"chart","cell":{cell},"at":[0,0],"path":null,"figure":"#);
-    let body = event(*number, cell, noise);
-    let header = (body.len() as u32).to_be_bytes();
-    match kind % 8 {
-        0 => hex(&[&header, &body[..]].concat()),
-        1 => {
-            let body = event(*number, number >> 8, noise); // of another cell
-            hex(&[&(body.len() as u32).to_be_bytes(), &body[..]].concat())
-        }
+    let own = event(number, cell, noise);
+    match kind {
+        0 => hex(&frame(&own)),
+        1 => hex(&frame(&event(number, number >> 8, noise))), // of another cell
         2 => {
             let depth = number % (4 << 20);
             format!("framed(b'{begin}' + b'[' * {depth} + b']' * {depth} + b'}}')")
@@ -129,26 +133,30 @@ fn piece((kind, number, noise): &Message, cell: u64) -> String {
             format!("framed(b'{display}' + b'x' * {size} + b'\"}}}}') * {count}")
         }
         5 => {
-            let mut damaged = [&header, &body[..]].concat();
+            let mut damaged = frame(&own);
             for (at, byte) in noise.iter().enumerate() {
-                let at = (at * 31 + *number as usize) % damaged.len();
+                let at = (at * 31 + number as usize) % damaged.len();
                 damaged[at] ^= byte;
             }
             hex(&damaged)
         }
-        6 => hex(&[&(*number as u32).to_be_bytes(), &body[..]].concat()),
+        6 => hex(&[&(number as u32).to_be_bytes(), &own[..]].concat()),
         _ => hex(noise),
     }
 }
 
-/// An event with all fields that its kind has.
+fn frame(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_be_bytes(), body].concat()
+}
+
+/// An event with the fields of all kinds.
 fn event(number: u64, cell: u64, noise: &[u8]) -> Vec<u8> {
-    const KINDS: [&str; 8] = [
+    const EVENTS: [&str; 8] = [
         "ready", "mark", "result", "display", "chart", "error", "done", "none",
     ];
     let text = String::from_utf8_lossy(noise);
     let event = json!({
-        "event": KINDS[(number % 8) as usize], "cell": cell, "at": [number >> 3, number >> 32],
+        "event": EVENTS[(number % 8) as usize], "cell": cell, "at": [number >> 3, number >> 32],
         "data": {"text/plain": text}, "path": text, "figure": {"axes": [text]},
         "ename": text, "evalue": text, "traceback": text,
     });
