@@ -1,7 +1,8 @@
 //! Recipes, run folders and exit codes through the real programs.
 
+use std::fs::File;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use pybench_run::{ExitCode, Journal, RunFolder};
 use serde_json::json;
@@ -154,6 +155,26 @@ fn status_shows_a_run_by_name_and_by_path() {
     let funnel: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(funnel["files"], json!(3));
     assert_eq!(funnel["tasks"], json!(null));
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_said_and_a_closed_pipe_is_not() {
+    let fixture = RecipeFolder::new(RECIPE);
+    let root = fixture.path().join("data/runs/tiny");
+    std::fs::create_dir_all(&root).unwrap();
+    drop(Journal::open(&root.join("journal.sqlite")).unwrap());
+    let status = |stdout: Stdio| {
+        let mut command = crate::support::pybench("status");
+        command.arg(&root).stdout(stdout).output().unwrap()
+    };
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = status(full.into());
+    assert_eq!(code(&output), Some(ExitCode::Environment as i32));
+    assert!(stderr(&output).contains("standard output"), "{output:?}");
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = status(closed.into());
+    assert_eq!((code(&output), stderr(&output).as_str()), (Some(0), ""));
 }
 
 #[test]

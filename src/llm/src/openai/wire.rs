@@ -170,6 +170,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_with_one_id_are_two_calls_whatever_the_reason_to_stop() {
+        let call = |code: &str| json!({"id": "same", "function": {"name": "f", "arguments": {"code": code}}});
+        let message = json!({"content": null, "tool_calls": [call("1"), call("2")]});
+        for reason in [
+            json!("stop"),
+            json!("tool_calls"),
+            json!("content_filter"),
+            json!("function_call"),
+            json!("length"),
+            json!("unknown"),
+            json!(null),
+            json!({"type": "stop"}),
+        ] {
+            let answer = json!({"choices": [{"message": message, "finish_reason": reason}]});
+            let reply = read_answer(answer).unwrap();
+            let calls = tool_calls::read(&reply.content, 2).calls;
+            assert!(calls.len() == 2 && calls.iter().all(Option::is_some));
+            assert_eq!(reply.truncated, reason == "length");
+        }
+    }
+
+    #[test]
     fn unambiguous_deviations_from_the_protocol_are_accepted() {
         let parts = json!([{"type": "text", "text": "I "}, {"type": "text", "text": "look."}]);
         let call = |arguments: Value| json!({"function": {"name": "f", "arguments": arguments}});
