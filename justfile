@@ -142,7 +142,7 @@ audit: setup
     @cargo test --quiet -p pybench-checks --test checker -- --ignored --nocapture
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 
-# Attempts to break out of the sandbox, each a test; `--random SECONDS`: random system calls, new ones each time.
+# Attempts to break out of the sandbox, each with a name; `--random SECONDS`: random system calls, new ones each time.
 [group('check')]
 attack *ARGS: setup
     @case "${1:-}" in \

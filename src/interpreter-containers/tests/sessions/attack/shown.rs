@@ -4,9 +4,11 @@ use super::attempts::Outside::{self, *};
 use super::attempts::Reason::*;
 use super::attempts::{self, Reason};
 
-/// The cases by file, each with how it is shown; `None`: it repeats attempts of the table for their exact answers, and
-/// does not count.
-const CASES: &[(&str, &[(&str, Option<Outside>)])] = &[
+/// A case and how it is shown; `None`: it repeats attempts of the table for their exact answers, and does not count.
+type Case = (&'static str, Option<Outside>);
+
+/// The cases by the text of their file.
+const CASES: &[(&str, &[Case])] = &[
     (
         include_str!("host.rs"),
         &[
