@@ -194,6 +194,7 @@ fn task(number: usize, query: String, dice: &mut Dice) -> Task {
             kind: FileKind::Csv,
             origin: format!("pkg:pypi/demo@1#table{which}.csv"),
             license: Some("BSD-3-Clause".into()),
+            derived_from: None,
         }],
         held_out: vec![],
         outputs: vec!["output/result.csv".into()],

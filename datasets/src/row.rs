@@ -69,10 +69,6 @@ pub struct Row {
     /// The hashes stored in the shard; `None` if the row was not read from a shard.
     #[serde(skip)]
     pub stored: Option<RowHashes>,
-    /// Keys for the split: files of the task by digest and by origin, including the checker's held-out files.
-    /// Rows with a common key never end up in different splits. Not a column.
-    #[serde(skip)]
-    pub shared_keys: Vec<String>,
 }
 
 /// Limits of the interpreter sessions, as far as they affect what a cell shows.
@@ -123,6 +119,9 @@ pub struct RowFile {
     pub origin: String,
     /// File type.
     pub kind: &'static str,
+    /// As in [`TaskFile::derived_from`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub derived_from: Option<Digest>,
 }
 
 /// A file that the code wrote.
@@ -218,7 +217,6 @@ impl Row {
             observed: observations(trajectory).map(observed).collect(),
             scrubbed: 0,
             stored: None,
-            shared_keys: shared_keys(task),
         }
     }
 
@@ -273,6 +271,12 @@ impl Row {
         task
     }
 
+    /// All files of the task: those of the model, then the checker's held-out ones.
+    pub fn all_files(&self) -> impl Iterator<Item = TaskFile> {
+        let shown = self.files.iter().map(RowFile::as_task_file);
+        shown.chain(self.grading.held_out.iter().cloned())
+    }
+
     /// The trajectory id computed from the row's contents.
     pub fn compute_trajectory_id(&self) -> Digest {
         let teacher = match self.teacher.as_str() {
@@ -314,6 +318,7 @@ impl RowFile {
             kind: file_kind(self.kind).unwrap_or(FileKind::Txt),
             origin: self.origin.clone(),
             license: self.license.clone(),
+            derived_from: self.derived_from.clone(),
         }
     }
 }
@@ -393,6 +398,7 @@ fn files(files: &[TaskFile]) -> Vec<RowFile> {
         license: f.license.clone(),
         origin: f.origin.clone(),
         kind: f.kind.name(),
+        derived_from: f.derived_from.clone(),
     };
     files.iter().map(file).collect()
 }
@@ -407,13 +413,17 @@ pub(crate) fn template(task: &Task) -> String {
     }
 }
 
-/// The value of [`Row::shared_keys`].
-pub(crate) fn shared_keys(task: &Task) -> Vec<String> {
-    // If a file was split into visible and held-out rows, the pieces have new digests but the same origin.
-    let all = task.files.iter().chain(&task.held_out);
-    let mut keys: Vec<String> = all
-        .flat_map(|f| [format!("blake3:{}", f.id), format!("origin:{}", f.origin)])
-        .collect();
+/// What rows that share a file have in common: a digest, an origin, or the file that theirs is a part of.
+pub(crate) fn shared_keys(files: impl Iterator<Item = TaskFile>) -> Vec<String> {
+    let keys_of = |file: TaskFile| {
+        let digests = [Some(file.id), file.derived_from].into_iter().flatten();
+        // Datasets made before parts had `derived_from` mark them in the origin.
+        let origin = file.origin.strip_suffix("#split").unwrap_or(&file.origin);
+        let origin = format!("origin:{origin}");
+        let keys = digests.map(|digest| format!("blake3:{digest}"));
+        keys.chain([origin]).collect::<Vec<_>>()
+    };
+    let mut keys: Vec<String> = files.flat_map(keys_of).collect();
     keys.sort();
     keys.dedup();
     keys

@@ -64,7 +64,7 @@ impl SplitFacts {
         Self {
             template: row::template(task),
             category: category_name(task.category),
-            keys: row::shared_keys(task),
+            keys: row::shared_keys(task.files.iter().chain(&task.held_out).cloned()),
         }
     }
 
@@ -72,7 +72,7 @@ impl SplitFacts {
         Self {
             template: row.template.clone(),
             category: category_name(row.category),
-            keys: row.shared_keys.clone(),
+            keys: row::shared_keys(row.all_files()),
         }
     }
 }

@@ -11,6 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 
 use crate::row::{Row, category_name, language_code};
 use crate::row_hashes::RowHashes;
+use pybench_types::id::Digest;
 
 /// The value of `tool_choices` in PyInstruct.
 const TOOL_CHOICES: &str = "auto";
@@ -104,6 +105,7 @@ fn files() -> Fields {
         Field::new("license", DataType::Utf8, true),
         text("origin"),
         text("kind"),
+        Field::new("derived_from", DataType::Utf8, true),
     ])
 }
 
@@ -178,12 +180,16 @@ fn message_columns(messages: &[&pybench_types::trajectory::Message]) -> Vec<Arra
 
 fn file_columns(files: &[&crate::RowFile]) -> Vec<ArrayRef> {
     let licenses = files.iter().map(|f| f.license.as_deref());
+    let derived_from = files
+        .iter()
+        .map(|f| f.derived_from.as_ref().map(Digest::as_str));
     vec![
         strings(files, |f| &f.name),
         strings(files, |f| f.blake3.as_str()),
         Arc::new(StringArray::from_iter(licenses)),
         strings(files, |f| &f.origin),
         strings(files, |f| f.kind),
+        Arc::new(StringArray::from_iter(derived_from)),
     ]
 }
 

@@ -33,8 +33,8 @@ pub(super) fn check(actual: &Schema) -> Read<()> {
 fn check_fields(expected: &Fields, actual: &Fields, prefix: &str) -> Read<()> {
     for field in expected {
         let name = format!("{prefix}{}", field.name());
-        // Python's `datasets` writes an all-null column with the type null.
-        if name == "tools" {
+        // Python's `datasets` writes an all-null column with the type null; older shards have no `derived_from`.
+        if ["tools", "files.derived_from"].contains(&name.as_str()) {
             continue;
         }
         let Some((_, other)) = actual.find(field.name()) else {
@@ -252,7 +252,6 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
     let hash_columns = columns.inner("proof", at)?;
     let sampling = columns.inner("sampling", at)?;
     let attempts = columns.inner("attempts", at)?;
-    let files = columns.items("files", at, file)?;
     Ok(Row {
         messages: columns.items("messages", at, message)?,
         task_id: columns.digest("task_id", at)?,
@@ -266,6 +265,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
             .value(at),
         language: columns.known("language", at, &LANGUAGES, language_code)?,
         query: columns.text("query", at)?.to_owned(),
+        files: columns.items("files", at, file)?,
         teacher: columns.text("teacher", at)?.to_owned(),
         sampling: Sampling {
             temperature: sampling.float("temperature", at)?,
@@ -291,8 +291,6 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         observed: hash_columns.digests("observations", at)?,
         scrubbed: hash_columns.small("scrubbed", at)?,
         stored: Some(hashes(&hash_columns, at)?),
-        shared_keys: shared_keys(&files),
-        files,
     })
 }
 
@@ -304,20 +302,6 @@ fn interpreter(columns: &Columns<'_>, at: usize) -> Read<RowInterpreter> {
     Ok(found)
 }
 
-/// Keys for the split. Held-out files are not included; they are pieces of files with the same origins.
-fn shared_keys(files: &[RowFile]) -> Vec<String> {
-    let keys = files.iter().flat_map(|f| {
-        [
-            format!("blake3:{}", f.blake3),
-            format!("origin:{}", f.origin),
-        ]
-    });
-    let mut keys: Vec<String> = keys.collect();
-    keys.sort();
-    keys.dedup();
-    keys
-}
-
 fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
     const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Tool];
     let role = columns.known("role", at, &ROLES, Role::name)?;
@@ -327,14 +311,19 @@ fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
 fn file(columns: &Columns<'_>, at: usize) -> Read<RowFile> {
     let kind = columns.text("kind", at)?;
     let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "unknown file type"))?;
-    let license = columns.column("license")?.as_string_view_opt();
-    let license = license.filter(|texts| texts.is_valid(at));
+    let optional = |name: &str| {
+        let texts = columns.whole.column_by_name(name)?.as_string_view_opt()?;
+        texts.is_valid(at).then(|| texts.value(at).to_owned())
+    };
+    let derived_from = optional("derived_from").map(Digest::try_from).transpose();
     Ok(RowFile {
         name: columns.text("name", at)?.to_owned(),
         blake3: columns.digest("blake3", at)?,
-        license: license.map(|texts| texts.value(at).to_owned()),
+        license: optional("license"),
         origin: columns.text("origin", at)?.to_owned(),
         kind: kind.name(),
+        derived_from: derived_from
+            .map_err(|error| columns.wrong("derived_from", at, &error.to_string()))?,
     })
 }
 

@@ -11,7 +11,8 @@ use pybench_datasets::dataset::{self, WrittenDataset};
 use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::{Assignment, SplitSettings};
-use pybench_datasets::{DatasetError, Row};
+use pybench_datasets::{DatasetError, Row, RowFile};
+use pybench_types::id::Digest;
 
 const SPLIT: SplitSettings = SplitSettings {
     test_fraction: 0.2,
@@ -162,6 +163,32 @@ fn held_out_templates_are_only_in_the_test_split() {
     for template in &written.split.held_out {
         assert!(!written.train.templates.contains_key(template));
         assert!(written.test.templates.contains_key(template));
+    }
+}
+
+/// Rows of one file and rows of a part of another file, with that file's digest or an older mark in the origin.
+#[test]
+fn a_file_and_its_parts_are_in_one_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = common::rows(120);
+    rows.retain(|row| !row.files.is_empty());
+    let whole = rows[0].files[0].clone();
+    let part = |origin: &str, derived_from| RowFile {
+        blake3: Digest::of_bytes(b"a part"),
+        origin: origin.to_owned(),
+        derived_from,
+        ..whole.clone()
+    };
+    let marked = part(&format!("{}#split", whole.origin), None);
+    let derived = part("elsewhere", Some(whole.blake3.clone()));
+    for (number, part) in [marked, derived].into_iter().enumerate() {
+        let is_whole = |row: &Row| row.files[0].blake3 == whole.blake3;
+        let (same, mut others): (Vec<Row>, Vec<Row>) = rows.clone().into_iter().partition(is_whole);
+        // Enough rows of the part that it would be a component of its own.
+        others.iter_mut().take(3).for_each(|row| row.files = vec![part.clone()]);
+        let count = same.len() + 3;
+        let written = write(&folder.path().join("d"), [others, same].concat());
+        assert_eq!(written.split.largest_component, count, "{number}");
     }
 }
 

@@ -44,7 +44,7 @@ fn expected(row: &Row, held_out: bool) -> Value {
         .map(|m| json!({"role": m.role, "content": m.content}))
         .collect();
     let files = row.files.iter().map(|f| {
-        json!({"name": f.name, "blake3": f.blake3, "license": f.license, "origin": f.origin, "kind": f.kind})
+        json!({"name": f.name, "blake3": f.blake3, "license": f.license, "origin": f.origin, "kind": f.kind, "derived_from": f.derived_from})
     });
     let outputs = row.outputs.iter();
     let outputs = outputs

@@ -30,7 +30,6 @@ fn shard(folder: &Path, rows: &[Row]) -> std::path::PathBuf {
 fn plain(row: Row) -> Row {
     Row {
         stored: None,
-        shared_keys: Vec::new(),
         ..row
     }
 }

@@ -71,6 +71,15 @@ impl InputFiles {
             let nowhere = || "not on this machine, and --offline is set".to_owned();
             return Err(problem.unwrap_or_else(nowhere));
         }
+        if file.derived_from.is_some() {
+            let part = || {
+                format!(
+                    "a part of {}, which the dataset does not contain",
+                    file.origin
+                )
+            };
+            return Err(problem.unwrap_or_else(part));
+        }
         let fetched = origin::fetch(&file.origin, &self.cache, &self.project).await;
         let candidates = fetched.map_err(|why| problem.clone().unwrap_or(why))?;
         for bytes in candidates {

@@ -187,8 +187,7 @@ impl Draft<'_> {
         if let Some((index, parts)) = split {
             let derived = |bytes: &[u8]| -> Result<TaskFile, RunError> {
                 let mut file = task_file(self.files[index]);
-                file.id = store.put(bytes)?;
-                file.origin.push_str("#split");
+                file.derived_from = Some(std::mem::replace(&mut file.id, store.put(bytes)?));
                 Ok(file)
             };
             held_out.push(derived(&parts.held_out)?);
@@ -206,6 +205,7 @@ fn task_file(file: &SourceFile) -> TaskFile {
         kind: file.kind,
         origin: file.origin.clone(),
         license: file.license.clone(),
+        derived_from: None,
     }
 }
 

@@ -193,6 +193,30 @@ fn tasks_render_with_their_values() {
 }
 
 #[test]
+fn the_parts_of_a_divided_file_name_the_whole() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../data/samples/files/houses.csv"
+    );
+    let mut fixtures = audit::fixtures::Fixtures::empty().unwrap();
+    assert!(fixtures.add(path.as_ref()).unwrap());
+    let key = TaskKey {
+        template: "model-price".into(),
+        language: Language::En,
+        seed: 1,
+    };
+    let task = key
+        .task(&library(), &fixtures.files, &fixtures.store)
+        .unwrap();
+    let whole = &fixtures.files[0];
+    for part in [&task.files[0], &task.held_out[0]] {
+        assert_ne!(part.id, whole.id);
+        assert_eq!(part.derived_from.as_ref(), Some(&whole.id));
+        assert_eq!(part.origin, whole.origin);
+    }
+}
+
+#[test]
 fn thoughts_and_cells_cannot_see_the_profile() {
     let files = [pybench_types::task::TaskFile {
         name: "a.csv".into(),
@@ -200,6 +224,7 @@ fn thoughts_and_cells_cannot_see_the_profile() {
         kind: FileKind::Csv,
         origin: String::new(),
         license: None,
+        derived_from: None,
     }];
     let readers = [Some("pd.read_csv('./data/a.csv')".to_owned())];
     let rendered = |text: &str, view| {

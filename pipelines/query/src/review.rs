@@ -379,6 +379,7 @@ mod tests {
             kind: file.kind,
             origin: String::new(),
             license: None,
+            derived_from: None,
         });
         let run = ReviewedRun {
             tasks: HashMap::from([(&task.id, &task)]),

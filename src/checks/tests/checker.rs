@@ -44,6 +44,7 @@ impl CheckerEnv {
             kind: FileKind::Csv,
             origin: "test".into(),
             license: None,
+            derived_from: None,
         }
     }
 

@@ -93,6 +93,7 @@ fn file(number: usize) -> TaskFile {
         kind: FileKind::Csv,
         origin: format!("pkg:pypi/demo@1#f{which}.csv"),
         license: which.is_multiple_of(2).then(|| "BSD-3-Clause".into()),
+        derived_from: None,
     }
 }
 

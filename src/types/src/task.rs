@@ -320,6 +320,9 @@ pub struct TaskFile {
     pub origin: String,
     /// As in [`SourceFile::license`].
     pub license: Option<String>,
+    /// For a part of a crawled file (shown or held-out rows): the digest of the whole file, which `origin` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derived_from: Option<Digest>,
 }
 
 /// A task: a query, its files, and the checks of its result.

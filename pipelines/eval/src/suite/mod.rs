@@ -164,6 +164,7 @@ pub(crate) fn task_file(
         kind: kind.unwrap_or(FileKind::Txt),
         origin: origin.to_owned(),
         license: None,
+        derived_from: None,
     })
 }
 

@@ -183,6 +183,7 @@ pub(super) fn task(seed: &TaskSeed<'_>, draft: &Draft, round: u32, generator: &s
         kind: file.kind,
         origin: file.origin.clone(),
         license: file.license.clone(),
+        derived_from: None,
     };
     let mut task = Task {
         id: Digest::of_bytes(b""),

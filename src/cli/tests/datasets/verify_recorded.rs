@@ -90,6 +90,7 @@ fn task(line: &Line, data: &Path, folder: &RunFolder) -> Option<Task> {
             kind: file_kind(extension).unwrap_or(FileKind::Txt),
             origin: path.clone(),
             license: None,
+            derived_from: None,
         })
     };
     let files: Option<Vec<_>> = line.file_paths.iter().map(file).collect();
