@@ -1,16 +1,19 @@
 //! Finds near duplicates with MinHash and locality-sensitive hashing (LSH). Intermediate data is on disk.
 //!
-//! 1. Each text becomes a set of shingles, and the set becomes a signature of [`HASHES`] minima, which is written to
+//! 1. Each text becomes a set of shingles, and the set becomes a signature of [`HASHES`] minima. Both are written to
 //!    disk. Texts are collected into batches so that all cores are used.
-//! 2. The signatures are read, and each of their [`BANDS`] bands is hashed into its own file. The files are
-//!    partitioned so that one partition fits into the given memory.
-//! 3. Partition by partition, texts with a common band become candidates. Candidates are joined if their signatures
-//!    agree in at least the threshold. Memory holds four bytes per text, and one partition.
+//! 2. The signatures are read, and each of their bands is hashed into its own file. The files are partitioned so that
+//!    one partition fits into the given memory. Lower thresholds have more and smaller bands.
+//! 3. Partition by partition, texts with a common band become candidates. If their signatures, which only estimate
+//!    the similarity, agree nearly in the threshold, their sets are compared, and they are joined if they share it.
+//!    Memory holds four bytes per text, and one partition.
 //! 4. Joined texts form a cluster. The text with the highest rank is kept; on a tie, the first one.
 //!
 //! The result is deterministic: it depends only on the texts and their order.
 
 mod bands;
+mod rows;
+mod sets;
 mod signature;
 
 use std::collections::BTreeMap;
@@ -22,11 +25,16 @@ use crate::DatasetError;
 use crate::parallel;
 use crate::text::{each_token, each_unit, hash_of, shingles};
 
+use sets::ShingleSet;
+
+pub use rows::{RowDeduplicator, RowTexts};
 pub use signature::{HASHES, Signature};
 
-/// Number of bands of a signature. Two texts have a common band with a probability above 0.999999 if they share 80 %
-/// of their shingles, 0.87 if they share 50 %, and 0.05 if they share 20 %.
-pub const BANDS: usize = 32;
+/// Lowest threshold. With bands of two minima, two texts that share 35 % of their shingles have a common band with a
+/// probability of 0.9998; of those that share 20 %, one pair in fourteen would be missed.
+const MIN_THRESHOLD: f64 = 0.35;
+/// From this threshold on, bands of four minima are enough for a common band with a probability of 0.9995.
+const WIDE_BANDS_FROM: f64 = 0.68;
 /// Maximum number of pending texts, and of their bytes.
 const MAX_PENDING: (usize, usize) = (4096, 8 << 20);
 
@@ -62,13 +70,21 @@ impl DedupField {
 pub struct DedupSettings {
     /// What is compared.
     pub field: DedupField,
-    /// Minimum Jaccard similarity of near duplicates, above 0 and at most 1.
+    /// Minimum Jaccard similarity of near duplicates, from 0.35 to 1.
     pub threshold: f64,
     /// Memory for one partition of a band, in bytes.
     pub memory: usize,
 }
 
 impl DedupSettings {
+    /// Number of minima in a band.
+    fn band_width(&self) -> usize {
+        match self.threshold >= WIDE_BANDS_FROM {
+            true => 4,
+            false => 2,
+        }
+    }
+
     /// DedupSettings with the default threshold and memory.
     pub fn of(field: DedupField) -> Self {
         Self {
@@ -83,6 +99,7 @@ impl DedupSettings {
 pub struct Deduplicator {
     settings: DedupSettings,
     signatures: signature::SignatureWriter,
+    sets: sets::SetWriter,
     ranks: Vec<u32>,
     pending: Vec<String>,
     pending_bytes: usize,
@@ -94,15 +111,17 @@ impl Deduplicator {
     /// # Errors
     /// [`DatasetError::Setting`] for an invalid threshold; I/O errors.
     pub fn new(folder: &Path, settings: DedupSettings) -> Result<Self, DatasetError> {
-        if !(settings.threshold > 0.0 && settings.threshold <= 1.0) {
+        if !(MIN_THRESHOLD..=1.0).contains(&settings.threshold) {
             let threshold = settings.threshold;
             return Err(DatasetError::Setting(format!(
-                "invalid threshold {threshold}: it must be above 0 and at most 1"
+                "invalid threshold {threshold}: it must be from {MIN_THRESHOLD} to 1; pairs that share less are \
+                 not found reliably"
             )));
         }
         Ok(Self {
             settings,
             signatures: signature::SignatureWriter::new(folder)?,
+            sets: sets::SetWriter::new(folder)?,
             ranks: Vec::new(),
             pending: Vec::new(),
             pending_bytes: 0,
@@ -131,12 +150,18 @@ impl Deduplicator {
     /// Compute the signatures of the pending texts.
     fn sign(&mut self) -> Result<(), DatasetError> {
         let field = self.settings.field;
-        let sign = |text: &String| Signature::of(&field.shingles(text));
-        let signatures = parallel::map(&self.pending, sign);
+        let sign = |text: &String| {
+            let shingles = field.shingles(text);
+            (Signature::of(&shingles), ShingleSet::of(&shingles))
+        };
+        let signed = parallel::map(&self.pending, sign);
         self.pending.clear();
         self.pending_bytes = 0;
-        let mut signatures = signatures.iter();
-        signatures.try_for_each(|signature| self.signatures.add(signature))
+        for (signature, set) in &signed {
+            self.signatures.add(signature)?;
+            self.sets.add(set)?;
+        }
+        Ok(())
     }
 
     /// Cluster the texts.
@@ -146,13 +171,16 @@ impl Deduplicator {
     pub fn finish(mut self) -> Result<Clusters, DatasetError> {
         self.sign()?;
         let (count, settings) = (self.ranks.len(), self.settings);
-        let signatures = self.signatures.finish()?;
-        let mut sets = DisjointSets::new(count);
-        let partitions = bands::partition(&signatures, count, settings.memory)?;
+        let texts = bands::Texts {
+            signatures: self.signatures.finish()?,
+            sets: self.sets.finish()?,
+        };
+        let mut joined = DisjointSets::new(count);
+        let partitions = bands::partition(&texts.signatures, count, &settings)?;
         for partition in partitions {
-            partition.join(&signatures, settings.threshold, &mut sets)?;
+            partition.join(&texts, settings.threshold, &mut joined)?;
         }
-        Ok(Clusters::new(sets, &self.ranks))
+        Ok(Clusters::new(joined, &self.ranks))
     }
 }
 

@@ -4,13 +4,12 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use super::sets::{Sets, ShingleSet};
 use super::signature::{HASHES, Signatures};
-use super::{BANDS, DisjointSets, Signature};
+use super::{DedupSettings, DisjointSets, Signature};
 use crate::DatasetError;
 use crate::text::mix;
 
-/// Number of minima in a band.
-const ROWS: usize = HASHES / BANDS;
 /// Size of an entry in bytes: the hash of a band, and the number of the text.
 const ENTRY_BYTES: usize = 12;
 /// Maximum number of texts in a bucket that later texts are compared with.
@@ -18,28 +17,40 @@ const MAX_LEADERS: usize = 32;
 /// Maximum number of open files.
 const MAX_OPEN_FILES: usize = 512;
 
+/// Candidates are compared exactly if the similarity of their signatures is at most this much below the threshold:
+/// three standard deviations of the estimate.
+const ESTIMATE_MARGIN: f64 = 0.14;
+
+/// All texts, on disk.
+pub(super) struct Texts {
+    pub(super) signatures: Signatures,
+    pub(super) sets: Sets,
+}
+
 /// A partition of a band on disk.
 pub(super) struct Partition {
     path: PathBuf,
 }
 
-/// Write the entries of all bands, partitioned so that the entries of one partition fit into `memory` bytes.
+/// Write the entries of all bands, partitioned so that the entries of one partition fit into the memory.
 pub(super) fn partition(
     signatures: &Signatures,
     count: usize,
-    memory: usize,
+    settings: &DedupSettings,
 ) -> Result<Vec<Partition>, DatasetError> {
     let partitions = (count * ENTRY_BYTES)
-        .div_ceil((memory / 2).max(ENTRY_BYTES))
+        .div_ceil((settings.memory / 2).max(ENTRY_BYTES))
         .max(1);
     let folder = signatures.path.with_file_name("bands");
     fs::create_dir_all(&folder).map_err(DatasetError::io(&folder))?;
     let mut written = Vec::new();
     // Each pass over the signatures writes as many bands as files can be open.
-    let at_once = (MAX_OPEN_FILES / partitions).clamp(1, BANDS);
-    for first in (0..BANDS).step_by(at_once) {
-        let bands = first..(first + at_once).min(BANDS);
-        written.extend(write(signatures, &folder, bands, partitions)?);
+    let width = settings.band_width();
+    let count = HASHES / width;
+    let at_once = (MAX_OPEN_FILES / partitions).clamp(1, count);
+    for first in (0..count).step_by(at_once) {
+        let bands = first..(first + at_once).min(count);
+        written.extend(write(signatures, &folder, (bands, width), partitions)?);
     }
     Ok(written)
 }
@@ -47,7 +58,7 @@ pub(super) fn partition(
 fn write(
     signatures: &Signatures,
     folder: &Path,
-    bands: std::ops::Range<usize>,
+    (bands, width): (std::ops::Range<usize>, usize),
     partitions: usize,
 ) -> Result<Vec<Partition>, DatasetError> {
     let mut files = Vec::new();
@@ -64,7 +75,7 @@ fn write(
             continue;
         }
         for (index, band) in bands.clone().enumerate() {
-            let hash = hash(&signature, band);
+            let hash = hash(&signature, band, width);
             let partition = (hash >> 32) as usize % partitions;
             let (file, path) = &mut files[index * partitions + partition];
             let mut entry = [0; ENTRY_BYTES];
@@ -80,26 +91,27 @@ fn write(
     files.into_iter().map(close).collect()
 }
 
-fn hash(signature: &Signature, band: usize) -> u64 {
-    let rows = &signature.0[band * ROWS..(band + 1) * ROWS];
+fn hash(signature: &Signature, band: usize, width: usize) -> u64 {
+    let minima = &signature.0[band * width..(band + 1) * width];
     let seed = mix(band as u64);
-    rows.iter()
-        .fold(seed, |hash, row| mix(hash ^ u64::from(*row)))
+    minima
+        .iter()
+        .fold(seed, |hash, least| mix(hash ^ u64::from(*least)))
 }
 
 impl Partition {
     /// Join near duplicates in this partition.
     pub(super) fn join(
         self,
-        signatures: &Signatures,
+        texts: &Texts,
         threshold: f64,
-        sets: &mut DisjointSets,
+        joined: &mut DisjointSets,
     ) -> Result<(), DatasetError> {
         let entries = self.read()?;
         fs::remove_file(&self.path).map_err(DatasetError::io(&self.path))?;
         for bucket in entries.chunk_by(|a, b| a.0 == b.0) {
             if bucket.len() > 1 {
-                join_bucket(bucket, signatures, threshold, sets)?;
+                join_bucket(bucket, texts, threshold, joined)?;
             }
         }
         Ok(())
@@ -138,27 +150,51 @@ impl Partition {
 /// a thousand copies needs a thousand comparisons, not half a million.
 fn join_bucket(
     bucket: &[(u64, u32)],
-    signatures: &Signatures,
+    texts: &Texts,
     threshold: f64,
-    sets: &mut DisjointSets,
+    joined: &mut DisjointSets,
 ) -> Result<(), DatasetError> {
-    let mut leaders: Vec<(u32, Signature)> = Vec::new();
+    let mut leaders: Vec<Leader> = Vec::new();
     for (_, text) in bucket {
-        let set = sets.find(*text);
-        if leaders.iter().any(|(leader, _)| sets.find(*leader) == set) {
+        let cluster = joined.find(*text);
+        if leaders.iter().any(|one| joined.find(one.text) == cluster) {
             continue;
         }
-        let signature = signatures.get(*text)?;
+        let mut new = Leader {
+            text: *text,
+            signature: texts.signatures.get(*text)?,
+            set: None,
+        };
         let mut is_similar = false;
-        for (leader, other) in &leaders {
-            if signature.similarity(other) >= threshold {
-                sets.join(*leader, *text);
+        for leader in &mut leaders {
+            let estimate = new.signature.similarity(&leader.signature);
+            if estimate >= threshold - ESTIMATE_MARGIN
+                && new.set(texts)?.jaccard(leader.set(texts)?) >= threshold
+            {
+                joined.join(leader.text, *text);
                 is_similar = true;
             }
         }
         if !is_similar && leaders.len() < MAX_LEADERS {
-            leaders.push((*text, signature));
+            leaders.push(new);
         }
     }
     Ok(())
+}
+
+/// A text that later texts of its bucket are compared with.
+struct Leader {
+    text: u32,
+    signature: Signature,
+    /// Read when it is first needed.
+    set: Option<ShingleSet>,
+}
+
+impl Leader {
+    fn set(&mut self, texts: &Texts) -> Result<&ShingleSet, DatasetError> {
+        match &mut self.set {
+            Some(set) => Ok(set),
+            missing => Ok(missing.insert(texts.sets.get(self.text)?)),
+        }
+    }
 }

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use pybench_datasets::dedup::{Clusters, DedupField, DedupSettings, Deduplicator};
+use pybench_datasets::dedup::{
+    Clusters, DedupField, DedupSettings, Deduplicator, RowDeduplicator, RowTexts,
+};
 use pybench_datasets::text::mix;
+use pybench_testing::rows as common;
+use pybench_types::trajectory::{Message, Role};
 
 /// Deterministic random numbers.
 struct Chance(u64);
@@ -72,8 +76,24 @@ fn jaccard(a: &BTreeSet<u64>, b: &BTreeSet<u64>) -> f64 {
 #[test]
 fn near_duplicates_match_the_exact_result() {
     let texts = corpus();
-    let settings = DedupSettings::of(DedupField::Query);
-    let found = clusters(&texts, settings, |_| 0);
+    for threshold in [0.8, 0.4] {
+        matches_the_exact_result(&texts, threshold);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let low = DedupSettings {
+        threshold: 0.3,
+        ..DedupSettings::of(DedupField::Query)
+    };
+    let refused = Deduplicator::new(folder.path(), low).err().unwrap();
+    assert!(refused.to_string().contains("from 0.35 to 1"), "{refused}");
+}
+
+fn matches_the_exact_result(texts: &[String], threshold: f64) {
+    let settings = DedupSettings {
+        threshold,
+        ..DedupSettings::of(DedupField::Query)
+    };
+    let found = clusters(texts, settings, |_| 0);
     let sets: Vec<BTreeSet<u64>> = texts
         .iter()
         .map(|text| DedupField::Query.shingles(text).into_iter().collect())
@@ -83,21 +103,21 @@ fn near_duplicates_match_the_exact_result() {
         for b in a + 1..texts.len() {
             let exact = jaccard(&sets[a], &sets[b]);
             let together = found.keeper[a] == found.keeper[b];
-            // Signatures are estimates: pairs near the threshold can be on either side.
-            if exact >= settings.threshold + 0.05 {
+            if exact >= threshold {
                 sure += 1;
                 missed += usize::from(!together);
             }
             if together {
                 joined += 1;
-                far += usize::from(exact < settings.threshold - 0.15);
+                // Members of a cluster can be similar to a third text only.
+                far += usize::from(exact < threshold - 0.15);
             }
         }
     }
     let recall = 1.0 - missed as f64 / sure as f64;
     let precision = 1.0 - far as f64 / joined as f64;
     println!(
-        "near duplicates: recall {recall:.4} of {sure} pairs, precision {precision:.4} of {joined}"
+        "near duplicates at {threshold}: recall {recall:.4} of {sure} pairs, precision {precision:.4} of {joined}"
     );
     assert!(sure > 100 && joined > 100, "{sure} {joined}");
     assert!(recall >= 0.98, "{recall}");
@@ -163,6 +183,36 @@ fn the_text_with_the_highest_rank_is_kept_or_the_first_on_a_tie() {
         found.groups().into_iter().collect::<Vec<_>>(),
         [(2, vec![0, 2, 3])]
     );
+}
+
+/// Rows without cells have their replies instead.
+#[test]
+fn exact_copies_without_code_are_found() {
+    let row = |number: usize, reply: &str| {
+        let mut row = common::row(number);
+        row.query = "How many rows does the file have, and how many of them are complete?".into();
+        row.messages.truncate(2);
+        row.messages.push(Message::new(Role::Assistant, reply));
+        row
+    };
+    let answer = "Finished: the file has 17 rows, and 12 of them are complete.";
+    let other = "Finished: I could not open it.";
+    let rows = [row(1, answer), row(2, answer), row(3, other)];
+    for fields in [
+        &[DedupField::Code][..],
+        &[DedupField::Query, DedupField::Code],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings: Vec<_> = fields
+            .iter()
+            .map(|field| DedupSettings::of(*field))
+            .collect();
+        let mut found = RowDeduplicator::new(folder.path(), &settings).unwrap();
+        for row in &rows {
+            found.add(&RowTexts::of(row), 0).unwrap();
+        }
+        assert_eq!(found.finish().unwrap().keeper, [0, 0, 2], "{fields:?}");
+    }
 }
 
 #[test]

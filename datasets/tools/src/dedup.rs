@@ -1,9 +1,8 @@
 //! `dataset dedup`: removes near duplicates.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use pybench_datasets::dedup::{Clusters, DedupField, DedupSettings, Deduplicator};
+use pybench_datasets::dedup::{Clusters, DedupField, DedupSettings, RowDeduplicator, RowTexts};
 use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::{Row, read};
@@ -22,7 +21,7 @@ pub struct DedupArgs {
     /// What to compare
     #[arg(long, value_enum, default_value_t = CompareBy::Both)]
     by: CompareBy,
-    /// Minimum Jaccard similarity of near duplicates (word trigrams of queries, token 5-grams of code), above 0 to 1
+    /// Minimum Jaccard similarity of near duplicates (word trigrams of queries, token 5-grams of code), from 0.35 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     threshold: f64,
     /// Memory for one step, in MiB
@@ -37,14 +36,13 @@ pub(super) enum CompareBy {
     Query,
     /// The code of all cells
     Code,
-    /// Query and code: both must be nearly the same
+    /// Query and code: both must be nearly the same. Rows without code are compared by their replies
     Both,
 }
 
 /// Result of the deduplication.
 struct DedupResult {
-    /// For each row, the row of its cluster that is kept (possibly itself).
-    keeper: Vec<u32>,
+    clusters: Clusters,
     /// Trajectory id of each row.
     ids: Vec<String>,
 }
@@ -53,17 +51,16 @@ pub(super) fn run(args: &DedupArgs) -> Result<String, RunError> {
     let from = args.from.folder()?;
     args.to.check_differs_from(&from)?;
     let result = deduplicate(args)?;
-    let kept = (0..result.keeper.len())
-        .filter(|row| result.keeps(*row))
-        .count();
+    let clusters = &result.clusters;
+    let rows = clusters.keeper.len();
+    let kept = (0..rows).filter(|row| clusters.keeps(*row)).count();
     let mut text = format!(
-        "{} rows, {kept} kept; {} clusters of near duplicates\n",
-        result.keeper.len(),
-        result.clusters().len()
+        "{rows} rows, {kept} kept; {} clusters of near duplicates\n",
+        clusters.groups().len()
     );
     if let Some(path) = &args.to.report {
         let mut lines = String::new();
-        for (keeper, members) in result.clusters() {
+        for (keeper, members) in clusters.groups() {
             let names: Vec<_> = members
                 .iter()
                 .map(|row| &result.ids[*row as usize])
@@ -79,28 +76,13 @@ pub(super) fn run(args: &DedupArgs) -> Result<String, RunError> {
             format!("{:?}", args.by).to_lowercase(),
             args.threshold
         );
-        let info = derived_card(&from, &command, result.keeper.len(), kept);
-        let keep = |row: usize, _: &Row| result.keeps(row);
+        let info = derived_card(&from, &command, rows, kept);
+        let keep = |row: usize, _: &Row| clusters.keeps(row);
         let written = rewrite(&from, out, keep, &ShardSettings::default(), &info);
         let digest = written.map_err(to_run_error)?.digest;
         let _ = writeln!(text, "{}: {digest}", out.display());
     }
     Ok(text)
-}
-
-impl DedupResult {
-    fn keeps(&self, row: usize) -> bool {
-        self.keeper
-            .get(row)
-            .is_some_and(|kept| *kept as usize == row)
-    }
-
-    fn clusters(&self) -> std::collections::BTreeMap<u32, Vec<u32>> {
-        let clusters = Clusters {
-            keeper: self.keeper.clone(),
-        };
-        clusters.groups()
-    }
 }
 
 fn deduplicate(args: &DedupArgs) -> Result<DedupResult, RunError> {
@@ -111,54 +93,24 @@ fn deduplicate(args: &DedupArgs) -> Result<DedupResult, RunError> {
         CompareBy::Code => &[DedupField::Code],
         CompareBy::Both => &[DedupField::Query, DedupField::Code],
     };
-    let mut deduplicators = Vec::new();
-    for field in fields {
-        let folder = scratch.path().join(format!("{field:?}"));
-        std::fs::create_dir(&folder).map_err(RunError::io("temporary folder"))?;
-        let settings = DedupSettings {
-            field: *field,
-            threshold: args.threshold,
-            memory: args.memory.max(1) << 20,
-        };
-        deduplicators.push((
-            *field,
-            Deduplicator::new(&folder, settings).map_err(to_run_error)?,
-        ));
-    }
-    let (mut ids, mut ranks) = (Vec::new(), Vec::new());
+    let settings = fields.iter().map(|field| DedupSettings {
+        field: *field,
+        threshold: args.threshold,
+        memory: args.memory.max(1) << 20,
+    });
+    let settings: Vec<_> = settings.collect();
+    let mut deduplicator = RowDeduplicator::new(scratch.path(), &settings).map_err(to_run_error)?;
+    let mut ids = Vec::new();
     for row in read::dataset(&from).map_err(to_run_error)? {
         let (_, row) = row.map_err(to_run_error)?;
         let rank = u32::MAX - row.turns;
-        for (field, deduplicator) in &mut deduplicators {
-            let text = match field {
-                DedupField::Query => row.query.clone(),
-                DedupField::Code => row.cell_texts().join("\n"),
-            };
-            deduplicator.add(&text, rank).map_err(to_run_error)?;
-        }
+        deduplicator
+            .add(&RowTexts::of(&row), rank)
+            .map_err(to_run_error)?;
         ids.push(row.trajectory_id.to_string());
-        ranks.push(rank);
     }
-    let clusters: Result<Vec<Clusters>, RunError> = deduplicators
-        .into_iter()
-        .map(|(_, deduplicator)| deduplicator.finish().map_err(to_run_error))
-        .collect();
     Ok(DedupResult {
-        keeper: intersect(&clusters?, &ranks),
+        clusters: deduplicator.finish().map_err(to_run_error)?,
         ids,
     })
-}
-
-/// Combine clusterings: rows are duplicates if they share a cluster in every one. Returns the row that is kept for
-/// each row.
-fn intersect(clusterings: &[Clusters], ranks: &[u32]) -> Vec<u32> {
-    let mut best: HashMap<Vec<u32>, u32> = HashMap::new();
-    let key = |row: usize| -> Vec<u32> { clusterings.iter().map(|one| one.keeper[row]).collect() };
-    for (row, rank) in ranks.iter().enumerate() {
-        let kept = best.entry(key(row)).or_insert(row as u32);
-        if *rank > ranks[*kept as usize] {
-            *kept = row as u32;
-        }
-    }
-    (0..ranks.len()).map(|row| best[&key(row)]).collect()
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use pybench_datasets::dedup::{BANDS, DedupField, HASHES, Signature};
+use pybench_datasets::dedup::{DedupField, Signature};
 use pybench_llm::Vector;
 use pybench_run::WriterChoice;
 
 /// MinHash values per band.
-const ROWS: usize = HASHES / BANDS;
+const ROWS: usize = 4;
 
 /// The queries kept so far.
 #[derive(Debug)]
