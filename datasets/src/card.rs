@@ -208,12 +208,21 @@ fn split(written: &WrittenDataset) -> String {
     }
     let _ = writeln!(
         text,
-        "Rows that share an input file, by digest or by origin, are always in the same split. Rows \
-         without files are grouped by template. There are {} groups (connected components) of rows; the \
+        "Rows that share an input file, by digest or by origin, are always in the same split, and so are rows \
+         with parts of one file. Rows without files are grouped by template. There are {} groups (connected components) of rows; the \
          largest has {} rows. {:.1} % of the rows are in the test split.",
         split.components,
         split.largest_component,
         100.0 * split.test_fraction(),
+    );
+    let _ = writeln!(
+        text,
+        "\n{} rows in the test split are near duplicates of rows in the train split: nearly the same query and \
+         code, or the same picture in another format.",
+        match split.near_duplicates {
+            0 => "No".to_owned(),
+            count => count.to_string(),
+        }
     );
     if !split.held_out.is_empty() {
         let names: Vec<_> = split

@@ -62,8 +62,10 @@ pub fn write_with(
     scrubber: &Scrubber,
     store: Option<&ContentStore>,
 ) -> Result<WrittenDataset, DatasetError> {
-    let split = split_rows(&rows, split_settings, scrubber)?;
     let new = StagingFolder::create(folder)?;
+    let scratch = new.scratch()?;
+    let split = split_rows(&rows, split_settings, scrubber, scratch.path())?;
+    drop(scratch);
     let data = new.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
     let rows = write_rows::write(&data, &rows, &split, scrubber, shard_settings)?;
@@ -98,6 +100,11 @@ impl StagingFolder {
 
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// A folder for temporary files inside, which is removed when the value is dropped.
+    fn scratch(&self) -> Result<tempfile::TempDir, DatasetError> {
+        tempfile::tempdir_in(self.path()).map_err(DatasetError::io(self.path()))
     }
 
     /// Write the card and move the dataset to its destination.

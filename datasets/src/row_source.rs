@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::path::Path;
 use std::rc::Rc;
 
 use pybench_types::task::Task;
 
+use crate::dedup::{Clusters, RowDeduplicator, RowTexts};
 use crate::row::{self, category_name};
 use crate::scrub::Scrubber;
 use crate::split::{self, Split, SplitRow, SplitSettings};
@@ -56,12 +58,18 @@ pub struct SplitFacts {
     template: String,
     category: &'static str,
     keys: Vec<String>,
+    /// For finding near duplicates.
+    texts: RowTexts,
+    /// Keys of its pictures. Pictures that look the same have the same key.
+    pictures: Vec<String>,
 }
 
 impl SplitFacts {
-    /// The facts of a row of this task.
-    pub fn of_task(task: &Task) -> Self {
+    /// The facts of a row of this task, with these texts and keys of pictures.
+    pub fn of_task(task: &Task, texts: RowTexts, pictures: Vec<String>) -> Self {
         Self {
+            texts,
+            pictures,
             template: row::template(task),
             category: category_name(task.category),
             keys: row::shared_keys(task.files.iter().chain(&task.held_out).cloned()),
@@ -73,18 +81,24 @@ impl SplitFacts {
             template: row.template.clone(),
             category: category_name(row.category),
             keys: row::shared_keys(row.all_files()),
+            texts: RowTexts::of(row),
+            pictures: Vec::new(),
         }
     }
 }
 
-/// Splits the rows; their templates are scrubbed first, as in the rows that are written.
+/// Splits the rows; their templates are scrubbed first, as in the rows that are written. Near duplicates are found with
+/// temporary files in `scratch`.
 pub(crate) fn split_rows(
     rows: &impl RowSource,
     settings: &SplitSettings,
     scrubber: &Scrubber,
+    scratch: &Path,
 ) -> Result<Split, DatasetError> {
     let (mut templates, mut key_lists) = (Distinct::new(), Distinct::new());
     let mut compact = Vec::with_capacity(rows.len());
+    let mut pictures = Vec::with_capacity(rows.len());
+    let mut near = RowDeduplicator::by_both(scratch)?;
     for number in 0..rows.len() {
         let mut facts = rows.split_facts(number)?;
         let scrubbed = scrubber.text(&facts.template);
@@ -93,16 +107,34 @@ pub(crate) fn split_rows(
         }
         let template = templates.number(facts.template);
         compact.push((template, facts.category, key_lists.number(facts.keys)));
+        pictures.push(facts.pictures);
+        // Without a test split it does not matter what is similar.
+        if settings.test_fraction > 0.0 {
+            near.add(&facts.texts, 0)?;
+        }
     }
-    let rows = compact.into_iter();
+    let near_keys = near_keys(pictures, &near.finish()?);
+    let rows = compact.into_iter().zip(&near_keys);
     let rows: Vec<SplitRow<'_>> = rows
-        .map(|(template, category, keys)| SplitRow {
+        .map(|((template, category, keys), near_keys)| SplitRow {
             template: &templates.values[template as usize],
             category,
             keys: &key_lists.values[keys as usize],
+            near_keys,
         })
         .collect();
     Ok(split::split(&rows, settings))
+}
+
+/// For each row the keys of its pictures, and that of its cluster if it has near duplicates.
+fn near_keys(pictures: Vec<Vec<String>>, clusters: &Clusters) -> Vec<Vec<String>> {
+    let mut keys = pictures;
+    for (keeper, members) in clusters.groups() {
+        for row in members {
+            keys[row as usize].push(format!("near:{keeper}"));
+        }
+    }
+    keys
 }
 
 /// Distinct values, numbered. Many rows share a template and input files.

@@ -4,12 +4,16 @@
 //! graph and shared files are its edges; each connected component is assigned as a whole. Rows without files are
 //! grouped by template. This rule takes precedence over all others.
 //!
+//! Near duplicates are edges too, unless the joined component would have more than half of the rows: many similar tasks
+//! on many files could otherwise become one component, which leaves no test split. [`Split::near_duplicates`] counts
+//! the test rows that have a near duplicate in the training split all the same.
+//!
 //! Some templates are held out: none of their rows is used for training. Moving every component that contains
 //! such a template into the test split could move most of the data. The split therefore prefers templates whose
 //! components contain few other rows, and moves components only while the test split stays within its share.
 //! Rows of held-out templates in the remaining components are dropped and counted.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use pybench_types::id::Digest;
 
@@ -22,6 +26,8 @@ pub struct SplitRow<'a> {
     /// Keys of its files. Rows with a common key go to the same split. If empty, the row is grouped with the
     /// rows of its template.
     pub keys: &'a [String],
+    /// Keys of what it nearly duplicates. Rows with a common key are near duplicates.
+    pub near_keys: &'a [String],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +61,8 @@ pub struct Split {
     pub components: usize,
     /// Rows in the largest component.
     pub largest_component: usize,
+    /// Test rows with a near duplicate in the training split.
+    pub near_duplicates: usize,
 }
 
 impl Split {
@@ -82,12 +90,26 @@ pub fn split(rows: &[SplitRow<'_>], settings: &SplitSettings) -> Split {
         builder.hold_out(settings.held_out_templates);
         builder.fill();
     }
+    let assignments = builder.assignments();
     Split {
-        assignments: builder.assignments(),
+        near_duplicates: near_duplicates(rows, &assignments),
+        assignments,
         held_out: builder.held_out.iter().map(|t| (*t).to_owned()).collect(),
         components: groups.members.len(),
         largest_component: groups.members.iter().map(Vec::len).max().unwrap_or(0),
     }
+}
+
+/// Number of test rows with a near duplicate in the training split.
+fn near_duplicates(rows: &[SplitRow<'_>], assignments: &[Assignment]) -> usize {
+    let keys_in = |wanted| {
+        let rows = rows.iter().zip(assignments);
+        rows.filter_map(move |(row, assignment)| (*assignment == wanted).then_some(row.near_keys))
+    };
+    let train: HashSet<&String> = keys_in(Assignment::Train).flatten().collect();
+    keys_in(Assignment::Test)
+        .filter(|keys| keys.iter().any(|key| train.contains(key)))
+        .count()
 }
 
 /// Connected components of rows.
@@ -109,6 +131,16 @@ impl Groups {
                 sets.union(index, *first_with.entry(key).or_insert(index));
             }
         }
+        let limit = rows.len().div_ceil(2);
+        let mut first_near: HashMap<&str, usize> = HashMap::new();
+        for (index, row) in rows.iter().enumerate() {
+            for key in row.near_keys {
+                let first = *first_near.entry(key).or_insert(index);
+                if sets.size(index) + sets.size(first) <= limit {
+                    sets.union(index, first);
+                }
+            }
+        }
         let mut ids = HashMap::new();
         let mut members: Vec<Vec<usize>> = Vec::new();
         let of_row = (0..rows.len()).map(|row| {
@@ -127,24 +159,40 @@ impl Groups {
 }
 
 /// Union-find with path halving.
-struct DisjointSets(Vec<usize>);
+struct DisjointSets {
+    parents: Vec<usize>,
+    /// Valid for the roots.
+    sizes: Vec<usize>,
+}
 
 impl DisjointSets {
-    fn new(size: usize) -> Self {
-        Self((0..size).collect())
+    fn new(count: usize) -> Self {
+        Self {
+            parents: (0..count).collect(),
+            sizes: vec![1; count],
+        }
     }
 
     fn find(&mut self, mut node: usize) -> usize {
-        while self.0[node] != node {
-            self.0[node] = self.0[self.0[node]];
-            node = self.0[node];
+        let parents = &mut self.parents;
+        while parents[node] != node {
+            parents[node] = parents[parents[node]];
+            node = parents[node];
         }
         node
     }
 
+    fn size(&mut self, node: usize) -> usize {
+        let root = self.find(node);
+        self.sizes[root]
+    }
+
     fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
-        self.0[a.max(b)] = a.min(b);
+        if a != b {
+            self.parents[a.max(b)] = a.min(b);
+            self.sizes[a.min(b)] += self.sizes[a.max(b)];
+        }
     }
 }
 
@@ -376,6 +424,7 @@ mod tests {
                 template,
                 category,
                 keys,
+                near_keys: &[],
             })
             .collect();
         split(&rows, settings)
@@ -464,6 +513,37 @@ mod tests {
         );
         assert_eq!(split.count(Assignment::Train), 50);
         assert!(split.held_out.is_empty());
+    }
+
+    /// Sixty rows with a file each; every row of the first `similar` is a near duplicate of the others among them.
+    fn with_near_duplicates(similar: usize) -> Split {
+        let keys: Vec<[String; 1]> = (0..60).map(|file| [format!("blake3:{file}")]).collect();
+        let near = ["near:1".to_owned()];
+        let rows = keys.iter().enumerate().map(|(number, keys)| SplitRow {
+            template: "t",
+            category: "c",
+            keys,
+            near_keys: &near[..usize::from(number < similar)],
+        });
+        let settings = SplitSettings {
+            test_fraction: 0.5,
+            held_out_templates: 0,
+            seed: 1,
+        };
+        split(&rows.collect::<Vec<_>>(), &settings)
+    }
+
+    #[test]
+    fn near_duplicates_are_in_one_split_or_counted() {
+        let few = with_near_duplicates(10);
+        assert_eq!((few.components, few.near_duplicates), (51, 0));
+        let first = few.assignments[0];
+        assert!(few.assignments[..10].iter().all(|of_row| *of_row == first));
+        // Sixty cannot be on one side of a split.
+        let all = with_near_duplicates(60);
+        assert_eq!((all.components, all.largest_component), (31, 30));
+        assert_eq!(all.count(Assignment::Test), 30);
+        assert_eq!(all.near_duplicates, 30);
     }
 
     /// Similar to the default recipe: 240 tasks, 35 templates (6 without files), 90 files of 8 kinds, one task in

@@ -1,17 +1,20 @@
 //! The rows of a run: its accepted trajectories, read from the artifacts one at a time.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use pybench_checks::count_rejection;
 use pybench_checks::faults::FaultReport;
 use pybench_checks::selection::holds;
+use pybench_datasets::dedup::RowTexts;
 use pybench_datasets::row_source::{RowSource, SplitFacts};
 use pybench_datasets::{Attempts, DatasetError, Row};
 use pybench_interpreter::InterpreterChoice;
+use pybench_profile::PictureIndex;
 use pybench_run::artifacts::{ItemReader, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
 use pybench_types::task::Task;
-use pybench_types::trajectory::{Trajectory, Verdict};
+use pybench_types::trajectory::{Trajectory, Turn, Verdict};
 
 /// The rows of a run, in item order. Memory holds numbers and offsets of the artifacts' items.
 pub(crate) struct AcceptedRows {
@@ -24,6 +27,8 @@ pub(crate) struct AcceptedRows {
     counts: Counts,
     interpreter: InterpreterChoice,
     store: ContentStore,
+    /// Rows with pictures that look the same belong to one split.
+    pictures: Mutex<PictureIndex>,
 }
 
 /// The numbers of a row's items in their artifacts.
@@ -109,6 +114,7 @@ impl AcceptedRows {
             counts,
             interpreter: recipe.interpreter.clone(),
             store: folder.store().clone(),
+            pictures: Mutex::default(),
         })
     }
 
@@ -131,6 +137,19 @@ impl AcceptedRows {
         let made = made.in_interpreter(&self.interpreter);
         made.with_contents(|id| self.store.get(id))
     }
+
+    fn facts(&self, row: AcceptedRow) -> Result<SplitFacts, RunError> {
+        let task = self.tasks.read(row.task as usize)?;
+        let trajectory = self.trajectories.read(row.trajectory as usize)?;
+        let cells: Vec<&str> = trajectory.turns.iter().flat_map(Turn::cells).collect();
+        let texts = RowTexts::new(&task.query, &cells, &trajectory.messages);
+        let mut index = self.pictures.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = task.files.iter().filter_map(|file| {
+            index.key(file, |id| self.store.get(id).ok()) // a missing file is reported when the row is made
+        });
+        let pictures = keys.collect();
+        Ok(SplitFacts::of_task(&task, texts, pictures))
+    }
 }
 
 /// Counts attempts and solutions of a task. Solutions that did not become rows count too. Planted faults do not
@@ -152,9 +171,7 @@ impl RowSource for AcceptedRows {
     }
 
     fn split_facts(&self, number: usize) -> Result<SplitFacts, DatasetError> {
-        let task = self.tasks.read(self.rows[number].task as usize);
-        task.map(|task| SplitFacts::of_task(&task))
-            .map_err(dataset_error)
+        self.facts(self.rows[number]).map_err(dataset_error)
     }
 }
 

@@ -42,7 +42,13 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<ImageProfile, Stri
     })
 }
 
-fn decode(kind: FileKind, bytes: &[u8]) -> Result<DynamicImage, String> {
+/// Whether files of this kind are pictures that can be decoded.
+pub(super) fn is_picture(kind: FileKind) -> bool {
+    use FileKind::*;
+    matches!(kind, Png | Jpeg | Gif | Webp | Bmp)
+}
+
+pub(super) fn decode(kind: FileKind, bytes: &[u8]) -> Result<DynamicImage, String> {
     let format = match kind {
         FileKind::Png => ImageFormat::Png,
         FileKind::Jpeg => ImageFormat::Jpeg,

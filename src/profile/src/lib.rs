@@ -4,6 +4,7 @@
 mod audio;
 mod document;
 mod image;
+mod pictures;
 pub mod preview;
 mod table;
 
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 use pybench_datasets::decontaminate::Table;
 use pybench_types::task::{FileKind, Profile};
+
+pub use pictures::PictureIndex;
 
 /// A file that takes longer to profile counts as broken.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -48,14 +51,17 @@ pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
 
 /// The content of a table file, for comparison with other tables; `None` for any other file.
 pub fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
-    silence_panics();
     let bytes = bytes.to_vec();
+    parsed(move || table::content(kind, &bytes))
+}
+
+/// Runs a parser in a thread of its own; `None` if it panics.
+fn parsed<T: Send + 'static>(parse: impl FnOnce() -> Option<T> + Send + 'static) -> Option<T> {
+    silence_panics();
     let thread = std::thread::Builder::new()
         .name(THREAD_NAME.into())
         .stack_size(STACK_SIZE);
-    let read = move || catch_unwind(AssertUnwindSafe(|| table::content(kind, &bytes)));
-    // A panic of the parser means that there is no table.
-    thread.spawn(read).ok()?.join().ok()?.ok()?
+    thread.spawn(parse).ok()?.join().ok()?
 }
 
 /// Profiles JSON: an array of flat objects is a table, any other shape a document.
