@@ -7,8 +7,8 @@
 //! Reading: [`read`] reads our own shards and treats them as untrusted input. [`samples`] reads conversations in
 //! any of the usual formats, and [`survey`] summarizes them.
 //!
-//! Verification: [`row_hashes`] computes the hashes stored with each row, and [`normalize`] removes differences
-//! that do not matter between two runs of the same code.
+//! Verification: [`row_hashes`] computes the hashes stored with each row, [`split_check`] compares the splits, and
+//! [`normalize`] removes differences that do not matter between two runs of the same code.
 //!
 //! This crate knows nothing about run folders.
 
@@ -33,6 +33,7 @@ mod scrub_row;
 pub mod select;
 pub mod shards;
 pub mod split;
+pub mod split_check;
 pub mod stats;
 pub mod survey;
 pub mod svg;

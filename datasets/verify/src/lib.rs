@@ -1,9 +1,9 @@
 //! Verifies a dataset by re-executing its rows.
 //!
-//! Every row is checked against its stored hashes. The selected rows are re-executed: their replies are replayed
-//! through the agent loop in a new session with the recorded limits and seed. This produces prompts, cells,
-//! observations, output files and check outcomes again, which are compared with the row (`docs/proof.md`). Results
-//! are kept in a journal, so an interrupted command continues where it stopped.
+//! Every row is checked against its stored hashes, and the splits are compared with each other. The selected rows are
+//! re-executed: their replies are replayed through the agent loop in a new session with the recorded limits and seed.
+//! This produces prompts, cells, observations, output files and check outcomes again, which are compared with the row
+//! (`docs/proof.md`). Results are kept in a journal, so an interrupted command continues where it stopped.
 
 mod files;
 mod location;
@@ -18,9 +18,11 @@ use std::sync::Arc;
 use pybench_checks::Checker;
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::row_hashes::{self, DatasetDigest};
-use pybench_datasets::{Row, card, read};
+use pybench_datasets::split_check::{SplitCheck, SplitLeaks};
+use pybench_datasets::{Row, RowFile, card, read};
 use pybench_files::read_regular;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
+use pybench_profile::PictureIndex;
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::{
     ContentStore, Executor, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder,
@@ -38,7 +40,10 @@ const CHUNK: usize = 500;
 /// Maximum size of a card, in bytes.
 const MAX_CARD_BYTES: u64 = 16 << 20;
 
-/// Verify a dataset: check the hashes of every row, re-execute rows and compare the results
+/// Maximum size of a picture that is compared with those of other splits, in bytes.
+const MAX_PICTURE_BYTES: u64 = 64 << 20;
+
+/// Verify a dataset: check the hashes of every row and the split, re-execute rows and compare the results
 ///
 /// Rows are re-executed cell by cell in the Python environment of this machine. Observations, output files and check
 /// outcomes are compared with the dataset. The result is written to the dataset's card and to proof.json.
@@ -101,18 +106,21 @@ struct DatasetScan {
     selected: Vec<Digest>,
     /// Included files whose contents do not match their names.
     changed_files: Vec<String>,
+    /// What rows of different splits have in common.
+    leaks: SplitLeaks,
 }
 
 /// Verify a dataset, print the report, and write the result to the card.
 ///
 /// # Errors
-/// [`RunError::Incomplete`] if a row was changed, the card states another digest, or rows could not be executed;
-/// [`RunError::BadInput`] if there is no such dataset; [`RunError::Environment`] if there is no interpreter.
+/// [`RunError::Incomplete`] if a row was changed, the card states another digest, splits share a file, or rows could
+/// not be executed; [`RunError::BadInput`] if there is no such dataset; [`RunError::Environment`] if there is no
+/// interpreter.
 pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
     let location = DatasetLocation::find(args, process).await?;
-    let folder = location.folder.clone();
+    let (folder, stores) = (location.folder.clone(), location.stores.clone());
     let share = args.sample;
-    let scan = tokio::task::spawn_blocking(move || scan(&folder, share)).await;
+    let scan = tokio::task::spawn_blocking(move || scan(&folder, &stores, share)).await;
     let scan = scan.map_err(|error| RunError::Internal(error.to_string()))??;
     let choice = InterpreterChoice::default();
     let interpreter = pybench_interpreter_containers::interpreter(&choice)
@@ -173,8 +181,20 @@ fn recipe(key: &Digest) -> String {
     format!("verify = \"{key}\"\n")
 }
 
-/// Read every row once: check its hashes, compute the digest of all rows, and select rows to re-execute.
-fn scan(folder: &Path, share: f64) -> Result<DatasetScan, RunError> {
+/// Read every row once: check its hashes, compute the digest of all rows, compare the splits, and select rows to
+/// re-execute. Pictures are compared if they are in `stores`.
+fn scan(folder: &Path, stores: &[PathBuf], share: f64) -> Result<DatasetScan, RunError> {
+    let stores = stores.iter().map(|root| store(root));
+    let stores = stores.collect::<Result<Vec<_>, _>>()?;
+    let read_file = |id: &Digest| {
+        let read = |store: &ContentStore| read_regular(&store.path(id), MAX_PICTURE_BYTES).ok();
+        let mut found = stores.iter().filter_map(read);
+        found.find(|bytes| Digest::of_bytes(bytes) == *id)
+    };
+    let (mut split_check, mut index) = (
+        SplitCheck::new().map_err(bad_input)?,
+        PictureIndex::default(),
+    );
     let (mut digest_of_all, mut rows) = (DatasetDigest::default(), 0);
     let (mut inconsistent, mut digests) = (BTreeMap::new(), Vec::new());
     for row in read::dataset(folder).map_err(bad_input)? {
@@ -186,6 +206,10 @@ fn scan(folder: &Path, share: f64) -> Result<DatasetScan, RunError> {
         if !problems.is_empty() {
             inconsistent.insert(digest.clone(), problems);
         }
+        let pictures = row.files.iter().map(RowFile::as_task_file);
+        let pictures = pictures.filter_map(|file| index.key(&file, read_file));
+        let added = split_check.add(&split, &row, &digest, pictures);
+        added.map_err(bad_input)?;
         digests.push(digest);
     }
     digests.sort();
@@ -198,6 +222,7 @@ fn scan(folder: &Path, share: f64) -> Result<DatasetScan, RunError> {
         digest: digest_of_all.digest(),
         inconsistent,
         selected: digests,
+        leaks: split_check.finish().map_err(bad_input)?,
     })
 }
 

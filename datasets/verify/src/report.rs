@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use pybench_datasets::card;
+use pybench_datasets::split_check::SplitLeaks;
 use pybench_run::{RunError, write_atomically};
 use pybench_types::id::Digest;
 use serde::Serialize;
@@ -42,6 +43,8 @@ pub struct Report {
     pub failed: BTreeMap<String, String>,
     /// Included files whose contents do not match their names.
     pub changed_files: Vec<String>,
+    /// What rows of different splits have in common.
+    pub leaks: SplitLeaks,
     /// Differences by row.
     pub differing: BTreeMap<String, ReplayDiff>,
 }
@@ -66,6 +69,7 @@ impl Report {
             reasons: BTreeMap::new(),
             failed: BTreeMap::new(),
             changed_files: scan.changed_files.clone(),
+            leaks: scan.leaks.clone(),
             differing: BTreeMap::new(),
         };
         for (row, problems) in &scan.inconsistent {
@@ -173,6 +177,9 @@ impl Report {
                 "{count} included files have **contents that do not match their names**.\n"
             );
         }
+        for (leaks, what) in self.leak_kinds() {
+            text += &format!("{} {what}.\n", leaks.len());
+        }
         if !self.reasons.is_empty() {
             text += "\n| reason | rows |\n| --- | ---: |\n";
             for (reason, count) in &self.reasons {
@@ -180,6 +187,25 @@ impl Report {
             }
         }
         text
+    }
+
+    /// What splits have in common, with a description; only what there is.
+    fn leak_kinds(&self) -> impl Iterator<Item = (&Vec<String>, &'static str)> {
+        let kinds = [
+            (
+                &self.leaks.files,
+                "digests or origins of input files are in more than one split",
+            ),
+            (
+                &self.leaks.pictures,
+                "pictures are in more than one split, in other files",
+            ),
+            (
+                &self.leaks.near_duplicates,
+                "clusters of near duplicates (by query and code) are in more than one split",
+            ),
+        ];
+        kinds.into_iter().filter(|(leaks, _)| !leaks.is_empty())
     }
 
     /// An error if the dataset was changed or could not be verified completely.
@@ -195,6 +221,12 @@ impl Report {
             let count = self.changed_files.len();
             return Err(RunError::Incomplete(format!(
                 "the contents of {count} included files do not match their names (first: {first})"
+            )));
+        }
+        if let Some(first) = self.leaks.files.first() {
+            let count = self.leaks.files.len();
+            return Err(RunError::Incomplete(format!(
+                "a split leaks into another: {count} digests or origins of input files are in both (first: {first})"
             )));
         }
         if changed > 0 {
@@ -247,6 +279,18 @@ impl fmt::Display for Report {
         }
         for name in self.changed_files.iter().take(MAX_LISTED) {
             writeln!(f, "files/{name}: contents do not match the name")?;
+        }
+        for (leaks, what) in self.leak_kinds() {
+            writeln!(f, "{:>6}  {what}", leaks.len())?;
+            for leak in leaks.iter().take(MAX_LISTED) {
+                writeln!(f, "        {leak}")?;
+            }
+        }
+        if self.leaks.is_empty() {
+            writeln!(
+                f,
+                "the splits have no file, picture or near duplicate in common"
+            )?;
         }
         for (reason, count) in &self.reasons {
             writeln!(f, "{count:>6}  {}", reason.description())?;

@@ -143,6 +143,7 @@ fn a_dataset_is_verified_and_all_changes_are_detected() {
     made_elsewhere(&dataset);
     other_files(&dataset);
     special_files(&dataset);
+    leaking_split(&dataset);
 }
 
 fn all_is_the_same(dataset: &Dataset) {
@@ -328,6 +329,32 @@ fn special_files(dataset: &Dataset) {
     let (code, _, log) = dataset.verify(&path, &[]);
     assert_eq!(code, Some(ExitCode::BadInput as i32), "{log}");
     assert!(log.contains("not a regular file"), "{log}");
+}
+
+/// A row of the training split, in the test split too.
+fn leaking_split(dataset: &Dataset) {
+    let path = dataset.copy("leaking");
+    fs::remove_file(path.join("README.md")).unwrap();
+    let rows = read::dataset(&path).unwrap().map(|row| row.unwrap().1);
+    let row = rows.into_iter().find(|row| !row.files.is_empty()).unwrap();
+    shards::write(
+        &path.join("data"),
+        "test",
+        std::slice::from_ref(&row),
+        &ShardSettings::default(),
+    )
+    .unwrap();
+    let (code, report, log) = dataset.verify(&path, &["--sample", "1%"]);
+    assert_eq!(code, Some(ExitCode::Incomplete as i32), "{report:#} {log}");
+    let leaks = &report["leaks"];
+    let named = [&row.files[0].blake3.to_string(), &row.files[0].origin];
+    for name in named {
+        assert!(leaks["files"].to_string().contains(name), "{leaks:#}");
+        assert!(log.contains("a split leaks into another"), "{log}");
+    }
+    assert_eq!(leaks["pictures"].as_array().unwrap().len(), 1, "{leaks:#}");
+    let near = leaks["near_duplicates"].as_array().unwrap();
+    assert_eq!(near.len(), 1, "{leaks:#}");
 }
 
 fn other_files(dataset: &Dataset) {
