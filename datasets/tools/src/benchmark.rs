@@ -1,6 +1,7 @@
 //! Reads benchmarks: a list of tasks, and the files that the tasks refer to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -46,7 +47,7 @@ const ID_FIELDS: [&str; 5] = ["index", "id", "task_id", "name", "qid"];
 
 /// Read the tasks of a benchmark from a list of tasks (JSON or JSON lines), or from a folder with such a list. Queries
 /// and answers are read from fields with common names (`user`, `query`, `question`, `prompt`, …). Files that a task
-/// names are searched anywhere below the folder. Each other file in the folder becomes a task of its own, without a
+/// names are searched anywhere below the folder; of files with one name, those with the most similar path are taken. Each other file in the folder becomes a task of its own, without a
 /// query.
 ///
 /// # Errors
@@ -75,26 +76,28 @@ pub fn items(path: &Path) -> Result<Vec<BenchmarkTask>, RunError> {
         })?,
     };
     let mut items = read_list(&list, &suite)?;
-    let mut by_name: HashMap<String, PathBuf> = HashMap::new();
-    for file in files.iter().filter(|file| **file != list) {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        by_name.insert(name.into_owned(), file.clone());
+    files.retain(|file| *file != list);
+    let mut by_name: HashMap<&OsStr, Vec<&PathBuf>> = HashMap::new();
+    for file in &files {
+        let name = file.file_name().unwrap_or_default();
+        by_name.entry(name).or_default().push(file);
     }
-    let mut named = std::collections::HashSet::new();
-    for (item, names) in &mut items {
-        for name in names.iter() {
-            let found = by_name
-                .get(name)
-                .cloned()
-                .or_else(|| file_next_to_list(&folder, name));
-            if let Some(file) = found {
+    let mut named = HashSet::new();
+    for (item, paths) in &mut items {
+        for path in paths.iter() {
+            let same_name = path.file_name().and_then(|name| by_name.get(name));
+            let found = match same_name {
+                Some(files) => closest(files, path),
+                None => file_next_to_list(&folder, path).into_iter().collect(),
+            };
+            for file in found {
                 add_file(item, &file)?;
                 named.insert(file);
             }
         }
     }
     let mut items: Vec<BenchmarkTask> = items.into_iter().map(|(item, _)| item).collect();
-    for file in by_name.values().filter(|file| !named.contains(*file)) {
+    for file in files.iter().filter(|file| !named.contains(*file)) {
         let mut item = BenchmarkTask {
             suite: suite.clone(),
             index: file
@@ -108,6 +111,20 @@ pub fn items(path: &Path) -> Result<Vec<BenchmarkTask>, RunError> {
         items.push(item);
     }
     Ok(items)
+}
+
+/// Of files with one name, those whose paths end in the most parts of the path that a task names. Several are equally
+/// close if the task does not tell them apart; it is credited with each.
+fn closest(files: &[&PathBuf], path: &Path) -> Vec<PathBuf> {
+    let parts_in_common = |file: &Path| {
+        let pairs = file.components().rev().zip(path.components().rev());
+        pairs.take_while(|(a, b)| a == b).count()
+    };
+    let most = files.iter().map(|file| parts_in_common(file)).max();
+    let files = files
+        .iter()
+        .filter(|file| Some(parts_in_common(file)) == most);
+    files.map(|file| (*file).clone()).collect()
 }
 
 /// Collect all files below a folder, without links and hidden files.
@@ -149,7 +166,7 @@ fn find_list(files: &[PathBuf]) -> Option<PathBuf> {
         .or_else(lines)
 }
 
-fn read_list(path: &Path, suite: &str) -> Result<Vec<(BenchmarkTask, Vec<String>)>, RunError> {
+fn read_list(path: &Path, suite: &str) -> Result<Vec<(BenchmarkTask, Vec<PathBuf>)>, RunError> {
     let shown = path.display();
     let size = fs::metadata(path)
         .map_err(RunError::io(shown.to_string()))?
@@ -197,12 +214,12 @@ fn read_list(path: &Path, suite: &str) -> Result<Vec<(BenchmarkTask, Vec<String>
     values.into_iter().enumerate().map(item).collect()
 }
 
-/// Parse a task. Returns the task and the names of its files, or `None` without a query.
+/// Parse a task. Returns the task and the paths of its files, or `None` without a query.
 fn parse_task(
     suite: &str,
     number: usize,
     fields: &Map<String, Value>,
-) -> Option<(BenchmarkTask, Vec<String>)> {
+) -> Option<(BenchmarkTask, Vec<PathBuf>)> {
     let first = |names: &[&str]| {
         let found = names.iter().filter_map(|name| fields.get(*name));
         found.flat_map(texts).next()
@@ -212,7 +229,6 @@ fn parse_task(
         .iter()
         .filter_map(|name| fields.get(*name))
         .flat_map(texts);
-    let file = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
     let index = ID_FIELDS.iter().find_map(|name| match fields.get(*name)? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -229,10 +245,14 @@ fn parse_task(
         answers: answers.collect(),
         ..BenchmarkTask::default()
     };
-    Some((
-        item,
-        named.map(file).filter(|name| !name.is_empty()).collect(),
-    ))
+    // Only the parts that are names: a path cannot lead out of the benchmark's folder.
+    let plain = |path: String| -> PathBuf {
+        let parts = Path::new(&path).components();
+        parts
+            .filter(|part| matches!(part, Component::Normal(_)))
+            .collect()
+    };
+    Some((item, named.map(plain).collect()))
 }
 
 /// A string, or the strings in a list.
@@ -244,13 +264,10 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// A file named by a task, next to the list.
-fn file_next_to_list(folder: &Path, name: &str) -> Option<PathBuf> {
-    let plain = Path::new(name)
-        .components()
-        .all(|c| matches!(c, Component::Normal(_)));
-    let path = folder.join(name);
-    (plain && path.is_file()).then_some(path)
+/// A file named by a task: where its path leads from the list, or next to the list.
+fn file_next_to_list(folder: &Path, path: &Path) -> Option<PathBuf> {
+    let places = [folder.join(path), folder.join(path.file_name()?)];
+    places.into_iter().find(|place| place.is_file())
 }
 
 fn add_file(item: &mut BenchmarkTask, file: &Path) -> Result<(), RunError> {

@@ -281,6 +281,24 @@ fn a_benchmark_is_read_from_a_folder() {
         .collect();
     assert_eq!(named, [("2", 1, 1), ("3", 0, 0), ("other.csv", 1, 1)]);
     assert_eq!(items[0].query, "Clean the data");
+    // Files with one name are told apart by their folders; where a task does not, it is credited with all of them.
+    put(
+        "data/meta/task.json",
+        r#"[{"index": "2", "user": "Clean it", "file_paths": ["./data/one/t.csv"]},
+            {"index": "3", "user": "Draw it", "file_paths": ["t.csv"]}]"#,
+    );
+    for name in ["one", "two"] {
+        std::fs::create_dir(root.join("data").join(name)).unwrap();
+        put(&format!("data/{name}/t.csv"), name);
+    }
+    let digest = |text: &str| pybench_types::id::Digest::of_bytes(text.as_bytes());
+    let items = dataset::items(&root).unwrap();
+    assert_eq!(items[0].files, [digest("one")]);
+    assert_eq!(items[1].files, [digest("one"), digest("two")]);
+    let index = BenchmarkIndex::new(items);
+    let hits = |text: &str| index.file(&digest(text)).into_iter().map(|hit| hit.task);
+    assert_eq!(hits("one").collect::<Vec<_>>(), ["bench/2", "bench/3"]);
+    assert_eq!(hits("two").collect::<Vec<_>>(), ["bench/3"]);
     let list = root.join("lines.jsonl");
     std::fs::write(
         &list,
