@@ -1,15 +1,15 @@
 //! `dataset export` and `dataset convert`: write datasets in other schemas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::formats::{Conversation, LostFields, Schema, TraceReader, of_row};
 use pybench_datasets::read;
 use pybench_datasets::scrub::{Scrubber, SecretCounts};
-use pybench_run::RunError;
+use pybench_run::{NewFile, NewFolder, RunError};
 use serde_json::Value;
 
 use super::{FromArgs, to_run_error};
@@ -26,7 +26,7 @@ pub struct ExportArgs {
     /// traces
     #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
     to: Schema,
-    /// Output file; for traces a folder, with one file per session
+    /// Output file; for traces a folder, with one file per session, which replace those of an earlier export
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// Export only this split, such as train
@@ -51,7 +51,8 @@ pub struct ConvertArgs {
     /// Schema of the output
     #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
     to: Schema,
-    /// Output file; for traces a folder, with one file per session
+    /// Output file, which may be the input; for traces a folder, with one file per session, which replace those of an
+    /// earlier export
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
 }
@@ -67,11 +68,68 @@ fn parse_schema(name: &str) -> Result<Schema, String> {
     Schema::named(name).ok_or_else(|| format!("{}expected one of {}", hint(), known.join(", ")))
 }
 
+/// What is written. It replaces an earlier output when it is complete.
+enum Output {
+    File(NewFile),
+    /// One file for each session.
+    Sessions(NewFolder),
+}
+
+impl Output {
+    fn new(schema: Schema, path: &Path) -> Result<Self, RunError> {
+        let io = || RunError::io(path.display().to_string());
+        match schema {
+            Schema::Traces => {
+                check_replaceable(path)?;
+                NewFolder::new(path).map(Self::Sessions).map_err(io())
+            }
+            _ => NewFile::new(path).map(Self::File).map_err(io()),
+        }
+    }
+
+    fn finish(self, path: &Path) -> std::io::Result<()> {
+        match self {
+            Self::File(file) => file.finish(),
+            Self::Sessions(folder) => {
+                if path.exists() {
+                    std::fs::remove_dir_all(path)?;
+                }
+                folder.finish()
+            }
+        }
+    }
+}
+
+fn session_name(number: usize) -> String {
+    format!("session-{number:06}.jsonl")
+}
+
+/// Check that a folder has no files but those of an earlier export.
+fn check_replaceable(folder: &Path) -> Result<(), RunError> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    let io = || RunError::io(folder.display().to_string());
+    for entry in std::fs::read_dir(folder).map_err(io())? {
+        let name = entry.map_err(io())?.file_name();
+        let name = name.to_string_lossy();
+        let number = name.strip_prefix("session-");
+        let number = number.and_then(|rest| rest.strip_suffix(".jsonl"));
+        if number.is_none_or(|number| number.parse::<usize>().is_err()) {
+            return Err(RunError::BadInput(format!(
+                "{} contains {name}, which is no session of an earlier export; choose another folder",
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Writes conversations in a schema, and counts what the schema cannot represent.
 struct ExportSink {
     schema: Schema,
     path: PathBuf,
-    file: Option<BufWriter<File>>,
+    output: Output,
     scrubber: Scrubber,
     written: usize,
     lost: BTreeMap<&'static str, usize>,
@@ -80,18 +138,10 @@ struct ExportSink {
 
 impl ExportSink {
     fn new(schema: Schema, path: &Path) -> Result<Self, RunError> {
-        let io = || RunError::io(path.display().to_string());
-        let file = match schema {
-            Schema::Traces => {
-                std::fs::create_dir_all(path).map_err(io())?;
-                None
-            }
-            _ => Some(BufWriter::new(File::create(path).map_err(io())?)),
-        };
         Ok(Self {
             schema,
             path: path.to_owned(),
-            file,
+            output: Output::new(schema, path)?,
             scrubber: Scrubber::of_machine(),
             written: 0,
             lost: BTreeMap::new(),
@@ -112,14 +162,13 @@ impl ExportSink {
         for row in &rows {
             let _ = writeln!(text, "{}", serde_json::to_string(row)?);
         }
-        let io = || RunError::io(self.path.display().to_string());
-        match &mut self.file {
-            Some(file) => file.write_all(text.as_bytes()).map_err(io()),
-            None => {
-                let name = format!("session-{:06}.jsonl", self.written);
-                std::fs::write(self.path.join(name), text).map_err(io())
+        let written = match &mut self.output {
+            Output::File(file) => file.write_all(text.as_bytes()),
+            Output::Sessions(folder) => {
+                std::fs::write(folder.path().join(session_name(self.written)), text)
             }
-        }
+        };
+        written.map_err(RunError::io(self.path.display().to_string()))
     }
 
     /// Scrub all strings before they are written.
@@ -138,11 +187,9 @@ impl ExportSink {
         }
     }
 
-    fn finish(mut self) -> Result<String, RunError> {
-        if let Some(file) = &mut self.file {
-            file.flush()
-                .map_err(RunError::io(self.path.display().to_string()))?;
-        }
+    fn finish(self) -> Result<String, RunError> {
+        let finished = self.output.finish(&self.path);
+        finished.map_err(RunError::io(self.path.display().to_string()))?;
         let mut text = format!("{} conversations as {}\n", self.written, self.schema.name());
         for (name, count) in &self.lost {
             let _ = writeln!(text, "{count:>8}  lost {name}");
@@ -161,6 +208,9 @@ pub(super) fn export(args: &ExportArgs) -> Result<String, RunError> {
             args.to,
             Schema::Openai | Schema::Traces | Schema::JupyterAgent | Schema::Conversations
         );
+    if let Some(wanted) = &args.split {
+        check_split(&from, wanted)?;
+    }
     let mut sink = ExportSink::new(args.to, &args.out)?;
     for row in read::dataset(&from).map_err(to_run_error)? {
         let (split, row) = row.map_err(to_run_error)?;
@@ -173,6 +223,18 @@ pub(super) fn export(args: &ExportArgs) -> Result<String, RunError> {
         sink.write(&of_row(&row, calls))?;
     }
     sink.finish()
+}
+
+fn check_split(dataset: &Path, wanted: &str) -> Result<(), RunError> {
+    let shards = read::shards(dataset).map_err(to_run_error)?;
+    let splits: BTreeSet<String> = shards.into_iter().map(|shard| shard.split).collect();
+    if splits.contains(wanted) {
+        return Ok(());
+    }
+    let names = splits.into_iter().collect::<Vec<_>>().join(", ");
+    Err(RunError::BadInput(format!(
+        "the dataset has no split {wanted}; it has {names}"
+    )))
 }
 
 pub(super) fn convert(args: &ConvertArgs) -> Result<String, RunError> {

@@ -158,5 +158,5 @@ fn derived_card(from: &Path, command: &str, read: usize, kept: usize) -> CardInf
 
 /// Write a report to a file.
 fn write_report(path: &Path, text: &str) -> Result<(), RunError> {
-    std::fs::write(path, text).map_err(RunError::io(path.display().to_string()))
+    pybench_run::write_output(path, text.as_bytes())
 }

@@ -488,5 +488,5 @@ fn load_recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunErr
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), RunError> {
-    std::fs::write(path, text).map_err(RunError::io(path.display().to_string()))
+    pybench_run::write_output(path, text.as_bytes())
 }

@@ -333,5 +333,5 @@ fn record(path: &Path) -> Result<(), RunError> {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{template} = \"{digest}\"");
     }
-    std::fs::write(path, text).map_err(RunError::io(path.display().to_string()))
+    pybench_run::write_output(path, text.as_bytes())
 }

@@ -240,7 +240,7 @@ pub fn export(context: &RunContext, path: &Path) -> Result<String, RunError> {
         lines += &serde_json::to_string(&line.unwrap_or_else(|| ReviewLine::of(task)))?;
         lines.push('\n');
     }
-    std::fs::write(path, lines).map_err(RunError::io(path.display().to_string()))?;
+    pybench_run::write_output(path, lines.as_bytes())?;
     Ok(format!(
         "{} tasks in {}: set `decision` to accept, change or reject, then import the file with `--import`\n",
         tasks.len(),

@@ -159,5 +159,5 @@ fn create_dir(folder: &Path) -> Result<(), RunError> {
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    std::fs::write(path, bytes).map_err(RunError::io(path.display().to_string()))
+    pybench_run::write_output(path, bytes)
 }

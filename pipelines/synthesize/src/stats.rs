@@ -91,13 +91,11 @@ fn tokenizer_dirs() -> Vec<PathBuf> {
 }
 
 fn plots(folder: &Path, survey: &Survey, funnel: Option<&Funnel>) -> Result<(), RunError> {
-    let io = |path: &Path| RunError::io(path.display().to_string());
-    std::fs::create_dir_all(folder).map_err(io(folder))?;
+    std::fs::create_dir_all(folder).map_err(RunError::io(folder.display().to_string()))?;
     let mut plots = survey.plots();
     plots.extend(funnel.map(|funnel| ("funnel.svg", plot_funnel(funnel))));
     for (name, svg) in plots {
-        let path = folder.join(name);
-        std::fs::write(&path, svg).map_err(io(&path))?;
+        pybench_run::write_output(&folder.join(name), svg.as_bytes())?;
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;
 pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
-pub use replace::{NewFolder, replace_file, write_atomically};
+pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

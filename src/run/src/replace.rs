@@ -1,7 +1,7 @@
 //! Replaces files and folders as a whole: they are written beside their destination, under a temporary name,
 //! and renamed when they are complete. What is not finished disappears.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,69 @@ pub(crate) fn finish_file(out: BufWriter<NamedTempFile>, path: &Path) -> io::Res
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Replaces the output of a command by these bytes, as [`NewFile`] does.
+///
+/// # Errors
+/// I/O errors, with the path.
+pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let write = || {
+        let mut file = NewFile::new(path)?;
+        file.write_all(bytes)?;
+        file.finish()
+    };
+    write().map_err(RunError::io(path.display().to_string()))
+}
+
+/// The output file of a command, which may be its input too: the old file stays until [`NewFile::finish`]. What a link
+/// points to is replaced, not the link. Pipes and devices are written as they are.
+#[derive(Debug)]
+pub enum NewFile {
+    Staged(BufWriter<NamedTempFile>, PathBuf),
+    Direct(BufWriter<File>),
+}
+
+impl NewFile {
+    /// Starts the file. Creates the folder above it.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let destination = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if fs::metadata(&destination).is_ok_and(|found| !found.is_file()) {
+            let file = File::options().write(true).open(path)?;
+            return Ok(Self::Direct(BufWriter::new(file)));
+        }
+        Ok(Self::Staged(new_file(&destination)?, destination))
+    }
+
+    /// Moves the file to its destination.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Staged(out, destination) => finish_file(out, &destination),
+            Self::Direct(mut out) => out.flush(),
+        }
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Staged(out, _) => out.write(bytes),
+            Self::Direct(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Staged(out, _) => out.flush(),
+            Self::Direct(out) => out.flush(),
+        }
+    }
 }
 
 /// A folder that is being written. It is removed if it is dropped before [`NewFolder::finish`].
@@ -118,6 +181,25 @@ mod tests {
         write_atomically(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_output_replaces_what_a_link_points_to_and_keeps_special_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link, device] = ["file", "link", "device"].map(|name| folder.path().join(name));
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+        let mut new = NewFile::new(&link).unwrap();
+        new.write_all(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        new.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        write_output(&device, b"x").unwrap();
+        for link in [link, device] {
+            assert!(fs::symlink_metadata(link).unwrap().is_symlink());
+        }
+        assert!(write_output(folder.path(), b"x").is_err());
     }
 
     #[test]
