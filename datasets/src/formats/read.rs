@@ -2,11 +2,24 @@
 
 use serde_json::{Map, Value};
 
-use super::write::RESERVED_COLUMNS;
-use super::{Call, ChatMessage, Conversation, MessageRole, Schema};
+use super::{Call, ChatMessage, Conversation, LostFields, MessageRole, Schema};
 
 /// Maximum number of messages in a conversation.
 const MAX_MESSAGES: usize = 100_000;
+
+/// Fields of a message that are read.
+const MESSAGE_FIELDS: [&str; 10] = [
+    "role",
+    "from",
+    "content",
+    "value",
+    "reasoning_content",
+    "reasoningContent",
+    "tool_call_id",
+    "toolCallId",
+    "tool_calls",
+    "toolCalls",
+];
 
 /// Error: a row does not match its schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,10 +49,7 @@ impl Schema {
         let row = row
             .as_object()
             .ok_or_else(|| invalid("row", "not an object"))?;
-        let column = match self {
-            Self::CodeAct | Self::Conversations => "conversations",
-            _ => "messages",
-        };
+        let column = self.messages_column();
         let found = row.get(column).and_then(Value::as_array);
         let found = found.ok_or_else(|| invalid(column, "missing, or not a list"))?;
         if found.len() > MAX_MESSAGES {
@@ -60,28 +70,69 @@ impl Schema {
                 (_, (message, _)) => messages.push(message),
             }
         }
-        let can = self.capabilities();
         let id = match self {
-            Self::Ultrachat => text(row, "prompt_id"),
             Self::Upstream => text(row, "id").or_else(|| text(row, "index")),
-            _ => text(row, "id"),
+            _ => text(row, self.id_column()),
         };
-        let mut extra = Map::new();
-        if can.extra {
-            let others = row
-                .iter()
-                .filter(|(name, _)| !RESERVED_COLUMNS.contains(&name.as_str()));
-            extra.extend(others.map(|(name, value)| (name.clone(), value.clone())));
-        }
+        let others = row
+            .iter()
+            .filter(|(name, value)| !self.reads_column(name, value));
         Ok(Conversation {
-            id: can.id.then(|| id.unwrap_or_default()),
-            messages,
-            tools: match can.tools {
-                true => parsed(row.get("tools").unwrap_or(&Value::Null)),
-                false => Value::Null,
+            id: match self.capabilities().id {
+                true => Some(id.unwrap_or_default()),
+                false => id,
             },
-            extra,
+            messages,
+            tools: parsed(row.get("tools").unwrap_or(&Value::Null)),
+            extra: others
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
         })
+    }
+
+    fn messages_column(self) -> &'static str {
+        match self {
+            Self::CodeAct | Self::Conversations => "conversations",
+            _ => "messages",
+        }
+    }
+
+    fn id_column(self) -> &'static str {
+        match self {
+            Self::Ultrachat => "prompt_id",
+            _ => "id",
+        }
+    }
+
+    /// Whether the value of a column is part of the conversation apart from its additional columns, or follows from it.
+    fn reads_column(self, name: &str, value: &Value) -> bool {
+        match name {
+            "tools" => true,
+            "tool_choices" => value.is_null() || value == "auto",
+            "type" | "harness" => self == Self::Traces,
+            "prompt" => self == Self::Ultrachat,
+            _ => name == self.messages_column() || name == self.id_column(),
+        }
+    }
+
+    /// Names of what [`Schema::read`], or [`TraceReader::line`], does not read from a row.
+    pub fn unread(self, row: &Value) -> LostFields {
+        let kind = row.get("type").and_then(Value::as_str).unwrap_or_default();
+        let messages = match (self, kind) {
+            (Self::Traces, "message") => row.get("message").into_iter().collect(),
+            (Self::Traces, "session") => Vec::new(),
+            (Self::Traces, other) => return LostFields::from([format!("lines of type {other:?}")]),
+            _ => {
+                let list = row.get(self.messages_column()).and_then(Value::as_array);
+                list.into_iter().flatten().collect()
+            }
+        };
+        let fields = messages.into_iter().filter_map(Value::as_object).flatten();
+        let unread = fields
+            .filter(|(name, value)| !value.is_null() && !MESSAGE_FIELDS.contains(&name.as_str()));
+        unread
+            .map(|(name, _)| format!("field {name:?} of messages"))
+            .collect()
     }
 }
 
@@ -205,7 +256,7 @@ impl TraceReader {
                 let id = text(&fields, "id").unwrap_or_default();
                 let others = fields
                     .into_iter()
-                    .filter(|(name, _)| !RESERVED_COLUMNS.contains(&name.as_str()));
+                    .filter(|(name, value)| !Schema::Traces.reads_column(name, value));
                 let conversation = Conversation {
                     id: Some(id),
                     extra: others.collect(),

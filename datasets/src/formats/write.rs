@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::{Call, ChatMessage, Conversation, MessageRole, Schema};
 
-/// Names of the properties that a schema could not represent.
-pub type LostFields = BTreeSet<&'static str>;
+/// Names of what a schema could not represent.
+pub type LostFields = BTreeSet<String>;
 
 /// Columns that the schemas themselves use.
 pub(super) const RESERVED_COLUMNS: [&str; 8] = [
@@ -28,7 +28,7 @@ impl Schema {
         let mut lost = LostFields::new();
         let mut fitted = conversation.clone();
         if !can.id && fitted.id.take().is_some() {
-            lost.insert("id");
+            lost.insert("id".into());
         }
         if fitted.id.is_none() && can.id {
             // The schema requires an id.
@@ -36,14 +36,15 @@ impl Schema {
         }
         if !can.tools && !fitted.tools.is_null() {
             fitted.tools = Value::Null;
-            lost.insert("tools");
+            lost.insert("tools".into());
         }
-        let keep = |name: &String| can.extra && !RESERVED_COLUMNS.contains(&name.as_str());
-        let before = fitted.extra.len();
-        fitted.extra.retain(|name, _| keep(name));
-        if fitted.extra.len() < before {
-            lost.insert("additional columns");
-        }
+        fitted.extra.retain(|name, _| {
+            let kept = can.extra && !RESERVED_COLUMNS.contains(&name.as_str());
+            if !kept {
+                lost.insert(format!("column {name:?}"));
+            }
+            kept
+        });
         fitted.messages = self.messages(fitted.messages, &mut lost);
         (fitted, lost)
     }
@@ -54,27 +55,27 @@ impl Schema {
         let mut system: Option<String> = None;
         for mut message in messages {
             if !can.reasoning && message.reasoning.take().is_some() {
-                lost.insert("reasoning");
+                lost.insert("reasoning".into());
             }
             if !can.calls && !message.calls.is_empty() {
                 message.content = calls_as_text(&message);
                 message.calls.clear();
-                lost.insert("tool calls (written as text)");
+                lost.insert("tool calls (written as text)".into());
             }
             if !can.call_ids {
                 let named = message.calls.iter_mut().filter(|call| !call.id.is_empty());
                 let named = named.map(|call| call.id.clear()).count();
                 if message.call_id.take().is_some() || named > 0 {
-                    lost.insert("call ids");
+                    lost.insert("call ids".into());
                 }
             }
             if !can.tool && message.role == MessageRole::Tool {
                 message.role = MessageRole::User;
                 message.call_id = None;
-                lost.insert("the role of observations (written as user messages)");
+                lost.insert("the role of observations (written as user messages)".into());
             }
             if !can.system && message.role == MessageRole::System {
-                lost.insert("the system prompt (written into the first user message)");
+                lost.insert("the system prompt (written into the first user message)".into());
                 let before = system.take().map_or(String::new(), |text| text + "\n\n");
                 system = Some(before + &message.content);
                 continue;

@@ -21,10 +21,7 @@ fn back(schema: Schema, rows: &[Value]) -> Conversation {
     reader.finish().unwrap()
 }
 
-fn there_and_back(
-    schema: Schema,
-    conversation: &Conversation,
-) -> (Conversation, Vec<&'static str>) {
+fn there_and_back(schema: Schema, conversation: &Conversation) -> (Conversation, Vec<String>) {
     let (rows, lost) = schema.write(conversation);
     (back(schema, &rows), lost.into_iter().collect())
 }
@@ -210,10 +207,56 @@ fn rows_of_real_datasets_are_read() {
     assert_eq!(
         lost,
         [
-            "additional columns",
             "call ids",
+            "column \"answer\"",
+            "column \"executor_type\"",
+            "column \"files_used\"",
+            "column \"question\"",
             "the role of observations (written as user messages)",
             "tool calls (written as text)",
+        ]
+    );
+}
+
+/// What no schema has a place for, or only another one, is named instead of dropped.
+#[test]
+fn columns_and_fields_that_are_not_converted_are_named() {
+    let row = json!({
+        "id": "1", "source": "web", "tool_choices": "required", "tools": "[{\"type\": \"function\"}]",
+        "messages": [{"role": "user", "content": "q", "name": "Ann", "weight": null}],
+    });
+    let read = Schema::CodeFeedback.read(&row).unwrap();
+    let (_, lost) = Schema::CodeFeedback.write(&read);
+    let lost: Vec<_> = lost.into_iter().collect();
+    assert_eq!(
+        lost,
+        ["column \"source\"", "column \"tool_choices\"", "tools"]
+    );
+    let read = Schema::Pyinstruct.read(&row).unwrap();
+    let (rows, lost) = Schema::Pyinstruct.write(&read);
+    assert_eq!(
+        rows[0]["tools"],
+        row["tools"].as_str().unwrap().replace(' ', "")
+    );
+    assert!(
+        lost.contains("id") && lost.contains("column \"source\""),
+        "{lost:?}"
+    );
+    let unread: Vec<_> = Schema::Pyinstruct.unread(&row).into_iter().collect();
+    assert_eq!(unread, ["field \"name\" of messages"]);
+    let line = json!({"type": "message", "message": {"role": "user", "content": "q", "at": 3}});
+    let unread = [
+        line,
+        json!({"type": "usage"}),
+        json!({"type": "session", "id": "s"}),
+    ]
+    .map(|line| Schema::Traces.unread(&line).into_iter().collect::<Vec<_>>());
+    assert_eq!(
+        unread,
+        [
+            vec!["field \"at\" of messages".to_owned()],
+            vec!["lines of type \"usage\"".to_owned()],
+            vec![],
         ]
     );
 }
@@ -273,10 +316,8 @@ fn cells_become_calls_if_the_reply_can_be_reconstructed() {
     );
     assert_eq!(called.messages[3].call_id.as_deref(), Some("call_2"));
     let (rows, lost) = Schema::Openai.write(&called);
-    assert!(
-        lost.contains("additional columns") && lost.len() == 1,
-        "{lost:?}"
-    );
+    assert!(lost.iter().all(|name| name.starts_with("column ")));
+    assert!(lost.contains("column \"task_id\""), "{lost:?}");
     let text = rows[0]["messages"][2]["tool_calls"][0]["function"]["arguments"].as_str();
     assert_eq!(text, Some("{\"code\":\"print(1)\"}"));
     let (lines, lost) = Schema::Traces.write(&called);

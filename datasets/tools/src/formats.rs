@@ -132,7 +132,7 @@ struct ExportSink {
     output: Output,
     scrubber: Scrubber,
     written: usize,
-    lost: BTreeMap<&'static str, usize>,
+    lost: BTreeMap<String, usize>,
     scrubbed: SecretCounts,
 }
 
@@ -154,9 +154,7 @@ impl ExportSink {
         for row in &mut rows {
             self.scrub(row);
         }
-        for name in lost {
-            *self.lost.entry(name).or_default() += 1;
-        }
+        self.count_lost(lost);
         self.written += 1;
         let mut text = String::new();
         for row in &rows {
@@ -169,6 +167,12 @@ impl ExportSink {
             }
         };
         written.map_err(RunError::io(self.path.display().to_string()))
+    }
+
+    fn count_lost(&mut self, lost: LostFields) {
+        for name in lost {
+            *self.lost.entry(name).or_default() += 1;
+        }
     }
 
     /// Scrub all strings before they are written.
@@ -263,6 +267,7 @@ pub(super) fn convert(args: &ConvertArgs) -> Result<String, RunError> {
             continue;
         }
         let row: Value = serde_json::from_slice(&line).map_err(|error| bad(error.to_string()))?;
+        sink.count_lost(args.from.unread(&row));
         let found = match args.from {
             Schema::Traces => traces.line(&row),
             other => other.read(&row).map(Some),

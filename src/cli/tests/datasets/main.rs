@@ -1,9 +1,10 @@
-//! Datasets by the whole program: shown, verified, decontaminated, published.
+//! Datasets by the whole program: shown, verified, converted, decontaminated, published.
 
 mod decontaminate;
 mod publish;
 mod show;
 #[path = "../support/mod.rs"]
 mod support;
+mod tools;
 mod verify;
 mod verify_recorded;

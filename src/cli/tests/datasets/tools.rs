@@ -1,0 +1,90 @@
+//! `pybench dataset`: outputs are written as a whole, and wrong arguments are refused.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use pybench_datasets::shards::{self, ShardSettings};
+use pybench_run::ExitCode;
+use pybench_testing::rows as common;
+use serde_json::{Value, json};
+
+use crate::support::fixture::code;
+
+fn dataset(args: &[&str], folder: &Path) -> Output {
+    let mut command = crate::support::pybench("dataset");
+    command.args(args).current_dir(folder).output().unwrap()
+}
+
+fn refused(output: &Output, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output), Some(ExitCode::BadInput as i32), "{stderr}");
+    assert!(stderr.contains(reason), "{stderr}");
+}
+
+fn succeeded(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output), Some(0), "{stderr}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_file_can_be_converted_onto_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let line =
+        r#"{"messages": [{"role": "user", "content": "q", "name": "Ann"}], "source": "web"}"#;
+    let path = folder.path().join("rows.jsonl");
+    fs::write(&path, format!("{line}\n{line}\n")).unwrap();
+    let convert = |to: &str| {
+        let args = [
+            "convert",
+            "rows.jsonl",
+            "--from",
+            "openai",
+            "--to",
+            to,
+            "--out",
+        ];
+        dataset(&[&args[..], &["rows.jsonl"]].concat(), folder.path())
+    };
+    let report = succeeded(&convert("code-feedback"));
+    for lost in [
+        "2  lost column \"source\"",
+        "2  lost field \"name\" of messages",
+    ] {
+        assert!(report.contains(lost), "{report}");
+    }
+    let converted = fs::read_to_string(&path).unwrap();
+    let rows = converted
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let expected = json!({"id": "", "messages": [{"role": "user", "content": "q"}]});
+    assert_eq!(rows.collect::<Vec<Value>>(), [expected.clone(), expected]);
+    // A failed conversion leaves the file as it is.
+    fs::write(&path, format!("{line}\n{{}}\n")).unwrap();
+    let failed = convert("openai");
+    refused(&failed, "rows.jsonl:2: messages: missing");
+    assert!(fs::read_to_string(&path).unwrap().starts_with(line));
+}
+
+#[test]
+fn an_export_replaces_sessions_and_needs_an_existing_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("d/data");
+    fs::create_dir_all(&data).unwrap();
+    shards::write(&data, "train", &common::rows(4), &ShardSettings::default()).unwrap();
+    let export = |out: &str, more: &[&str]| {
+        let args = ["export", "d", "--to", "traces", "--out", out];
+        dataset(&[&args[..], more].concat(), folder.path())
+    };
+    let missing = export("sessions", &["--split", "test"]);
+    refused(&missing, "the dataset has no split test; it has train");
+    assert!(!folder.path().join("sessions").exists());
+    for rows in ["4", "3"] {
+        succeeded(&export("sessions", &["--split", "train", "--rows", rows]));
+        let written = fs::read_dir(folder.path().join("sessions")).unwrap();
+        assert_eq!(written.count().to_string(), rows);
+    }
+    refused(&export("d", &[]), "d contains data, which is no session");
+    assert!(data.is_dir());
+}
