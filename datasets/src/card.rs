@@ -30,8 +30,8 @@ pub struct CardInfo {
 }
 
 pub fn render(info: &CardInfo, written: &WrittenDataset) -> String {
-    let mut all = written.train.clone();
-    all.merge(&written.test);
+    let mut all = Stats::default();
+    written.splits().for_each(|(_, stats)| all.merge(stats));
     let sections = [
         header(info, written, &all),
         introduction(info),
@@ -77,9 +77,8 @@ fn header(info: &CardInfo, written: &WrittenDataset, all: &Stats) -> String {
     ];
     text += &section("tags", list(tags.map(String::from).to_vec()));
     text += "configs:\n- config_name: default\n  data_files:\n";
-    text += "  - split: train\n    path: data/train-*.parquet\n";
-    if written.test.rows > 0 {
-        text += "  - split: test\n    path: data/test-*.parquet\n";
+    for (name, _) in written.splits() {
+        let _ = writeln!(text, "  - split: {name}\n    path: data/{name}-*.parquet");
     }
     text += &features::info(written);
     text + "---\n"
@@ -146,23 +145,31 @@ fn funnel(info: &CardInfo) -> String {
 }
 
 fn statistics(written: &WrittenDataset, all: &Stats) -> String {
-    let mut text = String::from("## Statistics\n\n| | train | test |\n| --- | ---: | ---: |\n");
-    let (train, test) = (&written.train, &written.test);
-    let mut line = |name: &str, a: String, b: String| {
-        let _ = writeln!(text, "| {name} | {a} | {b} |");
+    // Always with a column for the test split.
+    let others = written.others.iter();
+    let others = others.map(|(name, stats)| (name.as_str(), stats));
+    let splits = [("train", &written.train), ("test", &written.test)];
+    let splits: Vec<(&str, &Stats)> = splits.into_iter().chain(others).collect();
+    let names: Vec<&str> = splits.iter().map(|(name, _)| *name).collect();
+    let mut text = format!(
+        "## Statistics\n\n| | {} |\n| --- |{}\n",
+        names.join(" | "),
+        " ---: |".repeat(names.len())
+    );
+    let mut line = |name: &str, value: &dyn Fn(&Stats) -> String| {
+        let values: Vec<String> = splits.iter().map(|(_, stats)| value(stats)).collect();
+        let _ = writeln!(text, "| {name} | {} |", values.join(" | "));
     };
-    line("rows", train.rows.to_string(), test.rows.to_string());
+    line("rows", &|stats| stats.rows.to_string());
     for (index, class) in TURN_CLASSES.iter().enumerate() {
-        let name = format!("turns {class}");
-        line(
-            &name,
-            train.turns[index].to_string(),
-            test.turns[index].to_string(),
-        );
+        line(&format!("turns {class}"), &|stats| {
+            stats.turns[index].to_string()
+        });
     }
     let mut mean = |name: &str, sum: fn(&Stats) -> u64| {
-        let mean = |stats: &Stats| format!("{:.1}", sum(stats) as f64 / stats.rows.max(1) as f64);
-        line(&format!("mean {name}"), mean(train), mean(test));
+        line(&format!("mean {name}"), &|stats| {
+            format!("{:.1}", sum(stats) as f64 / stats.rows.max(1) as f64)
+        });
     };
     mean("turns", |stats| stats.replies);
     mean("bytes per conversation", |stats| stats.bytes);

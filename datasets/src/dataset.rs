@@ -72,6 +72,7 @@ pub fn write_with(
     let mut written = WrittenDataset {
         train: rows.train,
         test: rows.test,
+        others: BTreeMap::new(),
         split,
         digest: rows.digest,
         scrub: rows.scrub,

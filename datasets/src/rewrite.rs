@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use pybench_run::ContentStore;
+use pybench_types::id::Digest;
+use pybench_types::task::TaskFile;
 
 use crate::card::CardInfo;
 use crate::dataset::{self, FILES_DIR, StagingFolder, WrittenDataset};
@@ -16,11 +18,11 @@ use crate::stats::Stats;
 use crate::{DatasetError, Row, read};
 
 /// Write those rows of the dataset `from` for which `keep` returns true to the dataset `to`, in the same order
-/// and splits. An existing `to` is replaced atomically. The dataset is read twice, so `keep` is called twice per
-/// row, with the row's number from 0.
+/// and splits, scrubbed by [`Scrubber::of_machine`]. An existing `to` is replaced atomically. The dataset is read twice,
+/// so `keep` is called twice per row, with the row's number from 0.
 ///
 /// # Errors
-/// Invalid shards in `from`; I/O errors.
+/// Invalid shards in `from`, or a split whose name `load_dataset` would refuse; I/O errors.
 pub fn rewrite(
     from: &Path,
     to: &Path,
@@ -35,63 +37,121 @@ pub fn rewrite(
             Err(error) => Some(Err(error)),
         }))
     };
-    let (mut digest, mut train, mut test) =
-        (DatasetDigest::default(), Stats::default(), Stats::default());
-    let (mut files, mut seen) = (BTreeMap::new(), HashSet::new());
+    let mut counts = BTreeMap::from([("train".to_owned(), 0)]);
     for row in kept()? {
-        let (split, row) = row?;
-        digest.add(&split, &row_digest(&row));
-        let mut one = Stats::of([&row]);
-        one.licenses.clear();
-        for file in row
-            .files
-            .iter()
-            .filter(|file| seen.insert(file.blake3.seed()))
-        {
-            let license = file.license.clone().unwrap_or_else(|| "not stated".into());
-            *one.licenses.entry(license).or_default() += 1;
-        }
-        let stats = match split == "train" {
-            true => &mut train,
-            false => &mut test,
-        };
-        stats.merge(&one);
-        let all = row.files.iter().map(|file| file.as_task_file());
-        for file in all.chain(row.grading.held_out) {
-            files.entry(file.id.clone()).or_insert(file);
-        }
+        *counts.entry(row?.0).or_default() += 1;
     }
-    let mut written = WrittenDataset {
-        digest: digest.digest(),
-        train,
-        test,
-        split: Split::default(),
-        scrub: ScrubReport::default(),
-        files: (0, 0),
-    };
     let folder = StagingFolder::create(to)?;
     let data = folder.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
-    let mut train = ShardWriter::new(&data, "train", written.train.rows, settings)?;
-    let mut test = ShardWriter::new(&data, "test", written.test.rows, settings)?;
+    let scrubber = Scrubber::of_machine();
+    let mut copy = Copy::new(&data, counts, settings, &scrubber)?;
     for row in kept()? {
         let (split, row) = row?;
-        let writer = match split == "train" {
-            true => &mut train,
-            false => &mut test,
-        };
-        writer.add(row)?;
+        copy.add(&split, row)?;
     }
-    train.finish()?;
-    if written.test.rows > 0 {
-        test.finish()?;
-    }
+    let (mut written, files) = copy.finish()?;
     let included = from.join(FILES_DIR);
     if included.is_dir() {
         let store = ContentStore::open(&included)
             .map_err(|error| DatasetError::Setting(format!("{}: {error}", included.display())))?;
         let to = folder.path().join(FILES_DIR);
-        dataset::copy_input_files(&to, files, &store, &Scrubber::of_machine(), &mut written)?;
+        dataset::copy_input_files(&to, files, &store, &scrubber, &mut written)?;
     }
     folder.finish(info, written, to)
+}
+
+/// The rows written so far.
+struct Copy<'a> {
+    scrubber: &'a Scrubber,
+    splits: BTreeMap<String, (ShardWriter, Stats)>,
+    digest: DatasetDigest,
+    scrub: ScrubReport,
+    /// Input files by digest.
+    files: BTreeMap<Digest, TaskFile>,
+    /// Files whose licenses were counted.
+    licensed: HashSet<u64>,
+}
+
+impl<'a> Copy<'a> {
+    fn new(
+        folder: &Path,
+        counts: BTreeMap<String, usize>,
+        settings: &ShardSettings,
+        scrubber: &'a Scrubber,
+    ) -> Result<Self, DatasetError> {
+        let splits = counts.into_iter().map(|(name, rows)| {
+            if !is_split_name(&name) {
+                return Err(DatasetError::Setting(format!(
+                    "invalid name of a split: {name:?}; rename its shards with letters, digits and underscores"
+                )));
+            }
+            let writer = ShardWriter::new(folder, &name, rows, settings)?;
+            Ok((name, (writer, Stats::default())))
+        });
+        Ok(Self {
+            scrubber,
+            splits: splits.collect::<Result<_, _>>()?,
+            digest: DatasetDigest::default(),
+            scrub: ScrubReport::default(),
+            files: BTreeMap::new(),
+            licensed: HashSet::new(),
+        })
+    }
+
+    fn add(&mut self, split: &str, mut row: Row) -> Result<(), DatasetError> {
+        let found = self.scrubber.row(&mut row);
+        self.scrub.rows += usize::from(found.total() > 0);
+        self.scrub.found.merge(&found);
+        self.digest.add(split, &row_digest(&row));
+        let mut one = Stats::of([&row]);
+        one.licenses.clear();
+        for file in &row.files {
+            if self.licensed.insert(file.blake3.seed()) {
+                let license = file.license.clone().unwrap_or_else(|| "not stated".into());
+                *one.licenses.entry(license).or_default() += 1;
+            }
+        }
+        for file in row.all_files() {
+            self.files.entry(file.id.clone()).or_insert(file);
+        }
+        let of_split = self.splits.get_mut(split);
+        let (writer, stats) = of_split.ok_or_else(|| changed(split))?;
+        stats.merge(&one);
+        writer.add(row)
+    }
+
+    fn finish(self) -> Result<(WrittenDataset, BTreeMap<Digest, TaskFile>), DatasetError> {
+        let mut splits = BTreeMap::new();
+        for (name, (writer, stats)) in self.splits {
+            writer.finish()?;
+            splits.insert(name, stats);
+        }
+        let mut of_split = |name| splits.remove(name).unwrap_or_default();
+        let written = WrittenDataset {
+            train: of_split("train"),
+            test: of_split("test"),
+            others: splits,
+            digest: self.digest.digest(),
+            split: Split::default(),
+            scrub: self.scrub,
+            files: (0, 0),
+        };
+        Ok((written, self.files))
+    }
+}
+
+/// The rule of the Python library `datasets`.
+fn is_split_name(name: &str) -> bool {
+    let is_word = |word: &str| {
+        let mut characters = word.bytes();
+        !word.is_empty() && characters.all(|c| c.is_ascii_alphanumeric() || c == b'_')
+    };
+    name.split('.').all(is_word)
+}
+
+fn changed(split: &str) -> DatasetError {
+    DatasetError::Setting(format!(
+        "the dataset changed while it was read: the split {split} is new"
+    ))
 }

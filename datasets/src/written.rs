@@ -1,5 +1,7 @@
 //! What writing a dataset came to.
 
+use std::collections::BTreeMap;
+
 use pybench_types::id::Digest;
 
 use crate::scrub::ScrubReport;
@@ -13,6 +15,8 @@ pub struct WrittenDataset {
     pub train: Stats,
     /// Statistics of the test split.
     pub test: Stats,
+    /// Statistics of further splits, which only a copy of a dataset can have.
+    pub others: BTreeMap<String, Stats>,
     /// The assignment of rows to splits.
     pub split: Split,
     /// Digest of all rows, as stated in the card.
@@ -21,4 +25,17 @@ pub struct WrittenDataset {
     pub scrub: ScrubReport,
     /// Number of input files included in the dataset, and their size in bytes.
     pub files: (usize, u64),
+}
+
+impl WrittenDataset {
+    /// The splits with their names: train, and the others that have rows.
+    pub(crate) fn splits(&self) -> impl Iterator<Item = (&str, &Stats)> {
+        let test = Some(("test", &self.test)).filter(|(_, stats)| stats.rows > 0);
+        let others = self.others.iter();
+        let others = others.map(|(name, stats)| (name.as_str(), stats));
+        [("train", &self.train)]
+            .into_iter()
+            .chain(test)
+            .chain(others)
+    }
 }

@@ -12,10 +12,8 @@ pub(super) fn info(written: &WrittenDataset) -> String {
     let mut text = String::from("dataset_info:\n  features:\n");
     fields(schema().fields(), 2, &mut text);
     text += "  splits:\n";
-    for (name, stats) in [("train", &written.train), ("test", &written.test)] {
-        if name == "train" || stats.rows > 0 {
-            let _ = writeln!(text, "  - name: {name}\n    num_examples: {}", stats.rows);
-        }
+    for (name, stats) in written.splits() {
+        let _ = writeln!(text, "  - name: {name}\n    num_examples: {}", stats.rows);
     }
     text
 }

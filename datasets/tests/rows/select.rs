@@ -4,7 +4,7 @@ use pybench_datasets::dataset;
 use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::row_hashes::{self, DatasetDigest};
 use pybench_datasets::select::{Cap, GroupBy, PassRate, SelectRecipe, Selector};
-use pybench_datasets::shards::ShardSettings;
+use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Attempts, Row, read};
 use pybench_testing::rows as common;
@@ -223,5 +223,43 @@ fn a_dataset_can_be_copied_without_some_rows() {
             std::fs::read(&shard.path).unwrap(),
             std::fs::read(other).unwrap()
         );
+    }
+}
+
+#[test]
+fn a_copy_is_scrubbed_and_keeps_the_names_of_its_splits() {
+    const SECRET: &str = "ghp_Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1Wx2";
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let data = from.join("data");
+    std::fs::create_dir_all(&data).unwrap();
+    let settings = ShardSettings::default();
+    let mut rows = common::rows(30);
+    rows[2].messages[1].content += &format!(" {SECRET}");
+    for (split, rows) in ["train", "test", "validation"]
+        .into_iter()
+        .zip(rows.chunks(10))
+    {
+        shards::write(&data, split, rows, &settings).unwrap();
+    }
+    let written = rewrite(&from, &to, |_, _| true, &settings, &common::about()).unwrap();
+    assert_eq!((written.scrub.rows, written.scrub.found.total()), (1, 1));
+    let copied: Vec<(String, Row)> = read::dataset(&to).unwrap().map(Result::unwrap).collect();
+    let mut digest = DatasetDigest::default();
+    for ((split, row), number) in copied.iter().zip(0..) {
+        assert_eq!(split, ["train", "test", "validation"][number / 10]);
+        assert!(!format!("{row:?}").contains(SECRET));
+        assert_eq!(row.scrubbed, u32::from(number == 2));
+        digest.add(split, &row_hashes::row_digest(row));
+    }
+    assert_eq!(digest.digest(), written.digest);
+    let card = std::fs::read_to_string(to.join("README.md")).unwrap();
+    for expected in [
+        "1 findings in 1 rows were replaced",
+        "- split: validation\n    path: data/validation-*.parquet",
+        "| | train | test | validation |\n| --- | ---: | ---: | ---: |\n| rows | 10 | 10 | 10 |",
+        "- name: validation\n    num_examples: 10",
+    ] {
+        assert!(card.contains(expected), "{expected} is missing in\n{card}");
     }
 }
