@@ -21,6 +21,13 @@ pub const EXPERT_LABEL: &str = "expert (scripted, not a language model)";
 pub struct Row {
     /// The complete conversation, including the system prompt.
     pub messages: Vec<Message>,
+    /// The tool definitions given to the model, as OpenAI's `tools` in JSON. `None` for message formats without tool
+    /// calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<String>,
+    /// As in PyInstruct.
+    #[serde(skip_serializing_if = "is_tool_choices")]
+    pub tool_choices: String,
     pub task_id: Digest,
     pub trajectory_id: Digest,
     pub category: Category,
@@ -173,6 +180,19 @@ impl Counted {
     }
 }
 
+/// The value of `tool_choices` in PyInstruct.
+const TOOL_CHOICES: &str = "auto";
+
+/// Rows had neither column in their hash at first; those with the usual values keep it.
+fn is_tool_choices(text: &String) -> bool {
+    text == TOOL_CHOICES
+}
+
+/// The value of [`Row::tools`] for a message format.
+pub fn tools(format: &str) -> Option<String> {
+    Some(format_named(format)?.tools()?.to_string())
+}
+
 /// Prefix of the template name of tasks that a model wrote. The keyword follows.
 pub const WRITER: &str = "writer/";
 
@@ -181,6 +201,8 @@ impl Row {
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
         Self {
             messages: trajectory.messages.clone(),
+            tools: tools(&trajectory.format),
+            tool_choices: TOOL_CHOICES.to_owned(),
             task_id: task.id.clone(),
             trajectory_id: trajectory.id.clone(),
             category: task.category,

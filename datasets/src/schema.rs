@@ -13,9 +13,6 @@ use crate::row::{Row, category_name, language_code};
 use crate::row_hashes::RowHashes;
 use pybench_types::id::Digest;
 
-/// The value of `tool_choices` in PyInstruct.
-const TOOL_CHOICES: &str = "auto";
-
 /// The schema of every shard. `tools` is a nullable string (JSON if the message format has tools), so it can be
 /// concatenated with PyInstruct's all-null column.
 pub fn schema() -> Schema {
@@ -54,8 +51,10 @@ pub fn schema() -> Schema {
 pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     let columns = vec![
         lists(messages(), rows, |row| &row.messages, message_columns)?,
-        Arc::new(rows.iter().map(tools).collect::<StringArray>()) as ArrayRef,
-        strings(rows, |_| TOOL_CHOICES),
+        Arc::new(StringArray::from_iter(
+            rows.iter().map(|row| row.tools.as_deref()),
+        )) as ArrayRef,
+        strings(rows, |row| &row.tool_choices),
         strings(rows, |row| row.task_id.as_str()),
         strings(rows, |row| row.trajectory_id.as_str()),
         strings(rows, |row| category_name(row.category)),
@@ -84,12 +83,6 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         structs(proof(), proof_columns(rows)?)?,
     ];
     RecordBatch::try_new(Arc::new(schema()), columns)
-}
-
-/// The tool definitions given to the model, as OpenAI's `tools`. `None` for message formats without tool calls.
-fn tools(row: &Row) -> Option<String> {
-    let format = pybench_agent::format_named(&row.format)?;
-    Some(format.tools()?.to_string())
 }
 
 // --- nested types ------------------------------------------------------------------------------

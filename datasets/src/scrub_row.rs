@@ -18,6 +18,7 @@ impl Scrubber {
             }
         };
         row.messages.iter_mut().for_each(|m| clean(&mut m.content));
+        row.tools.iter_mut().for_each(&mut clean);
         for text in [
             &mut row.query,
             &mut row.subcategory,

@@ -133,6 +133,12 @@ impl Columns<'_> {
         Ok(self.typed::<StringViewArray>(name, at)?.value(at))
     }
 
+    /// A text that may be null, in a column that may be missing.
+    fn optional_text(&self, name: &str, at: usize) -> Option<String> {
+        let texts = self.whole.column_by_name(name)?.as_string_view_opt()?;
+        texts.is_valid(at).then(|| texts.value(at).to_owned())
+    }
+
     fn digest(&self, name: &str, at: usize) -> Read<Digest> {
         let text = self.text(name, at)?.to_owned();
         Digest::try_from(text).map_err(|error| self.wrong(name, at, &error.to_string()))
@@ -254,6 +260,8 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
     let attempts = columns.inner("attempts", at)?;
     Ok(Row {
         messages: columns.items("messages", at, message)?,
+        tools: columns.optional_text("tools", at),
+        tool_choices: columns.text("tool_choices", at)?.to_owned(),
         task_id: columns.digest("task_id", at)?,
         trajectory_id: columns.digest("trajectory_id", at)?,
         category: columns.known("category", at, &CATEGORIES, category_name)?,
@@ -311,15 +319,12 @@ fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
 fn file(columns: &Columns<'_>, at: usize) -> Read<RowFile> {
     let kind = columns.text("kind", at)?;
     let kind = file_kind(kind).ok_or_else(|| columns.wrong("kind", at, "unknown file type"))?;
-    let optional = |name: &str| {
-        let texts = columns.whole.column_by_name(name)?.as_string_view_opt()?;
-        texts.is_valid(at).then(|| texts.value(at).to_owned())
-    };
-    let derived_from = optional("derived_from").map(Digest::try_from).transpose();
+    let derived_from = columns.optional_text("derived_from", at);
+    let derived_from = derived_from.map(Digest::try_from).transpose();
     Ok(RowFile {
         name: columns.text("name", at)?.to_owned(),
         blake3: columns.digest("blake3", at)?,
-        license: optional("license"),
+        license: columns.optional_text("license", at),
         origin: columns.text("origin", at)?.to_owned(),
         kind: kind.name(),
         derived_from: derived_from

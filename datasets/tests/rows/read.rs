@@ -51,6 +51,26 @@ fn rows_are_read_back_and_match_their_hashes() {
     assert_eq!(plain(read), plain(rows));
 }
 
+/// Every column counts for the hash of a row, tool definitions and choices too.
+#[test]
+fn changed_tools_do_not_match_the_hash() {
+    let changes: [fn(&mut Row); 2] = [
+        |row| row.tools = Some("[{\"type\": \"function\"}]".into()),
+        |row| row.tool_choices = "none".into(),
+    ];
+    for change in changes {
+        let mut rows = common::rows(1);
+        let before = row_hashes::row_digest(&rows[0]);
+        change(&mut rows[0]);
+        assert_ne!(row_hashes::row_digest(&rows[0]), before);
+        let folder = tempfile::tempdir().unwrap();
+        let read = read::rows(&shard(folder.path(), &rows)).unwrap();
+        let read: Vec<Row> = read.collect::<Result<_, _>>().unwrap();
+        assert_eq!(read[0].tools, rows[0].tools);
+        assert_eq!(read[0].tool_choices, rows[0].tool_choices);
+    }
+}
+
 #[test]
 fn all_compressions_and_page_versions_are_read() {
     use parquet::basic::{Compression, ZstdLevel};

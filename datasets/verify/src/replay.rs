@@ -257,6 +257,12 @@ impl Verifier {
             let evidence = "the messages before the first reply differ".to_owned();
             diff.add(DiffReason::Prompts, evidence);
         }
+        if row.tools != pybench_datasets::row::tools(&row.format) {
+            diff.add(
+                DiffReason::Prompts,
+                "the tool definitions differ".to_owned(),
+            );
+        }
         let (was, is) = (&was[first..], &is[first_new..]);
         if was.len() != is.len() {
             let evidence = format!("{} messages, now {}", was.len(), is.len());

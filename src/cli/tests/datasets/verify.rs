@@ -139,6 +139,7 @@ fn a_dataset_is_verified_and_all_changes_are_detected() {
     all_is_the_same(&dataset);
     a_sample_is_enough_to_look_at(&dataset);
     changed_by_one_character(&dataset);
+    other_tools(&dataset);
     forged(&dataset);
     made_elsewhere(&dataset);
     other_files(&dataset);
@@ -202,6 +203,19 @@ fn changed_by_one_character(dataset: &Dataset) {
             "{card}"
         );
     }
+}
+
+/// Tool definitions and choices that the rows were not made with.
+fn other_tools(dataset: &Dataset) {
+    let path = dataset.copy("scratched-tool-choices");
+    scratch(&path, "tool_choices");
+    let (_, report, _) = dataset.verify(&path, &["--sample", "1%"]);
+    assert_eq!(report["reasons"]["changed"], 1, "{report:#}");
+    // With hashes that match.
+    let path = dataset.copy("forged-tools");
+    forge(&path, |row| row.tools = Some("[]".into()));
+    let (_, report, _) = dataset.verify(&path, &[]);
+    assert_eq!(only_reason(&report), "prompts", "{report:#}");
 }
 
 type Forgery = fn(&mut Row);
