@@ -1,8 +1,8 @@
 //! Writes a whole dataset: split, shards and card. The dataset is replaced atomically.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -21,7 +21,8 @@ use crate::shards::ShardSettings;
 use crate::split::SplitSettings;
 use crate::{DatasetError, Row, write_rows};
 
-/// Prefix of the temporary folders next to a dataset. Folders left by a killed process are removed.
+/// Prefix of the temporary folders next to a dataset. A folder that no process holds was left by a killed one, and is
+/// removed.
 const TEMPORARY_PREFIX: &str = ".pybench-dataset-";
 
 /// Folder of the input files in a dataset. Each file is named by its digest.
@@ -86,21 +87,35 @@ pub fn write_with(
 }
 
 /// A dataset that is being written in a temporary folder next to its destination.
-pub(crate) struct StagingFolder(tempfile::TempDir);
+pub(crate) struct StagingFolder {
+    folder: tempfile::TempDir,
+    /// Tells other processes that the folder is in use.
+    _lock: File,
+}
 
 impl StagingFolder {
     /// Create the folder, and remove folders left by killed processes.
     pub(crate) fn create(destination: &Path) -> Result<Self, DatasetError> {
         let parent = parent(destination)?;
         remove_leftovers(parent)?;
-        let temporary = tempfile::Builder::new()
-            .prefix(TEMPORARY_PREFIX)
-            .tempdir_in(parent);
-        Ok(Self(temporary.map_err(DatasetError::io(parent))?))
+        loop {
+            let temporary = tempfile::Builder::new()
+                .prefix(TEMPORARY_PREFIX)
+                .tempdir_in(parent);
+            let folder = temporary.map_err(DatasetError::io(parent))?;
+            let lock = hold(folder.path()).map_err(DatasetError::io(folder.path()))?;
+            // Another process may have removed it before it was locked.
+            if let Some(lock) = lock.filter(|_| folder.path().is_dir()) {
+                return Ok(Self {
+                    folder,
+                    _lock: lock,
+                });
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.folder.path()
     }
 
     /// A folder for temporary files inside, which is removed when the value is dropped.
@@ -118,7 +133,7 @@ impl StagingFolder {
         let text = card::render(info, &written);
         write_synced(&self.path().join("README.md"), text.as_bytes())?;
         make_readable(self.path())?;
-        replace(self.0, destination)?;
+        replace(self.folder, destination)?;
         Ok(written)
     }
 }
@@ -179,11 +194,34 @@ fn remove_leftovers(parent: &Path) -> Result<(), DatasetError> {
     for entry in fs::read_dir(parent).map_err(DatasetError::io(parent))? {
         let path = entry.map_err(DatasetError::io(parent))?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(|name| name.starts_with(TEMPORARY_PREFIX)) {
-            fs::remove_dir_all(&path).map_err(DatasetError::io(&path))?;
+        if !name.is_some_and(|name| name.starts_with(TEMPORARY_PREFIX)) {
+            continue;
+        }
+        if let Some(_lock) = hold(&path).map_err(DatasetError::io(&path))? {
+            unless_missing(fs::remove_dir_all(&path)).map_err(DatasetError::io(&path))?;
         }
     }
     Ok(())
+}
+
+/// Lock a folder until the file is closed. `None` if it does not exist, or if it is in use.
+fn hold(folder: &Path) -> io::Result<Option<File>> {
+    let file = match File::open(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn unless_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), DatasetError> {
@@ -201,7 +239,8 @@ fn make_readable(folder: &Path) -> Result<(), DatasetError> {
 /// Replace the old dataset by the new one. The old one is deleted with the temporary folder.
 fn replace(new: tempfile::TempDir, folder: &Path) -> Result<(), DatasetError> {
     match renameat_with(CWD, new.path(), CWD, folder, RenameFlags::EXCHANGE) {
-        Ok(()) => new.close().map_err(DatasetError::io(folder)),
+        // Another process may take the old one for a leftover.
+        Ok(()) => unless_missing(new.close()).map_err(DatasetError::io(folder)),
         // There is no old dataset.
         Err(Errno::NOENT) => {
             let path = new.keep();

@@ -92,6 +92,32 @@ fn an_existing_dataset_is_replaced() {
     );
 }
 
+/// Several commands write to one parent folder, which also has what a killed one left.
+#[test]
+fn datasets_are_written_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = folder.path().join(".pybench-dataset-left");
+    fs::create_dir(&left).unwrap();
+    let write_often = |name: String| {
+        let path = folder.path().join(name);
+        for _ in 0..5 {
+            assert_eq!(write(&path, common::rows(40)).split.assignments.len(), 40);
+        }
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            scope.spawn(move || write_often(format!("d{writer}")));
+        }
+    });
+    let mut names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    names.sort_by_key(fs::DirEntry::file_name);
+    let names: Vec<_> = names.iter().map(fs::DirEntry::file_name).collect();
+    assert_eq!(names, ["d0", "d1", "d2", "d3"]);
+}
+
 #[test]
 fn a_failed_write_leaves_the_old_dataset() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +211,10 @@ fn a_file_and_its_parts_are_in_one_split() {
         let is_whole = |row: &Row| row.files[0].blake3 == whole.blake3;
         let (same, mut others): (Vec<Row>, Vec<Row>) = rows.clone().into_iter().partition(is_whole);
         // Enough rows of the part that it would be a component of its own.
-        others.iter_mut().take(3).for_each(|row| row.files = vec![part.clone()]);
+        others
+            .iter_mut()
+            .take(3)
+            .for_each(|row| row.files = vec![part.clone()]);
         let count = same.len() + 3;
         let written = write(&folder.path().join("d"), [others, same].concat());
         assert_eq!(written.split.largest_component, count, "{number}");
