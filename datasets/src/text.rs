@@ -1,12 +1,39 @@
 //! Splits texts into units for comparison: words, single CJK characters, and tokens of code. Also hashes and
 //! shingles of such units.
 
-/// Call `each` for every unit of a text in lower case: words, numbers, and single Chinese, Japanese or Korean
-/// characters. Punctuation and white space are separators. Full-width letters and digits are converted to ASCII.
+use std::borrow::Cow;
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+
+/// A text without what cannot be seen: invisible characters are removed, and characters that look alike, such as
+/// decomposed and full-width letters, are made equal (NFKC).
+pub fn normalized(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return text.into();
+    }
+    let nfkc = ComposingNormalizerBorrowed::new_nfkc();
+    match text.contains(is_invisible) {
+        true => nfkc
+            .normalize(&text.replace(is_invisible, ""))
+            .into_owned()
+            .into(),
+        false => nfkc.normalize(text),
+    }
+}
+
+/// Format characters and variation selectors, such as the soft hyphen and the zero-width space.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Call `each` for every unit of a [`normalized`] text in lower case: words, numbers, and single Chinese, Japanese or
+/// Korean characters. Punctuation and white space are separators.
 pub fn each_unit(text: &str, mut each: impl FnMut(&str)) {
     let mut word = String::new();
-    for c in text.chars() {
-        match if c.is_ascii() { c } else { to_half_width(c) } {
+    for c in normalized(text).chars() {
+        match c {
             c if c.is_ascii_alphanumeric() => word.push(c.to_ascii_lowercase()),
             // Decimal point in a number.
             '.' if !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()) => word.push('.'),
@@ -56,15 +83,6 @@ pub fn each_token(code: &str, mut each: impl FnMut(&str)) {
         if let Some(from) = name {
             each(&line[from..]);
         }
-    }
-}
-
-/// Convert full-width letters, digits and punctuation to ASCII.
-fn to_half_width(c: char) -> char {
-    match c {
-        '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
-        '\u{3000}' => ' ',
-        other => other,
     }
 }
 
@@ -140,6 +158,18 @@ mod tests {
             ]
         );
         assert!(units(" ,.!").is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_seen_makes_no_difference() {
+        let plain = units("Über naïve Größen: 한글 ガ fine");
+        for disguised in [
+            "U\u{308}ber nai\u{308}ve Gro\u{308}ßen: 한글 カ\u{3099} fine",
+            "Ü\u{ad}ber na\u{200b}ïve Grö\u{2060}ßen\u{feff}: 한\u{200d}글 ガ\u{fe0f} f\u{e0020}ine",
+            "Ｕ\u{308}ber naïve Größen: 한글 ｶﾞ ﬁne",
+        ] {
+            assert_eq!(units(disguised), plain);
+        }
     }
 
     #[test]

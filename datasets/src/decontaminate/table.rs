@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::text::hash;
+use crate::text::{hash, normalized};
 
 /// Minimum number of common rows for recognizing a table.
 const MIN_COMMON_ROWS: usize = 5;
@@ -23,7 +23,7 @@ impl Table {
     /// Create a table. Numeric values are compared as numbers, other values as trimmed text.
     pub fn new(header: &[String], rows: impl IntoIterator<Item = Vec<Option<String>>>) -> Self {
         let mut order: Vec<usize> = (0..header.len()).collect();
-        let name = |at: &usize| header[*at].trim().to_lowercase();
+        let name = |at: &usize| normalized(&header[*at]).trim().to_lowercase();
         order.sort_by_key(name);
         let mut hashes = Vec::new();
         let mut values: Vec<HashSet<u64>> = vec![HashSet::new(); header.len()];
@@ -85,7 +85,8 @@ impl Table {
 
 /// Normalize a value for comparison.
 fn canonical(value: Option<&str>) -> String {
-    let text = value.unwrap_or_default().trim();
+    let text = normalized(value.unwrap_or_default());
+    let text = text.trim();
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() => format!("{:e}", number + 0.0),
         _ if ["nan", "null", "none", "na", "n/a"].contains(&&*text.to_lowercase()) => String::new(),
@@ -143,6 +144,9 @@ mod tests {
             })
             .collect();
         assert_eq!(Table::new(&header, other), plain);
+        let accented = table(&["größe"], &[&["Zoë"], &["1"]]);
+        let decomposed = table(&["gro\u{308}ße"], &[&["Zoe\u{308}\u{200b}"], &["１"]]);
+        assert_eq!(decomposed, accented);
     }
 
     #[test]
