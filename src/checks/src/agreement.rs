@@ -13,7 +13,8 @@ pub struct Agreement {
     pub items: usize,
     /// Share of items on which they agree.
     pub agree: f64,
-    /// Cohen's kappa: 0 is chance, 1 is perfect; `None` if both raters give every item the same rating.
+    /// Cohen's kappa: 0 is chance, 1 is perfect; `None` if a rater gives every item the same rating, since the other
+    /// can then agree by chance only.
     pub kappa: Option<f64>,
     /// 95 % bootstrap interval of kappa, over clusters of items.
     pub interval: Option<Interval>,
@@ -40,7 +41,7 @@ pub fn agreement(pairs: &[(bool, bool)], cluster: &[usize]) -> Option<Agreement>
     drawn.sort_by(f64::total_cmp);
     let kappa = kappa(&table);
     let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
-    // Kappa is undefined for draws with only one rating. If there are many such draws, the others are a
+    // Kappa is undefined for draws in which a rater has only one rating. If there are many such draws, the others are a
     // biased sample.
     let enough = kappa.is_some() && drawn.len() * 10 >= DRAWS * 9;
     Some(Agreement {
@@ -69,7 +70,9 @@ fn kappa([nn, ny, yn, yy]: &[f64; 4]) -> Option<f64> {
     let n = nn + ny + yn + yy;
     let observed = (nn + yy) / n;
     let chance = ((yn + yy) * (ny + yy) + (nn + ny) * (nn + yn)) / (n * n);
-    (chance < 1.0 - 1e-12).then(|| (observed - chance) / (1.0 - chance))
+    let sums = [nn + ny, yn + yy, nn + yn, ny + yy];
+    let is_defined = sums.iter().all(|ratings| *ratings > 0.0);
+    is_defined.then(|| (observed - chance) / (1.0 - chance))
 }
 
 #[cfg(test)]
@@ -96,5 +99,9 @@ mod tests {
         assert_eq!(agreement(&[], &[]), None);
         let constant = agreement(&[(true, true); 5], &[0, 1, 2, 3, 4]).unwrap();
         assert!(constant.kappa.is_none() && constant.agree == 1.0);
+        let pairs = [(true, true), (false, true), (true, true), (false, true)];
+        let constant = agreement(&pairs, &[0, 1, 2, 3]).unwrap();
+        assert_eq!((constant.kappa, constant.interval), (None, None));
+        assert_eq!(constant.agree, 0.5);
     }
 }
