@@ -1,23 +1,28 @@
 //! The summary that is printed after an evaluation.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::record::{Evaluation, Outcome, Score};
 use pybench_types::text::line;
 
-/// One line per agent: attempts that pass each score, of those that have it.
+/// One line per agent and suite: attempts that pass each score, of those that have it.
 pub(super) fn table(evaluation: &Evaluation) -> String {
     let mut text = format!(
-        "{:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
-        "agent", "upstream", "fixed", "strict", "not run", "failed"
+        "{:24} {:12} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
+        "agent", "suite", "upstream", "fixed", "strict", "not run", "failed"
     );
-    for label in evaluation.fingerprint.agents.keys() {
+    let attempts = &evaluation.attempts;
+    let suites: BTreeSet<&str> = attempts.iter().map(|attempt| &*attempt.suite).collect();
+    let labels = evaluation.fingerprint.agents.keys();
+    for (label, suite) in labels.flat_map(|label| suites.iter().map(move |suite| (label, *suite))) {
         let own = || {
-            evaluation
-                .attempts
-                .iter()
-                .filter(|attempt| attempt.agent == *label)
+            let of_agent = attempts.iter().filter(|attempt| attempt.agent == *label);
+            of_agent.filter(|attempt| attempt.suite == suite)
         };
+        if own().next().is_none() {
+            continue;
+        }
         let share = |score: Score| {
             let scored: Vec<bool> = own().filter_map(|attempt| attempt.score(score)).collect();
             format!(
@@ -29,7 +34,8 @@ pub(super) fn table(evaluation: &Evaluation) -> String {
         let count =
             |wanted: fn(&Outcome) -> bool| own().filter(|attempt| wanted(&attempt.outcome)).count();
         text += &format!(
-            "{label:24} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
+            "{label:24} {:12} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
+            line(suite),
             share(Score::Upstream),
             share(Score::Fixed),
             share(Score::Strict),
@@ -102,5 +108,22 @@ mod tests {
         let table = table(&evaluation);
         let row = table.lines().find(|line| line.starts_with("m ")).unwrap();
         assert!(row.contains("1/2"), "{table}");
+    }
+
+    #[test]
+    fn rates_of_suites_are_not_added() {
+        let mut other = attempt("m", "x", 0, false);
+        other.suite = "library".into();
+        let attempts = vec![attempt("m", "2", 0, true), other];
+        let table = table(&Evaluation::new(
+            header(&[("m", AgentKind::Model)]),
+            attempts,
+        ));
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .map(|row| row.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[1], ["m", "library", "1/1", "0/1", "0/1", "0", "0"]);
+        assert_eq!(rows[2], ["m", "pybench", "1/1", "1/1", "1/1", "0", "0"]);
     }
 }
