@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Published, ReportData, SOURCE, published};
 use crate::record::AgentKind;
-use crate::stats::{AgentSummary, Measure, MeasureSummary, Rate};
+use crate::stats::{AgentSummary, Measure, Rate};
 use pybench_checks::interval::Interval;
 use pybench_types::text::{line, percent};
 
@@ -62,11 +62,16 @@ fn leaderboard(data: &ReportData<'_>, suite: &str, measure: Measure) -> Option<L
         .collect();
     categories.sort_by_key(|c| (category_order(c), c.clone()));
     categories.dedup();
+    let is_measured = data
+        .suite_summaries(suite)
+        .any(|s| s.measure(measure).is_some());
+    let is_scored = data.suite_summaries(suite).any(|s| !s.measures.is_empty());
     let own = data
         .suite_summaries(suite)
-        .filter_map(|s| row(data, s, s.measure(measure)?, &categories));
+        .filter_map(|s| row(data, s, measure, &categories));
     let mut rows: Vec<_> = own.collect();
-    if rows.is_empty() {
+    // A suite need not have every score.
+    if rows.is_empty() || is_scored && !is_measured {
         return None;
     }
     let has_published = suite == "pybench" && measure == Measure::Upstream;
@@ -130,9 +135,42 @@ fn cell(rate: Option<&Rate>) -> LeaderboardCell {
 fn row(
     data: &ReportData<'_>,
     summary: &AgentSummary,
-    measured: &MeasureSummary,
+    measure: Measure,
     categories: &[String],
 ) -> Option<LeaderboardRow> {
+    let row = base_row(data, summary)?;
+    let Some(measured) = summary.measure(measure) else {
+        let missing = summary.unmeasured.get(&measure)?;
+        return Some(LeaderboardRow {
+            categories: vec![LeaderboardCell::default(); categories.len()],
+            note: missing_note(*missing, 0.0, 1.0),
+            ..row
+        });
+    };
+    let bounds = &measured.bounds;
+    Some(LeaderboardRow {
+        categories: categories
+            .iter()
+            .map(|c| cell(measured.categories.get(c)))
+            .collect(),
+        overall: cell(Some(&measured.overall)),
+        note: match bounds.missing {
+            0 => String::new(),
+            missing => missing_note(missing, bounds.worst, bounds.best),
+        },
+        macro_mean: percent(measured.macro_mean),
+        clustered: interval(measured.clustered.over_tasks),
+        ..row
+    })
+}
+
+/// Attempts without a value, and the rates if all of them had failed or passed.
+fn missing_note(missing: usize, worst: f64, best: f64) -> String {
+    format!("{missing} missing: {}–{}", percent(worst), percent(best))
+}
+
+/// The parts of a row that do not depend on the score.
+fn base_row(data: &ReportData<'_>, summary: &AgentSummary) -> Option<LeaderboardRow> {
     let agent = data.evaluation.fingerprint.agents.get(&summary.agent)?;
     let turns = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.1}"));
     Some(LeaderboardRow {
@@ -143,25 +181,11 @@ fn row(
             _ => "",
         },
         judge: cell(summary.measure(Measure::Judge).map(|m| &m.overall)),
-        categories: categories
-            .iter()
-            .map(|c| cell(measured.categories.get(c)))
-            .collect(),
-        overall: cell(Some(&measured.overall)),
-        note: match measured.bounds.missing {
-            0 => String::new(),
-            missing => format!(
-                "{missing} missing: {}–{}",
-                percent(measured.bounds.worst),
-                percent(measured.bounds.best)
-            ),
-        },
-        macro_mean: percent(measured.macro_mean),
-        clustered: interval(measured.clustered.over_tasks),
         turns_upstream: turns(summary.turns.and_then(|t| t.as_upstream)),
         turns: turns(summary.turns.map(|t| t.plain)),
         humaneval: general(data, &summary.agent, "humaneval"),
         mbpp: general(data, &summary.agent, "mbpp"),
+        ..LeaderboardRow::default()
     })
 }
 

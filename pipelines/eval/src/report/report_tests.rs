@@ -549,3 +549,35 @@ fn a_loss_against_the_base_model_is_reported() {
         "{warnings:?}"
     );
 }
+
+/// An agent without any score stands below the others, with what its rate can be.
+#[test]
+fn an_agent_whose_attempts_all_failed_for_reasons_of_ours_is_on_the_leaderboard() {
+    let failed = Attempt {
+        outcome: Outcome::Infrastructure {
+            failure: "no connection".into(),
+        },
+        scores: Scores::default(),
+        ..attempt("b", "2", 0, false)
+    };
+    let agents = [("a", AgentKind::Model), ("b", AgentKind::Model)];
+    let notes = |attempts: Vec<Attempt>| {
+        let evaluation = Evaluation::new(fingerprint(&agents), attempts);
+        let data = ReportData::new(&evaluation, &Options::default());
+        let boards = leaderboard::leaderboards(&data).into_iter();
+        let strict = boards.filter(|board| board.measure == "strict");
+        let rows = strict.flat_map(|board| board.rows);
+        let rows = rows.map(|row| (row.label, row.overall.value, row.note));
+        rows.collect::<Vec<_>>()
+    };
+    let row = |label: &str, value: &str, note: &str| {
+        (label.to_owned(), value.to_owned(), note.to_owned())
+    };
+    let missing = row("b", "", "1 missing: 0.0–100.0");
+    let scored = attempt("a", "2", 0, true);
+    assert_eq!(
+        notes(vec![scored, failed.clone()]),
+        [row("a", "100.0", ""), missing.clone()]
+    );
+    assert_eq!(notes(vec![failed]), [missing]);
+}

@@ -148,6 +148,8 @@ pub struct AgentSummary {
     pub infrastructure: usize,
     /// Measures with at least one value, in the order of [`Measure::ALL`].
     pub measures: Vec<MeasureSummary>,
+    /// Scores without any value, because attempts failed for reasons of ours, and the number of these attempts.
+    pub unmeasured: BTreeMap<Measure, usize>,
     /// Turns; `None` if nothing ran.
     pub turns: Option<Turns>,
     /// Prompt tokens of all attempts.
@@ -189,7 +191,11 @@ fn summary(suite: &str, kind: AgentKind, agent: &str, attempts: &[&Attempt]) -> 
     };
     let count = |keep: &dyn Fn(&Attempt) -> bool| attempts.iter().filter(|a| keep(a)).count();
     let measures = Measure::ALL.into_iter();
+    let measures: Vec<_> = measures
+        .filter_map(|m| measure_summary(m, attempts))
+        .collect();
     AgentSummary {
+        unmeasured: unmeasured(&measures, attempts),
         agent: agent.to_owned(),
         kind,
         suite: suite.to_owned(),
@@ -198,9 +204,7 @@ fn summary(suite: &str, kind: AgentKind, agent: &str, attempts: &[&Attempt]) -> 
         ran: count(&Attempt::ran),
         not_run: tasks(&|a| matches!(a.outcome, Outcome::NotRun { .. })),
         infrastructure: count(&|a| matches!(a.outcome, Outcome::Infrastructure { .. })),
-        measures: measures
-            .filter_map(|m| measure_summary(m, attempts))
-            .collect(),
+        measures,
         turns: turns(attempts),
         tokens_in: attempts
             .iter()
@@ -216,6 +220,16 @@ fn summary(suite: &str, kind: AgentKind, agent: &str, attempts: &[&Attempt]) -> 
             .fold(0, u64::saturating_add),
         duels: duels(attempts),
     }
+}
+
+fn unmeasured(measures: &[MeasureSummary], attempts: &[&Attempt]) -> BTreeMap<Measure, usize> {
+    let scores = [Measure::Upstream, Measure::Fixed, Measure::Strict].into_iter();
+    let without = scores.filter(|score| measures.iter().all(|m| m.measure != *score));
+    let missing = without.map(|score| {
+        let missing = attempts.iter().filter(|attempt| score.missing(attempt));
+        (score, missing.count())
+    });
+    missing.filter(|(_, count)| *count > 0).collect()
 }
 
 /// The values of one measure on one task.
