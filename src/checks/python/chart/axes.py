@@ -6,7 +6,7 @@ import numpy as np
 from common import Unproven
 
 from . import labels
-from .redraw import BadRecord, array
+from .redraw import MAX_DATA, BadRecord, array
 
 SCALES = ("linear",)
 ANCHORS = ("center", "left", "right")
@@ -17,7 +17,7 @@ class Axis:
 
     def __init__(self, name, claim, box, drawing):
         self.name, self.index = name, "xy".index(name)
-        self.limits = [float(v) for v in array(claim["limits"], (2,), 1e15)]
+        self.limits = [float(v) for v in array(claim["limits"], (2,), MAX_DATA)]
         self.scale = claim["scale"]
         self.low, self.high = box[self.index], box[self.index + 2]
         self.label, self.freq = str(claim["label"]), claim.get("freq")

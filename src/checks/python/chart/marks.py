@@ -8,7 +8,7 @@ does in part (no other mark stands for it), and, for bars, when its color ends w
 import numpy as np
 from common import Unproven
 
-from .redraw import BadRecord, array
+from .redraw import MAX_DATA, BadRecord, array
 from .seen import apart
 
 NEAR = 0.06  # pixels: recorded coordinates are rounded to 0.001
@@ -41,7 +41,7 @@ class Marks:
 
     def bars(self, group):
         """The rectangles of a container: claims [(x, y, width, height)], tied."""
-        rects = array(group["rects"], (None, 4), 1e15)
+        rects = array(group["rects"], (None, 4), MAX_DATA)
         if np.isnan(rects).any():
             raise BadRecord("a bar has no extent")
         horizontal = group["orientation"] == "horizontal"
@@ -72,7 +72,7 @@ class Marks:
 
     def line(self, claim):
         """A line's data, tied to a path or to markers."""
-        x, y = array(claim["x"], (None,), 1e15), array(claim["y"], (None,), 1e15)
+        x, y = array(claim["x"], (None,), MAX_DATA), array(claim["y"], (None,), MAX_DATA)
         if len(x) != len(y):
             raise BadRecord("a line has unequal coordinates")
         places = self.axes.place(x, y)
@@ -87,7 +87,7 @@ class Marks:
 
     def points(self, claim):
         """A scatter's data, tied to a collection or to markers."""
-        x, y = array(claim["x"], (None,), 1e15), array(claim["y"], (None,), 1e15)
+        x, y = array(claim["x"], (None,), MAX_DATA), array(claim["y"], (None,), MAX_DATA)
         places = self.axes.place(x, y)
         known = np.isfinite(places).all(axis=1)
         if not self.axes.inside(places[known], 1.5).all():

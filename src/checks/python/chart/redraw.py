@@ -24,6 +24,7 @@ from .rc import settings
 MAX_SIDE = 6000
 MAX_PIXELS = 16_000_000
 MAX_OPS = 5000
+MAX_DATA = 1e100  # data values, such as unsigned 64-bit integers; their squares are still finite
 MAX_TEXT = 24_000_000  # characters of unpacked primitives
 IDENTITY = transforms.IdentityTransform()
 

@@ -272,6 +272,12 @@ def line_log():
     return "line", [series(range(1, 11), 2.0 ** np.arange(10))]
 
 
+def line_huge():
+    y = np.array([7, 2, 9, 4], dtype=np.uint64) * np.uint64(10**18)
+    plt.plot([1, 2, 3, 4], y)
+    return "line", [series([1, 2, 3, 4], y)]
+
+
 def line_long():
     plt.plot(range(3000), walk(8, 3000), linewidth=0.8)
     return "line", [series(range(3000), walk(8, 3000))]
@@ -412,7 +418,7 @@ CASES = [
     bar, bar_labeled, bar_colors, barh, barh_inverted, bar_grouped, bar_pandas, bar_pandas_grouped, bar_years, bar_years_numeric, bar_negative, bar_large, bar_thousands, bar_hatched,
     bar_rotated, bar_vertical_names, bar_chinese, bar_seaborn, bar_seaborn_hue, bar_seaborn_palette, bar_seaborn_count,
     line, line_markers, line_two, line_dates, line_dates_short, line_dates_formatted, line_pandas_dates, line_pandas_daily,
-    line_pandas_frame, line_categories, line_gaps, line_years, line_seaborn, line_seaborn_hue, line_long, line_band,
+    line_pandas_frame, line_categories, line_gaps, line_years, line_seaborn, line_seaborn_hue, line_long, line_huge, line_band,
     scatter, scatter_colors, scatter_sizes, scatter_plot, scatter_two, scatter_fit, scatter_seaborn_hue, scatter_pandas,
     scatter_regplot, hist, hist_edges, hist_pandas, hist_series, hist_seaborn, hist_narrow, pie, pie_percent, pie_legend,
     pie_donut, pie_pandas,
