@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::exit::{ExitCode, bad_input, endpoint, environment};
 use crate::gguf;
+use crate::model::{Adapter, is_adapter};
 
 const CATALOG: &str = include_str!("../models.toml");
 
@@ -55,12 +56,48 @@ pub fn license(name: &str) -> Option<String> {
         .map(|model| model.license)
 }
 
+/// The files of a model, or of an adapter with its base model.
+pub struct ModelFiles {
+    /// Tokenizer and chat template.
+    pub folder: PathBuf,
+    /// `config.json` and the weights.
+    pub weights: PathBuf,
+    pub adapter: Option<Adapter>,
+}
+
+/// Like [`find`], but `name` may also be the directory of an adapter.
+pub fn find_files(name: &str) -> Result<ModelFiles> {
+    let folder = PathBuf::from(name);
+    if !is_adapter(&folder) {
+        let folder = find(name)?;
+        return Ok(ModelFiles {
+            weights: folder.clone(),
+            folder,
+            adapter: None,
+        });
+    }
+    let adapter = Adapter::open(&folder)?;
+    let base = find(&adapter.base);
+    let weights = base.with_context(|| format!("the base model of {}", folder.display()))?;
+    let own = folder.join("tokenizer.json").exists();
+    Ok(ModelFiles {
+        folder: if own { folder } else { weights.clone() },
+        weights,
+        adapter: Some(adapter),
+    })
+}
+
 /// The directory of a model: `name` itself if it is one, a model of the catalog, or `owner/name` on the Hub. Downloads
 /// and converts it on first use.
 pub fn find(name: &str) -> Result<PathBuf> {
     let path = PathBuf::from(name);
     if path.join("config.json").exists() {
         return Ok(path);
+    }
+    if is_adapter(&path) {
+        return Err(bad_input(format!(
+            "{name} is an adapter; merge it first with `pybench-train merge {name} --out FOLDER`"
+        )));
     }
     let catalog: Catalog = toml::from_str(CATALOG).context("models.toml")?;
     let Some(entry) = catalog.model.iter().find(|entry| entry.name == name) else {

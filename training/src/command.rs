@@ -13,7 +13,7 @@ use pybench_training_data::{Renderer, Source, preflight, read};
 use crate::exit::{self, ExitCode, bad_input};
 use crate::model::load_config;
 use crate::probe::probe;
-use crate::train::{RunOptions, run};
+use crate::train::{RunOptions, merge, run};
 use crate::{catalog, gguf, serve};
 
 /// Fine-tunes, serves and converts Llama-family models.
@@ -82,6 +82,14 @@ enum Command {
         /// Data type of weights and computation
         #[arg(long, value_enum, default_value_t = serve::Dtype::Float32)]
         dtype: serve::Dtype,
+    },
+    /// Merge an adapter, of ours or of PEFT, into its base model
+    Merge {
+        /// The directory of the adapter
+        adapter: PathBuf,
+        /// The model directory to create
+        #[arg(long)]
+        out: PathBuf,
     },
     /// Serve a model over OpenAI's HTTP API
     Serve(serve::ServeOptions),
@@ -159,6 +167,7 @@ fn execute(command: Command) -> Result<()> {
             device,
             dtype,
         } => probe(&model, &request, &answer, dtype.kind(), device.device()?),
+        Command::Merge { adapter, out } => merge(&adapter, &out),
         Command::Serve(options) => serve::serve(&options),
         Command::Export {
             model,

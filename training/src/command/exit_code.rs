@@ -10,7 +10,7 @@ use tch::TchError;
 
 use crate::exit::{self, ChildError, CodedError, ExitCode};
 use crate::gguf::GgufError;
-use crate::model::{ConfigError, LoadError};
+use crate::model::{ConfigError, LoadError, SaveError};
 use crate::serve::VocabularyError;
 use crate::torch::CommunicatorError;
 use crate::train::{CheckpointError, RecipeError, StepError, UnknownTargetModule};
@@ -44,6 +44,7 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<ExitCode> {
         VocabularyError => VocabularyError::exit_code,
         FileError => FileError::exit_code,
         LoadError => LoadError::exit_code,
+        SaveError => SaveError::exit_code,
         ConfigError => |_| ExitCode::BadInput,
         GgufError => |_| ExitCode::BadInput,
         CommunicatorError => |_| ExitCode::Environment,

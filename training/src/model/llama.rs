@@ -357,7 +357,16 @@ impl Model {
     /// Builds a model from `get(name, shape)`, with Hugging Face parameter names.
     pub fn build<E>(
         config: ModelConfig,
+        get: impl FnMut(&str, &[i64]) -> Result<Tensor, E>,
+    ) -> Result<Self, E> {
+        Self::build_blocks(config, get, |_| ())
+    }
+
+    /// Like [`Model::build`]; calls `finish` with each block before the next one is built.
+    pub fn build_blocks<E>(
+        config: ModelConfig,
         mut get: impl FnMut(&str, &[i64]) -> Result<Tensor, E>,
+        mut finish: impl FnMut(&mut Block),
     ) -> Result<Self, E> {
         let c = &config;
         let (attention, keys) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
@@ -376,7 +385,7 @@ impl Model {
                     quantized: None,
                 })
             };
-            blocks.push(Block {
+            let mut block = Block {
                 q: linear("self_attn.q_proj", attention, c.hidden, c.qkv_bias)?,
                 k: linear("self_attn.k_proj", keys, c.hidden, c.qkv_bias)?,
                 v: linear("self_attn.v_proj", keys, c.hidden, c.qkv_bias)?,
@@ -387,7 +396,9 @@ impl Model {
                 input_norm: get(&at("input_layernorm.weight"), &[c.hidden])?,
                 post_norm: get(&at("post_attention_layernorm.weight"), &[c.hidden])?,
                 window: c.windows[layer],
-            });
+            };
+            finish(&mut block);
+            blocks.push(block);
         }
         let norm = get("model.norm.weight", &[c.hidden])?;
         let head = match c.tied {
@@ -448,6 +459,15 @@ impl Model {
         each("model.norm.weight", &mut self.norm);
         if let Some(head) = &mut self.head {
             each("lm_head.weight", head);
+        }
+    }
+
+    /// Merges the adapters into their matrices, one at a time.
+    pub fn merge_adapters(&mut self) {
+        for block in &mut self.blocks {
+            for (_, linear) in block.linears_mut() {
+                linear.merge();
+            }
         }
     }
 

@@ -1,22 +1,26 @@
-//! Loads Hugging Face directories: `config.json` and safetensors, sharded or not, by mmap.
+//! Loads Hugging Face directories: `config.json` and safetensors, sharded or not. Files are mapped; tensors are copied,
+//! or stay in the map.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::Mmap;
 use pybench_training_data::{FileError, read_bounded};
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
 use crate::exit::{self, ExitCode};
+use crate::torch::release_free_memory;
 
 use super::config::{ConfigError, ModelConfig};
 use super::llama::Model;
 
-const MAX_JSON_BYTES: u64 = 64 << 20;
+pub(super) const MAX_JSON_BYTES: u64 = 64 << 20;
 const MAX_SHARDS: usize = 4096;
 
 #[derive(Debug, Error)]
@@ -31,6 +35,8 @@ pub enum LoadError {
     Index { path: PathBuf, reason: String },
     #[error("{path}: tensor {name} is missing; the weights do not belong to this config.json")]
     Missing { path: PathBuf, name: String },
+    #[error("{path}: {reason}")]
+    Adapter { path: PathBuf, reason: String },
     #[error("tensor {name} has shape {found:?}; according to config.json it must be {expected:?}")]
     Shape {
         name: String,
@@ -62,13 +68,46 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, LoadError> {
         .map_err(|error| LoadError::Config { path, error })
 }
 
+/// How the weights of a model are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Every tensor is converted to this kind.
+    pub kind: Kind,
+    pub device: Device,
+    /// Tensors that need no conversion stay in the map of their file: they are read when they are first used, the
+    /// system can drop them again, and writing to them ends the process. For weights that are not trained.
+    pub mapped: bool,
+    /// The matrices of a block are quantized before the next block is read.
+    pub quantize: bool,
+}
+
 impl Model {
     /// Loads a Hugging Face directory, converting every tensor to `kind` on `device`.
     pub fn load(folder: &Path, kind: Kind, device: Device) -> Result<Self, LoadError> {
+        let options = LoadOptions {
+            kind,
+            device,
+            mapped: false,
+            quantize: false,
+        };
+        Self::load_with(folder, &options)
+    }
+
+    /// Loads a Hugging Face directory.
+    pub fn load_with(folder: &Path, options: &LoadOptions) -> Result<Self, LoadError> {
         let config = load_config(folder)?;
         let weights = Weights::open(folder)?;
-        Self::build(config, |name, shape| {
-            weights.tensor(name, shape, kind, device)
+        let read = |name: &str, shape: &[i64]| match options.mapped {
+            true => weights.mapped_tensor(name, shape, options.kind, options.device),
+            false => weights.tensor(name, shape, options.kind, options.device),
+        };
+        Self::build_blocks(config, read, |block| {
+            if options.quantize {
+                for (_, linear) in block.linears_mut() {
+                    linear.quantize();
+                }
+                release_free_memory();
+            }
         })
     }
 }
@@ -76,7 +115,7 @@ impl Model {
 /// The memory-mapped tensors of a directory or of one file.
 pub struct Weights {
     folder: PathBuf,
-    files: Vec<(PathBuf, Mmap)>,
+    files: Vec<(PathBuf, Arc<Mmap>)>,
     /// File index of each tensor; empty for a single file.
     index: BTreeMap<String, usize>,
 }
@@ -143,6 +182,12 @@ impl Weights {
         Ok(all)
     }
 
+    /// The kind in which a tensor is stored.
+    pub fn kind(&self, name: &str) -> Result<Kind, LoadError> {
+        let (view, _) = self.view(name)?;
+        float_kind(name, view.dtype())
+    }
+
     /// Copies one tensor. Checks its shape, and that all values are finite.
     pub fn tensor(
         &self,
@@ -151,17 +196,43 @@ impl Weights {
         kind: Kind,
         device: Device,
     ) -> Result<Tensor, LoadError> {
-        let file = match self.index.get(name) {
-            Some(&file) => file,
-            None => 0,
-        };
-        let missing = || LoadError::Missing {
-            path: self.folder.clone(),
-            name: name.into(),
-        };
-        let (path, map) = self.files.get(file).ok_or_else(missing)?;
-        let header = parse(path, map)?;
-        let view = header.tensor(name).map_err(|_| missing())?;
+        let stored = self.stored(name, shape, kind)?;
+        let tensor = copy_to_tensor(stored.bytes, shape, stored.kind)?
+            .to_kind(kind)
+            .to_device(device);
+        // A large number may have no 16-bit form.
+        let narrowed = kind == Kind::Half && stored.kind != kind;
+        if narrowed && !bool::try_from(tensor.isfinite().all())? {
+            return Err(LoadError::NotFinite { name: name.into() });
+        }
+        Ok(tensor)
+    }
+
+    /// Like [`Weights::tensor`], but the tensor stays in the map of the file if it needs no conversion.
+    pub fn mapped_tensor(
+        &self,
+        name: &str,
+        shape: &[i64],
+        kind: Kind,
+        device: Device,
+    ) -> Result<Tensor, LoadError> {
+        let stored = self.stored(name, shape, kind)?;
+        let aligned = stored.bytes.as_ptr() as usize % kind.elt_size_in_bytes() == 0;
+        if stored.kind != kind || device != Device::Cpu || !aligned {
+            return self.tensor(name, shape, kind, device);
+        }
+        // Tensors that share the bytes may outlive the model, so the map stays for the life of the process.
+        std::mem::forget(stored.map.clone());
+        let strides = contiguous_strides(shape);
+        // SAFETY: the bytes have that shape and kind and the right alignment, and stay mapped. Nothing writes to them,
+        // as the caller promises.
+        let pointer = stored.bytes.as_ptr();
+        Ok(unsafe { Tensor::f_from_blob(pointer, shape, &strides, kind, device) }?)
+    }
+
+    /// The bytes of one tensor. Checks its shape, and that all values are finite.
+    fn stored(&self, name: &str, shape: &[i64], kind: Kind) -> Result<Stored<'_>, LoadError> {
+        let (view, map) = self.view(name)?;
         let expected: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
         if view.shape() != expected {
             return Err(LoadError::Shape {
@@ -171,28 +242,76 @@ impl Weights {
             });
         }
         let stored = match view.dtype() {
-            Dtype::F32 => Kind::Float,
-            Dtype::F16 => Kind::Half,
-            Dtype::BF16 => Kind::BFloat16,
             Dtype::U8 if kind == Kind::Uint8 => Kind::Uint8,
-            other => {
-                return Err(LoadError::Kind {
-                    name: name.into(),
-                    found: format!("{other:?}"),
-                });
-            }
+            dtype => float_kind(name, dtype)?,
         };
-        let tensor = copy_to_tensor(view.data(), shape, stored)?
-            .to_kind(kind)
-            .to_device(device);
-        if !bool::try_from(tensor.isfinite().all())? {
+        let bytes = view.data();
+        if !is_finite(bytes, stored) {
             return Err(LoadError::NotFinite { name: name.into() });
         }
-        Ok(tensor)
+        Ok(Stored {
+            bytes,
+            kind: stored,
+            map,
+        })
+    }
+
+    fn view(&self, name: &str) -> Result<(TensorView<'_>, &Arc<Mmap>), LoadError> {
+        let file = self.index.get(name).copied().unwrap_or(0);
+        let missing = || LoadError::Missing {
+            path: self.folder.clone(),
+            name: name.into(),
+        };
+        let (path, map) = self.files.get(file).ok_or_else(missing)?;
+        let view = parse(path, map)?.tensor(name).map_err(|_| missing())?;
+        Ok((view, map))
     }
 }
 
-fn map_file(path: &Path) -> Result<(PathBuf, Mmap), LoadError> {
+fn float_kind(name: &str, dtype: Dtype) -> Result<Kind, LoadError> {
+    match dtype {
+        Dtype::F32 => Ok(Kind::Float),
+        Dtype::F16 => Ok(Kind::Half),
+        Dtype::BF16 => Ok(Kind::BFloat16),
+        other => Err(LoadError::Kind {
+            name: name.into(),
+            found: format!("{other:?}"),
+        }),
+    }
+}
+
+/// A tensor in a file.
+struct Stored<'a> {
+    bytes: &'a [u8],
+    kind: Kind,
+    map: &'a Arc<Mmap>,
+}
+
+/// Whether no little-endian number has the largest exponent, which NaN and infinity have.
+fn is_finite(bytes: &[u8], kind: Kind) -> bool {
+    let finite = |exponent: u16| {
+        let highest = bytes.chunks_exact(kind.elt_size_in_bytes());
+        let mut highest =
+            highest.map(|number| [number[number.len() - 2], number[number.len() - 1]]);
+        highest.all(|half| u16::from_le_bytes(half) & exponent != exponent)
+    };
+    match kind {
+        // The upper half of a float32 is a bfloat16.
+        Kind::Float | Kind::BFloat16 => finite(0x7f80),
+        Kind::Half => finite(0x7c00),
+        _ => true,
+    }
+}
+
+fn contiguous_strides(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
+fn map_file(path: &Path) -> Result<(PathBuf, Arc<Mmap>), LoadError> {
     let io = |error| {
         let path = path.into();
         LoadError::from(FileError { path, error })
@@ -201,7 +320,7 @@ fn map_file(path: &Path) -> Result<(PathBuf, Mmap), LoadError> {
     // SAFETY: the map is read-only. A file that is truncated while it is mapped ends the process.
     let map = unsafe { Mmap::map(&file) }.map_err(io)?;
     parse(path, &map)?;
-    Ok((path.into(), map))
+    Ok((path.into(), Arc::new(map)))
 }
 
 fn parse<'a>(path: &Path, map: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {

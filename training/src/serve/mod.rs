@@ -29,7 +29,7 @@ use tch::{Device, Kind};
 pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
-use crate::catalog;
+use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted, usage};
 use crate::interrupt::{self, Deferral};
 use crate::model::{Model, ModelConfig, Weights, load_config};
@@ -112,7 +112,9 @@ enum Backend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
     Float32,
-    Bfloat16,
+    #[value(alias = "bfloat16")]
+    Bf16,
+    #[value(alias = "half")]
     Float16,
 }
 
@@ -120,15 +122,16 @@ impl Dtype {
     pub fn kind(self) -> Kind {
         match self {
             Self::Float32 => Kind::Float,
-            Self::Bfloat16 => Kind::BFloat16,
+            Self::Bf16 => Kind::BFloat16,
             Self::Float16 => Kind::Half,
         }
     }
 
+    /// Its name in vLLM.
     fn name(self) -> &'static str {
         match self {
             Self::Float32 => "float32",
-            Self::Bfloat16 => "bfloat16",
+            Self::Bf16 => "bfloat16",
             Self::Float16 => "float16",
         }
     }
@@ -147,7 +150,14 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
 }
 
 fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
-    let folder = catalog::find(&options.model)?;
+    let ModelFiles {
+        folder, adapter, ..
+    } = catalog::find_files(&options.model)?;
+    if adapter.is_some() {
+        return Err(usage(
+            "vLLM serves merged models only: merge the adapter with `pybench-train merge`, or leave --engine out",
+        ));
+    }
     // Reports a broken template here and not in a Python traceback.
     if let Some(path) = &options.chat_template {
         Renderer::load_with(&folder, Some(path))?;
@@ -201,7 +211,7 @@ fn serve_with_own_engine(options: &ServeOptions) -> Result<()> {
 
 /// A model directory whose files are consistent.
 struct CheckedModel {
-    folder: PathBuf,
+    files: ModelFiles,
     vocabulary: Arc<Vocabulary>,
     chat: Option<ChatPrompt>,
     context: usize,
@@ -209,13 +219,13 @@ struct CheckedModel {
 
 /// Checks everything that is possible without reading the weights.
 fn check_model(options: &ServeOptions) -> Result<CheckedModel> {
-    let folder = catalog::find(&options.model)?;
-    let vocabulary = Arc::new(Vocabulary::load(&folder)?);
+    let files = catalog::find_files(&options.model)?;
+    let vocabulary = Arc::new(Vocabulary::load(&files.folder)?);
     let chat = match options.base {
         true => None,
-        false => Some(chat_prompt(&folder, options, &vocabulary)?),
+        false => Some(chat_prompt(&files.folder, options, &vocabulary)?),
     };
-    let config = load_config(&folder)?;
+    let config = load_config(&files.weights)?;
     if vocabulary.size() as i64 > config.vocab {
         return Err(bad_input(format!(
             "the tokenizer has {} tokens and the embedding {} rows: they belong to different models",
@@ -223,10 +233,10 @@ fn check_model(options: &ServeOptions) -> Result<CheckedModel> {
             config.vocab
         )));
     }
-    Weights::open(&folder)?;
+    Weights::open(&files.weights)?;
     let context = context(options, &config)?;
     Ok(CheckedModel {
-        folder,
+        files,
         vocabulary,
         chat,
         context,
@@ -242,14 +252,18 @@ fn load(options: &ServeOptions) -> Result<(Server, usize)> {
         (None, Device::Cpu) => Kind::Float,
         (None, _) => Kind::BFloat16,
     };
-    let model = Model::load(&found.folder, kind, device)?;
+    let mut model = Model::load(&found.files.weights, kind, device)?;
+    if let Some(adapter) = &found.files.adapter {
+        adapter.attach(&mut model)?;
+        model.merge_adapters();
+    }
     let vocab = model.config.vocab;
     let bytes = bytes_per_token(&model.config, kind) * found.context;
     let mut stop_tokens = found.vocabulary.eos_ids.clone();
     stop_tokens.extend(found.chat.as_ref().and_then(ChatPrompt::end_of_turn));
     let (slots, queue) = (options.slots.into(), options.queue.into());
     let server = Server {
-        name: name(options, &found.folder),
+        name: name(options, &found.files.folder),
         created: reply::seconds(),
         engine: Engine::start(model, found.vocabulary.clone(), slots, queue)?,
         vocabulary: found.vocabulary,

@@ -10,5 +10,5 @@ mod shim;
 
 pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
-pub use memory::keep_memory;
+pub use memory::{keep_memory, release_free_memory};
 pub use shim::{AdamStep, Pass, allocate, clear_gradient, fused_adamw, recompute, release};

@@ -1,4 +1,4 @@
-//! LoRA adapters and quantization of the frozen matrices.
+//! LoRA adapters.
 
 use tch::{Kind, Tensor};
 use thiserror::Error;
@@ -13,8 +13,7 @@ use crate::model::{Dropout, Lora, Model};
 )]
 pub struct UnknownTargetModule(String);
 
-/// Adds LoRA adapters, initially zero, to the target matrices, and quantizes all matrices of the blocks if the
-/// recipe says so.
+/// Adds LoRA adapters, initially zero, to the target matrices.
 pub fn attach_lora(
     model: &mut Model,
     config: &LoraConfig,
@@ -24,9 +23,6 @@ pub fn attach_lora(
     let mut unknown: Vec<&String> = config.target_modules.iter().collect();
     for block in &mut model.blocks {
         for (name, linear) in block.linears_mut() {
-            if config.quantization.is_some() {
-                linear.quantize();
-            }
             let short = name.rsplit('.').next().unwrap_or(name);
             if !config.target_modules.is_empty()
                 && !config.target_modules.iter().any(|t| t == short)

@@ -1,10 +1,12 @@
 //! A training run: recipe, data, steps, checkpoints.
 
+mod adapter;
 mod agent_eval;
 mod checkpoint;
 mod dataset;
 mod estimate;
 mod flops;
+mod folder;
 mod lora;
 mod loss_spike;
 mod memory_plan;
@@ -24,6 +26,7 @@ mod state_offload;
 mod tensorboard;
 mod trainer;
 
+pub use adapter::merge;
 pub use checkpoint::{Checkpoint, CheckpointError, CheckpointState};
 pub use dataset::{Batch, Dataset, TokenizedDocument, render_documents};
 pub use lora::{UnknownTargetModule, attach_lora};
@@ -37,4 +40,4 @@ pub use recipe_stages::RecipeStage;
 pub use run::{RunOptions, run};
 pub use schedule::{LrSchedule, LrScheduler};
 pub use shard::{Parameters, Shards};
-pub use trainer::{StepError, StepReport, Trainer};
+pub use trainer::{StepError, StepReport, TrainedModel, Trainer};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pybench_training_data::{Overflow, Source};
 use serde::Deserialize;
+use tch::Kind;
 use thiserror::Error;
 
 use super::schedule::LrScheduler;
@@ -175,6 +176,9 @@ pub struct TrainConfig {
     /// Data type of weights and computation.
     #[serde(default)]
     pub dtype: WeightDtype,
+    /// Whether adapters are merged into a model at the end. They are saved on their own in any case.
+    #[serde(default = "TrainConfig::merges")]
+    pub merge: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -184,6 +188,23 @@ pub enum WeightDtype {
     Float32,
     /// See `optimizer.bf16_update` for the precision of updates.
     Bf16,
+}
+
+impl WeightDtype {
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Float32 => Kind::Float,
+            Self::Bf16 => Kind::BFloat16,
+        }
+    }
+
+    /// Its name in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Bf16 => "bf16",
+        }
+    }
 }
 
 /// How bf16 weights are updated. Has no effect on float32 weights.
@@ -221,6 +242,10 @@ pub enum Quantization {
 impl TrainConfig {
     fn one() -> usize {
         1
+    }
+
+    fn merges() -> bool {
+        true
     }
 }
 
@@ -368,6 +393,7 @@ impl Recipe {
         same.optimizer.loss_spike_threshold = 0.0;
         same.optimizer.offload = None;
         same.agent_eval = None;
+        same.train.merge = true;
         blake3::hash(format!("{same:?}").as_bytes())
             .to_hex()
             .to_string()

@@ -5,26 +5,29 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use pybench_training_data::{Bins, Conversation, Renderer, Source, read};
-use tch::{Device, Kind};
+use tch::Device;
 
+use super::adapter::{self, merge};
 use super::checkpoint::{Checkpoint, CheckpointState};
 use super::dataset::{Batch, Dataset, TokenizedDocument, render_documents};
 use super::estimate::estimate;
+use super::folder::replace_folder;
 use super::lora::attach_lora;
 use super::loss_spike::LossSpikeDetector;
 use super::memory_plan::{MemoryPlan, PeakMemory};
 use super::metrics::Metrics;
 use super::mixture::{SourceShare, mixture_table};
 use super::process_group::ProcessGroup;
-use super::recipe::{Recipe, WeightDtype};
+use super::recipe::{LoraConfig, Recipe};
 use super::recipe_stages::RecipeStage;
 use super::spawn::{has_rank, spawn_processes};
-use super::trainer::{StepError, Trainer};
+use super::trainer::{StepError, TrainedModel, Trainer};
 use super::{agent_eval, flops, report};
 use crate::catalog;
 use crate::exit::{bad_input, interrupted};
 use crate::interrupt::{self, Deferral};
-use crate::model::{Loss, Model, ModelConfig, load_config, save_model};
+use crate::model::{LoadOptions, Loss, Model, ModelConfig, load_config, save_model};
+use crate::torch::release_free_memory;
 
 /// Options of the command line.
 #[derive(Clone, Debug)]
@@ -100,9 +103,18 @@ fn evaluate_agent(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
 
 /// Whether a stage was completed with this recipe.
 fn is_done(recipe: &Recipe, out: &Path) -> bool {
+    let saved = match recipe.lora.is_some() && !recipe.train.merge {
+        true => "adapter/adapter_config.json",
+        false => "model/config.json",
+    };
+    is_trained(recipe, out) && out.join(saved).exists()
+}
+
+/// Whether the results of a stage with this recipe exist.
+fn is_trained(recipe: &Recipe, out: &Path) -> bool {
     let results = fs::read(out.join("results.json")).unwrap_or_default();
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap_or_default();
-    results["recipe"] == recipe.identity() && out.join("model/config.json").exists()
+    results["recipe"] == recipe.identity()
 }
 
 fn run_stage(
@@ -138,6 +150,15 @@ fn run_stage(
         return Ok(());
     }
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    let only_merge = is_trained(recipe, out) && adapter::awaits_merge(recipe, out);
+    // No process may look for the merged model while the main one writes it.
+    group.barrier()?;
+    if only_merge {
+        return match group.is_main() {
+            true => merge_in(out),
+            false => Ok(()),
+        };
+    }
     let trainer = prepare_trainer(recipe, &source, steps, group)?;
     let run = TrainingRun {
         recipe,
@@ -150,6 +171,14 @@ fn run_stage(
         plan,
     };
     run.finish(&mut data, trainer)
+}
+
+/// Merges the adapter of a run.
+fn merge_in(out: &Path) -> Result<()> {
+    let folder = out.join("model");
+    merge(&out.join("adapter"), &folder)?;
+    eprintln!("the trained model is in {}", folder.display());
+    Ok(())
 }
 
 /// A dry run without model, tokenizer and data.
@@ -197,12 +226,17 @@ fn prepare_trainer(
     steps: u64,
     group: &ProcessGroup,
 ) -> Result<Trainer> {
-    let kind = match recipe.train.dtype {
-        WeightDtype::Float32 => Kind::Float,
-        WeightDtype::Bf16 => Kind::BFloat16,
+    let lora = recipe.lora.as_ref();
+    let options = LoadOptions {
+        kind: recipe.train.dtype.kind(),
+        device: group.device(),
+        // With several processes every parameter is copied into its shard.
+        mapped: lora.is_some() || group.communicator.is_some(),
+        quantize: lora.is_some_and(|lora| lora.quantization.is_some()),
     };
-    let mut model = Model::load(source, kind, group.device())?;
-    if let Some(lora) = &recipe.lora {
+    let mut model = Model::load_with(source, &options)?;
+    release_free_memory();
+    if let Some(lora) = lora {
         attach_lora(&mut model, lora, recipe.seed)?;
     }
     Ok(Trainer::new(
@@ -233,16 +267,15 @@ impl TrainingRun<'_> {
         }
         self.train(data, &mut trainer)?;
         trainer.model.set_lora_dropout(0.0);
-        let model = trainer.into_model()?;
-        let after = self.evaluate(&model, "after")?;
+        let trained = trainer.into_model();
+        let after = self.evaluate(&trained.model, "after")?;
+        match &self.recipe.lora {
+            Some(lora) => self.save_adapter(trained, lora)?,
+            None => self.save_model(trained)?,
+        }
+        release_free_memory();
         let memory = PeakMemory::read();
         if self.group.is_main() {
-            let folder = self.out.join("model");
-            replace_folder(&folder, |building| {
-                save_model(&model, building, self.source)?;
-                install_chat_template(self.recipe, self.renderer, building)
-            })
-            .with_context(|| folder.display().to_string())?;
             let results = serde_json::json!({
                 "recipe": self.recipe.identity(),
                 "model": self.recipe.model,
@@ -258,9 +291,43 @@ impl TrainingRun<'_> {
             if let Some(peak) = memory {
                 eprintln!("memory: {}", peak.against(&self.plan));
             }
-            eprintln!("the trained model is in {}", folder.display());
+            if self.recipe.lora.is_some() && self.recipe.train.merge {
+                merge_in(self.out)?;
+            }
         }
         self.group.barrier()
+    }
+
+    fn save_model(&self, trained: TrainedModel) -> Result<()> {
+        let model = trained.gathered()?;
+        if !self.group.is_main() {
+            return Ok(());
+        }
+        let folder = self.out.join("model");
+        replace_folder(&folder, |building| {
+            save_model(&model, building, self.source)?;
+            install_chat_template(self.recipe, self.renderer, building)
+        })
+        .with_context(|| folder.display().to_string())?;
+        eprintln!("the trained model is in {}", folder.display());
+        Ok(())
+    }
+
+    fn save_adapter(&self, trained: TrainedModel, lora: &LoraConfig) -> Result<()> {
+        let matrices = trained.adapters()?;
+        if !self.group.is_main() {
+            return Ok(());
+        }
+        let folder = adapter::save(
+            self.recipe,
+            lora,
+            &matrices,
+            self.source,
+            self.out,
+            |building| install_chat_template(self.recipe, self.renderer, building),
+        )?;
+        eprintln!("the trained adapter is in {}", folder.display());
+        Ok(())
     }
 
     /// Every process evaluates all conversations, because all must gather parameters together.
@@ -389,24 +456,6 @@ fn save_bad_batch(
         }
         Err(_) => error.into(),
     }
-}
-
-/// Writes a temporary folder and replaces another by it.
-fn replace_folder(
-    folder: &Path,
-    write: impl FnOnce(&Path) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let parent = folder.parent().unwrap_or(Path::new("."));
-    let building = tempfile::Builder::new()
-        .prefix(".building-")
-        .tempdir_in(parent)?;
-    write(building.path())?;
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    fs::rename(building.path(), folder)?;
-    let _ = building.keep();
-    Ok(())
 }
 
 fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) {

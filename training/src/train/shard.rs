@@ -146,6 +146,22 @@ impl Shards {
         Ok(())
     }
 
+    /// Copies of the parameters that `chosen` names, one unit at a time.
+    pub fn copies(&self, chosen: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>, TchError> {
+        let mut copies = vec![];
+        for number in 0..self.units.len() {
+            self.gather(number)?;
+            let unit = self.unit(number);
+            let members = unit.flats.iter().flat_map(|flat| &flat.members);
+            for member in members.filter(|member| chosen(&member.name)) {
+                copies.push((member.name.clone(), member.parameter.detach().copy()));
+            }
+            drop(unit);
+            self.release(number)?;
+        }
+        Ok(copies)
+    }
+
     fn unit(&self, unit: usize) -> MutexGuard<'_, Unit> {
         // After a panic tensors are either complete or released; both states are valid.
         self.units[unit]

@@ -258,15 +258,41 @@ impl Trainer {
         }
     }
 
-    /// The trained model: gathered, and with LoRA adapters merged.
-    pub fn into_model(mut self) -> Result<Model, TchError> {
+    /// The trained model. Gradients and optimizer state are freed; parameters stay sharded.
+    pub fn into_model(self) -> TrainedModel {
+        TrainedModel {
+            model: self.model,
+            parameters: self.parameters,
+        }
+    }
+}
+
+/// A model after its training.
+#[derive(Debug)]
+pub struct TrainedModel {
+    pub model: Model,
+    parameters: Parameters,
+}
+
+impl TrainedModel {
+    /// Gathers all parameters in this process.
+    pub fn gathered(mut self) -> Result<Model, TchError> {
         if let Parameters::Sharded(shards) = &self.parameters {
             shards.gather_all(&mut self.model)?;
         }
-        for block in &mut self.model.blocks {
-            block.linears_mut().into_iter().for_each(|(_, l)| l.merge());
-        }
         Ok(self.model)
+    }
+
+    /// Copies of the matrices of the adapters, with PEFT's names. All processes must call it together.
+    pub fn adapters(&self) -> Result<Vec<(String, Tensor)>, TchError> {
+        let is_adapter = |name: &str| name.contains(".lora_");
+        match &self.parameters {
+            Parameters::Sharded(shards) => shards.copies(is_adapter),
+            Parameters::Whole(_) => {
+                let all = self.model.parameters().into_iter();
+                Ok(all.filter(|(name, _)| is_adapter(name)).collect())
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the library and of the binary `pybench-train`: against values of transformers, against itself under
 //! other batching, and against `kill -9`.
 
+mod adapters;
 mod bad_input;
 mod batching;
 mod cache;

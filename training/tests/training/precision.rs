@@ -26,7 +26,9 @@ fn learns_and_resumes(train: &str, rest: &str) -> (f64, f64) {
         let folder = project.path("out/checkpoints").join(format!("step-{step}"));
         std::fs::remove_dir_all(folder).unwrap();
     }
-    std::fs::remove_dir_all(project.path("out/model")).unwrap();
+    for folder in ["out/model", "out/adapter"] {
+        let _ = std::fs::remove_dir_all(project.path(folder));
+    }
     let (good, text) = project.run("out");
     assert!(good && text.contains("resuming after step 4"), "{text}");
     let resumed = left(&project, "out");

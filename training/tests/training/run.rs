@@ -177,7 +177,7 @@ fn a_model_is_evaluated_on_what_it_generates() {
 }
 
 #[test]
-fn low_rank_training_learns_and_is_merged() {
+fn low_rank_training_learns() {
     let project = Project::new(
         "batch_size=4\nmax_steps=30\n[optimizer]\nlearning_rate=0.05\n[lora]\nrank=4\nalpha=8",
     );
@@ -186,18 +186,6 @@ fn low_rank_training_learns_and_is_merged() {
     let results = losses(&project.path("out"));
     let loss = |when: &str| results[when]["unseen_files"].as_f64().unwrap();
     assert!(loss("after") < loss("before"), "{results}");
-    let merged = pybench_training::model::Model::load(
-        &project.path("out/model"),
-        tch::Kind::Float,
-        tch::Device::Cpu,
-    );
-    let names: Vec<String> = merged
-        .unwrap()
-        .parameters()
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    assert!(!names.iter().any(|name| name.contains("lora")));
 }
 
 /// The newest checkpoint of a run, by name.

@@ -1,0 +1,72 @@
+//! Merges an adapter into its base model, one matrix at a time.
+
+use std::path::Path;
+
+use tch::{Device, Kind, Tensor};
+
+use super::adapter::Adapter;
+use super::config::ModelConfig;
+use super::llama::{Linear, Model};
+use super::load::{LoadError, Weights, load_config};
+use super::save::{SaveError, TensorEntry, save_tensors};
+
+/// Writes `W + scale · B · A` of every adapted matrix, and everything else of the model in `base`, into `folder`. If
+/// the base was quantized in training, `W` is rounded as it was then. The files of the tokenizer come from `tokenizer`.
+/// Memory holds one matrix at a time.
+///
+/// # Errors
+/// The base or the adapter cannot be read, or they do not fit; I/O errors.
+pub fn merge_adapter(
+    adapter: &Adapter,
+    base: &Path,
+    tokenizer: &Path,
+    folder: &Path,
+) -> Result<(), SaveError> {
+    let config = load_config(base)?;
+    let weights = Weights::open(base)?;
+    let kind = match &adapter.origin {
+        Some(origin) if origin.dtype == "float32" => Kind::Float,
+        Some(_) => Kind::BFloat16,
+        None => weights.kind("model.embed_tokens.weight")?,
+    };
+    let parameters = parameters(&config, kind);
+    adapter.check_names(parameters.iter().map(|entry| entry.name.as_str()))?;
+    save_tensors(&config, &parameters, folder, tokenizer, |entry| {
+        Ok(merged(adapter, &weights, entry)?)
+    })
+}
+
+/// Names and shapes of all parameters of a model.
+fn parameters(config: &ModelConfig, kind: Kind) -> Vec<TensorEntry> {
+    let mut all = vec![];
+    let built = Model::build(config.clone(), |name, shape| {
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        all.push(TensorEntry { name, shape, kind });
+        Ok::<_, std::convert::Infallible>(Tensor::new())
+    });
+    match built {
+        Ok(_) => all,
+        Err(never) => match never {},
+    }
+}
+
+fn merged(adapter: &Adapter, weights: &Weights, entry: &TensorEntry) -> Result<Tensor, LoadError> {
+    let TensorEntry { name, shape, kind } = entry;
+    let weight = weights.mapped_tensor(name, shape, *kind, Device::Cpu)?;
+    let matrix = name.strip_suffix(".weight").unwrap_or(name);
+    if !name.starts_with("model.layers.") || shape.len() != 2 {
+        return Ok(weight);
+    }
+    let mut linear = Linear {
+        weight,
+        bias: None,
+        lora: None,
+        quantized: None,
+    };
+    if adapter.origin.as_ref().is_some_and(|origin| origin.nf4) {
+        linear.quantize();
+    }
+    adapter.attach_to(&mut linear, matrix)?;
+    linear.merge();
+    Ok(linear.weight)
+}
