@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use pybench_training_data::{FileError, read_bounded};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -97,7 +97,8 @@ impl Model {
     pub fn load_with(folder: &Path, options: &LoadOptions) -> Result<Self, LoadError> {
         let config = load_config(folder)?;
         let weights = Weights::open(folder)?;
-        let read = |name: &str, shape: &[i64]| match options.mapped {
+        let packed = |name: &str, shape: &[i64]| options.quantize && is_block_matrix(name, shape);
+        let read = |name: &str, shape: &[i64]| match options.mapped && !packed(name, shape) {
             true => weights.mapped_tensor(name, shape, options.kind, options.device),
             false => weights.tensor(name, shape, options.kind, options.device),
         };
@@ -200,6 +201,7 @@ impl Weights {
         let tensor = copy_to_tensor(stored.bytes, shape, stored.kind)?
             .to_kind(kind)
             .to_device(device);
+        stored.release();
         // A large number may have no 16-bit form.
         let narrowed = kind == Kind::Half && stored.kind != kind;
         if narrowed && !bool::try_from(tensor.isfinite().all())? {
@@ -285,6 +287,25 @@ struct Stored<'a> {
     bytes: &'a [u8],
     kind: Kind,
     map: &'a Arc<Mmap>,
+}
+
+impl Stored<'_> {
+    /// Gives the pages of the map back, which count as memory of this process.
+    fn release(&self) {
+        let offset = self.bytes.as_ptr() as usize - self.map.as_ptr() as usize;
+        let advice = UncheckedAdvice::DontNeed;
+        // SAFETY: the map is a read-only one of a file, so the pages are read again when they are used. If the advice is
+        // not taken, they stay.
+        let _ = unsafe {
+            self.map
+                .unchecked_advise_range(advice, offset, self.bytes.len())
+        };
+    }
+}
+
+/// Whether a parameter is a matrix of a block, which LoRA can adapt and NF4 quantizes.
+pub(super) fn is_block_matrix(name: &str, shape: &[i64]) -> bool {
+    name.starts_with("model.layers.") && shape.len() == 2
 }
 
 /// Whether no little-endian number has the largest exponent, which NaN and infinity have.

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 use super::adapter::Adapter;
 use super::config::ModelConfig;
 use super::llama::{Linear, Model};
-use super::load::{LoadError, Weights, load_config};
+use super::load::{LoadError, Weights, is_block_matrix, load_config};
 use super::save::{SaveError, TensorEntry, save_tensors};
 
 /// Writes `W + scale · B · A` of every adapted matrix, and everything else of the model in `base`, into `folder`. If
@@ -52,9 +52,9 @@ fn parameters(config: &ModelConfig, kind: Kind) -> Vec<TensorEntry> {
 
 fn merged(adapter: &Adapter, weights: &Weights, entry: &TensorEntry) -> Result<Tensor, LoadError> {
     let TensorEntry { name, shape, kind } = entry;
-    let weight = weights.mapped_tensor(name, shape, *kind, Device::Cpu)?;
+    let weight = weights.tensor(name, shape, *kind, Device::Cpu)?;
     let matrix = name.strip_suffix(".weight").unwrap_or(name);
-    if !name.starts_with("model.layers.") || shape.len() != 2 {
+    if !is_block_matrix(name, shape) {
         return Ok(weight);
     }
     let mut linear = Linear {
