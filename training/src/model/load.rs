@@ -219,7 +219,8 @@ impl Weights {
         device: Device,
     ) -> Result<Tensor, LoadError> {
         let stored = self.stored(name, shape, kind)?;
-        let aligned = stored.bytes.as_ptr() as usize % kind.elt_size_in_bytes() == 0;
+        let pointer = stored.bytes.as_ptr();
+        let aligned = (pointer as usize).is_multiple_of(kind.elt_size_in_bytes());
         if stored.kind != kind || device != Device::Cpu || !aligned {
             return self.tensor(name, shape, kind, device);
         }
@@ -228,8 +229,8 @@ impl Weights {
         let strides = contiguous_strides(shape);
         // SAFETY: the bytes have that shape and kind and the right alignment, and stay mapped. Nothing writes to them,
         // as the caller promises.
-        let pointer = stored.bytes.as_ptr();
-        Ok(unsafe { Tensor::f_from_blob(pointer, shape, &strides, kind, device) }?)
+        let tensor = unsafe { Tensor::f_from_blob(pointer, shape, &strides, kind, device) };
+        Ok(tensor?)
     }
 
     /// The bytes of one tensor. Checks its shape, and that all values are finite.
