@@ -93,7 +93,7 @@ fn unify_column(table: &mut RawTable, index: usize) -> ColumnKind {
     let width = table.names.len();
     let mut column: Vec<&mut Cell> = table.cells.iter_mut().skip(index).step_by(width).collect();
     if table.untyped {
-        type_texts(&mut column);
+        column.chunks_mut(rows_at_once(width)).for_each(type_texts);
     }
     let any = |test: fn(&Cell) -> bool| column.iter().any(|cell| test(cell));
     let int = any(|c| matches!(c, Cell::Int(_)));
@@ -137,38 +137,81 @@ fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
     }
 }
 
-/// Converts the texts of a csv column to a type that fits all of them, if there is one.
+/// The number of rows after which pandas decides on types again (`low_memory`). Columns whose parts
+/// differ become mixed.
+fn rows_at_once(width: usize) -> usize {
+    let limit = (1 << 20) / width.max(1);
+    let mut rows = 1;
+    while 2 * rows < limit {
+        rows *= 2;
+    }
+    rows
+}
+
+/// Converts the texts of a part of a csv column to a type that fits all of them, if there is one.
 fn type_texts(column: &mut [&mut Cell]) {
-    for parse in [parse_int, parse_float, parse_bool] {
-        let fits = |cell: &&mut Cell| match &**cell {
-            Cell::Text(text) => parse(text).is_some(),
-            _ => true,
-        };
-        if !column.iter().all(fits) {
-            continue;
+    let parse = {
+        let texts = column.iter().filter_map(|cell| match &**cell {
+            Cell::Text(text) => Some(&**text),
+            _ => None,
+        });
+        let texts: Vec<&str> = texts.collect();
+        let fits = |parse: fn(&str) -> Option<Cell>| texts.iter().all(|text| parse(text).is_some());
+        match [parse_int, parse_float, parse_bool]
+            .into_iter()
+            .find(|parse| fits(*parse))
+        {
+            _ if exceeds_i64(&texts) => keep_large,
+            Some(parse) => parse,
+            None => return,
         }
-        for cell in column {
-            if let Cell::Text(text) = &**cell {
-                **cell = parse(text).unwrap_or(Cell::Null);
-            }
+    };
+    for cell in column {
+        if let Cell::Text(text) = &**cell {
+            **cell = parse(text).unwrap_or(Cell::Null);
         }
-        return;
     }
 }
 
+/// Whether pandas keeps the whole numbers of a column although one is beyond 64 bits with a sign: as unsigned
+/// numbers, as Python's integers or as text. It does not where it meets another value before such a number.
+fn exceeds_i64(texts: &[&str]) -> bool {
+    let first = texts.iter().find(|text| parse_int(text).is_none());
+    let tested = texts.iter().filter(|text| !trimmed(text).starts_with('-'));
+    let mut tested =
+        tested.take_while(|text| trimmed(text).parse::<u64>().is_ok() || !is_whole(text));
+    first.is_some_and(|text| is_whole(text)) && tested.all(|text| is_whole(text))
+}
+
+fn is_whole(text: &str) -> bool {
+    let text = trimmed(text);
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c'])
+}
+
+fn keep_large(text: &str) -> Option<Cell> {
+    Some(Cell::Other(text.into()))
+}
+
 fn parse_int(text: &str) -> Option<Cell> {
-    text.trim_matches(' ').parse().ok().map(Cell::Int)
+    trimmed(text).parse().ok().map(Cell::Int)
 }
 
 fn parse_float(text: &str) -> Option<Cell> {
-    let number: f64 = text.trim_matches(' ').parse().ok()?;
-    (!number.is_nan()).then_some(Cell::Float(number)) // pandas reads `NAN` as text
+    let number: f64 = trimmed(text).parse().ok()?;
+    // pandas reads `NAN` and an infinity with blanks around it as text.
+    let is_number = number.is_finite() || (number.is_infinite() && trimmed(text) == text);
+    is_number.then_some(Cell::Float(number))
 }
 
 fn parse_bool(text: &str) -> Option<Cell> {
-    match text {
-        "True" | "TRUE" | "true" => Some(Cell::Bool(true)),
-        "False" | "FALSE" | "false" => Some(Cell::Bool(false)),
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Some(Cell::Bool(true)),
+        "false" => Some(Cell::Bool(false)),
         _ => None,
     }
 }

@@ -86,3 +86,44 @@ fn sqlite_runs_no_code_from_the_file() {
             .contains("no table")
     );
 }
+
+#[test]
+fn kinds_are_those_of_pandas() {
+    use ColumnKind::*;
+    for (cells, kind) in [
+        (["007", "7", "-0"], Integer),
+        (["007", "7", "x"], Text),
+        ([" 7\t", "+7", "9007199254740993"], Integer),
+        (["1e3", "1000", "inf"], Float),
+        (["1e3", "1000", " inf"], Text),
+        (["TRUE", "true", "fALSE"], Boolean),
+        (["TRUE", "True", "yes"], Text),
+        ([" NA ", "1", "2"], Text),
+        (["9223372036854775808", "1", "2"], Other),
+        (["9223372036854775808", "99999999999999999999", "x"], Other),
+        (["9223372036854775808", "x", "99999999999999999999"], Text),
+        (["1.5", "99999999999999999999", "2"], Float),
+    ] {
+        let [a, b, c] = cells;
+        let table = csv(&format!("c,d\n\"{a}\",1\n\"{b}\",1\n\"{c}\",1\n"));
+        assert_eq!(table.columns[0].kind, kind, "{cells:?}");
+    }
+}
+
+/// With 512 columns, pandas decides on the types of 1024 rows at a time.
+#[test]
+fn parts_of_different_types_make_a_column_mixed() {
+    let header: Vec<_> = (0..512).map(|n| format!("c{n}")).collect();
+    let row = |number: usize| {
+        let cells = match number < 1024 {
+            true => ["7", "1", "", "1"],
+            false => ["x", "0.5", "x", "2"],
+        };
+        cells.join(",") + &",".repeat(508)
+    };
+    let rows: Vec<_> = (0..1030).map(row).collect();
+    let table = csv(&format!("{}\n{}\n", header.join(","), rows.join("\n")));
+    let kinds: Vec<_> = table.columns[..4].iter().map(|c| c.kind).collect();
+    use ColumnKind::*;
+    assert_eq!(kinds, [Other, Float, Text, Integer]);
+}
