@@ -195,6 +195,7 @@ fn task(number: usize, query: String, dice: &mut Dice) -> Task {
             origin: format!("pkg:pypi/demo@1#table{which}.csv"),
             license: Some("BSD-3-Clause".into()),
             derived_from: None,
+            format: None,
         }],
         held_out: vec![],
         outputs: vec!["output/result.csv".into()],

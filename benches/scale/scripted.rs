@@ -52,6 +52,7 @@ pub(crate) fn task(number: usize) -> Task {
             origin: format!("pkg:pypi/tables@1.0#tables/data/table{which}.csv"),
             license: Some("BSD-3-Clause".into()),
             derived_from: None,
+            format: None,
         }],
         held_out: vec![],
         outputs: vec!["output/result.csv".into()],

@@ -7,7 +7,7 @@ use pybench_interpreter::Limits;
 use pybench_types::check::CheckSpec;
 use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
-use pybench_types::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench_types::task::{Category, FileFormat, FileKind, Language, Task, TaskFile, TaskOrigin};
 use pybench_types::trajectory::{
     Finding, Message, Outcome, Role, Sampling, Trajectory, Turn, Usage, Verdict,
 };
@@ -112,6 +112,9 @@ pub struct Grading {
     pub reference: String,
     /// The checks; all must pass.
     pub checks: Vec<CheckSpec>,
+    /// How the row's files are read, in their order; empty if that is not known of any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub formats: Vec<Option<FileFormat>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -234,6 +237,7 @@ impl Row {
                 held_out: task.held_out.clone(),
                 reference: task.reference.clone(),
                 checks: task.checks.clone(),
+                formats: formats(&task.files),
             },
             cells: cells(trajectory),
             observed: observations(trajectory).map(observed).collect(),
@@ -278,7 +282,7 @@ impl Row {
             keyword: self.keyword.clone(),
             language: self.language,
             query: self.query.clone(),
-            files: self.files.iter().map(RowFile::as_task_file).collect(),
+            files: self.task_files(),
             held_out: self.grading.held_out.clone(),
             outputs: self.grading.outputs.clone(),
             reference: self.grading.reference.clone(),
@@ -293,9 +297,20 @@ impl Row {
         task
     }
 
+    fn task_files(&self) -> Vec<TaskFile> {
+        let formats = self.grading.formats.iter().cloned();
+        let formats = formats.chain(std::iter::repeat(None));
+        let files = self.files.iter().zip(formats);
+        let files = files.map(|(file, format)| TaskFile {
+            format,
+            ..file.as_task_file()
+        });
+        files.collect()
+    }
+
     /// All files of the task: those of the model, then the checker's held-out ones.
     pub fn all_files(&self) -> impl Iterator<Item = TaskFile> {
-        let shown = self.files.iter().map(RowFile::as_task_file);
+        let shown = self.task_files().into_iter();
         shown.chain(self.grading.held_out.iter().cloned())
     }
 
@@ -341,6 +356,7 @@ impl RowFile {
             origin: self.origin.clone(),
             license: self.license.clone(),
             derived_from: self.derived_from.clone(),
+            format: None,
         }
     }
 }
@@ -423,6 +439,14 @@ fn files(files: &[TaskFile]) -> Vec<RowFile> {
         derived_from: f.derived_from.clone(),
     };
     files.iter().map(file).collect()
+}
+
+/// The value of [`Grading::formats`].
+fn formats(files: &[TaskFile]) -> Vec<Option<FileFormat>> {
+    match files.iter().all(|file| file.format.is_none()) {
+        true => Vec::new(),
+        false => files.iter().map(|file| file.format.clone()).collect(),
+    }
 }
 
 /// The value of [`Row::template`].

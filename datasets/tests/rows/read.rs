@@ -47,6 +47,11 @@ fn rows_are_read_back_and_match_their_hashes() {
         assert_eq!(row_hashes::problems(row), Vec::<String>::new());
         assert_eq!(row.stored.as_ref(), Some(&RowHashes::of(row)));
     }
+    let mut files = read.iter().flat_map(|row| row.task().files);
+    assert!(
+        files.any(|file| file.format.is_some()),
+        "a verifier reads the files as they were read"
+    );
     let plain = |rows: Vec<Row>| rows.into_iter().map(plain).collect::<Vec<_>>();
     assert_eq!(plain(read), plain(rows));
 }

@@ -177,7 +177,7 @@ impl Draft<'_> {
         ),
         DraftError,
     > {
-        let mut files: Vec<_> = self.files.iter().map(|file| task_file(file)).collect();
+        let mut files: Vec<TaskFile> = self.files.iter().map(|file| (*file).into()).collect();
         let mut variables: Vec<_> = self
             .files
             .iter()
@@ -186,8 +186,12 @@ impl Draft<'_> {
         let mut held_out = Vec::new();
         if let Some((index, parts)) = split {
             let derived = |bytes: &[u8]| -> Result<TaskFile, RunError> {
-                let mut file = task_file(self.files[index]);
+                let mut file = TaskFile::from(self.files[index]);
                 file.derived_from = Some(std::mem::replace(&mut file.id, store.put(bytes)?));
+                // The types and missing values of a part may differ.
+                if let Some(format) = &mut file.format {
+                    format.columns = None;
+                }
                 Ok(file)
             };
             held_out.push(derived(&parts.held_out)?);
@@ -195,17 +199,6 @@ impl Draft<'_> {
             variables[index].insert("rows", parts.train_rows.into());
         }
         Ok((files, held_out, variables))
-    }
-}
-
-fn task_file(file: &SourceFile) -> TaskFile {
-    TaskFile {
-        name: file.name.clone(),
-        id: file.id.clone(),
-        kind: file.kind,
-        origin: file.origin.clone(),
-        license: file.license.clone(),
-        derived_from: None,
     }
 }
 

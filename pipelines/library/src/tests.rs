@@ -225,6 +225,7 @@ fn thoughts_and_cells_cannot_see_the_profile() {
         origin: String::new(),
         license: None,
         derived_from: None,
+        format: None,
     }];
     let readers = [Some("pd.read_csv('./data/a.csv')".to_owned())];
     let rendered = |text: &str, view| {

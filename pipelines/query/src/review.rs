@@ -380,6 +380,7 @@ mod tests {
             origin: String::new(),
             license: None,
             derived_from: None,
+            format: None,
         });
         let run = ReviewedRun {
             tasks: HashMap::from([(&task.id, &task)]),

@@ -1,7 +1,7 @@
 """The checker's main: runs in a fresh session whose workspace holds the task and the candidate.
 
     data/, held_out/            the task's files
-    task.json                   {"mode", "checks", "reference", "query", "outputs"}
+    task.json                   {"mode", "checks", "reference", "query", "outputs", "formats"}: see `inputs.py`
     candidate/output/…          what the agent left
     candidate/answer.txt        its final message
     candidate/claims.json       its chart records: [{"path", "figure"}]
@@ -19,6 +19,7 @@ import functools
 import json
 import os
 
+import inputs
 from common import Candidate, OursError
 
 MAX_ANSWER = 200_000
@@ -30,6 +31,7 @@ def main(root="."):
     try:
         with open("task.json", encoding="utf-8") as file:
             task = json.load(file)
+        inputs.describe(task.get("formats", {}))
         result = MODES[task.get("mode", "check")](task)
     except OursError as error:
         result = {"error": str(error)[:2000]}

@@ -165,16 +165,16 @@ def same_value(found, expected, rtol, atol=0.0):
     return a is not None and b is not None and close(a, b, rtol, atol)
 
 
-# What pandas takes for a missing value when it reads text.
+# What pandas takes for a missing value when it is all that a cell of text holds.
 NA = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA")
-    + ("NULL", "NaN", "None", "n/a", "nan", "null", "NaT")
+    + ("NULL", "NaN", "None", "n/a", "nan", "null")
 )
 
 
 def missing(value):
-    """None, or a text that stands for it."""
-    return value is None or (isinstance(value, str) and value.strip() in NA)
+    """None, or a text that stands for it, as programs write it."""
+    return value is None or (isinstance(value, str) and (value.strip() in NA or value.strip() == "NaT"))
 
 
 def truth(value):

@@ -23,14 +23,14 @@ def collect(task, names):
 
 def without_target(path, target):
     """The held-out table as text, without the column to predict where there is one."""
-    from tables import read_table
+    import inputs
 
-    table = read_table(path, path)
-    if target is not None and target not in table.columns:
+    names, columns = inputs.table(path)
+    if target is not None and target not in names:
         raise OursError(f"{path} has no column `{target}`")
-    at = -1 if target is None else table.columns.index(target)
+    kept = [i for i, name in enumerate(names) if name != target]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for row in [table.columns, *table.rows]:
-        writer.writerow(["" if cell is None else cell for i, cell in enumerate(row) if i != at])
+    for row in [names, *zip(*columns)]:
+        writer.writerow(["" if row[i] is None else row[i] for i in kept])
     return out.getvalue()

@@ -2,21 +2,18 @@
 
 import os
 
-from tables import read_table, typed
+import inputs
 
 
 def rows(path, sheet=None):
-    """A table as a list of dicts: int, float, str or None (what pandas takes for missing)."""
-    table = read_table(path, path, sheet)
-    return [dict(zip(table.columns, map(typed, row))) for row in table.rows]
+    """A table as a list of dicts. Each column has the type that pandas gives it; None is missing."""
+    names, columns = inputs.table(path, sheet)
+    return [dict(zip(names, row)) for row in zip(*columns)]
 
 
 def text(path):
     """The text of a file."""
-    from common import decode
-
-    with open(path, "rb") as file:
-        return decode(file.read(), path)
+    return inputs.text(path)
 
 
 def image(path):

@@ -27,16 +27,22 @@ class Table:
 
 def read_table(full, path, sheet=None):
     """The table in a file: its type is what the bytes say, and must agree with the name."""
-    kind = sniff(full)
-    wanted = EXTENSIONS.get(os.path.splitext(path)[1].lower())
-    if wanted and kind != wanted and not (wanted == "text" and kind == "json"):
-        raise Fail(f"{path} holds {kind}, not {wanted}")
+    kind = kind_of(full, path)
     try:
-        return READERS[wanted or kind](full, path, sheet)
+        return READERS[kind](full, path, sheet)
     except Fail:
         raise
     except Exception as error:
         raise Fail(f"{path} cannot be read as {kind}: {type(error).__name__}: {error}") from None
+
+
+def kind_of(full, path):
+    """The kind of table that the name says, which the bytes must agree with; the bytes decide where it says none."""
+    kind = sniff(full)
+    wanted = EXTENSIONS.get(os.path.splitext(path)[1].lower())
+    if wanted and kind != wanted and not (wanted == "text" and kind == "json"):
+        raise Fail(f"{path} holds {kind}, not {wanted}")
+    return wanted or kind
 
 
 def sniff(full):
@@ -58,7 +64,7 @@ def _read_text(full, path, sheet):
     if "\x00" in text:
         raise Fail(f"{path} is not text")
     csv.field_size_limit(1_000_000)
-    delimiter = _delimiter(text, path)
+    delimiter = guess_delimiter(text, path)
     rows = []
     for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
         rows.append(row)
@@ -74,7 +80,8 @@ def _read_text(full, path, sheet):
     return Table(rows[0], [row + [""] * (width - len(row)) for row in rows[1:]])
 
 
-def _delimiter(text, path):
+def guess_delimiter(text, path):
+    """The delimiter that the header holds most of."""
     if path.lower().endswith(".tsv"):
         return "\t"
     header = next((line for line in text.splitlines() if line.strip()), "")
@@ -105,8 +112,8 @@ def _read_xlsx(full, path, sheet):
     found = book[sheet or book.sheetnames[0]]
     found.reset_dimensions()  # a sheet may say that it goes on to the last possible cell
     rows = []
-    for row in found.iter_rows(values_only=True):
-        row = list(row[:20_000])
+    for row in found.iter_rows():
+        row = [None if cell.data_type == "e" else cell.value for cell in row[:20_000]]
         if any(cell is not None for cell in row):
             rows.append(row)
         if len(rows) > MAX_ROWS:
@@ -169,7 +176,7 @@ READERS = {"text": _read_text, "xlsx": _read_xlsx, "json": _read_json, "parquet"
 
 
 def typed(value):
-    """A cell as int, float, str or None, as pandas would take it."""
+    """A cell of a candidate's table as int, float, str or None, whatever its column holds."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

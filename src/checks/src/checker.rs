@@ -17,10 +17,13 @@ use pybench_run::{ContentStore, RunError};
 use pybench_types::figure::Figure;
 use pybench_types::id::Digest;
 use pybench_types::observation::{Observation, Output};
-use pybench_types::task::Task;
+use pybench_types::task::{FileFormat, Task, TaskFile};
 use pybench_types::trajectory::{Finding, Trajectory};
 
 const CELL: &str = "import sys\nsys.path.insert(0, 'checker')\nimport checker\nchecker.main()\n";
+
+/// The folder of the files that only the checker sees.
+const HELD_OUT: &str = "held_out";
 
 /// As `WALL_SECONDS` in `evaluate.py`.
 const SECONDS_PER_CANDIDATE: u64 = 240;
@@ -301,14 +304,13 @@ pub(super) fn task_files(
     store: &ContentStore,
     held_out: bool,
 ) -> Result<BTreeMap<String, PathBuf>, RunError> {
-    let data = task.files.iter().map(|file| ("data", file));
-    let held_out = task.held_out.iter().filter(|_| held_out);
-    let all = data.chain(held_out.map(|file| ("held_out", file)));
-    all.map(|(folder, file)| {
-        let path = store.checked_path(&file.id)?;
-        Ok((format!("{folder}/{}", file.name), path))
-    })
-    .collect()
+    let files = folders(task).filter(|(folder, _)| held_out || *folder != HELD_OUT);
+    files
+        .map(|(folder, file)| {
+            let path = store.checked_path(&file.id)?;
+            Ok((format!("{folder}/{}", file.name), path))
+        })
+        .collect()
 }
 
 /// Adds the candidate's files under `candidate/`. A path outside `output/` is skipped, so the check finds no
@@ -340,8 +342,24 @@ pub fn checker_task(task: &Task, mode: &str, candidates: usize) -> Value {
         "reference": task.reference,
         "query": task.query,
         "outputs": task.outputs,
+        "formats": formats(task),
         "candidates": candidates,
     })
+}
+
+/// How the task's files are read: path in the workspace → format.
+fn formats(task: &Task) -> BTreeMap<String, &FileFormat> {
+    let formats = folders(task).filter_map(|(folder, file)| {
+        let format = file.format.as_ref()?;
+        Some((format!("{folder}/{}", file.name), format))
+    });
+    formats.collect()
+}
+
+/// The task's files, with the folders where the checker finds them.
+fn folders(task: &Task) -> impl Iterator<Item = (&'static str, &TaskFile)> {
+    let data = task.files.iter().map(|file| ("data", file));
+    data.chain(task.held_out.iter().map(|file| (HELD_OUT, file)))
 }
 
 fn job_files(

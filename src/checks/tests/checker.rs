@@ -1,11 +1,13 @@
 //! Tests the checker in real sessions with real files, and runs the Python tests of
 //! `src/checks/tests/python`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pybench_checks::{Candidate, CheckError, Checker, Claim};
-use pybench_interpreter::{Interpreter, Limits, SessionSpec};
+use pybench_interpreter::{Interpreter, Limits, Session, SessionSpec};
 use pybench_run::ContentStore;
 use pybench_testing::ROOT;
 use pybench_testing::sessions::interpreter;
@@ -45,6 +47,7 @@ impl CheckerEnv {
             origin: "test".into(),
             license: None,
             derived_from: None,
+            format: None,
         }
     }
 
@@ -131,6 +134,42 @@ async fn a_correct_table_passes_and_a_wrong_one_is_explained() {
     assert!(
         error.to_string().contains(name) && error.to_string().contains("is damaged"),
         "{error}"
+    );
+}
+
+/// "Köln" is also valid GB18030, and only a profile can tell that the file is in Latin-1.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_reads_a_file_as_its_profile_says() {
+    let Some(env) = CheckerEnv::new() else { return };
+    let text =
+        "Straße;Stadt;Nr\nAm Bühl;Köln;007\nGroße Bleiche;Mainz;7\nÜber den Höfen;Düsseldorf;x\n";
+    let latin: Vec<u8> = text.chars().map(|c| c as u8).collect();
+    let profile = pybench_profile::profile(FileKind::Csv, &latin);
+    let mut file = env.file("in.csv", "");
+    file.id = env.store.put(&latin).unwrap();
+    file.format = profile.format();
+    let reference =
+        "expected = [{'Stadt': r['Stadt'], 'Nr': r['Nr']} for r in ref.rows('./data/in.csv')]";
+    let check = json!({"check": "json", "path": "output/out.json", "expected": "expected"});
+    let mut task = env.task(vec![file], reference, check);
+    let right = r#"[{"Stadt":"Köln","Nr":"007"},{"Stadt":"Mainz","Nr":"7"},{"Stadt":"Düsseldorf","Nr":"x"}]"#;
+    let right = env.candidate("output/out.json", right.as_bytes());
+    let findings = env.checker.check(&task, &env.store, &right).await.unwrap();
+    assert_eq!(outcome(&findings), Outcome::Pass, "{findings:#?}");
+    // A reference that reads otherwise than the profile is no reference.
+    let format = task.files[0].format.as_mut().unwrap();
+    format.columns.as_mut().unwrap()[2].nulls = 1;
+    let error = env
+        .checker
+        .check(&task, &env.store, &right)
+        .await
+        .unwrap_err();
+    let CheckError::Task(why) = error else {
+        panic!("{error}");
+    };
+    assert!(
+        why.contains("column Nr of ./data/in.csv is text with 0 missing values"),
+        "{why}"
     );
 }
 
@@ -279,23 +318,7 @@ async fn suite(code: &str) {
     let Some(interpreter) = interpreter() else {
         return;
     };
-    let root = Path::new(ROOT);
-    let mut inputs = std::collections::BTreeMap::new();
-    for folder in [
-        "src/checks/tests/python",
-        "src/checks/python",
-        "src/interpreter/python",
-    ] {
-        for file in python_files(&root.join(folder)) {
-            let name = file
-                .strip_prefix(root)
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned();
-            inputs.insert(name, file);
-        }
-    }
+    let inputs = test_sources();
     let limits = Limits {
         cell_seconds: 3000,
         memory_mib: 6144,
@@ -324,6 +347,24 @@ async fn suite(code: &str) {
         .collect();
     println!("{text}");
     assert!(seen.error.is_none() && seen.stopped.is_none(), "{seen:?}");
+}
+
+/// The Python files that the suites import: path in the session's workspace → host file.
+fn test_sources() -> BTreeMap<String, PathBuf> {
+    let root = Path::new(ROOT);
+    let folders = [
+        "src/checks/tests/python",
+        "src/checks/python",
+        "src/interpreter/python",
+    ];
+    let files = folders
+        .iter()
+        .flat_map(|folder| python_files(&root.join(folder)));
+    let named = files.map(|file| {
+        let name = file.strip_prefix(root).unwrap().to_str().unwrap();
+        (name.to_owned(), file)
+    });
+    named.collect()
 }
 
 fn python_files(folder: &Path) -> Vec<PathBuf> {
@@ -386,6 +427,66 @@ async fn of_all_charts_99_percent_are_proven_and_at_most_one_forgery_is() {
         "honest['pass'] >= 0.99 * honest.total() and len(through) <= 1",
     )
     .await;
+}
+
+/// Number of generated tables per round of the next test.
+const TABLES: usize = 150;
+
+/// Profiles, references and pandas read generated tables alike. One round, or as many as a fuzz target may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn fuzz_tables_are_read_as_pandas_reads_them() {
+    let Some(interpreter) = interpreter() else {
+        return;
+    };
+    let limits = Limits {
+        output_files: TABLES,
+        ..Limits::default()
+    };
+    let spec = SessionSpec {
+        inputs: test_sources(),
+        limits,
+        ..SessionSpec::default()
+    };
+    let mut session = interpreter.start(spec).await.unwrap();
+    let import = "import sys\nsys.path.insert(0, 'src/checks/tests/python')\nimport reading_test";
+    run_cell(session.as_mut(), import).await;
+    let limit = std::env::var("BOLERO_RANDOM_TEST_TIME_MS").ok();
+    let limit = Duration::from_millis(limit.and_then(|limit| limit.parse().ok()).unwrap_or(0));
+    let (start, mut seed) = (Instant::now(), 0);
+    loop {
+        run_cell(
+            session.as_mut(),
+            &format!("reading_test.write({seed}, {TABLES})"),
+        )
+        .await;
+        let written = session.read_outputs().await.unwrap().files;
+        assert_eq!(written.len(), TABLES);
+        let formats = written.iter().filter_map(|file| {
+            let kind = match file.path.ends_with(".tsv") {
+                true => FileKind::Tsv,
+                false => FileKind::Csv,
+            };
+            let format = pybench_profile::profile(kind, &file.bytes).format()?;
+            Some((file.path.strip_prefix("output/")?, format))
+        });
+        let formats = json!(formats.collect::<BTreeMap<_, _>>());
+        let compare = format!(
+            "import json\nread, agreed = reading_test.compare({seed}, {TABLES}, json.loads({}))\n\
+             assert min(read, agreed) > {TABLES} / 4, (read, agreed)",
+            json!(formats.to_string())
+        );
+        run_cell(session.as_mut(), &compare).await;
+        if start.elapsed() >= limit {
+            break;
+        }
+        seed = rand::random::<u32>();
+    }
+    session.close().await.unwrap();
+}
+
+async fn run_cell(session: &mut dyn Session, cell: &str) {
+    let seen = session.execute(cell).await.unwrap();
+    assert!(seen.error.is_none() && seen.stopped.is_none(), "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

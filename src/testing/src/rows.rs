@@ -6,7 +6,7 @@ use pybench_datasets::Row;
 use pybench_datasets::card::CardInfo;
 use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
-use pybench_types::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench_types::task::{Category, FileFormat, FileKind, Language, Task, TaskFile, TaskOrigin};
 use pybench_types::trajectory::{
     End, Finding, Message, Outcome, OutputFile, Role, Sampling, Trajectory, Turn, Usage, Verdict,
 };
@@ -94,6 +94,11 @@ fn file(number: usize) -> TaskFile {
         origin: format!("pkg:pypi/demo@1#f{which}.csv"),
         license: which.is_multiple_of(2).then(|| "BSD-3-Clause".into()),
         derived_from: None,
+        format: which.is_multiple_of(3).then(|| FileFormat {
+            encoding: Some("latin-1".into()),
+            delimiter: Some(';'),
+            columns: None,
+        }),
     }
 }
 

@@ -180,6 +180,56 @@ pub enum ColumnKind {
     Other,
 }
 
+/// How a text file is read, as its profile says. The query, the expert and the reference read it alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileFormat {
+    /// As in [`TableProfile::encoding`] and [`DocumentProfile::encoding`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
+    /// Separator, for csv and tsv.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<char>,
+    /// The columns of csv and tsv in file order; `None` if they are not known, as for a part of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<ColumnFormat>>,
+}
+
+/// How the values of a column are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnFormat {
+    pub kind: ColumnKind,
+    /// Number of missing values.
+    pub nulls: u64,
+}
+
+impl Profile {
+    /// How the file is read; `None` if its type says it all.
+    pub fn format(&self) -> Option<FileFormat> {
+        let format = match self {
+            Self::Table(table) => FileFormat {
+                encoding: table.encoding.clone(),
+                delimiter: table.delimiter,
+                columns: table.delimiter.map(|_| {
+                    let columns = table.columns.iter();
+                    let columns = columns.map(|column| ColumnFormat {
+                        kind: column.kind,
+                        nulls: column.nulls,
+                    });
+                    columns.collect()
+                }),
+            },
+            Self::Document(document) => FileFormat {
+                encoding: document.encoding.clone(),
+                ..FileFormat::default()
+            },
+            Self::Image(_) | Self::Audio(_) | Self::Broken { .. } => return None,
+        };
+        (format != FileFormat::default()).then_some(format)
+    }
+}
+
 /// Profile of a text-like document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -323,6 +373,23 @@ pub struct TaskFile {
     /// For a part of a crawled file (shown or held-out rows): the digest of the whole file, which `origin` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived_from: Option<Digest>,
+    /// How the checker reads it, if its profile is known and says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<FileFormat>,
+}
+
+impl From<&SourceFile> for TaskFile {
+    fn from(file: &SourceFile) -> Self {
+        Self {
+            name: file.name.clone(),
+            id: file.id.clone(),
+            kind: file.kind,
+            origin: file.origin.clone(),
+            license: file.license.clone(),
+            derived_from: None,
+            format: file.profile.format(),
+        }
+    }
 }
 
 /// A task: a query, its files, and the checks of its result.

@@ -165,6 +165,7 @@ pub(crate) fn task_file(
         origin: origin.to_owned(),
         license: None,
         derived_from: None,
+        format: None,
     })
 }
 

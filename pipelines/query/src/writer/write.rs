@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use pybench_llm::Vector;
 use pybench_run::{Failure, FailureKind, Stage};
 use pybench_types::id::Digest;
-use pybench_types::task::{Task, TaskFile, TaskOrigin};
+use pybench_types::task::{Task, TaskOrigin};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -177,14 +177,6 @@ impl Stage for WriteStage {
 
 /// The task of an accepted draft, without a check.
 pub(super) fn task(seed: &TaskSeed<'_>, draft: &Draft, round: u32, generator: &str) -> Task {
-    let file = |file: &&pybench_types::task::SourceFile| TaskFile {
-        name: file.name.clone(),
-        id: file.id.clone(),
-        kind: file.kind,
-        origin: file.origin.clone(),
-        license: file.license.clone(),
-        derived_from: None,
-    };
     let mut task = Task {
         id: Digest::of_bytes(b""),
         category: seed.keyword.category,
@@ -192,7 +184,7 @@ pub(super) fn task(seed: &TaskSeed<'_>, draft: &Draft, round: u32, generator: &s
         keyword: seed.keyword.name.clone(),
         language: seed.language,
         query: draft.query.trim().to_owned(),
-        files: seed.files.iter().map(file).collect(),
+        files: seed.files.iter().map(|file| (*file).into()).collect(),
         held_out: Vec::new(),
         outputs: draft.outputs.clone(),
         reference: String::new(),

@@ -91,6 +91,7 @@ fn task(line: &Line, data: &Path, folder: &RunFolder) -> Option<Task> {
             origin: path.clone(),
             license: None,
             derived_from: None,
+            format: None,
         })
     };
     let files: Option<Vec<_>> = line.file_paths.iter().map(file).collect();

@@ -1,0 +1,92 @@
+"""The task's input files, read as their profiles say: one encoding, one delimiter and one type per column, for all."""
+
+import os
+
+import delimited
+from common import NA, OursError, decode, numeric
+from tables import guess_delimiter, kind_of, read_table
+
+# Path in the workspace → {"encoding", "delimiter", "columns": [{"kind", "nulls"}]}, each absent where it is unknown.
+FORMATS = {}
+
+
+def describe(formats):
+    """From now on, files are read as these formats say."""
+    FORMATS.clear()
+    FORMATS.update(formats)
+
+
+def text(path):
+    """The text of a file."""
+    with open(path, "rb") as file:
+        data = file.read()
+    encoding = _format(path).get("encoding")
+    if encoding is None:
+        return decode(data, path)
+    try:
+        return data.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise OursError(f"{path} is not in {encoding}: {error}") from None
+
+
+def table(path, sheet=None):
+    """Column names and, for each column, its values as pandas has them; None is missing."""
+    found = _format(path)
+    if "delimiter" not in found and kind_of(path, path) != "text":
+        raw = read_table(path, path, sheet)
+        columns = [list(column) for column in zip(*raw.rows)] or [[] for _ in raw.columns]
+        return raw.columns, [_unified(column, kind_of(path, path)) for column in columns]
+    content = text(path)
+    names, columns = delimited.read(content, found.get("delimiter") or guess_delimiter(content, path))
+    if "columns" in found:
+        _agree(path, names, columns, found["columns"])
+    return names, [column.values for column in columns]
+
+
+def _format(path):
+    return FORMATS.get(os.path.normpath(path), {})
+
+
+def _agree(path, names, columns, profile):
+    """The profile, which the query and the expert rely on, says the same of every column."""
+    if len(columns) != len(profile):
+        raise OursError(f"{path} has {len(columns)} columns, {len(profile)} in its profile")
+    for name, column, said in zip(names, columns, profile):
+        kind = {"date": "text"}.get(said["kind"], said["kind"])
+        # pandas keeps the names of missing values in some columns of large numbers.
+        if column.kind != kind or (kind != "other" and column.missing != said["nulls"]):
+            raise OursError(
+                f"column {name} of {path} is {column.kind} with {column.missing} missing values, "
+                f"in its profile {kind} with {said['nulls']}"
+            )
+
+
+def _unified(values, kind):
+    """Values whose file states their types. Whole numbers are floats beside others or missing ones; only the cells
+    of a workbook are searched for texts that stand for missing values or numbers."""
+    values = [_plain(value) for value in values]
+    if kind == "xlsx":
+        values = [None if isinstance(value, str) and value in NA else value for value in values]
+        if all(value is None or _is_number(numeric(value)) and not isinstance(value, bool) for value in values):
+            values = [_number(value) if isinstance(value, str) else value for value in values]
+    known = [value for value in values if value is not None]
+    if all(map(_is_number, known)) and (len(known) < len(values) or any(isinstance(value, float) for value in known)):
+        return [None if value is None else float(value) for value in values]
+    return values
+
+
+def _plain(value):
+    """A value as bool, int, float, str or None."""
+    if isinstance(value, float):
+        return None if value != value else value
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _number(text):
+    return int(text) if delimited.INTEGER.fullmatch(text) else float(text)
