@@ -62,16 +62,25 @@ def _agree(path, names, columns, profile):
 
 
 def _unified(values, kind):
-    """Values whose file states their types. Whole numbers are floats beside others or missing ones; only the cells
-    of a workbook are searched for texts that stand for missing values or numbers."""
+    """Values whose file states their types. Whole numbers are floats beside others or missing ones."""
     values = [_plain(value) for value in values]
     if kind == "xlsx":
-        values = [None if isinstance(value, str) and value in NA else value for value in values]
-        if all(value is None or _is_number(numeric(value)) and not isinstance(value, bool) for value in values):
-            values = [_number(value) if isinstance(value, str) else value for value in values]
+        values = _of_workbook(values)
     known = [value for value in values if value is not None]
     if all(map(_is_number, known)) and (len(known) < len(values) or any(isinstance(value, float) for value in known)):
         return [None if value is None else float(value) for value in values]
+    return values
+
+
+def _of_workbook(values):
+    """A workbook has floats alone, and text where there are no numbers. Truth values beside missing ones are numbers."""
+    values = [None if isinstance(value, str) and value in NA else value for value in values]
+    values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
+    known = [value for value in values if value is not None]
+    if None in values and all(isinstance(value, bool) for value in known):
+        return [None if value is None else float(value) for value in values]
+    if all(_is_number(value) or isinstance(value, str) and numeric(value) is not None for value in known):
+        return [_number(value) if isinstance(value, str) else value for value in values]
     return values
 
 
