@@ -151,7 +151,7 @@ def text_form(value):
 
 
 def same_value(found, expected, rtol, atol=0.0):
-    """A cell equals the reference cell."""
+    """A cell equals the reference cell. A text with leading zeros is no number."""
     found, expected = scalar(found), scalar(expected)
     if missing(found) or missing(expected):
         return (missing(found) and missing(expected)) or (isinstance(found, str) and found == expected)
@@ -162,7 +162,8 @@ def same_value(found, expected, rtol, atol=0.0):
         return a is not None and close(a, b, rtol, atol)
     if text_form(found) == text_form(expected):
         return True
-    return a is not None and b is not None and close(a, b, rtol, atol)
+    is_code = isinstance(expected, str) and re.match(r"\s*[-+]?0\d", expected)
+    return a is not None and b is not None and not is_code and close(a, b, rtol, atol)
 
 
 # What pandas takes for a missing value when it is all that a cell of text holds.

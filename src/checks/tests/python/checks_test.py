@@ -346,8 +346,19 @@ def no_rows():
         fails(task, names, {path: data}, f"no rows: {name}")
 
 
+def codes():
+    """A text that begins with zeros is not the number without them."""
+    path = "output/r.csv"
+    task = right.task("table", "expected = [{'id': '007'}, {'id': '7'}, {'id': 'x'}]\n", [path], path=path, rows="any")
+    names = evaluate.run_reference(task["reference"])
+    with tempfile.TemporaryDirectory() as folder:
+        findings = evaluate.findings(task, names, right.candidate(folder, {path: b"id\nx\n7\n007\n"}))
+        expect(outcomes(findings) == {"pass"}, f"codes: {findings}")
+    fails(task, names, {path: b"id\n7\n7\nx\n"}, "codes: zeros lost")
+
+
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")
