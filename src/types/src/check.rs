@@ -79,6 +79,9 @@ pub enum CheckSpec {
         /// Relative tolerance for numbers.
         #[serde(default = "tolerance")]
         rtol: f64,
+        /// Absolute tolerance for numbers.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        atol: f64,
     },
     /// A picture equals the reference picture (a PIL image), pixel by pixel.
     Image {
@@ -256,6 +259,10 @@ pub enum Metric {
 
 fn tolerance() -> f64 {
     1e-6
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 fn plot_tolerance() -> f64 {

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 
 from common import reference, scalar
 
@@ -11,7 +12,7 @@ from mutate import Mutant
 def mutants(spec, names, candidate):
     right = _plain(reference(names, spec["expected"]))
     path, seen = spec["path"], set()
-    for name, new in variants(right, spec["rtol"]):
+    for name, new in variants(right, spec["rtol"], spec.get("atol", 0.0)):
         text = json.dumps(new)
         if new != right and text not in seen:
             seen.add(text)
@@ -27,14 +28,14 @@ def _plain(value):
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else scalar(value)
 
 
-def variants(right, rtol):
+def variants(right, rtol, atol):
     yield "wrapped", {"result": right}
     yield "in a list", [right]
     yield "empty object", {}
     yield "null", None
     leaves = list(_leaves(right, ()))
     for where in [leaves[0], leaves[len(leaves) // 2], leaves[-1]] if leaves else []:
-        yield f"changed at {where}", _edit(right, where, lambda v: _other(v, rtol))
+        yield f"changed at {where}", _edit(right, where, lambda v: _other(v, rtol, atol))
         yield f"null at {where}", _edit(right, where, lambda v: None if v is not None else 0)
         yield f"a list at {where}", _edit(right, where, lambda v: [v])
     for where in list(_inner(right, ()))[:4]:
@@ -47,12 +48,13 @@ def _dropped(value):
     return dict(list(value.items())[1:]) if isinstance(value, dict) else value[1:]
 
 
-def _other(value, rtol):
+def _other(value, rtol, atol):
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, str):
         return value + "x"
-    return value * (1 + max(0.01, 3 * rtol)) if value else 1
+    step = max(abs(value) * max(0.01, 3 * rtol), 3 * atol)
+    return value + math.copysign(step, value) if step else 1
 
 
 def _leaves(value, at):

@@ -112,6 +112,8 @@ def jsons():
     shapes = {"plain": json.dumps(value), "indented": json.dumps(value, indent=2), "other order": json.dumps(dict(reversed(value.items()))), "floats": json.dumps(value).replace("1,", "1.0,")}  # fmt: skip
     for name, data in shapes.items():
         yield name, task("json", f"expected = {value!r}", [path], path=path), {path: data.encode()}
+    rounded = task("json", "expected = {'shares': [0.75, 0.25, 1.45e-16]}", [path], path=path, atol=1e-9)
+    yield "rounding error", rounded, {path: b'{"shares": [0.75, 0.25, -5.5e-17]}'}
 
 
 def picture(w=90, h=60):
