@@ -224,6 +224,16 @@ pub(crate) fn column_fits(table: &TableProfile, column: &ColumnProfile, slot: &S
         && (!slot.mostly_distinct
             || 10 * column.distinct >= 9 * table.rows.saturating_sub(column.nulls))
         && slot.positive.is_none_or(|wanted| wanted == positive)
+        && slot
+            .several_days
+            .is_none_or(|wanted| wanted == several_days(column))
+}
+
+/// Whether the first and the last value of a column of ISO dates are of different days.
+fn several_days(column: &ColumnProfile) -> bool {
+    let day = |bound: &Option<String>| bound.as_ref().map(|text| text.chars().take(10).collect());
+    let days: [Option<String>; 2] = [&column.min, &column.max].map(day);
+    column.kind == ColumnKind::Date && days[0] != days[1]
 }
 
 /// The table profile of a file; `None` if it is not a table.

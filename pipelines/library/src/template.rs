@@ -186,6 +186,8 @@ pub struct Slot {
     pub nulls: Nulls,
     /// Column: whether all values must be above zero.
     pub positive: Option<bool>,
+    /// Column of dates: whether they must be of more than one day or of only one.
+    pub several_days: Option<bool>,
     /// Column: excluded names, case-insensitive.
     pub avoid: Vec<String>,
     /// Column: allowed names, case-insensitive; empty allows all.

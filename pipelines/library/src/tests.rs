@@ -174,6 +174,43 @@ fn a_file_without_fitting_columns_is_not_used() {
     );
 }
 
+/// A percentage of a sum of 0 and a line through the values of one day do not exist.
+#[test]
+fn columns_without_a_right_result_are_not_used() {
+    let library = library();
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut is_used = |template: &str, kind, [min, max]: [&str; 2]| {
+        let mut column = column("c", kind, 20);
+        (column.min, column.max) = (Some(min.into()), Some(max.into()));
+        let others = cars("a.csv");
+        let Profile::Table(mut profile) = others.profile else {
+            unreachable!()
+        };
+        profile.columns.retain(|column| match kind {
+            ColumnKind::Date => column.name == "Weight",
+            _ => column.name == "Origin",
+        });
+        profile.columns.push(column);
+        let file = table("b.csv", FileKind::Csv, profile.columns);
+        let template = library.template(template).unwrap();
+        template.draw(&[&file], &mut rng).is_some()
+    };
+    assert!(is_used(
+        "table-questions",
+        ColumnKind::Float,
+        ["0.5", "3.0"]
+    ));
+    assert!(!is_used(
+        "table-questions",
+        ColumnKind::Float,
+        ["-3.0", "3.0"]
+    ));
+    let hours = ["2024-05-01T01:00", "2024-05-01T23:00"];
+    assert!(!is_used("series-trend", ColumnKind::Date, hours));
+    let days = ["2024-05-01T01:00", "2024-05-02T00:00"];
+    assert!(is_used("series-trend", ColumnKind::Date, days));
+}
+
 // --- rendering -------------------------------------------------------------------------------------
 
 #[test]
@@ -187,6 +224,8 @@ fn tasks_render_with_their_values() {
         assert!(task.reference.contains("ref.rows('./data/cars.csv')"));
         assert_eq!(task.outputs, ["output/group_means.csv"]);
         assert_eq!(task.id, task.compute_id());
+        assert_eq!(task.files[0].format, file.profile.format());
+        assert!(task.files[0].format.is_some());
     }
     let task = task(&library, "image-rotate", &[&picture("p.png")], Language::En);
     assert_eq!(task.checks.len(), 2);
