@@ -1,11 +1,38 @@
 //! The outcomes of a run's attempts, as far as planning and selection need them.
 
+use std::collections::BTreeSet;
+
 use pybench_checks::selection::{Selection, TrajectoryFeatures, select};
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
-use pybench_run::{Goal, Grade, Journal, RunError, StageSummary, UnitState};
+use pybench_run::{
+    FailureKind, Goal, Grade, Journal, RunError, StageSummary, UnitFailure, UnitState,
+};
+use pybench_types::id::Digest;
 use pybench_types::trajectory::{Trajectory, Verdict};
 
 use crate::AttemptStage;
+
+/// Whether a unit failed because the reference of its task did: a failure of the task, not of the attempt.
+pub fn is_wrong_task(unit: &UnitFailure) -> bool {
+    unit.last && unit.stage == GRADE && unit.failure.kind == FailureKind::Item
+}
+
+/// The tasks of a run whose own reference failed while an attempt was graded.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn wrong_tasks(journal: &Journal) -> Result<BTreeSet<Digest>, RunError> {
+    let mut wrong = BTreeSet::new();
+    for unit in journal
+        .failures()?
+        .iter()
+        .filter(|unit| is_wrong_task(unit))
+    {
+        let trajectory: Option<Trajectory> = journal.output(ROLLOUT, &unit.item)?;
+        wrong.extend(trajectory.map(|trajectory| trajectory.task));
+    }
+    Ok(wrong)
+}
 
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

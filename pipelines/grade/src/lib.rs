@@ -15,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use pybench_agent::{self as agent, Format};
 use pybench_attempts::AttemptItems;
+use pybench_attempts::outcomes::is_wrong_task;
 use pybench_checks::count_rejection;
 use pybench_checks::faults::FaultReport;
 use pybench_checks::selection::{TrajectoryFeatures, select};
@@ -202,15 +203,25 @@ impl VerdictSummary {
     }
 }
 
-/// Warns about trajectories that could not be graded; an error if none could be graded.
+/// Warns about trajectories that could not be graded; an error if none could be graded. Those of wrong tasks are
+/// not graded, but no failures of this stage.
 fn report_failures(folder: &RunFolder, summary: &StageSummary) -> Result<(), RunError> {
     if summary.failed == 0 {
         return Ok(());
     }
-    let mut failures = folder.journal().failures()?.into_iter();
-    let first = failures.find(|unit| unit.stage == GRADE);
-    let why = first.map_or_else(String::new, |unit| unit.failure.detail);
-    let failed = summary.failed;
+    let failures = folder.journal().failures()?;
+    let (wrong, failures): (Vec<_>, Vec<_>) = failures
+        .into_iter()
+        .filter(|unit| unit.stage == GRADE && unit.last)
+        .partition(is_wrong_task);
+    if let Some(unit) = wrong.first() {
+        let (count, why) = (wrong.len(), &unit.failure.detail);
+        tracing::warn!("{count} trajectories have tasks that cannot be graded (first: {why})");
+    }
+    let Some(first) = failures.first() else {
+        return Ok(());
+    };
+    let (failed, why) = (failures.len(), &first.failure.detail);
     if summary.done == 0 {
         return Err(RunError::Environment(format!(
             "none of {failed} trajectories could be graded; first failure: {why}"

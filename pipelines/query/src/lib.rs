@@ -10,7 +10,7 @@ pub mod plan;
 pub mod review;
 pub mod writer;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,18 +20,20 @@ use pybench_run::artifacts::{FILES, TASKS};
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage,
 };
-use pybench_types::id::CompactDigest;
+use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::{SourceFile, Task};
 use serde_json::Value;
 
 use plan::PlannedTask;
+use pybench_attempts::outcomes::wrong_tasks;
 use pybench_library::{Draft, DraftError, Library};
 
 /// Name of the stage in the journal.
 pub const STAGE: &str = "query";
 
 /// Writes the tasks that the recipe requests to `tasks.jsonl`, from the embedded library or with models. If
-/// fewer tasks are possible, it writes those and logs a warning.
+/// fewer tasks are possible, it writes those and logs a warning. Tasks whose reference failed in this run are
+/// dropped, and other tasks of the library take their places.
 ///
 /// # Errors
 /// [`RunError::Incomplete`] if no task can be written; [`RunError::BadInput`] for a wrong recipe.
@@ -46,12 +48,14 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// As [`run`].
 pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
     let folder = &context.folder;
-    let files = FILES.read_all(folder.root())?;
+    let files: Arc<[SourceFile]> = FILES.read_all(folder.root())?.into();
+    let wrong = wrong_tasks(folder.journal())?;
     if let Some(writer) = &context.recipe.query.writer {
         if context.mode == Mode::DryRun {
             return writer::estimate::print(context, writer, &library, &files);
         }
-        let (tasks, requested) = writer::run(context, writer, &library, &files).await?;
+        let (mut tasks, requested) = writer::run(context, writer, &library, &files).await?;
+        tasks.retain(|task| !wrong.contains(&task.id));
         let written = finish(context, tasks)?;
         return report_shortfall(
             requested,
@@ -59,19 +63,55 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
             "`pybench status` shows what was rejected and why",
         );
     }
-    let recipe = &context.recipe;
-    let plan = plan::plan(&library, &files, &recipe.query, recipe.seed, folder.store())?;
+    let mut dropped = BTreeSet::new();
+    let items = loop {
+        let items = write_planned(context, &library, &files, &dropped).await?;
+        let found = items_of(context, &items, &wrong)?;
+        if found.is_empty() {
+            break items;
+        }
+        dropped.extend(found);
+    };
+    let written = finish_planned(context, &items)?;
+    let hint = "crawl more files, add templates, or raise `query.template_share`";
+    report_shortfall(context.recipe.query.tasks, written, hint)
+}
+
+/// Plans and writes the library tasks without the dropped ones; returns their items in plan order.
+async fn write_planned(
+    context: &RunContext,
+    library: &Arc<Library>,
+    files: &Arc<[SourceFile]>,
+    dropped: &BTreeSet<String>,
+) -> Result<Vec<String>, RunError> {
+    let (recipe, store) = (&context.recipe, context.folder.store());
+    let plan = plan::plan(library, files, &recipe.query, recipe.seed, store, dropped)?;
     let items: Vec<String> = plan.iter().map(|planned| planned.item.clone()).collect();
     let stage = Arc::new(QueryStage {
         plan: plan.into_iter().map(|p| (p.item.clone(), p)).collect(),
-        library,
-        files,
-        store: folder.store().clone(),
+        library: library.clone(),
+        files: files.clone(),
+        store: store.clone(),
     });
     context.executor().run(stage, &items).await?;
-    let written = finish_planned(context, &items)?;
-    let hint = "crawl more files, add templates, or raise `query.template_share`";
-    report_shortfall(recipe.query.tasks, written, hint)
+    Ok(items)
+}
+
+/// The items whose tasks are among these.
+fn items_of(
+    context: &RunContext,
+    items: &[String],
+    tasks: &BTreeSet<Digest>,
+) -> Result<Vec<String>, RunError> {
+    let mut found = Vec::new();
+    for item in items.iter().filter(|_| !tasks.is_empty()) {
+        let task: Option<Task> = context.folder.journal().output(STAGE, item)?;
+        found.extend(
+            task.filter(|task| tasks.contains(&task.id))
+                .map(|_| item.clone()),
+        );
+    }
+    Ok(found)
 }
 
 /// Writes the artifact: the library tasks that were written, in plan order. They are read one at a time, unless
@@ -123,7 +163,7 @@ fn report_shortfall(requested: usize, written: usize, hint: &str) -> Result<(), 
 /// Writes one planned task per unit.
 struct QueryStage {
     library: Arc<Library>,
-    files: Vec<SourceFile>,
+    files: Arc<[SourceFile]>,
     plan: BTreeMap<String, PlannedTask>,
     store: ContentStore,
 }

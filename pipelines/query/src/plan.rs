@@ -1,7 +1,7 @@
 //! Chooses the library tasks of a run: balanced over categories, templates, files and languages, and
 //! determined by the seed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use pybench_run::{ContentStore, Query, RunError};
 use pybench_types::id::Digest;
@@ -34,7 +34,8 @@ pub struct PlannedTask {
 }
 
 /// Plans the requested number of tasks, or as many as possible. No two tasks have the same query on the
-/// same files, or the same template with the same files and values.
+/// same files, or the same template with the same files and values. Other tasks take the places of those whose
+/// items are in `dropped`, at the end, so that all before them stay as they are.
 ///
 /// # Errors
 /// [`RunError::BadInput`] for an unknown keyword; errors of reading files from `store`.
@@ -44,17 +45,27 @@ pub fn plan(
     query: &Query,
     seed: u64,
     store: &ContentStore,
+    dropped: &BTreeSet<String>,
 ) -> Result<Vec<PlannedTask>, RunError> {
     let mut planner = Planner::new(library, files, query, seed, store)?;
     let mut shuffled = rng(&(seed, "languages"));
     let languages = allocate(query.tasks, &query.languages, &mut shuffled);
-    let mut plan = Vec::with_capacity(query.tasks);
+    let mut plan: Vec<PlannedTask> = Vec::with_capacity(query.tasks);
     for language in languages {
         match planner.next(language) {
             Some(planned) => plan.push(planned),
             None => break,
         }
     }
+    let mut at = 0;
+    while let Some(planned) = plan.get(at) {
+        if dropped.contains(&planned.item) {
+            planner.release(&planned.template);
+            plan.extend(planner.next(planned.language));
+        }
+        at += 1;
+    }
+    plan.retain(|planned| !dropped.contains(&planned.item));
     Ok(plan)
 }
 
@@ -155,6 +166,14 @@ impl<'a> Planner<'a> {
             if let Some(planned) = self.draw(index, language) {
                 return Some(planned);
             }
+        }
+    }
+
+    /// A task of the template was dropped, and does not count toward its share.
+    fn release(&mut self, template: &str) {
+        let mut states = self.states.iter_mut();
+        if let Some(state) = states.find(|state| state.template.name() == template) {
+            state.taken -= 1;
         }
     }
 

@@ -4,10 +4,11 @@ pub mod scheduler;
 pub mod stats;
 pub mod status;
 
-use pybench_run::{Mode, ModelChoice, RunContext, RunError};
+use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError};
 use serde_json::json;
 
 use crate::status::{Funnel, StageStatus};
+use pybench_attempts::outcomes::{is_wrong_task, wrong_tasks};
 use pybench_attempts::teacher::check_keys;
 use pybench_crawl as crawl;
 use pybench_query as query;
@@ -28,11 +29,22 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         check_keys(&context.recipe)?;
     }
     crawl::run(context).await?;
-    query::run(context).await?;
-    if context.mode != Mode::Full {
-        return rollout::run(context).await;
+    let journal = context.folder.journal();
+    loop {
+        query::run(context).await?;
+        if context.mode != Mode::Full {
+            return rollout::run(context).await;
+        }
+        let dropped = wrong_tasks(journal)?.len();
+        scheduler::run(context).await?;
+        let wrong = wrong_tasks(journal)?.len() - dropped;
+        if wrong == 0 {
+            break;
+        }
+        tracing::warn!(
+            "{wrong} tasks are dropped, since their references fail; others take their places"
+        );
     }
-    scheduler::run(context).await?;
     let sharded = shard::run(context).await;
     // Write the report even if there are fewer rows than requested.
     if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
@@ -59,7 +71,7 @@ fn finish(context: &RunContext) -> Result<(), RunError> {
     // Failed attempts do not matter if the requested number of rows is reached.
     match context.recipe.goal.accept {
         Some(goal) if funnel.accepted >= goal as u64 => Ok(()),
-        _ => check_complete(&funnel),
+        _ => check_complete(context.folder.journal(), &funnel),
     }
 }
 
@@ -77,18 +89,16 @@ fn summary(context: &RunContext, funnel: &Funnel) -> String {
     text
 }
 
-/// An error if rollout or grading units failed. Failures of other stages, such as a broken source file,
-/// cost no rows.
-fn check_complete(funnel: &Funnel) -> Result<(), RunError> {
+/// An error if rollout or grading units failed. Failures of other stages, such as a broken source file, and of
+/// tasks that were dropped cost no rows.
+fn check_complete(journal: &Journal, funnel: &Funnel) -> Result<(), RunError> {
     let costs_rows = |stage: &&StageStatus| matches!(stage.stage.as_str(), "rollout" | "grade");
-    match funnel
-        .stages
-        .iter()
-        .filter(costs_rows)
-        .map(|stage| stage.failed)
-        .sum()
-    {
-        0u64 => Ok(()),
+    let stages = funnel.stages.iter().filter(costs_rows);
+    let failed: u64 = stages.map(|stage| stage.failed).sum();
+    let failures = journal.failures()?;
+    let dropped = failures.iter().filter(|unit| is_wrong_task(unit)).count();
+    match failed.saturating_sub(dropped as u64) {
+        0 => Ok(()),
         failed => Err(RunError::Incomplete(format!(
             "{failed} units failed; run the same command again to retry them"
         ))),

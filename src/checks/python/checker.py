@@ -12,7 +12,7 @@
 Writes output/result.json: {"findings": […]} (mode `check`), {"many": [[…], …]} (mode `many`, one list for
 each of `candidates` candidates), {"mutants": [[name, […]]]} (mode `audit`),
 {"programs": …, "models": …} (mode `prepare`: what the other sandbox needs), {"made": …} (mode `mutate`),
-or {"error": "…"} for an error of ours.
+or {"error": "…", "stalled": bool} for an error of ours: of the task, or of a machine that was held up.
 """
 
 import functools
@@ -20,7 +20,7 @@ import json
 import os
 
 import inputs
-from common import Candidate, OursError
+from common import Candidate, OursError, StalledError
 
 MAX_ANSWER = 200_000
 
@@ -34,7 +34,7 @@ def main(root="."):
         inputs.describe(task.get("formats", {}))
         result = MODES[task.get("mode", "check")](task)
     except OursError as error:
-        result = {"error": str(error)[:2000]}
+        result = {"error": str(error)[:2000], "stalled": isinstance(error, StalledError)}
     os.makedirs("output", exist_ok=True)
     # Findings quote the candidate's files, which may hold lone surrogates: the host's parser refuses them.
     with open("output/result.json", "w", encoding="utf-8", errors="replace") as file:

@@ -25,6 +25,10 @@ class OursError(Exception):
     """The reference or the task is wrong: no verdict on the candidate."""
 
 
+class StalledError(OursError):
+    """The machine was held up: the same check may succeed later."""
+
+
 class AnyOf:
     """Values any of which is right."""
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from common import AnyOf, Fail, OursError, Unproven
+from common import AnyOf, Fail, OursError, StalledError, Unproven
 
 CPU_SECONDS = 60  # of one child
 ALL_CPU_SECONDS = 120  # of all children of a candidate
@@ -125,7 +125,7 @@ def isolated(jobs):
         results += found
         if death is None:  # stopped at the deadline
             if used < BUSY_SECONDS:
-                raise OursError(f"the checks took more than {WALL_SECONDS} s, of which {used:.0f} s were processor time")
+                raise StalledError(f"the checks took more than {WALL_SECONDS} s, of which {used:.0f} s were processor time")
             death, used = "too much time", ALL_CPU_SECONDS
         if len(results) < len(jobs):
             results.append(("fail", f"reading it stopped the reader ({death})"))

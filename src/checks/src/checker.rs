@@ -399,7 +399,8 @@ fn read_result(
     let bytes = collected.files.swap_remove(at).bytes;
     let result: Value = serde_json::from_slice(&bytes)
         .map_err(|error| CheckError::Checker(format!("its result is not valid JSON: {error}")))?;
-    match result.get("error").and_then(Value::as_str) {
+    match result["error"].as_str() {
+        Some(error) if result["stalled"] == true => Err(CheckError::Checker(error.to_owned())),
         Some(error) => Err(CheckError::Task(error.to_owned())),
         None => Ok((result, collected)),
     }

@@ -24,7 +24,7 @@ pub fn check_failure(error: CheckError) -> Failure {
     match error {
         CheckError::Interpreter(error) => interpreter_failure(error),
         // A wrong task stays wrong, so a retry would not help.
-        CheckError::Task(_) => Failure::new(FailureKind::Internal, text),
+        CheckError::Task(_) => Failure::new(FailureKind::Item, text),
         CheckError::Checker(_) | CheckError::Io { .. } => {
             Failure::new(FailureKind::Internal, text).retryable()
         }

@@ -30,7 +30,7 @@ pub struct ExportArgs {
     /// Comma-separated template ids [default: all]
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub templates: Vec<String>,
-    /// Tasks per template, with consecutive seeds
+    /// Tasks per template, with consecutive seeds; a task whose reference fails is replaced by one with a later seed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub per_template: u32,
     /// Seed of the first task of each template
@@ -66,8 +66,9 @@ pub async fn run(env: &AuditEnv, args: &ExportArgs) -> Result<(), RunError> {
     let keys = keys(&env.library, args)?;
     let jobs = args.jobs.unwrap_or_else(cores).max(1);
     let asked = keys.len();
+    let step = u64::from(args.per_template);
     let work = futures::stream::iter(keys)
-        .map(|key| async move { (key.to_string(), check_task(env, key).await) });
+        .map(|key| async move { (key.to_string(), check_task(env, key, step).await) });
     let tried: Vec<_> = work.buffered(jobs).collect().await;
     let (mut checked, mut seen, mut equal) = (Vec::new(), HashSet::new(), 0);
     for (name, result) in tried {

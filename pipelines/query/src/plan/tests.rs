@@ -15,10 +15,14 @@ fn files() -> Vec<SourceFile> {
 }
 
 fn planned(query: &Query, seed: u64) -> Vec<PlannedTask> {
+    planned_without(query, seed, &BTreeSet::new())
+}
+
+fn planned_without(query: &Query, seed: u64, dropped: &BTreeSet<String>) -> Vec<PlannedTask> {
     let folder = tempfile::tempdir().unwrap();
     let store = ContentStore::open(folder.path()).unwrap();
     let library = small_library();
-    plan(&library, &files(), query, seed, &store).unwrap()
+    plan(&library, &files(), query, seed, &store, dropped).unwrap()
 }
 
 /// A library of three templates, so that counts do not change when templates are added.
@@ -72,6 +76,23 @@ fn no_template_exceeds_its_share() {
 fn the_seed_determines_the_plan() {
     assert_eq!(planned(&recipe(20, 1.0), 5), planned(&recipe(20, 1.0), 5));
     assert_ne!(planned(&recipe(20, 1.0), 5), planned(&recipe(20, 1.0), 6));
+}
+
+#[test]
+fn others_take_the_places_of_dropped_tasks() {
+    let query = recipe(20, 1.0);
+    let before = planned(&query, 5);
+    let dropped: BTreeSet<String> = [3, 7].map(|at: usize| before[at].item.clone()).into();
+    let after = planned_without(&query, 5, &dropped);
+    let kept = before
+        .iter()
+        .filter(|planned| !dropped.contains(&planned.item));
+    let kept: Vec<_> = kept.cloned().collect();
+    assert_eq!(after[..18], kept, "the other tasks stay as they are");
+    assert_eq!(after.len(), 20);
+    assert!(after.iter().all(|planned| !dropped.contains(&planned.item)));
+    let languages = |plan: &[PlannedTask]| counts(plan.iter().map(|planned| planned.language));
+    assert_eq!(languages(&after), languages(&before));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use pybench_types::task::Task;
+
 use crate::support::fixture::{RunFixture, code, interpreter_is_here};
 
 const RECIPE: &str = "name = 't'\nseed = 7\nteacher = { kind = 'expert' }\n\n\
@@ -69,4 +71,35 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     assert_eq!(code(&output), Some(0), "{output:?}");
     assert!(text.contains("openai:gpt-4o"), "{text}");
     assert!(text.contains("budget             5 US dollars"), "{text}");
+}
+
+/// Every contingency table of `clash.csv` has two columns of the same name, so that its reference raises an error.
+#[test]
+fn tasks_whose_reference_fails_are_dropped_and_replaced() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let recipe = "name = 't'\nseed = 7\nteacher = { kind = 'expert' }\n\n\
+        [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n\n\
+        [query]\ntasks = 2\ntemplate_share = 1.0\nkeywords = ['pivot table']\n\n\
+        [shard]\nheld_out_templates = 0\ntest_fraction = 0.5\n";
+    let fixture = RunFixture::bare(recipe);
+    let table = |shops: [&str; 2], towns: [&str; 3]| {
+        let rows = (0..12).map(|n| format!("{},{}\n", shops[n % 2], towns[n % 3]));
+        "shop,town\n".to_owned() + &rows.collect::<String>()
+    };
+    let clash = table(["town", "a"], ["shop", "b", "c"]);
+    fixture.add("clash.csv", clash.as_bytes());
+    let plain = table(["d", "a"], ["e", "b", "c"]);
+    fixture.add("plain.csv", plain.as_bytes());
+    let (status, text) = synthesize(&fixture, &[]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("2 tasks"), "{text}");
+    assert!(text.contains("2 accepted"), "{text}");
+    assert!(
+        text.contains("two columns of the contingency table"),
+        "counted: {text}"
+    );
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
+    assert!(tasks.iter().all(|task| task.files[0].name == "plain.csv"));
 }
