@@ -110,6 +110,7 @@ mod tests {
                 origin: String::new(),
                 license: None,
                 derived_from: None,
+                format: None,
             };
             index.key(&file, |_| Some(bytes))
         };
