@@ -329,7 +329,8 @@ fn record(path: &Path) -> Result<(), RunError> {
         "# Templates as of the last full audit (`just audit`), by the digest of their text. The tests audit\n\
          # those that changed since, and a sample.\n",
     );
-    for (template, digest) in crate::digests() {
+    let digests = crate::digests().map_err(|error| RunError::BadInput(error.to_string()))?;
+    for (template, digest) in digests {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{template} = \"{digest}\"");
     }

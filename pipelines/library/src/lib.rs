@@ -2,7 +2,7 @@
 //!
 //! Each TOML file under `pipelines/library/templates` is one template; `docs/task-library.md` introduces
 //! the library and `docs/writing-templates.md` is the reference of the file format. [`Library::embedded`] is
-//! the library that the crate was built with.
+//! the library that comes with the crate.
 
 mod abilities;
 pub mod audit;
@@ -49,8 +49,9 @@ pub use template::Template;
 use problem::TomlSource;
 use pybench_types::id::Digest;
 
-/// `(path below pipelines/library/, text)` of every TOML file of the library.
-static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/library.rs"));
+/// `(path below pipelines/library/, text)` of every TOML file of the library. `None` in a debug build, which reads the
+/// files of the checkout.
+static EMBEDDED: Option<&[(&str, &str)]> = include!(concat!(env!("OUT_DIR"), "/library.rs"));
 
 const KEYWORDS: &str = "keywords.toml";
 const ABILITIES: &str = "abilities.toml";
@@ -66,13 +67,15 @@ pub struct Library {
     abilities: Vec<Ability>,
 }
 
-/// Digest of the text of each template that this crate was built with, by template. The record of the
-/// last full audit is compared with it.
-pub fn digests() -> BTreeMap<String, String> {
-    let templates = EMBEDDED
-        .iter()
-        .filter(|(name, _)| name.starts_with(TEMPLATES));
-    let digest = |(name, text): &(&str, &str)| {
+/// Digest of the text of each template of the embedded library, by template. The record of the last full audit is
+/// compared with it.
+///
+/// # Errors
+/// As [`Library::embedded`].
+pub fn digests() -> Result<BTreeMap<String, String>, LibraryError> {
+    let files = embedded_files()?;
+    let templates = files.iter().filter(|(name, _)| name.starts_with(TEMPLATES));
+    let digest = |(name, text): &(String, String)| {
         let file = name.rsplit('/').next().unwrap_or(name);
         let digest = Digest::of_bytes(text.as_bytes());
         (
@@ -80,14 +83,36 @@ pub fn digests() -> BTreeMap<String, String> {
             digest.short().to_owned(),
         )
     };
-    templates.map(digest).collect()
+    Ok(templates.map(digest).collect())
+}
+
+/// The embedded library's files, from the checkout in a debug build.
+fn embedded_files() -> Result<Vec<(String, String)>, LibraryError> {
+    if let Some(files) = EMBEDDED {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        return Ok(files.iter().map(owned).collect());
+    }
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+    let mut files = Vec::new();
+    collect(Path::new(root), &mut files).map_err(|problem| LibraryError(vec![problem]))?;
+    let below = files.into_iter().filter_map(|(path, text)| {
+        let name = path.strip_prefix(root)?;
+        let ours = [KEYWORDS, ABILITIES].contains(&name) || name.starts_with(TEMPLATES);
+        ours.then(|| (name.to_owned(), text))
+    });
+    Ok(below.collect())
 }
 
 impl Library {
-    /// The library this crate was built with.
+    /// The library that comes with this crate. A debug build reads it from the checkout, so that a change of a template
+    /// needs no compiler.
+    ///
+    /// # Errors
+    /// All problems of all files.
     pub fn embedded() -> Result<Self, LibraryError> {
-        let files = EMBEDDED.iter();
-        Self::parse(files.map(|(name, text)| (format!("pipelines/library/{name}"), *text)))
+        let files = embedded_files()?;
+        let files = files.iter();
+        Self::parse(files.map(|(name, text)| (format!("pipelines/library/{name}"), text.as_str())))
     }
 
     /// Reads the library in a folder (`keywords.toml`, `templates/**/*.toml`, `abilities.toml`). A folder
@@ -98,10 +123,10 @@ impl Library {
     pub fn read(folder: &Path) -> Result<Self, LibraryError> {
         let mut files = Vec::new();
         collect(folder, &mut files).map_err(|problem| LibraryError(vec![problem]))?;
-        let own = files.iter().any(|(name, _)| name.ends_with(KEYWORDS));
-        let embedded = EMBEDDED.iter().find(|(name, _)| !own && *name == KEYWORDS);
-        let embedded = embedded.map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-        files.extend(embedded);
+        if !files.iter().any(|(name, _)| name.ends_with(KEYWORDS)) {
+            let embedded = embedded_files()?.into_iter();
+            files.extend(embedded.filter(|(name, _)| name == KEYWORDS));
+        }
         Self::parse(
             files
                 .iter()

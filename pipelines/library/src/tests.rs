@@ -49,10 +49,15 @@ fn the_embedded_library_is_valid() {
     assert!(library().keywords().iter().count() >= 60);
 }
 
+fn embedded_text(name: &str) -> String {
+    let mut files = embedded_files().unwrap().into_iter();
+    files.find(|(file, _)| file == name).unwrap().1
+}
+
 /// The problems of the template `math-derivative` after a replacement in its text.
 fn problems(from: &str, to: &str) -> String {
     let name = "templates/math/math-derivative.toml";
-    let (_, text) = EMBEDDED.iter().find(|(file, _)| *file == name).unwrap();
+    let text = embedded_text(name);
     assert_eq!(text.matches(from).count(), 1, "{from}");
     let changed = text.replace(from, to);
     match parse_template(name, &changed, library().keywords()) {
@@ -111,7 +116,7 @@ fn a_folder_is_read_like_the_embedded_library() {
     let path = folder.path().join("templates/math");
     std::fs::create_dir_all(&path).unwrap();
     let name = "templates/math/math-derivative.toml";
-    let (_, text) = EMBEDDED.iter().find(|(file, _)| *file == name).unwrap();
+    let text = embedded_text(name);
     std::fs::write(folder.path().join(name), text).unwrap();
     let library = Library::read(folder.path()).unwrap();
     assert_eq!(library.templates().len(), 1);

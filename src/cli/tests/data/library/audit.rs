@@ -38,6 +38,7 @@ fn due(checker: &str) -> Vec<String> {
     let record = std::fs::read_to_string(&path).unwrap();
     let record: BTreeMap<String, String> = toml::from_str(&record).unwrap();
     let (same, mut due): (Vec<String>, Vec<String>) = pybench_library::digests()
+        .unwrap()
         .into_iter()
         .map(|(template, digest)| (record.get(&template) == Some(&digest), template))
         .fold(
