@@ -12,7 +12,8 @@
 Writes output/result.json: {"findings": […]} (mode `check`), {"many": [[…], …]} (mode `many`, one list for
 each of `candidates` candidates), {"mutants": [[name, […]]]} (mode `audit`),
 {"programs": …, "models": …} (mode `prepare`: what the other sandbox needs), {"made": …} (mode `mutate`),
-or {"error": "…", "stalled": bool} for an error of ours: of the task, or of a machine that was held up.
+{"fits": true} (mode `fit`: the reference alone), {"unfit": "…"} where the reference says that the files do not suit
+the task, or {"error": "…", "stalled": bool} for an error of ours: of the task, or of a machine that was held up.
 """
 
 import functools
@@ -20,7 +21,7 @@ import json
 import os
 
 import inputs
-from common import Candidate, OursError, StalledError
+from common import Candidate, OursError, StalledError, Unfit
 
 MAX_ANSWER = 200_000
 
@@ -33,6 +34,8 @@ def main(root="."):
             task = json.load(file)
         inputs.describe(task.get("formats", {}))
         result = MODES[task.get("mode", "check")](task)
+    except Unfit as error:
+        result = {"unfit": str(error)[:2000]}
     except OursError as error:
         result = {"error": str(error)[:2000], "stalled": isinstance(error, StalledError)}
     os.makedirs("output", exist_ok=True)
@@ -91,6 +94,14 @@ def many(task):
     return {"many": [evaluate.findings(task, names, load(f"candidates/{n}")) for n in range(task["candidates"])]}
 
 
+def fit(task):
+    """Whether the files suit the task, as far as the reference says."""
+    import evaluate
+
+    evaluate.run_reference(task["reference"])
+    return {"fits": True}
+
+
 def prepare(task):
     """What models and programs are to be run on: nothing of the reference's answers."""
     import evaluate
@@ -115,7 +126,7 @@ def audit(task):
     return audit.evaluate(task, evaluate.run_reference(task["reference"]), load())
 
 
-MODES = {"check": check, "many": many, "prepare": prepare, "mutate": mutate, "audit": audit}
+MODES = {"fit": fit, "check": check, "many": many, "prepare": prepare, "mutate": mutate, "audit": audit}
 
 if __name__ == "__main__":
     main()

@@ -29,6 +29,10 @@ class StalledError(OursError):
     """The machine was held up: the same check may succeed later."""
 
 
+class Unfit(Exception):
+    """The files do not suit the task: no verdict on the candidate."""
+
+
 class AnyOf:
     """Values any of which is right."""
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-from common import AnyOf, Fail, OursError, StalledError, Unproven
+from common import AnyOf, Fail, OursError, StalledError, Unfit, Unproven
 
 CPU_SECONDS = 60  # of one child
 ALL_CPU_SECONDS = 120  # of all children of a candidate
@@ -32,13 +32,15 @@ HEAVY = {
 
 
 def run_reference(source):
-    """The names that the reference defines. Anything it raises is an error of ours."""
+    """The names that the reference defines. Anything it raises but `Unfit` is an error of ours."""
     import ref
 
     names = {"ref": ref, "__name__": "reference"}
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             exec(compile(source, "reference.py", "exec"), names)
+    except Unfit:
+        raise
     except BaseException as error:
         line = _line(error)
         raise OursError(f"the reference raised {type(error).__name__}: {error}{line}") from error

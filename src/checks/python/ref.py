@@ -32,6 +32,14 @@ def audio(path):
     return read_sound(os.path.abspath(path), path)
 
 
+def require(holds, what):
+    """Says that no task can be made of these files unless this holds, and why."""
+    from common import Unfit
+
+    if not holds:
+        raise Unfit(what)
+
+
 def any_of(*choices):
     """What is expected, where several results are right."""
     from common import AnyOf

@@ -88,6 +88,9 @@ pub enum CheckError {
     /// The reference raised an error, or the checks do not match it.
     #[error("the task is wrong: {0}")]
     Task(String),
+    /// The reference says that the task's files do not suit it.
+    #[error("the files do not suit the task: {0}")]
+    Unfit(String),
     /// The checker produced no valid result.
     #[error("the checker did not finish: {0}")]
     Checker(String),
@@ -164,6 +167,16 @@ impl Checker {
     /// Digest of the checker's sources and of the environment that runs them.
     pub fn digest(&self) -> String {
         Digest::of_json(&(SOURCES, self.interpreter.environment())).to_string()
+    }
+
+    /// Runs the reference alone, which may say that the files do not suit the task.
+    ///
+    /// # Errors
+    /// [`CheckError::Unfit`] if it says so; otherwise as [`Checker::check`].
+    pub async fn check_fit(&self, task: &Task, store: &ContentStore) -> Result<(), CheckError> {
+        let job = CheckerJob::new("fit", 600, Vec::new());
+        self.run(task, store, &Candidate::default(), job).await?;
+        Ok(())
     }
 
     /// Returns a finding for every expected output (filter `outputs`) and every check (filter `check`).
@@ -399,10 +412,12 @@ fn read_result(
     let bytes = collected.files.swap_remove(at).bytes;
     let result: Value = serde_json::from_slice(&bytes)
         .map_err(|error| CheckError::Checker(format!("its result is not valid JSON: {error}")))?;
-    match result["error"].as_str() {
-        Some(error) if result["stalled"] == true => Err(CheckError::Checker(error.to_owned())),
-        Some(error) => Err(CheckError::Task(error.to_owned())),
-        None => Ok((result, collected)),
+    let text = |key: &str| result.get(key).and_then(Value::as_str).map(str::to_owned);
+    match (text("unfit"), text("error")) {
+        (Some(reason), _) => Err(CheckError::Unfit(reason)),
+        (None, Some(error)) if result["stalled"] == true => Err(CheckError::Checker(error)),
+        (None, Some(error)) => Err(CheckError::Task(error)),
+        (None, None) => Ok((result, collected)),
     }
 }
 

@@ -23,6 +23,7 @@ pub fn check_failure(error: CheckError) -> Failure {
     let text = error.to_string();
     match error {
         CheckError::Interpreter(error) => interpreter_failure(error),
+        CheckError::Unfit(_) => Failure::new(FailureKind::Item, text),
         // A wrong task stays wrong, so a retry would not help.
         CheckError::Task(_) => Failure::new(FailureKind::Item, text),
         CheckError::Checker(_) | CheckError::Io { .. } => {

@@ -100,7 +100,10 @@ impl From<RunError> for ApiError {
 
 impl From<CheckError> for ApiError {
     fn from(error: CheckError) -> Self {
-        Self::internal(&error)
+        match error {
+            CheckError::Unfit(_) => Self(StatusCode::NOT_FOUND, error.to_string()),
+            error => Self::internal(&error),
+        }
     }
 }
 

@@ -278,7 +278,7 @@ fn fault_or_failure<T>(end: Result<T, CheckError>) -> Result<Result<T, Weakness>
     match end {
         Ok(done) => Ok(Ok(done)),
         // A reference that raises, hangs or kills its session is a fault of the proposal.
-        Err(error @ (CheckError::Task(_) | CheckError::Checker(_))) => {
+        Err(error @ (CheckError::Task(_) | CheckError::Unfit(_) | CheckError::Checker(_))) => {
             Ok(Err(Weakness::new("does not run", error.to_string(), true)))
         }
         Err(error) => Err(check_failure(error)),
