@@ -138,7 +138,7 @@ lint:
 # The full proofs, of which `test` takes samples: every template of the library, PyBench's strict score, charts.
 [group('check')]
 audit: setup
-    @{{ pybench }} library audit --record pipelines/library/audited.toml
+    @{{ pybench }} library audit --record pipelines/library/audited.toml --matrix docs/requirement-matrix.md
     @cargo test --quiet -p pybench-checks --test checker -- --ignored --nocapture
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 

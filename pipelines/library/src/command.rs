@@ -12,13 +12,13 @@ use pybench_interpreter_containers::interpreter;
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::project::project_root;
 use pybench_run::{RunError, cores};
-use pybench_types::task::{Category, Language, Task};
+use pybench_types::task::{Category, Language, Task, TaskOrigin};
 
 use super::audit::fixtures::Fixtures;
-use super::audit::{AuditEnv, AuditOptions, audit, summary, table};
+use super::audit::{AuditEnv, AuditOptions, audit, matrix, matrix_markdown, summary, table};
 use super::export::{ExportArgs, parse_language};
 use super::rewards::RewardsArgs;
-use super::{ExpertAction, Library, Script, TaskKey, export, rewards, skeleton};
+use super::{ExpertAction, Library, Script, TaskKey, Template, export, rewards, skeleton};
 
 /// The project's sample files, which tasks are written for by default.
 const SAMPLES: &str = "data/samples";
@@ -108,6 +108,9 @@ pub struct AuditArgs {
     /// Record the audited templates in this file; the tests then audit only what changed, and a sample
     #[arg(long, value_name = "FILE", conflicts_with_all = ["templates", "library"])]
     pub record: Option<PathBuf>,
+    /// Write the matrix of requirements to this file, as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub matrix: Option<PathBuf>,
 }
 
 /// Runs a subcommand and prints its result.
@@ -229,7 +232,7 @@ fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError
     let task = key.task(library, &fixtures.files, &fixtures.store)?;
     let script = Script::new(library, &task).map_err(|e| wrong(e.to_string()))?;
     let outline = script.outline().map_err(|e| wrong(e.to_string()))?;
-    Ok(describe(&task, &outline))
+    Ok(describe(&task, &outline) + &describe_requirements(template, &task))
 }
 
 fn in_project(folder: &str) -> PathBuf {
@@ -276,6 +279,44 @@ fn describe(task: &Task, outline: &[ExpertAction]) -> String {
     text
 }
 
+/// What the query's wording asks for, the checks that decide it, and the mutants that violate it.
+fn describe_requirements(template: &Template, task: &Task) -> String {
+    let TaskOrigin::Library { phrasing, .. } = &task.origin else {
+        return String::new();
+    };
+    let wording = template.query.get(task.language).get(*phrasing);
+    let mut text = String::new();
+    for (id, requirement) in &template.requirements {
+        let requirement = requirement.get_ref();
+        let words: Vec<_> = wording
+            .iter()
+            .flat_map(|wording| wording.words(id))
+            .collect();
+        let checks: Vec<_> = requirement
+            .checks
+            .iter()
+            .map(|check| check.get_ref().as_str())
+            .collect();
+        let mutants = template.mutants.iter().filter(|mutant| mutant.violates(id));
+        let mutants: Vec<_> = mutants
+            .map(|mutant| mutant.name.get_ref().as_str())
+            .collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{id} ({}): \"{}\"\n  decided by {}; violated by {}",
+            requirement.kind,
+            words.join("\", \""),
+            checks.join(", "),
+            mutants.join(", "),
+        );
+    }
+    match text.is_empty() {
+        true => text,
+        false => format!("\n# Requirements\n\n{text}"),
+    }
+}
+
 /// Starts the interpreter and the checker, and reads the input files: `data`, or the project's samples.
 fn audit_env(library: Arc<Library>, data: Option<&Path>) -> Result<AuditEnv, RunError> {
     let environment = |error: InterpreterError| RunError::Environment(error.to_string());
@@ -312,7 +353,11 @@ async fn run_audit(env: &AuditEnv, args: &AuditArgs) -> Result<(), RunError> {
             println!("{}", serde_json::to_string(row)?);
         }
     } else {
-        print!("{}", table(&rows));
+        print!("{}\n{}", table(&rows), matrix(&rows));
+    }
+    if let Some(path) = &args.matrix {
+        let wrap = RunError::io(path.display().to_string());
+        std::fs::write(path, matrix_markdown(&rows)).map_err(wrap)?;
     }
     let summary = summary(&rows);
     if rows.iter().all(|row| row.sound()) {

@@ -63,6 +63,24 @@ impl Draft<'_> {
 
     /// Writes the task. `store` must contain the files; held-out parts are added to it.
     pub fn write(&self, library: &Library, store: &ContentStore) -> Result<Task, DraftError> {
+        self.write_with(library, store, false)
+    }
+
+    /// Like [`Draft::write`]; the reference also refuses files on which a violation of some requirement would not show.
+    pub(crate) fn write_probe(
+        &self,
+        library: &Library,
+        store: &ContentStore,
+    ) -> Result<Task, DraftError> {
+        self.write_with(library, store, true)
+    }
+
+    fn write_with(
+        &self,
+        library: &Library,
+        store: &ContentStore,
+        audited: bool,
+    ) -> Result<Task, DraftError> {
         let split = self.split(store)?;
         let (files, held_out, variables) = self.files_and_variables(split, store)?;
         let context = render::context(&self.slots, variables, self.language);
@@ -75,7 +93,7 @@ impl Draft<'_> {
         let checks = template
             .checks
             .iter()
-            .map(|c| self.check(c.get_ref(), &context));
+            .map(|c| self.check(&c.get_ref().spec, &context));
         let mut task = Task {
             id: Digest::of_bytes(b""),
             category: template.category,
@@ -86,7 +104,7 @@ impl Draft<'_> {
             files,
             held_out,
             outputs: outputs.collect::<Result<_, _>>()?,
-            reference: self.text(&template.reference.code, &context, "reference")?,
+            reference: self.reference(&context, audited)?,
             checks: checks.collect::<Result<_, _>>()?,
             origin: self.origin(),
         };
@@ -110,9 +128,25 @@ impl Draft<'_> {
     fn render_query(&self, context: &Context) -> Result<String, DraftError> {
         let phrasings = self.template.query.get(self.language);
         match phrasings.get(self.phrasing) {
-            Some(text) => Ok(self.text(text, context, "query")?.trim().to_owned()),
+            Some(wording) => Ok(self
+                .text(&wording.text, context, "query")?
+                .trim()
+                .to_owned()),
             None => Err(self.error("query", format!("there is no phrasing {}", self.phrasing))),
         }
+    }
+
+    /// The reference, followed by what must hold on these files so that a violation of a requirement shows.
+    fn reference(&self, context: &Context, audited: bool) -> Result<String, DraftError> {
+        let mut code = self.text(&self.template.reference.code, context, "reference")?;
+        for (id, requirement) in &self.template.requirements {
+            for condition in requirement.get_ref().conditions(audited) {
+                let holds = self.text(condition, context, "requirement")?;
+                let what = reader::py_str(&format!("a violation of `{id}` gives the same result"));
+                code.push_str(&format!("\nref.require(({holds}), {what})\n"));
+            }
+        }
+        Ok(code)
     }
 
     fn text(

@@ -18,6 +18,7 @@ mod make;
 pub mod problem;
 mod reader;
 mod render;
+pub mod requirement;
 pub mod rewards;
 mod script;
 mod skeleton;

@@ -6,6 +6,8 @@ use pybench_types::task::{Category, ColumnKind, FileKind, Language};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::requirement::{Requirement, Wording};
+
 /// A string of a template, with its position in the file.
 pub type Text = Spanned<String>;
 
@@ -31,6 +33,9 @@ pub struct Template {
     #[serde(default)]
     pub slots: BTreeMap<String, Spanned<Slot>>,
     pub query: Phrasings,
+    /// What the query asks for, by id.
+    #[serde(default)]
+    pub requirements: BTreeMap<String, Spanned<Requirement>>,
     /// The expert's solution, turn by turn.
     #[serde(rename = "turn")]
     pub turns: Vec<Turn>,
@@ -41,9 +46,8 @@ pub struct Template {
     pub alternative: Alternative,
     /// Code that only the checker runs.
     pub reference: Reference,
-    /// Checks; each is a `CheckSpec` after rendering.
     #[serde(rename = "check")]
-    pub checks: Vec<Spanned<toml::Table>>,
+    pub checks: Vec<Spanned<Check>>,
     /// Wrong solutions that the checks must reject.
     #[serde(rename = "mutant")]
     pub mutants: Vec<Mutant>,
@@ -73,17 +77,22 @@ impl Bilingual {
 #[serde(deny_unknown_fields)]
 pub struct Phrasings {
     /// English.
-    pub en: Vec<Text>,
+    pub en: Vec<Wording>,
     /// Chinese.
-    pub zh: Vec<Text>,
+    pub zh: Vec<Wording>,
 }
 
 impl Phrasings {
-    pub fn get(&self, language: Language) -> &[Text] {
+    pub fn get(&self, language: Language) -> &[Wording] {
         match language {
             Language::En => &self.en,
             Language::Zh => &self.zh,
         }
+    }
+
+    /// The wordings of all languages.
+    pub fn all(&self) -> impl Iterator<Item = &Wording> {
+        self.en.iter().chain(&self.zh)
     }
 }
 
@@ -250,6 +259,28 @@ pub struct Reference {
     pub code: Text,
 }
 
+/// A check and the id by which requirements name it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct Check {
+    pub id: Option<String>,
+    /// A `CheckSpec` after rendering.
+    pub spec: toml::Table,
+}
+
+impl TryFrom<toml::Table> for Check {
+    type Error = &'static str;
+
+    fn try_from(mut spec: toml::Table) -> Result<Self, Self::Error> {
+        let id = match spec.remove("id") {
+            None => None,
+            Some(toml::Value::String(id)) => Some(id),
+            Some(_) => return Err("the `id` of a check must be a string"),
+        };
+        Ok(Self { id, spec })
+    }
+}
+
 /// A wrong solution: either a replacement in one cell, or a different answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -268,15 +299,55 @@ pub struct Mutant {
     /// The final answer instead of the template's.
     #[serde(default)]
     pub answer: Option<Text>,
+    /// The one requirement that it violates.
+    #[serde(default)]
+    pub violates: Option<Text>,
+    /// Checks that fail with it although they do not decide that requirement.
+    #[serde(default)]
+    pub also: Vec<Text>,
     /// Whether it fails on every file that fits the template, so that runs can use it as a deliberate fault.
     #[serde(default)]
     pub sure: bool,
+}
+
+impl Mutant {
+    /// Whether it violates this requirement.
+    pub fn violates(&self, requirement: &str) -> bool {
+        self.violates
+            .as_ref()
+            .is_some_and(|violated| violated.get_ref() == requirement)
+    }
 }
 
 impl Template {
     /// The id.
     pub fn name(&self) -> &str {
         self.id.get_ref()
+    }
+
+    /// Whether its reference may refuse files, so that it must run before a task is made of them.
+    pub fn may_refuse(&self) -> bool {
+        self.has_conditions(false)
+    }
+
+    /// Whether the reference of a task may refuse files; of a task for any use or for the audit.
+    pub(crate) fn has_conditions(&self, audited: bool) -> bool {
+        let mut requirements = self.requirements.values();
+        requirements.any(|requirement| requirement.get_ref().conditions(audited).next().is_some())
+            || self.reference.code.get_ref().contains("ref.require(")
+    }
+
+    /// The position, among the checker's findings on a candidate, of what an id of a check or a path of an output names.
+    pub fn finding(&self, name: &str) -> Option<usize> {
+        let output = self.outputs.iter().position(|path| path.get_ref() == name);
+        let check = || {
+            let mut ids = self
+                .checks
+                .iter()
+                .map(|check| check.get_ref().id.as_deref());
+            Some(self.outputs.len() + ids.position(|id| id == Some(name))?)
+        };
+        output.or_else(check)
     }
 
     /// The names and regexes of all values that are read before `turn`.

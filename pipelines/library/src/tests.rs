@@ -110,6 +110,86 @@ fn problems_name_file_line_and_way_out() {
     insta::assert_snapshot!(all);
 }
 
+/// The problems of a new template after a replacement in its text.
+fn matrix_problems(from: &str, to: &str) -> String {
+    let category = pybench_types::task::Category::Chart;
+    let text = skeleton::template(library().keywords(), "new", category, None).unwrap();
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    let name = "templates/chart/new.toml";
+    match parse_template(name, &text.replace(from, to), library().keywords()) {
+        Ok(_) => "no problem".into(),
+        Err(problems) => problems.iter().map(|p| format!("{p}\n")).collect(),
+    }
+}
+
+#[test]
+fn problems_of_requirements_name_what_is_missing() {
+    let cases = [
+        // Wordings.
+        ("[[unrounded|Round nothing.]]", "Round nothing."),
+        ("[[unrounded|Round nothing.]]", "[[unround|Round nothing.]]"),
+        ("[[unrounded|Round nothing.]]", "[[unrounded|]]"),
+        (
+            "[[extremes|最小值和最大值]]",
+            "[[extremes|最小值]]和[[extremes|最大值]]",
+        ),
+        ("[[difference|两者之差]]", "[[difference|两者之差]"),
+        // Requirements and checks.
+        ("kind = \"names\"", "kind = \"name\""),
+        (
+            "extremes = { kind = \"content\", checks = [\"file\"] }",
+            "extremes = { kind = \"content\", checks = [] }",
+        ),
+        (
+            "extremes = { kind = \"content\", checks = [\"file\"] }",
+            "extremes = { kind = \"content\", checks = [\"fil\"] }",
+        ),
+        (
+            "difference != round(difference)",
+            "difference != {{ valeu }}",
+        ),
+        ("[[check]]\nid = \"range\"\n", "[[check]]\n"),
+        ("id = \"range\"", "id = \"file\""),
+        ("id = \"range\"", "id = 7"),
+        // Mutants and the alternative.
+        ("violates = \"keys\"\n", ""),
+        ("violates = \"keys\"", "violates = \"key\""),
+        ("also = [\"range\"]", "also = [\"ranges\"]"),
+        ("violates = \"difference\"\n", "also = [\"file\"]\n"),
+        ("import numpy as np\n", ""),
+    ];
+    let all: String = cases
+        .iter()
+        .map(|(from, to)| {
+            format!(
+                "# {}\n{}",
+                to.trim().replace('\n', " "),
+                matrix_problems(from, to)
+            )
+        })
+        .collect();
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn a_task_has_no_marks_and_its_reference_the_conditions() {
+    let library = library();
+    let file = cars("cars.csv");
+    let task = task(&library, "csv-group-mean", &[&file], Language::En);
+    assert!(
+        task.query.contains("and the number of rows."),
+        "{}",
+        task.query
+    );
+    assert!(!task.query.contains("[["), "{}", task.query);
+    let refused = "'a violation of `mean` gives the same result'";
+    assert!(task.reference.contains(refused), "{}", task.reference);
+    assert!(
+        !task.reference.contains("`missing`"),
+        "only the audit needs missing values"
+    );
+}
+
 #[test]
 fn a_folder_is_read_like_the_embedded_library() {
     let folder = tempfile::tempdir().unwrap();

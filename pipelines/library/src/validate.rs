@@ -1,5 +1,7 @@
 //! Validates a template beyond its types.
 
+mod matrix;
+
 use std::collections::BTreeSet;
 
 use minijinja::Environment;
@@ -39,6 +41,7 @@ pub(super) fn validate(
     validator.answers();
     validator.checks();
     validator.mutants();
+    validator.matrix();
     validator.problems
 }
 
@@ -188,12 +191,13 @@ impl Validator<'_> {
                 ));
             }
             for phrasing in phrasings {
-                self.text(phrasing, &known, "the query");
+                let text = &phrasing.text;
+                self.text(text, &known, "the query");
                 for output in &self.template.outputs {
-                    if !phrasing.get_ref().contains(output.get_ref().as_str()) {
+                    if !text.get_ref().contains(output.get_ref().as_str()) {
                         let message =
                             format!("the query does not spell out `{}`", output.get_ref());
-                        self.report(phrasing, message);
+                        self.report(text, message);
                     }
                 }
             }
@@ -276,7 +280,7 @@ impl Validator<'_> {
         }
         for check in &template.checks {
             let at = |message: String| self.source.at(&check.span(), message);
-            let json = match serde_json::to_value(check.get_ref()) {
+            let json = match serde_json::to_value(&check.get_ref().spec) {
                 Ok(json) => json,
                 Err(error) => {
                     self.problems.push(at(error.to_string()));
@@ -315,9 +319,9 @@ impl Validator<'_> {
             }
         }
         if let Some(marker) = text("marker") {
-            let queries = template.query.en.iter().chain(&template.query.zh);
-            let texts = queries.chain([&template.answer.en, &template.answer.zh]);
-            if !texts.clone().all(|text| text.get_ref().contains(marker)) {
+            let queries = template.query.all().map(|wording| &wording.text);
+            let mut texts = queries.chain([&template.answer.en, &template.answer.zh]);
+            if !texts.all(|text| text.get_ref().contains(marker)) {
                 problems.push(format!(
                     "not every query and final text contains the label `{marker}`"
                 ));

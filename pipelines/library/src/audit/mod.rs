@@ -3,13 +3,15 @@
 //! It writes tasks for each template from fixture files. The expert must pass twice with equal observations,
 //! and the alternative must pass. The reference must share no code with the expert. All wrong solutions must
 //! fail: doing nothing, echoing, copying, leaving empty files, every mutant of the template and of the
-//! checker, and the deliberate faults of runs.
+//! checker, and the deliberate faults of runs. Where a template states its requirements, a mutant that violates one
+//! of them must fail by the checks that decide it and by no others.
 
 pub(super) mod attempt;
 pub mod fixtures;
+mod matrix;
 mod report;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -23,10 +25,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::expert::faults;
-use super::{Deviation, Draft, Library, Script, Template};
+use super::{Deviation, Draft, DraftError, Library, Script, Template};
 use attempt::{AttemptResult, attempt};
 use fixtures::Fixtures;
-pub use report::{AuditRow, Tally, summary, table};
+pub use matrix::{matrix, matrix_markdown};
+pub use report::{AuditRow, RequirementRow, Tally, summary, table};
 
 /// Minimum number of wrong solutions per template.
 const MIN_MUTANTS: usize = 8;
@@ -34,6 +37,10 @@ const MIN_MUTANTS: usize = 8;
 const SHARED_LINE: usize = 25;
 /// Maximum number of combinations of fixture files per template.
 const MAX_COMBINATIONS: usize = 500;
+/// How many drafts are tried for a task whose reference may refuse them.
+const MAX_REFUSALS: usize = 40;
+/// How often such a task is drawn on the same files.
+const MAX_DRAWS: usize = 8;
 
 #[derive(Clone, Debug, Default)]
 pub struct AuditOptions {
@@ -70,10 +77,7 @@ pub async fn audit(
     }
     let rows = futures::stream::iter(work)
         .map(|work| async {
-            let row = match work {
-                Ok(draft) => audit_draft(env, &draft).await,
-                Err(row) => *row,
-            };
+            let row = audit_first(env, work).await;
             done(&row);
             row
         })
@@ -83,44 +87,62 @@ pub async fn audit(
     Ok(rows)
 }
 
-/// One draft per family (or type) of input files, with alternating languages; or a row that says that no
-/// fixture fits.
+/// What is audited as one row: the first of these drafts whose files suit the task.
+struct Work<'a> {
+    template: &'a Template,
+    drafts: Vec<Draft<'a>>,
+}
+
+/// Drafts for each family (or type) of input files, with alternating languages: one, or several where the reference
+/// may refuse the files. A single row without drafts if no fixture fits.
 fn drafts<'a>(
     env: &'a AuditEnv,
     template: &'a Template,
     every_kind: bool,
-) -> Result<Vec<Result<Draft<'a>, Box<AuditRow>>>, RunError> {
+) -> Result<Vec<Work<'a>>, RunError> {
     let Fixtures { files, store, .. } = &env.fixtures;
     let seed = Digest::of_json(&("audit", template.name())).seed();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let combinations = template.combinations(files, MAX_COMBINATIONS, store, &mut rng)?;
-    let mut seen = HashSet::new();
-    let mut drafts = Vec::new();
-    for combination in combinations {
+    let (most, draws) = match template.has_conditions(true) {
+        true => (MAX_REFUSALS, MAX_DRAWS),
+        false => (1, 1),
+    };
+    let mut groups: Vec<Vec<&str>> = Vec::new();
+    let mut work: Vec<Work<'_>> = Vec::new();
+    for combination in std::iter::repeat_n(&combinations, draws).flatten() {
         let files: Vec<_> = combination.iter().map(|index| &files[*index]).collect();
         let group: Vec<_> = files.iter().map(|file| group(file, every_kind)).collect();
-        if !seen.insert(group) {
+        let place = groups.iter().position(|known| *known == group);
+        let place = place.unwrap_or_else(|| {
+            groups.push(group);
+            work.push(Work {
+                template,
+                drafts: Vec::new(),
+            });
+            work.len() - 1
+        });
+        if work[place].drafts.len() >= most {
             continue;
         }
         if let Some(slots) = template.draw(&files, &mut rng) {
-            let language = [Language::En, Language::Zh][(seed as usize + drafts.len()) % 2];
-            let phrasing = 0;
-            drafts.push(Ok(Draft {
+            work[place].drafts.push(Draft {
                 template,
                 files,
                 slots,
-                language,
-                phrasing,
+                language: [Language::En, Language::Zh][(seed as usize + place) % 2],
+                phrasing: 0,
                 seed,
-            }));
+            });
         }
     }
-    if drafts.is_empty() {
-        let mut row = AuditRow::new(template.name());
-        row.problems.push("no fixture file fits its inputs".into());
-        drafts.push(Err(Box::new(row)));
+    if work.is_empty() {
+        work.push(Work {
+            template,
+            drafts: Vec::new(),
+        });
     }
-    Ok(drafts)
+    Ok(work)
 }
 
 fn group(file: &SourceFile, every_kind: bool) -> &'static str {
@@ -134,22 +156,66 @@ fn group(file: &SourceFile, every_kind: bool) -> &'static str {
     }
 }
 
-async fn audit_draft(env: &AuditEnv, draft: &Draft<'_>) -> AuditRow {
-    let mut row = AuditRow::new(draft.template.name());
-    row.files = draft.files.iter().map(|file| file.name.clone()).collect();
-    row.slots = draft.slots.clone();
-    match draft.write(&env.library, &env.fixtures.store) {
-        Ok(task) => {
-            let audit = TaskAudit {
-                env,
-                task: &task,
-                row: &mut row,
-            };
-            audit.run().await;
+async fn audit_first(env: &AuditEnv, work: Work<'_>) -> AuditRow {
+    let mut refused = BTreeMap::new();
+    for draft in &work.drafts {
+        let mut row = empty_row(work.template);
+        row.files = draft.files.iter().map(|file| file.name.clone()).collect();
+        row.slots = draft.slots.clone();
+        match suitable_task(env, draft).await {
+            Ok(task) => {
+                let audit = TaskAudit {
+                    env,
+                    task: &task,
+                    row: &mut row,
+                };
+                audit.run().await;
+            }
+            Err(Unmade::Unfit(reason)) => {
+                *refused.entry(reason).or_default() += 1;
+                continue;
+            }
+            Err(Unmade::Problem(problem)) => row.problems.push(problem),
         }
-        Err(error) => row.problems.push(error.to_string()),
+        row.refused = refused;
+        return row;
     }
+    let mut row = empty_row(work.template);
+    row.refused = refused;
+    row.problems.push(match work.drafts.len() {
+        0 => "no fixture file fits its inputs".to_owned(),
+        count => format!("its reference refused the fixture files in each of {count} drafts"),
+    });
     row
+}
+
+fn empty_row(template: &Template) -> AuditRow {
+    AuditRow {
+        requirements: matrix::rows(template),
+        ..AuditRow::new(template.name())
+    }
+}
+
+/// Why a draft is not audited.
+enum Unmade {
+    /// The reference refuses the files.
+    Unfit(String),
+    Problem(String),
+}
+
+/// Writes the task of a draft, unless its reference refuses the files or a violation would not show.
+async fn suitable_task(env: &AuditEnv, draft: &Draft<'_>) -> Result<Task, Unmade> {
+    let (library, store) = (&env.library, &env.fixtures.store);
+    let problem = |error: DraftError| Unmade::Problem(error.to_string());
+    if draft.template.has_conditions(true) {
+        let probe = draft.write_probe(library, store).map_err(problem)?;
+        match env.checker.check_fit(&probe, store).await {
+            Err(CheckError::Unfit(reason)) => return Err(Unmade::Unfit(reason)),
+            Err(error) => return Err(Unmade::Problem(format!("checker: {error}"))),
+            Ok(()) => {}
+        }
+    }
+    draft.write(library, store).map_err(problem)
 }
 
 /// The audit of one task. Problems are added to the row and do not stop the audit.
@@ -167,13 +233,27 @@ impl TaskAudit<'_> {
             Err(error) => return self.row.problems.push(error.to_string()),
         };
         self.check_reference_is_independent(&script);
-        self.expert(&script).await;
+        let expert = self.expert(&script).await;
         self.alternative(&script).await;
         for (index, mutant) in script.template().mutants.iter().enumerate() {
             let name = format!("own: {}", mutant.name.get_ref());
-            self.must_fail(name, &script, Deviation::Mutant(index))
+            let attempted = self
+                .must_fail(name, &script, Deviation::Mutant(index))
                 .await;
+            if let (Some(expert), Some((result, findings))) = (&expert, attempted) {
+                matrix::judge(
+                    self.row,
+                    script.template(),
+                    mutant,
+                    matrix::Violation {
+                        expert,
+                        result,
+                        findings,
+                    },
+                );
+            }
         }
+        matrix::judge_checks(self.row);
         for (name, deviation) in faults(&script) {
             if !matches!(deviation, Deviation::Mutant(_)) {
                 self.must_fail(format!("fault: {name}"), &script, deviation)
@@ -203,9 +283,8 @@ impl TaskAudit<'_> {
 
     /// The expert must pass, a second run must have equal observations, and the checker's mutants of its outputs
     /// must fail.
-    async fn expert(&mut self, script: &Script<'_>) {
-        let first = self.attempt(script, Deviation::Honest, "expert").await;
-        let Some(first) = first else { return };
+    async fn expert(&mut self, script: &Script<'_>) -> Option<AttemptResult> {
+        let first = self.attempt(script, Deviation::Honest, "expert").await?;
         self.check_mistakes(script, &first);
         if let Some(second) = self
             .attempt(script, Deviation::Honest, "expert again")
@@ -232,6 +311,7 @@ impl TaskAudit<'_> {
                 .for_each(|(name, findings)| self.judge(name, &findings)),
             Err(error) => self.row.problems.push(format!("checker: {error}")),
         }
+        Some(first)
     }
 
     fn judge(&mut self, name: String, findings: &[Finding]) {
@@ -303,13 +383,23 @@ impl TaskAudit<'_> {
         }
     }
 
-    async fn must_fail(&mut self, name: String, script: &Script<'_>, deviation: Deviation) {
-        let Some(result) = self.attempt(script, deviation, &name).await else {
-            return;
-        };
+    /// Runs a wrong solution, which must fail, and returns what came of it.
+    async fn must_fail(
+        &mut self,
+        name: String,
+        script: &Script<'_>,
+        deviation: Deviation,
+    ) -> Option<(AttemptResult, Vec<Finding>)> {
+        let result = self.attempt(script, deviation, &name).await?;
         match self.check(&result).await {
-            Ok(findings) => self.judge(name, &findings),
-            Err(error) => self.row.problems.push(format!("{name}: checker: {error}")),
+            Ok(findings) => {
+                self.judge(name, &findings);
+                Some((result, findings))
+            }
+            Err(error) => {
+                self.row.problems.push(format!("{name}: checker: {error}"));
+                None
+            }
         }
     }
 

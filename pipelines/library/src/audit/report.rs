@@ -5,11 +5,20 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::requirement::RequirementKind;
+
 /// How many wrong solutions failed, as they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     pub failed: usize,
     pub total: usize,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: Self) {
+        self.failed += other.failed;
+        self.total += other.total;
+    }
 }
 
 /// The audit result of one template on one set of files.
@@ -30,8 +39,23 @@ pub struct AuditRow {
     pub baselines: Tally,
     /// Wrong solutions: mutants of the template and of the checker, and deliberate faults.
     pub mutants: Tally,
+    /// What a mutant showed of each requirement; empty for a template that does not state its requirements.
+    pub requirements: Vec<RequirementRow>,
+    /// How many drafts the reference refused, by reason.
+    pub refused: BTreeMap<String, usize>,
     /// Empty if the template is sound.
     pub problems: Vec<String>,
+}
+
+/// The audit result of one requirement on one set of files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RequirementRow {
+    pub id: String,
+    pub kind: RequirementKind,
+    /// The checks that decide it, and whether a violation made each of them fail.
+    pub checks: BTreeMap<String, bool>,
+    /// Mutants that violate it alone; `failed` are those that its checks rejected and no others.
+    pub violations: Tally,
 }
 
 impl AuditRow {
@@ -51,6 +75,7 @@ impl AuditRow {
             && self.alternative
             && all(self.baselines)
             && all(self.mutants)
+            && self.requirements.iter().all(|row| all(row.violations))
     }
 }
 
@@ -82,6 +107,21 @@ pub fn table(rows: &[AuditRow]) -> String {
             if row.sound() { "sound" } else { "UNSOUND" },
             row.files.join(", "),
         );
+        for requirement in &row.requirements {
+            let checks: Vec<_> = requirement.checks.keys().map(String::as_str).collect();
+            let _ = writeln!(
+                text,
+                "{:width$}  {} ({}): {} violations fail by {}",
+                "",
+                requirement.id,
+                requirement.kind,
+                tally(requirement.violations),
+                checks.join(", "),
+            );
+        }
+        for (reason, count) in &row.refused {
+            let _ = writeln!(text, "{:width$}  ({count} drafts refused: {reason})", "");
+        }
         for problem in &row.problems {
             let _ = writeln!(text, "{:width$}  - {}", "", problem.replace('\n', " ⏎ "));
         }

@@ -102,7 +102,7 @@ fn no_text_of_pybench_is_copied() {
     let library = Library::embedded().unwrap();
     let mut copied = Vec::new();
     for template in library.templates() {
-        let queries = template.query.en.iter().chain(&template.query.zh);
+        let queries = template.query.all().map(|wording| &wording.text);
         let said = template
             .turns
             .iter()

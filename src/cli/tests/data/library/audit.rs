@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pybench_checks::Checker;
 use pybench_library::Library;
 use pybench_library::audit::fixtures::Fixtures;
-use pybench_library::audit::{AuditEnv, AuditOptions, audit, summary, table};
+use pybench_library::audit::{AuditEnv, AuditOptions, audit, matrix, summary, table};
 use pybench_types::id::Digest;
 
 fn bench(library: Library) -> Option<AuditEnv> {
@@ -101,13 +101,110 @@ async fn a_weak_check_is_found() {
     assert!(table(&rows).contains("passes, though it is wrong: own: the second derivative"));
 }
 
-/// What `pybench library new` writes is sound before anything is changed.
-#[tokio::test]
-async fn a_new_template_is_sound() {
+/// The text of a new template, as `pybench library new` writes it, in a folder of its own.
+fn new_template() -> (tempfile::TempDir, std::path::PathBuf, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut new = crate::support::pybench("library");
     new.arg("--library").arg(folder.path());
     assert!(new.args(["new", "my-own"]).status().unwrap().success());
+    let path = folder.path().join("templates/chart/my-own.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    (folder, path, text)
+}
+
+/// A mutant of a requirement counts only if it runs, changes the result, fails by a check of its requirement,
+/// and by no other.
+#[tokio::test]
+async fn a_violation_must_be_decided_by_its_checks_alone() {
+    let (folder, path, mut text) = new_template();
+    for (from, to) in [
+        ("also = [\"range\"]\n", ""),
+        (
+            "replace = '{\"min\": least, \"max\": largest}'",
+            "replace = '{ \"least\": least, \"largest\": largest}'",
+        ),
+        (
+            "replace = 'least - largest)'",
+            "replace = 'least - largest); 1 / 0'",
+        ),
+        (
+            "replace = '\"least\": round(least),'",
+            "replace = '\"least\": least + 1e-12 * abs(least),'",
+        ),
+    ] {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text = text.replace(from, to);
+    }
+    std::fs::write(path, text).unwrap();
+    let Some(bench) = bench(Library::read(folder.path()).unwrap()) else {
+        return;
+    };
+    let rows = audit(&bench, &options(), |_| ()).await.unwrap();
+    let table = table(&rows);
+    for problem in [
+        "`mean instead of largest` violates `extremes` alone, but failed also by number Range: ",
+        "`other keys` violates `keys` alone, but left the same result on these files",
+        "`difference with the wrong sign` violates `difference` alone, but raised ZeroDivisionError: ",
+        "`rounded in the file` violates `unrounded` alone, but failed by none of the checks that decide it",
+        "no mutant that violates `unrounded` fails by check `file`, which is to decide it",
+    ] {
+        assert!(table.contains(problem), "{problem}\n{table}");
+    }
+    assert!(
+        table.contains("unrounded (precision): 1/2 violations fail by file, range"),
+        "{table}"
+    );
+    let matrix = matrix(&rows);
+    assert!(
+        matrix.contains("1 of 1 templates state their requirements"),
+        "{matrix}"
+    );
+}
+
+/// Files on which a violation leaves the same result are refused, and counted by reason.
+#[tokio::test]
+async fn files_that_hide_a_violation_are_refused() {
+    let (folder, _, _) = new_template();
+    let Some(mut bench) = bench(Library::read(folder.path()).unwrap()) else {
+        return;
+    };
+    let data = tempfile::tempdir().unwrap();
+    let rows = |step: f64| {
+        (0..12)
+            .map(|i| format!("a{i},{:?}\n", f64::from(i) * step))
+            .collect::<String>()
+    };
+    std::fs::write(
+        data.path().join("whole.csv"),
+        format!("name,amount\n{}", rows(1.0)),
+    )
+    .unwrap();
+    bench.fixtures = Fixtures::read(data.path()).unwrap();
+    let refused = &audit(&bench, &options(), |_| ()).await.unwrap()[0];
+    assert!(!refused.sound() && !refused.expert, "{refused:?}");
+    assert_eq!(
+        refused.refused.keys().collect::<Vec<_>>(),
+        ["a violation of `unrounded` gives the same result"]
+    );
+    let whole = data.path().join("fraction.csv");
+    std::fs::write(
+        whole,
+        format!("name,amount\n{}", rows(1.3).replace("a0,0.0", "a0,0.7")),
+    )
+    .unwrap();
+    bench.fixtures = Fixtures::read(data.path()).unwrap();
+    let rows = audit(&bench, &options(), |_| ()).await.unwrap();
+    assert!(
+        rows[0].sound() && rows[0].files == ["fraction.csv"],
+        "{}",
+        table(&rows)
+    );
+}
+
+/// What `pybench library new` writes is sound before anything is changed.
+#[tokio::test]
+async fn a_new_template_is_sound() {
+    let (folder, _, _) = new_template();
     let Some(bench) = bench(Library::read(folder.path()).unwrap()) else {
         return;
     };
