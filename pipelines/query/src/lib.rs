@@ -10,21 +10,23 @@ pub mod plan;
 pub mod review;
 pub mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pybench_checks::{Checker, check_failure};
+use pybench_interpreter_containers::interpreter;
 use pybench_run::artifacts::{FILES, TASKS};
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage,
 };
 use pybench_types::id::{CompactDigest, Digest};
-use pybench_types::task::{SourceFile, Task};
+use pybench_types::task::{Language, SourceFile, Task};
 use serde_json::Value;
 
-use plan::PlannedTask;
+use plan::{PlannedTask, Planner};
 use pybench_attempts::outcomes::wrong_tasks;
 use pybench_library::{Draft, DraftError, Library};
 
@@ -63,55 +65,82 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
             "`pybench status` shows what was rejected and why",
         );
     }
-    let mut dropped = BTreeSet::new();
-    let items = loop {
-        let items = write_planned(context, &library, &files, &dropped).await?;
-        let found = items_of(context, &items, &wrong)?;
-        if found.is_empty() {
-            break items;
+    let recipe = &context.recipe;
+    let mut planner = Planner::new(&library, &files, &recipe.query, recipe.seed, folder.store())?;
+    let mut planned = planner.plan(plan::languages(&recipe.query, recipe.seed));
+    let mut written = Vec::new();
+    while !planned.is_empty() {
+        let unmade = write_planned(context, &library, &files, &planned).await?;
+        written.append(&mut planned);
+        // Each task that cannot be made is replaced by another one in its language.
+        planned = planner.plan(unmade);
+        if planned.is_empty() {
+            // Wrong ones are replaced last, so that all others stay as they are.
+            let wrong = take_wrong(context, &mut written, &wrong)?;
+            planned = wrong
+                .iter()
+                .filter_map(|task| planner.replace(task))
+                .collect();
         }
-        dropped.extend(found);
-    };
+    }
+    let items: Vec<String> = written.into_iter().map(|planned| planned.item).collect();
     let written = finish_planned(context, &items)?;
     let hint = "crawl more files, add templates, or raise `query.template_share`";
-    report_shortfall(context.recipe.query.tasks, written, hint)
+    report_shortfall(recipe.query.tasks, written, hint)
 }
 
-/// Plans and writes the library tasks without the dropped ones; returns their items in plan order.
+/// Writes planned tasks. Returns the languages of those that cannot be made.
 async fn write_planned(
     context: &RunContext,
     library: &Arc<Library>,
     files: &Arc<[SourceFile]>,
-    dropped: &BTreeSet<String>,
-) -> Result<Vec<String>, RunError> {
-    let (recipe, store) = (&context.recipe, context.folder.store());
-    let plan = plan::plan(library, files, &recipe.query, recipe.seed, store, dropped)?;
-    let items: Vec<String> = plan.iter().map(|planned| planned.item.clone()).collect();
-    let stage = Arc::new(QueryStage {
-        plan: plan.into_iter().map(|p| (p.item.clone(), p)).collect(),
-        library: library.clone(),
-        files: files.clone(),
-        store: store.clone(),
-    });
-    context.executor().run(stage, &items).await?;
-    Ok(items)
+    planned: &[PlannedTask],
+) -> Result<Vec<Language>, RunError> {
+    let stage = QueryStage::new(context, library, files, planned)?;
+    let items: Vec<String> = planned.iter().map(|planned| planned.item.clone()).collect();
+    context.executor().run(Arc::new(stage), &items).await?;
+    unmade(context, planned)
 }
 
-/// The items whose tasks are among these.
-fn items_of(
+/// Removes the plans of these tasks, and returns them.
+fn take_wrong(
     context: &RunContext,
-    items: &[String],
+    written: &mut Vec<PlannedTask>,
     tasks: &BTreeSet<Digest>,
-) -> Result<Vec<String>, RunError> {
-    let mut found = Vec::new();
-    for item in items.iter().filter(|_| !tasks.is_empty()) {
-        let task: Option<Task> = context.folder.journal().output(STAGE, item)?;
-        found.extend(
-            task.filter(|task| tasks.contains(&task.id))
-                .map(|_| item.clone()),
-        );
+) -> Result<Vec<PlannedTask>, RunError> {
+    let mut wrong = Vec::new();
+    if tasks.is_empty() {
+        return Ok(wrong);
     }
-    Ok(found)
+    let mut right = Vec::with_capacity(written.len());
+    for planned in written.drain(..) {
+        let task: Option<Task> = context.folder.journal().output(STAGE, &planned.item)?;
+        match task.is_some_and(|task| tasks.contains(&task.id)) {
+            true => wrong.push(planned),
+            false => right.push(planned),
+        }
+    }
+    *written = right;
+    Ok(wrong)
+}
+
+/// The languages of the planned tasks that cannot be made, in their order. Logs how many there are, by reason.
+fn unmade(context: &RunContext, planned: &[PlannedTask]) -> Result<Vec<Language>, RunError> {
+    let failures = context.folder.journal().failures()?.into_iter();
+    let bad = failures.filter(|unit| unit.stage == STAGE && unit.failure.kind == FailureKind::Item);
+    let bad: HashMap<String, String> = bad.map(|unit| (unit.item, unit.failure.detail)).collect();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut languages = Vec::new();
+    for task in planned {
+        if let Some(reason) = bad.get(&task.item) {
+            *reasons.entry(reason).or_default() += 1;
+            languages.push(task.language);
+        }
+    }
+    for (reason, count) in reasons {
+        tracing::info!("{count} planned tasks are replaced: {reason}");
+    }
+    Ok(languages)
 }
 
 /// Writes the artifact: the library tasks that were written, in plan order. They are read one at a time, unless
@@ -166,6 +195,8 @@ struct QueryStage {
     files: Arc<[SourceFile]>,
     plan: BTreeMap<String, PlannedTask>,
     store: ContentStore,
+    /// Runs the references that may refuse files; absent if no planned task has one.
+    checker: Option<Checker>,
 }
 
 #[async_trait]
@@ -179,11 +210,46 @@ impl Stage for QueryStage {
         let planned = self.plan.get(item).ok_or_else(missing)?;
         let draft = self.draft(planned).ok_or_else(missing)?;
         let task = draft.write(&self.library, &self.store).map_err(failure)?;
+        if let Some(checker) = self
+            .checker
+            .as_ref()
+            .filter(|_| draft.template.may_refuse())
+        {
+            checker
+                .check_fit(&task, &self.store)
+                .await
+                .map_err(check_failure)?;
+        }
         serde_json::to_value(task).map_err(|e| Failure::new(FailureKind::Internal, e.to_string()))
     }
 }
 
 impl QueryStage {
+    fn new(
+        context: &RunContext,
+        library: &Arc<Library>,
+        files: &Arc<[SourceFile]>,
+        planned: &[PlannedTask],
+    ) -> Result<Self, RunError> {
+        let templates = planned
+            .iter()
+            .filter_map(|task| library.template(&task.template));
+        let checker = match templates.into_iter().any(|template| template.may_refuse()) {
+            true => Some(checker(context)?),
+            false => None,
+        };
+        Ok(Self {
+            library: library.clone(),
+            files: files.clone(),
+            plan: planned
+                .iter()
+                .map(|task| (task.item.clone(), task.clone()))
+                .collect(),
+            store: context.folder.store().clone(),
+            checker,
+        })
+    }
+
     fn draft(&self, planned: &PlannedTask) -> Option<Draft<'_>> {
         let files = planned.files.iter().map(|index| self.files.get(*index));
         Some(Draft {
@@ -195,6 +261,16 @@ impl QueryStage {
             seed: planned.seed,
         })
     }
+}
+
+/// A checker with sessions of the recipe's interpreter.
+fn checker(context: &RunContext) -> Result<Checker, RunError> {
+    let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
+    let mut choice = context.recipe.interpreter.clone();
+    // The checker needs no extra wheels.
+    choice.wheelhouse = None;
+    let interpreter = interpreter(&choice).map_err(|error| environment(&error))?;
+    Checker::new(interpreter).map_err(|error| environment(&error))
 }
 
 fn failure(error: DraftError) -> Failure {

@@ -1,7 +1,7 @@
 //! Chooses the library tasks of a run: balanced over categories, templates, files and languages, and
 //! determined by the seed.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use pybench_run::{ContentStore, Query, RunError};
 use pybench_types::id::Digest;
@@ -33,40 +33,10 @@ pub struct PlannedTask {
     pub seed: u64,
 }
 
-/// Plans the requested number of tasks, or as many as possible. No two tasks have the same query on the
-/// same files, or the same template with the same files and values. Other tasks take the places of those whose
-/// items are in `dropped`, at the end, so that all before them stay as they are.
-///
-/// # Errors
-/// [`RunError::BadInput`] for an unknown keyword; errors of reading files from `store`.
-pub fn plan(
-    library: &Library,
-    files: &[SourceFile],
-    query: &Query,
-    seed: u64,
-    store: &ContentStore,
-    dropped: &BTreeSet<String>,
-) -> Result<Vec<PlannedTask>, RunError> {
-    let mut planner = Planner::new(library, files, query, seed, store)?;
+/// The language of each requested task.
+pub(super) fn languages(query: &Query, seed: u64) -> Vec<Language> {
     let mut shuffled = rng(&(seed, "languages"));
-    let languages = allocate(query.tasks, &query.languages, &mut shuffled);
-    let mut plan: Vec<PlannedTask> = Vec::with_capacity(query.tasks);
-    for language in languages {
-        match planner.next(language) {
-            Some(planned) => plan.push(planned),
-            None => break,
-        }
-    }
-    let mut at = 0;
-    while let Some(planned) = plan.get(at) {
-        if dropped.contains(&planned.item) {
-            planner.release(&planned.template);
-            plan.extend(planner.next(planned.language));
-        }
-        at += 1;
-    }
-    plan.retain(|planned| !dropped.contains(&planned.item));
-    Ok(plan)
+    allocate(query.tasks, &query.languages, &mut shuffled)
 }
 
 /// Assigns a value to each of `count` tasks: exact shares by largest remainder, then shuffled.
@@ -99,7 +69,9 @@ pub(super) fn rng<T: serde::Serialize>(key: &T) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(Digest::of_json(key).seed())
 }
 
-struct Planner<'a> {
+/// Chooses one task after the other. No two have the same query on the same files, or the same template with the same
+/// files and values.
+pub(super) struct Planner<'a> {
     files: &'a [SourceFile],
     seed: u64,
     /// Maximum tasks per template.
@@ -123,7 +95,7 @@ struct TemplateState<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(
+    pub(super) fn new(
         library: &'a Library,
         files: &'a [SourceFile],
         query: &Query,
@@ -159,6 +131,17 @@ impl<'a> Planner<'a> {
         })
     }
 
+    /// The next tasks in these languages, or as many as possible.
+    pub(super) fn plan(
+        &mut self,
+        languages: impl IntoIterator<Item = Language>,
+    ) -> Vec<PlannedTask> {
+        languages
+            .into_iter()
+            .map_while(|language| self.next(language))
+            .collect()
+    }
+
     /// The next task; `None` if every template is exhausted.
     fn next(&mut self, language: Language) -> Option<PlannedTask> {
         loop {
@@ -169,12 +152,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A task of the template was dropped, and does not count toward its share.
-    fn release(&mut self, template: &str) {
+    /// Another task in the place of this one, which no longer counts toward the share of its template.
+    pub(super) fn replace(&mut self, dropped: &PlannedTask) -> Option<PlannedTask> {
         let mut states = self.states.iter_mut();
-        if let Some(state) = states.find(|state| state.template.name() == template) {
+        if let Some(state) = states.find(|state| state.template.name() == dropped.template) {
             state.taken -= 1;
         }
+        self.next(dropped.language)
     }
 
     /// Picks the least used template of the least used category.

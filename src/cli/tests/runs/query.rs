@@ -91,3 +91,45 @@ async fn no_possible_task_is_an_error_that_says_so() {
     let error = query::run(&context).await.unwrap_err().to_string();
     assert!(error.contains("no task could be written"), "{error}");
 }
+
+/// Where a violation of a requirement would leave the same result, another task is made.
+#[tokio::test]
+async fn tasks_that_their_reference_refuses_are_replaced() {
+    if pybench_testing::sessions::default_interpreter().is_none() {
+        return;
+    }
+    let folder = Path::new("templates/math");
+    let root = Path::new(pybench_testing::ROOT)
+        .join("pipelines/library")
+        .join(folder);
+    let condition = "abs(round(last, 1) - last) > 0.007";
+    let library = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(library.path().join(folder)).unwrap();
+    for name in ["savings-plan.toml", "math-derivative.toml"] {
+        let text = std::fs::read_to_string(root.join(name)).unwrap();
+        assert_eq!(text.contains(condition), name == "savings-plan.toml");
+        let path = library.path().join(folder).join(name);
+        std::fs::write(path, text.replace(condition, "last % 2 > 1")).unwrap();
+    }
+    let library = Arc::new(pybench_library::Library::read(library.path()).unwrap());
+    let recipe = RECIPE
+        .replace("'rotate image'", "'finance'")
+        .replace("template_share = 0.5", "template_share = 1.0");
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::open(folder.path(), &recipe).unwrap();
+    run.write("files.jsonl", b"").unwrap();
+    let context = RunContext::new(Arc::new(run), toml::from_str(&recipe).unwrap());
+    query::run_with(&context, library.clone()).await.unwrap();
+    let tasks = || std::fs::read_to_string(folder.path().join("tasks.jsonl")).unwrap();
+    let first = tasks();
+    assert_eq!(first.lines().count(), 12);
+    let refused = context.folder.journal().failures().unwrap();
+    assert!(!refused.is_empty());
+    for unit in refused {
+        let reason =
+            "the files do not suit the task: a violation of `digits` gives the same result";
+        assert_eq!(unit.failure.detail, reason);
+    }
+    query::run_with(&context, library).await.unwrap();
+    assert_eq!(tasks(), first, "a repeated command makes the same tasks");
+}
