@@ -127,7 +127,8 @@ fn take_wrong(
 /// The languages of the planned tasks that cannot be made, in their order. Logs how many there are, by reason.
 fn unmade(context: &RunContext, planned: &[PlannedTask]) -> Result<Vec<Language>, RunError> {
     let failures = context.folder.journal().failures()?.into_iter();
-    let bad = failures.filter(|unit| unit.stage == STAGE && unit.failure.kind == FailureKind::Item);
+    let bad = failures
+        .filter(|unit| unit.stage == STAGE && unit.last && unit.failure.kind == FailureKind::Item);
     let bad: HashMap<String, String> = bad.map(|unit| (unit.item, unit.failure.detail)).collect();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     let mut languages = Vec::new();
