@@ -357,7 +357,7 @@ async fn run_audit(env: &AuditEnv, args: &AuditArgs) -> Result<(), RunError> {
     }
     if let Some(path) = &args.matrix {
         let wrap = RunError::io(path.display().to_string());
-        std::fs::write(path, matrix_markdown(&rows)).map_err(wrap)?;
+        std::fs::write(path, matrix_markdown(&env.library, &rows)).map_err(wrap)?;
     }
     let summary = summary(&rows);
     if rows.iter().all(|row| row.sound()) {

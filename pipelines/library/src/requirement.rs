@@ -308,6 +308,10 @@ mod tests {
         let names: std::collections::BTreeSet<_> =
             RequirementKind::ALL.map(RequirementKind::name).into();
         assert_eq!(names.len(), RequirementKind::ALL.len());
+        let page = include_str!("../../../docs/requirements.md");
+        for name in names {
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+        }
     }
 
     /// A piece of a wording.

@@ -111,12 +111,12 @@ fn problems_name_file_line_and_way_out() {
 }
 
 /// The problems of a new template after a replacement in its text.
-fn matrix_problems(from: &str, to: &str) -> String {
+fn matrix_problems(keywords: &Keywords, from: &str, to: &str) -> String {
     let category = pybench_types::task::Category::Chart;
-    let text = skeleton::template(library().keywords(), "new", category, None).unwrap();
+    let text = skeleton::template(keywords, "new", category, None).unwrap();
     assert_eq!(text.matches(from).count(), 1, "{from}");
     let name = "templates/chart/new.toml";
-    match parse_template(name, &text.replace(from, to), library().keywords()) {
+    match parse_template(name, &text.replace(from, to), keywords) {
         Ok(_) => "no problem".into(),
         Err(problems) => problems.iter().map(|p| format!("{p}\n")).collect(),
     }
@@ -124,6 +124,7 @@ fn matrix_problems(from: &str, to: &str) -> String {
 
 #[test]
 fn problems_of_requirements_name_what_is_missing() {
+    let library = library();
     let cases = [
         // Wordings.
         ("[[unrounded|Round nothing.]]", "Round nothing."),
@@ -164,7 +165,7 @@ fn problems_of_requirements_name_what_is_missing() {
             format!(
                 "# {}\n{}",
                 to.trim().replace('\n', " "),
-                matrix_problems(from, to)
+                matrix_problems(library.keywords(), from, to)
             )
         })
         .collect();

@@ -7,9 +7,9 @@ use pybench_types::trajectory::{Finding, Outcome};
 
 use super::attempt::AttemptResult;
 use super::report::{AuditRow, RequirementRow, Tally};
-use crate::Template;
 use crate::requirement::RequirementKind;
 use crate::template::Mutant;
+use crate::{Library, Template};
 
 /// What a mutant did, beside what the expert did.
 pub(super) struct Violation<'a> {
@@ -159,16 +159,19 @@ pub fn matrix(rows: &[AuditRow]) -> String {
     text
 }
 
-/// The matrix as a Markdown document.
-pub fn matrix_markdown(rows: &[AuditRow]) -> String {
-    let (stated, silent) = stated(rows);
+/// The matrix as a Markdown document. Templates of the library that were not audited count as well.
+pub fn matrix_markdown(library: &Library, rows: &[AuditRow]) -> String {
+    let stated = library
+        .templates()
+        .filter(|template| !template.requirements.is_empty())
+        .count();
     let mut text = format!(
         "# Requirements of the task library\n\n\
          `./justw audit` writes this page; [requirements.md](requirements.md) explains it. {stated} of \
          {} templates state\ntheir requirements. *Violations* are mutants that violate one requirement alone: those that failed by \
          its checks and by\nno others, of all.\n\n\
          | kind | templates | requirements | violations |\n| --- | ---: | ---: | ---: |\n",
-        stated + silent.len()
+        library.templates().len()
     );
     for (kind, count) in counts(rows) {
         // Writing to a String cannot fail.
