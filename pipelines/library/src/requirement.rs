@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::template::Text;
+use toml::Spanned;
 
 /// One requirement of a template: every wording states it, and its checks decide it.
 #[derive(Clone, Debug, Deserialize)]
@@ -18,20 +18,20 @@ pub struct Requirement {
     /// What it is about.
     pub kind: RequirementKind,
     /// The checks that decide it: ids of checks, or paths of outputs for the test that a file opens as what its name says.
-    pub checks: Vec<Text>,
+    pub checks: Vec<Spanned<String>>,
     /// Python expression over the reference's names: whether violating the requirement changes the result on these files.
     /// A task for which it is false is not made.
     #[serde(default)]
-    pub distinct: Option<Text>,
+    pub distinct: Option<Spanned<String>>,
     /// Like `distinct`, for a rule that may find no case (ties, missing values): only the audit looks for files on which it
     /// is true.
     #[serde(default)]
-    pub shows: Option<Text>,
+    pub shows: Option<Spanned<String>>,
 }
 
 impl Requirement {
     /// The expressions that must be true: for any task, or for one that is audited.
-    pub fn conditions(&self, audited: bool) -> impl Iterator<Item = &Text> {
+    pub fn conditions(&self, audited: bool) -> impl Iterator<Item = &Spanned<String>> {
         self.distinct
             .iter()
             .chain(self.shows.iter().filter(move |_| audited))
@@ -111,9 +111,9 @@ impl fmt::Display for RequirementKind {
 
 /// One wording of a query without its marks, and where they were.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(from = "Text")]
+#[serde(from = "Spanned<String>")]
 pub struct Wording {
-    pub text: Text,
+    pub text: Spanned<String>,
     pub marks: Vec<Mark>,
     /// Why the marks cannot be read; the text then still contains them.
     pub problem: Option<String>,
@@ -127,11 +127,11 @@ pub struct Mark {
     pub words: Range<usize>,
 }
 
-impl From<Text> for Wording {
-    fn from(marked: Text) -> Self {
+impl From<Spanned<String>> for Wording {
+    fn from(marked: Spanned<String>) -> Self {
         match unmark(marked.get_ref()) {
             Ok((text, marks)) => Self {
-                text: Text::new(marked.span(), text),
+                text: Spanned::new(marked.span(), text),
                 marks,
                 problem: None,
             },
