@@ -8,7 +8,6 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-
 use toml::Spanned;
 
 /// One requirement of a template: every wording states it, and its checks decide it.
