@@ -88,7 +88,7 @@ pub async fn audit(
 }
 
 /// What is audited as one row: the first of these drafts whose files suit the task.
-struct Work<'a> {
+struct AuditItem<'a> {
     template: &'a Template,
     drafts: Vec<Draft<'a>>,
 }
@@ -99,7 +99,7 @@ fn drafts<'a>(
     env: &'a AuditEnv,
     template: &'a Template,
     every_kind: bool,
-) -> Result<Vec<Work<'a>>, RunError> {
+) -> Result<Vec<AuditItem<'a>>, RunError> {
     let Fixtures { files, store, .. } = &env.fixtures;
     let seed = Digest::of_json(&("audit", template.name())).seed();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -109,14 +109,14 @@ fn drafts<'a>(
         false => (1, 1),
     };
     let mut groups: Vec<Vec<&str>> = Vec::new();
-    let mut work: Vec<Work<'_>> = Vec::new();
+    let mut work: Vec<AuditItem<'_>> = Vec::new();
     for combination in std::iter::repeat_n(&combinations, draws).flatten() {
         let files: Vec<_> = combination.iter().map(|index| &files[*index]).collect();
         let group: Vec<_> = files.iter().map(|file| group(file, every_kind)).collect();
         let place = groups.iter().position(|known| *known == group);
         let place = place.unwrap_or_else(|| {
             groups.push(group);
-            work.push(Work {
+            work.push(AuditItem {
                 template,
                 drafts: Vec::new(),
             });
@@ -137,7 +137,7 @@ fn drafts<'a>(
         }
     }
     if work.is_empty() {
-        work.push(Work {
+        work.push(AuditItem {
             template,
             drafts: Vec::new(),
         });
@@ -156,7 +156,7 @@ fn group(file: &SourceFile, every_kind: bool) -> &'static str {
     }
 }
 
-async fn audit_first(env: &AuditEnv, work: Work<'_>) -> AuditRow {
+async fn audit_first(env: &AuditEnv, work: AuditItem<'_>) -> AuditRow {
     let mut refused = BTreeMap::new();
     for draft in &work.drafts {
         let mut row = empty_row(work.template);
@@ -171,11 +171,11 @@ async fn audit_first(env: &AuditEnv, work: Work<'_>) -> AuditRow {
                 };
                 audit.run().await;
             }
-            Err(Unmade::Unfit(reason)) => {
+            Err(NotAudited::Unfit(reason)) => {
                 *refused.entry(reason).or_default() += 1;
                 continue;
             }
-            Err(Unmade::Problem(problem)) => row.problems.push(problem),
+            Err(NotAudited::Problem(problem)) => row.problems.push(problem),
         }
         row.refused = refused;
         return row;
@@ -197,21 +197,21 @@ fn empty_row(template: &Template) -> AuditRow {
 }
 
 /// Why a draft is not audited.
-enum Unmade {
+enum NotAudited {
     /// The reference refuses the files.
     Unfit(String),
     Problem(String),
 }
 
 /// Writes the task of a draft, unless its reference refuses the files or a violation would not show.
-async fn suitable_task(env: &AuditEnv, draft: &Draft<'_>) -> Result<Task, Unmade> {
+async fn suitable_task(env: &AuditEnv, draft: &Draft<'_>) -> Result<Task, NotAudited> {
     let (library, store) = (&env.library, &env.fixtures.store);
-    let problem = |error: DraftError| Unmade::Problem(error.to_string());
+    let problem = |error: DraftError| NotAudited::Problem(error.to_string());
     if draft.template.has_conditions(true) {
         let probe = draft.write_probe(library, store).map_err(problem)?;
         match env.checker.check_fit(&probe, store).await {
-            Err(CheckError::Unfit(reason)) => return Err(Unmade::Unfit(reason)),
-            Err(error) => return Err(Unmade::Problem(format!("checker: {error}"))),
+            Err(CheckError::Unfit(reason)) => return Err(NotAudited::Unfit(reason)),
+            Err(error) => return Err(NotAudited::Problem(format!("checker: {error}"))),
             Ok(()) => {}
         }
     }
