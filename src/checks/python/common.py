@@ -1,6 +1,7 @@
 """What every check shares: outcomes, bounded access to the candidate, comparison of values."""
 
 import fnmatch
+import json
 import math
 import os
 import re
@@ -83,6 +84,23 @@ class Candidate:
 
     def text(self, path, most=MAX_TEXT):
         return decode(self.bytes(path, most), path)
+
+
+def utf8(data, what):
+    """Text of a file in UTF-8, with or without a byte order mark."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Fail(f"{what} is not in UTF-8") from None
+
+
+def strict_json(text):
+    """The value of a JSON text; ValueError where it is none. Python's parser takes NaN, JSON knows none."""
+
+    def refuse(name):
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def decode(data, what):

@@ -103,6 +103,18 @@ class Work:
 
         return read_video(self.candidate.file(path), path)
 
+    def silent(self, path):
+        """Whether an MP4 has no sound track."""
+        from videos import has_sound
+
+        return not has_sound(self.candidate.file(path), path)
+
+    def drawn_pages(self, path, most=20):
+        """The pages of a PDF as gray arrays, at 60 dots per inch."""
+        from checks.pdf import drawn_pages
+
+        return drawn_pages(self.candidate.file(path), path, most)
+
     def varied(self, path, colors=8):
         """The picture is no blank: so many colors, none of which covers nearly all."""
         import numpy as np

@@ -37,6 +37,20 @@ class Shown:
         text = " ".join(self.texts).casefold()
         return all(word.casefold() in text for word in words)
 
+    def box(self, number):
+        """(left, bottom, right, top) of an axes in pixels from the lower left corner."""
+        return self.record["axes"][number]["box"]
+
+    def heading(self, number, *words):
+        """Whether the words stand above this axes."""
+        left, _, right, top = self.box(number)
+        above = [t.s for t in self.drawing.texts() if t.center[1] > top - 2 and left <= t.center[0] <= right]
+        return all(word.casefold() in " ".join(above).casefold() for word in words)
+
+    def radial(self, number):
+        """The limits of polar axes, which their polygons prove."""
+        return [float(v) for v in self.record["axes"][number]["y"]["limits"]]
+
     def of(self, *kinds):
         """(axes number, chart) of these kinds."""
         return [(n, c) for n, k, c in self.charts if k in kinds]

@@ -2,7 +2,7 @@
 
 import os
 
-from common import Fail
+from common import Fail, strict_json
 
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
@@ -59,9 +59,7 @@ def _sound(full, path):
 
 
 def _json(path, candidate):
-    import json
-
     try:
-        json.loads(candidate.text(path))
+        strict_json(candidate.text(path))
     except (ValueError, RecursionError) as error:
         raise Fail(f"{path} is no JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""Sounds of unknown origin, read within bounds."""
+"""Sounds of unknown origin, read within bounds, and what their headers say."""
 
 from common import Fail
 
@@ -19,3 +19,10 @@ def read_sound(full, path):
         raise
     except Exception as error:
         raise Fail(f"{path} is no readable sound: {type(error).__name__}: {error}") from None
+
+
+def stored_subtype(full):
+    """The sample format as the file has it, by libsndfile's name (`PCM_16`)."""
+    import soundfile
+
+    return soundfile.info(full).subtype

@@ -1,5 +1,6 @@
 """Tables of unknown origin, read without pandas and within bounds."""
 
+import contextlib
 import csv
 import io
 import json
@@ -7,7 +8,7 @@ import os
 import sqlite3
 import zipfile
 
-from common import MAX_CELLS, MAX_ROWS, NA, Fail, decode, numeric
+from common import MAX_CELLS, MAX_ROWS, NA, Fail, decode, numeric, strict_json
 
 MAX_UNPACKED = 256 * 1024 * 1024
 EXTENSIONS = {
@@ -18,6 +19,8 @@ EXTENSIONS = {
 
 class Table:
     """Column names and rows of raw values."""
+
+    ragged = False  # some records lack a key
 
     def __init__(self, columns, rows):
         self.columns, self.rows = [str(c) if c is not None else "" for c in columns], rows
@@ -128,10 +131,13 @@ def _read_xlsx(full, path, sheet):
 def _read_json(full, path, sheet):
     with open(full, "rb") as file:
         text = decode(file.read(), path)
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError:
-        data = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if path.lower().endswith((".jsonl", ".ndjson")):
+        data = _json_lines(text)
+    else:
+        try:
+            data = strict_json(text)
+        except json.JSONDecodeError:
+            data = _json_lines(text)
     if isinstance(data, dict) and sheet is not None:
         data = data.get(sheet)
     if isinstance(data, dict):
@@ -139,7 +145,13 @@ def _read_json(full, path, sheet):
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
         raise Fail(f"{path} is no list of records")
     columns = list(dict.fromkeys(key for row in data for key in row))
-    return Table(columns, [[row.get(c) for c in columns] for row in data])
+    table = Table(columns, [[row.get(c) for c in columns] for row in data])
+    table.ragged = any(len(row) < len(columns) for row in data)
+    return table
+
+
+def _json_lines(text):
+    return [strict_json(line) for line in text.split("\n") if line.strip()]
 
 
 def _read_parquet(full, path, sheet):
@@ -152,11 +164,31 @@ def _read_parquet(full, path, sheet):
     return Table(data.column_names, [list(row.values()) for row in data.to_pylist()])
 
 
-def _read_sqlite(full, path, sheet):
+def _open_sqlite(full):
     from urllib.parse import quote
 
-    database = sqlite3.connect(f"file:{quote(os.path.abspath(full))}?mode=ro&immutable=1", uri=True)
-    try:
+    return contextlib.closing(sqlite3.connect(f"file:{quote(os.path.abspath(full))}?mode=ro&immutable=1", uri=True))
+
+
+def sheet_names(full):
+    """Names of all sheets of a workbook, or of all tables and views of a database."""
+    if sniff(full) == "xlsx":
+        import openpyxl
+
+        return openpyxl.load_workbook(full, read_only=True).sheetnames
+    with _open_sqlite(full) as database:
+        return [row[0] for row in database.execute("select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'")]
+
+
+def primary_key(full, table):
+    """The columns of a table's primary key."""
+    with _open_sqlite(full) as database:
+        described = database.execute("select name, pk from pragma_table_info(?)", (table,)).fetchall()
+    return [name for name, place in sorted(described, key=lambda row: row[1]) if place]
+
+
+def _read_sqlite(full, path, sheet):
+    with _open_sqlite(full) as database:
         # A view or a virtual table could run anything: only plain tables are read.
         query = "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' and sql not like 'create virtual%'"
         tables = [row[0] for row in database.execute(query)]
@@ -168,8 +200,6 @@ def _read_sqlite(full, path, sheet):
         cursor = database.execute(f'select * from "{name}" limit {MAX_ROWS + 1}')
         columns = [column[0] for column in cursor.description]
         return Table(columns, [list(row) for row in cursor])
-    finally:
-        database.close()
 
 
 READERS = {"text": _read_text, "xlsx": _read_xlsx, "json": _read_json, "parquet": _read_parquet, "sqlite": _read_sqlite}

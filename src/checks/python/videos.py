@@ -18,6 +18,19 @@ def check_mp4(full, path):
         raise Fail(f"{path} is no MP4")
 
 
+def has_sound(full, path):
+    """Whether an MP4 holds a sound track: a handler box of the type `soun`."""
+    check_mp4(full, path)
+    with open(full, "rb") as file:
+        data = file.read()
+    at = data.find(b"hdlr")
+    while at >= 0:
+        if data[at + 12 : at + 16] == b"soun":
+            return True
+        at = data.find(b"hdlr", at + 4)
+    return False
+
+
 def read_video(full, path):
     """(frames per second, an iterator of frames as RGB arrays of bytes)."""
     import cv2

@@ -75,6 +75,7 @@ sources![
     "sounds.py",
     "tables.py",
     "videos.py",
+    "webpages.py",
 ];
 
 #[cfg(test)]

@@ -415,6 +415,11 @@ async fn charts(every: u32, holds: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_violates_one_requirement_fails() {
+    cases("['violations']").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn honest_charts_are_proven_and_forged_ones_are_not() {
     charts(29, "set(honest) == {'pass'} and not through").await;
 }

@@ -27,14 +27,23 @@ pub enum CheckSpec {
         #[serde(default)]
         rows: RowOrder,
         /// Relative tolerance for numbers.
-        #[serde(default = "tolerance")]
+        #[serde(default = "file_tolerance")]
         rtol: f64,
         /// Absolute tolerance for numbers.
-        #[serde(default)]
+        #[serde(default = "file_tolerance")]
         atol: f64,
         /// Columns beyond the expected ones (such as a written index) are tolerated.
         #[serde(default)]
         extra_columns: bool,
+        /// Whether the columns stand in the order of the reference.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        column_order: bool,
+        /// All sheets or tables of the file; empty allows others.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        only_sheets: Vec<String>,
+        /// The column that is the table's primary key (sqlite).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        primary_key: Option<String>,
     },
     /// A number stated in the final message equals the reference number.
     Number {
@@ -42,12 +51,18 @@ pub enum CheckSpec {
         marker: String,
         /// Reference variable.
         expected: String,
-        /// Relative tolerance.
+        /// Relative tolerance; not used where a precision is given.
         #[serde(default = "tolerance")]
         rtol: f64,
         /// Absolute tolerance.
         #[serde(default)]
         atol: f64,
+        /// The answer is rounded to so many significant digits or is more precise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digits: Option<u8>,
+        /// The answer is rounded to so many decimals or is more precise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decimals: Option<u8>,
     },
     /// A comma-separated list (or a single word) stated in the final message equals the reference
     /// list of strings or numbers.
@@ -59,11 +74,17 @@ pub enum CheckSpec {
         /// Whether the order counts.
         #[serde(default)]
         ordered: bool,
-        /// Relative tolerance for numbers.
+        /// Relative tolerance for numbers; not used where a precision is given.
         #[serde(default = "tolerance")]
         rtol: f64,
+        /// As in `Number`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digits: Option<u8>,
+        /// As in `Number`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decimals: Option<u8>,
     },
-    /// A text file equals the reference string, ignoring line endings and trailing white space.
+    /// A text file in UTF-8 equals the reference string, ignoring line endings and trailing white space.
     Text {
         /// The output file.
         path: String,
@@ -77,10 +98,10 @@ pub enum CheckSpec {
         /// Reference variable.
         expected: String,
         /// Relative tolerance for numbers.
-        #[serde(default = "tolerance")]
+        #[serde(default = "file_tolerance")]
         rtol: f64,
         /// Absolute tolerance for numbers.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default = "file_tolerance")]
         atol: f64,
     },
     /// A picture equals the reference picture (a PIL image), pixel by pixel.
@@ -92,9 +113,13 @@ pub enum CheckSpec {
         /// Mean absolute difference allowed per channel, of 255 (lossy formats, resampling).
         #[serde(default = "image_tolerance")]
         mean_difference: f64,
-        /// Compare as grayscale, so that mode `L` and a gray `RGB` are equal.
-        #[serde(default)]
-        gray: bool,
+        /// Channels and bit depth required, as the file's header gives them: `L`, `RGB`, `RGBA` (8 bits per channel).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
+        /// Quality required of a JPEG, read from its quantization tables. The picture is then compared with the
+        /// reference after a round trip at this quality.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        quality: Option<u8>,
         /// File format required (`PNG`, `JPEG`, …), as PIL names it.
         #[serde(default)]
         format: Option<String>,
@@ -111,6 +136,9 @@ pub enum CheckSpec {
         /// Reference variable: milliseconds per frame.
         #[serde(default)]
         duration: Option<String>,
+        /// Whether it must repeat for ever.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        endless: bool,
     },
     /// A sound equals the reference: a pair of a float array (samples, channels) and a rate.
     Audio {
@@ -124,9 +152,15 @@ pub enum CheckSpec {
         /// Decibels by which the level may differ.
         #[serde(default = "audio_level")]
         level: f64,
-        /// Minimum correlation of the samples, after the best shift of at most 50 ms.
+        /// Minimum correlation of the samples, after the best shift.
         #[serde(default = "audio_correlation")]
         correlation: f64,
+        /// Seconds by which the samples may be shifted.
+        #[serde(default = "audio_shift")]
+        shift: f64,
+        /// Sample format required, as the file's header gives it and libsndfile names it (`PCM_16`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subtype: Option<String>,
     },
     /// A picture holds a QR code that decodes to the reference string.
     Qr {
@@ -134,26 +168,33 @@ pub enum CheckSpec {
         path: String,
         /// Reference variable.
         expected: String,
+        /// Width of the light margin required around the code, in modules.
+        #[serde(default)]
+        quiet_zone: f64,
     },
-    /// A PDF contains the reference strings in order and, optionally, has the expected number of pages.
+    /// A PDF visibly contains the reference strings in order and, optionally, has the expected number of pages.
     Pdf {
         /// The output file.
         path: String,
-        /// Reference variable: list of strings.
+        /// Reference variable: list of strings, or one list of strings for each page.
         contains: String,
         /// Reference variable: number of pages.
         #[serde(default)]
         pages: Option<String>,
+        /// Whether each string is a line of its own.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lines: bool,
     },
-    /// A docx contains the reference: `{"headings": [...], "paragraphs": [...], "tables": [[[cell]]]}`,
-    /// each key optional.
+    /// A docx visibly contains the reference: `{"headings": [...], "paragraphs": [...], "tables": [[[cell]]]}`,
+    /// or `{"parts": [{"heading": text}, {"paragraph": text}, {"table": [[cell]]}]}` in this order; each key optional.
     Docx {
         /// The output file.
         path: String,
         /// Reference variable.
         contains: String,
     },
-    /// An HTML file parses and contains the reference: `{"title": …, "tables": [[[cell]]], "texts": [...], "selectors": {css: count}}`.
+    /// An HTML file parses and visibly contains the reference: `{"title": …, "tables": [[[cell]]], "texts": [...],
+    /// "selectors": {css: count, or the texts of all such elements in order}}`.
     Html {
         /// The output file.
         path: String,
@@ -183,14 +224,17 @@ pub enum CheckSpec {
         /// Words the y-axis label must contain, without regard to case.
         #[serde(default)]
         y_label: Option<String>,
-        /// Whether the order of categories counts.
+        /// Whether the order of categories counts: from left to right, or from top to bottom.
         #[serde(default)]
         ordered: bool,
+        /// Which way bars must stand.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        orientation: Option<Orientation>,
     },
     /// A model (a pickle, run in a sandbox that holds neither reference nor checker) predicts the
     /// held-out rows better than a baseline by a margin.
     Model {
-        /// The pickle: an object with `predict(DataFrame)`.
+        /// The pickle: an object whose `predict` takes a DataFrame with the file's columns except the target.
         path: String,
         /// Name of the held-out table under `./held_out`.
         held_out: String,
@@ -211,6 +255,9 @@ pub enum CheckSpec {
         /// Whether the output only needs to contain the expected text instead of being equal to it.
         #[serde(default)]
         contains: bool,
+        /// Whether it may import the standard library only.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        standard_library: bool,
     },
     /// A function of the reference, `holds(work)`, reports what is wrong; `work` is the API in the checker's
     /// `judge.py`. With `held_out`, the model at `path` is run first, as in `model`.
@@ -249,6 +296,14 @@ pub enum PlotKind {
     Pie,
 }
 
+/// Which way bars stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Orientation {
+    Horizontal,
+    Vertical,
+}
+
 /// How predictions are scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -261,8 +316,9 @@ fn tolerance() -> f64 {
     1e-6
 }
 
-fn is_zero(value: &f64) -> bool {
-    *value == 0.0
+/// Files are asked for at full precision: what is left is the order of summation.
+fn file_tolerance() -> f64 {
+    1e-10
 }
 
 fn plot_tolerance() -> f64 {
@@ -273,14 +329,19 @@ fn image_tolerance() -> f64 {
     2.0
 }
 
+// Tolerances of lossless sound: rounding to 16 bits, and of a time to samples.
 fn audio_duration() -> f64 {
-    0.05
+    0.002
 }
 
 fn audio_level() -> f64 {
-    0.5
+    0.05
 }
 
 fn audio_correlation() -> f64 {
-    0.99
+    0.9999
+}
+
+fn audio_shift() -> f64 {
+    0.001
 }

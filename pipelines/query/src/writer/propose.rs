@@ -13,11 +13,12 @@ const FORBIDDEN: [&str; 4] = ["candidate", "output/", "task.json", "checker"];
 
 /// Maximum tolerances of a proposed check. The audit creates wrong results just beyond a check's own
 /// tolerance, so it would not notice a tolerance that accepts everything.
-const MAX_TOLERANCES: [(&str, f64); 5] = [
+const MAX_TOLERANCES: [(&str, f64); 6] = [
     ("rtol", 0.02),
     ("atol", 0.05),
     ("mean_difference", 8.0),
     ("duration", 0.5),
+    ("shift", 0.1),
     ("level", 3.0),
 ];
 

@@ -1,10 +1,9 @@
-"""audio: a sound equals the reference: rate, channels, duration, level, samples."""
+"""audio: a sound equals the reference: sample format, rate, channels, duration, level, samples."""
 
 import numpy as np
 from common import Fail, OursError, reference
-from sounds import read_sound
+from sounds import read_sound, stored_subtype
 
-SHIFT = 0.05  # seconds: encoders add a little silence at the start
 SILENT = 1e-5
 
 
@@ -12,6 +11,9 @@ def check(spec, names, candidate):
     wanted, rate = _expected(reference(names, spec["expected"]))
     path = spec["path"]
     found, found_rate = read_sound(candidate.file(path), path)
+    stored = stored_subtype(candidate.file(path))
+    if spec.get("subtype") and stored != spec["subtype"]:
+        raise Fail(f"{path}: samples of the format {spec['subtype']} expected, found {stored}")
     if found_rate != rate:
         raise Fail(f"{path}: {rate} samples per second expected, found {found_rate}")
     if found.shape[1] != wanted.shape[1]:
@@ -43,9 +45,10 @@ def _channel(spec, path, channel, found, wanted, rate):
     decibels = 20 * np.log10(levels[0] / levels[1])
     if abs(decibels) > spec["level"]:
         raise Fail(f"{path}: channel {channel + 1} is {decibels:+.2f} dB off")
-    likeness = correlation(found, wanted, int(SHIFT * rate))
+    # Encoders add a little silence at the start.
+    likeness = correlation(found, wanted, int(spec["shift"] * rate))
     if likeness < spec["correlation"]:
-        raise Fail(f"{path}: channel {channel + 1} correlates by {likeness:.4f}, {spec['correlation']} expected")
+        raise Fail(f"{path}: channel {channel + 1} correlates by {likeness:.6f}, {spec['correlation']} expected")
 
 
 def correlation(a, b, most):

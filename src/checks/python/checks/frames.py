@@ -1,4 +1,4 @@
-"""frames: an animation equals the reference's frames and durations."""
+"""frames: an animation equals the reference's frames, durations and repetition."""
 
 from common import Fail, OursError, reference, scalar
 from pictures import open_picture
@@ -14,6 +14,8 @@ def check(spec, names, candidate):
     if not isinstance(expected, (list, tuple)) or not expected:
         raise OursError(f"the reference's `{spec['expected']}` is no list of pictures")
     image, path = open_picture(candidate, spec["path"]), spec["path"]
+    if spec.get("endless") and image.info.get("loop") != 0:
+        raise Fail(f"{path} does not repeat for ever")
     count = min(getattr(image, "n_frames", 1), MAX_FRAMES)
     durations = _durations(spec, names, len(expected))
     if durations and count < len(expected):
@@ -23,7 +25,7 @@ def check(spec, names, candidate):
     for i, want in enumerate(expected):
         _seek(image, i, path)
         frame = image.convert("RGBA") if "A" in want.mode else image.convert("RGB")
-        compare(frame, want, spec["mean_difference"], False, f"{path}, frame {i + 1}")
+        compare(frame, want, spec["mean_difference"], f"{path}, frame {i + 1}")
         shown = image.info.get("duration", 0)
         if durations and abs(shown - durations[i]) > SLACK:
             raise Fail(f"{path}: frame {i + 1} lasts {shown} ms, {durations[i]} expected")

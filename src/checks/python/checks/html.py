@@ -1,33 +1,37 @@
-"""html: a page contains the reference's title, tables, texts and elements."""
+"""html: a page visibly contains the reference's title, tables, texts and elements."""
 
-from common import MAX_TEXT, Fail, OursError, reference, short, text_form
+from common import Fail, OursError, reference, short, text_form, utf8
+from webpages import parse, remove_hidden
 
 from checks.docx import equal_table, in_order
 
 
 def check(spec, names, candidate):
-    from bs4 import BeautifulSoup
-
     path, wanted = spec["path"], reference(names, spec["contains"])
     if not isinstance(wanted, dict) or set(wanted) - {"title", "tables", "texts", "selectors"}:
         raise OursError("the reference of an html has an unknown key")
-    source = candidate.text(path, MAX_TEXT)
-    try:
-        page = BeautifulSoup(source, "lxml")
-    except Exception as error:
-        raise Fail(f"{path} cannot be parsed: {type(error).__name__}: {error}") from None
-    if page.find() is None or "<" not in source:
-        raise Fail(f"{path} is no HTML")
+    page = parse(utf8(candidate.bytes(path), path), path)
     title = page.title.get_text() if page.title else ""
     if "title" in wanted and _flat(title) != _flat(wanted["title"]):
         raise Fail(f"{path}: the title should be {short(wanted['title'])}, found {short(title)}")
+    remove_hidden(page)
     tables = [_table(table) for table in page.find_all("table")]
     in_order(wanted.get("tables", []), tables, f"{path}: table", equal_table)
     _texts(page, wanted.get("texts", []), path)
-    for selector, count in wanted.get("selectors", {}).items():
-        found = len(page.select(selector))
-        if found != count:
-            raise Fail(f"{path}: {count} elements `{selector}` expected, found {found}")
+    for selector, content in wanted.get("selectors", {}).items():
+        _elements(page.select(selector), content, f"{path}: `{selector}`")
+
+
+def _elements(found, wanted, what):
+    """So many elements, or elements of these texts."""
+    if isinstance(wanted, int):
+        if len(found) != wanted:
+            raise Fail(f"{what}: {wanted} elements expected, found {len(found)}")
+        return
+    texts = [_flat(element.get_text()) for element in found]
+    expected = [_flat(text) for text in ([wanted] if isinstance(wanted, str) else wanted)]
+    if texts != expected:
+        raise Fail(f"{what}: {short(expected, 200)} expected, found {short(texts, 200)}")
 
 
 def _table(table):
@@ -36,8 +40,6 @@ def _table(table):
 
 
 def _texts(page, wanted, path):
-    for hidden in page(["script", "style", "template"]):
-        hidden.decompose()
     text, at = _flat(page.get_text(" ")), 0
     for string in map(_flat, wanted):
         at = text.find(string, at)

@@ -2,7 +2,7 @@
 
 import numpy as np
 from common import Fail, OursError, reference
-from pictures import open_picture
+from pictures import jpeg_quality, open_picture, recompressed, stored_mode
 
 WINDOW = 8
 LOCAL = 12.0  # how much more than the allowed mean any window may differ
@@ -12,18 +12,38 @@ def check(spec, names, candidate):
     expected = reference(names, spec["expected"])
     if not hasattr(expected, "convert"):
         raise OursError(f"the reference's `{spec['expected']}` is no picture")
-    image = open_picture(candidate, spec["path"])
+    path, image = spec["path"], open_picture(candidate, spec["path"])
     if spec.get("format") and image.format != spec["format"].upper().replace("JPG", "JPEG"):
-        raise Fail(f"{spec['path']} is {image.format}, {spec['format']} expected")
-    compare(image, expected, spec["mean_difference"], spec.get("gray", False), spec["path"])
+        raise Fail(f"{path} is {image.format}, {spec['format']} expected")
+    stored = stored_mode(candidate.file(path), image)
+    if spec.get("mode") and stored != spec["mode"]:
+        raise Fail(f"{path} has the mode {stored}, {spec['mode']} expected")
+    if not spec.get("quality"):
+        return compare(image, expected, spec["mean_difference"], path)
+    _as_compressed(spec, image, expected, path)
 
 
-def compare(image, expected, allowed, grey, what):
+def _as_compressed(spec, image, expected, path):
+    """The picture equals the reference after a round trip at the quality that was asked for, however colors are sampled."""
+    asked = spec["quality"]
+    quality = jpeg_quality(image) if image.format == "JPEG" else None
+    if quality is None or abs(quality - asked) > 1:
+        raise Fail(f"{path} has the quality {quality}, {asked} expected")
+    failed = None
+    for subsampling in (0, 1, 2):
+        try:
+            return compare(image, recompressed(expected, asked, subsampling), spec["mean_difference"], path)
+        except Fail as error:
+            failed = error
+    raise failed
+
+
+def compare(image, expected, allowed, what):
     """Raise Fail unless the pictures are equal within `allowed` (mean, of 255, in every channel)."""
     if image.size != expected.size:
         raise Fail(f"{what}: {expected.size[0]}x{expected.size[1]} pixels expected, found {image.size[0]}x{image.size[1]}")
-    mode = _mode(image, expected, grey)
-    gap = np.abs(_array(image, mode) - _array(expected, mode))
+    alpha = any("A" in i.mode or "transparency" in i.info for i in (image, expected))
+    gap = np.abs(_array(image, alpha) - _array(expected, alpha))
     mean = float(gap.reshape(-1, gap.shape[-1]).mean(axis=0).max())
     if mean > allowed + 1e-9:
         raise Fail(f"{what}: differs by {mean:.2f} of 255 on average, {allowed} allowed")
@@ -33,21 +53,14 @@ def compare(image, expected, allowed, grey, what):
         raise Fail(f"{what}: differs by {local:.0f} of 255 in one place")
 
 
-def _mode(image, expected, grey):
-    if grey:
-        return "L"
-    alpha = any("A" in i.mode or "transparency" in i.info for i in (image, expected))
-    return "RGBA" if alpha else "RGB"
-
-
-def _array(image, mode):
+def _array(image, alpha):
+    """Color pixels of shape (height, width, channels): a gray picture has three equal ones."""
     if image.mode.startswith("I;16") or image.mode == "I":
         image = image.point(lambda v: v / 257).convert("L") if image.mode == "I" else _from_16(image)
-    out = np.asarray(image.convert(mode), dtype=np.float32)
-    if mode == "RGBA":  # what is transparent has no color
-        out = out.copy()
+    out = np.array(image.convert("RGBA" if alpha else "RGB"), dtype=np.float32)
+    if alpha:  # what is transparent has no color
         out[..., :3] *= out[..., 3:] / 255
-    return out.reshape(out.shape[0], out.shape[1], -1)
+    return out
 
 
 def _from_16(image):

@@ -1,8 +1,6 @@
 """json: a JSON file equals the reference value."""
 
-import json
-
-from common import Fail, close, reference, scalar, short
+from common import Fail, close, reference, scalar, short, strict_json
 
 MAX_DEPTH = 200
 
@@ -10,8 +8,8 @@ MAX_DEPTH = 200
 def check(spec, names, candidate):
     expected = reference(names, spec["expected"])
     try:
-        found = json.loads(candidate.text(spec["path"]))
-    except (json.JSONDecodeError, RecursionError) as error:
+        found = strict_json(candidate.text(spec["path"]))
+    except (ValueError, RecursionError) as error:
         raise Fail(f"{spec['path']} is no JSON: {error}") from None
     _compare(found, expected, (spec["rtol"], spec.get("atol", 0.0)), "$", 0)
 

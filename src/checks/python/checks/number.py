@@ -1,7 +1,7 @@
 """number: a number stated in the final message equals the reference."""
 
-from answers import one_number
-from common import Fail, OursError, close, numeric, reference, scalar
+from answers import accurate, one_number
+from common import Fail, OursError, numeric, reference, scalar
 
 
 def check(spec, names, candidate):
@@ -9,5 +9,5 @@ def check(spec, names, candidate):
     if expected is None:
         raise OursError(f"the reference's `{spec['expected']}` is no number")
     stated = one_number(candidate.answer, spec["marker"])
-    if not any(close(value, expected, spec["rtol"], spec["atol"]) for value in stated):
+    if not any(accurate(value, expected, spec) for value in stated):
         raise Fail(f"`{spec['marker']}`: expected {expected:.10g}, found {stated[0]:.10g}")

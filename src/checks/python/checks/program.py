@@ -1,5 +1,8 @@
 """program: a program, run in a sandbox without reference or checker, reacts as the reference says."""
 
+import ast
+import sys
+
 from common import Fail, OursError, reference, short
 
 from checks.text import lines
@@ -9,12 +12,25 @@ def check(spec, names, candidate):
     expected = reference(names, spec["expected"])
     if not isinstance(expected, list) or not expected:
         raise OursError(f"the reference's `{spec['expected']}` is no list of runs")
-    candidate.file(spec["path"])
+    source = candidate.text(spec["path"])
+    if spec.get("standard_library") and (foreign := _foreign_imports(source, spec["path"])):
+        raise Fail(f"{spec['path']}: imports {short(foreign)}, which is not in the standard library")
     runs = (candidate.runs or {}).get(spec["path"])
     if not isinstance(runs, list) or len(runs) != len(expected):
         raise Fail(f"{spec['path']}: no outputs came back")
     for i, (run, want) in enumerate(zip(runs, expected)):
         _run(spec, i, run, want)
+
+
+def _foreign_imports(source, path):
+    """The modules that a program imports from outside the standard library."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise Fail(f"{path} is no Python program: {error}") from None
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return sorted({name.split(".")[0] for name in names} - sys.stdlib_module_names)
 
 
 def _run(spec, i, run, want):

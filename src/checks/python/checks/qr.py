@@ -1,4 +1,4 @@
-"""qr: a picture holds a QR code that decodes to the reference string, and no other."""
+"""qr: a picture holds a QR code that decodes to the reference string, and no other; with a light margin around it."""
 
 from common import Fail, OursError, reference, short
 from pictures import open_picture
@@ -12,19 +12,37 @@ def check(spec, names, candidate):
         raise Fail(f"{spec['path']} holds no readable QR code")
     if set(found) != {expected}:
         raise Fail(f"{spec['path']}: decodes to {short(found)}, expected {short(expected)}")
+    if spec.get("quiet_zone") and (margin := _margin(image)) < spec["quiet_zone"] - 0.25:
+        raise Fail(f"{spec['path']}: the margin is {margin:.1f} modules wide, {spec['quiet_zone']:g} expected")
 
 
-def _decode(image):
+def _margin(image):
+    """The light margin around the dark pixels, in modules: the first dark run is a corner's, seven modules wide."""
+    import numpy as np
+
+    dark = np.asarray(_on_white(image).convert("L")) < 128
+    rows, columns = np.flatnonzero(dark.any(axis=1)), np.flatnonzero(dark.any(axis=0))
+    first = dark[rows[0], columns[0] :]
+    module = (len(first) if first.all() else int(np.argmin(first))) / 7
+    height, width = dark.shape
+    return min(rows[0], columns[0], height - 1 - rows[-1], width - 1 - columns[-1]) / max(module, 1e-9)
+
+
+def _on_white(image):
     from PIL import Image
 
     picture = Image.new("RGB", image.size, "white")
     rgba = image.convert("RGBA")
     picture.paste(rgba, mask=rgba)
+    return picture
+
+
+def _decode(image):
     try:
         from pyzbar.pyzbar import ZBarSymbol, decode
     except ImportError as error:
         raise OursError(f"QR codes cannot be read here (libzbar0): {error}") from None
-    return [_text(code.data) for code in decode(picture.convert("L"), symbols=[ZBarSymbol.QRCODE])]
+    return [_text(code.data) for code in decode(_on_white(image).convert("L"), symbols=[ZBarSymbol.QRCODE])]
 
 
 def _text(data):

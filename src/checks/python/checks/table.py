@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from common import Fail, OursError, numeric, reference, same_value, scalar, short, text_form
-from tables import read_table
+from tables import primary_key, read_table, sheet_names, sniff
 
 MAX_GREEDY = 3000
 
@@ -11,7 +11,9 @@ MAX_GREEDY = 3000
 def check(spec, names, candidate):
     columns, wanted = expected_table(reference(names, spec["expected"]))
     path = spec["path"]
-    table = read_table(candidate.file(path), path, spec.get("sheet"))
+    full = candidate.file(path)
+    table = read_table(full, path, spec.get("sheet"))
+    _layout(spec, full, path)
     if not columns:  # a list without dicts names none, so that any header is right
         columns = table.columns
     order = _columns(spec, columns, table, path)
@@ -25,6 +27,36 @@ def check(spec, names, candidate):
         for name, cell, want in zip(columns, row, expected):
             if not same(cell, want):
                 raise Fail(f"{path}: row {i + 1}, column {short(name)}: expected {short(want)}, found {short(cell)}")
+    if sniff(full) != "text":
+        _stored_types(columns, found, wanted, path)
+    if table.ragged:
+        raise Fail(f"{path}: some objects lack a key")
+
+
+def _layout(spec, full, path):
+    """The file's other sheets or tables, and the table's key."""
+    if (only := spec.get("only_sheets")) and sorted(sheet_names(full)) != sorted(only):
+        raise Fail(f"{path}: {short(only)} expected and nothing else, found {short(sheet_names(full))}")
+    if (key := spec.get("primary_key")) and primary_key(full, spec["sheet"]) != [key]:
+        raise Fail(f"{path}: {short(key)} is not the primary key of {spec['sheet']}")
+
+
+def _stored_types(columns, found, wanted, path):
+    """Formats that know types hold numbers as numbers, texts as texts, and nothing where a value is missing."""
+    for i, name in enumerate(columns):
+        kind = _kind([row[i] for row in wanted if row[i] is not None])
+        for row, want in zip(found, wanted):
+            if want[i] is None and isinstance(row[i], str):
+                raise Fail(f"{path}: column {short(name)} holds the text {short(row[i])} where the value is missing")
+            if want[i] is not None and kind and _kind([row[i]]) not in (kind, None):
+                raise Fail(f"{path}: column {short(name)} holds {row[i]!r:.80} instead of a {kind}")
+
+
+def _kind(values):
+    """`text`, `number` or `boolean` where all values are; None otherwise, and for others such as dates."""
+    names = {str: "text", bool: "boolean", int: "number", float: "number"}
+    kinds = {names.get(type(v)) for v in values}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def expected_table(value):
@@ -50,7 +82,10 @@ def _columns(spec, columns, table, path):
     twice = [name for name in wanted if names.count(name) > 1]
     if twice:
         raise Fail(f"{path}: column {short(twice[0])} stands there twice")
-    return [names.index(name) for name in wanted]
+    order = [names.index(name) for name in wanted]
+    if spec.get("column_order") and order != sorted(order):
+        raise Fail(f"{path}: the columns {short(columns, 200)} expected in this order, found {short(table.columns, 200)}")
+    return order
 
 
 def _matched(found, wanted, columns, same, path):

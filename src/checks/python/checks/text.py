@@ -1,15 +1,15 @@
-"""text: a text file equals the reference string, line ends and trailing white space aside."""
+"""text: a text file in UTF-8 equals the reference string, line ends and trailing white space aside."""
 
 import unicodedata
 
-from common import Fail, OursError, reference, short
+from common import MAX_TEXT, Fail, OursError, reference, short, utf8
 
 
 def check(spec, names, candidate):
     expected = reference(names, spec["expected"])
     if not isinstance(expected, str):
         raise OursError(f"the reference's `{spec['expected']}` is no string")
-    found, wanted = lines(candidate.text(spec["path"])), lines(expected)
+    found, wanted = lines(utf8(candidate.bytes(spec["path"], MAX_TEXT), spec["path"])), lines(expected)
     for i, (line, want) in enumerate(zip(found, wanted)):
         if line != want:
             raise Fail(f"{spec['path']}: line {i + 1} should be {short(want)}, found {short(line)}")

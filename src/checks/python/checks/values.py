@@ -1,35 +1,48 @@
-"""values: a list stated in the final message equals the reference."""
+"""values: a list or a text stated in the final message equals the reference."""
 
-from answers import listed, numbers
-from common import Fail, close, numeric, reference, scalar, short, text_form
+import re
+
+from answers import MARKS, accurate, listed, numbers, stated, unmarked
+from common import Fail, OursError, numeric, reference, scalar, short, text_form
 
 
 def check(spec, names, candidate):
     expected = reference(names, spec["expected"])
+    if isinstance(expected, str):
+        return _text(spec, expected, candidate.answer)
     expected = [scalar(v) for v in (list(expected) if isinstance(expected, (list, tuple, set)) else [expected])]
     found = listed(candidate.answer, spec["marker"])
     if any("," in str(v) for v in expected if isinstance(v, str)):
-        raise_for_commas(expected)
+        raise OursError(f"a value with a comma cannot be listed: {short(expected)}")
     if len(found) != len(expected):
         raise Fail(f"`{spec['marker']}`: {len(expected)} values expected, found {len(found)}: {short(found)}")
     rest = list(found)
     for i, want in enumerate(expected):
         choices = range(1) if spec.get("ordered") else range(len(rest))
-        at = next((j for j in choices if _same(rest[j], want, spec["rtol"])), None)
+        at = next((j for j in choices if _same(rest[j], want, spec)), None)
         if at is None:
             raise Fail(f"`{spec['marker']}`: value {i + 1} should be {short(want)}, found {short(found)}")
         rest.pop(at)
 
 
-def raise_for_commas(expected):
-    from common import OursError
+def _text(spec, expected, answer):
+    """One text, which may hold commas."""
+    found, wanted = stated(answer, spec["marker"]), unmarked(expected).strip(MARKS)
+    forms = (found, found.strip("'\"“”‘’[]()。"), found.rstrip("."))
+    if not any(_same(form, wanted, spec) for form in forms):
+        raise Fail(f"`{spec['marker']}` should be {short(expected)}, found {short(found)}")
 
-    raise OursError(f"a value with a comma cannot be listed: {short(expected)}")
 
-
-def _same(found, want, rtol):
+def _same(found, want, spec):
     if isinstance(want, (int, float)) and not isinstance(want, bool):
         read = numbers(found)
-        return len(read) == 1 and any(close(v, float(want), rtol) for v in (read[0][0], *([read[0][0] / 100] if read[0][1] else [])))
-    a, b = text_form(found).casefold(), text_form(want).casefold()
-    return " ".join(a.split()) == " ".join(b.split()) or (numeric(a) is not None and numeric(a) == numeric(b))
+        return len(read) == 1 and any(accurate(v, float(want), spec) for v in (read[0][0], *([read[0][0] / 100] if read[0][1] else [])))
+    a, b = _folded(found), _folded(want)
+    return a == b or (numeric(a) is not None and numeric(a) == numeric(b))
+
+
+def _folded(text):
+    """Text as it is compared: no case, one space, sizes as `3x4`."""
+    text = " ".join(text_form(text).casefold().split())
+    size = re.fullmatch(r"(\d+) ?[x×*] ?(\d+)(?: ?(?:px|pixels|像素))?", text)
+    return f"{size[1]}x{size[2]}" if size else text

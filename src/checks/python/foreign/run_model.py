@@ -19,27 +19,45 @@ def plain(value):
 
 
 def predict(path, table):
-    """Predictions for a csv, or the reason why there are none."""
-    import numpy
+    """What a pickle predicts for a csv: as its own `predict` takes the table, and in the ways that are usual beside it."""
     import pandas
 
+    rows = pandas.read_csv(table)
+    found = strict(path, rows)
     try:
-        try:
-            with open(path, "rb") as file:
-                model = pickle.load(file)
-        except Exception:
-            import joblib
+        return {**found, **lenient(path, rows)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:300], **found}
 
-            model = joblib.load(path)
-        model, helpers = estimator(model)
-        rows = pandas.read_csv(table)
-        results = variants(model, helpers, rows, numpy)
-        what = described(model, numpy)
-        if not results:
-            return {"error": "the model predicts nothing for the rows", "variants": [], **what}
-        return {"predictions": results[0], "variants": results, **what}
+
+def strict(path, rows):
+    """The predictions of the pickled object itself, or the reason why there are none."""
+    import numpy
+
+    try:
+        with open(path, "rb") as file:
+            values = numpy.asarray(pickle.load(file).predict(rows.copy()))
+        if values.shape not in ((len(rows),), (len(rows), 1)):
+            return {"error": f"predict returned the shape {values.shape} for {len(rows)} rows"}
+        return {"predictions": [plain(v) for v in values.ravel()]}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def lenient(path, rows):
+    """Predictions of a model that may be saved by joblib, with its scaler, or trained on prepared rows."""
+    import numpy
+
+    try:
+        with open(path, "rb") as file:
+            model = pickle.load(file)
+    except Exception:
+        import joblib
+
+        model = joblib.load(path)
+    model, helpers = estimator(model)
+    results = variants(model, helpers, rows, numpy)
+    return {"variants": results, **described(model, numpy)}
 
 
 def estimator(found):

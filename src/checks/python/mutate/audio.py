@@ -21,6 +21,10 @@ def mutants(spec, names, candidate):
             out = io.BytesIO()
             soundfile.write(out, np.clip(new, -1, 1), new_rate, format=info.format, subtype=info.subtype)
             yield Mutant(name, {path: out.getvalue()})
+    for subtype in sorted({"PCM_U8", "PCM_24", "FLOAT"} - {spec.get("subtype")}) if spec.get("subtype") and info.format == "WAV" else ():
+        out = io.BytesIO()
+        soundfile.write(out, data, rate, format=info.format, subtype=subtype)
+        yield Mutant(f"stored as {subtype}", {path: out.getvalue()})
     yield Mutant("truncated file", {path: candidate.bytes(path)[: len(candidate.bytes(path)) // 10]})
 
 

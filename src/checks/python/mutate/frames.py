@@ -32,15 +32,17 @@ def mutants(spec, names, candidate):
         sets["reversed"] = (frames[::-1], times[::-1])
     if spec.get("duration"):
         sets["twice as slow"] = (frames, [2 * t + 20 for t in times])
+    if spec.get("endless"):
+        yield Mutant("played once", {path: encode(frames, times, form, loop=1)})
     for name, (new, durations) in sets.items():
         same = len(new) == len(frames) and all(np.array_equal(np.asarray(a), b) for a, b in zip(new, arrays)) and durations == times
         if new and not same:
             yield Mutant(name, {path: encode(new, durations, form)})
 
 
-def encode(frames, durations, form):
+def encode(frames, durations, form, loop=0):
     """Bytes of an animation."""
     out = io.BytesIO()
     extra = {"lossless": True} if form == "WEBP" else {}
-    frames[0].save(out, form, save_all=True, append_images=frames[1:], duration=durations, loop=0, **extra)
+    frames[0].save(out, form, save_all=True, append_images=frames[1:], duration=durations, loop=loop, **extra)
     return out.getvalue()

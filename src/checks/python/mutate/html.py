@@ -7,6 +7,8 @@ from common import reference
 from mutate import Mutant
 from mutate.docx import variants
 
+HIDDEN = {"not displayed": "display: none", "white on white": "color: #fff", "out of sight": "position: absolute; left: -9999px"}
+
 
 def mutants(spec, names, candidate):
     from bs4 import BeautifulSoup
@@ -19,7 +21,8 @@ def mutants(spec, names, candidate):
         for title in ("", right["title"] + "x", right["title"].swapcase(), right["title"][:-1]):
             if title != right["title"]:
                 yield Mutant(f"title `{title}`", {path: make({**right, "title": title}, source).encode()})
-    for selector, count in right.get("selectors", {}).items():
+    for selector, content in right.get("selectors", {}).items():
+        count = content if isinstance(content, int) else 1
         page = BeautifulSoup(source, "lxml")
         for element in page.select(selector):
             element.decompose()
@@ -29,6 +32,10 @@ def mutants(spec, names, candidate):
             if (found := page.select_one(selector)) is not None:
                 found.insert_after(BeautifulSoup(str(found), "html.parser"))
                 yield Mutant(f"one more `{selector}`", {path: str(page).encode()})
+    for name, style in HIDDEN.items():
+        hidden = BeautifulSoup(source, "lxml")
+        hidden.body["style"] = style
+        yield Mutant(name, {path: str(hidden).encode()})
     yield Mutant("empty page", {path: b"<html><body></body></html>"})
     yield Mutant("plain text", {path: b"I made the page as asked."})
     yield Mutant("error page", {path: b"<html><head><title>404</title></head><body><h1>Not found</h1></body></html>"})

@@ -16,12 +16,16 @@ def mutants(spec, names, candidate):
     with Image.open(candidate.file(path)) as original:
         original.load()
         form = original.format
-    for name, image in variants(original, spec.get("gray", False)):
+    for name, image in variants(original, original.mode == "L"):
         if visibly(image, original, spec["mean_difference"]):
             yield Mutant(name, {path: encode(image, form)})
     if spec.get("format"):
         other = "BMP" if form != "BMP" else "PNG"
         yield Mutant("another format", {path: encode(original.convert("RGB"), other)})
+    for mode in sorted({"L", "RGB", "RGBA", "P"} - {spec.get("mode")}) if spec.get("mode") and form == "PNG" else ():
+        yield Mutant(f"stored as {mode}", {path: encode(original.convert(mode), form)})
+    for quality in (q for q in (10, 60, 100) if spec.get("quality") and abs(q - spec["quality"]) > 4):
+        yield Mutant(f"quality {quality}", {path: encode(original, form, quality)})
     yield Mutant("truncated", {path: candidate.bytes(path)[: len(candidate.bytes(path)) // 3]})
     reference(names, spec["expected"])
 
@@ -58,10 +62,10 @@ def visibly(a, b, allowed):
     return gap.mean() > max(2 * allowed, 0.5) or (gap > 48).mean() > 0.02
 
 
-def encode(image, form):
+def encode(image, form, quality=95):
     """Bytes of a picture."""
     out = io.BytesIO()
     if form in ("JPEG", "BMP") and image.mode not in ("RGB", "L"):
         image = image.convert("RGB")
-    image.save(out, form, **({"quality": 95} if form == "JPEG" else {"lossless": True} if form == "WEBP" else {}))
+    image.save(out, form, **({"quality": quality} if form == "JPEG" else {"lossless": True} if form == "WEBP" else {}))
     return out.getvalue()

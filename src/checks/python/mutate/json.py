@@ -19,6 +19,9 @@ def mutants(spec, names, candidate):
             yield Mutant(name, {path: text.encode()})
     yield Mutant("truncated", {path: json.dumps(right).encode()[:-1]})
     yield Mutant("as text", {path: json.dumps(json.dumps(right)).encode()})
+    if (leaves := [at for at in _leaves(right, ()) if _is_number(_at(right, at))]) and isinstance(right, (dict, list)):
+        yield Mutant("numbers as text", {path: json.dumps(_edit(right, leaves[0], str)).encode()})
+        yield Mutant("NaN", {path: json.dumps(_edit(right, leaves[-1], lambda _: float("nan"))).encode()})
     yield Mutant("not JSON", {path: b"{'a': 1,}"})
 
 
@@ -73,6 +76,16 @@ def _inner(value, at):
         yield at
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _inner(item, (*at, key))
+
+
+def _at(value, where):
+    for key in where:
+        value = value[key]
+    return value
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _edit(value, where, change):

@@ -18,9 +18,26 @@ def mutants(spec, names, candidate):
         yield Mutant(name, {path: pickle.dumps(model)})
     yield Mutant("not a model", {path: pickle.dumps({"accuracy": 1.0})})
     yield Mutant("a list of answers", {path: pickle.dumps(truth)})
-    yield Mutant("text", {path: b"a very good model"})
     data = candidate.bytes(path)
+    yield Mutant("in a dict", {path: wrapped(data)})
+    yield Mutant("wants other columns", {path: pickle.dumps(_renamed(rows, truth, target, spec["metric"] == "r2"))})
+    yield Mutant("text", {path: b"a very good model"})
     yield Mutant("truncated", {path: data[: len(data) // 2]})
+
+
+def wrapped(data):
+    """The pickle of a dict that holds what was pickled: its opcodes between those that make the dict."""
+    return data[:2] + b"}" + b"\x8c\x05model" + data[2:-1] + b"s."
+
+
+def _renamed(rows, truth, target, regression):
+    """A model whose `predict` raises on the file's columns."""
+    import pandas
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    known = [c for c in rows[0] if c != target and all(numeric(row[c]) is not None for row in rows)]
+    frame = pandas.DataFrame([[row[c] for c in known] or [0] for row in rows], columns=[f"feature {c}" for c in known] or ["feature"])
+    return (RandomForestRegressor if regression else RandomForestClassifier)(10, random_state=0).fit(frame, truth)
 
 
 def predictors(rows, truth, target, regression):

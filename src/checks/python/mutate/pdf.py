@@ -2,7 +2,7 @@
 
 import io
 
-from checks.pdf import _bare, _missing
+from checks.pdf import _missing_on_pages
 from common import reference
 
 from mutate import Mutant
@@ -11,7 +11,8 @@ from mutate import Mutant
 def mutants(spec, names, candidate):
     import pypdf
 
-    path, right = spec["path"], [str(s) for s in reference(names, spec["contains"])]
+    path, wanted = spec["path"], reference(names, spec["contains"])
+    right = [str(s) for item in wanted for s in (item if isinstance(item, (list, tuple)) else [item])]
     data = candidate.bytes(path)
     pages = len(pypdf.PdfReader(io.BytesIO(data)).pages)
     lists = {
@@ -21,8 +22,12 @@ def mutants(spec, names, candidate):
         "case changed": [s.swapcase() for s in right], "other text": ["This page was left blank on purpose."],
     }  # fmt: skip
     for name, strings in lists.items():
-        if right and _missing(_bare("".join(strings)), right) is not None:
+        if right and _missing_on_pages(["\n".join(strings)], right, spec.get("lines")) is not None:
             yield Mutant(name, {path: _make(strings, pages)})
+    if right != wanted and pages > 1:
+        yield Mutant("all on the first page", {path: _make(right, pages, first_only=True)})
+    for name, options in HIDDEN.items():
+        yield Mutant(name, {path: _make(right, pages, **options)})
     if spec.get("pages"):
         yield Mutant("a page more", {path: _pages(data, pages, 1)})
         if pages > 1:
@@ -33,7 +38,10 @@ def mutants(spec, names, candidate):
     yield Mutant("empty document", {path: _make([], 1 if pages > 1 else 2)})
 
 
-def _make(strings, pages):
+HIDDEN = {"white text": {"color": (1, 1, 1)}, "invisible text": {"render_mode": 3}, "text off the page": {"left": -5000}}
+
+
+def _make(strings, pages, left=40, first_only=False, **options):
     import pymupdf
 
     document = pymupdf.open()
@@ -41,7 +49,8 @@ def _make(strings, pages):
         document.new_page(width=2000, height=1000)
     for i, string in enumerate(strings):
         font = "helv" if string.isascii() else "china-s"
-        document[min(i * pages // max(len(strings), 1), pages - 1)].insert_text((40, 40 + 20 * (i % 45)), string, fontname=font)
+        page = 0 if first_only else min(i * pages // max(len(strings), 1), pages - 1)
+        document[page].insert_text((left, 40 + 20 * (i % 45)), string, fontname=font, **options)
     return document.tobytes()
 
 

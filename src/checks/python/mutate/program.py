@@ -37,6 +37,8 @@ def mutants(spec, names, candidate):
     yield Mutant("prints nothing", {path: b"pass\n"})
     if any(run.get("stdin", "").strip() != want.strip() for run, want in zip(runs, wanted)):
         yield Mutant("prints its input", {path: b"import sys\nprint(sys.stdin.read(), end='')\n"})
+    if spec.get("standard_library"):
+        yield Mutant("imports numpy", {path: b"import numpy\n" + source.encode()})
     yield Mutant("broken", {path: source.encode() + b"\n)("})
     yield Mutant("raises", {path: source.encode() + b"\nraise SystemExit(3)\n"})
     yield Mutant("prints its source", {path: b"print(open(__file__).read())\n"})

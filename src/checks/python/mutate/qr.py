@@ -18,6 +18,9 @@ def mutants(spec, names, candidate):
     for name, text in texts.items():
         if text and text != right:
             yield Mutant(name, {spec["path"]: _save(_code(text), spec)})
+    if spec.get("quiet_zone"):
+        yield Mutant("no margin", {spec["path"]: _save(_code(right, border=0), spec)})
+        yield Mutant("narrow margin", {spec["path"]: _save(_code(right, border=max(int(spec["quiet_zone"]) - 2, 0)), spec)})
     pair = Image.new("RGB", (820, 410), "white")
     pair.paste(_code(right).resize((400, 400), Image.Resampling.NEAREST), (0, 0))
     pair.paste(_code("a second guess").resize((400, 400), Image.Resampling.NEAREST), (410, 0))
@@ -29,10 +32,10 @@ def mutants(spec, names, candidate):
     yield Mutant("half of it", {spec["path"]: _save(half.crop((0, 0, half.width // 2, half.height)), spec)})
 
 
-def _code(text):
+def _code(text, border=4):
     import qrcode
 
-    return qrcode.make(text).convert("RGB")
+    return qrcode.make(text, border=border).convert("RGB")
 
 
 def _save(image, spec):

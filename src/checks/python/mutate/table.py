@@ -1,9 +1,11 @@
 """Wrong tables."""
 
+import contextlib
 import csv
 import io
 import json
 import os
+import shutil
 import sqlite3
 import tempfile
 
@@ -27,8 +29,35 @@ def mutants(spec, names, candidate):
     for name, new_columns, new_rows in variants(table.columns, rows, at, ordered, spec):
         if new_columns != table.columns or not alike(new_rows, rows, at, ordered, spec):
             yield Mutant(name, {path: render(kind, path, spec.get("sheet"), new_columns, new_rows, full)})
+    yield from _layouts(spec, kind, path, table.columns, rows, full)
     yield Mutant("truncated file", {path: candidate.bytes(path)[: max(len(candidate.bytes(path)) // 3, 1)]})
     yield Mutant("text of an error", {path: b"Traceback (most recent call last):\nKeyError: 'x'\n"})
+
+
+def _layouts(spec, kind, path, columns, rows, full):
+    """The same values, laid out otherwise than asked."""
+    if spec.get("column_order") and len(columns) > 1:
+        yield Mutant("columns in another order", {path: render(kind, path, spec.get("sheet"), columns[::-1], [row[::-1] for row in rows], full)})
+    as_text = [[str(v) if isinstance(v, (int, float)) else v for v in row] for row in rows]
+    if kind != "text" and as_text != rows:
+        yield Mutant("numbers as text", {path: render(kind, path, spec.get("sheet"), columns, as_text, full)})
+    if spec.get("primary_key") or (spec.get("only_sheets") and kind == "sqlite"):
+        plain = render(kind, path, spec.get("sheet"), columns, rows, full)
+        if spec.get("primary_key"):
+            yield Mutant("no primary key", {path: plain})
+        yield Mutant("a table more", {path: _with_table(full)})
+
+
+def _with_table(full):
+    """The database with a second table."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "t.sqlite")
+        shutil.copyfile(full, copy)
+        with contextlib.closing(sqlite3.connect(copy)) as database:
+            database.execute("create table other_entries (id integer)")
+            database.commit()
+        with open(copy, "rb") as file:
+            return file.read()
 
 
 def variants(columns, rows, at, ordered, spec):

@@ -8,6 +8,9 @@ from mutate.restate import restated
 
 def mutants(spec, names, candidate):
     right = reference(names, spec["expected"])
+    if isinstance(right, str):
+        yield from _texts(spec["marker"], right, candidate.answer)
+        return
     right = [scalar(v) for v in (list(right) if isinstance(right, (list, tuple, set)) else [right])]
     marker = spec["marker"]
     lists = {
@@ -23,6 +26,17 @@ def mutants(spec, names, candidate):
         yield Mutant(name, answer=restated(candidate.answer, marker, ", ".join(map(str, values))))
     yield Mutant("label missing", answer=restated(candidate.answer, marker, None))
     yield Mutant("words only", answer=restated(candidate.answer, marker, "see the file above"))
+
+
+def _texts(marker, right, answer):
+    """Other texts than the one expected."""
+    texts = {
+        "changed": _other(right), "last character lost": right[:-1], "not": f"not {right}", "undecided": f"{right} or {_other(right)}",
+        "first word": right.split()[0] if " " in right else f"{right} {right}", "a number": "42", "words only": "see the file above",
+        "empty": "", "label missing": None,
+    }  # fmt: skip
+    for name, text in texts.items():
+        yield Mutant(name, answer=restated(answer, marker, text))
 
 
 def _other(value):

@@ -11,6 +11,9 @@ MAX_SERIES = 60
 def compare(spec, expected, chart):
     """Raise Fail where the chart is not the expected one."""
     _words(spec, chart)
+    way = "horizontal" if chart.horizontal else "vertical"
+    if spec.get("orientation") and way != spec["orientation"]:
+        raise Fail(f"{spec['orientation']} bars expected, the picture shows {way} ones")
     if spec["kind"] == "pie":
         return _pie(spec, expected, chart.series[0])
     wanted = [_series(series) for series in ([expected] if isinstance(expected, dict) else expected)]
@@ -83,10 +86,9 @@ def _same_bars(spec, want, got, chart):
     if len(want["x"]) != len(got["x"]):
         raise Fail(f"{len(want['x'])} bars expected, the picture shows {len(got['x'])}")
     span_x, span = _span(got["x"]), _span(want["y"])
-    pairs = list(zip(got["x"], got["y"]))
-    orders = [pairs, pairs[::-1]] if chart.horizontal else [pairs]
+    pairs = _as_read(list(zip(got["x"], got["y"])), chart)
     if spec.get("ordered"):
-        if not any(_all_bars(spec, want, order, span_x, span) for order in orders):
+        if not _all_bars(spec, want, pairs, span_x, span):
             raise Fail(_first_bar(spec, want, pairs, span_x, span))
         return
     rest = list(pairs)
@@ -97,6 +99,12 @@ def _same_bars(spec, want, got, chart):
         gx, gy = rest.pop(at)
         if not close(gy, float(y), spec["rtol"], 1e-9 * span):
             raise Fail(f"the bar at {short(x)} is {gy:.6g}, expected {float(y):.6g}")
+
+
+def _as_read(pairs, chart):
+    """Bars from left to right or from top to bottom."""
+    low, high = chart.x_axis.limits
+    return pairs if (low < high) != chart.horizontal else pairs[::-1]
 
 
 def _all_bars(spec, want, pairs, span_x, span):

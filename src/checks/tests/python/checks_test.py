@@ -357,8 +357,52 @@ def codes():
     fails(task, names, {path: b"id\n7\n7\nx\n"}, "codes: zeros lost")
 
 
+def violations():
+    """Results that are right but for one requirement fail."""
+    import violations as made
+
+    count = 0
+    for cases in made.CASES:
+        for name, task, files, answer, wrong, *runs in cases():
+            names = evaluate.run_reference(task["reference"])
+            for what, (changed, text) in {"right": (files, answer), **wrong}.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    candidate = right.candidate(folder, changed, text)
+                    candidate.runs = runs[0] if runs else None
+                    findings = evaluate.findings(task, names, candidate)
+                expect((outcomes(findings) == {"pass"}) == (what == "right"), f"violations, {name}: {what}: {findings}")
+                count += 1
+    print(f"violations: {count + bars()} results", flush=True)
+
+
+def bars():
+    """Which way bars stand, and in which order, is what the picture shows."""
+    import matplotlib.pyplot as plt
+    import violations as made
+    from common import Fail, Unproven
+
+    task = right.task("plot", "expected = [{'name': None, 'x': ['b', 'c', 'a'], 'y': [9, 5, 2]}]", path="output/b.png", kind="bar", ordered=True, orientation="horizontal")
+    good, also, wrong = made.bars()
+    for what, code in {"right": good, **also, **wrong}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            claims, (figure, ax) = right.recorder(folder), plt.subplots()
+            exec(code, {"ax": ax})
+            os.mkdir(f"{folder}/output")
+            figure.savefig(f"{folder}/output/b.png")
+            plt.close(figure)
+            for claim in claims:
+                claim["path"] = "output/b.png"
+            try:
+                evaluate.run_check(task["checks"][0], evaluate.run_reference(task["reference"]), right.candidate(folder, {}, "", claims))
+                passed = True
+            except (Fail, Unproven):
+                passed = False
+            expect(passed == (what not in wrong), f"bars: {what}")
+    return 1 + len(also) + len(wrong)
+
+
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")

@@ -22,7 +22,7 @@ def task(check, reference, outputs=(), **spec):
     defaults = {
         "table": {"rtol": 1e-6, "atol": 0.0}, "number": {"rtol": 1e-6, "atol": 0.0}, "values": {"rtol": 1e-6}, "json": {"rtol": 1e-6},
         "image": {"mean_difference": 2.0}, "frames": {"mean_difference": 2.0}, "plot": {"rtol": 1e-3},
-        "audio": {"duration": 0.05, "level": 0.5, "correlation": 0.99},
+        "audio": {"duration": 0.002, "level": 0.05, "correlation": 0.9999, "shift": 0.001},
     }.get(check, {})  # fmt: skip
     name = "contains" if check in ("pdf", "docx", "html") else "least" if check == "model" else "expected"
     checks = [{"check": check, name: "expected", **defaults, **spec}]
@@ -69,6 +69,13 @@ def tables():
             frame.to_sql("result", database, index=False)
         data = Path(f"{folder}/r.db").read_bytes()
     yield "sqlite", task("table", HEAD, ["output/r.sqlite"], path="output/r.sqlite", sheet="result"), {"output/r.sqlite": data}
+    with tempfile.TemporaryDirectory() as folder:
+        with sqlite3.connect(f"{folder}/r.db") as database:
+            database.execute("create table result (city text primary key, mean real, n integer)")
+            database.executemany("insert into result values (:city, :mean, :n)", ROWS)
+        data = Path(f"{folder}/r.db").read_bytes()
+    keyed = {"sheet": "result", "only_sheets": ["result"], "primary_key": "city", "column_order": True}
+    yield "sqlite with a key", task("table", HEAD, ["output/r.sqlite"], path="output/r.sqlite", **keyed), {"output/r.sqlite": data}
     dates = "import datetime\nexpected = [{'d': datetime.date(2024, 5, i), 'v': i > 2} for i in (1, 2, 3)]\n"
     for name, stamp in (("dates", "2024-05-0{}"), ("date times", "2024-05-0{} 00:00:00")):
         data = "d,v\n" + "".join(f"{stamp.format(i)},{i > 2}\n" for i in (1, 2, 3))
@@ -86,6 +93,11 @@ def answers():
     yield "percent as points", task("number", "expected = 12.5", marker="Share"), {}, "Share: 12.5 %"
     yield "minus sign", task("number", "expected = -3", marker="Low"), {}, "Low: −3"
     yield "rounded", task("number", "expected = 2 / 3", marker="Ratio", atol=0.005), {}, "Ratio: 0.67"
+    share = task("number", "expected = -0.15055763", marker="r", decimals=4)
+    for name, line in {"six decimals": "r: -0.150558", "four decimals": "r: -0.1506", "in full": "r: -0.15055763", "in a sentence": "The matrix is saved. r: -0.1506"}.items():
+        yield name, share, {}, f"All done.\n{line}"
+    yield "digits", task("number", "expected = 123456.789", marker="Sum", digits=6), {}, "Sum: 123457"
+    yield "two labels", task("number", "expected = 12", marker="Above", rtol=0.0), {}, "Above: 12, Percent: 3.5, Groups: 4"
 
 
 def lists():
@@ -95,6 +107,10 @@ def lists():
     yield "any order", task("values", words, marker="Cities"), {}, "Cities: Rome, oslo, São Paulo"
     yield "numbers", task("values", "expected = [1, 2.5, 1e6]", marker="V", ordered=True), {}, "V: 1.0, 2.50, 1000000"
     yield "one word", task("values", "expected = 'yes'", marker="Answer"), {}, "Answer: Yes"
+    yield "a name with a comma", task("values", "expected = 'Oslo, Norway'", marker="Choice"), {}, "**Choice:** Oslo, Norway."
+    for name, line in {"after a sentence": "Saved to ./output/small.png. Size: 38x38", "with a times sign": "Size: 38 × 38", "pixels": "Size: 38x38 pixels"}.items():
+        yield name, task("values", "expected = '38x38'", marker="Size"), {}, f"Done.\n{line}"
+    yield "roots", task("values", "expected = [-1.23456789012, 2.5]", marker="Roots", ordered=True, digits=8), {}, "Roots: -1.2345679, 2.5"
 
 
 def texts():
@@ -103,7 +119,7 @@ def texts():
     path = "output/t.txt"
     for name, data in {"plain": body, "newline": body + "\n", "CRLF": body.replace("\n", "\r\n"), "trailing spaces": body.replace("\n", "  \n") + "\n\n"}.items():  # fmt: skip
         yield name, task("text", source, [path], path=path), {path: data.encode()}
-    yield "utf-16", task("text", "expected = '价格 3'", [path], path=path), {path: "价格 3".encode("utf-16")}
+    yield "byte order mark", task("text", "expected = '价格 3'", [path], path=path), {path: "价格 3".encode("utf-8-sig")}
 
 
 def jsons():
@@ -138,11 +154,15 @@ def images():
     yield "png", task("image", DRAWN, [png], path=png, format="PNG"), {png: saved(image, "PNG")}
     yield "RGBA", task("image", DRAWN, [png], path=png), {png: saved(image.convert("RGBA"), "PNG")}
     yield "jpeg", task("image", source, ["output/i.jpg"], path="output/i.jpg"), {"output/i.jpg": saved(smooth, "JPEG", quality=90)}
+    photo = task("image", source, ["output/i.jpg"], path="output/i.jpg", format="JPEG", quality=90, mean_difference=1.0)
+    for sampling in (0, 1, 2):
+        yield f"jpeg of quality 90, sampling {sampling}", photo, {"output/i.jpg": saved(smooth, "JPEG", quality=90, subsampling=sampling)}
     yield "webp", task("image", source, ["output/i.webp"], path="output/i.webp"), {"output/i.webp": saved(smooth, "WEBP", quality=90)}
     yield "bmp", task("image", DRAWN, ["output/i.bmp"], path="output/i.bmp"), {"output/i.bmp": saved(image, "BMP")}
     grey = DRAWN + "expected = expected.convert('L')\n"
-    yield "grey as L", task("image", grey, [png], path=png, gray=True), {png: saved(image.convert("L"), "PNG")}
-    yield "grey as RGB", task("image", grey, [png], path=png, gray=True), {png: saved(image.convert("L").convert("RGB"), "PNG")}
+    yield "gray as L", task("image", grey, [png], path=png, mode="L"), {png: saved(image.convert("L"), "PNG")}
+    yield "gray as RGB", task("image", grey, [png], path=png), {png: saved(image.convert("L").convert("RGB"), "PNG")}
+    yield "black and white", task("image", grey + "expected = expected.point(lambda v: 255 * (v > 99))\n", [png], path=png), {png: saved(image.convert("L").point(lambda v: 255 * (v > 99)).convert("1"), "PNG")}
 
 
 def animations():
@@ -152,7 +172,7 @@ def animations():
         path = f"output/a.{'png' if form == 'PNG' else name}"
         options = {"lossless": True} if form == "WEBP" else {}
         data = saved(frames[0], form, save_all=True, append_images=frames[1:], duration=120, loop=0, **options)
-        yield name, task("frames", source, [path], path=path, duration="times"), {path: data}
+        yield name, task("frames", source, [path], path=path, duration="times", endless=True), {path: data}
     path, twice = "output/a.gif", source.replace("range(4)]", "(0, 1, 1, 2, 3, 3)]")
     data = saved(frames[0], "GIF", save_all=True, append_images=[frames[i] for i in (1, 1, 2, 3, 3)], duration=120, loop=0)
     yield "gif, equal neighbors merged", task("frames", twice, [path], path=path, duration="times"), {path: data}
@@ -168,7 +188,8 @@ def sounds():
     for name, form, subtype in (("16 bit wav", "WAV", "PCM_16"), ("24 bit wav", "WAV", "PCM_24"), ("float wav", "WAV", "FLOAT"), ("flac", "FLAC", "PCM_16"), ("ogg", "OGG", "VORBIS"), ("mp3", "MP3", "MPEG_LAYER_III")):  # fmt: skip
         path, out = f"output/s.{form.lower()}", io.BytesIO()
         soundfile.write(out, data, rate, format=form, subtype=subtype)
-        spec = {"duration": 0.15} if form == "MP3" else {}
+        lossy = {"duration": 0.15, "shift": 0.05, "level": 0.5, "correlation": 0.99}
+        spec = lossy if form in ("MP3", "OGG") else {"subtype": subtype} if form == "WAV" else {}
         yield name, task("audio", source, [path], path=path, **spec), {path: out.getvalue()}
 
 
@@ -177,7 +198,7 @@ def codes():
 
     path = "output/q.png"
     for name, value in (("address", "https://example.org/a?b=1"), ("words", "Hello, World"), ("chinese", "你好，世界"), ("digits", "0123456789")):
-        yield name, task("qr", f"expected = {value!r}", [path], path=path), {path: saved(qrcode.make(value).convert("RGB"), "PNG")}
+        yield name, task("qr", f"expected = {value!r}", [path], path=path, quiet_zone=4.0), {path: saved(qrcode.make(value).convert("RGB"), "PNG")}
     code = qrcode.make("on a picture").convert("RGB").resize((200, 200))
     page = Image.new("RGB", (400, 500), "white")
     page.paste(code, (100, 150))
@@ -210,6 +231,13 @@ def pdfs():
     for part in (strings[:2], strings[2:]):
         document.new_page().insert_text((72, 72), part)
     yield "pymupdf", given, {path: document.tobytes()}
+    document = pymupdf.open()
+    for part in (strings[:2], strings[2:]):
+        page = document.new_page()
+        page.draw_rect((50, 50, 500, 120), color=(0, 0, 0.4), fill=(0, 0, 0.4))
+        page.insert_text((72, 72), part, color=(1, 1, 1))
+    by_page = task("pdf", f"expected = {[strings[:2], strings[2:]]!r}\npages = 2", [path], path=path, pages="pages", lines=True)
+    yield "by page and line, white on blue", by_page, {path: document.tobytes()}
 
 
 def documents():
@@ -234,11 +262,15 @@ def documents():
     out = io.BytesIO()
     document.save(out)
     yield "styled", given, {path: out.getvalue()}
+    from mutate.docx import make_parts
+
+    parts = [{"heading": "Report"}, {"paragraph": "All is well."}, {"heading": "Details"}, {"table": contents["tables"][0]}]
+    yield "parts in order", task("docx", f"expected = {{'parts': {parts!r}}}", [path], path=path), {path: make_parts(parts)}
 
 
 def pages():
     path = "output/h.html"
-    contents = {"title": "Report & more", "tables": [[["a", "b"], ["1", "2.5"]]], "texts": ["All is well", "The end"], "selectors": {"h1": 1, "li.item": 2}}
+    contents = {"title": "Report & more", "tables": [[["a", "b"], ["1", "2.5"]]], "texts": ["All is well", "The end"], "selectors": {"h1": "All is well", "li.item": 2, "li": ["x", "y"], "tr": 2}}
     given = task("html", f"expected = {contents!r}", [path], path=path)
     body = "<h1>All is well</h1><ul><li class=item>x<li class='item b'>y</ul><table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td> 2.50 </td></tr></table><p>The\nend</p>"
     yield "short", given, {path: f"<title>Report &amp; more</title>{body}".encode()}
