@@ -1,10 +1,10 @@
-//! `kill -9` of the whole process group at random moments of `synthesize`: the shards are those of an
+//! Signals to the whole process group at random moments of `synthesize`, most of them `kill -9`: the shards are those of an
 //! undisturbed run, byte by byte, and no call is paid twice but those in flight at a kill.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,28 @@ use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{
     ExpertServer, FREE, RunFixture, expert_endpoint, find_task, interpreter_is_here, openai,
 };
-use crate::support::kill::kill_after;
+use crate::support::kill::signal_after;
 use pybench_types::task::Task;
 use pybench_types::trajectory::Verdict;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
 
 /// Kills of one run of this test; `SOAK_KILLS` names another number. The moments are random.
 const KILLS: u32 = 8;
 const TASKS: usize = 8;
+
+/// What may end a run. Half of the signals cannot be noticed.
+const SIGNALS: [Signal; 8] = [
+    Signal::KILL,
+    Signal::KILL,
+    Signal::KILL,
+    Signal::KILL,
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+];
 
 /// From three pictures to shards.
 fn recipe(teacher: &str) -> String {
@@ -36,6 +49,26 @@ fn recipe(teacher: &str) -> String {
 fn start(fixture: &RunFixture) -> Child {
     let mut synthesize = fixture.program("synthesize", &[]);
     synthesize.process_group(0).spawn().unwrap()
+}
+
+/// The same by a user whose new files nobody else can read, the user of a session included.
+fn start_with_umask(fixture: &RunFixture) -> Child {
+    let synthesize = fixture.program("synthesize", &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 077; exec \"$@\"", "sh"]);
+    shell
+        .arg(synthesize.get_program())
+        .args(synthesize.get_args());
+    for (name, value) in synthesize.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    if let Some(folder) = synthesize.get_current_dir() {
+        shell.current_dir(folder);
+    }
+    shell.spawn().unwrap()
 }
 
 /// Every file of the dataset: path → bytes.
@@ -61,7 +94,8 @@ fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
 fn run_killed(fixture: &RunFixture, kills: u32, longest: Duration, rng: &mut ChaCha8Rng) -> u32 {
     for delivered in 0..kills {
         let moment = longest.mul_f64(rng.random_range(0.0..1.0));
-        if let Some(status) = kill_after(start(fixture), moment) {
+        let signal = SIGNALS[rng.random_range(0..SIGNALS.len())];
+        if let Some(status) = signal_after(start(fixture), signal, moment) {
             assert!(status.success(), "{status}");
             return delivered;
         }
@@ -100,6 +134,12 @@ async fn kills_change_nothing_and_cost_nothing() {
     assert_eq!(expected.keys().filter(|path| shards(path)).count(), 2);
     assert_eq!(repeated(&server), 0);
     let asked = server.calls().len();
+    let private = new_run();
+    assert!(start_with_umask(&private).wait().unwrap().success());
+    assert!(
+        dataset(&private) == expected,
+        "the umask changes the dataset"
+    );
 
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}");
