@@ -13,8 +13,8 @@ use tch::{Device, Kind, Tensor};
 use super::blocks::BlockKind;
 use super::convert::stored_name;
 use super::reader::GgufValue;
-use super::writer::{TensorEntry, write};
-use crate::model::{Model, ModelConfig, RopeScaling};
+use super::writer::{Emit, TensorEntry, write};
+use crate::model::{Model, ModelConfig, RopeScaling, Weights, load_config};
 use pybench_training_data::read_bounded;
 
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -33,29 +33,27 @@ pub enum GgufType {
 
 type Pairs = Vec<(String, GgufValue)>;
 
-/// Exports the model in `folder` to the file `out`, which appears only when it is complete.
+/// Most values that are converted at once.
+const CHUNK: i64 = 1 << 22;
+
+/// Exports the model in `folder` to the file `out`, which appears only when it is complete. Memory holds a part of one
+/// tensor at a time.
 pub fn export(folder: &Path, out: &Path, matrix_type: GgufType) -> Result<()> {
-    let model = Model::load(folder, Kind::Float, Device::Cpu)?;
-    let config = &model.config;
-    let kind = architecture(config)?;
-    let mut pairs = description(config, kind, folder, matrix_type);
+    let config = load_config(folder)?;
+    let weights = Weights::open(folder)?;
+    let kind = architecture(&config)?;
+    let mut pairs = description(&config, kind, folder, matrix_type);
     pairs.extend(tokenizer(folder, config.vocab)?);
-    let mut tensors: Vec<(String, Tensor)> = vec![];
-    for (name, tensor) in model.parameters() {
+    let shapes = Model::parameter_shapes(&config);
+    let mut entries = vec![];
+    for (name, shape) in &shapes {
         let stored =
-            stored_name(&name).with_context(|| format!("parameter {name} has no name in GGUF"))?;
-        let heads = match &*name {
-            name if name.contains(".q_proj.") => Some(config.heads),
-            name if name.contains(".k_proj.") => Some(config.kv_heads),
-            _ => None,
-        };
-        tensors.push(match heads.filter(|_| kind == "llama") {
-            Some(heads) => (stored, permute(&tensor, heads)),
-            None => (stored, tensor),
-        });
+            stored_name(name).with_context(|| format!("parameter {name} has no name in GGUF"))?;
+        entries.push(entry(&stored, shape, matrix_type));
     }
-    if let Some(factors) = factors(config) {
-        tensors.push((ROPE_FACTORS.into(), Tensor::from_slice(&factors)));
+    let factors = factors(&config);
+    if let Some(factors) = &factors {
+        entries.push(entry(ROPE_FACTORS, &[factors.len() as i64], matrix_type));
     }
     let parent = match out.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -67,18 +65,12 @@ pub fn export(folder: &Path, out: &Path, matrix_type: GgufType) -> Result<()> {
         .tempfile_in(parent)
         .with_context(|| parent.display().to_string())?;
     let mut file = BufWriter::new(building);
-    let entries: Vec<TensorEntry> = tensors
-        .iter()
-        .map(|(n, t)| entry(n, t, matrix_type))
-        .collect();
-    let mut next = tensors.iter();
-    write(&mut file, &pairs, &entries, |_| {
-        let tensor = next.next().map(|(_, tensor)| tensor.reshape([-1]));
-        let numbers = tensor.map(|tensor| Vec::<f32>::try_from(&tensor));
-        match numbers {
-            Some(Ok(numbers)) => Ok(numbers),
-            _ => Err(std::io::Error::other("libtorch returned no numbers")),
-        }
+    write(&mut file, &pairs, &entries, |number, emit| {
+        let Some((name, shape)) = shapes.get(number) else {
+            return Ok(emit(factors.as_deref().unwrap_or_default())?);
+        };
+        let heads = heads(&config, name).filter(|_| kind == "llama");
+        emit_parameter(&weights, name, shape, heads, emit)
     })?;
     file.flush()?;
     let building = file.into_inner().map_err(|error| error.into_error())?;
@@ -89,8 +81,39 @@ pub fn export(folder: &Path, out: &Path, matrix_type: GgufType) -> Result<()> {
     Ok(())
 }
 
-fn entry(name: &str, tensor: &Tensor, matrix_type: GgufType) -> TensorEntry {
-    let shape: Vec<u64> = tensor.size().into_iter().map(|size| size as u64).collect();
+/// The number of heads of a matrix whose rows llama.cpp stores in another order.
+fn heads(config: &ModelConfig, name: &str) -> Option<i64> {
+    match name {
+        name if name.contains(".q_proj.") => Some(config.heads),
+        name if name.contains(".k_proj.") => Some(config.kv_heads),
+        _ => None,
+    }
+}
+
+/// Passes on the values of a parameter, some rows at a time.
+fn emit_parameter(
+    weights: &Weights,
+    name: &str,
+    shape: &[i64],
+    heads: Option<i64>,
+    emit: Emit<'_>,
+) -> Result<()> {
+    let kind = weights.kind(name)?;
+    let stored = weights.mapped_tensor(name, shape, kind, Device::Cpu)?;
+    let tensor = match heads {
+        Some(heads) => permute(&stored, heads),
+        None => stored,
+    };
+    let row: i64 = shape[1..].iter().product();
+    for rows in tensor.split((CHUNK / row).max(1), 0) {
+        let values = rows.to_kind(Kind::Float).reshape([-1]);
+        emit(&Vec::<f32>::try_from(&values)?)?;
+    }
+    Ok(())
+}
+
+fn entry(name: &str, shape: &[i64], matrix_type: GgufType) -> TensorEntry {
+    let shape: Vec<u64> = shape.iter().map(|&size| size as u64).collect();
     let row = shape.last().copied().unwrap_or(1);
     let kind = match (shape.len(), matrix_type) {
         (0 | 1, _) => BlockKind::F32,

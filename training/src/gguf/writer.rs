@@ -23,13 +23,16 @@ impl TensorEntry {
     }
 }
 
-/// Writes a file of version 3. `data` returns the values of one tensor at a time.
-pub(super) fn write(
+/// Takes the values of a tensor, in parts of whole rows.
+pub(super) type Emit<'a> = &'a mut dyn FnMut(&[f32]) -> Result<()>;
+
+/// Writes a file of version 3. `data` passes on the values of the tensor with that number.
+pub(super) fn write<E: From<Error>>(
     out: &mut impl Write,
     pairs: &[(String, GgufValue)],
     entries: &[TensorEntry],
-    mut data: impl FnMut(&TensorEntry) -> Result<Vec<f32>>,
-) -> Result<()> {
+    mut data: impl FnMut(usize, Emit<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
     let mut header = b"GGUF".to_vec();
     header.extend(3u32.to_le_bytes());
     header.extend((entries.len() as u64).to_le_bytes());
@@ -52,19 +55,21 @@ pub(super) fn write(
     }
     pad(&mut header);
     out.write_all(&header)?;
-    for entry in entries {
-        let mut bytes = entry
-            .kind
-            .encode(&data(entry)?)
-            .map_err(|reason| Error::other(format!("tensor {}: {reason}", entry.name)))?;
-        if bytes.len() as u64 != entry.bytes() {
-            return Err(Error::other(format!(
-                "tensor {} has the wrong size",
-                entry.name
-            )));
+    for (number, entry) in entries.iter().enumerate() {
+        let mut written = 0;
+        data(number, &mut |values| {
+            let bytes = entry.kind.encode(values);
+            let bytes =
+                bytes.map_err(|reason| Error::other(format!("tensor {}: {reason}", entry.name)))?;
+            written += bytes.len() as u64;
+            out.write_all(&bytes)
+        })?;
+        if written != entry.bytes() {
+            let text = format!("tensor {} has the wrong size", entry.name);
+            return Err(Error::other(text).into());
         }
-        pad(&mut bytes);
-        out.write_all(&bytes)?;
+        let padding = written.next_multiple_of(ALIGNMENT) - written;
+        out.write_all(&[0; ALIGNMENT as usize][..padding as usize])?;
     }
     Ok(())
 }
@@ -140,7 +145,8 @@ mod tests {
             let entries = [entry("a", BlockKind::F32), entry("b", BlockKind::F16), entry("c", BlockKind::Q8_0)];
             let mut file = vec![];
             let numbers = &numbers[..rows as usize * 32];
-            write(&mut file, &pairs, &entries, |_| Ok(numbers.to_vec())).unwrap();
+            let data = |_, emit: Emit<'_>| numbers.chunks(32).try_for_each(emit);
+            write(&mut file, &pairs, &entries, data).unwrap();
             let gguf = Gguf::parse(&file).unwrap();
             for (key, value) in &pairs {
                 prop_assert_eq!(gguf.get(key), Some(value));

@@ -415,6 +415,19 @@ impl Model {
         })
     }
 
+    /// Names and shapes of all parameters of a model with this configuration.
+    pub fn parameter_shapes(config: &ModelConfig) -> Vec<(String, Vec<i64>)> {
+        let mut all = vec![];
+        let built = Self::build(config.clone(), |name, shape| {
+            all.push((name.to_owned(), shape.to_vec()));
+            Ok::<_, std::convert::Infallible>(Tensor::new())
+        });
+        match built {
+            Ok(_) => all,
+            Err(never) => match never {},
+        }
+    }
+
     /// A model with small random parameters.
     pub fn random(config: ModelConfig, seed: i64, kind: Kind, device: Device) -> Self {
         tch::manual_seed(seed);

@@ -5,7 +5,6 @@ use std::path::Path;
 use tch::{Device, Kind, Tensor};
 
 use super::adapter::Adapter;
-use super::config::ModelConfig;
 use super::llama::{Linear, Model};
 use super::load::{LoadError, Weights, is_block_matrix, load_config};
 use super::save::{SaveError, TensorEntry, save_tensors};
@@ -29,25 +28,13 @@ pub fn merge_adapter(
         Some(_) => Kind::BFloat16,
         None => weights.kind("model.embed_tokens.weight")?,
     };
-    let parameters = parameters(&config, kind);
+    let shapes = Model::parameter_shapes(&config).into_iter();
+    let entry = |(name, shape)| TensorEntry { name, shape, kind };
+    let parameters: Vec<_> = shapes.map(entry).collect();
     adapter.check_names(parameters.iter().map(|entry| entry.name.as_str()))?;
     save_tensors(&config, &parameters, folder, tokenizer, |entry| {
         Ok(merged(adapter, &weights, entry)?)
     })
-}
-
-/// Names and shapes of all parameters of a model.
-fn parameters(config: &ModelConfig, kind: Kind) -> Vec<TensorEntry> {
-    let mut all = vec![];
-    let built = Model::build(config.clone(), |name, shape| {
-        let (name, shape) = (name.to_owned(), shape.to_vec());
-        all.push(TensorEntry { name, shape, kind });
-        Ok::<_, std::convert::Infallible>(Tensor::new())
-    });
-    match built {
-        Ok(_) => all,
-        Err(never) => match never {},
-    }
 }
 
 fn merged(adapter: &Adapter, weights: &Weights, entry: &TensorEntry) -> Result<Tensor, LoadError> {
