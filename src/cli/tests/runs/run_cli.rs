@@ -68,6 +68,121 @@ fn a_wrong_command_line_is_a_usage_error() {
 }
 
 #[test]
+fn no_command_takes_a_wrong_command_line() {
+    let fixture = RecipeFolder::new(RECIPE);
+    let commands = [
+        "synthesize",
+        "crawl",
+        "query",
+        "rollout",
+        "grade",
+        "shard",
+        "library",
+        "status",
+        "show",
+        "stats",
+        "dataset",
+        "verify",
+        "eval",
+        "publish",
+        "doctor",
+        "interpreter",
+        "completions",
+        "man",
+    ];
+    let wrong: [&[&str]; 5] = [
+        &["--no-such-option"],
+        &["--log-format", "x"],
+        &["--jobs"],
+        &["--jobs", "-1"],
+        &["a", "b", "c", "d", "e", "f"],
+    ];
+    for command in commands {
+        for args in wrong {
+            let output = fixture.program(command, args);
+            let text = stderr(&output);
+            assert_eq!(
+                code(&output),
+                Some(ExitCode::Usage as i32),
+                "{command} {args:?}: {text}"
+            );
+            assert!(!text.contains("panicked"), "{command} {args:?}: {text}");
+        }
+    }
+}
+
+/// Values that a recipe must not have, by the key that the message names.
+const WRONG_SETS: [&str; 50] = [
+    "query.tasks=-1",
+    "query.tasks=0",
+    "query.tasks=1.5",
+    "query.tasks=1e30",
+    "query.tasks=99999999999999999999",
+    "query.tasks=\"many\"",
+    "query.tasks=true",
+    "query.tasks=[]",
+    "query.tasks={}",
+    "query.tasks=",
+    "query.tasks=nan",
+    "query.tasks=1=2",
+    "query=1",
+    "query.template_share=nan",
+    "query.template_share=inf",
+    "query.template_share=-0.1",
+    "query.template_share=2",
+    "query.languages={}",
+    "query.languages={en=-1}",
+    "query.languages={klingon=1}",
+    "query.categories=[\"nothing\"]",
+    "rollout.samples=0",
+    "rollout.samples=-1",
+    "rollout.max_turns=0",
+    "rollout.attempts=0",
+    "rollout.format=\"nothing\"",
+    "rollout.sampling={temperature=-1}",
+    "rollout.sampling={temperature=nan}",
+    "teacher.kind=\"nothing\"",
+    "teacher={kind=\"openai\"}",
+    "interpreter.tier=\"nothing\"",
+    "interpreter.network=\"everything\"",
+    "interpreter.limits.memory_mib=0",
+    "interpreter.limits.memory_mib=1e12",
+    "interpreter.limits.cell_seconds=-1",
+    "interpreter.limits.cpus=nan",
+    "interpreter.limits.cpus=0",
+    "shard.test_fraction=1.5",
+    "shard.test_fraction=nan",
+    "shard.held_out_templates=-1",
+    "budget.usd=-1",
+    "budget.usd=nan",
+    "budget.tokens=-5",
+    "seed=-1",
+    "name=\"../x\"",
+    "name=\"\"",
+    "=1",
+    "a..b=1",
+    "crawl.sources=[{}]",
+    "crawl.sources=[{source=\"nothing\"}]",
+];
+
+#[test]
+fn wrong_values_are_refused_by_their_key() {
+    let fixture = RecipeFolder::new(RECIPE);
+    for set in WRONG_SETS {
+        let output = fixture.synthesize(&["tiny.toml", "--set", set]);
+        let (key, text) = (set.split('=').next().unwrap(), stderr(&output));
+        assert_eq!(
+            code(&output),
+            Some(ExitCode::BadInput as i32),
+            "{set}: {text}"
+        );
+        assert!(text.contains(&format!("--set {key}: ")), "{set}: {text}");
+        assert!(!text.contains("panicked"), "{set}: {text}");
+    }
+    assert!(!fixture.path().join("data").exists(), "nothing was made");
+}
+
+#[test]
 fn a_wrong_recipe_is_refused_with_its_place() {
     let fixture = RecipeFolder::new(&RECIPE.replace("query.tasks", "query.taks"));
     let output = fixture.synthesize(&["tiny.toml"]);

@@ -14,7 +14,12 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     let mut reject = |path: &str, message: String| problems.push((path.to_owned(), message));
 
-    let shares: f64 = recipe.query.languages.values().sum();
+    // The sum of no shares would be -0.
+    let shares: f64 = recipe
+        .query
+        .languages
+        .values()
+        .fold(0.0, |sum, share| sum + share);
     if (shares - 1.0).abs() > ROUNDING {
         let message = format!("languages: the shares add up to {shares}; they must add up to 1");
         reject("query.languages", message);
