@@ -126,6 +126,9 @@ async fn kills_change_nothing_and_cost_nothing() {
         assert!(written.status.success(), "{written:?}");
     }
     tasks.set(undisturbed.lines("tasks.jsonl")).unwrap();
+    // What has been crawled is not read again.
+    std::fs::write(undisturbed.path("files/picture0.png"), "changed").unwrap();
+    std::fs::remove_file(undisturbed.path("files/picture1.png")).unwrap();
     let begun = Instant::now();
     assert!(start(&undisturbed).wait().unwrap().success());
     let whole = begun.elapsed();
