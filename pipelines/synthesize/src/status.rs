@@ -479,7 +479,7 @@ mod tests {
               1  format
                  ea7aa1fc9efd: table output/a.csv: 12 rows expected, 11 found?[31m
 
-        failures (infrastructure, not the model)
+        failures (not of the model)
               1  rollout/endpoint/rate_limited
                  d: rate_limited: 429
         "#);

@@ -42,7 +42,7 @@ impl fmt::Display for Funnel {
         counts(f, "rejected by", &self.rejected)?;
         counts(
             f,
-            "failures (infrastructure, not the model)",
+            "failures (not of the model)",
             &self.failures,
         )
     }
