@@ -40,11 +40,7 @@ impl fmt::Display for Funnel {
         }
         counts(f, "queries rejected", &self.queries)?;
         counts(f, "rejected by", &self.rejected)?;
-        counts(
-            f,
-            "failures (not of the model)",
-            &self.failures,
-        )
+        counts(f, "failures (not of the model)", &self.failures)
     }
 }
 
