@@ -34,6 +34,7 @@ impl Process {
         let model = std::path::absolute(model).map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
         command.arg(&model).env_clear().current_dir("/");
+        command.process_group(0); // a signal to our group must not end it while a reply is awaited
         // Waiting threads must sleep: spinning threads can block each other on a busy machine.
         command.env("OMP_WAIT_POLICY", "passive");
         if let Some(context) = context {

@@ -85,6 +85,7 @@ impl Gvisor {
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .current_dir("/")
+            .process_group(0) // a signal to our group must not end a session
             .stdin(Stdio::null());
         // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
         unsafe {

@@ -45,6 +45,7 @@ impl Program {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.0);
         command.current_dir("/").stdin(Stdio::null());
+        command.process_group(0); // a signal to our group must not end a session
         let die = || {
             Ok(rustix::process::set_parent_process_death_signal(Some(
                 Signal::KILL,

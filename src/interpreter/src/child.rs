@@ -26,6 +26,7 @@ pub(super) fn spawn<const N: usize>(
     inside: [OwnedFd; N],
 ) -> io::Result<Child> {
     command
+        .process_group(0) // a signal to our group, as from Ctrl-C, must not end a cell whose result we wait for
         .stdin(Stdio::null())
         .stdout(host_io.streams[0].try_clone()?)
         .stderr(host_io.streams[1].try_clone()?);

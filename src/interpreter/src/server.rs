@@ -208,6 +208,7 @@ impl ServerFactory {
             .args(["-I", "-S", "-c", &code])
             .env_clear()
             .current_dir("/")
+            .process_group(0) // as for every sandbox, see `child::spawn`
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log.try_clone()?);

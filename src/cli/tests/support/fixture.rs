@@ -213,7 +213,9 @@ impl ExpertServer {
     pub fn answer(&self, tasks: &[Task], request: &Value) -> Answer {
         let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
         let task = find_task(tasks, &messages);
-        let reply = self.0.reply(task, 0, &messages).unwrap();
+        let reply = self.0.reply(task, 0, &messages);
+        let last = messages.last().map(|message| &message.content);
+        let reply = reply.unwrap_or_else(|error| panic!("{error}; the last message: {last:?}"));
         let spoken = reply.split(agent::END).next();
         Answer::Content(spoken.unwrap_or_default().to_owned())
     }
