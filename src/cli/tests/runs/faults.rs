@@ -2,7 +2,7 @@
 //! none becomes a verdict on the model.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::support::endpoint::{Answer, Endpoint, completion};
@@ -304,6 +304,46 @@ async fn a_trajectory_survives_an_overload_at_each_of_its_calls() {
         .collect();
     assert_eq!(turns, [4, 4]);
     assert_eq!(server.call_count(), 2 * 4 * 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_after_a_storm_of_errors() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let storm = Arc::new(AtomicBool::new(true));
+    let (raging, asked) = (storm.clone(), AtomicUsize::new(0));
+    let server = Endpoint::start(move |_| {
+        // One answer in twenty comes through.
+        let through = asked.fetch_add(1, Ordering::SeqCst) % 20 == 19;
+        std::future::ready(match raging.load(Ordering::SeqCst) && !through {
+            true => Answer::Status(500, Some("0.01".into()), "{}".into()),
+            false => Answer::Content(DONE.to_owned()),
+        })
+    })
+    .await;
+    let rest = "[rollout]\nattempts = 2\nconcurrency = 8\n";
+    let fixture = RunFixture::new(&recipe(12, &openai(&server.base_url(), FREE), rest)).await;
+    let stormed = fixture.rollout(&[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&stormed.stderr);
+    let ended = [ExitCode::Endpoint as i32, ExitCode::Incomplete as i32];
+    assert!(ended.contains(&code(&stormed).unwrap()), "{stderr}");
+    let done = |unit: &pybench_run::Unit| unit.state == UnitState::Done;
+    let before = fixture.units().iter().filter(|unit| done(unit)).count();
+    assert!(before < 12, "the storm failed something");
+
+    storm.store(false, Ordering::SeqCst);
+    let calls = server.call_count() as usize;
+    let resumed = fixture.rollout(&[]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&resumed.stderr);
+    assert_eq!(code(&resumed), Some(0), "{stderr}");
+    assert_eq!(fixture.trajectories().len(), 12);
+    let again = server.call_count() as usize - calls;
+    assert_eq!(
+        again,
+        12 - before,
+        "what came through is not asked for again"
+    );
 }
 
 #[test]

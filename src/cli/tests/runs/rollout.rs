@@ -145,6 +145,39 @@ async fn a_dry_run_and_a_preview_say_what_to_expect() {
     assert!(server.call_count() > paid);
 }
 
+/// Many trajectories are in flight when the time is used up: none is lost, and none is paid twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_budget_holds_under_load_and_can_be_raised() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
+    let server = expert_endpoint(known.clone(), Duration::from_millis(200)).await;
+    let rest = "[budget]\nminutes = 0.02\n[rollout]\nconcurrency = 8\n";
+    let text = recipe(12, &openai(&server.base_url(), FREE), rest);
+    let fixture = RunFixture::new(&text).await;
+    known.set(fixture.tasks.clone()).unwrap();
+    let mut calls = 0;
+    for restart in 0..2 {
+        let output = fixture.rollout(&[]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(ExitCode::Budget as i32), "{stderr}");
+        assert!(stderr.contains("budget.minutes"), "{stderr}");
+        assert!(
+            restart == 0 || server.call_count() == calls,
+            "used-up time allows no further call"
+        );
+        calls = server.call_count();
+        assert_eq!(fixture.spent().uncertain, 0, "calls in flight were awaited");
+    }
+    let raised = fixture.rollout(&["--set", "budget.minutes=60"]);
+    let output = { raised }.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(&output), Some(0), "{stderr}");
+    assert_eq!(fixture.trajectories().len(), 12);
+    assert!(server.calls().values().all(|count| *count == 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_holds_over_restarts_and_can_be_raised() {
     if !interpreter_is_here() {

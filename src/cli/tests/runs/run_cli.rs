@@ -293,6 +293,38 @@ fn a_full_disk_behind_standard_output_is_said_and_a_closed_pipe_is_not() {
 }
 
 #[test]
+fn a_disk_that_cannot_be_written_is_said_with_its_path() {
+    let fixture = RecipeFolder::new(RECIPE);
+    let runs = fixture.path().join("runs");
+    let begun = runs.join("tiny");
+    let begin = |arguments: &[&str]| fixture.synthesize(arguments);
+    let arguments = ["tiny.toml", "--runs-dir", "runs"];
+    begin(&arguments); // an empty crawl writes no dataset, but the run folder and its journal
+    assert!(begun.join("journal.sqlite").is_file());
+    let write_protected = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        command.arg(&runs).arg(crate::support::PYBENCH);
+        command.arg("synthesize").args(arguments);
+        command.current_dir(fixture.path()).output().unwrap()
+    };
+    let probe = write_protected(&["--help"]);
+    if !probe.status.success() {
+        return pybench_testing::skip::unavailable(format!(
+            "no mount of our own: {}",
+            stderr(&probe)
+        ));
+    }
+    for (run, named) in [("tiny", "runs/tiny"), ("other", "runs/other")] {
+        let output = write_protected(&[&arguments[..], &["--run", run]].concat());
+        assert!(stderr(&output).contains(named), "{}", stderr(&output));
+        let environment = Some(ExitCode::Environment as i32);
+        assert_eq!(code(&output), environment, "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn damage_is_bad_input_with_its_path() {
     let not_a_folder = RecipeFolder::new(RECIPE);
     let runs = not_a_folder.path().join("data/runs");
