@@ -12,6 +12,9 @@ use pybench_types::task::Task;
 use pybench_types::text::line;
 use pybench_types::trajectory::{Message, Trajectory, Verdict};
 
+/// Shortest prefix of an id that is taken for one, so that no number of a row is.
+const SHORTEST_ID: usize = 8;
+
 /// Maximum characters of a query in a list.
 const MAX_QUERY: usize = 60;
 
@@ -99,34 +102,35 @@ impl TrajectorySource {
         }
     }
 
-    /// Finds the trajectory whose id starts with `which`, or the one with that number, counted from 1.
+    /// Finds the trajectory with that number, counted from 1, or the one whose id starts with `which`, which then has at
+    /// least [`SHORTEST_ID`] characters.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if there is none, or if several ids match.
     pub fn find(&self, which: &str) -> Result<TrajectoryRecord, RunError> {
+        let is_id = which.len() >= SHORTEST_ID;
         let number: Option<usize> = which.trim_start_matches('#').parse().ok();
-        let (mut by_id, mut by_number, mut count) = (Vec::new(), None, 0_usize);
+        let (mut found, mut count) = (Vec::new(), 0_usize);
         self.each(&mut |record| {
             count += 1;
-            if record.id().is_some_and(|id| id.starts_with(which)) && by_id.len() < 2 {
-                by_id.push(record);
-            } else if number == Some(count) {
-                by_number = Some(record);
+            let matches = match is_id {
+                true => record.id().is_some_and(|id| id.starts_with(which)),
+                false => number == Some(count),
+            };
+            if matches && found.len() < 2 {
+                found.push(record);
             }
             Ok(())
         })?;
-        let refuse = |text: String| Err(RunError::BadInput(text));
-        match (by_id.len(), by_number) {
-            (1, _) => by_id.pop().map_or_else(|| refuse(String::new()), Ok),
-            (0, Some(record)) => Ok(record),
-            (0, None) => refuse(format!(
-                "no trajectory id starts with `{which}`, and it is not a row number from 1 to {count}; \
-                 omit WHICH to list all"
-            )),
-            _ => refuse(format!(
-                "several trajectory ids start with `{which}`: give a longer prefix"
-            )),
-        }
+        let text = match (found.len(), found.pop()) {
+            (1, Some(record)) => return Ok(record),
+            (0, _) => format!(
+                "`{which}` is neither a row number from 1 to {count} nor the first {SHORTEST_ID} or more characters of a \
+                 trajectory's id; omit WHICH to list all"
+            ),
+            _ => format!("several trajectory ids start with `{which}`: give more characters"),
+        };
+        Err(RunError::BadInput(text))
     }
 
     /// Lists all trajectories, one line each.

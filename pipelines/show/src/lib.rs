@@ -23,7 +23,7 @@ pub use render::{RenderOptions, render};
 pub struct ShowArgs {
     /// Run (name or folder), or dataset (folder, .parquet, .jsonl or .json file)
     pub source: PathBuf,
-    /// Trajectory id or a prefix of it, or a row number from 1
+    /// Row number from 1, or a trajectory id or its first eight characters or more
     pub which: Option<String>,
     /// Convert the messages to another message format
     #[arg(long, value_name = "FORMAT", value_parser = ["pybench", "codeact", "tools"])]

@@ -23,7 +23,7 @@ pub(super) struct CheckedTask {
 
 /// Why a task is not exported.
 enum Refusal {
-    /// Its own reference fails.
+    /// Its own reference fails, or says that the files do not suit it.
     WrongTask(String),
     Other(String),
 }
@@ -34,7 +34,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// Tests the task of a key or, if its reference fails, the task whose seed is `step` further, a few times.
+/// Tests the task of a key or, if its reference refuses it, the task whose seed is `step` further, a few times.
 ///
 /// # Errors
 /// The reason why the task must not be exported.
@@ -71,7 +71,7 @@ async fn check_one(env: &AuditEnv, key: TaskKey) -> Result<CheckedTask, Refusal>
         .check_many(&task, &fixtures.store, &candidates)
         .await;
     let found = found.map_err(|error| match error {
-        CheckError::Task(_) => Refusal::WrongTask(error.to_string()),
+        CheckError::Task(_) | CheckError::Unfit(_) => Refusal::WrongTask(error.to_string()),
         _ => Refusal::Other(error.to_string()),
     })?;
     match found.as_slice() {

@@ -30,7 +30,8 @@ pub struct ExportArgs {
     /// Comma-separated template ids [default: all]
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub templates: Vec<String>,
-    /// Tasks per template, with consecutive seeds; a task whose reference fails is replaced by one with a later seed
+    /// Tasks per template, with consecutive seeds; a task whose reference fails, or says that the files do not suit it, is
+    /// replaced by one with a later seed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub per_template: u32,
     /// Seed of the first task of each template

@@ -1,6 +1,8 @@
 """docx: a document visibly contains the reference's headings, paragraphs and tables in order."""
 
-from common import Fail, OursError, reference, same_value, short, text_form
+import re
+
+from common import Fail, OursError, numeric, reference, same_value, short, text_form
 from tables import check_zip
 
 MAX_CELLS = 200_000  # of all tables
@@ -95,10 +97,17 @@ def equal_text(found, wanted):
 
 
 def equal_table(found, wanted):
-    """Cell by cell; numbers by value."""
+    """Cell by cell."""
     if len(found) != len(wanted) or any(len(a) != len(b) for a, b in zip(found, wanted)):
         return False
-    return all(same_value(_plain(a), _plain(b) if isinstance(b, str) else b, 1e-9) for row, want in zip(found, wanted) for a, b in zip(row, want))
+    return all(_equal_cell(_plain(a), b) for row, want in zip(found, wanted) for a, b in zip(row, want))
+
+
+def _equal_cell(shown, wanted):
+    """Numbers by value, but a whole number is shown without a fraction: readers take 15.0 for a measurement."""
+    if type(wanted) is int and numeric(shown) is not None and not re.fullmatch(r"[-+]?\d+", shown):
+        return False
+    return same_value(shown, _plain(wanted) if isinstance(wanted, str) else wanted, 1e-9)
 
 
 def _plain(cell):

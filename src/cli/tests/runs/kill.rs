@@ -26,14 +26,14 @@ const TASKS: usize = 8;
 
 /// What may end a run, in this order. Half of the signals cannot be noticed.
 const SIGNALS: [Signal; 8] = [
-    Signal::KILL,
-    Signal::KILL,
-    Signal::KILL,
-    Signal::KILL,
     Signal::TERM,
+    Signal::KILL,
     Signal::INT,
+    Signal::KILL,
     Signal::HUP,
+    Signal::KILL,
     Signal::QUIT,
+    Signal::KILL,
 ];
 
 /// From three pictures to shards.
@@ -91,10 +91,16 @@ fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Runs to the end, killed at most `kills` times before; returns the kills delivered.
-fn run_killed(fixture: &RunFixture, kills: u32, longest: Duration, rng: &mut ChaCha8Rng) -> u32 {
+fn run_killed(
+    fixture: &RunFixture,
+    kills: u32,
+    longest: Duration,
+    signals: &mut impl Iterator<Item = Signal>,
+    rng: &mut ChaCha8Rng,
+) -> u32 {
     for delivered in 0..kills {
         let moment = longest.mul_f64(rng.random_range(0.0..1.0));
-        let signal = SIGNALS[(kills - delivered) as usize % SIGNALS.len()];
+        let signal = signals.next().unwrap();
         if let Some(status) = signal_after(start(fixture), signal, moment) {
             assert!(status.success(), "{status}");
             return delivered;
@@ -147,12 +153,13 @@ async fn kills_change_nothing_and_cost_nothing() {
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut signals = SIGNALS.into_iter().cycle();
     let wanted = std::env::var("SOAK_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let (mut kills, mut in_flight) = (0, 0);
     while kills < wanted {
         let fixture = new_run();
         server.forget();
-        kills += run_killed(&fixture, wanted - kills, whole, &mut rng);
+        kills += run_killed(&fixture, wanted - kills, whole, &mut signals, &mut rng);
         for (path, bytes) in dataset(&fixture) {
             assert!(
                 expected.get(&path) == Some(&bytes),
@@ -243,12 +250,13 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
     let seed = rand::random::<u64>();
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}, {tries} tries");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut signals = SIGNALS.into_iter().cycle();
     let mut kills = 0;
     while kills < 5 {
         let fixture = RunFixture::bare(&text);
         weak.forget();
         strong.forget();
-        kills += run_killed(&fixture, 5 - kills, whole, &mut rng);
+        kills += run_killed(&fixture, 5 - kills, whole, &mut signals, &mut rng);
         assert_eq!(accepted(&fixture), ROWS);
         assert!(
             dataset(&fixture) == expected,
