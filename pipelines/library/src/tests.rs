@@ -80,8 +80,8 @@ fn problems_name_file_line_and_way_out() {
             "[slots.file]\ninteger = [2, 9]",
         ),
         (
-            "f(x) = {{ a }}·x^{{ n }} − {{ b }}·x². Find",
-            "f(x) = {{ a x. Find",
+            "f(x) = {{ a }}·x^{{ n }} − {{ b }}·x²]]. Find",
+            "f(x) = {{ a x]]. Find",
         ),
         ("So f'(x) = {{ formula }}.", "So f'(x) = {{ value }}."),
         ("(-?\\d+)' }\n\n[final]", "-?\\d+' }\n\n[final]"),
