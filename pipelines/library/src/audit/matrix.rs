@@ -133,8 +133,7 @@ fn same_result(one: &AttemptResult, other: &AttemptResult) -> bool {
     one.outputs == other.outputs && one.answer == other.answer
 }
 
-/// One line per kind of requirement: templates, requirements and violations that failed as they should; then the
-/// templates that do not state their requirements.
+/// One line per kind of requirement: templates, requirements and violations that failed as they should.
 pub fn matrix(rows: &[AuditRow]) -> String {
     let mut text = format!("{:12}  templates  requirements  violations\n", "kind");
     for (kind, count) in counts(rows) {
@@ -147,29 +146,16 @@ pub fn matrix(rows: &[AuditRow]) -> String {
             count.violations()
         );
     }
-    let (stated, silent) = stated(rows);
-    let _ = writeln!(
-        text,
-        "{stated} of {} templates state their requirements",
-        stated + silent.len()
-    );
-    if !silent.is_empty() {
-        let _ = writeln!(text, "not yet: {}", Vec::from_iter(silent).join(", "));
-    }
     text
 }
 
-/// The matrix as a Markdown document. Templates of the library that were not audited count as well.
+/// The matrix as a Markdown document.
 pub fn matrix_markdown(library: &Library, rows: &[AuditRow]) -> String {
-    let stated = library
-        .templates()
-        .filter(|template| !template.requirements.is_empty())
-        .count();
     let mut text = format!(
         "# Requirements of the task library\n\n\
-         `./justw audit` writes this page; [requirements.md](requirements.md) explains it. {stated} of \
-         {} templates state\ntheir requirements. *Violations* are mutants that violate one requirement alone: those that failed by \
-         its checks and by\nno others, of all.\n\n\
+         `./justw audit` writes this page; [requirements.md](requirements.md) explains it. {} templates state what their \
+         queries\nrequire. *Violations* are mutants that violate one requirement alone: those that failed by its checks \
+         and by no others,\nof all.\n\n\
          | kind | templates | requirements | violations |\n| --- | ---: | ---: | ---: |\n",
         library.templates().len()
     );
@@ -232,12 +218,4 @@ fn counts(rows: &[AuditRow]) -> impl Iterator<Item = (RequirementKind, KindCount
         }
     }
     counts.into_iter()
-}
-
-/// How many templates state their requirements, and the others.
-fn stated(rows: &[AuditRow]) -> (usize, BTreeSet<&str>) {
-    let all: BTreeSet<&str> = rows.iter().map(|row| row.template.as_str()).collect();
-    let stating = rows.iter().filter(|row| !row.requirements.is_empty());
-    let stating: BTreeSet<&str> = stating.map(|row| row.template.as_str()).collect();
-    (stating.len(), &all - &stating)
 }

@@ -8,9 +8,6 @@ use regex::Regex;
 use super::{Text, Validator, closest};
 use crate::requirement::{Requirement, Wording, is_id};
 
-/// Whether a template without requirements is refused.
-const REQUIRED: bool = false;
-
 impl Validator<'_> {
     pub(super) fn matrix(&mut self) {
         let template = self.template;
@@ -22,10 +19,8 @@ impl Validator<'_> {
             self.violation(mutant.violates.as_ref(), &mutant.also);
         }
         if template.requirements.is_empty() {
-            if REQUIRED {
-                self.whole("a template needs [requirements]; docs/requirements.md describes them");
-            }
-            return;
+            return self
+                .whole("a template needs [requirements]; docs/requirements.md describes them");
         }
         for (id, requirement) in &template.requirements {
             let problems = self.requirement_problems(id, requirement.get_ref());
