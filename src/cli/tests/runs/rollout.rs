@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{
@@ -152,14 +152,17 @@ async fn a_time_budget_holds_under_load_and_can_be_raised() {
         return;
     }
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
-    let server = expert_endpoint(known.clone(), Duration::from_millis(200)).await;
-    let rest = "[budget]\nminutes = 0.02\n[rollout]\nconcurrency = 8\n";
+    let server = expert_endpoint(known.clone(), Duration::from_millis(400)).await;
+    let rest = "[rollout]\nconcurrency = 8\n";
     let text = recipe(12, &openai(&server.base_url(), FREE), rest);
+    let begun = Instant::now();
     let fixture = RunFixture::new(&text).await;
     known.set(fixture.tasks.clone()).unwrap();
+    let seconds = begun.elapsed().as_secs_f64() + 1.0;
+    let budget = format!("budget.minutes={}", seconds / 60.0);
     let mut calls = 0;
     for restart in 0..2 {
-        let output = fixture.rollout(&[]).output().unwrap();
+        let output = fixture.rollout(&["--set", &budget]).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(code(&output), Some(ExitCode::Budget as i32), "{stderr}");
         assert!(stderr.contains("budget.minutes"), "{stderr}");
@@ -170,8 +173,8 @@ async fn a_time_budget_holds_under_load_and_can_be_raised() {
         calls = server.call_count();
         assert_eq!(fixture.spent().uncertain, 0, "calls in flight were awaited");
     }
-    let raised = fixture.rollout(&["--set", "budget.minutes=60"]);
-    let output = { raised }.output().unwrap();
+    let mut raised = fixture.rollout(&["--set", "budget.minutes=60"]);
+    let output = raised.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(code(&output), Some(0), "{stderr}");
     assert_eq!(fixture.trajectories().len(), 12);
