@@ -156,7 +156,7 @@ async fn a_violation_must_be_decided_by_its_checks_alone() {
     );
     let matrix = matrix(&rows);
     assert!(
-        matrix.contains("content                1             2"),
+        matrix.contains("content               1             2         0/2"),
         "{matrix}"
     );
 }
