@@ -39,7 +39,7 @@ enum Command {
 struct Serve {
     /// Address to listen on; port 0 picks a free port and prints it
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
-    bind: SocketAddr,
+    address: SocketAddr,
     /// File with one token per line, as `token` or `name token`; created with a new token if it does not exist
     #[arg(long, value_name = "FILE", required_unless_present = "no_token")]
     token_file: Option<PathBuf>,
@@ -147,16 +147,16 @@ async fn run(args: Serve, process: Process) -> anyhow::Result<()> {
     for warning in interpreter.warnings() {
         tracing::warn!("{warning}");
     }
-    let bind = || {
+    let refused = || {
         format!(
-            "cannot listen on --bind {}; another program may use this address",
-            args.bind
+            "cannot listen on --address {}; another program may use this address",
+            args.address
         )
     };
-    let listener = TcpListener::bind(args.bind)
+    let listener = TcpListener::bind(args.address)
         .await
         .map_err(|error| RunError::Environment(error.to_string()))
-        .with_context(bind)?;
+        .with_context(refused)?;
     println!("serving on http://{}", listener.local_addr()?);
     let interrupt = process.interrupt.clone();
     let stop = async move { interrupt.wait(Urgency::Finish).await };

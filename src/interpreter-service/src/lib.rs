@@ -101,7 +101,7 @@ pub enum ServiceError {
     /// The address is not a loopback address, and there are no tokens.
     #[error(
         "{0} can be reached from other machines: without a token the service listens only on a loopback \
-         address. Give --token-file FILE, or --bind 127.0.0.1:PORT"
+         address. Give --token-file FILE, or --address 127.0.0.1:PORT"
     )]
     Exposed(SocketAddr),
     /// The interpreter cannot run.

@@ -186,20 +186,16 @@ impl Journal {
 
     /// Stores metadata of the run, such as the seconds spent per stage.
     pub fn set_metadata(&self, key: &str, value: &Value) -> Result<(), RunError> {
-        self.lock().execute(
-            "INSERT INTO fact (key, value) VALUES (?1, ?2)
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            params![key, value.to_string()],
-        )?;
+        set_metadata(&self.lock(), key, value)?;
         Ok(())
     }
 
     /// As [`Journal::set_metadata`], on the disk before it returns.
     pub(crate) fn set_metadata_synced(&self, key: &str, value: &Value) -> Result<(), RunError> {
-        self.lock().pragma_update(None, "synchronous", "FULL")?;
-        let done = self.set_metadata(key, value);
-        self.lock().pragma_update(None, "synchronous", "NORMAL")?;
-        done
+        synced(&self.lock(), |connection| {
+            set_metadata(connection, key, value)
+        })?;
+        Ok(())
     }
 
     /// Reads the metadata stored under `key`.
@@ -229,6 +225,26 @@ impl Journal {
         })
         .collect()
     }
+}
+
+/// Runs a statement that is on the disk when this returns. Others are after the next one that is, which a killed process
+/// does not notice, but a machine without power does.
+fn synced<T>(
+    connection: &Connection,
+    statement: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let done = statement(connection);
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    done
+}
+
+fn set_metadata(connection: &Connection, key: &str, value: &Value) -> rusqlite::Result<usize> {
+    connection.execute(
+        "INSERT INTO fact (key, value) VALUES (?1, ?2)
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        params![key, value.to_string()],
+    )
 }
 
 /// Checks that the database can be read.

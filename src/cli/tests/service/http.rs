@@ -44,7 +44,7 @@ fn serve(more: &[&str]) -> Option<Server> {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, format!("one {TOKEN}\ntwo {OTHER}\n")).unwrap();
-    let mut command = program(&["serve", "--bind", "127.0.0.1:0"]);
+    let mut command = program(&["serve", "--address", "127.0.0.1:0"]);
     if !more.contains(&"--no-token") {
         command.arg("--token-file").arg(&tokens);
     }
@@ -155,7 +155,7 @@ fn the_command_line_says_what_is_wrong() {
     assert_eq!(status, ExitCode::BadInput as i32);
     assert!(text.contains("line 1"), "{text}");
     if pybench_testing::sessions::interpreter().is_some() {
-        let (status, text) = code(&["serve", "--no-token", "--bind", "0.0.0.0:0"]);
+        let (status, text) = code(&["serve", "--no-token", "--address", "0.0.0.0:0"]);
         assert_eq!(status, ExitCode::BadInput as i32);
         assert!(text.contains("loopback"), "{text}");
     }

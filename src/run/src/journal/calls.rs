@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Journal;
+use super::{Journal, synced};
 use crate::RunError;
 use pybench_types::id::Digest;
 
@@ -124,7 +124,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records the reply of a call and charges the actual usage.
+    /// Records the reply of a call and charges the actual usage. It is on the disk before this returns, so that a power
+    /// cut does not cost it.
     pub fn settle(&self, id: &str, used: Reservation, reply: &Value) -> Result<(), RunError> {
         let used = used.stored();
         let connection = self.lock();
@@ -132,10 +133,12 @@ impl Journal {
         let was_settled: Option<bool> = connection
             .query_row(was_settled, [id], |row| row.get(0))
             .optional()?;
-        let changed = connection.execute(
-            "UPDATE call SET state = 'settled', micro_usd = ?2, tokens = ?3, reply = ?4 WHERE id = ?1",
-            params![id, used.micro_usd, used.tokens, reply.to_string()],
-        )?;
+        let changed = synced(&connection, |connection| {
+            connection.execute(
+                "UPDATE call SET state = 'settled', micro_usd = ?2, tokens = ?3, reply = ?4 WHERE id = ?1",
+                params![id, used.micro_usd, used.tokens, reply.to_string()],
+            )
+        })?;
         if changed == 1 {
             return match &self.paid {
                 // Still under the lock, so that the number only grows.

@@ -519,3 +519,20 @@ fn a_journal_that_lost_paid_calls_is_refused() {
         format!("{:019}\n", 2)
     );
 }
+
+#[test]
+fn a_synced_statement_leaves_the_connection_as_it_was() {
+    let (_folder, path) = scratch();
+    let journal = Journal::open(&path).unwrap();
+    let level = |connection: &Connection| -> rusqlite::Result<i64> {
+        connection.query_row("PRAGMA synchronous", [], |row| row.get(0))
+    };
+    let (normal, full) = (1, 2);
+    assert_eq!(level(&journal.lock()), Ok(normal));
+    assert_eq!(synced(&journal.lock(), level), Ok(full));
+    let failed = synced(&journal.lock(), |connection| {
+        connection.execute("nonsense", [])
+    });
+    assert!(failed.is_err());
+    assert_eq!(level(&journal.lock()), Ok(normal));
+}

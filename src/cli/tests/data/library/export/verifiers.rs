@@ -68,7 +68,7 @@ fn the_expert_is_rewarded_by_verifiers() {
         return;
     };
     let mut serve = crate::support::pybench("interpreter");
-    serve.args(["serve", "--bind", "127.0.0.1:0", "--no-token"]);
+    serve.args(["serve", "--address", "127.0.0.1:0", "--no-token"]);
     let cells = Server::start(&mut serve);
     let rewards = Server::start(&mut library(&["serve-rewards", "--address", "127.0.0.1:0"]));
     let driver =
