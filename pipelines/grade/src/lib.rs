@@ -197,8 +197,10 @@ impl VerdictSummary {
             tracing::info!("{report}");
             journal.set_metadata("judge", &report.to_string().into())?;
         }
-        journal.set_metadata("faults", &self.faults.to_string().into())?;
-        report_faults(&self.faults);
+        if self.faults.planted > 0 {
+            journal.set_metadata("faults", &self.faults.to_string().into())?;
+            report_faults(&self.faults);
+        }
         Ok(())
     }
 }
@@ -235,9 +237,6 @@ fn report_failures(folder: &RunFolder, summary: &StageSummary) -> Result<(), Run
 }
 
 fn report_faults(faults: &FaultReport) {
-    if faults.planted == 0 {
-        return;
-    }
     tracing::info!("{faults}");
     for (id, fault) in &faults.missed {
         tracing::warn!(

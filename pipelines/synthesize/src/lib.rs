@@ -4,6 +4,8 @@ pub mod scheduler;
 pub mod stats;
 pub mod status;
 
+use std::path::Path;
+
 use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError};
 use serde_json::json;
 
@@ -82,11 +84,27 @@ fn summary(context: &RunContext, funnel: &Funnel) -> String {
         "{funnel}\ndataset: {}\nteacher: {teacher}\n",
         dataset.display()
     );
+    if funnel.accepted > 0 {
+        text += &next_steps(context.folder.root());
+    }
     if let ModelChoice::Expert { .. } = context.recipe.teacher {
         let command = shard::endpoint_command(&context.recipe.name);
         text += &format!("to use a model behind an endpoint:\n{command}\n");
     }
     text
+}
+
+/// What one does with a dataset that has just been made.
+fn next_steps(run: &Path) -> String {
+    let name = run.file_name().unwrap_or(run.as_os_str());
+    let name = name.to_string_lossy();
+    format!(
+        "next:\n\
+         ./justw show {name} 1                                       # read a trajectory\n\
+         ./justw dataset export {name} --to openai --out rows.jsonl  # rows for another trainer\n\
+         ./justw verify {name}                                       # execute a sample of the rows again\n\
+         ./justw publish {name}                                      # see what would go to the Hub\n"
+    )
 }
 
 /// An error if rollout or grading units failed. Failures of other stages, such as a broken source file, and of
