@@ -140,8 +140,13 @@ impl Schema {
         }
     }
 
-    /// Look up a schema by name.
+    /// Look up a schema by its name, or by the name of a trainer that reads it.
     pub fn named(name: &str) -> Option<Self> {
+        let name = match name {
+            "sharegpt" => "conversations",
+            "messages" | "trl" | "axolotl" => "openai",
+            other => other,
+        };
         Self::ALL.into_iter().find(|schema| schema.name() == name)
     }
 

@@ -376,3 +376,11 @@ fn fuzz_reading_any_json() {
         }
     });
 }
+
+#[test]
+fn trainers_name_the_schema_that_they_read() {
+    let named = |names: [&str; 3]| names.map(|name| Schema::named(name).unwrap());
+    assert_eq!(named(["messages", "trl", "axolotl"]), [Schema::Openai; 3]);
+    assert_eq!(Schema::named("sharegpt"), Some(Schema::Conversations));
+    assert_eq!(Schema::named("share-gpt"), None);
+}

@@ -48,7 +48,7 @@ pub struct ConvertArgs {
     /// Schema of the input
     #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
     from: Schema,
-    /// Schema of the output
+    /// Schema of the output; also `sharegpt` (conversations), `messages`, `trl` or `axolotl` (openai)
     #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
     to: Schema,
     /// Output file, which may be the input; for traces a folder, with one file per session, which replace those of an

@@ -78,6 +78,9 @@ pub fn archive_head(head: &[u8]) -> Option<ArchiveKind> {
     }
 }
 
+/// Begins an OLE compound file.
+const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
+
 /// Detects the type of a whole file. Only the extension of `name` is used.
 pub fn sniff(name: &str, bytes: &[u8]) -> Sniffed {
     if bytes.is_empty() {
@@ -93,6 +96,13 @@ pub fn sniff(name: &str, bytes: &[u8]) -> Sniffed {
             return Sniffed::Broken(kind, "not a readable office package".into());
         }
         (Some(sniffed), _) => return sniffed,
+        // Encrypted office packages are wrapped into the container of older formats.
+        (None, Some(kind @ (FileKind::Docx | FileKind::Xlsx))) if bytes.starts_with(OLE) => {
+            return Sniffed::Broken(
+                kind,
+                "password-protected, or of an older Office format".into(),
+            );
+        }
         (None, _) => {}
     }
     if extension == Some(FileKind::Mp3) && mp3_frame(bytes) {
@@ -229,8 +239,11 @@ fn by_text(extension: Option<FileKind>, bytes: &[u8]) -> Sniffed {
         Json | Jsonl | Ipynb => json_kind(kind, start),
         Csv | Tsv | Txt | Md | Html => kind,
         // Text with the extension of a binary format, such as an error page or a pointer file.
-        _ if start.starts_with(['{', '[']) => json_kind(Txt, start),
-        _ => Txt,
+        Xlsx | Parquet | Sqlite | Pdf | Docx | Png | Jpeg | Gif | Webp | Bmp | Wav | Mp3 | Flac
+        | Ogg | Mp4 => match start.starts_with(['{', '[']) {
+            true => json_kind(Txt, start),
+            false => Txt,
+        },
     })
 }
 
@@ -313,6 +326,14 @@ mod tests {
                 "a.docx",
                 b"PK\x03\x04broken",
                 Sniffed::Broken(FileKind::Docx, "not a readable office package".into()),
+            ),
+            (
+                "a.xlsx",
+                b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1EncryptedPackage",
+                Sniffed::Broken(
+                    FileKind::Xlsx,
+                    "password-protected, or of an older Office format".into(),
+                ),
             ),
         ];
         for (name, bytes, expected) in cases {

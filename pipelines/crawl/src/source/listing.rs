@@ -106,7 +106,10 @@ async fn download_one(
     let whole = format!("{origin}#{}", file.path);
     let limits = sink.limits();
     if file.expected.size.is_some_and(|size| size > limits.total) {
-        let reason = format!("larger than {} MiB", limits.total >> 20);
+        let reason = format!(
+            "larger than {} MiB; `crawl.total_mib` allows more",
+            limits.total >> 20
+        );
         return left_out(sink, &whole, reason).await;
     }
     let (filter, path) = (filter.clone(), file.path);

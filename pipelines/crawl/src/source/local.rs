@@ -1,5 +1,6 @@
 //! A folder on this machine.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -77,11 +78,18 @@ fn walk(root: &Path, ignore: &[String], sink: &Sink) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A file that Word, Excel or LibreOffice keep beside a document while it is open.
+fn is_lock_file(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"~$") || name.starts_with(b".~lock.")
+}
+
 fn collect_entry(root: &Path, entry: &ignore::DirEntry, sink: &Sink) {
     let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
     let origin = relative.to_string_lossy();
     match entry.file_type() {
         Some(kind) if kind.is_dir() => {}
+        Some(_) if is_lock_file(entry.file_name()) => {}
         Some(kind) if kind.is_symlink() => sink.left_out(&origin, "a symbolic link"),
         Some(kind) if kind.is_file() => match File::open(entry.path()) {
             Ok(file) => sink.offer(&origin, &origin, file, &known_extension),

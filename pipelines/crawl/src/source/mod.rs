@@ -229,7 +229,10 @@ impl Sink {
         if size > self.limits.file && kind.is_none() {
             self.left_out(
                 origin,
-                format!("larger than {} MiB", self.limits.file >> 20),
+                format!(
+                    "larger than {} MiB; `crawl.file_mib` allows more",
+                    self.limits.file >> 20
+                ),
             );
             return Ok(());
         }

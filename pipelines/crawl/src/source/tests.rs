@@ -36,6 +36,7 @@ async fn a_folder_is_read_in_order_without_links_hidden_and_ignored_files() {
     write("b.csv", b"x\n1\n");
     write("a/z.txt", b"z");
     write("no.log.txt", b"z");
+    write("~$b.csv", b"Ada\n");
     write("ignored.txt", b"z");
     write(".gitignore", b"ignored.txt\n");
     write("big.txt", &vec![b'x'; 2 << 20]);
@@ -58,7 +59,7 @@ async fn a_folder_is_read_in_order_without_links_hidden_and_ignored_files() {
             "license CC0-1.0",
             "file a/z.txt",
             "file b.csv",
-            "left big.txt: larger than 1 MiB",
+            "left big.txt: larger than 1 MiB; `crawl.file_mib` allows more",
             "file c.zip#in/side.csv",
             "left link.txt: a symbolic link",
         ]

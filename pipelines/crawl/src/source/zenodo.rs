@@ -219,7 +219,7 @@ mod tests {
         let mock = mock().await;
         let expected = [
             "CC-BY-4.0 zenodo:7#a b.csv",
-            "left zenodo:7#large.csv: larger than 4 MiB",
+            "left zenodo:7#large.csv: larger than 4 MiB; `crawl.total_mib` allows more",
         ];
         assert_eq!(collect(&source(&mock, &[7], &[])).await.unwrap(), expected);
         let search = Search {

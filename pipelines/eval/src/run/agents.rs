@@ -20,7 +20,7 @@ use crate::agent::model_server::{self, ModelServer};
 use crate::agent::{HumanAgent, Script, ScriptedAgent, UpstreamFormat};
 use crate::record::{Agent, AgentKind};
 use crate::suite::spec;
-use pybench_attempts::teacher::{RESPONSE_CACHE, metered, setup_error};
+use pybench_attempts::teacher::{metered, setup_error};
 use pybench_attempts::{RolloutConfig, money};
 use pybench_embedded_client::{Embedded, Model};
 use pybench_library::Library;
@@ -307,16 +307,13 @@ fn endpoint(
     money::bounded(&options.model, options.price, &recipe.budget).map_err(|error| {
         RunError::BadInput(format!("{error} (command line: --usd or --tokens)"))
     })?;
-    let shared = recipe
-        .rollout
-        .reuse
-        .then(|| setup.project_root.join(RESPONSE_CACHE));
+    // No replies of other runs: a model that was trained further may have the name of its predecessor.
     let model = metered(
         options,
         setup.folder.clone(),
         &recipe.budget,
         format.name(),
-        shared.as_deref(),
+        None,
         &setup.interrupt,
     )?;
     Ok(AgentBackend::Solver(Solver::Model(model)))

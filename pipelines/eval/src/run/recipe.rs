@@ -45,7 +45,7 @@ pub struct EvalRecipe {
     pub regenerate: Option<u64>,
     /// Agents to evaluate, by label.
     pub agents: BTreeMap<String, AgentChoice>,
-    /// How models are run; `samples` is the number of attempts per task.
+    /// How models are run; `samples` is the number of attempts per task. `reuse` has no effect: an evaluation asks anew.
     #[serde(default)]
     pub rollout: Rollout,
     /// Limits on cost and tokens.
