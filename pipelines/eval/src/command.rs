@@ -413,8 +413,8 @@ fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
     }
     let checkpoint = model_server::newest(&default_runs_dir(Some(root)));
     let base = match &checkpoint {
-        Some((run, _)) => model_server::base_of(root, run),
-        None => model_server::base_of(root, DEFAULT_TRAINING_RECIPE),
+        Some((_, folder)) => model_server::base_of(folder),
+        None => model_server::base_of_recipe(root, DEFAULT_TRAINING_RECIPE),
     };
     match &checkpoint {
         Some((run, folder)) => tracing::info!("checkpoint: {run}, {}", folder.display()),

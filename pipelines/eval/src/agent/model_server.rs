@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use pybench_run::RunError;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -114,22 +114,37 @@ pub fn program() -> Option<PathBuf> {
     pybench_run::program::find(PROGRAM)
 }
 
-/// The newest checkpoint, `<runs>/*/model`, as (name of the run, folder).
+/// The newest checkpoint, `<runs>/RUN/model` or `<runs>/RUN/STAGE/model`, as (name of run and stage, folder).
 pub fn newest(runs: &Path) -> Option<(String, PathBuf)> {
-    let entries = std::fs::read_dir(runs).ok()?.flatten();
-    let models = entries.filter_map(|entry| {
-        let folder = entry.path().join("model");
-        let made: SystemTime = std::fs::metadata(folder.join("config.json"))
-            .ok()?
-            .modified()
-            .ok()?;
-        Some((made, entry.file_name().into_string().ok()?, folder))
+    let folders = |parent: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let mut trained = folders(runs);
+    trained.extend(trained.clone().iter().flat_map(|run| folders(run)));
+    let models = trained.into_iter().filter_map(|run| {
+        let folder = run.join("model");
+        let config = std::fs::metadata(folder.join("config.json")).ok()?;
+        let name = run.strip_prefix(runs).ok()?.to_str()?.to_owned();
+        Some((config.modified().ok()?, name, folder))
     });
     models.max().map(|(_, name, folder)| (name, folder))
 }
 
+/// The model that the training of a checkpoint began with, over all of its stages, as `results.json` beside the
+/// checkpoint has it.
+pub fn base_of(checkpoint: &Path) -> Option<String> {
+    let results = std::fs::read(checkpoint.parent()?.join("results.json")).ok()?;
+    let results: serde_json::Value = serde_json::from_slice(&results).ok()?;
+    let model = results.get("model")?.as_str()?;
+    let before = Path::new(model);
+    // An earlier stage; a folder that names itself would go on for ever.
+    let earlier = (before != checkpoint).then(|| base_of(before)).flatten();
+    Some(earlier.unwrap_or_else(|| model.to_owned()))
+}
+
 /// The base model of a training recipe: the key `model` of `training/recipes/<run>.toml`.
-pub fn base_of(root: &Path, run: &str) -> Option<String> {
+pub fn base_of_recipe(root: &Path, run: &str) -> Option<String> {
     let path = root
         .join("training/recipes")
         .join(run)
@@ -143,6 +158,7 @@ pub fn base_of(root: &Path, run: &str) -> Option<String> {
 mod tests {
     use super::*;
     use pybench_testing::program::write_program;
+    use std::time::SystemTime;
 
     #[test]
     fn the_newest_checkpoint_and_its_base_model_are_found() {
@@ -161,14 +177,30 @@ mod tests {
             newest(&runs),
             Some(("new".to_owned(), runs.join("new/model")))
         );
+        let stage = runs.join("staged/sft");
+        std::fs::create_dir_all(stage.join("model")).unwrap();
+        std::fs::write(stage.join("model/config.json"), "{}").unwrap();
+        let found = newest(&runs).unwrap();
+        assert_eq!(found, ("staged/sft".to_owned(), stage.join("model")));
+        assert_eq!(base_of(&found.1), None);
+        let first = runs.join("staged/cpt");
+        std::fs::create_dir_all(&first).unwrap();
+        let began_with = |run: &Path, model: &str| {
+            let results = serde_json::json!({ "model": model }).to_string();
+            std::fs::write(run.join("results.json"), results).unwrap();
+        };
+        began_with(&stage, first.join("model").to_str().unwrap());
+        began_with(&first, "m");
+        assert_eq!(base_of(&found.1).as_deref(), Some("m"));
+
         std::fs::create_dir_all(root.path().join("training/recipes")).unwrap();
         std::fs::write(
             root.path().join("training/recipes/new.toml"),
             "name = 'new'\nmodel = 'm'\n",
         )
         .unwrap();
-        assert_eq!(base_of(root.path(), "new").as_deref(), Some("m"));
-        assert_eq!(base_of(root.path(), "old"), None);
+        assert_eq!(base_of_recipe(root.path(), "new").as_deref(), Some("m"));
+        assert_eq!(base_of_recipe(root.path(), "old"), None);
     }
 
     #[tokio::test]
