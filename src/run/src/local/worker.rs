@@ -83,7 +83,10 @@ impl Worker {
             match (stops, wait) {
                 (Some(reason), _) => return Ok(UnitEnd::Stop(reason)),
                 (None, None) => {
-                    tracing::warn!(stage, item, kind = ?failure.kind, "failed: {failure}");
+                    match failure.kind {
+                        FailureKind::Item => tracing::info!(stage, item, "left out: {failure}"),
+                        kind => tracing::warn!(stage, item, ?kind, "failed: {failure}"),
+                    }
                     return Ok(UnitEnd::Failed);
                 }
                 (None, Some(wait)) if self.stopped_during(wait).await => {
