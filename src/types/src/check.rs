@@ -244,6 +244,10 @@ pub enum CheckSpec {
         metric: Metric,
         /// Reference variable: the minimum score (accuracy, R²) that passes.
         least: String,
+        /// Whether a model also counts that was saved by joblib or with its scaler, or trained on prepared rows or on
+        /// classes encoded as numbers: for queries that say nothing of how it will be used.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        any_use: bool,
     },
     /// A Python program (run in a sandbox that holds neither reference nor checker) gives the expected output
     /// for each standard input of the reference: list of `{"args": [...], "stdin": str, "stdout": str}`.

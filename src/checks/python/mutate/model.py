@@ -19,7 +19,8 @@ def mutants(spec, names, candidate):
     yield Mutant("not a model", {path: pickle.dumps({"accuracy": 1.0})})
     yield Mutant("a list of answers", {path: pickle.dumps(truth)})
     data = candidate.bytes(path)
-    yield Mutant("in a dict", {path: wrapped(data)})
+    if not spec.get("any_use"):
+        yield Mutant("in a dict", {path: wrapped(data)})
     yield Mutant("wants other columns", {path: pickle.dumps(_renamed(rows, truth, target, spec["metric"] == "r2"))})
     yield Mutant("text", {path: b"a very good model"})
     yield Mutant("truncated", {path: data[: len(data) // 2]})
