@@ -12,6 +12,9 @@ WRITTEN = re.compile(
     r"|(?<![A-Za-z0-9_.])[-+−–]?\.[0-9]+"
 )
 
+# What a number is a part of: "112.2 (of 255)".
+WHOLE = re.compile(r"[(（]\s*(?:out of|of|von|共)\s[^()（）]*[)）]")
+
 # A label that follows on the same line.
 OTHER_LABEL = re.compile(r"[\s,;，；。]\s*[A-Za-z][A-Za-z0-9 ]{0,30}\s*[:：]")
 
@@ -63,7 +66,7 @@ def numbers(text):
 def one_number(answer, marker):
     """The single number on the marked line: [(value)], as written and, with a percent sign, as a share."""
     line = OTHER_LABEL.split(stated(answer, marker))[0]
-    found = numbers(line)
+    found = numbers(WHOLE.sub("", line))
     if len(found) != 1:
         raise Fail(f"`{marker}:` is followed by {len(found)} numbers, one was expected: {short(line)}")
     value, percent = found[0]

@@ -91,6 +91,7 @@ def answers():
         yield name, task("number", "expected = 1234.5", marker="Mean"), {}, f"I computed it.\n{line}\nFinished"
     yield "percent", task("number", "expected = 0.125", marker="Share"), {}, "Share: 12.5%"
     yield "percent as points", task("number", "expected = 12.5", marker="Share"), {}, "Share: 12.5 %"
+    yield "part of a whole", task("number", "expected = 112.224", marker="Mean"), {}, "Mean: 112.224 (of 255)"
     yield "minus sign", task("number", "expected = -3", marker="Low"), {}, "Low: −3"
     yield "rounded", task("number", "expected = 2 / 3", marker="Ratio", atol=0.005), {}, "Ratio: 0.67"
     share = task("number", "expected = -0.15055763", marker="r", decimals=4)

@@ -110,7 +110,7 @@ def answers():
     wrong = {"contrary": "Trend: falling", "both": "Trend: rising or falling", "sentence only": "The values are rising.", "corrected": "Trend: rising\nTrend: falling", "twice on a line": "Trend: rising Trend: falling"}
     yield "conclusion", given, {}, "It is done.\nTrend: rising", {name: ({}, text) for name, text in wrong.items()}
     given = right.task("number", "expected = 1234.56789", marker="Mean", digits=6)
-    wrong = {"four digits": "Mean: 1235", "wrong beyond": "Mean: 1234.58", "hedged": "Mean: 1234.57 or Mean: 1234.58", "cut off": "Mean: 1234.55"}
+    wrong = {"four digits": "Mean: 1235", "wrong beyond": "Mean: 1234.58", "hedged": "Mean: 1234.57 or Mean: 1234.58", "in brackets": "Mean: 1234.57 (or 1234.58)", "cut off": "Mean: 1234.55"}
     yield "six digits", given, {}, "Mean: 1234.57", {name: ({}, text) for name, text in wrong.items()}
 
 
