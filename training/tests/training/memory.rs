@@ -4,6 +4,9 @@ use crate::run::{Project, losses};
 
 /// Allowed difference from the prediction.
 const TOLERANCE: f64 = 0.25;
+/// Bytes beside it: the allocator's own, which depend on the moment and not on the model (30 MiB between runs on an idle
+/// and on a busy machine).
+const SLACK: f64 = 32.0 * 1048576.0;
 
 /// Predicted and measured bytes of a model of 15 million parameters, with every token trained.
 fn peaks(train: &str, rest: &str) -> (f64, f64) {
@@ -50,7 +53,7 @@ fn the_peak_is_what_was_predicted() {
             measured / 1048576.0,
             planned / 1048576.0
         );
-        if (share - 1.0).abs() > TOLERANCE {
+        if (measured - planned).abs() > TOLERANCE * planned + SLACK {
             wrong.push(format!(
                 "{train:?} {rest:?}: {share:.2} of what was predicted"
             ));
