@@ -45,7 +45,8 @@ pub struct EvalRecipe {
     pub regenerate: Option<u64>,
     /// Agents to evaluate, by label.
     pub agents: BTreeMap<String, AgentChoice>,
-    /// How models are run; `samples` is the number of attempts per task. `reuse` has no effect: an evaluation asks anew.
+    /// How models are run; `samples` is the number of attempts per task. `reuse` has no effect: an evaluation takes no
+    /// replies of other runs.
     #[serde(default)]
     pub rollout: Rollout,
     /// Limits on cost and tokens.
