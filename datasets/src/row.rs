@@ -453,6 +453,7 @@ fn formats(files: &[TaskFile]) -> Vec<Option<FileFormat>> {
 pub(crate) fn template(task: &Task) -> String {
     match &task.origin {
         TaskOrigin::Library { template, .. } => template.clone(),
+        TaskOrigin::Composed { skeleton, .. } => skeleton.clone(),
         // Group by keyword instead of template: tasks of one keyword resemble each other.
         TaskOrigin::Writer { .. } => format!("{WRITER}{}", task.keyword),
         TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),

@@ -1,10 +1,12 @@
-//! The expert solves the tasks of a library from their templates: deterministic, without network or API key.
+//! The expert solves the tasks of a library from their templates, and composed tasks from their plans: deterministic,
+//! without network or API key.
 
 use std::sync::Arc;
 
 use pybench_agent::{Format, ScriptedSolver};
 use pybench_types::id::Digest;
-use pybench_types::task::Task;
+use pybench_compose::script::{self as composed, Fault};
+use pybench_types::task::{Task, TaskOrigin};
 use pybench_types::trajectory::{Message, Role};
 
 use super::Library;
@@ -40,34 +42,57 @@ impl Expert {
         self
     }
 
-    /// The reply to a conversation about a task of this library.
+    /// The reply to a conversation about a task of this library, or a composed one.
     fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, ScriptError> {
-        let script = Script::new(&self.library, task)?;
-        let fault = self.draw_fault(&script, task, sample);
-        let deviation = fault.map_or(Deviation::Honest, |(_, deviation)| deviation);
-        let action = script
-            .deviating(deviation)
-            .next(&observations(self.format, messages))?;
+        let observations = observations(self.format, messages);
+        let action = match &task.origin {
+            TaskOrigin::Composed { .. } => {
+                let fault = self.composed_fault(task, sample)?;
+                let fault = fault.map(|(_, fault)| fault);
+                composed::Script::new(task, sample, fault)?.next(&observations)?
+            }
+            _ => {
+                let script = Script::new(&self.library, task)?;
+                let fault = self.template_fault(&script, task, sample);
+                let deviation = fault.map_or(Deviation::Honest, |(_, deviation)| deviation);
+                script.deviating(deviation).next(&observations)?
+            }
+        };
         Ok(match action {
             ExpertAction::Step { thought, cell } => self.format.write_step(&thought, &cell),
             ExpertAction::Answer(answer) => self.format.write_answer(&answer),
         })
     }
 
-    /// The fault of this sample, if it has one.
-    fn draw_fault(
+    /// The fault of this sample of a task from a template, if it has one.
+    fn template_fault(
         &self,
         script: &Script<'_>,
         task: &Task,
         sample: u32,
     ) -> Option<(String, Deviation)> {
+        self.draw_fault(task, sample, || faults(script))
+    }
+
+    /// The fault of this sample of a composed task, if it has one.
+    fn composed_fault(&self, task: &Task, sample: u32) -> Result<Option<(String, Fault)>, ScriptError> {
+        let faults = composed::faults(task)?;
+        Ok(self.draw_fault(task, sample, || faults))
+    }
+
+    fn draw_fault<F>(
+        &self,
+        task: &Task,
+        sample: u32,
+        faults: impl FnOnce() -> Vec<(String, F)>,
+    ) -> Option<(String, F)> {
         let drawn = Digest::of_json(&(&task.id, sample, self.fault_seed, "fault"));
         // 53 bits make a double in [0, 1).
         let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
         if share >= self.fault_share {
             return None;
         }
-        let mut faults = faults(script);
+        let mut faults = faults();
         let which = Digest::of_json(&(&task.id, sample, self.fault_seed, "which")).seed();
         let count = faults.len() as u64;
         (count > 0).then(|| faults.swap_remove((which % count) as usize))
@@ -119,7 +144,12 @@ impl ScriptedSolver for Expert {
     }
 
     fn fault(&self, task: &Task, sample: u32) -> Option<String> {
-        let script = Script::new(&self.library, task).ok()?;
-        Some(self.draw_fault(&script, task, sample)?.0)
+        match &task.origin {
+            TaskOrigin::Composed { .. } => Some(self.composed_fault(task, sample).ok()??.0),
+            _ => {
+                let script = Script::new(&self.library, task).ok()?;
+                Some(self.template_fault(&script, task, sample)?.0)
+            }
+        }
     }
 }

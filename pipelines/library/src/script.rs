@@ -11,14 +11,7 @@ use super::slots::Slots;
 use super::template::{Mutant, Template, Text};
 use super::{Library, reader};
 
-/// The expert's next action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExpertAction {
-    /// Write a thought and run a cell.
-    Step { thought: String, cell: String },
-    /// Give the final answer.
-    Answer(String),
-}
+pub use pybench_compose::script::Action as ExpertAction;
 
 /// How a script deviates from the template's turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +39,9 @@ pub enum ScriptError {
     /// The library does not have the task's template.
     #[error("this library has no template `{0}`")]
     NoTemplate(String),
+    /// The script of a composed task ends early.
+    #[error("{0}")]
+    Composed(String),
     /// A string cannot be rendered.
     #[error("template `{template}`, {part}: {reason}")]
     Render {
@@ -75,6 +71,12 @@ pub enum ScriptError {
     },
 }
 
+impl From<pybench_compose::script::ScriptError> for ScriptError {
+    fn from(error: pybench_compose::script::ScriptError) -> Self {
+        Self::Composed(error.to_string())
+    }
+}
+
 /// The script of one task.
 #[derive(Clone, Debug)]
 pub struct Script<'a> {
@@ -92,6 +94,9 @@ impl<'a> Script<'a> {
             TaskOrigin::Library {
                 template, slots, ..
             } => (template, slots),
+            TaskOrigin::Composed { skeleton, .. } => {
+                return Err(ScriptError::NoTemplate(format!("a composed task, {skeleton}")));
+            }
             TaskOrigin::Writer { generator, .. } => {
                 return Err(ScriptError::NoTemplate(format!("a task of {generator}")));
             }

@@ -5,6 +5,7 @@
 //! apply to both kinds.
 
 pub mod command;
+pub mod composed;
 mod diff;
 pub mod plan;
 pub mod review;
@@ -83,7 +84,10 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
                 .collect();
         }
     }
-    let items: Vec<String> = written.into_iter().map(|planned| planned.item).collect();
+    let is_wrong = |task: &Task| wrong.contains(&task.id);
+    let composed = composed::stage::write(context, &library, &files, is_wrong).await?;
+    let items = written.into_iter().map(|planned| planned.item);
+    let items: Vec<String> = items.chain(composed).collect();
     let written = finish_planned(context, &items)?;
     let hint = "crawl more files, add templates, or raise `query.template_share`";
     report_shortfall(recipe.query.tasks, written, hint)

@@ -10,6 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::composed::stage;
 use pybench_library::{Draft, Library, Template};
 
 /// Maximum file combinations considered per template.
@@ -33,10 +34,11 @@ pub struct PlannedTask {
     pub seed: u64,
 }
 
-/// The language of each requested task.
+/// The language of each task that is requested from templates.
 pub(super) fn languages(query: &Query, seed: u64) -> Vec<Language> {
     let mut shuffled = rng(&(seed, "languages"));
-    allocate(query.tasks, &query.languages, &mut shuffled)
+    let templates = query.tasks - stage::requested(query).min(query.tasks);
+    allocate(templates, &query.languages, &mut shuffled)
 }
 
 /// Assigns a value to each of `count` tasks: exact shares by largest remainder, then shuffled.

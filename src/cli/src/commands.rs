@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Grade(StageArgs),
     /// Write the accepted trajectories of a run as a dataset
     Shard(StageArgs),
+    /// Compose tasks from operations over the tables of a folder, and prove them
+    Compose(pybench_query::composed::command::ComposeArgs),
     /// List, audit and export the task library
     Library(pybench_library::command::LibraryArgs),
 
@@ -82,6 +84,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
             "rollout",
             "grade",
             "shard",
+            "compose",
             "library",
         ],
     ),
@@ -112,6 +115,9 @@ impl Command {
             }),
             Self::Shard(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_shard::run(&context).await
+            }),
+            Self::Compose(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_query::composed::command::run(&args, &process).await?)
             }),
             Self::Library(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_library::command::run(args, process).await?)

@@ -12,8 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
-use pybench_types::task::{FileKind, Profile};
+use pybench_types::task::{ColumnKind, FileKind, Profile};
 
 pub use pictures::PictureIndex;
 
@@ -53,6 +54,13 @@ pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
 pub fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
     let bytes = bytes.to_vec();
     parsed(move || table::content(kind, &bytes))
+}
+
+/// The columns of a table file as pandas reads them, and their kinds; `None` for any other file. Values of the kind
+/// `other` are texts of no use.
+pub fn frame(kind: FileKind, bytes: &[u8]) -> Option<(DataFrame, Vec<ColumnKind>)> {
+    let bytes = bytes.to_vec();
+    parsed(move || table::frame(kind, &bytes).ok())
 }
 
 /// Runs a parser in a thread of its own; `None` if it panics.

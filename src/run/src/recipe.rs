@@ -173,6 +173,15 @@ pub struct Query {
     /// Keywords to use; an empty list uses all.
     #[serde(default)]
     pub keywords: Vec<String>,
+    /// Share of the tasks that are composed of operations on the crawled tables, from 0 to 1; the others are from
+    /// templates.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 1))]
+    pub composed: f64,
+    /// Share of the composed tasks whose file gets invented names and values, from 0 to 1.
+    #[serde(default = "Query::default_renamed", skip_serializing_if = "Query::is_default_renamed")]
+    #[schemars(range(min = 0, max = 1))]
+    pub renamed: f64,
     /// Models that write the tasks, instead of the templates of the task library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<WriterChoice>,
@@ -182,9 +191,19 @@ impl Query {
     fn default_share() -> f64 {
         0.1
     }
+    fn default_renamed() -> f64 {
+        0.8
+    }
+    fn is_default_renamed(share: &f64) -> bool {
+        *share == Self::default_renamed()
+    }
     fn default_languages() -> BTreeMap<Language, f64> {
         BTreeMap::from([(Language::En, 0.6), (Language::Zh, 0.4)])
     }
+}
+
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
 }
 
 /// A model: a teacher, a judge, or a model that writes tasks.

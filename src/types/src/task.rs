@@ -435,6 +435,13 @@ pub enum TaskOrigin {
         /// Index of the template's phrasing.
         phrasing: usize,
     },
+    /// Composed of operations on a table.
+    Composed {
+        /// The operations by name, joined by `>`.
+        skeleton: String,
+        /// What the expert solves it from: operations with arguments, and how the answer is given.
+        plan: serde_json::Value,
+    },
     /// Written by a model.
     Writer {
         /// Name of the model, such as `openai:gpt-4o`.

@@ -1,4 +1,4 @@
-//! Runs a script on a task in a separate session.
+//! Runs a script on a task in a session of its own.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,28 @@ use pybench_types::task::Task;
 
 use super::AuditEnv;
 use crate::{ExpertAction, Script, ScriptError};
+use pybench_interpreter::Interpreter;
+use pybench_run::ContentStore;
 
 /// A script with more turns is stopped.
 const MAX_TURNS: usize = 20;
 /// The seed of every session, so that all sessions of an audit start alike.
 const SEED: u64 = 0;
 
-pub(crate) struct AttemptResult {
-    pub(crate) cells: Vec<String>,
-    pub(crate) observations: Vec<Observation>,
+/// What a script did, for the checker.
+pub struct AttemptResult {
+    pub cells: Vec<String>,
+    pub observations: Vec<Observation>,
     /// Path and digest of the files under `./output`.
-    pub(crate) outputs: Vec<(String, Digest)>,
+    pub outputs: Vec<(String, Digest)>,
     /// The answer, without the frame of the message format.
-    pub(crate) answer: String,
-    pub(crate) candidate: Candidate,
+    pub answer: String,
+    pub candidate: Candidate,
 }
 
 /// Why an attempt has no result. None of these is a failure of the candidate.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AttemptError {
+pub enum AttemptError {
     #[error(transparent)]
     Script(#[from] ScriptError),
     #[error(transparent)]
@@ -42,13 +45,27 @@ pub(crate) enum AttemptError {
     Endless,
 }
 
-/// Runs a script to its answer.
+/// Runs the script of a template to its answer.
 pub(crate) async fn attempt(
     env: &AuditEnv,
     task: &Task,
     script: &Script<'_>,
 ) -> Result<AttemptResult, AttemptError> {
-    let store = &env.fixtures.store;
+    let next = |observations: &[&str]| script.next(observations);
+    play(env.interpreter.as_ref(), &env.fixtures.store, task, next).await
+}
+
+/// Runs a script to its answer: `next` gives the next action after the texts of the observations so far. The output
+/// files are added to the store.
+///
+/// # Errors
+/// [`AttemptError`].
+pub async fn play(
+    interpreter: &dyn Interpreter,
+    store: &ContentStore,
+    task: &Task,
+    next: impl Fn(&[&str]) -> Result<ExpertAction, ScriptError>,
+) -> Result<AttemptResult, AttemptError> {
     let files = task.files.iter();
     let inputs = files.map(|file| (format!("data/{}", file.name), store.path(&file.id)));
     let spec = SessionSpec {
@@ -57,8 +74,8 @@ pub(crate) async fn attempt(
         limits: Limits::default(),
         ..SessionSpec::default()
     };
-    let mut session = env.interpreter.start(spec).await?;
-    let execution = execute(session.as_mut(), script).await;
+    let mut session = interpreter.start(spec).await?;
+    let execution = execute(session.as_mut(), next).await;
     let collected = session.read_outputs().await;
     session.close().await?;
     let Execution {
@@ -97,13 +114,13 @@ struct Execution {
 
 async fn execute(
     session: &mut dyn Session,
-    script: &Script<'_>,
+    next: impl Fn(&[&str]) -> Result<ExpertAction, ScriptError>,
 ) -> Result<Execution, AttemptError> {
     let mut execution = Execution::default();
     let mut texts: Vec<String> = Vec::new();
     while execution.cells.len() < MAX_TURNS {
         let seen: Vec<&str> = texts.iter().map(String::as_str).collect();
-        match script.next(&seen)? {
+        match next(&seen)? {
             ExpertAction::Answer(answer) => {
                 return Ok(Execution {
                     answer,

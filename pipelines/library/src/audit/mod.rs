@@ -6,7 +6,7 @@
 //! checker, and the deliberate faults of runs. Where a template states its requirements, a mutant that violates one
 //! of them must fail by the checks that decide it and by no others.
 
-pub(super) mod attempt;
+pub mod attempt;
 pub mod fixtures;
 mod matrix;
 mod report;

@@ -17,11 +17,8 @@ const SAMPLE_TEXT: usize = 100;
 
 pub(super) fn describe(mut table: RawTable) -> Result<TableProfile, String> {
     let sample = sample(&table);
-    let kinds: Vec<ColumnKind> = (0..table.names.len())
-        .map(|index| unify_column(&mut table, index))
-        .collect();
     let unreadable = |error: polars::error::PolarsError| error.to_string();
-    let frame = frame(&table, &kinds).map_err(unreadable)?;
+    let (frame, kinds) = typed(&mut table).map_err(unreadable)?;
     let columns = frame.columns().iter().zip(&kinds);
     let columns = columns.map(|(column, kind)| describe_column(column, *kind));
     Ok(TableProfile {
@@ -33,6 +30,13 @@ pub(super) fn describe(mut table: RawTable) -> Result<TableProfile, String> {
         delimiter: table.delimiter,
         encoding: table.encoding,
     })
+}
+
+/// The cells as typed columns, and the kinds of these.
+pub(super) fn typed(table: &mut RawTable) -> PolarsResult<(DataFrame, Vec<ColumnKind>)> {
+    let columns = 0..table.names.len();
+    let kinds: Vec<ColumnKind> = columns.map(|index| unify_column(table, index)).collect();
+    Ok((frame(table, &kinds)?, kinds))
 }
 
 /// The cells as typed columns. Values of a mixed column become text that includes the type, so that `1` and

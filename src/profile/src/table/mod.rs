@@ -12,8 +12,9 @@ mod workbook;
 
 use std::collections::HashSet;
 
+use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
-use pybench_types::task::{FileKind, TableProfile};
+use pybench_types::task::{ColumnKind, FileKind, TableProfile};
 
 pub(super) use json::records as json_records;
 
@@ -155,6 +156,22 @@ pub(super) fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
 /// # Errors
 /// The reason why it is broken.
 pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<TableProfile, String> {
+    describe::describe(read(kind, bytes)?)
+}
+
+/// The columns of a table as pandas reads them, and their kinds. Values of the kind `other` are texts of no use.
+///
+/// # Errors
+/// The reason why it is broken.
+pub(super) fn frame(kind: FileKind, bytes: &[u8]) -> Result<(DataFrame, Vec<ColumnKind>), String> {
+    let mut table = match kind {
+        FileKind::Json => json::read_records(bytes)?,
+        _ => read(kind, bytes)?,
+    };
+    describe::typed(&mut table).map_err(|error| error.to_string())
+}
+
+fn read(kind: FileKind, bytes: &[u8]) -> Result<RawTable, String> {
     let table = match kind {
         FileKind::Csv => delimited::read(bytes, &[',', ';', '\t', '|'])?,
         FileKind::Tsv => delimited::read(bytes, &['\t'])?,
@@ -164,10 +181,10 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<TableProfile, Stri
         FileKind::Sqlite => sqlite::read(bytes)?,
         other => return Err(format!("{} is no table", other.name())),
     };
-    if table.cells.is_empty() {
-        return Err("no rows".into());
+    match table.cells.is_empty() {
+        true => Err("no rows".into()),
+        false => Ok(table),
     }
-    describe::describe(table)
 }
 
 /// Whether pandas' readers of csv and xlsx treat a text as a missing value.

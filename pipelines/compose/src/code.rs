@@ -1,0 +1,386 @@
+//! Writes a graph as the cells of a notebook, in one of several idioms and styles.
+
+use std::collections::BTreeSet;
+
+use pybench_types::task::{ColumnFormat, ColumnKind, FileKind, TaskFile};
+use rand::RngExt;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand_chacha::ChaCha8Rng;
+
+use crate::argument::{Arguments, Notation, fill, python_string};
+use crate::graph::{Graph, GraphError, Step};
+use crate::operation::{Operation, Role};
+
+/// Columns of numbers that plain Python names one by one.
+const MAX_PLAIN_NUMBERS: usize = 8;
+
+/// A way to work on a table in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idiom {
+    Pandas,
+    /// Lists of dicts and the standard library.
+    Plain,
+    /// SQLite in memory.
+    Sqlite,
+}
+
+/// How the code looks.
+#[derive(Clone, Debug)]
+pub struct Style {
+    pub idiom: Idiom,
+    /// Name of the table.
+    pub table: &'static str,
+    /// Steps in one cell.
+    pub steps_per_cell: usize,
+    /// Whether each step is preceded by a comment.
+    pub comments: bool,
+    /// Whether each cell shows how many rows are left.
+    pub looks: bool,
+}
+
+impl Style {
+    /// A style for a graph over a file, from the idioms in which all of its steps can be written.
+    ///
+    /// # Errors
+    /// [`GraphError::Unknown`].
+    pub fn draw(job: &Job<'_>, rng: &mut ChaCha8Rng) -> Result<Self, GraphError> {
+        let mut idioms = vec![Idiom::Pandas, Idiom::Pandas, Idiom::Pandas];
+        let mut operations = Vec::new();
+        for step in &job.graph.0 {
+            operations.push(step.operation()?);
+        }
+        let all = |written: fn(&&Operation) -> bool| operations.iter().all(written);
+        if plain_reads(job) && all(|o| o.python.is_some()) {
+            idioms.push(Idiom::Plain);
+        }
+        if all(|o| o.sql.is_some()) {
+            idioms.extend([Idiom::Sqlite, Idiom::Sqlite]);
+        }
+        idioms.shuffle(rng);
+        Ok(Self {
+            idiom: idioms[0],
+            table: ["df", "df", "data", "table", "frame"]
+                .choose(rng)
+                .copied()
+                .unwrap_or("df"),
+            steps_per_cell: *[1, 2, 3, 8, 8].choose(rng).unwrap_or(&8),
+            comments: rng.random_bool(0.4),
+            looks: rng.random_bool(0.6),
+        })
+    }
+}
+
+/// The cells of a solution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Solution {
+    /// Loads the file and shows what is in it.
+    pub look: String,
+    /// The steps.
+    pub work: Vec<String>,
+    /// The first step of each cell of `work`.
+    pub bounds: Vec<usize>,
+    /// Reads back what was saved; none for an answer.
+    pub check: Option<String>,
+}
+
+/// What a solution needs to know of its task.
+pub struct Job<'a> {
+    pub graph: &'a Graph,
+    pub file: &'a TaskFile,
+    /// Columns of the file that hold numbers.
+    pub numbers: &'a [String],
+    /// Path of the file that is asked for, relative to the workspace.
+    pub output: Option<&'a str>,
+    /// Title of a chart.
+    pub title: &'a str,
+}
+
+/// Writes the cells.
+///
+/// # Errors
+/// [`GraphError::Unknown`].
+pub fn solution(
+    job: &Job<'_>,
+    style: &Style,
+    rng: &mut ChaCha8Rng,
+) -> Result<Solution, GraphError> {
+    let look = look(job, style);
+    let (work, bounds) = match style.idiom {
+        Idiom::Pandas | Idiom::Plain => statements(job, style, rng)?,
+        Idiom::Sqlite => (vec![queries(job, style)?], vec![0]),
+    };
+    let work: Vec<String> = work.into_iter().map(hoist_imports).collect();
+    let numpy = style.idiom != Idiom::Plain && work.iter().any(|cell| cell.contains("np."));
+    let look = match numpy {
+        true => format!("import numpy as np\n{look}"),
+        false => look,
+    };
+    let check = job.output.map(|path| check(path, style.idiom));
+    Ok(Solution {
+        look,
+        work,
+        bounds,
+        check,
+    })
+}
+
+/// The pandas expression that reads a file.
+pub fn read_expression(file: &TaskFile) -> String {
+    let path = python_string(&format!("./data/{}", file.name));
+    match file.kind {
+        FileKind::Csv | FileKind::Tsv => format!("pd.read_csv({path}{})", text_options(file)),
+        FileKind::Xlsx => format!("pd.read_excel({path})"),
+        FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
+        FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
+        _ => format!("pd.read_parquet({path})"),
+    }
+}
+
+fn text_options(file: &TaskFile) -> String {
+    let mut options = String::new();
+    if let Some(delimiter) = delimiter(file).filter(|delimiter| *delimiter != ',') {
+        options += &format!(", sep={}", python_string(&delimiter.to_string()));
+    }
+    if let Some(encoding) = encoding(file) {
+        options += &format!(", encoding={}", python_string(encoding));
+    }
+    options
+}
+
+fn delimiter(file: &TaskFile) -> Option<char> {
+    file.format.as_ref()?.delimiter
+}
+
+/// The encoding, where it is not what pandas assumes.
+fn encoding(file: &TaskFile) -> Option<&str> {
+    let encoding = file.format.as_ref()?.encoding.as_deref()?;
+    (!matches!(encoding, "utf-8" | "ascii" | "utf8")).then_some(encoding)
+}
+
+fn look(job: &Job<'_>, style: &Style) -> String {
+    let t = style.table;
+    match style.idiom {
+        Idiom::Pandas => {
+            let read = read_expression(job.file);
+            format!(
+                "import pandas as pd\n\n{t} = {read}\nprint({t}.shape)\nprint({t}.dtypes)\nprint({t}.head(3))"
+            )
+        }
+        Idiom::Plain => plain_reader(job, t),
+        Idiom::Sqlite => {
+            let read = read_expression(job.file);
+            format!(
+                "import sqlite3\nimport pandas as pd\n\n{t} = {read}\nprint({t}.shape)\nprint({t}.dtypes)\nprint({t}.head(3))\n\
+                 db = sqlite3.connect(\":memory:\")\n{t}.to_sql(\"{SOURCE}\", db, index=False)"
+            )
+        }
+    }
+}
+
+/// Name of the table in SQLite that holds the file.
+const SOURCE: &str = "source";
+
+/// Whether plain Python can read the file in a few lines: text, in which columns are numbers or texts.
+fn plain_reads(job: &Job<'_>) -> bool {
+    let columns = job
+        .file
+        .format
+        .as_ref()
+        .and_then(|format| format.columns.as_ref());
+    let simple = |column: &ColumnFormat| {
+        matches!(
+            column.kind,
+            ColumnKind::Integer | ColumnKind::Float | ColumnKind::Text | ColumnKind::Date
+        )
+    };
+    columns.is_some_and(|columns| columns.iter().all(simple))
+        && job.numbers.len() <= MAX_PLAIN_NUMBERS
+}
+
+/// Reads a text table into a list of dicts, with numbers where a column has them and `None` for missing values.
+fn plain_reader(job: &Job<'_>, t: &str) -> String {
+    let path = python_string(&format!("./data/{}", job.file.name));
+    let encoding = python_string(encoding(job.file).unwrap_or("utf-8-sig"));
+    let delimiter = match delimiter(job.file).filter(|delimiter| *delimiter != ',') {
+        Some(delimiter) => format!(", delimiter={}", python_string(&delimiter.to_string())),
+        None => String::new(),
+    };
+    let names: Vec<String> = job.numbers.iter().map(|name| python_string(name)).collect();
+    format!(
+        "import csv\n\n\
+         NUMBERS = [{}]\n\
+         MISSING = {{\"\", \"NA\", \"N/A\", \"NaN\", \"nan\", \"NULL\", \"null\", \"None\"}}\n\n\
+         def number(text):\n    return int(text) if text.lstrip(\"+-\").isdigit() else float(text)\n\n\
+         with open({path}, newline=\"\", encoding={encoding}) as file:\n    \
+         {t} = list(csv.DictReader(file{delimiter}))\n\
+         for row in {t}:\n    for name, text in row.items():\n        \
+         row[name] = None if text in MISSING else number(text) if name in NUMBERS else text\n\
+         print(len({t}), \"rows\")\nfor row in {t}[:3]:\n    print(row)",
+        names.join(", ")
+    )
+}
+
+/// The steps in pandas or plain Python, some to a cell, and the first step of each cell.
+fn statements(
+    job: &Job<'_>,
+    style: &Style,
+    rng: &mut ChaCha8Rng,
+) -> Result<(Vec<String>, Vec<usize>), GraphError> {
+    let mut cells: Vec<Vec<String>> = vec![Vec::new()];
+    let mut bounds = vec![0];
+    let mut in_cell = 0;
+    for (at, step) in job.graph.0.iter().enumerate() {
+        let operation = step.operation()?;
+        let is_ending = matches!(operation.role, Role::Answer | Role::Output);
+        if in_cell >= style.steps_per_cell && !is_ending {
+            cells.push(Vec::new());
+            bounds.push(at);
+            in_cell = 0;
+        }
+        in_cell += 1;
+        if let Some(cell) = cells.last_mut() {
+            if style.comments {
+                cell.push(comment(operation, step));
+            }
+            cell.push(statement(operation, step, job, style, rng));
+            if !is_ending && in_cell >= style.steps_per_cell && style.looks {
+                cell.push(shown(style));
+            }
+        }
+    }
+    if let (Some(cell), Some(ending)) = (cells.last_mut(), job.graph.ending()) {
+        cell.push(last_lines(ending.operation()?, job, style));
+    }
+    let cells = cells.into_iter().map(|lines| lines.join("\n"));
+    Ok((cells.collect(), bounds))
+}
+
+fn statement(
+    operation: &Operation,
+    step: &Step,
+    job: &Job<'_>,
+    style: &Style,
+    rng: &mut ChaCha8Rng,
+) -> String {
+    let code = match style.idiom {
+        Idiom::Plain => operation.python.as_deref(),
+        _ => operation.pandas.choose(rng).map(String::as_str),
+    };
+    python(code.unwrap_or_default(), &step.arguments, job, style.table)
+}
+
+fn python(code: &str, arguments: &Arguments, job: &Job<'_>, table: &str) -> String {
+    let path = python_string(&format!("./{}", job.output.unwrap_or_default()));
+    let title = python_string(job.title);
+    let extra = [
+        ("t", table),
+        ("path", path.as_str()),
+        ("title", title.as_str()),
+    ];
+    fill(code, arguments, Notation::Python, &extra)
+}
+
+fn comment(operation: &Operation, step: &Step) -> String {
+    let wording = operation.en.first().map_or("", String::as_str);
+    let text = fill(
+        wording,
+        &step.arguments,
+        Notation::English,
+        &[("title", "as asked")],
+    );
+    let clause = text.split(['(', ':', ';']).next().unwrap_or_default();
+    format!("# {}", clause.trim().replace('\n', " "))
+}
+
+fn shown(style: &Style) -> String {
+    match style.idiom {
+        Idiom::Plain => format!("print(len({}), \"rows\")", style.table),
+        _ => format!("print({}.shape)", style.table),
+    }
+}
+
+/// Shows the answer, or the table that was saved.
+fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
+    let t = style.table;
+    match (operation.role, style.idiom) {
+        (Role::Answer, _) => PRINT_ANSWER.to_owned(),
+        (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
+        _ if job.output.is_some_and(|path| path.ends_with(".png")) => "print(bars)".to_owned(),
+        _ => format!("print({t}.to_string(max_rows=8))"),
+    }
+}
+
+/// Shows a list as it is to be stated, and anything else at full precision.
+const PRINT_ANSWER: &str =
+    "print(\"answer:\", \", \".join(map(str, answer)) if isinstance(answer, list) else answer)";
+
+/// The steps as one query.
+fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
+    let mut tables = Vec::new();
+    let mut before = SOURCE.to_owned();
+    let Some((ending, steps)) = job.graph.0.split_last() else {
+        return Ok(String::new());
+    };
+    for (at, step) in steps.iter().enumerate() {
+        let query = step.operation()?.sql.as_deref().unwrap_or_default();
+        let query = fill(query, &step.arguments, Notation::Sql, &[("t", &before)]);
+        before = format!("step{}", at + 1);
+        tables.push(format!("{before} AS (\n    {query}\n)"));
+    }
+    let query = ending.operation()?.sql.as_deref().unwrap_or_default();
+    let query = fill(query, &ending.arguments, Notation::Sql, &[("t", &before)]);
+    let with = match tables.is_empty() {
+        true => String::new(),
+        false => format!("WITH {}\n", tables.join(",\n")),
+    };
+    let counted = match tables.is_empty() || !style.looks {
+        true => String::new(),
+        false => format!(
+            "print(db.execute({}).fetchone()[0], \"rows\")\n",
+            triple(&format!("{with}SELECT COUNT(*) FROM {before}"))
+        ),
+    };
+    Ok(format!(
+        "{counted}query = {}\nanswer = db.execute(query).fetchone()[0]\n{PRINT_ANSWER}",
+        triple(&format!("{with}{query}"))
+    ))
+}
+
+/// A Python literal over several lines.
+fn triple(text: &str) -> String {
+    match text.contains("\"\"\"") || text.contains('\\') || text.ends_with('"') {
+        true => python_string(text),
+        false => format!("\"\"\"{text}\"\"\""),
+    }
+}
+
+fn check(path: &str, idiom: Idiom) -> String {
+    let quoted = python_string(&format!("./{path}"));
+    let read = match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "xlsx" => "read_excel",
+        "json" => "read_json",
+        "parquet" => "read_parquet",
+        "png" => {
+            return format!("import os\nprint(os.path.getsize({quoted}), \"bytes\")");
+        }
+        _ => "read_csv",
+    };
+    let import = if idiom == Idiom::Plain {
+        "import pandas as pd\n"
+    } else {
+        ""
+    };
+    format!("{import}saved = pd.{read}({quoted})\nprint(saved.shape)\nprint(list(saved.columns))")
+}
+
+/// Moves the imports of a cell to its start, each once.
+fn hoist_imports(cell: String) -> String {
+    let is_import = |line: &&str| line.starts_with("import ") || line.starts_with("from ");
+    let imports: BTreeSet<&str> = cell.lines().filter(is_import).collect();
+    if imports.is_empty() {
+        return cell;
+    }
+    let others: Vec<&str> = cell.lines().filter(|line| !is_import(line)).collect();
+    let imports: Vec<&str> = imports.into_iter().collect();
+    format!("{}\n\n{}", imports.join("\n"), others.join("\n"))
+}

@@ -1,0 +1,207 @@
+//! Draws a graph over a table: steps that are well defined on it, and whose result proves each of them.
+
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::argument::{Argument, Arguments};
+use crate::draw::Draw;
+use crate::frame::{Class, Frame};
+use crate::graph::{Graph, Step};
+use crate::operation::{Operation, Role};
+use crate::operations;
+use crate::prove::survivor;
+
+/// Operations that are tried for one place of a graph.
+const TRIES: usize = 16;
+/// Steps before the ending, each length as often as it stands here.
+const LENGTHS: [usize; 12] = [1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 6];
+/// Roles of steps before the ending, each as often as it stands here.
+const ROLES: [Role; 9] = [
+    Role::Filter,
+    Role::Filter,
+    Role::Filter,
+    Role::Filter,
+    Role::Derive,
+    Role::Derive,
+    Role::Derive,
+    Role::Shape,
+    Role::Shape,
+];
+/// Share of the tasks that end with a file.
+const OUTPUTS: f64 = 0.4;
+/// A filter leaves between these shares of the rows.
+const KEPT: std::ops::RangeInclusive<f64> = 0.02..=0.98;
+/// Rows that a filter leaves at least, so that what follows has something to work on.
+const MIN_ROWS: usize = 6;
+
+/// A graph, with what it gives.
+#[derive(Clone, Debug)]
+pub struct Composed {
+    pub graph: Graph,
+    /// The table after the last step.
+    pub result: Frame,
+    /// Whether a statistic or a comparison met missing values, so that the query must say what becomes of them.
+    pub missing: bool,
+}
+
+/// Draws a graph over a table and proves it; `None` if this draw has no proven graph.
+pub fn compose(start: &Frame, rng: &mut ChaCha8Rng) -> Option<Composed> {
+    let length = *LENGTHS.choose(rng)?;
+    let mut chain = Chain::new(start);
+    for _ in 0..length {
+        let role = *ROLES.choose(rng)?;
+        chain.extend(role, rng);
+    }
+    let role = if rng.random_bool(OUTPUTS) {
+        Role::Output
+    } else {
+        Role::Answer
+    };
+    if chain.steps.is_empty() || !chain.extend(role, rng) {
+        return None;
+    }
+    let (graph, result, missing) = (Graph(chain.steps), chain.frame, chain.missing);
+    let told = clear(&graph, &result) && survivor(&graph, start, rng).is_none();
+    told.then_some(Composed {
+        graph,
+        result,
+        missing,
+    })
+}
+
+/// The steps so far, and the table after them.
+struct Chain {
+    steps: Vec<Step>,
+    frame: Frame,
+    /// Columns that a step made and none has used.
+    unused: Vec<String>,
+    missing: bool,
+}
+
+impl Chain {
+    fn new(start: &Frame) -> Self {
+        Self {
+            steps: Vec::new(),
+            frame: start.clone(),
+            unused: Vec::new(),
+            missing: false,
+        }
+    }
+
+    /// Adds a step of a role. Returns whether one was found.
+    fn extend(&mut self, role: Role, rng: &mut ChaCha8Rng) -> bool {
+        let candidates: Vec<&Operation> = operations::all().filter(|o| o.role == role).collect();
+        for _ in 0..TRIES {
+            let Some(operation) = candidates.choose(rng) else {
+                return false;
+            };
+            let repeated = self
+                .steps
+                .iter()
+                .any(|step| step.operation == operation.name);
+            if repeated || (operation.needs_order && !self.frame.ordered) {
+                continue;
+            }
+            let draw = Draw::new(&self.frame, rng).preferring(&self.unused);
+            if let Some(arguments) = draw.arguments(operation)
+                && self.take(operation, arguments)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Adds a step if its result is good to go on with.
+    fn take(&mut self, operation: &Operation, arguments: Arguments) -> bool {
+        let step = Step {
+            operation: operation.name.clone(),
+            arguments,
+        };
+        let Ok(next) = step.apply(&self.frame) else {
+            return false;
+        };
+        if !useful(operation.role, &self.frame, &next) {
+            return false;
+        }
+        self.missing |= self.meets_missing(operation, &step.arguments);
+        self.unused.retain(|name| !uses(&step.arguments, name));
+        for argument in step.arguments.0.values() {
+            if let Argument::New(name) = argument {
+                self.unused.push(name.clone());
+            }
+        }
+        self.frame = next;
+        self.steps.push(step);
+        true
+    }
+
+    fn meets_missing(&self, operation: &Operation, arguments: &Arguments) -> bool {
+        let about = [
+            "filter_present",
+            "filter_missing",
+            "answer_missing",
+            "derive_is_missing",
+        ];
+        let column = |argument: &Argument| match argument {
+            Argument::Column(name) => {
+                let column = self.frame.data.column(name);
+                self.frame.class(name) == Some(Class::Number)
+                    && column.is_ok_and(|column| column.null_count() > 0)
+            }
+            _ => false,
+        };
+        !about.contains(&operation.name.as_str())
+            && !operation.name.starts_with("fill_")
+            && arguments.0.values().any(column)
+    }
+}
+
+fn uses(arguments: &Arguments, column: &str) -> bool {
+    arguments.0.values().any(|argument| match argument {
+        Argument::Column(name) => name == column,
+        Argument::Columns(names) => names.iter().any(|name| name == column),
+        _ => false,
+    })
+}
+
+/// Whether a step changed the table in a way that is worth asking for.
+fn useful(role: Role, before: &Frame, after: &Frame) -> bool {
+    match role {
+        Role::Filter => {
+            let kept = after.height() as f64 / before.height().max(1) as f64;
+            after.height() >= MIN_ROWS && KEPT.contains(&kept)
+        }
+        Role::Shape => after.height() >= 2,
+        Role::Derive | Role::Answer | Role::Output => after.height() >= 1,
+    }
+}
+
+/// Whether a result is one that a person can state: one number, one name without a tie, or a short list.
+fn clear(graph: &Graph, result: &Frame) -> bool {
+    let Some(ending) = graph.ending() else {
+        return false;
+    };
+    let is_answer = ending
+        .operation()
+        .is_ok_and(|operation| operation.role == Role::Answer);
+    if !is_answer {
+        return true;
+    }
+    let Ok(column) = result.data.column("answer") else {
+        return false;
+    };
+    let is_list = ["answer_values", "answer_top_three"].contains(&ending.operation.as_str());
+    if column.null_count() > 0 || (column.len() != 1 && !is_list) {
+        return false;
+    }
+    match result.class("answer") {
+        // 0 and 1 are guessed too easily, and tiny numbers have no digits to compare.
+        Some(Class::Number) => Draw::numbers_of(column)
+            .iter()
+            .all(|x| x.abs() > 1e-3 && *x != 1.0),
+        Some(Class::Text | Class::Date) => true,
+        Some(Class::Boolean) | None => false,
+    }
+}

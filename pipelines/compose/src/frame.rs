@@ -1,0 +1,125 @@
+//! A table between two operations, and the classes of its columns.
+
+use std::collections::BTreeSet;
+
+use polars::prelude::{Column, DataFrame, DataType, IntoLazy, LazyFrame, PolarsResult};
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    Number,
+    Text,
+    Boolean,
+    /// Texts that are days or times in ISO 8601.
+    Date,
+}
+
+/// A table with its column classes.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub data: DataFrame,
+    /// Columns of texts that are dates.
+    pub(crate) dates: BTreeSet<String>,
+    /// Whether the order of the rows is known to the reader of the query: that of the file, or of a sort.
+    pub(crate) ordered: bool,
+}
+
+impl Frame {
+    /// A table as a file has it.
+    pub fn new(data: DataFrame) -> Self {
+        let is_date = |column: &&Column| {
+            let Ok(texts) = column.str() else {
+                return false;
+            };
+            let mut texts = texts.iter().flatten().peekable();
+            texts.peek().is_some() && texts.all(is_day)
+        };
+        let dates = data.columns().iter().filter(is_date);
+        Self {
+            dates: dates.map(|column| column.name().to_string()).collect(),
+            data,
+            ordered: true,
+        }
+    }
+
+    pub fn class(&self, column: &str) -> Option<Class> {
+        let dtype = self.data.column(column).ok()?.dtype().clone();
+        match dtype {
+            DataType::Int64 | DataType::Float64 => Some(Class::Number),
+            DataType::Boolean => Some(Class::Boolean),
+            DataType::String if self.dates.contains(column) => Some(Class::Date),
+            DataType::String => Some(Class::Text),
+            _ => None,
+        }
+    }
+
+    /// The columns of a class, in order.
+    pub fn of_class(&self, class: Class) -> Vec<String> {
+        let names = self.data.get_column_names_owned().into_iter();
+        let names = names.map(|name| name.to_string());
+        names
+            .filter(|name| self.class(name) == Some(class))
+            .collect()
+    }
+
+    pub fn lazy(&self) -> LazyFrame {
+        self.data.clone().lazy()
+    }
+
+    pub fn height(&self) -> usize {
+        self.data.height()
+    }
+
+    /// A result with all numbers as 64 bits; `None` if a number is not finite.
+    pub(crate) fn result(&self, data: DataFrame, ordered: bool) -> PolarsResult<Option<Self>> {
+        let mut columns = Vec::with_capacity(data.width());
+        for column in data.columns() {
+            let column = match column.dtype() {
+                dtype if dtype.is_integer() => column.cast(&DataType::Int64)?,
+                DataType::Float32 => column.cast(&DataType::Float64)?,
+                _ => column.clone(),
+            };
+            if column.dtype() == &DataType::Float64 {
+                let finite = column.f64()?.iter().flatten().all(f64::is_finite);
+                if !finite {
+                    return Ok(None);
+                }
+            }
+            columns.push(column);
+        }
+        let data = DataFrame::new(data.height(), columns)?;
+        let still = |name: &&String| {
+            let dtype = data.column(name.as_str()).map(|c| c.dtype().clone());
+            dtype.is_ok_and(|dtype| dtype == DataType::String)
+        };
+        Ok(Some(Self {
+            dates: self.dates.iter().filter(still).cloned().collect(),
+            data,
+            ordered,
+        }))
+    }
+}
+
+/// Whether a text is a day, such as `2024-05-31`. Times are left out: their zones and fractions are read differently.
+fn is_day(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes[at].is_ascii_digit();
+    let shape = bytes.len() == 10
+        && bytes[4] == b'-'
+        && bytes[7] == b'-'
+        && [0, 1, 2, 3, 5, 6, 8, 9].into_iter().all(digit);
+    let part = |from: usize, to: usize| text[from..to].parse::<u32>().unwrap_or(0);
+    shape && exists(part(0, 4), part(5, 7), part(8, 10))
+}
+
+/// Whether there is such a day. pandas keeps times in nanoseconds, which reach from 1677 to 2262.
+fn exists(year: u32, month: u32, day: u32) -> bool {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + u32::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        _ => 0,
+    };
+    (1700..2200).contains(&year) && (1..=days).contains(&day)
+}

@@ -1,0 +1,141 @@
+//! A task as a chain of operations on a table, and what it evaluates to.
+
+use polars::prelude::{DataFrame, PolarsError};
+use serde::{Deserialize, Serialize};
+
+use crate::argument::Arguments;
+use crate::frame::Frame;
+use crate::operation::{Operation, Order, Role};
+use crate::operations;
+
+/// One operation with its arguments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The name of an [`Operation`].
+    pub operation: String,
+    #[serde(default)]
+    pub arguments: Arguments,
+}
+
+/// The steps of a task in order. The last one is an answer or an output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Graph(pub Vec<Step>);
+
+/// Why a graph has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum GraphError {
+    #[error("there is no operation `{0}`")]
+    Unknown(String),
+    #[error("`{operation}` does not fit the table: {reason}")]
+    Unfit {
+        operation: String,
+        reason: PolarsError,
+    },
+    #[error("`{0}` gives a number that is not finite")]
+    NotFinite(String),
+}
+
+impl Step {
+    /// # Errors
+    /// [`GraphError::Unknown`].
+    pub fn operation(&self) -> Result<&'static Operation, GraphError> {
+        operations::named(&self.operation)
+            .ok_or_else(|| GraphError::Unknown(self.operation.clone()))
+    }
+
+    /// The table after this step.
+    ///
+    /// # Errors
+    /// [`GraphError`].
+    pub fn apply(&self, frame: &Frame) -> Result<Frame, GraphError> {
+        let operation = self.operation()?;
+        let unfit = |reason| GraphError::Unfit {
+            operation: self.operation.clone(),
+            reason,
+        };
+        let data = (operation.meaning)(&self.arguments, frame.lazy());
+        let data = data.collect().map_err(unfit)?;
+        let ordered = match operation.order {
+            Order::Keeps => frame.ordered,
+            Order::Loses => false,
+            Order::Sets => true,
+        };
+        let result = frame.result(data, ordered).map_err(unfit)?;
+        result.ok_or_else(|| GraphError::NotFinite(self.operation.clone()))
+    }
+}
+
+impl Graph {
+    /// The table after all steps.
+    ///
+    /// # Errors
+    /// [`GraphError`] of the first step that fails.
+    pub fn evaluate(&self, frame: &Frame) -> Result<Frame, GraphError> {
+        let mut frame = frame.clone();
+        for step in &self.0 {
+            frame = step.apply(&frame)?;
+        }
+        Ok(frame)
+    }
+
+    /// The operations by name, joined by `>`: what the task asks for, without its columns and values.
+    pub fn skeleton(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|step| step.operation.as_str()).collect();
+        names.join(">")
+    }
+
+    /// Pairs of operations that follow each other.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().zip(self.0.iter().skip(1));
+        pairs.map(|(a, b)| (a.operation.as_str(), b.operation.as_str()))
+    }
+
+    /// The last step.
+    pub fn ending(&self) -> Option<&Step> {
+        self.0.last()
+    }
+
+    /// The keyword of the dictionary under which the task is counted: that of its last step that is no filter and no
+    /// ending, or else of its first step.
+    ///
+    /// # Errors
+    /// [`GraphError::Unknown`].
+    pub fn keyword(&self) -> Result<&'static str, GraphError> {
+        let mut keyword = None;
+        for step in &self.0 {
+            let operation = step.operation()?;
+            match operation.role {
+                Role::Derive | Role::Shape => keyword = Some(operation.keyword()),
+                _ => keyword = keyword.or(Some(operation.keyword())),
+            }
+        }
+        Ok(keyword.unwrap_or("filter"))
+    }
+}
+
+/// The rows of a result as JSON values, each with its columns in order.
+pub(crate) fn records(data: &DataFrame) -> Vec<serde_json::Map<String, serde_json::Value>> {
+    let mut records = vec![serde_json::Map::new(); data.height()];
+    for column in data.columns() {
+        for (at, record) in records.iter_mut().enumerate() {
+            let value = column
+                .get(at)
+                .map_or(serde_json::Value::Null, |value| json(&value));
+            record.insert(column.name().to_string(), value);
+        }
+    }
+    records
+}
+
+fn json(value: &polars::prelude::AnyValue<'_>) -> serde_json::Value {
+    use polars::prelude::AnyValue;
+    match value {
+        AnyValue::Int64(number) => (*number).into(),
+        AnyValue::Float64(number) => (*number).into(),
+        AnyValue::Boolean(truth) => (*truth).into(),
+        AnyValue::Null => serde_json::Value::Null,
+        text => text.get_str().map_or(serde_json::Value::Null, Into::into),
+    }
+}

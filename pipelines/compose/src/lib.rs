@@ -1,0 +1,28 @@
+//! Composed tasks: chains of operations drawn over the profile of a real file.
+//!
+//! A template is learned by heart; a composition must be understood. Each operation brings its
+//! wordings, its code in several idioms and its meaning in polars expressions, which is the reference. A task is made
+//! only if every step counts: without it, or with another argument, the result is another one.
+
+pub mod argument;
+pub mod code;
+mod compose;
+mod draw;
+mod frame;
+mod graph;
+mod operation;
+pub mod operations;
+pub mod prove;
+mod rename;
+pub mod script;
+mod task;
+mod wording;
+
+pub use compose::{Composed, compose};
+pub use frame::{Class, Frame};
+pub use graph::{Graph, GraphError, Step};
+pub use operation::{Operation, Order, Role};
+pub use task::{Made, Plan, TaskSeed, fits, make, mistakes};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! One operation on a table: when it may be drawn, what it means, how it is said and how it is written in code.
+
+use polars::prelude::LazyFrame;
+
+use crate::argument::Arguments;
+use crate::draw::Draw;
+
+/// What an operation is in a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Keeps some rows.
+    Filter,
+    /// Adds or changes a column.
+    Derive,
+    /// Changes the shape: groups, sorts, selects, reshapes.
+    Shape,
+    /// Ends a task with an answer: a table with one column, whose rows are the answer.
+    Answer,
+    /// Ends a task with a file.
+    Output,
+}
+
+/// What an operation does to the order of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The rows that stay keep their order.
+    Keeps,
+    /// The new rows have no order that the query states.
+    Loses,
+    /// The rows have an order that the query states, without ties.
+    Sets,
+}
+
+pub(crate) type DrawArguments = Box<dyn Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync>;
+pub(crate) type Meaning = Box<dyn Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync>;
+
+/// One operation. `$name` in a wording or in code is the argument of this name.
+pub struct Operation {
+    pub name: String,
+    pub role: Role,
+    pub order: Order,
+    /// Whether the result depends on the order of the rows.
+    pub needs_order: bool,
+    /// Draws arguments for which the operation is well defined on this table; `None` if there are none.
+    pub(crate) draw: DrawArguments,
+    /// What it does, as polars expressions. This is the reference.
+    pub(crate) meaning: Meaning,
+    /// Equivalent statements in pandas; `$t` is the data frame, which they replace.
+    pub pandas: Vec<String>,
+    /// Statements in plain Python; `$t` is the list of rows, each a dict, which they replace.
+    pub python: Option<String>,
+    /// A query in SQLite; `$t` is the table that it reads.
+    pub sql: Option<String>,
+    /// Wordings in English: a clause with an imperative, such as `keep only the rows …`.
+    pub en: Vec<String>,
+    /// Wordings in Chinese.
+    pub zh: Vec<String>,
+}
+
+impl std::fmt::Debug for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Operation {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        role: Role,
+        draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
+        meaning: impl Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            role,
+            order: Order::Keeps,
+            needs_order: false,
+            draw: Box::new(draw),
+            meaning: Box::new(meaning),
+            pandas: Vec::new(),
+            python: None,
+            sql: None,
+            en: Vec::new(),
+            zh: Vec::new(),
+        }
+    }
+
+    /// The keyword of the dictionary that fits best.
+    pub fn keyword(&self) -> &'static str {
+        let starts =
+            |prefixes: &[&str]| prefixes.iter().any(|prefix| self.name.starts_with(prefix));
+        match self.role {
+            Role::Filter if starts(&["drop_duplicate"]) => "duplicate rows",
+            Role::Filter if starts(&["filter_present", "filter_missing"]) => "missing values",
+            Role::Filter if starts(&["filter_without_outliers"]) => "outliers",
+            Role::Filter if starts(&["filter_largest", "filter_smallest", "filter_top"]) => "top n",
+            Role::Derive if starts(&["fill_", "derive_is_missing"]) => "missing values",
+            Role::Derive if starts(&["day"]) => "date parts",
+            Role::Derive if starts(&["rolling", "running"]) => "rolling window",
+            Role::Derive if starts(&["derive_bin", "derive_label"]) => "binning",
+            Role::Derive => "derived column",
+            Role::Shape if starts(&["monthly"]) => "resample",
+            Role::Shape if starts(&["pivot", "cross"]) => "pivot table",
+            Role::Shape if starts(&["sort"]) => "sort",
+            Role::Shape if starts(&["group"]) => "group by",
+            Role::Output if starts(&["bar_chart"]) => "bar chart",
+            Role::Output => "convert format",
+            Role::Filter | Role::Shape | Role::Answer => "filter",
+        }
+    }
+
+    pub(crate) fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    pub(crate) fn needs_order(mut self) -> Self {
+        self.needs_order = true;
+        self
+    }
+
+    /// Adds an equivalent statement in pandas.
+    pub(crate) fn pandas(mut self, code: impl Into<String>) -> Self {
+        self.pandas.push(code.into());
+        self
+    }
+
+    pub(crate) fn python(mut self, code: impl Into<String>) -> Self {
+        self.python = Some(code.into());
+        self
+    }
+
+    pub(crate) fn sql(mut self, query: impl Into<String>) -> Self {
+        self.sql = Some(query.into());
+        self
+    }
+
+    pub(crate) fn en<const N: usize>(mut self, wordings: [&str; N]) -> Self {
+        self.en = wordings.map(str::to_owned).into();
+        self
+    }
+
+    pub(crate) fn zh<const N: usize>(mut self, wordings: [&str; N]) -> Self {
+        self.zh = wordings.map(str::to_owned).into();
+        self
+    }
+}

@@ -1,0 +1,115 @@
+//! Statistics of a column, which groups, pivots, months and answers share.
+
+use polars::prelude::{Expr, NULL, QuantileMethod, col, lit};
+
+/// One statistic of a numeric column. Missing values do not count.
+#[derive(Clone, Copy)]
+pub(super) struct Aggregate {
+    pub(super) name: &'static str,
+    pub(super) en: &'static str,
+    pub(super) zh: &'static str,
+    /// The pandas method.
+    pub(super) pandas: &'static str,
+    /// Of a list `values` without missing values.
+    pub(super) python: &'static str,
+    pub(super) sql: Option<&'static str>,
+    pub(super) expr: fn(Expr) -> Expr,
+    /// The number of values that it needs.
+    pub(super) least: usize,
+}
+
+pub(super) const AGGREGATES: [Aggregate; 8] = [
+    Aggregate {
+        name: "mean",
+        en: "mean",
+        zh: "平均值",
+        pandas: "mean()",
+        python: "sum(values) / len(values)",
+        sql: Some("AVG($column)"),
+        expr: |c| c.mean(),
+        least: 1,
+    },
+    Aggregate {
+        name: "sum",
+        en: "sum",
+        zh: "总和",
+        pandas: "sum()",
+        python: "sum(values)",
+        sql: Some("SUM($column)"),
+        expr: |c| c.sum(),
+        least: 1,
+    },
+    Aggregate {
+        name: "median",
+        en: "median",
+        zh: "中位数",
+        pandas: "median()",
+        python: "sorted(values)[len(values) // 2] if len(values) % 2 else sum(sorted(values)[len(values) // 2 - 1:len(values) // 2 + 1]) / 2",
+        sql: None,
+        expr: |c| c.median(),
+        least: 1,
+    },
+    Aggregate {
+        name: "min",
+        en: "smallest value",
+        zh: "最小值",
+        pandas: "min()",
+        python: "min(values)",
+        sql: Some("MIN($column)"),
+        expr: |c| c.min(),
+        least: 1,
+    },
+    Aggregate {
+        name: "max",
+        en: "largest value",
+        zh: "最大值",
+        pandas: "max()",
+        python: "max(values)",
+        sql: Some("MAX($column)"),
+        expr: |c| c.max(),
+        least: 1,
+    },
+    Aggregate {
+        name: "std",
+        en: "sample standard deviation (n - 1)",
+        zh: "样本标准差（分母n-1）",
+        pandas: "std()",
+        python: "(sum((v - sum(values) / len(values)) ** 2 for v in values) / (len(values) - 1)) ** 0.5",
+        sql: None,
+        expr: |c| c.std(1),
+        least: 3,
+    },
+    Aggregate {
+        name: "range",
+        en: "range (largest minus smallest value)",
+        zh: "极差（最大值减最小值）",
+        pandas: "agg(lambda values: values.max() - values.min())",
+        python: "max(values) - min(values)",
+        sql: Some("MAX($column) - MIN($column)"),
+        expr: |c| c.clone().max() - c.min(),
+        least: 2,
+    },
+    Aggregate {
+        name: "quantile",
+        en: "90th percentile (linear interpolation)",
+        zh: "第90百分位数（线性插值）",
+        pandas: "quantile(0.9)",
+        python: "",
+        sql: None,
+        expr: |c| c.quantile(lit(0.9), QuantileMethod::Linear),
+        least: 3,
+    },
+];
+
+impl Aggregate {
+    /// The statistic of a column.
+    pub(super) fn of(&self, column: &str) -> Expr {
+        (self.expr)(col(column))
+    }
+}
+
+/// An expression within the groups of a key.
+pub(super) fn within(value: Expr, key: Expr) -> Expr {
+    // Only an empty list of keys is refused.
+    value.over([key]).unwrap_or_else(|_| lit(NULL))
+}

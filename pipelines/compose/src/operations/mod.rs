@@ -1,0 +1,42 @@
+//! All operations, by name.
+
+mod aggregate;
+mod answer;
+mod derive;
+mod filter;
+mod output;
+mod shape;
+mod text;
+mod time;
+mod window;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use crate::operation::Operation;
+
+static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
+    let families = [
+        filter::operations(),
+        derive::operations(),
+        text::operations(),
+        time::operations(),
+        window::operations(),
+        shape::operations(),
+        answer::operations(),
+        output::operations(),
+    ];
+    let all = families.into_iter().flatten();
+    all.map(|operation| (operation.name.clone(), operation))
+        .collect()
+});
+
+/// All operations, ordered by name.
+pub fn all() -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.values()
+}
+
+/// The operation of this name.
+pub fn named(name: &str) -> Option<&'static Operation> {
+    OPERATIONS.get(name)
+}

@@ -1,0 +1,198 @@
+//! Proves that each step of a graph counts: without it, or with another argument in it, the result is another one.
+
+use std::cmp::Ordering;
+
+use polars::prelude::DataFrame;
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use crate::argument::Argument;
+use crate::draw::Draw;
+use crate::frame::Frame;
+use crate::graph::{Graph, Step, records};
+use crate::operation::Role;
+use crate::operations;
+
+/// Numbers that differ by less, in relation to their size, count as equal. Ten times what a check allows.
+const TOLERANCE: f64 = 1e-5;
+
+/// A graph with one step changed.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// What was changed, such as `filter_above: without it`.
+    pub what: String,
+    pub graph: Graph,
+}
+
+/// The graphs that differ from this one in one step.
+pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Mutation> {
+    let mut all = Vec::new();
+    let mut frame = start.clone();
+    for (at, step) in graph.0.iter().enumerate() {
+        let mut changed = |what: &str, new: Option<Step>| {
+            let mut steps = graph.0.clone();
+            match new {
+                Some(step) => steps[at] = step,
+                None => drop(steps.remove(at)),
+            }
+            let what = format!("{}: {what}", step.operation);
+            all.push(Mutation {
+                what,
+                graph: Graph(steps),
+            });
+        };
+        let is_ending = at + 1 == graph.0.len();
+        if !is_ending {
+            changed("without it", None);
+        }
+        if let Some(other) = sibling(&step.operation) {
+            let operation = other.to_owned();
+            changed(
+                other,
+                Some(Step {
+                    operation,
+                    arguments: step.arguments.clone(),
+                }),
+            );
+        }
+        for (name, argument) in &step.arguments.0 {
+            let draw = Draw::new(&frame, rng);
+            if let Some(other) = altered(argument, draw) {
+                let mut step = step.clone();
+                step.arguments.0.insert(name.clone(), other);
+                changed(&format!("another {name}"), Some(step));
+            }
+        }
+        match step.apply(&frame) {
+            Ok(next) => frame = next,
+            Err(_) => break,
+        }
+    }
+    all
+}
+
+/// The operation that is mistaken for this one most easily, with the same arguments.
+fn sibling(operation: &str) -> Option<&'static str> {
+    let (kind, statistic) = operation.rsplit_once('_')?;
+    let other = match statistic {
+        "mean" => "median",
+        "sum" => "mean",
+        "median" => "mean",
+        "min" => "max",
+        "max" => "min",
+        "largest" => "smallest",
+        "smallest" => "largest",
+        "ascending" => "descending",
+        "descending" => "ascending",
+        "above" => "below",
+        "below" => "above",
+        _ => return None,
+    };
+    let name = format!("{kind}_{other}");
+    operations::named(&name).map(|found| found.name.as_str())
+}
+
+/// Another argument of the same kind.
+fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
+    Some(match argument {
+        Argument::Column(name) => {
+            let class = draw.frame.class(name)?;
+            Argument::Column(draw.pick(class, |_, other| other != name)?)
+        }
+        Argument::Number(number) if *number == 0.0 => Argument::Number(1.0),
+        Argument::Number(number) => {
+            let by = if draw.rng.random_bool(0.5) { 1.3 } else { 0.7 };
+            Argument::Number(number * by)
+        }
+        Argument::Count(count) => Argument::Count(count + 1),
+        Argument::Text(text) => Argument::Text(other_value(&draw, text)?),
+        Argument::Texts(texts) => Argument::Texts(texts.split_last()?.1.to_vec()),
+        // Names of new columns and of those that stay show in a table; the check compares them.
+        Argument::Columns(_) | Argument::New(_) => return None,
+    })
+}
+
+/// Another value of the column that holds this one.
+fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
+    let names = draw.frame.data.get_column_names_owned();
+    let values = names.iter().map(|name| draw.values(name));
+    let mut others = values.filter(|values| values.iter().any(|value| value == text));
+    let others: Vec<String> = others
+        .next()?
+        .into_iter()
+        .filter(|value| value != text)
+        .collect();
+    others.choose(&mut rand_chacha_of(text)).cloned()
+}
+
+/// A choice that depends on a text only.
+fn rand_chacha_of(text: &str) -> ChaCha8Rng {
+    use rand::SeedableRng;
+    ChaCha8Rng::seed_from_u64(pybench_types::id::Digest::of_bytes(text.as_bytes()).seed())
+}
+
+/// The first mutation that gives the same result as the graph; `None` if all differ.
+pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mutation> {
+    let expected = graph.evaluate(start).ok()?;
+    let output = graph.ending().and_then(|step| step.operation().ok());
+    let is_answer = output.is_some_and(|operation| operation.role == Role::Answer);
+    mutations(graph, start, rng).into_iter().find(|mutation| {
+        // A mutant that cannot run is noticed.
+        mutation.graph.evaluate(start).is_ok_and(|result| {
+            let ordered = is_answer || (expected.ordered && expected.height() == result.height());
+            same(&expected.data, &result.data, ordered)
+        })
+    })
+}
+
+/// Whether a check could take one table for the other: the same columns, and the same values within the tolerance, in any
+/// order of rows unless it counts.
+pub fn same(one: &DataFrame, other: &DataFrame, ordered: bool) -> bool {
+    let names = |data: &DataFrame| {
+        let mut names = data.get_column_names_owned();
+        names.sort();
+        names
+    };
+    if one.height() != other.height() || names(one) != names(other) {
+        return false;
+    }
+    let rows = |data: &DataFrame| {
+        let mut rows: Vec<Vec<Value>> = Vec::with_capacity(data.height());
+        for mut record in records(data) {
+            record.sort_keys();
+            rows.push(record.into_values().collect());
+        }
+        if !ordered {
+            rows.sort_by(|a, b| compare(a, b));
+        }
+        rows
+    };
+    let pairs = rows(one).into_iter().zip(rows(other));
+    let mut pairs = pairs.flat_map(|(a, b)| a.into_iter().zip(b));
+    pairs.all(|(a, b)| equal(&a, &b))
+}
+
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1e-9),
+        _ => a == b,
+    }
+}
+
+/// An order of rows that does not depend on the last digits of numbers: texts first.
+fn compare(a: &[Value], b: &[Value]) -> Ordering {
+    let texts = a.iter().zip(b).map(|(a, b)| a.as_str().cmp(&b.as_str()));
+    let numbers = a.iter().zip(b).map(|(a, b)| {
+        let (a, b) = (
+            a.as_f64().unwrap_or(f64::NAN),
+            b.as_f64().unwrap_or(f64::NAN),
+        );
+        a.total_cmp(&b)
+    });
+    texts
+        .chain(numbers)
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}

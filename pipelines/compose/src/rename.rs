@@ -1,0 +1,319 @@
+//! Gives a table other names and values, so that a student has to copy them instead of knowing them.
+//!
+//! Columns and categories get invented names, numbers are scaled and shifted, days are shifted. The result is a new file;
+//! a task over it is written for these names from the start, so query, code and reference agree.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use polars::prelude::{Column, DataFrame, DataType, PolarsResult};
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::frame::{Class, Frame};
+
+/// Most rows of a renamed table; the first ones are kept.
+const MAX_ROWS: usize = 2_000;
+/// Most columns.
+const MAX_COLUMNS: usize = 14;
+/// Text columns with more values keep them: they are names and free text.
+const MAX_CATEGORIES: usize = 60;
+
+const NOUNS: [&str; 48] = [
+    "amount",
+    "area",
+    "batch",
+    "branch",
+    "budget",
+    "code",
+    "cost",
+    "depth",
+    "device",
+    "distance",
+    "duration",
+    "energy",
+    "grade",
+    "group",
+    "height",
+    "humidity",
+    "input",
+    "item",
+    "length",
+    "level",
+    "load",
+    "margin",
+    "mass",
+    "order",
+    "output",
+    "period",
+    "plant",
+    "points",
+    "power",
+    "pressure",
+    "price",
+    "quantity",
+    "rate",
+    "region",
+    "result",
+    "score",
+    "sector",
+    "share",
+    "site",
+    "source",
+    "speed",
+    "stage",
+    "status",
+    "stock",
+    "temperature",
+    "team",
+    "unit",
+    "weight",
+];
+const FOREIGN: [&str; 20] = [
+    "Menge",
+    "Straße",
+    "Größe",
+    "Prüfung",
+    "Ort",
+    "prénom",
+    "durée",
+    "coût",
+    "região",
+    "año",
+    "código",
+    "città",
+    "数量",
+    "地区",
+    "价格",
+    "等级",
+    "日期",
+    "名称",
+    "Область",
+    "Цена",
+];
+const SYLLABLES: [&str; 28] = [
+    "ba", "ce", "di", "fo", "gu", "ha", "jo", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo",
+    "wu", "xa", "ye", "zi", "bran", "del", "fin", "gor", "lun", "mer", "tas", "vik",
+];
+
+/// The table with other names and values; `None` if it has too few columns that can be used.
+///
+/// # Errors
+/// polars refuses an operation.
+pub(crate) fn renamed(frame: &Frame, rng: &mut ChaCha8Rng) -> PolarsResult<Option<Frame>> {
+    let mut taken = HashSet::new();
+    let mut columns = Vec::new();
+    for column in frame.data.columns() {
+        let Some(class) = frame.class(column.name()) else {
+            continue;
+        };
+        if columns.len() == MAX_COLUMNS {
+            break;
+        }
+        let name = unused(&mut taken, rng, column_name);
+        let column = column.head(Some(MAX_ROWS));
+        let column = match class {
+            Class::Number => numbers(&column, rng)?,
+            Class::Text => texts(&column, rng)?,
+            Class::Date => days(&column, rng)?,
+            Class::Boolean => column,
+        };
+        columns.push(column.with_name(name.into()));
+    }
+    if columns.len() < 2 {
+        return Ok(None);
+    }
+    let rows = columns.first().map_or(0, Column::len);
+    Ok(Some(Frame::new(DataFrame::new(rows, columns)?)))
+}
+
+/// A file name without its extension.
+pub(crate) fn file_stem(rng: &mut ChaCha8Rng) -> String {
+    let name = column_name(rng);
+    match rng.random_range(0..4) {
+        0 => format!("{name}_{}", rng.random_range(1..2030)),
+        1 => format!("{}_{name}", word(rng)),
+        2 => format!("{name} {}", word(rng)),
+        _ => name,
+    }
+    .replace(['/', '%'], "-")
+}
+
+/// A name that was not given yet; cases are not told apart.
+fn unused(
+    taken: &mut HashSet<String>,
+    rng: &mut ChaCha8Rng,
+    draw: fn(&mut ChaCha8Rng) -> String,
+) -> String {
+    loop {
+        let name = draw(rng);
+        if taken.insert(name.to_lowercase()) {
+            return name;
+        }
+    }
+}
+
+fn word(rng: &mut ChaCha8Rng) -> String {
+    let count = rng.random_range(2..=3);
+    (0..count)
+        .filter_map(|_| SYLLABLES.choose(rng).copied())
+        .collect()
+}
+
+/// A name in one of the ways in which people name columns.
+fn column_name(rng: &mut ChaCha8Rng) -> String {
+    let noun = |rng: &mut ChaCha8Rng| match rng.random_bool(0.5) {
+        true => NOUNS
+            .choose(rng)
+            .map_or_else(String::new, |noun| (*noun).to_owned()),
+        false => word(rng),
+    };
+    let (a, b) = (noun(rng), noun(rng));
+    let capital = |text: &str| {
+        let mut letters = text.chars();
+        letters
+            .next()
+            .map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
+    };
+    match rng.random_range(0..12) {
+        0 | 1 => format!("{a}_{b}"),
+        2 => format!("{} {}", capital(&a), capital(&b)),
+        3 => format!("{a}{}", capital(&b)),
+        4 => format!("{a} ({b})"),
+        5 => format!("{a}.{b}"),
+        6 => format!("{}{}", a.to_uppercase(), rng.random_range(1..99)),
+        7 => format!("{a}-{b}"),
+        8 => FOREIGN.choose(rng).map_or_else(String::new, |name| {
+            format!("{name}_{}", rng.random_range(1..9))
+        }),
+        9 => format!("{a} {b} {}", word(rng)),
+        10 => capital(&a),
+        _ => format!("{a}_{}", word(rng)),
+    }
+}
+
+/// Numbers on another scale, with as many decimals as before.
+fn numbers(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
+    let factor: f64 = *[0.5, 2.0, 3.0, 5.0, 10.0].choose(rng).unwrap_or(&2.0);
+    let shift = rng.random_range(0..50) as f64;
+    Ok(match column.dtype() {
+        DataType::Int64 => {
+            let moved = |x: i64| {
+                x.checked_mul(factor.ceil() as i64)?
+                    .checked_add(shift as i64)
+            };
+            let values = column.i64()?.iter().map(|value| value.and_then(moved));
+            Column::new(column.name().clone(), values.collect::<Vec<Option<i64>>>())
+        }
+        _ => {
+            let rounded = |x: f64| format!("{:.6}", x * factor + shift).parse().unwrap_or(x);
+            let values = column.f64()?.iter().map(|value| value.map(rounded));
+            Column::new(column.name().clone(), values.collect::<Vec<Option<f64>>>())
+        }
+    })
+}
+
+/// Categories under other names, each value always the same; other texts stay.
+fn texts(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
+    if column.n_unique()? > MAX_CATEGORIES {
+        return Ok(column.clone());
+    }
+    let mut values: Vec<&str> = column.str()?.iter().flatten().collect();
+    values.sort_unstable();
+    values.dedup();
+    let mut taken = HashSet::new();
+    let names: HashMap<&str, String> = values
+        .into_iter()
+        .map(|value| (value, unused(&mut taken, rng, category_name)))
+        .collect();
+    let renamed = column
+        .str()?
+        .iter()
+        .map(|value| value.and_then(|value| names.get(value)).map(String::as_str));
+    Ok(Column::new(
+        column.name().clone(),
+        renamed.collect::<Vec<_>>(),
+    ))
+}
+
+fn category_name(rng: &mut ChaCha8Rng) -> String {
+    match rng.random_range(0..5) {
+        0 => format!("{}-{}", word(rng).to_uppercase(), rng.random_range(1..999)),
+        1 => FOREIGN.choose(rng).map_or_else(String::new, |name| {
+            format!("{name} {}", rng.random_range(1..99))
+        }),
+        2 => format!("{} {}", word(rng), word(rng)),
+        _ => word(rng),
+    }
+}
+
+/// All days by the same number of years and days later.
+fn days(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
+    let years = rng.random_range(-6..=6);
+    let mut shifted = BTreeMap::new();
+    let later = |day: &str| {
+        let year: i32 = day.get(..4)?.parse().ok()?;
+        // The 29th of February does not exist in all years.
+        let rest = if day.ends_with("02-29") {
+            "-02-28"
+        } else {
+            day.get(4..)?
+        };
+        Some(format!("{:04}{rest}", year + years))
+    };
+    for day in column.str()?.iter().flatten() {
+        shifted.entry(day.to_owned()).or_insert_with(|| later(day));
+    }
+    let values = column
+        .str()?
+        .iter()
+        .map(|day| day.and_then(|day| shifted.get(day)?.clone()));
+    Ok(Column::new(
+        column.name().clone(),
+        values.collect::<Vec<Option<String>>>(),
+    ))
+}
+
+/// A table as a csv file with this separator.
+pub(crate) fn csv(data: &DataFrame, separator: char) -> String {
+    let quote = |text: &str| {
+        let plain =
+            !text.contains([separator, '"', '\n', '\r']) && text.trim() == text && !text.is_empty();
+        if plain {
+            text.to_owned()
+        } else {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+    };
+    let separator = separator.to_string();
+    let names = data.get_column_names();
+    let mut lines = vec![
+        names
+            .iter()
+            .map(|name| quote(name))
+            .collect::<Vec<_>>()
+            .join(&separator),
+    ];
+    for record in crate::graph::records(data) {
+        let cells = record.values().map(|value| match value {
+            serde_json::Value::Null => String::new(),
+            serde_json::Value::String(text) => quote(text),
+            serde_json::Value::Bool(true) => "True".into(),
+            serde_json::Value::Bool(false) => "False".into(),
+            number => number.to_string(),
+        });
+        lines.push(cells.collect::<Vec<_>>().join(&separator));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A table as JSON: an array of records, or one record on each line.
+pub(crate) fn json(data: &DataFrame, lines: bool) -> String {
+    let records = crate::graph::records(data)
+        .into_iter()
+        .map(serde_json::Value::Object);
+    match lines {
+        false => serde_json::Value::Array(records.collect()).to_string(),
+        true => records.map(|record| record.to_string() + "\n").collect(),
+    }
+}

@@ -1,0 +1,278 @@
+//! The expert's way through a composed task: what it does next, given what it has seen.
+
+use pybench_types::id::Digest;
+use pybench_types::task::{Language, Task, TaskOrigin};
+use rand::SeedableRng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::argument::{Notation, fill};
+use crate::code::{Job, Solution, Style, solution};
+use crate::graph::{Graph, GraphError, Step};
+use crate::task::Plan;
+
+/// What the expert does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Writes a thought and runs a cell.
+    Step { thought: String, cell: String },
+    /// Gives the answer.
+    Answer(String),
+}
+
+/// How a script departs from the solution, on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This step of the graph is left out, which was proven to change the result.
+    LeftOut(usize),
+    /// The expert looks at the file and ends without an answer.
+    GaveUp,
+}
+
+/// Why there is no next action.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    #[error("the task is not a composed one")]
+    NotComposed,
+    #[error("the plan of the task cannot be read: {0}")]
+    Plan(#[from] serde_json::Error),
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    #[error("no observation has a line that begins with `answer:`")]
+    NoAnswer,
+}
+
+/// A solution of one task.
+pub struct Script<'a> {
+    task: &'a Task,
+    plan: Plan,
+    solution: Solution,
+    fault: Option<Fault>,
+    rng: ChaCha8Rng,
+}
+
+impl<'a> Script<'a> {
+    /// The script of a sample; samples differ in idiom and style.
+    ///
+    /// # Errors
+    /// [`ScriptError`] for a task that was not composed, or not by this version.
+    pub fn new(task: &'a Task, sample: u32, fault: Option<Fault>) -> Result<Self, ScriptError> {
+        let mut graph = plan(task)?.graph;
+        if let Some(Fault::LeftOut(at)) = fault
+            && at < graph.0.len()
+        {
+            graph.0.remove(at);
+        }
+        Self::of_graph(task, graph, sample, fault)
+    }
+
+    /// The script that solves another graph than the task's, as one who misunderstood it would.
+    ///
+    /// # Errors
+    /// As [`Script::new`].
+    pub fn mistaken(task: &'a Task, graph: Graph) -> Result<Self, ScriptError> {
+        // Where its code fails, it has no answer.
+        Self::of_graph(task, graph, 0, Some(Fault::LeftOut(usize::MAX)))
+    }
+
+    fn of_graph(
+        task: &'a Task,
+        graph: Graph,
+        sample: u32,
+        fault: Option<Fault>,
+    ) -> Result<Self, ScriptError> {
+        let plan = Plan {
+            graph,
+            ..plan(task)?
+        };
+        let file = task.files.first().ok_or(ScriptError::NotComposed)?;
+        let mut rng =
+            ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, sample, "style")).seed());
+        let job = Job {
+            graph: &plan.graph,
+            file,
+            numbers: &plan.numbers,
+            output: task.outputs.first().map(String::as_str),
+            title: &plan.title,
+        };
+        let style = Style::draw(&job, &mut rng)?;
+        let solution = solution(&job, &style, &mut rng)?;
+        Ok(Self {
+            task,
+            plan,
+            solution,
+            fault,
+            rng,
+        })
+    }
+
+    /// The cells, in order.
+    pub fn cells(&self) -> Vec<&str> {
+        let work = self.solution.work.iter().map(String::as_str);
+        let check = self.solution.check.as_deref();
+        std::iter::once(self.solution.look.as_str())
+            .chain(work)
+            .chain(check)
+            .collect()
+    }
+
+    /// The next action after these observations.
+    ///
+    /// # Errors
+    /// [`ScriptError::NoAnswer`].
+    pub fn next(&self, observations: &[&str]) -> Result<Action, ScriptError> {
+        let at = observations.len();
+        if self.fault == Some(Fault::GaveUp) && at > 0 {
+            return Ok(Action::Answer(self.gave_up()));
+        }
+        if let Some(cell) = self.cells().get(at) {
+            let thought = self.thought(at)?;
+            return Ok(Action::Step {
+                thought,
+                cell: (*cell).to_owned(),
+            });
+        }
+        match (self.answer(observations), self.fault) {
+            (Ok(answer), _) => Ok(Action::Answer(answer)),
+            // A wrong solution that cannot run has no answer.
+            (Err(_), Some(_)) => Ok(Action::Answer(self.gave_up())),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn thought(&self, at: usize) -> Result<String, ScriptError> {
+        let mut rng = self.rng.clone();
+        let en = self.task.language == Language::En;
+        let work = self.solution.work.len();
+        let name = self
+            .task
+            .files
+            .first()
+            .map_or("", |file| file.name.as_str());
+        Ok(match at {
+            0 => {
+                let said: [&str; 3] = match en {
+                    true => [
+                        "First I load $name and look at its size, its columns and some rows.",
+                        "Before I compute anything I check what $name contains.",
+                        "I read $name and look at the columns that I need.",
+                    ],
+                    false => [
+                        "先读取 $name，看看有哪些列。",
+                        "计算之前先看看 $name 的内容。",
+                        "读取 $name 并检查列名和类型。",
+                    ],
+                };
+                said.choose(&mut rng)
+                    .map_or("", |text| *text)
+                    .replace("$name", name)
+            }
+            at if at <= work => self.explained(at - 1)?,
+            _ => match en {
+                true => "I read the file back to see that it is as it should be.".to_owned(),
+                false => "再读一遍输出文件，确认内容无误。".to_owned(),
+            },
+        })
+    }
+
+    /// What the steps of one cell do.
+    fn explained(&self, cell: usize) -> Result<String, ScriptError> {
+        let en = self.task.language == Language::En;
+        let steps = self.steps_of(cell);
+        let mut clauses = Vec::new();
+        for step in steps {
+            clauses.push(self.clause(step, en)?);
+        }
+        let joined = clauses.join(if en { ", then " } else { "，再" });
+        Ok(match (en, cell) {
+            (true, 0) => format!("The columns are as the task says. Now I {joined}."),
+            (true, _) => format!("Next I {joined}."),
+            (false, 0) => format!("数据与任务描述一致。接下来{joined}。"),
+            (false, _) => format!("然后{joined}。"),
+        })
+    }
+
+    /// The steps that a work cell has; its code says so by their number, which the style fixes.
+    fn steps_of(&self, cell: usize) -> &[Step] {
+        let steps = &self.plan.graph.0;
+        let bounds = &self.solution.bounds;
+        let from = bounds.get(cell).copied().unwrap_or(0);
+        let to = bounds.get(cell + 1).copied().unwrap_or(steps.len());
+        steps.get(from..to).unwrap_or_default()
+    }
+
+    fn clause(&self, step: &Step, en: bool) -> Result<String, ScriptError> {
+        let operation = step.operation()?;
+        let (wordings, notation) = match en {
+            true => (&operation.en, Notation::English),
+            false => (&operation.zh, Notation::Chinese),
+        };
+        let wording = wordings.first().map_or("", String::as_str);
+        let title = format!("\"{}\"", self.plan.title);
+        Ok(fill(
+            wording,
+            &step.arguments,
+            notation,
+            &[("title", &title)],
+        ))
+    }
+
+    /// The final answer, with the value that the last work cell showed.
+    fn answer(&self, observations: &[&str]) -> Result<String, ScriptError> {
+        let en = self.task.language == Language::En;
+        let Some(marker) = &self.plan.marker else {
+            let path = self.task.outputs.first().map_or("", String::as_str);
+            return Ok(match en {
+                true => format!("The result is saved as ./{path}."),
+                false => format!("结果已保存到 ./{path}。"),
+            });
+        };
+        let lines = observations
+            .iter()
+            .rev()
+            .flat_map(|text| text.lines().rev());
+        let mut answers = lines.filter_map(|line| line.strip_prefix("answer:"));
+        let value = answers.next().ok_or(ScriptError::NoAnswer)?.trim();
+        let value = match (self.plan.decimals, value.parse::<f64>()) {
+            (Some(decimals), Ok(number)) => format!("{number:.*}", usize::from(decimals)),
+            _ => value.to_owned(),
+        };
+        Ok(match en {
+            true => format!("I followed the steps on the data as loaded.\n{marker}: {value}"),
+            false => format!("已按步骤完成计算。\n{marker}: {value}"),
+        })
+    }
+
+    fn gave_up(&self) -> String {
+        match self.task.language {
+            Language::En => "I could not get any further with this task, so I stop here.",
+            Language::Zh => "这个任务我做不下去了，先到这里。",
+        }
+        .to_owned()
+    }
+}
+
+/// The faults that surely make a task fail, with their names.
+///
+/// # Errors
+/// As [`Script::new`].
+pub fn faults(task: &Task) -> Result<Vec<(String, Fault)>, ScriptError> {
+    let Graph(steps) = plan(task)?.graph;
+    let without = steps.iter().enumerate().rev().skip(1);
+    let without =
+        without.map(|(at, step)| (format!("left out: {}", step.operation), Fault::LeftOut(at)));
+    Ok(without
+        .chain([("gave_up".to_owned(), Fault::GaveUp)])
+        .collect())
+}
+
+/// The plan of a composed task.
+///
+/// # Errors
+/// As [`Script::new`].
+pub fn plan(task: &Task) -> Result<Plan, ScriptError> {
+    match &task.origin {
+        TaskOrigin::Composed { plan, .. } => Ok(serde_json::from_value(plan.clone())?),
+        _ => Err(ScriptError::NotComposed),
+    }
+}

@@ -1,0 +1,382 @@
+//! Makes tasks: chooses a file, composes a graph over it, and writes query, checks and reference.
+
+use pybench_types::check::{CheckSpec, Orientation, PlotKind, RowOrder};
+use pybench_types::id::Digest;
+use pybench_types::task::{
+    Category, FileKind, Language, Profile, SourceFile, Task, TaskFile, TaskOrigin,
+};
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::argument::python_string;
+use crate::compose::{Composed, compose};
+use crate::frame::{Class, Frame};
+use crate::graph::{Graph, GraphError, Step, records};
+use crate::operation::{Order, Role};
+use crate::prove::{Mutation, mutations};
+use crate::rename;
+use crate::script::ScriptError;
+use crate::wording::{self, Form, Request};
+
+/// Rows of a table that tasks are composed over.
+const ROWS: std::ops::RangeInclusive<u64> = 20..=20_000;
+/// Largest text of the expected table in a reference, in bytes.
+const MAX_REFERENCE: usize = 40_000;
+/// Tolerance for the numbers of a table, relative.
+const TABLE_TOLERANCE: f64 = 1e-6;
+/// Graphs that are drawn over a file before it is given up for a task.
+const DRAWS: usize = 12;
+
+/// What determines a task, besides its file.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskSeed {
+    pub seed: u64,
+    pub language: Language,
+    /// Whether names and values are invented.
+    pub renamed: bool,
+}
+
+/// What the expert needs to solve a task: the graph, and what it writes. It is the plan in [`TaskOrigin::Composed`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub graph: Graph,
+    /// Label of the answer, if the task ends with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marker: Option<String>,
+    /// Decimals that the query asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decimals: Option<u8>,
+    /// Columns of the file that hold numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<String>,
+    /// Title of the chart.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+}
+
+/// A task and the new files that it reads.
+#[derive(Clone, Debug)]
+pub struct Made {
+    pub task: Task,
+    /// A file with invented names, to be put into the content store.
+    pub file: Option<Vec<u8>>,
+}
+
+/// Whether tasks can be composed over a file.
+pub fn fits(file: &SourceFile) -> bool {
+    use FileKind::*;
+    let Profile::Table(table) = &file.profile else {
+        return false;
+    };
+    let readable = matches!(file.kind, Csv | Tsv | Xlsx | Json | Jsonl | Parquet);
+    readable
+        && table.tables.len() <= 1
+        && ROWS.contains(&table.rows)
+        && (2..=40).contains(&table.columns.len())
+}
+
+/// Makes a task over a file; `None` if no draw gives a proven one. `subcategory` looks up a keyword.
+///
+/// # Errors
+/// [`GraphError::Unknown`], which a test excludes.
+pub fn make(
+    file: &SourceFile,
+    bytes: &[u8],
+    seed: TaskSeed,
+    subcategory: impl Fn(&str) -> String,
+) -> Result<Option<Made>, GraphError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.seed);
+    let Some((frame, source, renamed)) = start(file, bytes, seed.renamed, &mut rng) else {
+        return Ok(None);
+    };
+    let drawn = (0..DRAWS).find_map(|_| compose(&frame, &mut rng));
+    let Some(composed) = drawn else {
+        return Ok(None);
+    };
+    let task = write(
+        &composed,
+        &frame,
+        source,
+        seed.language,
+        subcategory,
+        &mut rng,
+    )?;
+    Ok(task.map(|task| Made {
+        task,
+        file: renamed,
+    }))
+}
+
+/// The graphs that differ from a task's in one step, for the file with these bytes; empty if the file is no table.
+///
+/// # Errors
+/// The task was not composed.
+pub fn mistakes(task: &Task, bytes: &[u8]) -> Result<Vec<Mutation>, ScriptError> {
+    let graph = crate::script::plan(task)?.graph;
+    let file = task.files.first().ok_or(ScriptError::NotComposed)?;
+    let Some((data, _)) = pybench_profile::frame(file.kind, bytes) else {
+        return Ok(Vec::new());
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, "mistakes")).seed());
+    Ok(mutations(&graph, &Frame::new(data), &mut rng))
+}
+
+/// The table, the file that the task gives, and its bytes if it is a new one.
+fn start(
+    file: &SourceFile,
+    bytes: &[u8],
+    renamed: bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<(Frame, TaskFile, Option<Vec<u8>>)> {
+    let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
+    let frame = Frame::new(data);
+    if !renamed {
+        // A column that pandas reads in another way may be part of the result.
+        let plain = !kinds.contains(&pybench_types::task::ColumnKind::Other);
+        return plain.then(|| (frame, TaskFile::from(file), None));
+    }
+    let frame = rename::renamed(&frame, rng).ok()??;
+    let stem = rename::file_stem(rng);
+    let (kind, text) = match rng.random_range(0..6) {
+        0 => (FileKind::Json, rename::json(&frame.data, false)),
+        1 => (FileKind::Jsonl, rename::json(&frame.data, true)),
+        2 => (FileKind::Tsv, rename::csv(&frame.data, '\t')),
+        3 => (FileKind::Csv, rename::csv(&frame.data, ';')),
+        _ => (FileKind::Csv, rename::csv(&frame.data, ',')),
+    };
+    let bytes = text.into_bytes();
+    let mut source = TaskFile::from(file);
+    source.name = format!("{stem}.{}", kind.name());
+    source.derived_from = Some(std::mem::replace(&mut source.id, Digest::of_bytes(&bytes)));
+    source.kind = kind;
+    source.format = pybench_profile::profile(kind, &bytes).format();
+    // What is read back counts: a whole column of a float may read as integers.
+    let (data, kinds) = pybench_profile::frame(kind, &bytes)?;
+    let plain = !kinds.contains(&pybench_types::task::ColumnKind::Other);
+    plain.then(|| (Frame::new(data), source, Some(bytes)))
+}
+
+/// Writes the task; `None` if its result is too large to be checked.
+fn write(
+    composed: &Composed,
+    frame: &Frame,
+    source: TaskFile,
+    language: Language,
+    subcategory: impl Fn(&str) -> String,
+    rng: &mut ChaCha8Rng,
+) -> Result<Option<Task>, GraphError> {
+    let graph = &composed.graph;
+    let keyword = graph.keyword()?;
+    let (result, mut plan, check, expected) =
+        match graph.ending().map(|step| step.operation()).transpose()? {
+            Some(ending) if ending.role == Role::Answer => answer(composed, rng),
+            Some(ending) => output(composed, &ending.name, rng),
+            None => return Ok(None),
+        };
+    plan.numbers = frame.of_class(Class::Number);
+    if expected.len() > MAX_REFERENCE {
+        return Ok(None);
+    }
+    let request = Request {
+        graph,
+        path: &format!("./data/{}", source.name),
+        result: &result,
+        missing: composed.missing,
+        language,
+    };
+    let mut task = Task {
+        id: Digest::of_bytes(b""),
+        category: Category::Chart,
+        subcategory: subcategory(keyword),
+        keyword: keyword.to_owned(),
+        language,
+        query: wording::query(&request, rng)?,
+        files: vec![source],
+        held_out: Vec::new(),
+        outputs: match &result {
+            wording::Ending::File { path, .. } => vec![path.clone()],
+            wording::Ending::Line { .. } => Vec::new(),
+        },
+        reference: format!(
+            "import json\n\nexpected = json.loads({})\n",
+            python_string(&expected)
+        ),
+        checks: vec![check],
+        origin: TaskOrigin::Composed {
+            skeleton: graph.skeleton(),
+            plan: serde_json::to_value(plan).unwrap_or_default(),
+        },
+    };
+    task.id = task.compute_id();
+    Ok((task.query.chars().count() <= pybench_types::task::MAX_QUERY).then_some(task))
+}
+
+type Written = (wording::Ending, Plan, CheckSpec, String);
+
+/// An answer in the last line.
+fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
+    let markers: [&str; 5] = ["Answer", "Result", "Final answer", "Outcome", "Response"];
+    let marker = markers
+        .choose(rng)
+        .map_or("Answer", |marker| *marker)
+        .to_owned();
+    let values: Vec<serde_json::Value> = records(&composed.result.data)
+        .into_iter()
+        .filter_map(|record| record.into_values().next())
+        .collect();
+    let is_list = composed.graph.ending().is_some_and(|step| {
+        ["answer_values", "answer_top_three"].contains(&step.operation.as_str())
+    });
+    let number = composed.result.class("answer") == Some(Class::Number);
+    let whole = values.iter().all(serde_json::Value::is_i64);
+    let form = match (number, is_list) {
+        (true, _) if whole => Form::Integer,
+        (true, _) => Form::Decimals(decimals(values.first().and_then(|value| value.as_f64()))),
+        (false, true) => Form::List,
+        (false, false) => Form::Name,
+    };
+    let decimals = match form {
+        Form::Decimals(decimals) => Some(decimals),
+        _ => None,
+    };
+    let check = match form {
+        Form::Integer | Form::Decimals(_) => CheckSpec::Number {
+            marker: marker.clone(),
+            expected: "expected".into(),
+            rtol: 1e-9,
+            atol: 0.0,
+            digits: None,
+            decimals,
+        },
+        Form::Name | Form::List => CheckSpec::Values {
+            marker: marker.clone(),
+            expected: "expected".into(),
+            ordered: true,
+            rtol: 1e-9,
+            digits: None,
+            decimals: None,
+        },
+    };
+    let expected = match form {
+        Form::Integer | Form::Decimals(_) => values
+            .first()
+            .map_or("null".into(), |value| value.to_string()),
+        Form::Name | Form::List => serde_json::Value::Array(values).to_string(),
+    };
+    let plan = Plan {
+        graph: composed.graph.clone(),
+        marker: Some(marker.clone()),
+        decimals,
+        numbers: Vec::new(),
+        title: String::new(),
+    };
+    (
+        wording::Ending::Line { marker, form },
+        plan,
+        check,
+        expected,
+    )
+}
+
+/// Decimals that show at least four digits of a number.
+fn decimals(number: Option<f64>) -> u8 {
+    let size = number.map_or(0.0, |x| x.abs().max(1e-6).log10().floor());
+    (3.0 - size).clamp(2.0, 8.0) as u8
+}
+
+/// A table or a chart in a file.
+fn output(composed: &Composed, ending: &str, rng: &mut ChaCha8Rng) -> Written {
+    let stems = [
+        "result",
+        "summary",
+        "table",
+        "prepared",
+        "filtered",
+        "report",
+        "final",
+        "selection",
+    ];
+    let stem = stems.choose(rng).copied().unwrap_or("result");
+    let extension = match ending {
+        "bar_chart" => "png",
+        other => other.trim_start_matches("save_"),
+    };
+    let path = format!("output/{stem}.{extension}");
+    let titles = [
+        "Overview",
+        "Comparison",
+        "Summary by group",
+        "Results",
+        "At a glance",
+    ];
+    let title = titles.choose(rng).copied().unwrap_or_default().to_owned();
+    let rows = records(&composed.result.data);
+    let (check, expected) = match ending {
+        "bar_chart" => (
+            CheckSpec::Plot {
+                path: path.clone(),
+                kind: PlotKind::Bar,
+                expected: "expected".into(),
+                rtol: 1e-3,
+                title: Some(title.clone()),
+                x_label: None,
+                y_label: None,
+                ordered: true,
+                orientation: Some(Orientation::Vertical),
+            },
+            bars(&rows),
+        ),
+        _ => (
+            CheckSpec::Table {
+                path: path.clone(),
+                sheet: None,
+                expected: "expected".into(),
+                rows: if told_order(composed) {
+                    RowOrder::Exact
+                } else {
+                    RowOrder::Any
+                },
+                rtol: TABLE_TOLERANCE,
+                atol: 1e-9,
+                extra_columns: false,
+                column_order: false,
+                only_sheets: Vec::new(),
+                primary_key: None,
+            },
+            serde_json::Value::Array(rows.into_iter().map(serde_json::Value::Object).collect())
+                .to_string(),
+        ),
+    };
+    let plan = Plan {
+        graph: composed.graph.clone(),
+        marker: None,
+        decimals: None,
+        numbers: Vec::new(),
+        title: if ending == "bar_chart" {
+            title.clone()
+        } else {
+            String::new()
+        },
+    };
+    (wording::Ending::File { path, title }, plan, check, expected)
+}
+
+/// Whether the query says how the rows of the result are ordered.
+fn told_order(composed: &Composed) -> bool {
+    let sorts = |step: &Step| {
+        step.operation()
+            .is_ok_and(|operation| operation.order == Order::Sets)
+    };
+    composed.result.ordered && composed.graph.0.iter().any(sorts)
+}
+
+/// The series of a bar chart: the first column are the labels, the second one the heights.
+fn bars(rows: &[serde_json::Map<String, serde_json::Value>]) -> String {
+    let part = |at: usize| -> Vec<&serde_json::Value> {
+        rows.iter().filter_map(|row| row.values().nth(at)).collect()
+    };
+    serde_json::json!([{"name": null, "x": part(0), "y": part(1)}]).to_string()
+}

@@ -1,0 +1,276 @@
+//! Says a graph as a request: a style, a clause for each step, and how the answer is to be given.
+
+use pybench_types::task::Language;
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::argument::{Notation, fill};
+use crate::graph::{Graph, GraphError};
+
+/// How the answer is to be given.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ending {
+    /// After this label, in the last line of the answer.
+    Line { marker: String, form: Form },
+    /// A file at this path, relative to the workspace.
+    File { path: String, title: String },
+}
+
+/// What stands after the label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Integer,
+    /// A number with at least so many decimals.
+    Decimals(u8),
+    Name,
+    List,
+}
+
+/// What the query says besides its steps.
+pub(crate) struct Request<'a> {
+    pub graph: &'a Graph,
+    /// Path of the file, such as `./data/cars.csv`.
+    pub path: &'a str,
+    pub result: &'a Ending,
+    /// Whether to say what becomes of missing values.
+    pub missing: bool,
+    pub language: Language,
+}
+
+const STYLES_EN: [&str; 9] = [
+    "Take $path and work through these steps:\n$numbered",
+    "In $path, $chain. $rest",
+    "Hi! I have a question about $path. Could you $chain? $rest Thanks!",
+    "$context The data are in $path. $sentences $rest",
+    "$path: $semicolons. $rest",
+    "I need one result from $path. $sentences $rest",
+    "Please process $path as follows:\n$bullets",
+    "With the table in $path, $chain. $rest",
+    "$context Please open $path and $chain. $rest",
+];
+const STYLES_ZH: [&str; 5] = [
+    "请按以下步骤处理 $path：\n$numbered",
+    "请读取 $path，$chain。$rest",
+    "$context数据在 $path 中。请$chain。$rest",
+    "你好，我有一个关于 $path 的问题：请$chain。$rest 谢谢！",
+    "处理 $path：\n$bullets",
+];
+const CONTEXTS_EN: [&str; 10] = [
+    "We are preparing the quarterly review and one figure is still open.",
+    "My manager asked me to double-check a number before the meeting.",
+    "I am cleaning up an old analysis and want to reproduce it.",
+    "This is for a short note to the team.",
+    "I am writing a report and need to be sure of the details.",
+    "A colleague and I got different results, so I want an independent one.",
+    "We received this export from a partner.",
+    "For an exercise in my statistics course I have to do the following.",
+    "The dashboard shows something odd, so I want to compute it by hand.",
+    "I am comparing suppliers and need a quick look at the numbers.",
+];
+const CONTEXTS_ZH: [&str; 5] = [
+    "我们在准备季度总结，还差一个结果。",
+    "开会之前我想核对一个数字。",
+    "我在整理一份旧的分析，想重新算一遍。",
+    "同事和我算的结果不一样，想请你独立算一次。",
+    "这是合作方发来的数据。",
+];
+
+/// The query.
+///
+/// # Errors
+/// [`GraphError::Unknown`] for a step without an operation.
+pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<String, GraphError> {
+    let language = request.language;
+    let mut clauses = Vec::new();
+    for step in &request.graph.0 {
+        let operation = step.operation()?;
+        let (wordings, notation) = match language {
+            Language::En => (&operation.en, Notation::English),
+            Language::Zh => (&operation.zh, Notation::Chinese),
+        };
+        let wording = wordings.choose(rng).map_or("", String::as_str);
+        let title = match request.result {
+            Ending::File { title, .. } => title.as_str(),
+            Ending::Line { .. } => "",
+        };
+        let title = match language {
+            Language::En => format!("\"{title}\""),
+            Language::Zh => format!("“{title}”"),
+        };
+        clauses.push(fill(
+            wording,
+            &step.arguments,
+            notation,
+            &[("title", &title)],
+        ));
+    }
+    let rest = rest(request, rng);
+    let (styles, contexts): (&[&str], &[&str]) = match language {
+        Language::En => (&STYLES_EN, &CONTEXTS_EN),
+        Language::Zh => (&STYLES_ZH, &CONTEXTS_ZH),
+    };
+    let style = styles.choose(rng).copied().unwrap_or_default();
+    let context = contexts.choose(rng).copied().unwrap_or_default();
+    let parts = [
+        ("path", request.path.to_owned()),
+        ("context", context.to_owned()),
+        (
+            "numbered",
+            listed(&clauses, &rest, language, |n| format!("{n}. ")),
+        ),
+        (
+            "bullets",
+            listed(&clauses, &rest, language, |_| "- ".to_owned()),
+        ),
+        ("chain", chain(&clauses, language, rng)),
+        ("sentences", sentences(&clauses, rng)),
+        ("semicolons", clauses.join("; ")),
+        ("rest", rest.clone()),
+    ];
+    let parts: Vec<(&str, &str)> = parts
+        .iter()
+        .map(|(key, text)| (*key, text.as_str()))
+        .collect();
+    Ok(fill(
+        style,
+        &crate::argument::Arguments::default(),
+        Notation::English,
+        &parts,
+    ))
+}
+
+/// What is said after the steps: missing values, precision, and where the answer goes.
+fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
+    let en = request.language == Language::En;
+    let mut rest = Vec::new();
+    if request.missing {
+        let said: &[&str] = match en {
+            true => &[
+                "Missing values do not count in any statistic, and no comparison with a missing value holds.",
+                "Ignore missing values in statistics, and treat comparisons with a missing value as false.",
+            ],
+            false => &["缺失值不参与统计，与缺失值的比较一律视为不成立。"],
+        };
+        rest.extend(said.choose(rng).map(|text| (*text).to_owned()));
+    }
+    match request.result {
+        Ending::File { path, .. } => {
+            let said: &[&str] = match en {
+                true => &[
+                    "Put the file at ./$path.",
+                    "The file should be ./$path.",
+                    "Save it to ./$path.",
+                ],
+                false => &["文件保存到 ./$path。", "输出文件为 ./$path。"],
+            };
+            let text = said.choose(rng).copied().unwrap_or_default();
+            rest.push(text.replace("$path", path));
+            if !path.ends_with(".png") {
+                rest.push(if en {
+                    "Do not round any number.".into()
+                } else {
+                    "数值不要取整。".into()
+                });
+            }
+        }
+        Ending::Line { marker, form } => rest.push(last_line(marker, *form, en, rng)),
+    }
+    rest.join(if en { " " } else { "" })
+}
+
+fn last_line(marker: &str, form: Form, en: bool, rng: &mut ChaCha8Rng) -> String {
+    let example = match form {
+        Form::Integer | Form::Decimals(_) => "N",
+        Form::Name => "NAME",
+        Form::List => "A, B, C",
+    };
+    let precision = match (form, en) {
+        (Form::Decimals(decimals), true) => format!(" with at least {decimals} decimals"),
+        (Form::Decimals(decimals), false) => format!("，至少保留 {decimals} 位小数"),
+        _ => String::new(),
+    };
+    match en {
+        true => {
+            let start = [
+                "End your answer with a line",
+                "The last line of your answer must be",
+                "Finish with a line",
+            ];
+            let start = start.choose(rng).copied().unwrap_or_default();
+            let with = if precision.is_empty() {
+                String::new()
+            } else {
+                format!(", N{precision}")
+            };
+            format!("{start} `{marker}: {example}`{with}.")
+        }
+        false => format!("回答的最后一行写 `{marker}: {example}`{precision}。"),
+    }
+}
+
+fn listed(
+    clauses: &[String],
+    rest: &str,
+    language: Language,
+    bullet: impl Fn(usize) -> String,
+) -> String {
+    let stop = if language == Language::En { "." } else { "。" };
+    let lines = clauses.iter().enumerate();
+    let lines =
+        lines.map(|(at, clause)| format!("{}{}{stop}", bullet(at + 1), capitalized(clause)));
+    let lines: Vec<String> = lines.collect();
+    format!("{}\n{rest}", lines.join("\n"))
+}
+
+/// The clauses as one sentence, without its stop.
+fn chain(clauses: &[String], language: Language, rng: &mut ChaCha8Rng) -> String {
+    if language == Language::Zh {
+        let mut said = String::new();
+        for (at, clause) in clauses.iter().enumerate() {
+            let before = match at {
+                0 => "先",
+                at if at + 1 == clauses.len() => "，最后",
+                _ => "，再",
+            };
+            said.push_str(if clauses.len() == 1 { "" } else { before });
+            said.push_str(clause);
+        }
+        return said;
+    }
+    let mut said = String::new();
+    for (at, clause) in clauses.iter().enumerate() {
+        let before = match at {
+            0 => "",
+            at if at + 1 == clauses.len() => {
+                [", and finally ", ", and then ", ", and "][rng.random_range(0..3)]
+            }
+            _ => [", then ", ", after that ", ", next "][rng.random_range(0..3)],
+        };
+        said.push_str(before);
+        said.push_str(clause);
+    }
+    said
+}
+
+/// The clauses as sentences in English.
+fn sentences(clauses: &[String], rng: &mut ChaCha8Rng) -> String {
+    let mut said = Vec::new();
+    for (at, clause) in clauses.iter().enumerate() {
+        let before = match at {
+            0 => ["First, ", "To begin with, ", ""][rng.random_range(0..3)],
+            at if at + 1 == clauses.len() => {
+                ["Finally, ", "With what is left, ", "In the end, "][rng.random_range(0..3)]
+            }
+            _ => ["Then ", "Next, ", "After that, ", ""][rng.random_range(0..4)],
+        };
+        said.push(capitalized(&format!("{before}{clause}.")));
+    }
+    said.join(" ")
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
+}

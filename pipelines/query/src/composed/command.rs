@@ -1,0 +1,252 @@
+//! The command `pybench compose`: composes tasks over the files of a folder, and proves them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use pybench_checks::Checker;
+use pybench_compose::{Made, TaskSeed};
+use pybench_interpreter::{Interpreter, InterpreterChoice};
+use pybench_interpreter_containers::interpreter;
+use pybench_library::Library;
+use pybench_library::audit::fixtures::Fixtures;
+use pybench_run::cli::{LogArgs, Process, print};
+use pybench_run::project::project_root;
+use pybench_run::{RunError, cores};
+use pybench_types::id::Digest;
+use pybench_types::task::{Language, SourceFile, Task};
+
+use super::audit::{Audit, Environment, audit};
+
+/// The project's sample files.
+const SAMPLES: &str = "data/samples";
+/// Draws for each task that is asked for.
+const DRAWS: usize = 8;
+
+/// Compose tasks from operations over the tables of a folder, print them, and prove them
+#[derive(Debug, clap::Parser)]
+pub struct ComposeArgs {
+    /// Folder of files [default: data/samples in the project]
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// Number of tasks
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub count: usize,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Share of the tasks whose names and values are invented, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    pub renamed: f64,
+    /// Run the expert and agents without a solution in the interpreter, check them, and print a summary
+    #[arg(long)]
+    pub prove: bool,
+    /// As --prove, with a second solution of the expert in another style, and with wrong solutions
+    #[arg(long)]
+    pub audit: bool,
+    /// Tasks proven in parallel [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Print the tasks as JSON lines
+    #[arg(long, conflicts_with_all = ["prove", "audit"])]
+    pub json: bool,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`RunError::Incomplete`] if no table fits or a proof fails; [`RunError::Environment`] without an interpreter.
+pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> {
+    let library = Library::embedded().map_err(|error| RunError::BadInput(error.to_string()))?;
+    let folder = match &args.files {
+        Some(folder) => folder.clone(),
+        None => samples()?,
+    };
+    let fixtures = Fixtures::read(&folder)?;
+    let began = Instant::now();
+    let tasks = compose(args, &library, &fixtures)?;
+    if tasks.is_empty() {
+        return Err(RunError::Incomplete(format!(
+            "no task can be composed over the files in {}: tables (csv, tsv, xlsx, json, jsonl, parquet) of 20 to 20,000 rows are needed",
+            folder.display()
+        )));
+    }
+    if !args.prove && !args.audit {
+        return print(&listed(args, &tasks)?);
+    }
+    let audits = prove(args, process, &fixtures, &tasks).await?;
+    print(&summary(&tasks, &audits, began.elapsed().as_secs_f64()))?;
+    match audits
+        .iter()
+        .all(|audit| audit.expert.is_empty() && audit.nulls.is_empty())
+    {
+        true => Ok(()),
+        false => Err(RunError::Incomplete("some tasks are not sound".into())),
+    }
+}
+
+fn samples() -> Result<PathBuf, RunError> {
+    let root = project_root(Path::new("."));
+    let missing =
+        || RunError::BadInput("there is no project here: give a folder with `--files`".into());
+    Ok(root.ok_or_else(missing)?.join(SAMPLES))
+}
+
+/// Composes the tasks and puts their files into the store.
+fn compose(
+    args: &ComposeArgs,
+    library: &Library,
+    fixtures: &Fixtures,
+) -> Result<Vec<Task>, RunError> {
+    let files: Vec<&SourceFile> = fixtures
+        .files
+        .iter()
+        .filter(|file| pybench_compose::fits(file))
+        .collect();
+    let subcategory = |keyword: &str| {
+        library
+            .keywords()
+            .get(keyword)
+            .map(|keyword| keyword.subcategory.clone())
+            .unwrap_or_default()
+    };
+    let mut tasks = Vec::new();
+    for draw in 0..args.count * DRAWS {
+        if tasks.len() == args.count || files.is_empty() {
+            break;
+        }
+        let drawn = Digest::of_json(&(args.seed, draw, "compose"));
+        let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
+        let seed = TaskSeed {
+            seed: drawn.seed(),
+            language: [Language::En, Language::Zh][usize::from(draw % 5 == 4)],
+            renamed: share < args.renamed,
+        };
+        let file = files[draw % files.len()];
+        let bytes = fixtures.store.get(&file.id)?;
+        let made = pybench_compose::make(file, &bytes, seed, subcategory);
+        let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
+        if let Some(Made { task, file }) = made {
+            if let Some(bytes) = file {
+                fixtures.store.put(&bytes)?;
+            }
+            tasks.push(task);
+        }
+    }
+    Ok(tasks)
+}
+
+async fn prove(
+    args: &ComposeArgs,
+    process: &Process,
+    fixtures: &Fixtures,
+    tasks: &[Task],
+) -> Result<Vec<Audit>, RunError> {
+    let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
+    let choice = InterpreterChoice::default();
+    let interpreter: Arc<dyn Interpreter> =
+        interpreter(&choice).map_err(|error| environment(&error))?;
+    let checker = Checker::new(interpreter.clone()).map_err(|error| environment(&error))?;
+    let env = Environment {
+        interpreter: interpreter.as_ref(),
+        checker: &checker,
+        store: &fixtures.store,
+    };
+    let env = &env;
+    let work = tasks.iter().map(|task| async move {
+        let result = audit(env, task, args.audit).await;
+        if let Ok(audit) = &result {
+            for what in audit.expert.iter().chain(&audit.passed).chain(&audit.nulls) {
+                tracing::info!("{}: {what}", task.id.short());
+            }
+        }
+        result
+    });
+    let jobs = args.jobs.unwrap_or_else(cores).max(1);
+    let mut audits = Vec::with_capacity(tasks.len());
+    let mut results = futures::stream::iter(work).buffered(jobs);
+    while let Some(result) = results.next().await {
+        if process.interrupt.requested() {
+            return Err(RunError::Interrupted);
+        }
+        audits.push(result?);
+    }
+    Ok(audits)
+}
+
+fn listed(args: &ComposeArgs, tasks: &[Task]) -> Result<String, RunError> {
+    let mut text = String::new();
+    for task in tasks {
+        if args.json {
+            let line = serde_json::to_string(task)
+                .map_err(|error| RunError::Internal(error.to_string()))?;
+            text.push_str(&line);
+            text.push('\n');
+            continue;
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "── {} · {} · {:?}\n{}\n",
+            task.id.short(),
+            task.keyword,
+            task.language,
+            task.query
+        );
+    }
+    Ok(text)
+}
+
+fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
+    let skeleton = |task: &Task| match &task.origin {
+        pybench_types::task::TaskOrigin::Composed { skeleton, .. } => skeleton.clone(),
+        _ => String::new(),
+    };
+    let skeletons: BTreeSet<String> = tasks.iter().map(skeleton).collect();
+    let mut operations: BTreeMap<String, usize> = BTreeMap::new();
+    for name in skeletons.iter().flat_map(|skeleton| skeleton.split('>')) {
+        *operations.entry(name.to_owned()).or_default() += 1;
+    }
+    let sound = audits
+        .iter()
+        .filter(|audit| audit.expert.is_empty())
+        .count();
+    let mutants: usize = audits.iter().map(|audit| audit.mutants).sum();
+    let passed: usize = audits.iter().map(|audit| audit.passed.len()).sum();
+    let nulls: usize = audits.iter().map(|audit| audit.nulls.len()).sum();
+    let mut text = format!(
+        "tasks                    {}\n\
+         distinct graphs          {}\n\
+         operations used          {} of {}\n\
+         expert passes            {sound} of {}\n\
+         wrong solutions rejected {} of {mutants}\n\
+         null agents that pass    {nulls}\n\
+         tasks per minute         {:.0}\n",
+        tasks.len(),
+        skeletons.len(),
+        operations.len(),
+        pybench_compose::operations::all().count(),
+        audits.len(),
+        mutants - passed,
+        tasks.len() as f64 * 60.0 / seconds
+    );
+    for (task, audit) in tasks.iter().zip(audits) {
+        for what in &audit.expert {
+            let _ = writeln!(
+                text,
+                "\nexpert fails · {} · {what}\n{}",
+                skeleton(task),
+                task.query
+            );
+        }
+        for what in &audit.passed {
+            let _ = writeln!(text, "\nwrong solution passes · {what}\n{}", task.query);
+        }
+    }
+    text
+}

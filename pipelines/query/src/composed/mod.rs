@@ -1,0 +1,5 @@
+//! Composed tasks as part of a run, and the command that proves them.
+
+pub mod audit;
+pub mod command;
+pub(crate) mod stage;

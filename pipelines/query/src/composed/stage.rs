@@ -1,0 +1,152 @@
+//! The composed tasks of a run: one unit for each draw.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pybench_compose::TaskSeed;
+use pybench_library::Library;
+use pybench_run::{
+    ContentStore, Executor, Failure, FailureKind, Query, RunContext, RunError, Stage,
+};
+use pybench_types::id::Digest;
+use pybench_types::task::{Language, SourceFile, Task};
+use rand::seq::SliceRandom;
+use serde_json::Value;
+
+use crate::STAGE;
+use crate::plan::{allocate, rng};
+
+/// Draws for each task that is asked for. About a third of the draws gives a proven task.
+const DRAWS: usize = 10;
+
+/// The number of composed tasks that a recipe asks for.
+pub(crate) fn requested(query: &Query) -> usize {
+    (query.tasks as f64 * query.composed).round() as usize
+}
+
+/// Writes the composed tasks. Returns the items of those that were made, at most as many as the recipe asks for, in the
+/// order of their draws. A draw that gives no task, or one that `is_wrong`, is followed by another.
+///
+/// # Errors
+/// As the executor's; a failed draw is no error.
+pub(crate) async fn write(
+    context: &RunContext,
+    library: &Arc<Library>,
+    files: &[SourceFile],
+    is_wrong: impl Fn(&Task) -> bool,
+) -> Result<Vec<String>, RunError> {
+    let query = &context.recipe.query;
+    let wanted = requested(query);
+    let stage = Arc::new(ComposedStage::new(context, library, files));
+    if stage.files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut made = Vec::new();
+    let mut next = 0;
+    while made.len() < wanted && next < wanted * DRAWS {
+        let missing = wanted - made.len();
+        let items: Vec<String> = (next..next + missing).map(item).collect();
+        next += missing;
+        context.executor().run(stage.clone(), &items).await?;
+        for item in items {
+            let task: Option<Task> = context.folder.journal().output(STAGE, &item)?;
+            if task.is_some_and(|task| !is_wrong(&task)) {
+                made.push(item);
+            }
+        }
+    }
+    Ok(made)
+}
+
+fn item(draw: usize) -> String {
+    format!("composed#{draw}")
+}
+
+/// Composes one task per unit. The result depends only on recipe, files and the number of the draw.
+struct ComposedStage {
+    library: Arc<Library>,
+    /// Files that tasks can be composed over, in a seeded order.
+    files: Vec<SourceFile>,
+    store: ContentStore,
+    seed: u64,
+    renamed: f64,
+    /// Languages of as many draws as tasks are asked for; later draws begin again.
+    languages: Vec<Language>,
+}
+
+impl ComposedStage {
+    fn new(context: &RunContext, library: &Arc<Library>, files: &[SourceFile]) -> Self {
+        let recipe = &context.recipe;
+        let mut fitting: Vec<SourceFile> = files
+            .iter()
+            .filter(|file| pybench_compose::fits(file))
+            .cloned()
+            .collect();
+        fitting.shuffle(&mut rng(&(recipe.seed, "composed files")));
+        let mut shuffled = rng(&(recipe.seed, "composed languages"));
+        let languages = allocate(
+            requested(&recipe.query),
+            &recipe.query.languages,
+            &mut shuffled,
+        );
+        Self {
+            library: library.clone(),
+            files: fitting,
+            store: context.folder.store().clone(),
+            seed: recipe.seed,
+            renamed: recipe.query.renamed,
+            languages,
+        }
+    }
+
+    fn subcategory(&self, keyword: &str) -> String {
+        let found = self.library.keywords().get(keyword);
+        found
+            .map(|keyword| keyword.subcategory.clone())
+            .unwrap_or_default()
+    }
+
+    fn task(&self, draw: usize) -> Result<Task, Failure> {
+        let internal =
+            |error: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, error.to_string());
+        let file = &self.files[draw % self.files.len()];
+        let drawn = Digest::of_json(&(self.seed, "composed", draw)).seed();
+        let share = (drawn >> 11) as f64 / (1_u64 << 53) as f64;
+        let seed = TaskSeed {
+            seed: drawn,
+            language: self.languages[draw % self.languages.len()],
+            renamed: share < self.renamed,
+        };
+        let bytes = self.store.get(&file.id)?;
+        let made = pybench_compose::make(file, &bytes, seed, |keyword| self.subcategory(keyword));
+        match made.map_err(|error| internal(&error))? {
+            Some(made) => {
+                if let Some(bytes) = made.file {
+                    self.store.put(&bytes)?;
+                }
+                Ok(made.task)
+            }
+            None => Err(Failure::new(
+                FailureKind::Item,
+                "no chain of operations on this file was drawn whose result shows each of them",
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl Stage for ComposedStage {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    async fn run(&self, item: &str) -> Result<Value, Failure> {
+        let internal = |reason: String| Failure::new(FailureKind::Internal, reason);
+        let draw = item
+            .strip_prefix("composed#")
+            .and_then(|number| number.parse().ok());
+        let draw = draw.ok_or_else(|| internal(format!("`{item}` is no draw")))?;
+        let task = self.task(draw)?;
+        serde_json::to_value(task).map_err(|error| internal(error.to_string()))
+    }
+}
