@@ -241,9 +241,10 @@ impl<'a> Draw<'a> {
     }
 }
 
-/// Whether a query and code can quote a name or value without doubt.
+/// Whether a query and code can quote a name or value without doubt. A stop at the end of an answer is not part of it.
 pub(crate) fn quotable(text: &str) -> bool {
-    !text.is_empty()
+    !text.ends_with(['.', ',', ';', ':', '!', '?'])
+        && !text.is_empty()
         && text.trim() == text
         && text.chars().count() <= MAX_QUOTED
         && !text.contains(|c: char| {

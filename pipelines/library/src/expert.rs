@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use pybench_agent::{Format, ScriptedSolver};
-use pybench_types::id::Digest;
 use pybench_compose::script::{self as composed, Fault};
+use pybench_types::id::Digest;
 use pybench_types::task::{Task, TaskOrigin};
 use pybench_types::trajectory::{Message, Role};
 
@@ -75,7 +75,11 @@ impl Expert {
     }
 
     /// The fault of this sample of a composed task, if it has one.
-    fn composed_fault(&self, task: &Task, sample: u32) -> Result<Option<(String, Fault)>, ScriptError> {
+    fn composed_fault(
+        &self,
+        task: &Task,
+        sample: u32,
+    ) -> Result<Option<(String, Fault)>, ScriptError> {
         let faults = composed::faults(task)?;
         Ok(self.draw_fault(task, sample, || faults))
     }

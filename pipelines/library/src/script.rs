@@ -95,7 +95,9 @@ impl<'a> Script<'a> {
                 template, slots, ..
             } => (template, slots),
             TaskOrigin::Composed { skeleton, .. } => {
-                return Err(ScriptError::NoTemplate(format!("a composed task, {skeleton}")));
+                return Err(ScriptError::NoTemplate(format!(
+                    "a composed task, {skeleton}"
+                )));
             }
             TaskOrigin::Writer { generator, .. } => {
                 return Err(ScriptError::NoTemplate(format!("a task of {generator}")));

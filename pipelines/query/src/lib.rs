@@ -1,7 +1,7 @@
 //! Query: writes tasks for crawled files, from the templates of the task library or by models.
 //!
 //! Library tasks depend only on the recipe, the files and the library: [`plan`] chooses them first, then
-//! each planned task is one unit of work. [`writer`] lets models write tasks. Human decisions ([`review`])
+//! each planned task is one unit of work. [`composed`] tasks are drawn, one draw a unit. [`writer`] lets models write tasks. Human decisions ([`review`])
 //! apply to both kinds.
 
 pub mod command;
@@ -50,6 +50,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
+    composed::stage::validate(&context.recipe.query)?;
     let folder = &context.folder;
     let files: Arc<[SourceFile]> = FILES.read_all(folder.root())?.into();
     let wrong = wrong_tasks(folder.journal())?;
@@ -89,7 +90,8 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
     let items = written.into_iter().map(|planned| planned.item);
     let items: Vec<String> = items.chain(composed).collect();
     let written = finish_planned(context, &items)?;
-    let hint = "crawl more files, add templates, or raise `query.template_share`";
+    let hint =
+        "crawl more files, add templates, or raise `query.template_share` or `query.composed`";
     report_shortfall(recipe.query.tasks, written, hint)
 }
 

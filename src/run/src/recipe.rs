@@ -179,7 +179,10 @@ pub struct Query {
     #[schemars(range(min = 0, max = 1))]
     pub composed: f64,
     /// Share of the composed tasks whose file gets invented names and values, from 0 to 1.
-    #[serde(default = "Query::default_renamed", skip_serializing_if = "Query::is_default_renamed")]
+    #[serde(
+        default = "Query::default_renamed",
+        skip_serializing_if = "Query::is_default_renamed"
+    )]
     #[schemars(range(min = 0, max = 1))]
     pub renamed: f64,
     /// Models that write the tasks, instead of the templates of the task library.

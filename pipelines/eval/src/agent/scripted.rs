@@ -213,8 +213,11 @@ impl ScriptedSolver for ScriptedAgent {
     }
 
     fn reply(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, String> {
-        let of_library = matches!(task.origin, TaskOrigin::Library { .. });
-        if self.script == Script::Reference && of_library {
+        let has_expert = matches!(
+            task.origin,
+            TaskOrigin::Library { .. } | TaskOrigin::Composed { .. }
+        );
+        if self.script == Script::Reference && has_expert {
             return self.expert.reply(task, sample, messages);
         }
         Ok(match self.next(task, messages)? {

@@ -9,7 +9,7 @@ use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Query, RunContext, RunError, Stage,
 };
 use pybench_types::id::Digest;
-use pybench_types::task::{Language, SourceFile, Task};
+use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
 use serde_json::Value;
 
@@ -22,6 +22,27 @@ const DRAWS: usize = 10;
 /// The number of composed tasks that a recipe asks for.
 pub(crate) fn requested(query: &Query) -> usize {
     (query.tasks as f64 * query.composed).round() as usize
+}
+
+/// Refuses a recipe that asks for composed tasks of other kinds than there are.
+///
+/// # Errors
+/// [`RunError::BadInput`].
+pub(crate) fn validate(query: &Query) -> Result<(), RunError> {
+    let conflict = match query {
+        _ if query.composed == 0.0 => return Ok(()),
+        _ if query.writer.is_some() => "a writer makes all tasks; remove `query.writer`",
+        _ if !query.keywords.is_empty() => {
+            "keywords choose among templates; remove `query.keywords`"
+        }
+        _ if !query.categories.is_empty() && !query.categories.contains(&Category::Chart) => {
+            "composed tasks are of the category `chart`; add it to `query.categories`"
+        }
+        _ => return Ok(()),
+    };
+    Err(RunError::BadInput(format!(
+        "recipe, query.composed: {conflict}, or set `query.composed` to 0"
+    )))
 }
 
 /// Writes the composed tasks. Returns the items of those that were made, at most as many as the recipe asks for, in the

@@ -103,3 +103,100 @@ fn tasks_whose_reference_fails_are_dropped_and_replaced() {
     let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
     assert!(tasks.iter().all(|task| task.files[0].name == "plain.csv"));
 }
+
+/// A table with a category, two numbers and a name, as csv.
+fn stock() -> String {
+    let at = |n: usize| (n * 7919 + 13) % 1009;
+    let row = |n: usize| {
+        let (region, price) = (["north", "south", "east"][at(n) % 3], at(n) as f64 / 8.0);
+        format!("item {n:03},{region},{price},{}\n", at(n + 5) % 90)
+    };
+    "name,region,price,stock\n".to_owned() + &(0..80).map(row).collect::<String>()
+}
+
+#[test]
+fn composed_tasks_are_solved_by_the_expert_and_their_faults_are_rejected() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let recipe = "name = 't'\nseed = 3\nteacher = { kind = 'expert', faults = 0.4 }\n\n\
+        [[crawl.sources]]\nsource = 'local'\npath = 'files'\nlicense = 'CC0-1.0'\n\n\
+        [query]\ntasks = 12\ncomposed = 1.0\nrenamed = 0.5\n\n\
+        [shard]\nheld_out_templates = 0\ntest_fraction = 0\n";
+    let fixture = RunFixture::bare(recipe);
+    fixture.add("stock.csv", stock().as_bytes());
+    let (status, text) = synthesize(&fixture, &[]);
+    assert_eq!(status, Some(0), "{text}");
+    let tasks: Vec<Task> = fixture.lines("tasks.jsonl");
+    assert_eq!(tasks.len(), 12, "{text}");
+    let derived = tasks
+        .iter()
+        .filter(|task| task.files[0].derived_from.is_some());
+    assert!((1..12).contains(&derived.count()));
+    let trajectories: Vec<pybench_types::trajectory::Trajectory> =
+        fixture.lines("trajectories.jsonl");
+    let verdicts: Vec<pybench_types::trajectory::Verdict> = fixture.lines("verdicts.jsonl");
+    let (mut faults, mut sound) = (0, 0);
+    for trajectory in &trajectories {
+        let verdict = verdicts
+            .iter()
+            .find(|verdict| verdict.trajectory == trajectory.id)
+            .unwrap();
+        assert_eq!(
+            verdict.accepted,
+            trajectory.fault.is_none(),
+            "{:?} {verdict:?}",
+            trajectory.fault
+        );
+        match trajectory.fault {
+            Some(_) => faults += 1,
+            None => sound += 1,
+        }
+    }
+    assert!(faults > 0 && sound > 0, "{faults} faults, {sound} without");
+}
+
+#[test]
+fn composing_from_the_command_line_prints_or_proves() {
+    let fixture = RunFixture::bare(RECIPE);
+    fixture.add("stock.csv", stock().as_bytes());
+    let folder = fixture.path("files");
+    let compose = |args: &[&str]| {
+        let output = Command::new(crate::support::PYBENCH)
+            .arg("compose")
+            .arg("--files")
+            .arg(&folder)
+            .args(args)
+            .output();
+        let output = output.unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (code(&output), text.into_owned())
+    };
+    let (status, text) = compose(&["--count", "3"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert_eq!(text.matches("──").count(), 3, "{text}");
+    let (_, again) = compose(&["--count", "3"]);
+    assert_eq!(text, again, "the same seed gives the same tasks");
+    if interpreter_is_here() {
+        let (status, text) = compose(&["--count", "3", "--audit"]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("expert passes            3 of 3"), "{text}");
+        assert!(text.contains("null agents that pass    0"), "{text}");
+    }
+    let (status, text) = compose(&["--files", "/nowhere"]);
+    assert_ne!(status, Some(0), "{text}");
+}
+
+#[test]
+fn a_recipe_that_asks_for_composed_tasks_of_other_kinds_is_refused() {
+    let recipe = RECIPE.replace("[query]\n", "[query]\ncomposed = 0.5\n");
+    let fixture = RunFixture::bare(&recipe);
+    let output = fixture.program("query", &[]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        text.contains("query.composed: keywords choose among templates"),
+        "{text}"
+    );
+}
