@@ -15,6 +15,8 @@ use crate::{Cli, doctor, help, interpreter, trainer};
 pub(crate) enum Command {
     /// Make a dataset: crawl, query, rollout, grade and shard in order
     Synthesize(StageArgs),
+    /// Profile a folder of your own files and write a recipe for it
+    Init(pybench_crawl::init::InitArgs),
     /// Collect files from the recipe's sources and profile them
     Crawl(StageArgs),
     /// Write tasks for the crawled files, from templates or with a model
@@ -79,6 +81,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         "Make data",
         &[
             "synthesize",
+            "init",
             "crawl",
             "query",
             "rollout",
@@ -103,6 +106,9 @@ impl Command {
             Self::Synthesize(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_synthesize::run(&context).await
             }),
+            Self::Init(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_crawl::init::run(args, &process).await?)
+            }),
             Self::Crawl(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_crawl::run(&context).await
             }),
@@ -123,7 +129,8 @@ impl Command {
                 Ok(pybench_library::command::run(args, process).await?)
             }),
             Self::Status(args) => cli::main_with(args.log, |_| async move {
-                Ok(pybench_synthesize::status::run(&args)?)
+                let evaluation = pybench_eval::status::headline(&args.folder()?)?;
+                Ok(pybench_synthesize::status::run(&args, evaluation)?)
             }),
             Self::Show(args) => {
                 cli::main_with(args.log, |_| async move { Ok(pybench_show::run(&args)?) })

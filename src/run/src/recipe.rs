@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crawl::{ArxivFormat, Crawl, PypiArchive, PypiPackage, Search, SourceChoice};
-pub use load::RecipeError;
+pub use load::{RecipeError, apply_sets};
 pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use crate::Price;
@@ -185,6 +185,9 @@ pub struct Query {
     )]
     #[schemars(range(min = 0, max = 1))]
     pub renamed: f64,
+    /// Whether every task must use a crawled file.
+    #[serde(default, skip_serializing_if = "FileUse::is_default")]
+    pub files: FileUse,
     /// Models that write the tasks, instead of the templates of the task library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<WriterChoice>,
@@ -207,6 +210,23 @@ impl Query {
 
 fn is_zero(share: &f64) -> bool {
     *share == 0.0
+}
+
+/// Whether tasks use crawled files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileUse {
+    /// Some tasks use none, such as tasks of mathematics.
+    #[default]
+    Any,
+    /// Every task uses at least one.
+    Required,
+}
+
+impl FileUse {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A model: a teacher, a judge, or a model that writes tasks.

@@ -196,7 +196,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:2:8: the number does not fit in 64 bits
     r.toml:2:8: string values must be quoted, expected literal string
     r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
-    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `writer`)
+    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `files`, `writer`)
     r.toml:11:1: query: the key `tasks` is missing: Number of tasks to write.
     r.toml:12:9: tasks: 0 must be at least 1
     r.toml:13:18: template_share: 0 must be above 0
@@ -204,7 +204,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:13:13: languages: the shares add up to 0.5; they must add up to 1
     r.toml:13:15: unknown key `english` in languages (known keys: `en`, `zh`)
     r.toml:13:24: categories.1: unknown value `charts`; did you mean `chart`? (expected one of `chart`, `text`, `image_audio`, `math`, `software`)
-    r.toml:9:1: unknown key `cvs` in quota; did you mean `csv`? (known keys: `bmp`, `csv`, `docx`, `flac`, `gif`, `html`, `ipynb`, `jpeg`, `json`, `jsonl`, `md`, `mp3`, `mp4`, `ogg`, `parquet`, `pdf`, `png`, `sqlite`, `svg`, `tsv`, `txt`, `wav`, `webp`, `xlsx`)
+    r.toml:9:1: unknown key `cvs` in quota; did you mean `csv`? (known keys: `bmp`, `csv`, `docx`, `eml`, `flac`, `gif`, `html`, `ini`, `ipynb`, `jpeg`, `json`, `jsonl`, `log`, `md`, `mp3`, `mp4`, `ogg`, `parquet`, `pdf`, `png`, `pptx`, `sqlite`, `svg`, `tsv`, `txt`, `wav`, `webp`, `xlsx`, `xml`, `yaml`)
     r.toml:6:1: unknown key `paht` in sources.0 with source `local`; did you mean `path`? (known keys: `source`, `path`, `ignore`, `license`)
     r.toml:4:1: sources.0 with source `local`: the key `path` is missing: Path of the folder, relative to the project root.
     r.toml:6:8: path: the path is empty
