@@ -9,7 +9,6 @@ mod exit_codes;
 mod fused;
 mod gguf;
 mod hub;
-mod jinja;
 mod kernels;
 mod loss_spike;
 mod memory;
