@@ -23,3 +23,4 @@ mod smollm2;
 mod sources;
 mod support;
 mod tokens;
+mod tool_calls;
