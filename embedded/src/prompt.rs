@@ -4,23 +4,16 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::vocab::LlamaVocab;
 
-use pybench_chat_template::{ChatTemplate, Message as ChatMessage, Segment, TemplateError};
+use pybench_chat_template::{ChatTemplate, Message as ChatMessage, Piece, TemplateError};
 
 use crate::protocol::Message;
 
 /// Makes the prompts of one model.
 pub(crate) struct PromptBuilder {
     template: ChatTemplate,
-    /// Text and number of each control token, the longest text first.
+    /// Text and number of each control token.
     controls: Vec<(String, LlamaToken)>,
     bos: Option<LlamaToken>,
-}
-
-/// Plain text, or a control token by its index.
-#[derive(Debug, PartialEq, Eq)]
-enum Part<'a> {
-    Control(usize),
-    Plain(&'a str),
 }
 
 impl PromptBuilder {
@@ -51,7 +44,7 @@ impl PromptBuilder {
             .filter_map(|token| Some((text(token)?, token)))
             .filter(|(text, _)| !text.is_empty())
             .collect();
-        controls.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        let template = template.with_controls(controls.iter().map(|(text, _)| text.clone()))?;
         let bos = (vocab.should_add_bos() && bos.is_some()).then(|| vocab.bos());
         Ok(Self {
             template,
@@ -70,17 +63,18 @@ impl PromptBuilder {
         messages: &[Message],
     ) -> Result<Vec<LlamaToken>, TemplateError> {
         let messages: Vec<_> = messages.iter().map(to_chat_message).collect();
-        let whole = self.template.render(&messages, true)?;
-        let texts = messages.iter().flat_map(|m| [&m.role, &m.content]);
-        let spells_control = texts.into_iter().any(|text| {
-            self.controls
-                .iter()
-                .any(|(control, _)| text.contains(control))
+        let rendered = self.template.prompt(&messages)?;
+        let spells_control = messages.iter().any(|message| {
+            let mut controls = self.controls.iter();
+            controls.any(|(control, _)| message.content.contains(control))
         });
         let mut tokens = match spells_control {
             // All control tokens come from the template.
-            false => vocab.tokenize(whole.as_bytes(), false, true),
-            true => self.tokenize_segments(vocab, &messages, &whole)?,
+            false => vocab.tokenize(rendered.text.as_bytes(), false, true),
+            true => {
+                let pieces = rendered.pieces(0..rendered.text.len());
+                self.tokenize_pieces(vocab, &pieces)
+            }
         };
         if let Some(bos) = self.bos.filter(|bos| tokens.first() != Some(bos)) {
             tokens.insert(0, bos);
@@ -88,41 +82,23 @@ impl PromptBuilder {
         Ok(tokens)
     }
 
-    /// Tokenizes template text and contents separately, for messages that spell out a control token.
-    fn tokenize_segments(
-        &self,
-        vocab: &LlamaVocab<'_>,
-        messages: &[ChatMessage],
-        whole: &str,
-    ) -> Result<Vec<LlamaToken>, TemplateError> {
-        let segments = self.template.segments(messages)?;
-        let text = |segment: &Segment| match segment {
-            Segment::Template(text) | Segment::Content { text, .. } => text.clone(),
-        };
-        let rendered: String = segments.iter().map(text).collect();
-        let generation_prompt = whole.strip_prefix(&rendered).ok_or(TemplateError::Opaque {
-            message: messages.len().saturating_sub(1),
-        })?;
-        let generation_prompt = [Segment::Template(generation_prompt.to_owned())];
+    /// Tokenizes control tokens and text separately, for messages that spell out a control token.
+    fn tokenize_pieces(&self, vocab: &LlamaVocab<'_>, pieces: &[Piece<'_>]) -> Vec<LlamaToken> {
         let (mut tokens, mut plain) = (Vec::new(), String::new());
-        for segment in segments.iter().chain(&generation_prompt) {
-            match segment {
-                Segment::Content { text, .. } => plain += text,
-                Segment::Template(text) => {
-                    for part in split(text, &self.controls) {
-                        match part {
-                            Part::Plain(text) => plain += text,
-                            Part::Control(at) => {
-                                flush(vocab, &mut plain, &mut tokens);
-                                tokens.push(self.controls[at].1);
-                            }
-                        }
-                    }
+        for piece in pieces {
+            let (Piece::Control(text) | Piece::Text(text)) = piece;
+            let mut controls = self.controls.iter();
+            let control = controls.find(|(control, _)| control == text);
+            match (piece, control) {
+                (Piece::Control(_), Some(&(_, token))) => {
+                    flush(vocab, &mut plain, &mut tokens);
+                    tokens.push(token);
                 }
+                _ => plain += text,
             }
         }
         flush(vocab, &mut plain, &mut tokens);
-        Ok(tokens)
+        tokens
     }
 }
 
@@ -135,49 +111,4 @@ fn flush(vocab: &LlamaVocab<'_>, plain: &mut String, tokens: &mut Vec<LlamaToken
 
 fn to_chat_message(message: &Message) -> ChatMessage {
     ChatMessage::new(&message.role, &message.content)
-}
-
-/// Splits template text at control tokens. Where several match at one position, the longest wins.
-fn split<'a>(text: &'a str, controls: &[(String, LlamaToken)]) -> Vec<Part<'a>> {
-    let (mut parts, mut rest) = (Vec::new(), text);
-    loop {
-        let found = controls
-            .iter()
-            .enumerate()
-            .filter_map(|(at, (control, _))| Some((rest.find(control.as_str())?, at)))
-            .min();
-        let end = found.map_or(rest.len(), |(start, _)| start);
-        if end > 0 {
-            parts.push(Part::Plain(&rest[..end]));
-        }
-        let Some((start, at)) = found else {
-            return parts;
-        };
-        parts.push(Part::Control(at));
-        rest = &rest[start + controls[at].0.len()..];
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_split_at_control_tokens() {
-        let controls = [
-            ("<|a|>b".to_owned(), LlamaToken(1)),
-            ("<|a|>".to_owned(), LlamaToken(2)),
-        ];
-        assert_eq!(
-            split("x<|a|>y<|a|>b<|a|>", &controls),
-            [
-                Part::Plain("x"),
-                Part::Control(1),
-                Part::Plain("y"),
-                Part::Control(0),
-                Part::Control(1)
-            ]
-        );
-        assert!(split("", &controls).is_empty());
-    }
 }

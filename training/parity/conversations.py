@@ -74,3 +74,83 @@ CONVERSATIONS = [
     talk(("user", "tabs\tand\r\nlines\rand\x0bthe rest\x0c"), ("assistant", "a\u200b\ufeff")),
     talk(("user", "长" * 300), ("assistant", "```\n" + "\n" * 30 + "```")),
 ]
+
+
+def called(content, *calls):
+    listed = [
+        {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
+        for name, tool, arguments in calls
+    ]
+    return {"role": "assistant", "content": content, "tool_calls": listed}
+
+
+def result(name, tool, content):
+    return {"role": "tool", "content": content, "tool_call_id": name, "name": tool}
+
+
+PYTHON = {
+    "type": "function",
+    "function": {
+        "name": "execute_python",
+        "description": "Run Python; returns what it printed — <|eot_id|>.",
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string", "description": "The code of a cell."}},
+            "required": ["code"],
+            "additionalProperties": False,
+        },
+    },
+}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "天气",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": " a city ", "enum": ["Zürich", "上海"]},
+                "days": {"type": ["integer", "null"], "description": "how many", "default": None},
+                "exact": {"type": "boolean", "description": "to 1e-07"},
+            },
+            "required": [],
+        },
+    },
+}
+
+# Messages and tools. Ids have nine letters, as Mistral's templates want them.
+TOOL_CONVERSATIONS = [
+    (
+        [
+            {"role": "system", "content": "You call tools."},
+            {"role": "user", "content": "What is 2 + 2?"},
+            called("", ("call00200", "execute_python", {"code": "print(2 + 2)\n"})),
+            result("call00200", "execute_python", "4\n"),
+            {"role": "assistant", "content": "Finished: it is 4."},
+        ],
+        [PYTHON],
+    ),
+    (
+        [
+            {"role": "user", "content": "Weather in Zürich, \"please\"?"},
+            called("I ask.", ("call00100", "weather", {"city": "Zürich", "days": 1, "exact": True})),
+            result("call00100", "weather", '{"sun": [1e-07, null], "said": "<&>"}'),
+            called("", ("call00300", "weather", {}), ("call00301", "execute_python", {"code": "a = '</tool_call>'"})),
+            result("call00300", "weather", "rain"),
+            result("call00301", "execute_python", ""),
+            {"role": "assistant", "content": "Rain."},
+            {"role": "user", "content": "And tomorrow?"},
+            {"role": "assistant", "content": "I do not know."},
+        ],
+        [WEATHER, PYTHON],
+    ),
+    ([{"role": "user", "content": "No call is needed."}, {"role": "assistant", "content": "Right."}], [WEATHER]),
+    (
+        [
+            {"role": "user", "content": "Again."},
+            called("", ("call00100", "execute_python", {"code": "1/0", "more": [1, {"a": 2.5}]})),
+            result("call00100", "execute_python", "ZeroDivisionError <|eot_id|> \u2028 \x1f"),
+        ],
+        None,
+    ),
+]

@@ -195,7 +195,7 @@ fn tokens(model: &str, path: PathBuf) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let renderer = Renderer::load(&catalog::find(model)?)?;
     for conversation in read(&Source::from_path(path))? {
-        let rendered = renderer.render(&conversation.messages)?;
+        let rendered = renderer.render(&conversation)?;
         let trained: Vec<bool> = rendered.spans.iter().map(|span| span.trained).collect();
         writeln!(
             out,
@@ -216,7 +216,7 @@ fn inspect(model: &str, path: PathBuf, rows: usize) -> Result<()> {
     let conversations = read(&Source::from_path(path))?;
     let rendered = conversations
         .iter()
-        .map(|conversation| renderer.render(&conversation.messages))
+        .map(|conversation| renderer.render(conversation))
         .collect::<Result<Vec<_>, _>>()?;
     for (conversation, rendered) in conversations.iter().zip(&rendered).take(rows) {
         let total = rendered.ids.len();

@@ -1,4 +1,4 @@
-//! One message of a conversation.
+//! A conversation and its messages.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -24,10 +24,29 @@ pub struct Message {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub tool_calls: Vec<Value>,
+    /// Id of the call whose result this message is.
+    #[serde(
+        default,
+        deserialize_with = "text_or_none",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub tool_call_id: Option<String>,
+    /// Name of the tool whose result this message is, or of the author.
+    #[serde(
+        default,
+        deserialize_with = "text_or_none",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub name: Option<String>,
 }
 
 fn list_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(value.as_str().map(str::to_owned))
 }
 
 impl Message {
@@ -36,6 +55,24 @@ impl Message {
             role: role.into(),
             content: content.into(),
             tool_calls: vec![],
+            tool_call_id: None,
+            name: None,
+        }
+    }
+
+    /// Parses the arguments of tool calls that are JSON in a string, as OpenAI's API has them: chat templates expect
+    /// objects.
+    pub fn parse_arguments(&mut self) {
+        for call in &mut self.tool_calls {
+            let arguments = match call.get("function").is_some_and(Value::is_object) {
+                true => call["function"].get_mut("arguments"),
+                false => call.get_mut("arguments"),
+            };
+            let Some(arguments) = arguments else { continue };
+            let parsed = arguments.as_str().map(serde_json::from_str::<Value>);
+            if let Some(Ok(parsed @ Value::Object(_))) = parsed {
+                *arguments = parsed;
+            }
         }
     }
 
@@ -52,9 +89,87 @@ impl Message {
     }
 }
 
+/// What a chat template renders: messages, and the tools that the model may call.
+#[derive(Clone, Copy, Debug)]
+pub struct Chat<'a> {
+    pub messages: &'a [Message],
+    /// As in OpenAI's API.
+    pub tools: &'a [Value],
+}
+
+impl<'a> Chat<'a> {
+    pub fn new(messages: &'a [Message], tools: &'a [Value]) -> Self {
+        Self { messages, tools }
+    }
+
+    /// The first `count` messages, with the same tools.
+    pub(crate) fn first(self, count: usize) -> Self {
+        Self {
+            messages: &self.messages[..count],
+            ..self
+        }
+    }
+
+    /// The strings that come from outside: not the roles, which a template may build control tokens of.
+    pub fn texts(self) -> impl Iterator<Item = String> {
+        let text = |message: &Message| {
+            let optional = |text: &Option<String>| text.clone().unwrap_or_default();
+            let calls = message.tool_calls.iter().map(Value::to_string);
+            let mut all = vec![
+                message.content.clone(),
+                optional(&message.tool_call_id),
+                optional(&message.name),
+            ];
+            all.extend(calls);
+            all
+        };
+        let messages = self.messages.iter().flat_map(text);
+        messages.chain(self.tools.iter().map(Value::to_string))
+    }
+}
+
+impl<'a> From<&'a [Message]> for Chat<'a> {
+    fn from(messages: &'a [Message]) -> Self {
+        Self::new(messages, &[])
+    }
+}
+
+impl<'a> From<&'a Vec<Message>> for Chat<'a> {
+    fn from(messages: &'a Vec<Message>) -> Self {
+        Self::new(messages, &[])
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Message; N]> for Chat<'a> {
+    fn from(messages: &'a [Message; N]) -> Self {
+        Self::new(messages, &[])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_in_strings_are_parsed() {
+        let parsed = |arguments: Value| {
+            let mut message = Message::new("assistant", "");
+            message.tool_calls = vec![
+                serde_json::json!({"function": {"name": "f", "arguments": arguments.clone()}}),
+                serde_json::json!({"name": "f", "arguments": arguments}),
+            ];
+            message.parse_arguments();
+            let function = &message.tool_calls[0]["function"]["arguments"];
+            assert_eq!(*function, message.tool_calls[1]["arguments"]);
+            function.clone()
+        };
+        let object = serde_json::json!({"b": 1, "a": "x"});
+        assert_eq!(parsed(r#"{"b": 1, "a": "x"}"#.into()), object);
+        assert_eq!(parsed(object.clone()), object);
+        for other in ["not JSON", "[1]", ""] {
+            assert_eq!(parsed(other.into()), *other);
+        }
+    }
 
     #[test]
     fn observations_are_told_from_questions() {

@@ -1,20 +1,31 @@
-//! Chat templates are Jinja programs that come with a model. They run twice, so that each part of their
-//! output is known to be template text or a message's content.
+//! Chat templates are Jinja programs that come with a model.
 
-use std::ops::Range;
+use std::borrow::Cow;
+use std::collections::HashMap;
 
+use chrono::NaiveDate;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value, context};
 use thiserror::Error;
 
-use crate::json::{dumps, to_template, tojson};
-use crate::message::Message;
+use crate::controls::Controls;
+use crate::json::{dumps, to_template};
+use crate::marks::Marks;
+use crate::message::{Chat, Message};
+use crate::python;
 
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 /// Instructions per rendering: about one second, a hundred times what 10,000 messages need.
 const MAX_INSTRUCTIONS: u64 = 20_000_000;
 /// Bytes that a template may add per message, and once for the whole conversation.
 const MAX_ADDED_BYTES: usize = 64 << 10;
+/// How much longer messages and tools may become: JSON in JSON, or indented.
+const MAX_GROWTH: usize = 8;
+/// The date that Llama's own templates name when they are given none.
+const DEFAULT_DATE: NaiveDate = match NaiveDate::from_ymd_opt(2024, 7, 26) {
+    Some(date) => date,
+    None => NaiveDate::MIN,
+};
 
 #[derive(Debug, Error)]
 pub enum TemplateError {
@@ -31,32 +42,25 @@ pub enum TemplateError {
     #[error("the chat template rejects the conversation: {0}")]
     Rejected(String),
     #[error(
-        "the chat template changes, drops or repeats message {message}, so its tokens cannot be assigned to a message"
+        "the chat template drops, repeats or moves message {message} of the assistant, so it is unknown which tokens the model has to write"
     )]
     Opaque { message: usize },
-}
-
-/// A part of a rendered conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// Text of the template; control tokens in it count.
-    Template(String),
-    /// A message's content; never a control token.
-    Content {
-        /// Index of the message.
-        message: usize,
-        /// The content as the template inserted it; some templates trim it.
-        text: String,
-    },
+    #[error(
+        "a message contains a control token of the model and the chat template decides by it, so the token cannot be told from those of the template; remove it from the message"
+    )]
+    ControlInMessage,
 }
 
 /// A compiled template.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    source: Option<String>,
     bos: String,
     eos: String,
-    source: Option<String>,
+    date: NaiveDate,
+    pub(crate) controls: Controls,
+    plain: Program,
+    marked: MarkedProgram,
 }
 
 impl ChatTemplate {
@@ -65,37 +69,48 @@ impl ChatTemplate {
         if source.len() > MAX_TEMPLATE_BYTES {
             return Err(TemplateError::TooLong(source.len()));
         }
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
-        environment.set_syntax(syntax);
-        environment.set_fuel(Some(MAX_INSTRUCTIONS));
-        environment.set_unknown_method_callback(method);
-        environment.add_filter("trim", trim);
-        environment.add_filter("tojson", tojson);
-        environment.add_function("raise_exception", raise_exception);
-        environment
-            .add_template_owned("chat", source.to_owned())
-            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
-        Ok(Self {
-            environment,
+        let template = Self {
+            source: Some(source.into()),
             bos: bos.into(),
             eos: eos.into(),
-            source: Some(source.into()),
-        })
+            ..Self::absent()
+        };
+        template.compile()
     }
 
     /// Stands for the missing template of a model; it rejects every conversation.
     pub fn absent() -> Self {
         Self {
-            environment: Environment::new(),
+            source: None,
             bos: String::new(),
             eos: String::new(),
-            source: None,
+            date: DEFAULT_DATE,
+            controls: Controls::default(),
+            plain: Program::default(),
+            marked: MarkedProgram::default(),
         }
+    }
+
+    /// Names the control tokens of the tokenizer, which the template may write and messages may not.
+    pub fn with_controls(
+        self,
+        controls: impl IntoIterator<Item = String>,
+    ) -> Result<Self, TemplateError> {
+        let controls = Controls::new(controls);
+        Self { controls, ..self }.compile()
+    }
+
+    /// Sets the date that `strftime_now` returns.
+    pub fn with_date(self, date: NaiveDate) -> Result<Self, TemplateError> {
+        Self { date, ..self }.compile()
+    }
+
+    fn compile(mut self) -> Result<Self, TemplateError> {
+        if let Some(source) = &self.source {
+            self.plain = Program::compile(source, &self.bos, &self.eos, self.date)?;
+            self.marked = self.compile_marked(Marks::unused_in([source]))?;
+        }
+        Ok(self)
     }
 
     pub fn is_absent(&self) -> bool {
@@ -106,36 +121,150 @@ impl ChatTemplate {
         self.source.as_deref().unwrap_or_default()
     }
 
-    /// A hash of the template and of `bos_token` and `eos_token`.
+    /// A hash of everything that determines the text of a conversation.
     pub fn digest(&self) -> String {
-        let all = format!("{:?}", (&self.source, &self.bos, &self.eos));
+        let all = format!("{:?}", (&self.source, &self.bos, &self.eos, self.date));
         blake3::hash(all.as_bytes()).to_hex().to_string()
     }
 
     /// The conversation as text. Templates are untrusted: instructions and output are bounded.
-    pub fn render(
+    pub fn render<'a>(
         &self,
-        messages: &[Message],
+        chat: impl Into<Chat<'a>>,
         add_generation_prompt: bool,
     ) -> Result<String, TemplateError> {
+        match self.is_absent() {
+            true => Err(TemplateError::Absent),
+            false => self.plain.render(chat.into(), add_generation_prompt),
+        }
+    }
+
+    /// The program that writes marks instead of control tokens, none of which occurs in the conversation; and
+    /// further marks.
+    pub(crate) fn marked_for(
+        &self,
+        chat: Chat<'_>,
+    ) -> Result<(Cow<'_, MarkedProgram>, Marks), TemplateError> {
         if self.is_absent() {
             return Err(TemplateError::Absent);
         }
-        let texts = messages
-            .iter()
-            .map(|m| m.content.len() + m.role.len() + tool_calls_json(m).len());
-        let max = texts
-            .sum::<usize>()
-            .saturating_add(MAX_ADDED_BYTES * (messages.len() + 1));
+        let roles = chat.messages.iter().map(|message| message.role.clone());
+        let mut marks = Marks::unused_in(chat.texts().chain(roles));
+        let controls = &self.marked.controls;
+        let program = match controls.keys().any(|&mark| marks.is_taken(mark)) {
+            false => Cow::Borrowed(&self.marked),
+            true => {
+                let mut others = marks.clone();
+                others.avoid(self.source());
+                Cow::Owned(self.compile_marked(others)?)
+            }
+        };
+        marks.avoid(self.source());
+        program
+            .controls
+            .keys()
+            .for_each(|mark| marks.avoid(&mark.to_string()));
+        Ok((program, marks))
+    }
+
+    fn compile_marked(&self, mut marks: Marks) -> Result<MarkedProgram, TemplateError> {
+        let mut controls = HashMap::new();
+        let mut by_text = HashMap::new();
+        let mut replace = |text: &str| -> Result<String, TemplateError> {
+            let (mut out, mut done) = (String::new(), 0);
+            for range in self.controls.find_all(text) {
+                let control = &text[range.clone()];
+                let mark = match by_text.get(control) {
+                    Some(&mark) => mark,
+                    None => {
+                        let mark = marks.take().ok_or(TemplateError::LimitExceeded)?;
+                        by_text.insert(control.to_owned(), mark);
+                        controls.insert(mark, control.to_owned());
+                        mark
+                    }
+                };
+                out.push_str(&text[done..range.start]);
+                out.push(mark);
+                done = range.end;
+            }
+            Ok(out + &text[done..])
+        };
+        let (source, bos, eos) = (
+            replace(self.source())?,
+            replace(&self.bos)?,
+            replace(&self.eos)?,
+        );
+        Ok(MarkedProgram {
+            program: Program::compile(&source, &bos, &eos, self.date)?,
+            controls,
+        })
+    }
+}
+
+/// The tool calls of a message as JSON; empty where there are none.
+pub fn tool_calls_json(message: &Message) -> String {
+    match message.tool_calls.is_empty() {
+        true => String::new(),
+        false => dumps(&message.tool_calls).unwrap_or_default(),
+    }
+}
+
+/// A template whose control tokens are replaced by marks, so that they can be told from those in messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MarkedProgram {
+    pub(crate) program: Program,
+    /// The control token that each mark stands for.
+    pub(crate) controls: HashMap<char, String>,
+}
+
+/// A compiled Jinja program.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Program {
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+impl Program {
+    fn compile(source: &str, bos: &str, eos: &str, date: NaiveDate) -> Result<Self, TemplateError> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
+        environment.set_syntax(syntax);
+        environment.set_fuel(Some(MAX_INSTRUCTIONS));
+        python::add_to(&mut environment, date);
+        environment
+            .add_template_owned("chat", python::without_generation_blocks(source))
+            .map_err(|error| TemplateError::Syntax(describe(&error)))?;
+        Ok(Self {
+            environment,
+            bos: bos.into(),
+            eos: eos.into(),
+        })
+    }
+
+    pub(crate) fn render(
+        &self,
+        chat: Chat<'_>,
+        add_generation_prompt: bool,
+    ) -> Result<String, TemplateError> {
+        let roles = chat.messages.iter().map(|message| message.role.len());
+        let inputs = chat.texts().map(|text| text.len()).sum::<usize>() + roles.sum::<usize>();
+        let added = MAX_ADDED_BYTES.saturating_mul(chat.messages.len() + 1);
+        let max = inputs.saturating_mul(MAX_GROWTH).saturating_add(added);
         let mut out = BoundedWriter { text: vec![], max };
         let mut run = || {
             let template = self.environment.get_template("chat")?;
+            let tools = chat.tools.iter().map(to_template).collect::<Vec<_>>();
             let context = context! {
-                messages => messages.iter().map(value).collect::<Vec<_>>(),
+                messages => chat.messages.iter().map(value).collect::<Vec<_>>(),
                 bos_token => self.bos.as_str(),
                 eos_token => self.eos.as_str(),
                 add_generation_prompt => add_generation_prompt,
-                tools => (),
+                tools => if tools.is_empty() { Value::from(()) } else { tools.into() },
                 documents => (),
             };
             template.render_captured_to(context, &mut out).map(drop)
@@ -148,108 +277,6 @@ impl ChatTemplate {
             }
             Err((_, text)) => Err(TemplateError::Rejected(text)),
         }
-    }
-
-    /// The conversation in segments, which together are exactly the text of [`Self::render`].
-    ///
-    /// The template runs a second time with placeholders instead of the contents, which shows the template's
-    /// own text. With the contents back in place the result must equal the first text.
-    pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>, TemplateError> {
-        let whole = self.render(messages, false)?;
-        let mark = unused_character(messages);
-        let placeholder = |number: usize| format!("{mark}{number}{mark}");
-        let marked: Vec<Message> = messages
-            .iter()
-            .enumerate()
-            .map(|(number, message)| Message {
-                role: message.role.clone(),
-                content: match has_content(message) {
-                    true => placeholder(number),
-                    false => String::new(),
-                },
-                tool_calls: message.tool_calls.clone(),
-            })
-            .collect();
-        let skeleton = self.render(&marked, false)?;
-        let mut rest = skeleton.as_str();
-        let mut segments = vec![];
-        let mut done = 0;
-        for (number, message) in messages.iter().enumerate().filter(|(_, m)| has_content(m)) {
-            let Some((template_text, after)) = rest.split_once(&placeholder(number)) else {
-                return Err(TemplateError::Opaque { message: number });
-            };
-            push_template_text(&mut segments, template_text);
-            let opaque = TemplateError::Opaque { message: number };
-            let Some(at) = whole[done..].strip_prefix(template_text) else {
-                return Err(opaque);
-            };
-            done += template_text.len();
-            // The content may be trimmed: take the variant that the template's text follows.
-            let next = &after[..after.find(mark).unwrap_or(after.len())];
-            let put = candidates(&message.content)
-                .into_iter()
-                .find(|text| at.strip_prefix(text).is_some_and(|at| at.starts_with(next)));
-            let Some(text) = put else {
-                return Err(opaque);
-            };
-            done += text.len();
-            segments.push(Segment::Content {
-                message: number,
-                text: text.to_owned(),
-            });
-            rest = after;
-        }
-        push_template_text(&mut segments, rest);
-        let last = messages.len().saturating_sub(1);
-        match whole.get(done..) == Some(rest) {
-            true => Ok(segments),
-            false => Err(TemplateError::Opaque { message: last }),
-        }
-    }
-
-    /// For each message with tool calls, the byte range of [`Self::render`]'s text that the model writes: from
-    /// the end of the generation prompt to the end of the message.
-    pub fn tool_call_ranges(
-        &self,
-        messages: &[Message],
-    ) -> Result<Vec<(usize, Range<usize>)>, TemplateError> {
-        let calling = messages
-            .iter()
-            .enumerate()
-            .filter(|(_, m)| !m.tool_calls.is_empty());
-        let calling: Vec<usize> = calling.map(|(number, _)| number).collect();
-        if calling.is_empty() {
-            return Ok(vec![]);
-        }
-        let whole = self.render(messages, false)?;
-        let range = |message: usize| {
-            let prompt = self.render(&messages[..message], true)?;
-            let with_message = self.render(&messages[..=message], false)?;
-            let mut without_calls = messages[..=message].to_vec();
-            without_calls[message].tool_calls.clear();
-            let dropped = self
-                .render(&without_calls, false)
-                .is_ok_and(|text| text == with_message);
-            match !dropped && whole.starts_with(&with_message) && with_message.starts_with(&prompt)
-            {
-                true => Ok((message, prompt.len()..with_message.len())),
-                false => Err(TemplateError::Opaque { message }),
-            }
-        };
-        calling.into_iter().map(range).collect()
-    }
-}
-
-/// A message that only calls tools has no content.
-fn has_content(message: &Message) -> bool {
-    message.tool_calls.is_empty() || !message.content.is_empty()
-}
-
-/// The tool calls of a message as JSON; empty where there are none.
-pub fn tool_calls_json(message: &Message) -> String {
-    match message.tool_calls.is_empty() {
-        true => String::new(),
-        false => dumps(&message.tool_calls).unwrap_or_default(),
     }
 }
 
@@ -283,63 +310,14 @@ fn value(message: &Message) -> Value {
         let calls: Vec<Value> = message.tool_calls.iter().map(to_template).collect();
         pairs.push(("tool_calls", calls.into()));
     }
+    pairs.extend(
+        message
+            .tool_call_id
+            .as_ref()
+            .map(|id| ("tool_call_id", text(id))),
+    );
+    pairs.extend(message.name.as_ref().map(|name| ("name", text(name))));
     Value::from_pairs(pairs)
-}
-
-fn push_template_text(segments: &mut Vec<Segment>, text: &str) {
-    if !text.is_empty() {
-        segments.push(Segment::Template(text.to_owned()));
-    }
-}
-
-/// Python's white space: Unicode's and four separators.
-fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
-}
-
-/// Python's `str.strip`.
-fn trim(text: &str, characters: Option<&str>) -> String {
-    let strips = |c: char| characters.map_or(is_space(c), |some| some.contains(c));
-    text.trim_matches(strips).to_owned()
-}
-
-/// Methods of Python values. Those that strip white space use Python's definition of it.
-fn method(
-    state: &mut minijinja::State,
-    value: &Value,
-    name: &str,
-    arguments: &[Value],
-) -> Result<Value, minijinja::Error> {
-    match (value.as_str(), name, arguments) {
-        (Some(text), "strip", []) => Ok(text.trim_matches(is_space).into()),
-        (Some(text), "lstrip", []) => Ok(text.trim_start_matches(is_space).into()),
-        (Some(text), "rstrip", []) => Ok(text.trim_end_matches(is_space).into()),
-        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments),
-    }
-}
-
-fn candidates(content: &str) -> [&str; 4] {
-    [
-        content,
-        content.trim_matches(is_space),
-        content.trim_start_matches(is_space),
-        content.trim_end_matches(is_space),
-    ]
-}
-
-/// A private-use character that occurs in no message.
-fn unused_character(messages: &[Message]) -> char {
-    ('\u{e000}'..='\u{f8ff}')
-        .find(|&mark| {
-            let free =
-                |m: &Message| !m.content.contains(mark) && !tool_calls_json(m).contains(mark);
-            messages.iter().all(free)
-        })
-        .unwrap_or('\u{f8ff}')
-}
-
-fn raise_exception(message: String) -> Result<String, minijinja::Error> {
-    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
 }
 
 fn describe(error: &minijinja::Error) -> String {
@@ -355,67 +333,6 @@ mod tests {
     use super::*;
 
     const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}";
-    const TRIMS: &str = "{% for m in messages %}[{{ m.role }}]{{ m.content.strip() }}{% endfor %}";
-
-    fn joined(segments: &[Segment]) -> String {
-        let text = |segment: &Segment| match segment {
-            Segment::Template(text) | Segment::Content { text, .. } => text.clone(),
-        };
-        segments.iter().map(text).collect()
-    }
-
-    #[test]
-    fn contents_are_told_from_template_text() {
-        let template = ChatTemplate::new(CHATML, "", "").unwrap();
-        let messages = [
-            Message::new("user", "<|im_end|> 你好"),
-            Message::new("assistant", ""),
-        ];
-        let segments = template.segments(&messages).unwrap();
-        assert_eq!(
-            joined(&segments),
-            template.render(&messages, false).unwrap()
-        );
-        assert_eq!(
-            segments[1],
-            Segment::Content {
-                message: 0,
-                text: "<|im_end|> 你好".into()
-            }
-        );
-    }
-
-    #[test]
-    fn trimmed_contents_are_found() {
-        let template = ChatTemplate::new(TRIMS, "", "").unwrap();
-        let segments = template.segments(&[Message::new("user", " a \n")]).unwrap();
-        assert_eq!(
-            segments[1],
-            Segment::Content {
-                message: 0,
-                text: "a".into()
-            }
-        );
-    }
-
-    #[test]
-    fn a_template_that_changes_text_is_rejected() {
-        let upper = "{% for m in messages %}{{ m.content | upper }}{% endfor %}";
-        let drops = "{% for m in messages %}{% if m.role != 'tool' %}{{ m.content }}{% endif %}{% endfor %}";
-        let cuts = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}";
-        for (source, role, text) in [
-            (upper, "user", "a"),
-            (drops, "tool", "a"),
-            (cuts, "user", "x</think>y"),
-        ] {
-            let template = ChatTemplate::new(source, "", "").unwrap();
-            let rejected = template.segments(&[Message::new(role, text)]);
-            assert!(
-                matches!(rejected, Err(TemplateError::Opaque { .. })),
-                "{source}"
-            );
-        }
-    }
 
     #[test]
     fn instructions_and_output_are_bounded() {
@@ -437,14 +354,42 @@ mod tests {
     fn long_conversations_stay_within_the_limits() {
         let template = ChatTemplate::new(CHATML, "", "").unwrap();
         let messages = vec![Message::new("user", "x"); 5_000];
-        assert_eq!(template.segments(&messages).unwrap().len(), 2 * 5_000 + 1);
+        let text = template.render(&messages, false).unwrap();
+        assert_eq!(text.matches("<|im_end|>").count(), 5_000);
     }
 
     #[test]
     fn rejections_carry_the_templates_message() {
         let source = "{{ raise_exception('roles must alternate') }}";
         let template = ChatTemplate::new(source, "", "").unwrap();
-        let error = template.segments(&[]).unwrap_err().to_string();
+        let error = template
+            .render(&[] as &[Message], false)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("roles must alternate"), "{error}");
+    }
+
+    #[test]
+    fn tools_ids_and_names_reach_the_template() {
+        let source = "{{ tools | tojson(indent=2) }}{% for m in messages %}{{ m.name }}{{ m.tool_call_id }}{% endfor %}{{ strftime_now('%d %b %Y') }}";
+        let template = ChatTemplate::new(source, "", "").unwrap();
+        let tools = [serde_json::json!({"name": "f"})];
+        let messages = [Message {
+            tool_call_id: Some("7".into()),
+            name: Some("f".into()),
+            ..Message::new("tool", "2")
+        }];
+        let text = template
+            .render(Chat::new(&messages, &tools), false)
+            .unwrap();
+        assert_eq!(text, "[\n  {\n    \"name\": \"f\"\n  }\n]f726 Jul 2024");
+        let date = NaiveDate::from_ymd_opt(2025, 1, 2).unwrap();
+        let template = template.with_date(date).unwrap();
+        assert!(
+            template
+                .render(&messages, false)
+                .unwrap()
+                .ends_with("02 Jan 2025")
+        );
     }
 }

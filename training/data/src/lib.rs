@@ -1,5 +1,6 @@
 //! Data sources, chat rendering, tokenization and packing.
 
+mod called_tools;
 mod file;
 mod hub_client;
 mod hub_dataset;
@@ -18,12 +19,16 @@ mod token_stats;
 mod tokenize;
 mod tokenizer;
 
+pub use called_tools::{opening_of_text_call, with_calls_as_text};
 pub use file::{FileError, read_bounded};
 pub use hub_client::{HubError, is_repo_id};
 pub use hub_model::fetch_model;
 pub use pack::{Bins, pack};
 pub use preflight::{Preflight, judge, preflight};
-pub use pybench_chat_template::{ChatTemplate, Message, Segment, TemplateError};
+pub use pybench_chat_template::{
+    CALL_TAGS, CallFormat, CallParser, CallSyntax, CallableTools, Chat, ChatTemplate, Message,
+    NaiveDate, Piece, RenderedText, ReplyPart, TemplateError, ToolCall, tool_name,
+};
 pub use reader::{RecordKind, SourceError};
 pub use record::{Conversation, Record};
 pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};

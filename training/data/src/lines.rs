@@ -8,8 +8,8 @@ use pybench_chat_template::Message;
 use serde_json::{Map, Value};
 
 use crate::reader::{
-    RecordKind, Records, SourceError, conversation, default_columns, io, is_default_column,
-    normalize_role,
+    RecordKind, Records, SourceError, TOOLS_COLUMN, conversation, default_columns, io,
+    is_default_column, json_list, normalize_role,
 };
 use crate::record::Record;
 
@@ -196,8 +196,10 @@ fn record(
     };
     let messages = found.into_iter().map(message).collect::<Result<_, _>>();
     let messages = messages.map_err(|reason: String| bad(reason))?;
+    let tools = row.remove(TOOLS_COLUMN).unwrap_or_default();
+    let tools = json_list(TOOLS_COLUMN, tools).map_err(bad)?;
     let held_out = row.get("held_out_template") == Some(&true.into());
-    conversation(messages, held_out, location)
+    conversation(messages, tools, held_out, location)
 }
 
 /// Parses a message. The content may be null or missing, as in a message that only calls tools.
@@ -248,6 +250,26 @@ mod tests {
         assert_eq!(found[0].tool_calls, [serde_json::json!({"b": 1, "a": 2})]);
         let row = br#"{"messages":[{"role":"assistant","content":"","tool_calls":3}]}"#;
         assert!(record(row, RecordKind::Messages, None, "x".into()).is_err());
+    }
+
+    #[test]
+    fn tools_are_a_list_or_json() {
+        let read = |tools: &str| {
+            let row = format!(r#"{{"messages":[],"tools":{tools}}}"#);
+            match record(row.as_bytes(), RecordKind::Messages, None, "x".into()) {
+                Ok(Record::Conversation(conversation)) => Ok(conversation.tools),
+                Ok(Record::Text { .. }) => panic!(),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let tools = vec![serde_json::json!({"b": 1, "a": 2})];
+        assert_eq!(read(r#"[{"b":1,"a":2}]"#).unwrap(), tools);
+        assert_eq!(read(r#""[{\"b\":1,\"a\":2}]""#).unwrap(), tools);
+        for none in ["null", "[]", r#""""#, r#""null""#] {
+            assert!(read(none).unwrap().is_empty(), "{none}");
+        }
+        assert!(read("3").unwrap_err().contains("tools is not a list"));
+        assert!(read(r#""{""#).unwrap_err().contains("not a JSON list"));
     }
 
     #[test]

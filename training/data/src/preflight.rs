@@ -30,7 +30,7 @@ pub fn preflight(
         stats.add(one, true, &renderer.tokenizer);
     }
     for conversation in conversations.iter().take(COMPARED_CONVERSATIONS) {
-        if !renderer.matches_rendered_text(&conversation.messages)? {
+        if !renderer.matches_rendered_text(conversation)? {
             stats.mismatch = Some(conversation.location.clone());
             break;
         }
@@ -72,6 +72,10 @@ fn trained(stats: &TokenStats, result: &mut Preflight) {
     if stats.straddling > 0 {
         let text = "tokens start in template text and end in a reply; they are not trained";
         result.notes.push(format!("{} {text}", stats.straddling));
+    }
+    if stats.left_out > 0 {
+        let text = "messages with tool calls also have text, which the chat template leaves out";
+        result.notes.push(format!("{} {text}", stats.left_out));
     }
 }
 

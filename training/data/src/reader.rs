@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pybench_chat_template::Message;
 use serde::Deserialize;
+use serde_json::Value;
 use thiserror::Error;
 
 use pybench_types::exit_code::ExitCode;
@@ -88,9 +89,27 @@ pub(crate) fn default_columns(kind: RecordKind) -> &'static str {
     }
 }
 
+/// The column with the tools that the assistant may call.
+pub(crate) const TOOLS_COLUMN: &str = "tools";
+
+/// A list that may be written as a JSON string; null and an empty string are empty.
+pub(crate) fn json_list(name: &str, value: Value) -> Result<Vec<Value>, String> {
+    match value {
+        Value::Null => Ok(vec![]),
+        Value::Array(items) => Ok(items),
+        Value::String(text) if text.trim().is_empty() => Ok(vec![]),
+        Value::String(text) => match serde_json::from_str(&text) {
+            Ok(items) => Ok(Option::unwrap_or_default(items)),
+            Err(error) => Err(format!("{name} is not a JSON list: {error}")),
+        },
+        _ => Err(format!("{name} is not a list")),
+    }
+}
+
 /// A conversation, if it is not too long.
 pub(crate) fn conversation(
-    messages: Vec<Message>,
+    mut messages: Vec<Message>,
+    tools: Vec<Value>,
     held_out_template: bool,
     location: String,
 ) -> Result<Record, SourceError> {
@@ -98,8 +117,10 @@ pub(crate) fn conversation(
         let reason = format!("{} messages, more than {MAX_MESSAGES}", messages.len());
         return Err(SourceError::Row { location, reason });
     }
+    messages.iter_mut().for_each(Message::parse_arguments);
     Ok(Record::Conversation(Conversation {
         messages,
+        tools,
         held_out_template,
         location,
     }))

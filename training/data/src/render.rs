@@ -4,9 +4,10 @@
 use std::ops::Range;
 use std::path::Path;
 
-use pybench_chat_template::{ChatTemplate, Message, Segment, tool_calls_json};
+use pybench_chat_template::{CallFormat, Chat, ChatTemplate, Message, Piece};
 use serde::{Deserialize, Serialize};
 
+use crate::called_tools::with_tool_calls;
 use crate::tokenizer::{TextTokenizer, TokenizerError};
 
 /// The message that a token starts in, and its role in the loss.
@@ -27,6 +28,8 @@ pub struct Rendered {
     pub spans: Vec<Span>,
     /// Tokens that start in template text and end in a reply; they are not trained.
     pub straddling: usize,
+    /// Messages with tool calls whose content the template leaves out.
+    pub left_out: usize,
 }
 
 impl Rendered {
@@ -74,6 +77,8 @@ impl Rendered {
 pub struct Renderer {
     pub tokenizer: TextTokenizer,
     pub template: ChatTemplate,
+    /// How the template writes tool calls, if it does.
+    pub calls: Option<CallFormat>,
     digest: String,
 }
 
@@ -97,6 +102,7 @@ impl Renderer {
         Ok(Self {
             digest: hasher.finalize().to_hex().to_string(),
             tokenizer,
+            calls: template.call_format(),
             template,
         })
     }
@@ -130,55 +136,56 @@ impl Renderer {
         Ok(out)
     }
 
-    /// The tokens of a conversation.
-    pub fn render(&self, messages: &[Message]) -> Result<Rendered, TokenizerError> {
-        let controls = |m: &Message| self.tokenizer.control_in(&tool_calls_json(m)).is_some();
-        if let Some(message) = messages.iter().position(controls) {
-            return Err(TokenizerError::ControlInCall { message });
+    /// The messages as the template gets them, if it writes calls that they have as text in its own words.
+    fn with_tool_calls(&self, chat: Chat<'_>) -> Option<Vec<Message>> {
+        self.calls.as_ref().and_then(|_| with_tool_calls(chat))
+    }
+
+    /// The tokens of a conversation. Calls that the messages write as text become those of the template.
+    pub fn render<'a>(&self, chat: impl Into<Chat<'a>>) -> Result<Rendered, TokenizerError> {
+        let chat = chat.into();
+        match self.with_tool_calls(chat) {
+            None => self.render_as_given(chat),
+            Some(messages) => self.render_as_given(Chat::new(&messages, chat.tools)),
         }
-        let segments = self.template.segments(messages)?;
-        let calls = self.template.tool_call_ranges(messages)?;
+    }
+
+    fn render_as_given(&self, chat: Chat<'_>) -> Result<Rendered, TokenizerError> {
+        let annotated = self.template.annotate(chat)?;
         let mut builder = SpanBuilder::new(&self.tokenizer);
-        let after = |message: usize| (message + 1).min(messages.len().saturating_sub(1));
-        let (mut next, mut done) = (0, 0);
-        let mut open: Option<usize> = None;
-        for segment in &segments {
-            match segment {
-                Segment::Template(text) => {
-                    for (text, call) in split_at_tool_calls(text, done, &calls) {
-                        match call {
-                            None => builder.template_text(text, open.take(), next, messages)?,
-                            Some(message) => {
-                                let trained = messages[message].is_assistant();
-                                builder.tool_call(text, message, trained)?;
-                                (open, next) = (None, after(message));
-                            }
-                        }
-                    }
-                    done += text.len();
-                }
-                Segment::Content { message, text } => {
-                    let trained = messages[*message].is_assistant();
-                    builder.text(text, span(*message, trained, false));
-                    open = Some(*message);
-                    next = after(*message);
-                    done += text.len();
+        for part in &annotated.parts {
+            let owner = span(part.message, part.trained, part.ends_turn);
+            for piece in annotated.rendered.pieces(part.range.clone()) {
+                match piece {
+                    Piece::Text(text) => builder.text(text, owner),
+                    Piece::Control(text) => builder.control(text, owner)?,
                 }
             }
         }
         builder.flush()?;
+        builder.out.left_out = annotated.left_out;
         Ok(builder.out)
     }
 
     /// Whether the tokens equal those of the rendered text, as transformers computes them. Always true for
-    /// conversations whose contents spell control tokens: transformers would parse those as control tokens.
-    pub fn matches_rendered_text(&self, messages: &[Message]) -> Result<bool, TokenizerError> {
-        let controls = |message: &Message| self.tokenizer.control_in(&message.content).is_some();
-        if messages.iter().any(controls) {
+    /// conversations whose texts spell control tokens: transformers would parse those as control tokens.
+    pub fn matches_rendered_text<'a>(
+        &self,
+        chat: impl Into<Chat<'a>>,
+    ) -> Result<bool, TokenizerError> {
+        let mut chat = chat.into();
+        let messages = self.with_tool_calls(chat);
+        if let Some(messages) = &messages {
+            chat = Chat::new(messages, chat.tools);
+        }
+        if chat
+            .texts()
+            .any(|text| self.tokenizer.spells_control(&text))
+        {
             return Ok(true);
         }
-        let text = self.template.render(messages, false)?;
-        Ok(self.tokenizer.encode_with_controls(&text)? == self.render(messages)?.ids)
+        let text = self.template.render(chat, false)?;
+        Ok(self.tokenizer.encode_with_controls(&text)? == self.render_as_given(chat)?.ids)
     }
 }
 
@@ -188,30 +195,6 @@ fn span(message: usize, trained: bool, ends_turn: bool) -> Span {
         trained,
         ends_turn,
     }
-}
-
-/// Splits template text that starts at byte `start` of the whole text: parts inside the range of a message with
-/// tool calls carry the index of that message.
-fn split_at_tool_calls<'a>(
-    text: &'a str,
-    start: usize,
-    calls: &[(usize, Range<usize>)],
-) -> Vec<(&'a str, Option<usize>)> {
-    let (mut parts, mut done) = (vec![], 0);
-    for (message, index) in calls {
-        let inside = |byte: usize| byte.saturating_sub(start).clamp(done, text.len());
-        let (from, to) = (inside(index.start), inside(index.end));
-        for (range, call) in [(done..from, None), (from..to, Some(*message))] {
-            if !range.is_empty() {
-                parts.push((&text[range], call));
-            }
-        }
-        done = to;
-    }
-    if done < text.len() {
-        parts.push((&text[done..], None));
-    }
-    parts
 }
 
 /// Collects the text between two control tokens. It is tokenized as a whole, because a tokenizer merges
@@ -239,57 +222,14 @@ impl<'a> SpanBuilder<'a> {
         self.text.push_str(text);
     }
 
-    /// Adds template text. After the content of message `open` it ends that turn up to the first control token;
-    /// the rest belongs to message `next`.
-    fn template_text(
-        &mut self,
-        mut text: &str,
-        open: Option<usize>,
-        next: usize,
-        messages: &[Message],
-    ) -> Result<(), TokenizerError> {
-        let mut owner = match open {
-            Some(message) => span(message, messages[message].is_assistant(), true),
-            None => span(next, false, false),
+    fn control(&mut self, text: &str, owner: Span) -> Result<(), TokenizerError> {
+        let Some(id) = self.tokenizer.control(text) else {
+            self.text(text, owner);
+            return Ok(());
         };
-        // Text without a control token does not end the turn.
-        if self.tokenizer.control_in(text).is_none() {
-            owner = span(next, false, false);
-        }
-        while let Some(control) = self.tokenizer.control_in(text) {
-            self.text(&text[..control.start], owner);
-            self.flush()?;
-            self.out.ids.push(control.id);
-            self.out.spans.push(owner);
-            owner = span(next, false, false);
-            text = &text[control.end..];
-        }
-        self.text(text, owner);
-        Ok(())
-    }
-
-    /// Adds the text of a message with tool calls around its content. The model produces all of it, up to the
-    /// control token that ends the turn.
-    fn tool_call(
-        &mut self,
-        mut text: &str,
-        message: usize,
-        trained: bool,
-    ) -> Result<(), TokenizerError> {
-        let owner = span(message, trained, false);
-        while let Some(control) = self.tokenizer.control_in(text) {
-            self.text(&text[..control.start], owner);
-            self.flush()?;
-            text = &text[control.end..];
-            let ends = self.tokenizer.control_in(text).is_none() && text.trim().is_empty();
-            self.out.ids.push(control.id);
-            self.out.spans.push(span(message, trained, ends));
-            if ends {
-                self.text(text, span(message, false, false));
-                return Ok(());
-            }
-        }
-        self.text(text, owner);
+        self.flush()?;
+        self.out.ids.push(id);
+        self.out.spans.push(owner);
         Ok(())
     }
 

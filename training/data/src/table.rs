@@ -11,14 +11,14 @@ use pybench_chat_template::Message;
 use serde_json::{Number, Value};
 
 use crate::reader::{
-    MAX_MESSAGES, RecordKind, Records, SourceError, conversation, default_columns, io,
-    is_default_column, normalize_role,
+    MAX_MESSAGES, RecordKind, Records, SourceError, TOOLS_COLUMN, conversation, default_columns,
+    io, is_default_column, json_list, normalize_role,
 };
 use crate::record::Record;
 
 /// ParquetRows decoded at once.
 const BATCH_ROWS: usize = 64;
-/// Nesting of values in tool calls.
+/// Nesting of values in tools and tool calls.
 const MAX_DEPTH: usize = 32;
 
 /// Reads a Parquet file.
@@ -48,7 +48,10 @@ pub(crate) fn read(
         ))
     })?;
     let mut roots = vec![wanted];
-    roots.extend(names.iter().position(|name| name == "held_out_template"));
+    if kind == RecordKind::Messages {
+        let also = |name: &String| [TOOLS_COLUMN, "held_out_template"].contains(&name.as_str());
+        roots.extend((0..names.len()).filter(|&index| index != wanted && also(&names[index])));
+    }
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
     let reader = builder
         .with_projection(mask)
@@ -160,6 +163,7 @@ impl ParquetRows {
             .ok_or_else(|| column("is not a list"))?;
         let held_out = batch.column_by_name("held_out_template");
         let held_out: Option<&BooleanArray> = held_out.and_then(|array| array.as_boolean_opt());
+        let tools = batch.column_by_name(TOOLS_COLUMN);
         let mut records = vec![];
         for row in 0..batch.num_rows() {
             let items = lists.value(row);
@@ -173,23 +177,36 @@ impl ParquetRows {
             let (roles, contents) = (text(["role", "from"])?, text(["content", "value"])?);
             let (roles, contents) = (roles.as_string::<i32>(), contents.as_string::<i32>());
             let location = self.location(first + row);
+            let reason = |reason| SourceError::Row {
+                location: location.clone(),
+                reason,
+            };
             let calls = items.column_by_name("tool_calls");
+            let optional = |name: &str| {
+                let array = items.column_by_name(name);
+                array.map(|array| self.text(array, name)).transpose()
+            };
+            let (ids, authors) = (optional("tool_call_id")?, optional("name")?);
+            let optional_at = |array: &Option<ArrayRef>, i: usize| {
+                let array = array.as_ref()?.as_string::<i32>();
+                array.is_valid(i).then(|| array.value(i).to_owned())
+            };
             // One more than is allowed, so that `conversation` reports the violation.
             let count = items.len().min(MAX_MESSAGES + 1);
             let message = |i: usize| -> Result<Message, SourceError> {
-                let calls = calls.map(|column| tool_calls_at(column, i)).transpose();
-                let reason = |reason| SourceError::Row {
-                    location: location.clone(),
-                    reason,
-                };
+                let calls = calls.map(|column| list_at(column, i, "tool_calls"));
                 Ok(Message {
-                    tool_calls: calls.map_err(reason)?.unwrap_or_default(),
+                    tool_calls: calls.transpose().map_err(reason)?.unwrap_or_default(),
+                    tool_call_id: optional_at(&ids, i),
+                    name: optional_at(&authors, i),
                     ..Message::new(normalize_role(or_empty(roles, i)), or_empty(contents, i))
                 })
             };
             let messages = (0..count).map(message).collect::<Result<_, _>>()?;
             let held_out = held_out.is_some_and(|h| h.is_valid(row) && h.value(row));
-            records.push(conversation(messages, held_out, location)?);
+            let tools = tools.map(|column| list_at(column, row, TOOLS_COLUMN));
+            let tools = tools.transpose().map_err(reason)?.unwrap_or_default();
+            records.push(conversation(messages, tools, held_out, location)?);
         }
         Ok(records)
     }
@@ -202,26 +219,16 @@ fn or_empty(texts: &arrow::array::StringArray, row: usize) -> &str {
     }
 }
 
-/// The tool calls of one message: a list of structs, or a JSON string.
-fn tool_calls_at(column: &ArrayRef, row: usize) -> Result<Vec<Value>, String> {
-    let reject = |what: &str| Err(format!("tool_calls {what}"));
-    match json(column, row, 0)? {
-        Value::Null => Ok(vec![]),
-        Value::Array(calls) => Ok(calls),
-        Value::String(text) => match serde_json::from_str(&text) {
-            Ok(calls) => Ok(calls),
-            Err(error) => reject(&format!("is not a JSON list: {error}")),
-        },
-        _ => reject("is not a list"),
-    }
+/// Tool calls or tools: a list of structs, or a JSON string.
+fn list_at(column: &ArrayRef, row: usize, name: &str) -> Result<Vec<Value>, String> {
+    let value = json(column, row, 0).map_err(|reason| format!("{name} {reason}"))?;
+    json_list(name, value)
 }
 
 /// A value of an array as JSON. Null fields are left out: in Arrow every row has the fields of all rows.
 fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
     if depth > MAX_DEPTH {
-        return Err(format!(
-            "tool_calls is nested more than {MAX_DEPTH} levels deep"
-        ));
+        return Err(format!("is nested more than {MAX_DEPTH} levels deep"));
     }
     if array.is_null(row) {
         return Ok(Value::Null);
@@ -229,7 +236,7 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
     let number = |to: DataType| {
         let one = arrow::compute::cast(&array.slice(row, 1), &to).map_err(|e| e.to_string())?;
         match one.is_null(0) {
-            true => Err("tool_calls contains a number of more than 63 bits".to_owned()),
+            true => Err("contains a number of more than 63 bits".to_owned()),
             false => Ok(one),
         }
     };
@@ -260,10 +267,10 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
         kind if kind.is_floating() => {
             let one = number(DataType::Float64)?;
             let found = Number::from_f64(one.as_primitive::<Float64Type>().value(0));
-            let found = found.ok_or("tool_calls contains a number that is not finite")?;
+            let found = found.ok_or("contains a number that is not finite")?;
             Ok(found.into())
         }
-        kind => Err(format!("tool_calls contains the unsupported type {kind}")),
+        kind => Err(format!("contains the unsupported type {kind}")),
     }
 }
 

@@ -23,6 +23,8 @@ pub struct TokenStats {
     pub end_of_turn_trained: usize,
     /// Tokens that start in template text and end in a reply.
     pub straddling: usize,
+    /// Messages with tool calls whose content the chat template leaves out.
+    pub left_out: usize,
     /// Documents with two BOS tokens in a row.
     pub double_bos: usize,
     /// Documents in which the padding token is trained.
@@ -43,6 +45,7 @@ impl TokenStats {
         self.trained += trained;
         self.without_trained += usize::from(trained == 0);
         self.straddling += rendered.straddling;
+        self.left_out += rendered.left_out;
         let ends = |span: &Span| span.trained && span.ends_turn;
         self.end_of_turn_trained += usize::from(conversation && rendered.spans.iter().any(ends));
         if let Some(bos) = tokenizer.bos {
@@ -69,6 +72,7 @@ impl AddAssign<&TokenStats> for TokenStats {
         self.without_trained += other.without_trained;
         self.end_of_turn_trained += other.end_of_turn_trained;
         self.straddling += other.straddling;
+        self.left_out += other.left_out;
         self.double_bos += other.double_bos;
         self.pad_trained += other.pad_trained;
         self.largest_id = self.largest_id.max(other.largest_id);

@@ -19,7 +19,7 @@ use crate::token_stats::TokenStats;
 use crate::tokenizer::TokenizerError;
 
 /// Part of the cache key. Increase it when the tokens or the file format change.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Records that are rendered in parallel.
 const BATCH: usize = 256;
 
@@ -118,7 +118,7 @@ fn compare(
         let Record::Conversation(conversation) = record else {
             continue;
         };
-        let matches = renderer.matches_rendered_text(&conversation.messages);
+        let matches = renderer.matches_rendered_text(conversation);
         let location = &conversation.location;
         if !matches.map_err(|error| at(location, error))? && stats.mismatch.is_none() {
             stats.mismatch = Some(location.clone());
@@ -171,7 +171,7 @@ fn tokenize_record(
             })
         }
         Record::Conversation(conversation) => {
-            let rendered = renderer.render(&conversation.messages);
+            let rendered = renderer.render(conversation);
             let rendered = rendered.map_err(|error| at(location, error))?;
             let tokens = rendered.ids.len();
             let fitted = fit_to_length(rendered, limit.max_seq_len, limit.overflow);

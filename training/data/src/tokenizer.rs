@@ -26,8 +26,6 @@ pub enum TokenizerError {
     Template(#[from] TemplateError),
     #[error("control token {0} has lstrip or rstrip set, which is not supported")]
     Strips(String),
-    #[error("message {message}: its tool_calls contain a control token of the model")]
-    ControlInCall { message: usize },
     #[error("tokenizing failed: {0}")]
     Encode(String),
 }
@@ -74,7 +72,10 @@ impl TextTokenizer {
             None => chat_template(folder)?,
         };
         let template = match source {
-            Some(source) => ChatTemplate::new(&source, &bos, &eos)?,
+            Some(source) => {
+                let controls = tokenizer.controls.iter().map(|(text, _)| text.clone());
+                ChatTemplate::new(&source, &bos, &eos)?.with_controls(controls)?
+            }
             None => ChatTemplate::absent(),
         };
         Ok((tokenizer, template))
@@ -118,20 +119,17 @@ impl TextTokenizer {
         Ok((tokenizer, texts.0, texts.1))
     }
 
-    /// The first control token in a text.
-    pub(crate) fn control_in(&self, text: &str) -> Option<Encoded> {
-        text.char_indices().find_map(|(start, _)| {
-            let rest = &text[start..];
-            let found = self
-                .controls
-                .iter()
-                .find(|(control, _)| rest.starts_with(control.as_str()))?;
-            Some(Encoded {
-                id: found.1,
-                start,
-                end: start + found.0.len(),
-            })
-        })
+    /// Whether a text spells a control token.
+    pub(crate) fn spells_control(&self, text: &str) -> bool {
+        self.controls
+            .iter()
+            .any(|(control, _)| text.contains(control))
+    }
+
+    /// The id of a control token.
+    pub fn control(&self, text: &str) -> Option<u32> {
+        let found = self.controls.iter().find(|(control, _)| control == text);
+        found.map(|&(_, id)| id)
     }
 
     pub fn is_control(&self, id: u32) -> bool {

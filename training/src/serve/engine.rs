@@ -31,6 +31,8 @@ pub(super) struct GenerationJob {
     pub(super) sampling: Sampling,
     pub(super) stops: Vec<String>,
     pub(super) stop_tokens: Arc<Vec<u32>>,
+    /// Control tokens that are shown as text.
+    pub(super) shown: Arc<Vec<u32>>,
     /// Number of alternatives to report with each token.
     pub(super) top_logprobs: Option<usize>,
     /// Whether to remove the space before the first word.
@@ -295,7 +297,8 @@ impl ActiveReply {
             TokenLogprob { id, logprob, top }
         });
         let ends_turn = self.job.stop_tokens.contains(&id);
-        let (text, stopped) = match ends_turn || vocabulary.is_special(id) {
+        let hidden = vocabulary.is_special(id) && !self.job.shown.contains(&id);
+        let (text, stopped) = match ends_turn || hidden {
             true => (String::new(), false),
             false => self.text.push(self.trimmed(vocabulary.bytes(id))),
         };

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::engine::{Engine, GenerationJob};
 use super::error::ApiError;
-use super::prompt::{ChatPrompt, PromptError};
+use super::prompt::{ChatPrompt, PreparedPrompt, PromptError};
 use super::reply::{Endpoint, PendingReply, seconds};
 use super::request::{
     ChatRequest, CommonFields, CompletionRequest, GenerationParams, Prompt, parse,
@@ -113,11 +113,11 @@ async fn chat(State(server): Shared, body: Body) -> Result<Response, ApiError> {
     let request: ChatRequest = parse(&take(body)?)?;
     server.check_model(request.common.model.as_deref())?;
     let params = request.params()?;
-    let messages = request.conversation()?;
+    let (messages, tools) = (request.conversation()?, request.tools()?);
     let seed = server.seed(&request.common);
     let worker = server.clone();
     let prompt = off_thread(move || match &worker.chat {
-        Some(chat) => chat.tokens(&messages).map_err(refused),
+        Some(chat) => chat.prepare(&messages, &tools).map_err(refused),
         None => Err(ApiError::bad(
             None,
             "this server has a base model without a chat template; use /v1/completions",
@@ -134,6 +134,7 @@ async fn completions(State(server): Shared, body: Body) -> Result<Response, ApiE
     let seed = server.seed(&request.common);
     let worker = server.clone();
     let prompts = off_thread(move || worker.completion_prompts(request.prompt)).await?;
+    let prompts = prompts.into_iter().map(PreparedPrompt::of_text).collect();
     respond(&server, Endpoint::Completion, prompts, params, seed).await
 }
 
@@ -161,7 +162,7 @@ fn refused(error: PromptError) -> ApiError {
 async fn respond(
     server: &Server,
     endpoint: Endpoint,
-    prompts: Vec<Vec<i64>>,
+    prompts: Vec<PreparedPrompt>,
     params: GenerationParams,
     seed: u64,
 ) -> Result<Response, ApiError> {
@@ -241,26 +242,29 @@ impl Server {
     fn submit(
         &self,
         endpoint: Endpoint,
-        prompts: Vec<Vec<i64>>,
+        prompts: Vec<PreparedPrompt>,
         params: GenerationParams,
         seed: u64,
     ) -> Result<PendingReply, ApiError> {
         let limits = prompts
             .iter()
-            .map(|prompt| self.max_tokens(prompt, params.max_tokens));
+            .map(|prompt| self.max_tokens(&prompt.ids, params.max_tokens));
         let limits = limits.collect::<Result<Vec<_>, _>>()?;
         let choices = prompts.len() * params.choices;
         let permits = self.engine.reserve(choices).ok_or_else(ApiError::busy)?;
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (out, events) = mpsc::unbounded_channel();
-        let prompt_tokens = prompts.iter().map(Vec::len).sum();
-        let prompts: Vec<Arc<Vec<i64>>> = prompts.into_iter().map(Arc::new).collect();
+        let prompt_tokens = prompts.iter().map(|prompt| prompt.ids.len()).sum();
+        let repeat = |prompt: &PreparedPrompt| vec![prompt.reader.clone(); params.choices];
+        let readers = prompts.iter().flat_map(repeat).collect();
+        let shared = |prompt: PreparedPrompt| (Arc::new(prompt.ids), Arc::new(prompt.shown));
+        let prompts: Vec<_> = prompts.into_iter().map(shared).collect();
         for (index, permit) in permits.into_iter().enumerate() {
             let prompt = index / params.choices;
             let job = GenerationJob {
                 index,
                 prompt_number: number * MAX_PROMPTS as u64 + prompt as u64,
-                prompt: prompts[prompt].clone(),
+                prompt: prompts[prompt].0.clone(),
                 max_tokens: limits[prompt],
                 sampling: Sampling {
                     temperature: params.temperature,
@@ -269,6 +273,7 @@ impl Server {
                 },
                 stops: params.stops.clone(),
                 stop_tokens: self.stop_tokens.clone(),
+                shown: prompts[prompt].1.clone(),
                 top_logprobs: params.top_logprobs,
                 trim_first: endpoint == Endpoint::Chat && self.vocabulary.marks_words,
                 out: out.clone(),
@@ -289,7 +294,7 @@ impl Server {
             model: self.name.clone(),
             vocabulary: self.vocabulary.clone(),
             id: format!("{prefix}-{}-{number}", seconds()),
-            choices,
+            readers,
             prompt_tokens,
             stream_usage: params.stream_usage,
             events,

@@ -12,6 +12,7 @@ mod request;
 mod sampler;
 mod slots;
 mod text;
+mod tools;
 mod vllm;
 mod vocabulary;
 

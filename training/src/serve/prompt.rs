@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use pybench_training_data::{Message, Renderer, Span, TemplateError, TokenizerError};
+use pybench_training_data::{
+    CALL_TAGS, CallSyntax, Chat, Message, Piece, RenderedText, Renderer, TemplateError,
+    TokenizerError, opening_of_text_call, with_calls_as_text,
+};
 use thiserror::Error;
 
+use super::tools::{OfferedTools, ReplyReader};
 use super::vocabulary::Vocabulary;
 
 #[derive(Debug, Error)]
@@ -15,10 +19,26 @@ pub(super) enum PromptError {
     Template(#[from] TemplateError),
     #[error("{0}")]
     Encode(String),
-    #[error(
-        "a message contains {0}, a control token of the model, and the chat template changes messages, so the token cannot be told from those of the template"
-    )]
-    Opaque(String),
+}
+
+/// The tokens of a prompt, and how its reply is read.
+#[derive(Debug)]
+pub(super) struct PreparedPrompt {
+    pub(super) ids: Vec<i64>,
+    pub(super) reader: ReplyReader,
+    /// Control tokens of the reply that are shown as text, because they are part of calls.
+    pub(super) shown: Vec<u32>,
+}
+
+impl PreparedPrompt {
+    /// A prompt whose reply is text.
+    pub(super) fn of_text(ids: Vec<i64>) -> Self {
+        Self {
+            ids,
+            reader: ReplyReader::of_text(),
+            shown: vec![],
+        }
+    }
 }
 
 /// Makes the prompts of one model.
@@ -36,56 +56,68 @@ impl ChatPrompt {
         }
     }
 
-    /// The tokens of the rendered conversation with the generation prompt.
-    pub(super) fn tokens(&self, messages: &[Message]) -> Result<Vec<i64>, PromptError> {
-        let wanted = self.renderer.template.render(messages, true)?;
-        let is_rendered_as = |ids: &[i64]| {
-            let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
-            let text = self.renderer.tokenizer.decode(&ids);
-            text.is_ok_and(|text| text == wanted)
-        };
-        if let Some(ids) = self.before_reply(messages)
-            && is_rendered_as(&ids)
-        {
-            return Ok(ids);
+    /// The tokens of the rendered conversation with the generation prompt. If the reply must call a tool, the start of
+    /// the call follows. A template that writes no calls gets them as text, as the trainer does.
+    pub(super) fn prepare(
+        &self,
+        messages: &[Message],
+        offered: &OfferedTools,
+    ) -> Result<PreparedPrompt, PromptError> {
+        let format = self.renderer.calls.as_ref();
+        let as_text = format.is_none().then(|| with_calls_as_text(messages));
+        let messages = as_text.as_deref().unwrap_or(messages);
+        let template = &self.renderer.template;
+        let mut ids = self.encode(&template.prompt(Chat::new(messages, &offered.tools))?)?;
+        if offered.tools.is_empty() {
+            return Ok(PreparedPrompt::of_text(ids));
         }
-        // A template may write a generation prompt that differs from the start of a reply, or change messages.
-        // If no message spells a control token, all control tokens in the text come from the template.
-        if let Some(control) = messages
-            .iter()
-            .find_map(|m| self.vocabulary.control_in(&m.content))
-        {
-            return Err(PromptError::Opaque(control.into()));
+        let opening = offered.forced().map(|name| match format {
+            Some(format) => format.opening(name),
+            None => RenderedText {
+                text: opening_of_text_call(name),
+                controls: vec![],
+            },
+        });
+        if let Some(opening) = &opening {
+            ids.extend(self.encode(opening)?);
         }
-        self.vocabulary
-            .encode(&wanted, false)
-            .map_err(PromptError::Encode)
+        let syntax = format.map_or(CallSyntax::Tags, |format| format.syntax);
+        let control = |tag: &&str| self.renderer.tokenizer.control(tag);
+        Ok(PreparedPrompt {
+            ids,
+            reader: ReplyReader::new(syntax, offered, opening.as_ref()),
+            shown: CALL_TAGS.iter().filter_map(control).collect(),
+        })
     }
 
-    /// The tokens before an empty reply to these messages.
-    fn before_reply(&self, messages: &[Message]) -> Option<Vec<i64>> {
-        let rendered = self.renderer.render(&with_reply(messages)).ok()?;
-        let reply = |span: &Span| span.message == messages.len() && span.trained;
-        let end = rendered.spans.iter().position(reply)?;
-        Some(to_i64(&rendered.ids[..end]))
+    fn encode(&self, rendered: &RenderedText) -> Result<Vec<i64>, PromptError> {
+        let pieces = rendered.pieces(0..rendered.text.len());
+        let spells = |piece: &Piece<'_>| match piece {
+            Piece::Control(_) => false,
+            Piece::Text(text) => self.vocabulary.control_in(text).is_some(),
+        };
+        if !pieces.iter().any(spells) {
+            // All control tokens come from the template.
+            let ids = self.vocabulary.encode(&rendered.text, false);
+            return ids.map_err(PromptError::Encode);
+        }
+        let mut ids = vec![];
+        for piece in pieces {
+            let (Piece::Control(text) | Piece::Text(text)) = piece;
+            let control = self.renderer.tokenizer.control(text);
+            match (piece, control) {
+                (Piece::Control(_), Some(id)) => ids.push(i64::from(id)),
+                _ => {
+                    let tokens = self.renderer.tokenizer.encode(text)?;
+                    ids.extend(tokens.iter().map(|token| i64::from(token.id)));
+                }
+            }
+        }
+        Ok(ids)
     }
 
     /// The control token that ends a reply, if the template has one.
     pub(super) fn end_of_turn(&self) -> Option<u32> {
-        let messages = with_reply(&[Message::new("user", "a")]);
-        let rendered = self.renderer.render(&messages).ok()?;
-        let index = rendered.spans.iter().position(|span| span.trained)?;
-        let id = rendered.ids[index];
-        self.vocabulary.is_special(id).then_some(id)
+        self.renderer.end_of_turn()
     }
-}
-
-fn with_reply(messages: &[Message]) -> Vec<Message> {
-    let mut all = messages.to_vec();
-    all.push(Message::new("assistant", ""));
-    all
-}
-
-fn to_i64(ids: &[u32]) -> Vec<i64> {
-    ids.iter().map(|&id| i64::from(id)).collect()
 }

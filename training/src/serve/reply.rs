@@ -11,8 +11,9 @@ use futures::stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::engine::{ReplyEvent, TokenLogprob};
+use super::engine::{FinishReason, ReplyEvent, TokenLogprob};
 use super::error::ApiError;
+use super::tools::{ReplyPiece, ReplyReader};
 use super::vocabulary::Vocabulary;
 
 /// The two endpoints differ only in the format of the response.
@@ -29,7 +30,8 @@ pub(super) struct PendingReply {
     pub(super) model: String,
     pub(super) vocabulary: Arc<Vocabulary>,
     pub(super) id: String,
-    pub(super) choices: usize,
+    /// One for each choice.
+    pub(super) readers: Vec<ReplyReader>,
     /// Sum over all prompts.
     pub(super) prompt_tokens: usize,
     pub(super) stream_usage: bool,
@@ -39,8 +41,31 @@ pub(super) struct PendingReply {
 #[derive(Clone, Debug, Default)]
 struct Choice {
     text: String,
+    calls: Vec<Value>,
     logprob: Vec<TokenLogprob>,
     finish: Option<&'static str>,
+}
+
+impl Choice {
+    fn add(&mut self, pieces: Vec<ReplyPiece>) {
+        for piece in pieces {
+            match piece {
+                ReplyPiece::Text(text) => self.text.push_str(&text),
+                ReplyPiece::Call(call) => self.calls.push(call),
+            }
+        }
+    }
+
+    fn message(&self) -> Value {
+        let mut message = json!({"role": "assistant", "content": self.text, "refusal": null});
+        if !self.calls.is_empty() {
+            message["tool_calls"] = self.calls.clone().into();
+            if self.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+        }
+        message
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,18 +88,18 @@ const ENGINE_STOPPED: &str = "the engine has stopped";
 impl PendingReply {
     /// Waits for all choices and returns the response body.
     pub(super) async fn whole(mut self) -> Result<Value, ApiError> {
-        let mut choices = vec![Choice::default(); self.choices];
+        let mut choices = vec![Choice::default(); self.readers.len()];
         let mut counts = UsageCounts::default();
-        while counts.done < self.choices {
+        while counts.done < self.readers.len() {
             let (index, event) = self
                 .events
                 .recv()
                 .await
                 .ok_or_else(|| ApiError::internal(ENGINE_STOPPED))?;
-            let choice = &mut choices[index];
+            let (choice, reader) = (&mut choices[index], &mut self.readers[index]);
             match event {
                 ReplyEvent::Delta { text, logprob } => {
-                    choice.text.push_str(&text);
+                    choice.add(reader.push(&text));
                     choice.logprob.extend(logprob);
                 }
                 ReplyEvent::Done {
@@ -82,7 +107,8 @@ impl PendingReply {
                     tokens,
                     cached,
                 } => {
-                    choice.finish = Some(finish.name());
+                    choice.add(reader.finish());
+                    choice.finish = Some(finish_reason(finish, reader));
                     counts.add(tokens, cached);
                 }
                 ReplyEvent::Failed(reason) => return Err(ApiError::internal(reason)),
@@ -93,7 +119,7 @@ impl PendingReply {
             match self.endpoint {
                 Endpoint::Chat => json!({
                     "index": index, "finish_reason": choice.finish, "logprobs": logprob,
-                    "message": {"role": "assistant", "content": choice.text, "refusal": null},
+                    "message": choice.message(),
                 }),
                 Endpoint::Completion => json!({
                     "index": index, "finish_reason": choice.finish, "logprobs": logprob,
@@ -110,7 +136,7 @@ impl PendingReply {
     /// Streams events as they arrive. If the client disconnects, the receiver is dropped.
     pub(super) fn stream(self) -> Response {
         let first: VecDeque<Value> = match self.endpoint {
-            Endpoint::Chat => (0..self.choices)
+            Endpoint::Chat => (0..self.readers.len())
                 .map(|index| {
                     self.chat_chunk(
                         index,
@@ -175,6 +201,12 @@ impl PendingReply {
                 self.envelope(vec![choice], true)
             }
         }
+    }
+
+    /// A call of a tool, which is sent as a whole.
+    fn call(&self, index: usize, number: usize, mut call: Value) -> Value {
+        call["index"] = number.into();
+        self.chat_chunk(index, json!({"tool_calls": [call]}), None, None)
     }
 
     fn last(&self, index: usize, finish: &str) -> Value {
@@ -253,7 +285,7 @@ impl Streaming {
             if self.ended {
                 return None;
             }
-            if self.counts.done == self.pending.choices {
+            if self.counts.done == self.pending.readers.len() {
                 self.end();
                 continue;
             }
@@ -266,22 +298,43 @@ impl Streaming {
 
     fn take(&mut self, index: usize, event: ReplyEvent) {
         match event {
-            // An incomplete character has no text yet.
-            ReplyEvent::Delta { text, logprob } if text.is_empty() && logprob.is_none() => {}
             ReplyEvent::Delta { text, logprob } => {
-                self.ready
-                    .push_back(frame(&self.pending.piece(index, &text, logprob)));
+                let pieces = self.pending.readers[index].push(&text);
+                self.send(index, pieces, logprob);
             }
             ReplyEvent::Done {
                 finish,
                 tokens,
                 cached,
             } => {
+                let pieces = self.pending.readers[index].finish();
+                self.send(index, pieces, None);
                 self.counts.add(tokens, cached);
+                let finish = finish_reason(finish, &self.pending.readers[index]);
                 self.ready
-                    .push_back(frame(&self.pending.last(index, finish.name())));
+                    .push_back(frame(&self.pending.last(index, finish)));
             }
             ReplyEvent::Failed(reason) => self.fail(reason),
+        }
+    }
+
+    /// Sends the pieces of a reply. The token belongs to the first; an incomplete character has no text yet.
+    fn send(&mut self, index: usize, pieces: Vec<ReplyPiece>, mut logprob: Option<TokenLogprob>) {
+        let calls = pieces.iter().filter(|p| matches!(p, ReplyPiece::Call(_)));
+        let mut number = self.pending.readers[index].calls - calls.count();
+        for piece in pieces {
+            let chunk = match piece {
+                ReplyPiece::Text(text) => self.pending.piece(index, &text, logprob.take()),
+                ReplyPiece::Call(call) => {
+                    number += 1;
+                    self.pending.call(index, number - 1, call)
+                }
+            };
+            self.ready.push_back(frame(&chunk));
+        }
+        if logprob.is_some() {
+            let chunk = self.pending.piece(index, "", logprob);
+            self.ready.push_back(frame(&chunk));
         }
     }
 
@@ -300,6 +353,13 @@ impl Streaming {
         self.ready
             .push_back(Bytes::from_static(b"data: [DONE]\n\n"));
         self.ended = true;
+    }
+}
+
+fn finish_reason(finish: FinishReason, reader: &ReplyReader) -> &'static str {
+    match (finish, reader.calls) {
+        (FinishReason::Stop, 1..) => "tool_calls",
+        _ => finish.name(),
     }
 }
 

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::tools::OfferedTools;
 
 /// Number of stop strings, and bytes of each.
 const MAX_STOPS: (usize, usize) = (16, 256);
@@ -32,7 +33,6 @@ pub(super) struct CommonFields {
     presence_penalty: Option<f64>,
     logit_bias: Option<Value>,
     response_format: Option<Value>,
-    tools: Option<Value>,
     functions: Option<Value>,
     echo: Option<bool>,
     suffix: Option<Value>,
@@ -57,6 +57,9 @@ pub(super) struct ChatRequest {
     #[serde(flatten)]
     pub(super) common: CommonFields,
     messages: Vec<RawMessage>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
     logprobs: Option<bool>,
     top_logprobs: Option<u64>,
 }
@@ -66,6 +69,10 @@ struct RawMessage {
     role: String,
     #[serde(default)]
     content: Option<Content>,
+    #[serde(default)]
+    tool_calls: Option<Vec<Value>>,
+    tool_call_id: Option<String>,
+    name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,6 +95,7 @@ pub(super) struct CompletionRequest {
     pub(super) common: CommonFields,
     pub(super) prompt: Prompt,
     logprobs: Option<u64>,
+    tools: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,6 +143,11 @@ impl ChatRequest {
         self.common.params(top)
     }
 
+    pub(super) fn tools(&self) -> Result<OfferedTools, ApiError> {
+        let tools = self.tools.as_deref().unwrap_or_default();
+        OfferedTools::parse(tools, self.tool_choice.as_ref(), self.parallel_tool_calls)
+    }
+
     /// The conversation; only text content is supported.
     pub(super) fn conversation(&self) -> Result<Vec<Message>, ApiError> {
         if self.messages.is_empty() {
@@ -163,12 +176,23 @@ impl RawMessage {
                 parts.iter().map(text).collect::<Result<_, _>>()?
             }
         };
-        Ok(Message::new(&self.role, text))
+        let mut message = Message {
+            tool_calls: self.tool_calls.clone().unwrap_or_default(),
+            tool_call_id: self.tool_call_id.clone(),
+            name: self.name.clone(),
+            ..Message::new(&self.role, text)
+        };
+        message.parse_arguments();
+        Ok(message)
     }
 }
 
 impl CompletionRequest {
     pub(super) fn params(&self) -> Result<GenerationParams, ApiError> {
+        if self.tools.as_ref().is_some_and(|tools| !is_empty(tools)) {
+            let text = "tools are for /v1/chat/completions";
+            return Err(ApiError::bad(Some("tools"), text));
+        }
         let top = self
             .logprobs
             .map(|top| bounded("logprobs", top, 0, MAX_TOP_LOGPROBS));
@@ -221,7 +245,6 @@ impl CommonFields {
                 "response_format",
                 format.is_some_and(|f| f["type"] != "text" && !f.is_null()),
             ),
-            ("tools", some(&self.tools)),
             ("functions", some(&self.functions)),
             ("echo", self.echo == Some(true)),
             ("suffix", some(&self.suffix)),
@@ -273,7 +296,9 @@ mod tests {
 
     fn chat(extra: &str) -> Result<GenerationParams, ApiError> {
         let body = format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{extra}}}"#);
-        parse::<ChatRequest>(body.as_bytes())?.params()
+        let request = parse::<ChatRequest>(body.as_bytes())?;
+        request.tools()?;
+        request.params()
     }
 
     #[test]
@@ -317,10 +342,23 @@ mod tests {
     }
 
     #[test]
+    fn calls_and_their_results_are_messages() {
+        let body = r#"{"messages":[
+            {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"b\": 1, \"a\": 2}"}}]},
+            {"role":"tool","tool_call_id":"1","content":"3"}]}"#;
+        let request = parse::<ChatRequest>(body.as_bytes()).unwrap();
+        let messages = request.conversation().unwrap();
+        let arguments = &messages[0].tool_calls[0]["function"]["arguments"];
+        assert_eq!(*arguments, serde_json::json!({"b": 1, "a": 2}));
+        assert_eq!(messages[0].content, "");
+        assert_eq!(messages[1].tool_call_id.as_deref(), Some("1"));
+    }
+
+    #[test]
     fn fuzz_request() {
         bolero::check!().for_each(|noise: &[u8]| {
             if let Ok(request) = parse::<ChatRequest>(noise) {
-                let _ = (request.params(), request.conversation());
+                let _ = (request.params(), request.conversation(), request.tools());
             }
             if let Ok(request) = parse::<CompletionRequest>(noise) {
                 let _ = request.params();

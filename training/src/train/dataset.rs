@@ -164,7 +164,7 @@ pub fn render_documents(
     let mut documents = vec![];
     for conversation in conversations {
         let location = &conversation.location;
-        let rendered = renderer.render(&conversation.messages);
+        let rendered = renderer.render(conversation);
         let rendered = rendered.map_err(|error| TokenizeError::Render {
             location: location.clone(),
             error,

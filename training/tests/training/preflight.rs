@@ -30,6 +30,7 @@ fn plain() -> serde_json::Value {
 fn look(renderer: &Renderer, messages: &[Message], vocab: i64, pad: bool) -> Preflight {
     let conversation = Conversation {
         messages: messages.to_vec(),
+        tools: vec![],
         location: "a.jsonl:1".into(),
         held_out_template: false,
     };

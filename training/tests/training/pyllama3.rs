@@ -139,7 +139,8 @@ fn our_template_is_that_of_transformers() {
     let lines = std::fs::read_to_string(folder.join("expected.jsonl")).unwrap();
     for line in lines.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let messages: Vec<_> = serde_json::from_value(line["messages"].clone()).unwrap();
+        let messages: Vec<pybench_training_data::Message> =
+            serde_json::from_value(line["messages"].clone()).unwrap();
         let text = ours.template.render(&messages, false).unwrap();
         assert_eq!(text, line["text"].as_str().unwrap());
     }

@@ -11,7 +11,7 @@ use pybench_training::serve::Vocabulary;
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 
-use crate::support::data;
+use crate::support::{data, jinja};
 use pybench_test_needs::program::write_program;
 
 /// A directory with a tiny random model and the tokenizer of the template fixtures.
@@ -39,9 +39,9 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-struct Running {
+pub(crate) struct Running {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Drop for Running {
@@ -51,19 +51,19 @@ impl Drop for Running {
     }
 }
 
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
     body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
     /// The events of a stream without `[DONE]`, which must be the last.
-    fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         let lines = self
             .body
             .lines()
@@ -78,7 +78,7 @@ impl Answer {
 }
 
 impl Running {
-    fn start(folder: &Path, options: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
             .arg("serve")
             .arg(folder)
@@ -135,7 +135,7 @@ impl Running {
         }
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.raw(&format!("POST {path}"), body.to_string().as_bytes())
     }
 
@@ -561,7 +561,7 @@ fn vllm_is_launched_where_it_is_installed() {
         &vllm,
         "#!/bin/sh\nprintf '%s\\n' \"$@\" \"key=$VLLM_API_KEY\"\n",
     );
-    let template = data("jinja").join("brackets.jinja");
+    let template = jinja("brackets.jinja");
     let run = |engine: &str, more: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
             .arg("serve")

@@ -15,6 +15,13 @@ pub(crate) fn data(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// A chat template of the renderer's tests.
+pub(crate) fn jinja(name: &str) -> PathBuf {
+    let folder =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../src/chat-template/tests/data/jinja");
+    folder.canonicalize().unwrap().join(name)
+}
+
 pub(crate) fn model(name: &str) -> Model {
     let model = Model::load(&data(name), Kind::Float, Device::Cpu).unwrap();
     for (_, tensor) in model.parameters() {

@@ -151,10 +151,14 @@ fn calls_of_tools_are_trained_to_the_end_of_their_turn() {
 }
 
 #[test]
-fn a_control_token_in_a_call_and_a_template_without_calls_are_refused() {
+fn a_control_token_in_a_call_is_text_and_a_template_without_calls_is_refused() {
     let (_folder, renderer) = with_calls();
-    let refused = renderer.render(&talk("<|im_end|>", "")).unwrap_err();
-    assert!(refused.to_string().contains("message 1"), "{refused}");
+    let controls = |argument: &str| {
+        let rendered = renderer.render(&talk(argument, "")).unwrap();
+        let ids = rendered.ids.into_iter();
+        ids.filter(|&id| renderer.tokenizer.is_control(id)).count()
+    };
+    assert_eq!(controls("<|im_end|>"), controls("a"));
     // ChatML ignores tool_calls, so an empty reply would be trained.
     let plain = Renderer::load(&data("templates/chatml")).unwrap();
     let refused = plain.render(&talk("2", "")).unwrap_err();
