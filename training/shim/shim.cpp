@@ -1,6 +1,7 @@
 // Parts of libtorch that tch does not expose. Tensors are passed as `torch::Tensor *`, the C_tensor of tch. Every
 // function returns 0, or 1 and stores a message for `shim_error`.
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -55,6 +56,20 @@ int shim_allocate(Tensor *tensor) {
     storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
     storage->set_nbytes(bytes);
   });
+}
+
+// Memory of a GPU in bytes: all of it, and the most that the allocator of libtorch has held since the last reset.
+int shim_device_memory(int device, int64_t *total, int64_t *peak) {
+  return guarded([&] {
+    auto *allocator = c10::getDeviceAllocator(c10::kCUDA);
+    *total = static_cast<int64_t>(allocator->getMemoryInfo(device).second);
+    // The first entry is the sum over pools of large and small blocks.
+    *peak = allocator->getDeviceStats(device).reserved_bytes[0].peak;
+  });
+}
+
+int shim_reset_device_peak(int device) {
+  return guarded([&] { c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device); });
 }
 
 // Frees the gradient of a tensor.

@@ -13,7 +13,7 @@ use pybench_training_data::{Renderer, Source, preflight, read};
 use crate::exit::{self, ExitCode, bad_input};
 use crate::model::load_config;
 use crate::probe::probe;
-use crate::train::{RunOptions, merge, run};
+use crate::train::{PlanOptions, RunOptions, merge, run};
 use crate::{catalog, gguf, serve};
 
 /// Fine-tunes, serves and converts Llama-family models.
@@ -38,12 +38,14 @@ enum Command {
         /// Run folder [default: data/runs/<name of the recipe>]
         #[arg(long)]
         out: Option<PathBuf>,
-        /// Print documents, tokens, steps and predicted memory, and stop
+        /// Print tokens, steps, predicted memory, disk space and time, and stop
         #[arg(long)]
         dry_run: bool,
         /// Number of processes on this machine, one per GPU; leave it out under torchrun or Slurm
         #[arg(long, default_value_t = 1)]
         processes: usize,
+        #[command(flatten)]
+        plan: PlanOptions,
     },
     /// Show conversations as the model sees them, with trained tokens in color, and check the data
     Inspect {
@@ -146,11 +148,13 @@ fn execute(command: Command) -> Result<()> {
             out,
             dry_run,
             processes,
+            plan,
         } => {
             let options = RunOptions {
                 out,
                 dry_run,
                 processes,
+                plan,
             };
             run(&recipe_path(&recipe)?, &options)
         }

@@ -191,7 +191,24 @@ impl ModelConfig {
         let attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads);
         let block = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden;
         let tables = if self.tied { 1 } else { 2 } * self.vocab * self.hidden;
-        tables + self.layers as i64 * block + self.hidden
+        tables + self.layers as i64 * (block + self.biases()) + self.hidden
+    }
+
+    /// Number of elements of the biases of a block.
+    fn biases(&self) -> i64 {
+        let sizes = [
+            (
+                self.qkv_bias,
+                self.head_dim * (self.heads + 2 * self.kv_heads),
+            ),
+            (self.output_bias, self.hidden),
+            (self.mlp_bias, 2 * self.intermediate + self.hidden),
+        ];
+        sizes
+            .iter()
+            .filter(|(has, _)| *has)
+            .map(|(_, size)| size)
+            .sum()
     }
 
     /// Rotary frequencies, radians per token, one for each pair of elements of a head.
@@ -347,6 +364,34 @@ mod tests {
             (new.rope_theta, new.rope_scaling)
         );
         assert_eq!(old.rope_theta, 5e5);
+    }
+
+    #[test]
+    fn shapes_have_as_many_parameters_as_their_models() {
+        let counts = [
+            ("llama-3-8b", 8_030_261_248),
+            ("llama-3.1-8b", 8_030_261_248),
+            ("llama-3.1-70b", 70_553_706_496),
+            ("llama-3.2-1b", 1_235_814_400),
+            ("llama-3.2-3b", 3_212_749_824),
+            ("mistral-7b", 7_248_023_552),
+            ("qwen-2.5-0.5b", 494_032_768),
+            ("qwen-2.5-1.5b", 1_543_714_304),
+            ("qwen-2.5-7b", 7_615_616_512),
+        ];
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shapes");
+        for (name, count) in counts {
+            let json = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
+            let config = ModelConfig::parse(&json).unwrap();
+            assert_eq!(config.parameters(), count, "{name}");
+            let shapes = crate::model::Model::parameter_shapes(&config);
+            let sizes = shapes
+                .iter()
+                .map(|(_, shape)| shape.iter().product::<i64>());
+            assert_eq!(sizes.sum::<i64>(), count, "{name}");
+        }
+        let known = std::fs::read_dir(&folder).unwrap().count();
+        assert_eq!(known, counts.len(), "a shape without a test");
     }
 
     #[test]

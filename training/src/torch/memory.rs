@@ -1,4 +1,45 @@
-//! Settings of the memory allocator.
+//! Settings of the memory allocator, and what it has allocated on a GPU.
+
+use std::ffi::c_int;
+
+use tch::Device;
+
+use super::shim::check;
+
+unsafe extern "C" {
+    fn shim_device_memory(device: c_int, total: *mut i64, peak: *mut i64) -> c_int;
+    fn shim_reset_device_peak(device: c_int) -> c_int;
+}
+
+/// Memory of a GPU in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    pub total: u64,
+    /// The most that libtorch has held since the start or [`reset_device_peak`].
+    pub peak: u64,
+}
+
+/// `None` for a CPU, or if libtorch cannot tell.
+pub fn device_memory(device: Device) -> Option<DeviceMemory> {
+    let Device::Cuda(number) = device else {
+        return None;
+    };
+    let (mut total, mut peak) = (0, 0);
+    // SAFETY: both numbers outlive the call; the shim catches all exceptions.
+    check(unsafe { shim_device_memory(number as c_int, &mut total, &mut peak) }).ok()?;
+    Some(DeviceMemory {
+        total: u64::try_from(total).ok()?,
+        peak: u64::try_from(peak).ok()?,
+    })
+}
+
+/// Lets the peak of a GPU start again from the present memory; does nothing on a CPU.
+pub fn reset_device_peak(device: Device) {
+    if let Device::Cuda(number) = device {
+        // SAFETY: the shim catches all exceptions. If it fails, the peak is that of an earlier phase.
+        let _ = unsafe { shim_reset_device_peak(number as c_int) };
+    }
+}
 
 /// Gives freed memory back to the system. Between steps it stays; what loading and packing freed is not needed again.
 pub fn release_free_memory() {

@@ -10,5 +10,7 @@ mod shim;
 
 pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
-pub use memory::{keep_memory, release_free_memory};
+pub use memory::{
+    DeviceMemory, device_memory, keep_memory, release_free_memory, reset_device_peak,
+};
 pub use shim::{AdamStep, Pass, allocate, clear_gradient, fused_adamw, recompute, release};

@@ -7,10 +7,18 @@ use tch::{Device, Kind, Tensor, no_grad};
 use crate::model::{Layout, ModelConfig};
 use crate::torch::fused;
 
-/// Operations of a forward and backward pass. Per token, a matrix needs 2 operations per element forward, and
+/// Operations of a forward and backward pass over a batch.
+pub(super) fn batch_flops(config: &ModelConfig, layout: &Layout, full: bool) -> f64 {
+    let documents = layout.rows().iter().flatten();
+    documents
+        .map(|document| document_flops(config, document.length as f64, full))
+        .sum()
+}
+
+/// Operations for a document of so many tokens. Per token, a matrix needs 2 operations per element forward, and
 /// twice that backward (once if it is frozen). Attention is causal. The output matrix is counted for every
 /// token, although tokens without a loss weight skip it.
-pub(super) fn batch_flops(config: &ModelConfig, layout: &Layout, full: bool) -> f64 {
+pub(super) fn document_flops(config: &ModelConfig, tokens: f64, full: bool) -> f64 {
     let tables = if config.tied {
         0
     } else {
@@ -19,14 +27,8 @@ pub(super) fn batch_flops(config: &ModelConfig, layout: &Layout, full: bool) -> 
     let matrices = (config.parameters() - tables) as f64;
     let width = (config.heads * config.head_dim) as f64;
     let passes = if full { 3.0 } else { 2.0 };
-    let documents = layout.rows().iter().flatten();
-    documents
-        .map(|document| {
-            let tokens = document.length as f64;
-            let attention = 2.0 * width * tokens * tokens * config.layers as f64;
-            passes * 2.0 * matrices * tokens + 3.0 * attention
-        })
-        .sum()
+    let attention = 2.0 * width * tokens * tokens * config.layers as f64;
+    passes * 2.0 * matrices * tokens + 3.0 * attention
 }
 
 /// Operations per second of a large matrix product: the best of five measurements, because other programs may

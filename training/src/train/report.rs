@@ -53,13 +53,41 @@ fn page(name: &str, results: &Value, plots: &[String]) -> String {
             "<tr><td>{agent}: tasks passed<td colspan=2>{passed:.1} % of {tasks}"
         );
     }
+    let memory = memory_table(&results["memory"]["phases"]);
     let plots = plots.concat();
     let name = escape(name);
     format!(
         "<!doctype html><meta charset=\"utf-8\"><title>{name}</title>\n\
          <style>body{{font-family:sans-serif;max-width:45em;margin:2em auto}}td,th{{padding:.2em 1em;text-align:left}}</style>\n\
-         <h1>{name}</h1>\n<table><tr><th>held-out loss<th>before<th>after{rows}</table>\n{plots}\n"
+         <h1>{name}</h1>\n<table><tr><th>held-out loss<th>before<th>after{rows}</table>\n{plots}\n{memory}\n"
     )
+}
+
+/// Planned and measured memory of each phase.
+fn memory_table(phases: &Value) -> String {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let mut rows = String::new();
+    for phase in phases.as_array().into_iter().flatten() {
+        let name = escape(phase["phase"].as_str().unwrap_or_default());
+        for kind in ["host", "gpu"] {
+            let bytes = &phase[kind];
+            if bytes.is_null() {
+                continue;
+            }
+            let cell = |key: &str| match bytes[key].as_f64() {
+                Some(bytes) => format!("{:.2}", bytes / GIB),
+                None => "not measured".into(),
+            };
+            let (planned, measured) = (cell("planned"), cell("measured"));
+            let _ = write!(rows, "<tr><td>{name}<td>{kind}<td>{planned}<td>{measured}");
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => {
+            format!("<table><tr><th>peak memory, GiB<th><th>planned<th>measured{rows}</table>")
+        }
+    }
 }
 
 fn escape(text: &str) -> String {

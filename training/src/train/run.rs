@@ -4,19 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use pybench_training_data::{Bins, Conversation, Renderer, Source, read};
-use tch::Device;
+use pybench_training_data::{Bins, Renderer};
 
 use super::adapter::{self, merge};
 use super::checkpoint::{Checkpoint, CheckpointState};
-use super::dataset::{Batch, Dataset, TokenizedDocument, render_documents};
-use super::estimate::estimate;
+use super::dataset::Dataset;
+use super::dry_run::{self, PlanOptions};
 use super::folder::replace_folder;
+use super::held_out::{HeldOutData, HeldOutLoss};
 use super::lora::attach_lora;
 use super::loss_spike::LossSpikeDetector;
-use super::memory_plan::{MemoryPlan, PeakMemory};
 use super::metrics::Metrics;
 use super::mixture::{SourceShare, mixture_table};
+use super::phase_meter::PhaseMeter;
+use super::plan::{Limits, Phase, PlanTarget, RunPlan, Workload, gib};
 use super::process_group::ProcessGroup;
 use super::recipe::{LoraConfig, Recipe};
 use super::recipe_stages::RecipeStage;
@@ -24,9 +25,9 @@ use super::spawn::{has_rank, spawn_processes};
 use super::trainer::{StepError, TrainedModel, Trainer};
 use super::{agent_eval, flops, report};
 use crate::catalog;
-use crate::exit::{bad_input, interrupted};
+use crate::exit::{bad_input, environment, interrupted};
 use crate::interrupt::{self, Deferral};
-use crate::model::{LoadOptions, Loss, Model, ModelConfig, load_config, save_model};
+use crate::model::{LoadOptions, Model, load_config, save_model};
 use crate::torch::release_free_memory;
 
 /// Options of the command line.
@@ -38,6 +39,8 @@ pub struct RunOptions {
     pub dry_run: bool,
     /// Number of processes to start on this machine, unless torchrun or Slurm has started them.
     pub processes: usize,
+    /// What a dry run plans for.
+    pub plan: PlanOptions,
 }
 
 /// Runs the stages of a recipe, alone or as one of several processes. An interrupted run resumes from its last
@@ -125,9 +128,10 @@ fn run_stage(
 ) -> Result<()> {
     let dry_run = options.dry_run;
     let processes = group.world_size().max(options.processes);
-    if dry_run && recipe.data.iter().all(|source| source.size_hint.is_some()) {
-        return estimate_from_size_hints(recipe, processes);
+    if dry_run && dry_run::is_offline(recipe) {
+        return dry_run::plan_offline(recipe, &options.plan, processes);
     }
+    let mut meter = PhaseMeter::start(Phase::Pack, group.device());
     let source = group.main_first(|| catalog::find(&recipe.model))?;
     let config = load_config(&source)?;
     let renderer = Renderer::load_with(&source, recipe.chat_template.as_deref())?;
@@ -138,18 +142,20 @@ fn run_stage(
         (Some(steps), _) => steps,
         (None, epochs) => data.steps(epochs.unwrap_or(1.0), train.batch_size),
     };
-    let plan = MemoryPlan::new(recipe, &config, processes, group.device());
-    if group.is_main() {
-        describe(recipe, &mut data, steps, &plan);
-    }
+    let target = PlanTarget::here(group.device(), processes);
+    let document = describe(recipe, &mut data, steps, group);
     if let Some(error) = data.preflight.errors.first() {
         return Err(bad_input(error.clone()));
     }
     let held_out = HeldOutData::load(recipe, &renderer)?;
     if dry_run {
-        return Ok(());
+        let workload = Workload::counted(recipe, steps, document);
+        return options.plan.describe(recipe, &config, &workload, target);
     }
-    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    let plan = RunPlan::new(recipe, &config, &target);
+    if group.is_main() {
+        eprintln!("{}", plan.describe());
+    }
     let only_merge = is_trained(recipe, out) && adapter::awaits_merge(recipe, out);
     // No process may look for the merged model while the main one writes it.
     group.barrier()?;
@@ -159,6 +165,10 @@ fn run_stage(
             false => Ok(()),
         };
     }
+    let refusal = plan.refusal(recipe, &config, Limits::of(&target));
+    refuse(refusal.or_else(|| plan.disk_refusal(out)), group)?;
+    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    meter.begin(Phase::Load);
     let trainer = prepare_trainer(recipe, &source, steps, group)?;
     let run = TrainingRun {
         recipe,
@@ -170,7 +180,19 @@ fn run_stage(
         steps,
         plan,
     };
-    run.finish(&mut data, trainer)
+    run.finish(&mut data, trainer, &mut meter)
+}
+
+/// Ends all processes if a run does not fit one of their machines.
+fn refuse(reason: Option<String>, group: &ProcessGroup) -> Result<()> {
+    let refused = group.any(reason.is_some())?;
+    match reason {
+        Some(reason) => Err(environment(reason)),
+        None if refused => Err(environment(
+            "the run does not fit the machine of another process; see its message",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Merges the adapter of a run.
@@ -178,19 +200,6 @@ fn merge_in(out: &Path) -> Result<()> {
     let folder = out.join("model");
     merge(&out.join("adapter"), &folder)?;
     eprintln!("the trained model is in {}", folder.display());
-    Ok(())
-}
-
-/// A dry run without model, tokenizer and data.
-fn estimate_from_size_hints(recipe: &Recipe, world: usize) -> Result<()> {
-    let config = match &recipe.model_config {
-        None => load_config(&catalog::find(&recipe.model)?)?,
-        Some(path) => {
-            let bytes = pybench_training_data::read_bounded(path, 1 << 20)?;
-            ModelConfig::parse(&bytes).with_context(|| path.display().to_string())?
-        }
-    };
-    eprintln!("{}", estimate(recipe, &config, world)?);
     Ok(())
 }
 
@@ -256,27 +265,34 @@ struct TrainingRun<'a> {
     group: &'a ProcessGroup,
     held_out: HeldOutData,
     steps: u64,
-    plan: MemoryPlan,
+    plan: RunPlan,
 }
 
 impl TrainingRun<'_> {
-    fn finish(&self, data: &mut Dataset, mut trainer: Trainer) -> Result<()> {
+    fn finish(
+        &self,
+        data: &mut Dataset,
+        mut trainer: Trainer,
+        meter: &mut PhaseMeter,
+    ) -> Result<()> {
+        meter.begin(Phase::Evaluate);
         let before = self.evaluate(&trainer.model, "before")?;
+        meter.begin(Phase::Train);
         if let Some(lora) = &self.recipe.lora {
             trainer.model.set_lora_dropout(lora.dropout);
         }
-        self.train(data, &mut trainer)?;
+        self.train(data, &mut trainer, meter)?;
         trainer.model.set_lora_dropout(0.0);
         let trained = trainer.into_model();
+        meter.begin(Phase::Evaluate);
         let after = self.evaluate(&trained.model, "after")?;
+        meter.begin(Phase::Save);
         match &self.recipe.lora {
             Some(lora) => self.save_adapter(trained, lora)?,
             None => self.save_model(trained)?,
         }
-        release_free_memory();
-        let memory = PeakMemory::read();
         if self.group.is_main() {
-            let results = serde_json::json!({
+            let mut results = serde_json::json!({
                 "recipe": self.recipe.identity(),
                 "model": self.recipe.model,
                 "license": catalog::license(&self.recipe.model),
@@ -284,18 +300,36 @@ impl TrainingRun<'_> {
                 "steps": self.steps,
                 "before": before.json(),
                 "after": after.json(),
-                "memory": {"planned": self.plan.total(), "measured": memory.map(|m| m.bytes)},
             });
-            crate::model::write_json(&self.out.join("results.json"), &results)?;
-            report::write(self.out, &self.recipe.name, &results)?;
-            if let Some(peak) = memory {
-                eprintln!("memory: {}", peak.against(&self.plan));
-            }
+            self.write_results(&mut results, meter)?;
             if self.recipe.lora.is_some() && self.recipe.train.merge {
+                meter.begin(Phase::Merge);
                 merge_in(self.out)?;
+                self.write_results(&mut results, meter)?;
             }
+            self.print_memory(meter);
         }
         self.group.barrier()
+    }
+
+    /// Writes the results and the report, with the memory that was measured so far.
+    fn write_results(&self, results: &mut serde_json::Value, meter: &mut PhaseMeter) -> Result<()> {
+        results["memory"] = meter.json(&self.plan);
+        crate::model::write_json(&self.out.join("results.json"), results)?;
+        Ok(report::write(self.out, &self.recipe.name, results)?)
+    }
+
+    fn print_memory(&self, meter: &mut PhaseMeter) {
+        let gpu = self.plan.is_gpu();
+        let (host, device) = self.plan.peak();
+        let planned = if gpu { device } else { host };
+        if let Some(measured) = meter.highest(gpu) {
+            eprintln!(
+                "memory: peak {:.2} GiB, {:.0} % of the prediction",
+                gib(measured),
+                100.0 * measured as f64 / planned as f64
+            );
+        }
     }
 
     fn save_model(&self, trained: TrainedModel) -> Result<()> {
@@ -339,7 +373,12 @@ impl TrainingRun<'_> {
         Ok(measured)
     }
 
-    fn train(&self, data: &mut Dataset, trainer: &mut Trainer) -> Result<()> {
+    fn train(
+        &self,
+        data: &mut Dataset,
+        trainer: &mut Trainer,
+        meter: &mut PhaseMeter,
+    ) -> Result<()> {
         let (recipe, group) = (self.recipe, self.group);
         let identity = recipe.identity();
         let data_hash = data_hash(data, trainer);
@@ -407,6 +446,8 @@ impl TrainingRun<'_> {
                 metrics.step(&report)?;
             }
             if save_steps > 0 && (step + 1) % save_steps == 0 {
+                // From here on a checkpoint may be written during any step.
+                meter.begin(Phase::Checkpoint);
                 let losses = trainer.loss_spikes.to_bits();
                 let state = CheckpointState::new(step + 1, &identity, &data_hash, losses);
                 checkpoints.save(state, &trainer.optimizer)?;
@@ -458,7 +499,8 @@ fn save_bad_batch(
     }
 }
 
-fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) {
+/// Prints the data of a run in the main process. Returns the mean length of a document in tokens.
+fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, group: &ProcessGroup) -> f64 {
     let rows = data.rows(0);
     let documents: usize = rows.iter().map(Vec::len).sum();
     let rows = rows.len();
@@ -472,6 +514,10 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) 
         per_epoch(|share| share.tokens),
         per_epoch(|share| share.trained),
     );
+    let mean = tokens / documents.max(1) as f64;
+    if !group.is_main() {
+        return mean;
+    }
     eprintln!(
         "{}\nper epoch: {documents} documents, {tokens:.0} tokens, {trained:.0} of them trained, in {rows} rows of {} ({:.1} % full)",
         mixture_table(&data.mixture),
@@ -486,82 +532,11 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, plan: &MemoryPlan) 
         );
     }
     eprintln!("{steps} steps of {} rows", recipe.train.batch_size);
-    eprintln!("{}", plan.describe(recipe));
     for note in &data.preflight.notes {
         eprintln!("note: {note}");
     }
     for error in &data.preflight.errors {
         eprintln!("preflight: {error}");
     }
-}
-
-struct HeldOutData {
-    files: Vec<TokenizedDocument>,
-    templates: Vec<TokenizedDocument>,
-}
-
-/// Losses of both groups; `None` for an empty group.
-struct HeldOutLoss {
-    files: Option<Loss>,
-    templates: Option<Loss>,
-}
-
-impl HeldOutData {
-    fn load(recipe: &Recipe, renderer: &Renderer) -> Result<Self> {
-        let Some(config) = &recipe.held_out else {
-            return Ok(Self {
-                files: vec![],
-                templates: vec![],
-            });
-        };
-        let source = Source {
-            prefix: config.prefix.clone(),
-            ..Source::from_path(&config.path)
-        };
-        let all = read(&source)?;
-        let group = |held_out: bool| -> Result<Vec<TokenizedDocument>> {
-            let chosen = all.iter().filter(|c| c.held_out_template == held_out);
-            let chosen: Vec<Conversation> =
-                chosen.take(config.max_conversations).cloned().collect();
-            render_documents(renderer, &chosen, recipe.train.max_seq_len)
-        };
-        Ok(Self {
-            files: group(false)?,
-            templates: group(true)?,
-        })
-    }
-
-    fn evaluate(&self, model: &Model, device: Device) -> Result<HeldOutLoss> {
-        let group = |documents: &[TokenizedDocument]| -> Result<Option<Loss>> {
-            let mut loss = Loss::default();
-            for number in 0..documents.len() {
-                let batch = Batch::new(documents, &[vec![number]], device)?;
-                loss += model.evaluate(&batch.ids, &batch.layout, &batch.targets);
-            }
-            Ok((loss.weight > 0.0).then_some(loss))
-        };
-        Ok(HeldOutLoss {
-            files: group(&self.files)?,
-            templates: group(&self.templates)?,
-        })
-    }
-}
-
-impl HeldOutLoss {
-    fn print(&self, when: &str) {
-        for (name, loss) in [
-            ("unseen files", self.files),
-            ("held-out templates", self.templates),
-        ] {
-            if let Some(loss) = loss {
-                let (mean, weight) = (loss.mean(), loss.weight);
-                println!("loss {when}, {name}: {mean:.4} nats per token ({weight} tokens)");
-            }
-        }
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let mean = |loss: Option<Loss>| loss.map(Loss::mean);
-        serde_json::json!({"unseen_files": mean(self.files), "held_out_templates": mean(self.templates)})
-    }
+    mean
 }

@@ -52,6 +52,7 @@ fn start(count: usize, children: &mut Vec<Child>) -> Result<()> {
             .env("RANK", rank.to_string())
             .env("LOCAL_RANK", rank.to_string())
             .env("WORLD_SIZE", count.to_string())
+            .env("LOCAL_WORLD_SIZE", count.to_string())
             .env("MASTER_ADDR", "127.0.0.1")
             .env("MASTER_PORT", port.to_string())
             // Ctrl-C in a terminal must not reach the processes twice.

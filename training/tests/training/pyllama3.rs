@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pybench_training::model::ModelConfig;
-use pybench_training::train::{MemoryPlan, RecipeStage};
+use pybench_training::train::{Limits, PlanTarget, Recipe, RecipeStage, RunPlan};
 
 use crate::run::Project;
 use crate::sources::{code_act, recipe_of, starcoder};
@@ -146,30 +146,115 @@ fn our_template_is_that_of_transformers() {
     }
 }
 
+/// A preset with the shape that it names.
+fn preset(name: &str) -> (Recipe, ModelConfig) {
+    let folder = Path::new(&pyllama3()).parent().unwrap().to_owned();
+    let mut stages = RecipeStage::load(&folder.join(format!("{name}.toml"))).unwrap();
+    assert_eq!(stages.len(), 1, "{name} is one run");
+    let recipe = stages.remove(0).recipe;
+    assert_eq!(recipe.name, name);
+    let shape = std::fs::read(recipe.model_config.as_ref().unwrap()).unwrap();
+    let config = ModelConfig::parse(&shape).unwrap();
+    assert_eq!(config.parameters(), 8_030_261_248);
+    (recipe, config)
+}
+
 #[test]
 fn presets_fit_the_devices_that_they_are_for() {
-    let folder = Path::new(&pyllama3()).parent().unwrap().to_owned();
+    const GB: u64 = 1_000_000_000;
     let devices = [
-        ("llama3-8b-full", 1, 80),
-        ("llama3-8b-full-8gpu", 8, 80),
-        ("llama3-8b-lora", 1, 40),
-        ("llama3-8b-qlora", 1, 24),
+        ("llama3-8b-full", PlanTarget::gpus(1), 80, 128),
+        ("llama3-8b-full-8gpu", PlanTarget::gpus(8), 80, 1000),
+        ("llama3-8b-lora", PlanTarget::gpus(1), 40, 64),
+        ("llama3-8b-qlora", PlanTarget::gpus(1), 24, 64),
+        ("llama3-8b-cpu", PlanTarget::cpu(1), 0, 24),
     ];
-    for (name, world, gigabytes) in devices {
-        let stages = RecipeStage::load(&folder.join(format!("{name}.toml"))).unwrap();
-        let stage = &stages[0];
-        assert_eq!(stages.len(), 1, "{name} is one run");
-        assert_eq!(stage.recipe.name, name);
-        let shape = std::fs::read(stage.recipe.model_config.as_ref().unwrap()).unwrap();
-        let config = ModelConfig::parse(&shape).unwrap();
-        assert_eq!(config.parameters(), 8_030_261_248);
-        let plan = MemoryPlan::new(&stage.recipe, &config, world, tch::Device::Cuda(0));
-        let most = gigabytes * 1_000_000_000;
-        // What this process holds already is not the device's.
-        assert!(
-            plan.total() - plan.base < most,
-            "{name}: {}",
-            plan.describe(&stage.recipe)
-        );
+    for (name, target, gpu, host) in devices {
+        let (recipe, config) = preset(name);
+        let plan = RunPlan::new(&recipe, &config, &target);
+        let limits = |host: u64, gpu: u64| Limits {
+            host: Some(host * GB),
+            device: Some(gpu * GB),
+        };
+        let refusal = plan.refusal(&recipe, &config, limits(host, gpu));
+        assert_eq!(refusal, None, "{name}: {}", plan.describe());
+        // A byte less than the peak is too little.
+        let (peak_host, peak_gpu) = plan.peak();
+        let less = match gpu {
+            0 => Limits {
+                host: Some(peak_host - 1),
+                device: None,
+            },
+            _ => Limits {
+                host: None,
+                device: Some(peak_gpu - 1),
+            },
+        };
+        let refusal = plan.refusal(&recipe, &config, less).unwrap();
+        assert!(refusal.contains("GiB are available"), "{refusal}");
     }
+}
+
+fn dry_run(arguments: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
+        .args(["run", "--dry-run"])
+        .args(arguments)
+        .current_dir(folder.path())
+        .env("PYBENCH_CACHE", folder.path())
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn gpus_are_planned_for_without_one() {
+    let eight = [
+        "--device",
+        "cuda",
+        "--gpus",
+        "8",
+        "--gpu-memory",
+        "80",
+        "--mfu",
+        "0.5",
+    ];
+    let (code, text) = dry_run(&[&["llama3-8b-full-8gpu"], &eight[..]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    for words in [
+        "185 documents, 189076 tokens",
+        "steps of 64 rows of 8192",
+        "524288 tokens and 2.403e16 FLOPs per step",
+        "at 50 % MFU of 312.000 TFLOP/s per GPU",
+        "GPU    host",
+        "checkpoint",
+        "disk: 3 checkpoints",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let (code, text) = dry_run(&["llama3-8b-full", "--gpu-memory", "24"]);
+    assert_eq!(code, Some(4), "{text}");
+    for words in [
+        "needs",
+        "of a GPU's memory, and 22.35 GiB are available",
+        "[lora]",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let (code, text) = dry_run(&["llama3-8b-cpu", "--device", "cpu", "--host-memory", "4"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(
+        text.contains("of main memory, and 3.73 GiB are available"),
+        "{text}"
+    );
+    let wrong = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
+        .args(["run", "llama3-8b-full", "--gpus", "8"])
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "only a dry run plans");
 }

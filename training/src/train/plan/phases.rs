@@ -1,0 +1,243 @@
+//! Predicts the memory of each phase of a run.
+
+use serde::Serialize;
+
+use super::step::{MemoryPlan, ParamCounts, element_bytes, evaluation, is_quantized};
+use super::target::{LIBTORCH_BYTES, PlanTarget};
+use crate::model::ModelConfig;
+use crate::train::recipe::Recipe;
+
+/// Records that are tokenized at once, and bytes per token of their text, tokens and spans.
+const PACKED_RECORDS: u64 = 256;
+const PACKED_TOKEN_BYTES: u64 = 48;
+/// Values that an export converts at once, in several forms.
+const EXPORT_BYTES: u64 = 20 << 22;
+/// Temporary bytes per element of a matrix that is quantized: in float32, scaled, and as indices of levels.
+const QUANTIZE_BYTES: u64 = 20;
+/// Temporary bytes per element of a matrix that an adapter is merged into: three arrays in float32.
+const MERGE_BYTES: u64 = 12;
+
+/// A part of a run's life with a memory peak of its own, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Tokenize and pack the data.
+    Pack,
+    /// Load, quantize and shard the model.
+    Load,
+    /// Measure the loss on held-out conversations.
+    Evaluate,
+    Train,
+    /// Train while a checkpoint is written.
+    Checkpoint,
+    /// Save the model or the adapter.
+    Save,
+    /// Merge the adapter into the model.
+    Merge,
+    /// Export the model to GGUF, which is a command of its own.
+    Export,
+}
+
+impl Phase {
+    pub(in crate::train) fn name(self) -> &'static str {
+        match self {
+            Self::Pack => "pack",
+            Self::Load => "load",
+            Self::Evaluate => "evaluate",
+            Self::Train => "train",
+            Self::Checkpoint => "checkpoint",
+            Self::Save => "save",
+            Self::Merge => "merge",
+            Self::Export => "export",
+        }
+    }
+}
+
+/// Predicted peak of one process in a phase, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhasePlan {
+    pub phase: Phase,
+    /// Main memory; includes everything if the device is a CPU.
+    pub host: u64,
+    /// Memory of the GPU; 0 without one.
+    pub device: u64,
+}
+
+/// Sizes in bytes that several phases need.
+struct Sizes<'a> {
+    recipe: &'a Recipe,
+    target: &'a PlanTarget,
+    step: &'a MemoryPlan,
+    counts: ParamCounts,
+    /// Per weight in training, and in the file of the model.
+    bytes: u64,
+    stored: u64,
+}
+
+/// The phases that a run with this recipe has, in order.
+pub(super) fn phases(
+    recipe: &Recipe,
+    config: &ModelConfig,
+    target: &PlanTarget,
+    step: &MemoryPlan,
+) -> Vec<PhasePlan> {
+    let sizes = Sizes {
+        recipe,
+        target,
+        step,
+        counts: ParamCounts::new(recipe, config),
+        bytes: element_bytes(recipe),
+        stored: stored_bytes(config),
+    };
+    let merges = recipe.lora.is_some() && recipe.train.merge;
+    let state = step.optimizer_state + step.master_weights;
+    let measured = evaluation(recipe, config, target) + step.gathered + step.weights + state;
+    let all = [
+        (Phase::Pack, true, sizes.pack()),
+        (Phase::Load, true, sizes.load()),
+        (
+            Phase::Evaluate,
+            recipe.held_out.is_some(),
+            (step.offloaded, measured),
+        ),
+        (
+            Phase::Train,
+            true,
+            (step.offloaded, step.total() - step.base),
+        ),
+        (
+            Phase::Checkpoint,
+            step.snapshot > 0,
+            (step.offloaded + step.snapshot, step.total() - step.base),
+        ),
+        (Phase::Save, true, sizes.save()),
+        (Phase::Merge, merges, (sizes.merge(), sizes.kept_mapped())),
+    ];
+    let in_run = all.into_iter().filter(|(_, happens, _)| *happens);
+    let mut plans: Vec<PhasePlan> = in_run
+        .map(|(phase, _, (host, device))| sizes.placed(phase, host, device))
+        .collect();
+    plans.push(PhasePlan {
+        phase: Phase::Export,
+        host: LIBTORCH_BYTES + EXPORT_BYTES + sizes.export(),
+        device: 0,
+    });
+    plans
+}
+
+/// Bytes per weight in the file of a model, which its configuration says.
+fn stored_bytes(config: &ModelConfig) -> u64 {
+    let kinds = ["dtype", "torch_dtype"].map(|key| config.raw.get(key));
+    match kinds.into_iter().flatten().find_map(|kind| kind.as_str()) {
+        Some("bfloat16" | "float16") => 2,
+        _ => 4,
+    }
+}
+
+impl Sizes<'_> {
+    /// A phase that needs that much in main memory and on the device, beside what every process has.
+    fn placed(&self, phase: Phase, host: u64, device: u64) -> PhasePlan {
+        let device_base = self.step.base;
+        let host_base = match phase {
+            // libtorch does not compute yet.
+            Phase::Pack | Phase::Load => self.target.host_base - LIBTORCH_BYTES,
+            _ => self.target.host_base,
+        };
+        match self.target.is_gpu() {
+            true => PhasePlan {
+                phase,
+                host: host_base + host,
+                device: device_base + device,
+            },
+            false => PhasePlan {
+                phase,
+                host: host_base + host + device,
+                device: 0,
+            },
+        }
+    }
+
+    /// Whether weights stay in the map of their file.
+    fn is_mapped(&self) -> bool {
+        let wanted = self.recipe.lora.is_some() || self.target.processes > 1;
+        wanted && !self.target.is_gpu() && self.stored == self.bytes
+    }
+
+    /// A tensor while it is read: its pages in the file, and a copy if the data type changes.
+    fn reading(&self, elements: u64) -> u64 {
+        let copy = self.stored != self.bytes || self.target.is_gpu();
+        elements * self.stored * if copy { 2 } else { 1 }
+    }
+
+    /// Records of up to a row each.
+    fn pack(&self) -> (u64, u64) {
+        let tokens = PACKED_RECORDS * self.recipe.train.max_seq_len.min(1 << 14) as u64;
+        (PACKED_TOKEN_BYTES * tokens, 0)
+    }
+
+    /// Temporary main memory, and the memory of the device.
+    fn load(&self) -> (u64, u64) {
+        let (counts, step) = (&self.counts, self.step);
+        let reading = match self.is_mapped() {
+            true => 0,
+            false => self.reading(counts.table.max(counts.largest_matrix)),
+        };
+        let quantizing = match is_quantized(self.recipe) {
+            true => self.bytes * counts.block + QUANTIZE_BYTES * counts.largest_matrix,
+            false => 0,
+        };
+        let whole = match self.target.processes {
+            1 => step.weights,
+            // Every process has the whole model before it keeps its part.
+            _ => {
+                let packed = if is_quantized(self.recipe) {
+                    counts.matrices
+                } else {
+                    0
+                };
+                step.weights + self.bytes * (counts.all - packed) + self.bytes * counts.root
+            }
+        };
+        // The optimizer state is allocated when the model is complete.
+        let state = step.weights + step.optimizer_state + step.master_weights;
+        (reading.max(step.offloaded), (whole + quantizing).max(state))
+    }
+
+    fn save(&self) -> (u64, u64) {
+        let copy = match self.target.is_gpu() {
+            true => self.bytes * self.counts.table,
+            false => 0,
+        };
+        match (&self.recipe.lora, self.target.processes) {
+            (Some(_), _) => (self.bytes * self.counts.trained, self.step.weights),
+            (None, 1) => (copy, self.step.weights),
+            // Every process gathers the whole model.
+            (None, _) => (copy, self.step.weights + self.bytes * self.counts.all),
+        }
+    }
+
+    /// Pages of the model's file that this process has read and the system has not dropped.
+    fn kept_mapped(&self) -> u64 {
+        match self.is_mapped() {
+            true => self.step.weights,
+            false => 0,
+        }
+    }
+
+    /// Main memory while one matrix at a time is merged.
+    fn merge(&self) -> u64 {
+        let table = self.bytes * self.counts.table + self.reading(self.counts.table);
+        let quantizing = match is_quantized(self.recipe) {
+            true => QUANTIZE_BYTES,
+            false => MERGE_BYTES,
+        };
+        let matrix = self.counts.largest_matrix;
+        let merged = (quantizing.max(MERGE_BYTES) + self.bytes) * matrix + self.reading(matrix);
+        table.max(merged)
+    }
+
+    /// The mapped file of the model, of which an export reads every page once.
+    fn export(&self) -> u64 {
+        self.bytes * self.counts.all
+    }
+}
