@@ -104,7 +104,7 @@ impl Chain {
                 continue;
             }
             let draw = Draw::new(&self.frame, rng).preferring(&self.unused);
-            if let Some(arguments) = draw.arguments(operation)
+            if let Some(arguments) = operation.arguments(draw)
                 && self.take(operation, arguments)
             {
                 return true;

@@ -7,9 +7,8 @@ use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
-use crate::argument::{Argument, Arguments};
+use crate::argument::Argument;
 use crate::frame::{Class, Frame};
-use crate::operation::Operation;
 
 /// Categories of a grouping.
 const CATEGORIES: std::ops::RangeInclusive<usize> = 2..=25;
@@ -60,11 +59,6 @@ impl<'a> Draw<'a> {
         let mut values: Vec<f64> = floats.iter().flatten().collect();
         values.sort_by(f64::total_cmp);
         values
-    }
-
-    /// Arguments of an operation on this table.
-    pub(crate) fn arguments(mut self, operation: &Operation) -> Option<Arguments> {
-        (operation.draw)(&mut self)
     }
 
     /// The values of a text column in file order.

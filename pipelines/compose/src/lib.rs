@@ -12,6 +12,7 @@ mod frame;
 mod graph;
 mod operation;
 pub mod operations;
+mod plan;
 pub mod prove;
 mod rename;
 pub mod script;
@@ -22,7 +23,8 @@ pub use compose::{Composed, compose};
 pub use frame::{Class, Frame};
 pub use graph::{Graph, GraphError, Step};
 pub use operation::{Operation, Order, Role};
-pub use task::{Made, Plan, TaskSeed, fits, make, mistakes};
+pub use plan::{Plan, PlanError};
+pub use task::{Made, TaskSeed, fits, make};
 
 #[cfg(test)]
 mod tests;

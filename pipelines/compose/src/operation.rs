@@ -85,6 +85,11 @@ impl Operation {
         }
     }
 
+    /// Arguments for which it is well defined on a table; `None` if there are none.
+    pub(crate) fn arguments(&self, mut draw: Draw<'_>) -> Option<Arguments> {
+        (self.draw)(&mut draw)
+    }
+
     /// The keyword of the dictionary that fits best.
     pub fn keyword(&self) -> &'static str {
         let starts =

@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 
 use polars::prelude::DataFrame;
-use rand::RngExt;
+use pybench_types::id::Digest;
+use pybench_types::task::Task;
 use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
@@ -14,6 +16,7 @@ use crate::frame::Frame;
 use crate::graph::{Graph, Step, records};
 use crate::operation::Role;
 use crate::operations;
+use crate::plan::{Plan, PlanError};
 
 /// Numbers that differ by less, in relation to their size, count as equal. Ten times what a check allows.
 const TOLERANCE: f64 = 1e-5;
@@ -73,6 +76,20 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
     all
 }
 
+/// The graphs that differ from a task's in one step, for the file with these bytes; empty if the file is no table.
+///
+/// # Errors
+/// The task was not composed.
+pub fn mistakes(task: &Task, bytes: &[u8]) -> Result<Vec<Mutation>, PlanError> {
+    let graph = Plan::of(task)?.graph;
+    let file = task.files.first().ok_or(PlanError::NotComposed)?;
+    let Some((data, _)) = pybench_profile::frame(file.kind, bytes) else {
+        return Ok(Vec::new());
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, "mistakes")).seed());
+    Ok(mutations(&graph, &Frame::new(data), &mut rng))
+}
+
 /// The operation that is mistaken for this one most easily, with the same arguments.
 fn sibling(operation: &str) -> Option<&'static str> {
     let (kind, statistic) = operation.rsplit_once('_')?;
@@ -129,8 +146,7 @@ fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
 
 /// A choice that depends on a text only.
 fn rand_chacha_of(text: &str) -> ChaCha8Rng {
-    use rand::SeedableRng;
-    ChaCha8Rng::seed_from_u64(pybench_types::id::Digest::of_bytes(text.as_bytes()).seed())
+    ChaCha8Rng::seed_from_u64(Digest::of_bytes(text.as_bytes()).seed())
 }
 
 /// The first mutation that gives the same result as the graph; `None` if all differ.

@@ -1,7 +1,7 @@
 //! The expert's way through a composed task: what it does next, given what it has seen.
 
 use pybench_types::id::Digest;
-use pybench_types::task::{Language, Task, TaskOrigin};
+use pybench_types::task::{Language, Task};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::argument::{Notation, fill};
 use crate::code::{Job, Solution, Style, solution};
 use crate::graph::{Graph, GraphError, Step};
-use crate::task::Plan;
+use crate::plan::{Plan, PlanError};
 
 /// What the expert does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,8 @@ pub enum Fault {
 /// Why there is no next action.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    #[error("the task is not a composed one")]
-    NotComposed,
-    #[error("the plan of the task cannot be read: {0}")]
-    Plan(#[from] serde_json::Error),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     #[error(transparent)]
     Graph(#[from] GraphError),
     #[error("no observation has a line that begins with `answer:`")]
@@ -57,7 +55,7 @@ impl<'a> Script<'a> {
     /// # Errors
     /// [`ScriptError`] for a task that was not composed, or not by this version.
     pub fn new(task: &'a Task, sample: u32, fault: Option<Fault>) -> Result<Self, ScriptError> {
-        let mut graph = plan(task)?.graph;
+        let mut graph = Plan::of(task)?.graph;
         if let Some(Fault::LeftOut(at)) = fault
             && at < graph.0.len()
         {
@@ -83,9 +81,9 @@ impl<'a> Script<'a> {
     ) -> Result<Self, ScriptError> {
         let plan = Plan {
             graph,
-            ..plan(task)?
+            ..Plan::of(task)?
         };
-        let file = task.files.first().ok_or(ScriptError::NotComposed)?;
+        let file = task.files.first().ok_or(PlanError::NotComposed)?;
         let mut rng =
             ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, sample, "style")).seed());
         let job = Job {
@@ -257,22 +255,11 @@ impl<'a> Script<'a> {
 /// # Errors
 /// As [`Script::new`].
 pub fn faults(task: &Task) -> Result<Vec<(String, Fault)>, ScriptError> {
-    let Graph(steps) = plan(task)?.graph;
+    let Graph(steps) = Plan::of(task)?.graph;
     let without = steps.iter().enumerate().rev().skip(1);
     let without =
         without.map(|(at, step)| (format!("left out: {}", step.operation), Fault::LeftOut(at)));
     Ok(without
         .chain([("gave_up".to_owned(), Fault::GaveUp)])
         .collect())
-}
-
-/// The plan of a composed task.
-///
-/// # Errors
-/// As [`Script::new`].
-pub fn plan(task: &Task) -> Result<Plan, ScriptError> {
-    match &task.origin {
-        TaskOrigin::Composed { plan, .. } => Ok(serde_json::from_value(plan.clone())?),
-        _ => Err(ScriptError::NotComposed),
-    }
 }

@@ -8,16 +8,14 @@ use pybench_types::task::{
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
 use crate::argument::python_string;
 use crate::compose::{Composed, compose};
 use crate::frame::{Class, Frame};
-use crate::graph::{Graph, GraphError, Step, records};
+use crate::graph::{GraphError, Step, records};
 use crate::operation::{Order, Role};
-use crate::prove::{Mutation, mutations};
+use crate::plan::Plan;
 use crate::rename;
-use crate::script::ScriptError;
 use crate::wording::{self, Form, Request};
 
 /// Rows of a table that tasks are composed over.
@@ -36,25 +34,6 @@ pub struct TaskSeed {
     pub language: Language,
     /// Whether names and values are invented.
     pub renamed: bool,
-}
-
-/// What the expert needs to solve a task: the graph, and what it writes. It is the plan in [`TaskOrigin::Composed`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Plan {
-    pub graph: Graph,
-    /// Label of the answer, if the task ends with one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub marker: Option<String>,
-    /// Decimals that the query asks for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decimals: Option<u8>,
-    /// Columns of the file that hold numbers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub numbers: Vec<String>,
-    /// Title of the chart.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub title: String,
 }
 
 /// A task and the new files that it reads.
@@ -108,20 +87,6 @@ pub fn make(
         task,
         file: renamed,
     }))
-}
-
-/// The graphs that differ from a task's in one step, for the file with these bytes; empty if the file is no table.
-///
-/// # Errors
-/// The task was not composed.
-pub fn mistakes(task: &Task, bytes: &[u8]) -> Result<Vec<Mutation>, ScriptError> {
-    let graph = crate::script::plan(task)?.graph;
-    let file = task.files.first().ok_or(ScriptError::NotComposed)?;
-    let Some((data, _)) = pybench_profile::frame(file.kind, bytes) else {
-        return Ok(Vec::new());
-    };
-    let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, "mistakes")).seed());
-    Ok(mutations(&graph, &Frame::new(data), &mut rng))
 }
 
 /// The table, the file that the task gives, and its bytes if it is a new one.

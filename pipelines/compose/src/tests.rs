@@ -108,7 +108,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
         for (seed, frame) in
             (0..60).flat_map(|seed| [&whole, &doubled, &small].map(|frame| (seed, frame)))
         {
-            let Some(arguments) = Draw::new(frame, &mut rng(seed)).arguments(operation) else {
+            let Some(arguments) = operation.arguments(Draw::new(frame, &mut rng(seed))) else {
                 continue;
             };
             let codes = operation

@@ -10,7 +10,6 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::composed::stage;
 use pybench_library::{Draft, Library, Template};
 
 /// Maximum file combinations considered per template.
@@ -37,7 +36,7 @@ pub struct PlannedTask {
 /// The language of each task that is requested from templates.
 pub(super) fn languages(query: &Query, seed: u64) -> Vec<Language> {
     let mut shuffled = rng(&(seed, "languages"));
-    let templates = query.tasks - stage::requested(query).min(query.tasks);
+    let templates = query.tasks - query.composed_tasks().min(query.tasks);
     allocate(templates, &query.languages, &mut shuffled)
 }
 

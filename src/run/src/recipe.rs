@@ -194,6 +194,11 @@ pub struct Query {
 }
 
 impl Query {
+    /// The number of tasks that are composed.
+    pub fn composed_tasks(&self) -> usize {
+        (self.tasks as f64 * self.composed).round() as usize
+    }
+
     fn default_share() -> f64 {
         0.1
     }

@@ -132,12 +132,13 @@ fn mistakes(
         return Ok(Vec::new());
     };
     let bytes = env.store.get(&file.id)?;
-    pybench_compose::mistakes(task, &bytes).map_err(|error| RunError::Internal(error.to_string()))
+    pybench_compose::prove::mistakes(task, &bytes)
+        .map_err(|error| RunError::Internal(error.to_string()))
 }
 
 /// Answers that nobody worked for.
 fn nulls(task: &Task) -> Vec<(&'static str, String)> {
-    let marker = pybench_compose::script::plan(task)
+    let marker = pybench_compose::Plan::of(task)
         .ok()
         .and_then(|plan| plan.marker);
     let mut nulls = vec![

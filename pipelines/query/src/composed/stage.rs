@@ -19,11 +19,6 @@ use crate::plan::{allocate, rng};
 /// Draws for each task that is asked for. About a third of the draws gives a proven task.
 const DRAWS: usize = 10;
 
-/// The number of composed tasks that a recipe asks for.
-pub(crate) fn requested(query: &Query) -> usize {
-    (query.tasks as f64 * query.composed).round() as usize
-}
-
 /// Refuses a recipe that asks for composed tasks of other kinds than there are.
 ///
 /// # Errors
@@ -57,7 +52,7 @@ pub(crate) async fn write(
     is_wrong: impl Fn(&Task) -> bool,
 ) -> Result<Vec<String>, RunError> {
     let query = &context.recipe.query;
-    let wanted = requested(query);
+    let wanted = query.composed_tasks();
     let stage = Arc::new(ComposedStage::new(context, library, files));
     if stage.files.is_empty() {
         return Ok(Vec::new());
@@ -106,7 +101,7 @@ impl ComposedStage {
         fitting.shuffle(&mut rng(&(recipe.seed, "composed files")));
         let mut shuffled = rng(&(recipe.seed, "composed languages"));
         let languages = allocate(
-            requested(&recipe.query),
+            recipe.query.composed_tasks(),
             &recipe.query.languages,
             &mut shuffled,
         );
