@@ -112,6 +112,7 @@ pub fn row(number: usize) -> Row {
         subject: "table output/result.csv".into(),
         outcome: Outcome::Pass,
         detail: String::new(),
+        mismatch: None,
     };
     let verdict = Verdict {
         trajectory: trajectory.id.clone(),

@@ -167,6 +167,7 @@ impl TrajectoryChecker for Checker {
             subject: "table output/result.csv".into(),
             outcome,
             detail: "compared with the reference".into(),
+            mismatch: None,
         };
         let outcome = match trajectory.id.seed() % 5 {
             0 => Outcome::Fail,

@@ -253,9 +253,12 @@ pub fn run_compare(args: &CompareArgs) -> Result<(), RunError> {
     }
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&pairs)?),
-        false => pairs
-            .iter()
-            .for_each(|pair| println!("{}", report::markdown::sentence(pair))),
+        false => {
+            let titles = report::Titles::new(&evaluation);
+            for pair in &pairs {
+                println!("{}", report::markdown::sentence(pair, &titles));
+            }
+        }
     }
     Ok(())
 }

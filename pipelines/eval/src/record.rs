@@ -84,6 +84,9 @@ pub struct Attempt {
     pub task: String,
     /// Category of the task.
     pub category: String,
+    /// Keyword of a library task, for the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keyword: Option<String>,
     /// Digests of the input files. Tasks that share one are not independent observations.
     #[serde(default)]
     pub clusters: Vec<Digest>,
@@ -113,9 +116,9 @@ pub struct Attempt {
     /// Completion tokens.
     #[serde(default)]
     pub tokens_out: u64,
-    /// Cost in millionths of a dollar.
+    /// Cost in millionths of a dollar; `None` if the price is unknown.
     #[serde(default)]
-    pub micro_usd: u64,
+    pub micro_usd: Option<u64>,
     /// Wall time in seconds. The only field that differs between identical runs; the report writes it to
     /// separate files.
     #[serde(default)]
@@ -148,6 +151,7 @@ impl Attempt {
             suite: suite.to_owned(),
             task: task.to_owned(),
             category: category.to_owned(),
+            keyword: None,
             clusters: Vec::new(),
             seed: 0,
             outcome,
@@ -159,7 +163,7 @@ impl Attempt {
             max_turns,
             tokens_in: 0,
             tokens_out: 0,
-            micro_usd: 0,
+            micro_usd: Some(0),
             seconds: 0.0,
             prompt: prompt.to_owned(),
             inputs: Vec::new(),

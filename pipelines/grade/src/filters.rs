@@ -85,6 +85,7 @@ pub(super) fn passed(filter: &str, subject: impl Into<String>) -> Finding {
         subject: subject.into(),
         outcome: Outcome::Pass,
         detail: String::new(),
+        mismatch: None,
     }
 }
 
@@ -95,6 +96,7 @@ pub(super) fn failed(filter: &str, subject: impl Into<String>, why: &str) -> Fin
         subject: subject.into(),
         outcome: Outcome::Fail,
         detail: why.to_owned(),
+        mismatch: None,
     }
 }
 

@@ -350,6 +350,7 @@ mod tests {
             subject: "table output/a.csv".to_owned(),
             outcome,
             detail: "12 rows expected, 11 found\u{1b}[31m".to_owned(),
+            mismatch: None,
         };
         let findings = ["format", "check"].map(|filter| {
             let failed = failing.contains(&filter);

@@ -18,6 +18,14 @@ class Fail(Exception):
     """The check does not hold: what was expected, what was there."""
 
 
+class Mismatch(Fail):
+    """A value is not the expected one. `values` holds both as texts, for reports."""
+
+    def __init__(self, place, expected, found):
+        super().__init__(f"{place}: expected {expected}, found {found}")
+        self.values = {"place": str(place), "expected": str(expected), "found": str(found)}
+
+
 class Unproven(Exception):
     """A claim that the picture does not support; the text says which."""
 

@@ -63,10 +63,13 @@ def findings(task, names, candidate):
     jobs += [("check", subject(spec), lambda spec=spec: run_check(spec, names, candidate)) for spec in task["checks"]]
     results = isolated([job for _, _, job in jobs])
     out = []
-    for (kind, what, _), (outcome, detail) in zip(jobs, results):
+    for (kind, what, _), (outcome, detail, mismatch) in zip(jobs, results):
         if outcome == "ours":
             raise OursError(f"{what}: {detail}")
-        out.append({"filter": kind, "subject": what[:200], "outcome": outcome, "detail": detail[:MAX_DETAIL]})
+        finding = {"filter": kind, "subject": what[:200], "outcome": outcome, "detail": detail[:MAX_DETAIL]}
+        if mismatch:
+            finding["mismatch"] = {name: text[:MAX_DETAIL] for name, text in mismatch.items()}
+        out.append(finding)
     return out
 
 
@@ -113,14 +116,14 @@ def sound(path, candidate):
 
 
 def isolated(jobs):
-    """(outcome, detail) of each job. They run in a child with bounded time and memory; one that kills
-    the child fails, and the next ones get a new child."""
+    """(outcome, detail, values of a mismatch) of each job. They run in a child with bounded time and memory; one
+    that kills the child fails, and the next ones get a new child."""
     sys.stdout.flush()
     sys.stderr.flush()
     results, used, deadline = [], 0.0, time.monotonic() + WALL_SECONDS
     while len(results) < len(jobs):
         if used >= ALL_CPU_SECONDS:
-            results.append(("fail", "the files before it took too much time"))
+            results.append(("fail", "the files before it took too much time", None))
             continue
         found, death, seconds = _in_child(jobs[len(results) :], deadline)
         used += seconds
@@ -130,7 +133,7 @@ def isolated(jobs):
                 raise StalledError(f"the checks took more than {WALL_SECONDS} s, of which {used:.0f} s were processor time")
             death, used = "too much time", ALL_CPU_SECONDS
         if len(results) < len(jobs):
-            results.append(("fail", f"reading it stopped the reader ({death})"))
+            results.append(("fail", f"reading it stopped the reader ({death})", None))
     return results
 
 
@@ -162,8 +165,8 @@ def _child(jobs, write):
     try:
         _limit()
         for job in jobs:
-            outcome, detail = _judged(job)
-            os.write(write, json.dumps([outcome, detail[:2000]]).encode() + b"\n")
+            outcome, detail, mismatch = _judged(job)
+            os.write(write, json.dumps([outcome, detail[:2000], mismatch]).encode() + b"\n")
     finally:
         os._exit(0)
 
@@ -172,18 +175,18 @@ def _judged(job):
     try:
         job()
     except Unproven as error:
-        return "unproven", str(error)
+        return "unproven", str(error), None
     except Fail as error:
-        return "fail", str(error)
+        return "fail", str(error), getattr(error, "values", None)
     except OursError as error:
-        return "ours", str(error)
+        return "ours", str(error), None
     except MemoryError:
-        return "fail", "reading it takes too much memory"
+        return "fail", "reading it takes too much memory", None
     except RecursionError:
-        return "fail", "it is nested too deeply"
+        return "fail", "it is nested too deeply", None
     except Exception as error:
-        return "fail", f"reading it raised {type(error).__name__}: {error}"
-    return "pass", "holds"
+        return "fail", f"reading it raised {type(error).__name__}: {error}", None
+    return "pass", "holds", None
 
 
 def _limit():

@@ -207,6 +207,7 @@ fn finding(filter: &str, subject: &str, outcome: Outcome, why: &str) -> Finding 
         subject: subject.to_owned(),
         outcome,
         detail: why.to_owned(),
+        mismatch: None,
     }
 }
 

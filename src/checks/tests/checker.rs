@@ -119,6 +119,10 @@ async fn a_correct_table_passes_and_a_wrong_one_is_explained() {
         findings[1].detail.contains("expected 6, found 7"),
         "{findings:#?}"
     );
+    let values = findings[1].mismatch.as_ref().unwrap();
+    let values = [&values.place, &values.expected, &values.found];
+    let place = "output/out.csv: row 3, column a";
+    assert_eq!(values, [place, "6", "7"], "{findings:#?}");
     let rows = env.checker.audit(&task, &env.store, &right).await.unwrap();
     all_killed(&rows, 8);
     // A damaged input is neither the candidate's failure nor a wrong task.

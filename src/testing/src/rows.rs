@@ -155,6 +155,7 @@ fn verdict(trajectory: &Trajectory, task: &Task) -> Verdict {
         subject: subject.into(),
         outcome: Outcome::Pass,
         detail: String::new(),
+        mismatch: None,
     };
     Verdict {
         trajectory: trajectory.id.clone(),

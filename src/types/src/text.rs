@@ -82,6 +82,33 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// A count with thousands separators: `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// An amount of millionths of a dollar, to the cent, or to two significant digits if it is below 10 cents:
+/// `$1,234.50`, `$0.0057`, `$0`.
+pub fn dollars(micro_usd: u64) -> String {
+    if micro_usd == 0 {
+        return "$0".to_owned();
+    }
+    if micro_usd >= 99_500 {
+        let cents = micro_usd.saturating_add(5_000) / 10_000;
+        return format!("${}.{:02}", count(cents / 100), cents % 100);
+    }
+    let digits = micro_usd.to_string().len();
+    format!("${:.*}", (8 - digits).min(6), micro_usd as f64 / 1e6)
+}
+
 /// A safe file name for any text: its safe characters, plus a digest if others were removed.
 pub fn slug(text: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -103,6 +130,29 @@ mod tests {
         assert_eq!(visible(hostile), "a␛[31m␀⟨U+202E⟩txt⟨U+200B⟩␍\n\tz␡");
         assert_eq!(escape("<b a='1'>&\""), "&lt;b a=&#39;1&#39;&gt;&amp;&quot;");
         assert_eq!(markdown("a|b\n[x](y)"), "a\\|b \\[x\\]\\(y\\)");
+    }
+
+    #[test]
+    fn amounts_keep_their_significant_digits() {
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(count),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        let amounts = [
+            (0, "$0"),
+            (7, "$0.000007"),
+            (5_700, "$0.0057"),
+            (9_960, "$0.0100"),
+            (12_345, "$0.012"),
+            (99_499, "$0.099"),
+            (99_500, "$0.10"),
+            (4_760_000, "$4.76"),
+            (1_234_504_999, "$1,234.50"),
+            (u64::MAX, "$18,446,744,073,709.55"),
+        ];
+        for (amount, text) in amounts {
+            assert_eq!(dollars(amount), text);
+        }
     }
 
     #[test]

@@ -239,6 +239,19 @@ pub struct Finding {
     pub outcome: Outcome,
     /// Explanation: what was expected and what was found.
     pub detail: String,
+    /// The two values, if the check compared values and they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<Mismatch>,
+}
+
+/// An expected value and the value that a check found instead, both as text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mismatch {
+    /// Where the values differ: `output/a.csv: row 3, column "price"`.
+    pub place: String,
+    pub expected: String,
+    pub found: String,
 }
 
 /// Outcome of a filter.

@@ -268,6 +268,7 @@ mod tests {
             subject: "s".into(),
             outcome,
             detail: "d".into(),
+            mismatch: None,
         }]
     }
 

@@ -161,7 +161,7 @@ fn record(
         turns: 1,
         tokens_in: reply.usage.prompt_tokens,
         tokens_out: reply.usage.completion_tokens,
-        micro_usd: price.map_or(0, |price| price.micro_usd(reply.usage)),
+        micro_usd: price.map(|price| price.micro_usd(reply.usage)),
         ..blank(suite, item, config, Outcome::Ran)
     }
 }

@@ -1,18 +1,21 @@
-//! Leaderboards with the columns of the paper's Table 3, one for each suite and score.
+//! Leaderboards with the columns of the paper's Table 3, one for each suite and score. The overall rate comes first.
 
 use serde::Serialize;
 
 use super::{Published, ReportData, SOURCE, published};
 use crate::record::AgentKind;
-use crate::stats::{AgentSummary, Measure, Rate};
+use crate::stats::{AgentSummary, Measure, MeasureSummary, Rate};
 use pybench_checks::interval::Interval;
 use pybench_types::text::{line, percent};
 
-/// A formatted rate and its interval.
+/// A formatted value, its interval and number of tasks, and a note about missing values or contradictions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct LeaderboardCell {
     pub(super) value: String,
     pub(super) interval: String,
+    /// `n = 12`.
+    pub(super) tasks: String,
+    pub(super) note: String,
 }
 
 /// One agent, or one published result.
@@ -21,27 +24,18 @@ pub(super) struct LeaderboardRow {
     pub(super) label: String,
     pub(super) about: String,
     pub(super) class: &'static str,
-    pub(super) judge: LeaderboardCell,
-    pub(super) categories: Vec<LeaderboardCell>,
-    pub(super) overall: LeaderboardCell,
-    pub(super) note: String,
-    pub(super) macro_mean: String,
-    pub(super) clustered: String,
-    pub(super) turns_upstream: String,
-    pub(super) turns: String,
-    pub(super) humaneval: String,
-    pub(super) mbpp: String,
+    /// One for each column of the leaderboard.
+    pub(super) cells: Vec<LeaderboardCell>,
 }
 
-/// The leaderboard of one suite and score.
+/// The leaderboard of one suite and score. Columns in which no row has a value are left out.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Leaderboard {
     pub(super) suite: String,
     pub(super) measure: &'static str,
     pub(super) about: String,
-    pub(super) categories: Vec<String>,
-    /// Whether to show the HumanEval(+) and MBPP(+) columns.
-    pub(super) general: bool,
+    /// Titles of the columns; the first is the overall rate.
+    pub(super) columns: Vec<String>,
     pub(super) rows: Vec<LeaderboardRow>,
 }
 
@@ -82,18 +76,59 @@ fn leaderboard(data: &ReportData<'_>, suite: &str, measure: Measure) -> Option<L
                 .map(|row| published_row(row, &categories)),
         );
     }
-    let general = has_published
-        || rows
-            .iter()
-            .any(|r| !r.humaneval.is_empty() || !r.mbpp.is_empty());
-    Some(Leaderboard {
+    let mut board = Leaderboard {
         suite: line(suite),
         measure: measure.name(),
         about: about(measure, has_published),
-        categories: categories.iter().map(|c| line(c)).collect(),
-        general,
+        columns: columns(&categories),
         rows,
-    })
+    };
+    board.drop_empty_columns();
+    Some(board)
+}
+
+fn columns(categories: &[String]) -> Vec<String> {
+    let categories = categories.iter().map(|c| line(c));
+    let more = [
+        "macro",
+        "over tasks, clustered",
+        "judge",
+        "turns, failed = max",
+        "turns",
+        "HumanEval(+)",
+        "MBPP(+)",
+    ];
+    let overall = std::iter::once("overall".to_owned());
+    overall
+        .chain(categories)
+        .chain(more.map(str::to_owned))
+        .collect()
+}
+
+impl LeaderboardCell {
+    fn plain(value: String) -> Self {
+        Self {
+            value,
+            ..Self::default()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.value.is_empty() && self.note.is_empty()
+    }
+}
+
+impl Leaderboard {
+    fn drop_empty_columns(&mut self) {
+        for at in (0..self.columns.len()).rev() {
+            if self.rows.iter().all(|row| row.cells[at].is_empty()) {
+                self.columns.remove(at);
+                for row in &mut self.rows {
+                    row.cells.remove(at);
+                }
+            }
+        }
+    }
 }
 
 fn about(measure: Measure, has_published: bool) -> String {
@@ -125,11 +160,12 @@ fn interval(interval: Interval) -> String {
     format!("{}–{}", percent(interval.low), percent(interval.high))
 }
 
-fn cell(rate: Option<&Rate>) -> LeaderboardCell {
-    rate.map_or_else(LeaderboardCell::default, |rate| LeaderboardCell {
-        value: percent(rate.rate),
-        interval: format!("{} (n = {})", interval(rate.interval), rate.tasks),
-    })
+fn cell(rate: &Rate) -> LeaderboardCell {
+    LeaderboardCell {
+        interval: interval(rate.interval),
+        tasks: format!("n = {}", rate.tasks),
+        ..LeaderboardCell::plain(percent(rate.rate))
+    }
 }
 
 fn row(
@@ -138,41 +174,30 @@ fn row(
     measure: Measure,
     categories: &[String],
 ) -> Option<LeaderboardRow> {
-    let row = base_row(data, summary)?;
-    let Some(measured) = summary.measure(measure) else {
-        let missing = summary.unmeasured.get(&measure)?;
-        return Some(LeaderboardRow {
-            categories: vec![LeaderboardCell::default(); categories.len()],
-            note: missing_note(*missing, 0.0, 1.0),
-            ..row
-        });
-    };
-    let bounds = &measured.bounds;
-    Some(LeaderboardRow {
-        categories: categories
-            .iter()
-            .map(|c| cell(measured.categories.get(c)))
-            .collect(),
-        overall: cell(Some(&measured.overall)),
-        note: match bounds.missing {
-            0 => String::new(),
-            missing => missing_note(missing, bounds.worst, bounds.best),
-        },
-        macro_mean: percent(measured.macro_mean),
-        clustered: interval(measured.clustered.over_tasks),
-        ..row
-    })
-}
-
-/// Attempts without a value, and the rates if all of them had failed or passed.
-fn missing_note(missing: usize, worst: f64, best: f64) -> String {
-    format!("{missing} missing: {}–{}", percent(worst), percent(best))
-}
-
-/// The parts of a row that do not depend on the score.
-fn base_row(data: &ReportData<'_>, summary: &AgentSummary) -> Option<LeaderboardRow> {
     let agent = data.evaluation.fingerprint.agents.get(&summary.agent)?;
+    let mut cells = match summary.measure(measure) {
+        Some(measured) => measured_cells(measured, categories),
+        None => {
+            let missing = *summary.unmeasured.get(&measure)?;
+            let overall = LeaderboardCell {
+                note: missing_note(missing, 0.0, 1.0),
+                ..LeaderboardCell::default()
+            };
+            let mut cells = vec![overall];
+            cells.resize(categories.len() + 3, LeaderboardCell::default());
+            cells
+        }
+    };
+    let judge = summary.measure(Measure::Judge).map(|m| cell(&m.overall));
+    cells.push(judge.unwrap_or_default());
     let turns = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.1}"));
+    let more = [
+        turns(summary.turns.and_then(|t| t.as_upstream)),
+        turns(summary.turns.map(|t| t.plain)),
+        general(data, &summary.agent, "humaneval"),
+        general(data, &summary.agent, "mbpp"),
+    ];
+    cells.extend(more.map(LeaderboardCell::plain));
     Some(LeaderboardRow {
         label: line(&summary.agent),
         about: line(&agent.about),
@@ -180,13 +205,34 @@ fn base_row(data: &ReportData<'_>, summary: &AgentSummary) -> Option<Leaderboard
             AgentKind::Reference | AgentKind::Null => "baseline",
             _ => "",
         },
-        judge: cell(summary.measure(Measure::Judge).map(|m| &m.overall)),
-        turns_upstream: turns(summary.turns.and_then(|t| t.as_upstream)),
-        turns: turns(summary.turns.map(|t| t.plain)),
-        humaneval: general(data, &summary.agent, "humaneval"),
-        mbpp: general(data, &summary.agent, "mbpp"),
-        ..LeaderboardRow::default()
+        cells,
     })
+}
+
+/// The cells from `overall` to the clustered interval.
+fn measured_cells(measured: &MeasureSummary, categories: &[String]) -> Vec<LeaderboardCell> {
+    let bounds = &measured.bounds;
+    let overall = LeaderboardCell {
+        note: match bounds.missing {
+            0 => String::new(),
+            missing => missing_note(missing, bounds.worst, bounds.best),
+        },
+        ..cell(&measured.overall)
+    };
+    let mut cells = vec![overall];
+    let rates = categories.iter().map(|c| measured.categories.get(c));
+    cells.extend(rates.map(|rate| rate.map(cell).unwrap_or_default()));
+    let more = [
+        percent(measured.macro_mean),
+        interval(measured.clustered.over_tasks),
+    ];
+    cells.extend(more.map(LeaderboardCell::plain));
+    cells
+}
+
+/// Attempts without a value, and the rates if all of them had failed or passed.
+fn missing_note(missing: usize, worst: f64, best: f64) -> String {
+    format!("{missing} missing: {}–{}", percent(worst), percent(best))
 }
 
 /// `57.3(48.2)`: pass rates with the original tests and with those of EvalPlus.
@@ -206,14 +252,28 @@ fn general(data: &ReportData<'_>, agent: &str, suite: &str) -> String {
 
 /// A published result, in the columns of this leaderboard.
 fn published_row(row: &Published, categories: &[String]) -> LeaderboardRow {
-    let plain = |value: f64| LeaderboardCell {
-        value: format!("{value:.1}"),
-        interval: String::new(),
-    };
-    let column = |category: &String| match row.categories.get(category_order(category)) {
-        Some(value) => plain(*value),
-        None => LeaderboardCell::default(),
-    };
+    let plain = |value: f64| LeaderboardCell::plain(format!("{value:.1}"));
+    let mut overall = plain(row.overall);
+    if row.contradicts() {
+        overall.note = format!("columns give {:.1}", row.computed());
+    }
+    let mut cells = vec![overall];
+    let rates = categories
+        .iter()
+        .map(|c| row.categories.get(category_order(c)));
+    cells.extend(rates.map(|rate| rate.copied().map(plain).unwrap_or_default()));
+    let no_interval = LeaderboardCell::default();
+    let no_plain_turns = LeaderboardCell::default();
+    let pair = |(base, plus)| LeaderboardCell::plain(format!("{base:.1}({plus:.1})"));
+    cells.extend([
+        plain(row.categories.iter().sum::<f64>() / 5.0),
+        no_interval,
+        plain(row.judge),
+        plain(row.turns),
+        no_plain_turns,
+        pair(row.humaneval),
+        pair(row.mbpp),
+    ]);
     LeaderboardRow {
         label: match row.size {
             "-" => row.model.to_owned(),
@@ -221,17 +281,6 @@ fn published_row(row: &Published, categories: &[String]) -> LeaderboardRow {
         },
         about: "published".to_owned(),
         class: "published",
-        judge: plain(row.judge),
-        categories: categories.iter().map(column).collect(),
-        overall: plain(row.overall),
-        note: match row.contradicts() {
-            true => format!("columns give {:.1}", row.computed()),
-            false => String::new(),
-        },
-        macro_mean: format!("{:.1}", row.categories.iter().sum::<f64>() / 5.0),
-        turns_upstream: format!("{:.1}", row.turns),
-        humaneval: format!("{:.1}({:.1})", row.humaneval.0, row.humaneval.1),
-        mbpp: format!("{:.1}({:.1})", row.mbpp.0, row.mbpp.1),
-        ..LeaderboardRow::default()
+        cells,
     }
 }

@@ -1,8 +1,13 @@
 //! The report as Markdown.
 
 use super::ReportData;
+use super::Titles;
 use super::leaderboard::{Leaderboard, LeaderboardCell, leaderboards};
-use pybench_types::text::{markdown, percent};
+use crate::stats::AgentSummary;
+use pybench_types::text::{count, dollars, markdown, percent};
+
+/// Maximum number of tasks in the sentence of a comparison.
+const MAX_FLIPS: usize = 50;
 
 /// The report as Markdown.
 pub(super) fn report(data: &ReportData<'_>) -> String {
@@ -37,26 +42,19 @@ fn row(cells: &[String]) -> String {
 }
 
 fn cell(cell: &LeaderboardCell) -> String {
-    match cell.interval.is_empty() {
-        true => cell.value.clone(),
-        false => format!("{} [{}]", cell.value, cell.interval),
+    let mut text = cell.value.clone();
+    if !cell.interval.is_empty() {
+        text += &format!(" [{} ({})]", cell.interval, cell.tasks);
     }
+    if !cell.note.is_empty() {
+        text += &format!(" ({})", cell.note);
+    }
+    text.trim_start().to_owned()
 }
 
 fn table(board: &Leaderboard) -> String {
-    let mut head = vec!["agent".to_owned(), "judge".to_owned()];
-    head.extend(board.categories.iter().map(|c| markdown(c)));
-    let more = [
-        "overall",
-        "macro",
-        "over tasks, clustered",
-        "turns, failed = max",
-        "turns",
-        "HumanEval(+)",
-        "MBPP(+)",
-    ];
-    let more = &more[..if board.general { 7 } else { 5 }];
-    head.extend(more.iter().map(|s| (*s).to_owned()));
+    let mut head = vec!["agent".to_owned()];
+    head.extend(board.columns.iter().map(|c| markdown(c)));
     let mut out = format!(
         "## {}: {}\n\n{}\n\n",
         markdown(&board.suite),
@@ -71,25 +69,15 @@ fn table(board: &Leaderboard) -> String {
         } else {
             ""
         };
-        let mut cells = vec![format!("{}{mark}", markdown(&r.label)), cell(&r.judge)];
-        cells.extend(r.categories.iter().map(cell));
-        let note = if r.note.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", r.note)
-        };
-        cells.push(format!("{}{note}", cell(&r.overall)));
-        cells.extend([&r.macro_mean, &r.clustered, &r.turns_upstream, &r.turns].map(String::clone));
-        if board.general {
-            cells.extend([r.humaneval.clone(), r.mbpp.clone()]);
-        }
+        let mut cells = vec![format!("{}{mark}", markdown(&r.label))];
+        cells.extend(r.cells.iter().map(cell));
         out += &row(&cells);
     }
     out + "\n"
 }
 
 fn coverage(data: &ReportData<'_>) -> String {
-    let mut out = "## Attempts\n\n| agent | suite | tasks | not run | attempts | ran | infrastructure | tokens in | tokens out | cost, $ |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n".to_owned();
+    let mut out = "## Attempts\n\n| agent | suite | tasks | not run | attempts | ran | infrastructure | tokens in | tokens out | cost |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n".to_owned();
     for s in &data.summaries {
         out += &row(&[
             markdown(&s.agent),
@@ -99,12 +87,18 @@ fn coverage(data: &ReportData<'_>) -> String {
             s.attempts.to_string(),
             s.ran.to_string(),
             s.infrastructure.to_string(),
-            s.tokens_in.to_string(),
-            s.tokens_out.to_string(),
-            format!("{:.4}", s.micro_usd as f64 / 1e6),
+            count(s.tokens_in),
+            count(s.tokens_out),
+            cost(s),
         ]);
     }
     out + "\n"
+}
+
+/// What all attempts of an agent cost.
+pub(super) fn cost(summary: &AgentSummary) -> String {
+    let known = summary.micro_usd.map(dollars);
+    known.unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn comparisons(data: &ReportData<'_>) -> String {
@@ -113,15 +107,22 @@ fn comparisons(data: &ReportData<'_>) -> String {
     }
     let mut out = "## Pairwise comparisons\n\n".to_owned();
     for c in &data.comparisons {
-        out += &format!("- {}\n", sentence(c));
+        out += &format!("- {}\n", sentence(c, &data.titles));
     }
     out + "\n"
 }
 
 /// Describes a comparison in a sentence.
-pub(crate) fn sentence(c: &crate::stats::Comparison) -> String {
-    let flips: Vec<_> = c.flips.iter().take(50).map(|f| markdown(&f.task)).collect();
-    let more = if c.flips.len() > 50 { ", …" } else { "" };
+pub(crate) fn sentence(c: &crate::stats::Comparison, titles: &Titles) -> String {
+    let flips = c.flips.iter().take(MAX_FLIPS);
+    let flips: Vec<_> = flips
+        .map(|f| markdown(titles.of(&c.suite, &f.task)))
+        .collect();
+    let more = if c.flips.len() > MAX_FLIPS {
+        "; …"
+    } else {
+        ""
+    };
     format!(
         "{} vs. {}, {} ({}), {} tasks in {} clusters: {} vs. {}, difference {} [{}, {}], McNemar p = {:.4} (Holm {:.4}): {}. {} is better on {} tasks, {} on {}{}",
         markdown(&c.a),
@@ -144,7 +145,7 @@ pub(crate) fn sentence(c: &crate::stats::Comparison) -> String {
         c.b_better,
         match flips.is_empty() {
             true => ".".to_owned(),
-            false => format!("; they differ on tasks {}{more}.", flips.join(", ")),
+            false => format!("; they differ on tasks {}{more}.", flips.join("; ")),
         },
     )
 }

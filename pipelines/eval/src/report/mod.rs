@@ -13,6 +13,7 @@ mod plots;
 mod published;
 pub(crate) mod text;
 mod timing;
+mod titles;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ use minijinja::{AutoEscape, Environment};
 use pybench_run::NewFolder;
 use serde::Serialize;
 use serde_json::json;
+
+pub(crate) use titles::Titles;
 
 pub use published::{Published, SOURCE, published};
 
@@ -67,6 +70,7 @@ pub(super) struct ReportData<'a> {
     summaries: Vec<AgentSummary>,
     comparisons: Vec<Comparison>,
     warnings: Vec<String>,
+    titles: Titles<'a>,
 }
 
 /// Writes the report of `evaluation` to the folder `out`, replacing an earlier report there. `stores` are
@@ -129,6 +133,7 @@ impl<'a> ReportData<'a> {
             summaries,
             warnings: losses.unwrap_or_default(),
             comparisons,
+            titles: Titles::new(evaluation),
         }
     }
 

@@ -8,14 +8,15 @@ use pybench_types::trajectory::Trajectory;
 use serde::Serialize;
 
 use super::leaderboard::leaderboards;
+use super::markdown::cost;
 use super::notebook::notebook;
 use super::plots::{DuelCounts, RatePoint, duels, rates, turns};
-use super::{ReportData, ReportError, render, templates, value, write_file};
+use super::{ReportData, ReportError, Titles, render, templates, value, write_file};
 use crate::record::{Attempt, Duel, Outcome, Score};
 use crate::stats::{AgentSummary, Comparison, Measure};
 use pybench_profile::preview::{Shown, Store};
 use pybench_types::text::cut;
-use pybench_types::text::{line, percent, size, slug, visible};
+use pybench_types::text::{count, line, percent, size, slug, visible};
 
 /// Maximum number of attempts per page.
 const PER_PAGE: usize = 6;
@@ -177,6 +178,7 @@ impl<'a> PageWriter<'a> {
             context! { label => line(label), about => format!("{}{sampling}", line(&agent.about)) }
         });
         let summaries = &self.data.summaries;
+        let (comparisons, titles) = (self.data.comparisons.iter(), &self.data.titles);
         let context = context! {
             title => format!("pybench: {}", line(&fingerprint.task_set)),
             up => "",
@@ -191,7 +193,7 @@ impl<'a> PageWriter<'a> {
             counts => summaries.iter().map(|s| self.counts(s)).collect::<Vec<_>>(),
             missing => summaries.iter().flat_map(missing).collect::<Vec<_>>(),
             at_k => summaries.iter().flat_map(at_k).collect::<Vec<_>>(),
-            comparisons => self.data.comparisons.iter().map(pair).collect::<Vec<_>>(),
+            comparisons => comparisons.map(|c| pair(c, titles)).collect::<Vec<_>>(),
             plots => value(plots),
             suites => self.suites(),
         };
@@ -203,8 +205,8 @@ impl<'a> PageWriter<'a> {
         context! {
             agent => line(&s.agent), about => agent.map(|a| line(&a.about)), suite => line(&s.suite),
             tasks => s.tasks, not_run => s.not_run, attempts => s.attempts, ran => s.ran,
-            infrastructure => s.infrastructure, tokens_in => s.tokens_in, tokens_out => s.tokens_out,
-            usd => format!("{:.4}", s.micro_usd as f64 / 1e6),
+            infrastructure => s.infrastructure, tokens_in => count(s.tokens_in),
+            tokens_out => count(s.tokens_out), cost => cost(s),
         }
     }
 
@@ -219,7 +221,9 @@ impl<'a> PageWriter<'a> {
             }
         }
         let suite = |(name, (agents, tasks)): (&str, (BTreeSet<&str>, Vec<&Vec<&Attempt>>))| {
-            let rows = tasks.iter().filter_map(|task| task_row(task, &agents));
+            let titles = &self.data.titles;
+            let rows = tasks.iter();
+            let rows = rows.filter_map(|task| task_row(task, &agents, titles));
             context! {
                 name => line(name),
                 agents => agents.iter().map(|a| line(a)).collect::<Vec<_>>(),
@@ -256,6 +260,7 @@ impl<'a> PageWriter<'a> {
                 .collect::<Result<Vec<_>, _>>()?;
             let context = context! {
                 title => format!("{}, task {}", line(&first.suite), line(&first.task)),
+                keyword => first.keyword.as_deref().map(line),
                 up => "../",
                 pages => links.clone(),
                 category => line(&first.category),
@@ -294,7 +299,7 @@ impl<'a> PageWriter<'a> {
             judge => judge(attempt),
             checks => attempt.checks.iter().map(check).collect::<Vec<_>>(),
             turns => attempt.turns, max_turns => attempt.max_turns,
-            tokens => attempt.tokens_in.saturating_add(attempt.tokens_out),
+            tokens => count(attempt.tokens_in.saturating_add(attempt.tokens_out)),
             messages => messages, outputs => outputs,
             more_outputs => attempt.outputs.len().saturating_sub(MAX_OUTPUTS),
             notebook => notebook,
@@ -362,14 +367,14 @@ fn mark(attempts: &[&&Attempt]) -> Mark {
     order.into_iter().find_map(says).unwrap_or_else(none)
 }
 
-fn task_row(task: &[&Attempt], agents: &BTreeSet<&str>) -> Option<Value> {
+fn task_row(task: &[&Attempt], agents: &BTreeSet<&str>, titles: &Titles<'_>) -> Option<Value> {
     let first = task.first()?;
     let marks = agents.iter().map(|agent| {
         let own: Vec<_> = task.iter().filter(|a| a.agent == *agent).collect();
         mark(&own)
     });
     Some(context! {
-        name => line(&first.task), category => line(&first.category),
+        title => titles.of(&first.suite, &first.task), category => line(&first.category),
         page => format!("tasks/{}.html", page_name(&first.suite, &first.task)),
         marks => value(&marks.collect::<Vec<_>>()),
     })
@@ -399,11 +404,11 @@ fn at_k(s: &AgentSummary) -> Vec<Value> {
     rows.map(row).collect()
 }
 
-fn pair(c: &Comparison) -> Value {
+fn pair(c: &Comparison, titles: &Titles<'_>) -> Value {
     let flips = c.flips.iter().map(|f| {
         let better = if f.a > f.b { &c.a } else { &c.b };
         let page = format!("tasks/{}.html", page_name(&c.suite, &f.task));
-        context! { task => line(&f.task), better => line(better), page => page }
+        context! { task => titles.of(&c.suite, &f.task), better => line(better), page => page }
     });
     let verdict = match (c.tied, c.difference > 0.0) {
         (true, _) => "statistically tied".to_owned(),

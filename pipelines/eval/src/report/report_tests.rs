@@ -236,6 +236,41 @@ fn the_report_shows_the_scores_in_all_formats() {
     }
 }
 
+#[test]
+fn unknown_costs_and_empty_columns_are_not_shown_as_zeros() {
+    let store = TempStore::new();
+    let labels = ["free", "paid", "unpriced"];
+    let costs = [Some(0), Some(5_700), None];
+    let attempts = labels.iter().zip(costs).map(|(label, cost)| {
+        let mut one = attempt(label, "ab8b2857", 0, true);
+        one.suite = "library".to_owned();
+        one.keyword = Some("quantile".to_owned());
+        one.micro_usd = cost;
+        one
+    });
+    let agents = labels.map(|label| (label, AgentKind::Model));
+    let evaluation = Evaluation::new(fingerprint(&agents), attempts.collect());
+    let files = tree(&store.write(&evaluation, "report"));
+    let text = |name: &str| String::from_utf8(files[name].clone()).unwrap();
+    let (markdown, index) = (text("report.md"), text("index.html"));
+    let counts = markdown.split("## Attempts").nth(1).unwrap();
+    for (label, cost) in labels.iter().zip(["$0", "$0.0057", "unknown"]) {
+        let row = counts
+            .lines()
+            .find(|row| row.starts_with(&format!("| {label} ")));
+        let row = row.unwrap();
+        assert!(row.ends_with(&format!(" {cost} |")), "{row}");
+        assert!(index.contains(&format!("<td>{cost}</td>")), "{index}");
+    }
+    assert!(
+        markdown.contains("| agent | overall | chart | macro | over tasks, clustered | turns |\n"),
+        "{markdown}"
+    );
+    assert!(index.contains(">quantile: Do it.</a>"), "{index}");
+    let json: serde_json::Value = serde_json::from_str(&text("report.json")).unwrap();
+    assert_eq!(json["agents"][2]["micro_usd"], serde_json::Value::Null);
+}
+
 /// External addresses may occur in text, but not where a browser would load them.
 #[test]
 fn pages_load_nothing_from_the_network() {
@@ -567,7 +602,10 @@ fn an_agent_whose_attempts_all_failed_for_reasons_of_ours_is_on_the_leaderboard(
         let boards = leaderboard::leaderboards(&data).into_iter();
         let strict = boards.filter(|board| board.measure == "strict");
         let rows = strict.flat_map(|board| board.rows);
-        let rows = rows.map(|row| (row.label, row.overall.value, row.note));
+        let rows = rows.map(|mut row| {
+            let overall = row.cells.remove(0);
+            (row.label, overall.value, overall.note)
+        });
         rows.collect::<Vec<_>>()
     };
     let row = |label: &str, value: &str, note: &str| {

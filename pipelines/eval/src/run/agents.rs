@@ -36,6 +36,7 @@ pub(super) struct AgentSpec {
     about: String,
     pub(super) format: &'static dyn Format,
     pub(super) rollout: Rollout,
+    /// `None` if it is unknown.
     pub(super) price: Option<Price>,
     /// Range of concurrent attempts. The lower bound applies if the recipe sets no concurrency.
     pub(super) concurrency: RangeInclusive<usize>,
@@ -148,6 +149,7 @@ async fn agent_spec(
             };
             let backend = AgentBackend::Solver(scripted(setup, *script)?);
             let mut spec = new(kind, script.about().to_owned(), backend);
+            spec.price = Some(Price::default());
             // Reference solutions may need more turns, and scripts are deterministic.
             spec.rollout.max_turns = spec.rollout.max_turns.max(20);
             spec.rollout.samples = 1;
@@ -157,6 +159,7 @@ async fn agent_spec(
             let human = Solver::Model(Arc::new(HumanAgent::new(&PybenchFormat)));
             let about = "a person at the terminal".to_owned();
             Ok(AgentSpec {
+                price: Some(Price::default()),
                 concurrency: 1..=1,
                 ..new(AgentKind::Human, about, AgentBackend::Solver(human))
             })

@@ -5,7 +5,7 @@ use std::path::Path;
 use pybench_datasets::row::category_name;
 use pybench_run::{ContentStore, Failure, RunError};
 use pybench_types::task::Category;
-use pybench_types::trajectory::{Outcome as FindingOutcome, OutputFile, Trajectory};
+use pybench_types::trajectory::{Finding, Outcome as FindingOutcome, OutputFile, Trajectory};
 
 use super::agents::AgentSpec;
 use super::scores::AttemptScores;
@@ -72,6 +72,7 @@ fn record(
         clusters: task.files.iter().map(|file| file.id.clone()).collect(),
         seed: attempt.sample.into(),
         headline: eval_task.headline.clone(),
+        keyword: eval_task.keyword(),
         seconds: attempt.seconds,
         inputs: inputs.collect::<Result<_, RunError>>()?,
         ..blank(
@@ -97,9 +98,7 @@ fn record(
         turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
         tokens_in: trajectory.usage().prompt_tokens,
         tokens_out: trajectory.usage().completion_tokens,
-        micro_usd: spec
-            .price
-            .map_or(0, |price| price.micro_usd(trajectory.usage())),
+        micro_usd: spec.price.map(|price| price.micro_usd(trajectory.usage())),
         outputs: trajectory.outputs.clone(),
         trajectory: Some(store_trajectory(trajectory, store)?),
         ..base
@@ -148,15 +147,13 @@ fn with_scores(attempt: Attempt, results: AttemptScores) -> Attempt {
     let strict = findings.as_deref().map(passes);
     for finding in findings.into_iter().flatten() {
         let passed = finding.outcome == FindingOutcome::Pass;
-        let expected = if passed { "" } else { "the check passes" };
-        let name = format!("{} {}", finding.filter, finding.subject);
-        checks.push(Check::new(
-            Score::Strict,
-            &name,
-            passed,
-            expected,
-            &finding.detail,
-        ));
+        let name = check_name(&finding);
+        let (expected, actual) = match &finding.mismatch {
+            Some(values) => (&*values.expected, &*values.found),
+            None if passed => ("", &*finding.detail),
+            None => ("the check passes", &*finding.detail),
+        };
+        checks.push(Check::new(Score::Strict, &name, passed, expected, actual));
     }
     checks.truncate(MAX_CHECKS);
     Attempt {
@@ -167,6 +164,22 @@ fn with_scores(attempt: Attempt, results: AttemptScores) -> Attempt {
         },
         checks,
         ..attempt
+    }
+}
+
+/// What was checked, and where the values differ. The place usually starts with the path or marker that the subject
+/// names.
+fn check_name(finding: &Finding) -> String {
+    let Finding {
+        filter, subject, ..
+    } = finding;
+    let place = finding.mismatch.as_ref().map_or("", |m| &m.place);
+    let place = place.trim_start_matches('`');
+    let named = subject.split_once(' ').map_or("", |(_, named)| named);
+    let place = place.strip_prefix(named).unwrap_or(place);
+    match place.trim_start_matches(['`', ':', ',', ' ']) {
+        "" => format!("{filter} {subject}"),
+        place => format!("{filter} {subject}: {place}"),
     }
 }
 
@@ -194,4 +207,39 @@ fn store_trajectory(trajectory: &Trajectory, store: &ContentStore) -> Result<Out
 
 fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pybench_types::trajectory::Mismatch;
+
+    #[test]
+    fn the_name_of_a_check_says_where_the_values_differ() {
+        let name = |subject: &str, place: Option<&str>| {
+            check_name(&Finding {
+                filter: "check".to_owned(),
+                subject: subject.to_owned(),
+                outcome: FindingOutcome::Fail,
+                detail: String::new(),
+                mismatch: place.map(|place| Mismatch {
+                    place: place.to_owned(),
+                    expected: "1".to_owned(),
+                    found: "2".to_owned(),
+                }),
+            })
+        };
+        assert_eq!(name("table output/a.csv", None), "check table output/a.csv");
+        let table = name(
+            "table output/a.csv",
+            Some("output/a.csv: row 3, column price"),
+        );
+        assert_eq!(table, "check table output/a.csv: row 3, column price");
+        let number = name("number IQR", Some("`IQR`"));
+        assert_eq!(number, "check number IQR");
+        let values = name("values top", Some("`top`: value 2"));
+        assert_eq!(values, "check values top: value 2");
+        let json = name("json output/a.json", Some("$.median"));
+        assert_eq!(json, "check json output/a.json: $.median");
+    }
 }

@@ -25,6 +25,13 @@ pub(super) struct EvalTask {
     pub(super) published: bool,
 }
 
+impl EvalTask {
+    /// The keyword of a library task. The digests that name these tasks say nothing to a reader.
+    pub(super) fn keyword(&self) -> Option<String> {
+        self.index.is_none().then(|| self.task.keyword.clone())
+    }
+}
+
 /// A task that cannot be run, with the reason.
 pub(super) struct UnavailableTask {
     pub(super) name: String,

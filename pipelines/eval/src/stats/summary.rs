@@ -156,8 +156,8 @@ pub struct AgentSummary {
     pub tokens_in: u64,
     /// Completion tokens of all attempts.
     pub tokens_out: u64,
-    /// Cost of all attempts, in millionths of a dollar.
-    pub micro_usd: u64,
+    /// Cost of all attempts, in millionths of a dollar; `None` if the cost of one is unknown.
+    pub micro_usd: Option<u64>,
     /// Pairwise comparisons with other agents, by label.
     pub duels: BTreeMap<String, Duels>,
 }
@@ -216,8 +216,7 @@ fn summary(suite: &str, kind: AgentKind, agent: &str, attempts: &[&Attempt]) -> 
             .fold(0, u64::saturating_add),
         micro_usd: attempts
             .iter()
-            .map(|a| a.micro_usd)
-            .fold(0, u64::saturating_add),
+            .try_fold(0_u64, |sum, a| Some(sum.saturating_add(a.micro_usd?))),
         duels: duels(attempts),
     }
 }

@@ -245,6 +245,7 @@ fn withhold_details(findings: &mut [Finding]) {
     for finding in findings {
         if finding.outcome != Outcome::Pass {
             finding.detail = "withheld; see --details".to_owned();
+            finding.mismatch = None;
         }
     }
 }
@@ -266,6 +267,7 @@ fn verdict(task: Digest, findings: Vec<Finding>) -> RewardResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pybench_types::trajectory::Mismatch;
 
     fn finding(outcome: Outcome) -> Finding {
         Finding {
@@ -273,6 +275,7 @@ mod tests {
             subject: String::new(),
             outcome,
             detail: String::new(),
+            mismatch: None,
         }
     }
 
@@ -281,10 +284,15 @@ mod tests {
         let mut findings = [Outcome::Pass, Outcome::Fail, Outcome::Unproven].map(finding);
         for finding in &mut findings {
             finding.detail = "expected 42".to_owned();
+            finding.mismatch = Some(Mismatch {
+                place: String::new(),
+                expected: "42".to_owned(),
+                found: "41".to_owned(),
+            });
         }
         withhold_details(&mut findings);
-        let told = findings.map(|finding| finding.detail.contains("42"));
-        assert_eq!(told, [true, false, false]);
+        let told = findings.map(|f| (f.detail.contains("42"), f.mismatch.is_some()));
+        assert_eq!(told, [(true, true), (false, false), (false, false)]);
     }
 
     #[test]

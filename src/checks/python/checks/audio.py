@@ -1,7 +1,7 @@
 """audio: a sound equals the reference: sample format, rate, channels, duration, level, samples."""
 
 import numpy as np
-from common import Fail, OursError, reference
+from common import Fail, Mismatch, OursError, reference
 from sounds import read_sound, stored_subtype
 
 SILENT = 1e-5
@@ -13,14 +13,14 @@ def check(spec, names, candidate):
     found, found_rate = read_sound(candidate.file(path), path)
     stored = stored_subtype(candidate.file(path))
     if spec.get("subtype") and stored != spec["subtype"]:
-        raise Fail(f"{path}: samples of the format {spec['subtype']} expected, found {stored}")
+        raise Mismatch(path, f"samples of the format {spec['subtype']}", stored)
     if found_rate != rate:
-        raise Fail(f"{path}: {rate} samples per second expected, found {found_rate}")
+        raise Mismatch(path, f"{rate} samples per second", found_rate)
     if found.shape[1] != wanted.shape[1]:
-        raise Fail(f"{path}: {wanted.shape[1]} channels expected, found {found.shape[1]}")
+        raise Mismatch(path, f"{wanted.shape[1]} channels", found.shape[1])
     seconds, expected = len(found) / rate, len(wanted) / rate
     if abs(seconds - expected) > spec["duration"] + 1e-9:
-        raise Fail(f"{path}: {expected:.3f} s expected, found {seconds:.3f} s")
+        raise Mismatch(path, f"{expected:.3f} s", f"{seconds:.3f} s")
     for channel in range(wanted.shape[1]):
         _channel(spec, path, channel, found[:, channel], wanted[:, channel], rate)
 

@@ -1,6 +1,6 @@
 """frames: an animation equals the reference's frames, durations and repetition."""
 
-from common import Fail, OursError, reference, scalar
+from common import Fail, Mismatch, OursError, reference, scalar
 from pictures import open_picture
 
 from checks.image import compare
@@ -21,14 +21,14 @@ def check(spec, names, candidate):
     if durations and count < len(expected):
         expected, durations = _merged(expected, durations)
     if count != len(expected):
-        raise Fail(f"{path}: {len(expected)} frames expected, found {count}")
+        raise Mismatch(path, f"{len(expected)} frames", count)
     for i, want in enumerate(expected):
         _seek(image, i, path)
         frame = image.convert("RGBA") if "A" in want.mode else image.convert("RGB")
         compare(frame, want, spec["mean_difference"], f"{path}, frame {i + 1}")
         shown = image.info.get("duration", 0)
         if durations and abs(shown - durations[i]) > SLACK:
-            raise Fail(f"{path}: frame {i + 1} lasts {shown} ms, {durations[i]} expected")
+            raise Mismatch(f"{path}: duration of frame {i + 1}", f"{durations[i]} ms", f"{shown} ms")
 
 
 def _merged(frames, durations):

@@ -1,6 +1,6 @@
 """html: a page visibly contains the reference's title, tables, texts and elements."""
 
-from common import Fail, OursError, reference, short, text_form, utf8
+from common import Fail, Mismatch, OursError, reference, short, text_form, utf8
 from webpages import parse, remove_hidden
 
 from checks.docx import equal_table, in_order
@@ -13,7 +13,7 @@ def check(spec, names, candidate):
     page = parse(utf8(candidate.bytes(path), path), path)
     title = page.title.get_text() if page.title else ""
     if "title" in wanted and _flat(title) != _flat(wanted["title"]):
-        raise Fail(f"{path}: the title should be {short(wanted['title'])}, found {short(title)}")
+        raise Mismatch(f"{path}: the title", short(wanted["title"]), short(title))
     remove_hidden(page)
     tables = [_table(table) for table in page.find_all("table")]
     in_order(wanted.get("tables", []), tables, f"{path}: table", equal_table)
@@ -26,12 +26,12 @@ def _elements(found, wanted, what):
     """So many elements, or elements of these texts."""
     if isinstance(wanted, int):
         if len(found) != wanted:
-            raise Fail(f"{what}: {wanted} elements expected, found {len(found)}")
+            raise Mismatch(what, f"{wanted} elements", len(found))
         return
     texts = [_flat(element.get_text()) for element in found]
     expected = [_flat(text) for text in ([wanted] if isinstance(wanted, str) else wanted)]
     if texts != expected:
-        raise Fail(f"{what}: {short(expected, 200)} expected, found {short(texts, 200)}")
+        raise Mismatch(what, short(expected, 200), short(texts, 200))
 
 
 def _table(table):

@@ -1,7 +1,7 @@
 """image: a picture equals the reference picture, pixel by pixel."""
 
 import numpy as np
-from common import Fail, OursError, reference
+from common import Fail, Mismatch, OursError, reference
 from pictures import jpeg_quality, open_picture, recompressed, stored_mode
 
 WINDOW = 8
@@ -14,10 +14,10 @@ def check(spec, names, candidate):
         raise OursError(f"the reference's `{spec['expected']}` is no picture")
     path, image = spec["path"], open_picture(candidate, spec["path"])
     if spec.get("format") and image.format != spec["format"].upper().replace("JPG", "JPEG"):
-        raise Fail(f"{path} is {image.format}, {spec['format']} expected")
+        raise Mismatch(f"{path}: format", spec["format"], image.format)
     stored = stored_mode(candidate.file(path), image)
     if spec.get("mode") and stored != spec["mode"]:
-        raise Fail(f"{path} has the mode {stored}, {spec['mode']} expected")
+        raise Mismatch(f"{path}: mode", spec["mode"], stored)
     if not spec.get("quality"):
         return compare(image, expected, spec["mean_difference"], path)
     _as_compressed(spec, image, expected, path)
@@ -28,7 +28,7 @@ def _as_compressed(spec, image, expected, path):
     asked = spec["quality"]
     quality = jpeg_quality(image) if image.format == "JPEG" else None
     if quality is None or abs(quality - asked) > 1:
-        raise Fail(f"{path} has the quality {quality}, {asked} expected")
+        raise Mismatch(f"{path}: quality", asked, quality)
     failed = None
     for subsampling in (0, 1, 2):
         try:
@@ -41,7 +41,7 @@ def _as_compressed(spec, image, expected, path):
 def compare(image, expected, allowed, what):
     """Raise Fail unless the pictures are equal within `allowed` (mean, of 255, in every channel)."""
     if image.size != expected.size:
-        raise Fail(f"{what}: {expected.size[0]}x{expected.size[1]} pixels expected, found {image.size[0]}x{image.size[1]}")
+        raise Mismatch(f"{what}: pixels", "{}x{}".format(*expected.size), "{}x{}".format(*image.size))
     alpha = any("A" in i.mode or "transparency" in i.info for i in (image, expected))
     gap = np.abs(_array(image, alpha) - _array(expected, alpha))
     mean = float(gap.reshape(-1, gap.shape[-1]).mean(axis=0).max())

@@ -1,6 +1,6 @@
 """json: a JSON file equals the reference value."""
 
-from common import Fail, close, reference, scalar, short, strict_json
+from common import Fail, Mismatch, close, reference, scalar, short, strict_json
 
 MAX_DEPTH = 200
 
@@ -21,19 +21,19 @@ def _compare(found, want, tolerance, at, depth):
         _compare_object(found, want, tolerance, at, depth)
     elif isinstance(want, (list, tuple)):
         if not isinstance(found, list) or len(found) != len(want):
-            raise Fail(f"{at}: a list of {len(want)} expected, found {short(found)}")
+            raise Mismatch(at, f"a list of {len(want)}", short(found))
         for i, (a, b) in enumerate(zip(found, want)):
             _compare(a, b, tolerance, f"{at}[{i}]", depth + 1)
     elif not _same(found, scalar(want), tolerance):
-        raise Fail(f"{at}: expected {short(want)}, found {short(found)}")
+        raise Mismatch(at, short(want), short(found))
 
 
 def _compare_object(found, want, tolerance, at, depth):
     want = {str(key): value for key, value in want.items()}
     if not isinstance(found, dict):
-        raise Fail(f"{at}: an object expected, found {short(found)}")
+        raise Mismatch(at, "an object", short(found))
     if found.keys() != want.keys():
-        raise Fail(f"{at}: keys {short(sorted(want))} expected, found {short(sorted(found))}")
+        raise Mismatch(at, f"keys {short(sorted(want))}", short(sorted(found)))
     for key in want:
         _compare(found[key], want[key], tolerance, f"{at}.{key}"[:200], depth + 1)
 

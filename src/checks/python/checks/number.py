@@ -1,7 +1,7 @@
 """number: a number stated in the final message equals the reference."""
 
 from answers import accurate, one_number
-from common import Fail, OursError, numeric, reference, scalar
+from common import Mismatch, OursError, numeric, reference, scalar
 
 
 def check(spec, names, candidate):
@@ -10,4 +10,4 @@ def check(spec, names, candidate):
         raise OursError(f"the reference's `{spec['expected']}` is no number")
     stated = one_number(candidate.answer, spec["marker"])
     if not any(accurate(value, expected, spec) for value in stated):
-        raise Fail(f"`{spec['marker']}`: expected {expected:.10g}, found {stated[0]:.10g}")
+        raise Mismatch(f"`{spec['marker']}`", f"{expected:.10g}", f"{stated[0]:.10g}")

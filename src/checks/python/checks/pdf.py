@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from common import Fail, reference, short
+from common import Fail, Mismatch, reference, short
 
 MAX_PAGES = 2000
 MAX_CHARACTERS = 5_000_000
@@ -18,7 +18,7 @@ def check(spec, names, candidate):
     texts = _texts(full, path)
     pages = len(texts[0])
     if spec.get("pages") and pages != int(reference(names, spec["pages"])):
-        raise Fail(f"{path}: {reference(names, spec['pages'])} pages expected, found {pages}")
+        raise Mismatch(path, f"{reference(names, spec['pages'])} pages", pages)
     missing = [_missing_on_pages(text, wanted, spec.get("lines")) for text in texts]
     if None not in missing:
         raise Fail(f"{path}: does not show {short(missing[0])} (in this order)")

@@ -3,7 +3,7 @@
 import ast
 import sys
 
-from common import Fail, OursError, reference, short
+from common import Fail, Mismatch, OursError, reference, short
 
 from checks.text import lines
 
@@ -45,4 +45,4 @@ def _run(spec, i, run, want):
     else:
         holds = found == wanted
     if not holds:
-        raise Fail(f"{what}: expected {short(want['stdout'])}, found {short(run.get('stdout', ''))}")
+        raise Mismatch(what, short(want["stdout"]), short(run.get("stdout", "")))

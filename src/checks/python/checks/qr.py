@@ -1,6 +1,6 @@
 """qr: a picture holds a QR code that decodes to the reference string, and no other; with a light margin around it."""
 
-from common import Fail, OursError, reference, short
+from common import Fail, Mismatch, OursError, reference, short
 from pictures import open_picture
 
 
@@ -11,7 +11,7 @@ def check(spec, names, candidate):
     if not found:
         raise Fail(f"{spec['path']} holds no readable QR code")
     if set(found) != {expected}:
-        raise Fail(f"{spec['path']}: decodes to {short(found)}, expected {short(expected)}")
+        raise Mismatch(f"{spec['path']}: decoded", short(expected), short(found))
     if spec.get("quiet_zone") and (margin := _margin(image)) < spec["quiet_zone"] - 0.25:
         raise Fail(f"{spec['path']}: the margin is {margin:.1f} modules wide, {spec['quiet_zone']:g} expected")
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from common import Fail, OursError, numeric, reference, same_value, scalar, short, text_form
+from common import Fail, Mismatch, OursError, numeric, reference, same_value, scalar, short, text_form
 from tables import primary_key, read_table, sheet_names, sniff
 
 MAX_GREEDY = 3000
@@ -19,14 +19,14 @@ def check(spec, names, candidate):
     order = _columns(spec, columns, table, path)
     found = [[row[i] for i in order] for row in table.rows]
     if len(found) != len(wanted):
-        raise Fail(f"{path}: {len(wanted)} rows expected, found {len(found)}")
+        raise Mismatch(path, f"{len(wanted)} rows", len(found))
     same = lambda a, b: same_value(a, b, spec["rtol"], spec["atol"])  # noqa: E731
     if spec.get("rows", "exact") == "any":
         found = _matched(found, wanted, columns, same, path)
     for i, (row, expected) in enumerate(zip(found, wanted)):
         for name, cell, want in zip(columns, row, expected):
             if not same(cell, want):
-                raise Fail(f"{path}: row {i + 1}, column {short(name)}: expected {short(want)}, found {short(cell)}")
+                raise Mismatch(f"{path}: row {i + 1}, column {short(name)}", short(want), short(cell))
     if sniff(full) != "text":
         _stored_types(columns, found, wanted, path)
     if table.ragged:
@@ -36,7 +36,7 @@ def check(spec, names, candidate):
 def _layout(spec, full, path):
     """The file's other sheets or tables, and the table's key."""
     if (only := spec.get("only_sheets")) and sorted(sheet_names(full)) != sorted(only):
-        raise Fail(f"{path}: {short(only)} expected and nothing else, found {short(sheet_names(full))}")
+        raise Mismatch(path, f"only {short(only)}", short(sheet_names(full)))
     if (key := spec.get("primary_key")) and primary_key(full, spec["sheet"]) != [key]:
         raise Fail(f"{path}: {short(key)} is not the primary key of {spec['sheet']}")
 
@@ -84,7 +84,7 @@ def _columns(spec, columns, table, path):
         raise Fail(f"{path}: column {short(twice[0])} stands there twice")
     order = [names.index(name) for name in wanted]
     if spec.get("column_order") and order != sorted(order):
-        raise Fail(f"{path}: the columns {short(columns, 200)} expected in this order, found {short(table.columns, 200)}")
+        raise Mismatch(path, f"the columns {short(columns, 200)} in this order", short(table.columns, 200))
     return order
 
 

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from common import MAX_TEXT, Fail, OursError, reference, short, utf8
+from common import MAX_TEXT, Mismatch, OursError, reference, short, utf8
 
 
 def check(spec, names, candidate):
@@ -12,9 +12,9 @@ def check(spec, names, candidate):
     found, wanted = lines(utf8(candidate.bytes(spec["path"], MAX_TEXT), spec["path"])), lines(expected)
     for i, (line, want) in enumerate(zip(found, wanted)):
         if line != want:
-            raise Fail(f"{spec['path']}: line {i + 1} should be {short(want)}, found {short(line)}")
+            raise Mismatch(f"{spec['path']}: line {i + 1}", short(want), short(line))
     if len(found) != len(wanted):
-        raise Fail(f"{spec['path']}: {len(wanted)} lines expected, found {len(found)}")
+        raise Mismatch(spec["path"], f"{len(wanted)} lines", len(found))
 
 
 def lines(text):

@@ -3,7 +3,7 @@
 import re
 
 from answers import MARKS, accurate, listed, numbers, stated, unmarked
-from common import Fail, OursError, numeric, reference, scalar, short, text_form
+from common import Mismatch, OursError, numeric, reference, scalar, short, text_form
 
 
 def check(spec, names, candidate):
@@ -15,13 +15,13 @@ def check(spec, names, candidate):
     if any("," in str(v) for v in expected if isinstance(v, str)):
         raise OursError(f"a value with a comma cannot be listed: {short(expected)}")
     if len(found) != len(expected):
-        raise Fail(f"`{spec['marker']}`: {len(expected)} values expected, found {len(found)}: {short(found)}")
+        raise Mismatch(f"`{spec['marker']}`", f"{len(expected)} values", f"{len(found)}: {short(found)}")
     rest = list(found)
     for i, want in enumerate(expected):
         choices = range(1) if spec.get("ordered") else range(len(rest))
         at = next((j for j in choices if _same(rest[j], want, spec)), None)
         if at is None:
-            raise Fail(f"`{spec['marker']}`: value {i + 1} should be {short(want)}, found {short(found)}")
+            raise Mismatch(f"`{spec['marker']}`: value {i + 1}", short(want), short(found))
         rest.pop(at)
 
 
@@ -30,7 +30,7 @@ def _text(spec, expected, answer):
     found, wanted = stated(answer, spec["marker"]), unmarked(expected).strip(MARKS)
     forms = (found, found.strip("'\"“”‘’[]()。"), found.rstrip("."))
     if not any(_same(form, wanted, spec) for form in forms):
-        raise Fail(f"`{spec['marker']}` should be {short(expected)}, found {short(found)}")
+        raise Mismatch(f"`{spec['marker']}`", short(expected), short(found))
 
 
 def _same(found, want, spec):

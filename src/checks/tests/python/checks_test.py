@@ -187,7 +187,7 @@ def bounds():
     def run(jobs, **limits):
         vars(evaluate).update(known, **limits)
         try:
-            return [outcome for outcome, _ in evaluate.isolated(jobs)]
+            return [outcome for outcome, *_ in evaluate.isolated(jobs)]
         except evaluate.OursError:
             return "ours"
         finally:

@@ -69,7 +69,7 @@ async fn a_gguf_file_is_evaluated() {
             attempt.tokens_in > 100 && attempt.tokens_out > 0,
             "{attempt:?}"
         );
-        assert_eq!(attempt.micro_usd, 0);
+        assert_eq!(attempt.micro_usd, Some(0));
         assert!(attempt.scores.strict.is_some());
     }
 }

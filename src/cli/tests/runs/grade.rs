@@ -71,6 +71,7 @@ fn finding(filter: &str, outcome: Outcome, detail: &str) -> Finding {
         subject: "text output/a.txt".into(),
         outcome,
         detail: detail.into(),
+        mismatch: None,
     }
 }
 
