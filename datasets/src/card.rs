@@ -1,9 +1,12 @@
 //! Renders the dataset card: README.md with the YAML header that the Hub and `load_dataset` read.
 
 mod features;
+mod sizes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+
+pub(crate) use sizes::{SplitSize, SplitSizes, split_sizes};
 
 use crate::row::{EXPERT_LABEL, WRITER};
 use crate::split::Assignment;
@@ -29,11 +32,12 @@ pub struct CardInfo {
     pub faults: String,
 }
 
-pub fn render(info: &CardInfo, written: &WrittenDataset) -> String {
+/// Renders the card of a dataset whose shards have these sizes.
+pub(crate) fn render(info: &CardInfo, written: &WrittenDataset, sizes: &SplitSizes) -> String {
     let mut all = Stats::default();
     written.splits().for_each(|(_, stats)| all.merge(stats));
     let sections = [
-        header(info, written, &all),
+        header(info, written, sizes, &all),
         introduction(info),
         usage(),
         funnel(info),
@@ -49,7 +53,7 @@ pub fn render(info: &CardInfo, written: &WrittenDataset) -> String {
     sections.join("\n")
 }
 
-fn header(info: &CardInfo, written: &WrittenDataset, all: &Stats) -> String {
+fn header(info: &CardInfo, written: &WrittenDataset, sizes: &SplitSizes, all: &Stats) -> String {
     let list =
         |items: Vec<String>| -> String { items.iter().map(|item| format!("- {item}\n")).collect() };
     let languages = list(all.languages.keys().map(|l| (*l).to_string()).collect());
@@ -80,7 +84,7 @@ fn header(info: &CardInfo, written: &WrittenDataset, all: &Stats) -> String {
     for (name, _) in written.splits() {
         let _ = writeln!(text, "  - split: {name}\n    path: data/{name}-*.parquet");
     }
-    text += &features::info(written);
+    text += &features::info(written, sizes);
     text + "---\n"
 }
 

@@ -130,7 +130,8 @@ impl StagingFolder {
         written: WrittenDataset,
         destination: &Path,
     ) -> Result<WrittenDataset, DatasetError> {
-        let text = card::render(info, &written);
+        let sizes = card::split_sizes(self.path())?;
+        let text = card::render(info, &written, &sizes);
         write_synced(&self.path().join("README.md"), text.as_bytes())?;
         make_readable(self.path())?;
         replace(self.folder, destination)?;

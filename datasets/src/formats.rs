@@ -72,6 +72,20 @@ pub struct Conversation {
     pub extra: Map<String, Value>,
 }
 
+impl Conversation {
+    /// Merge user messages that follow each other, with an empty line between them. Chat templates such as those of
+    /// Llama 2, Mistral and Gemma refuse two user messages in a row.
+    pub fn merge_user_messages(&mut self) {
+        self.messages.dedup_by(|next, first| {
+            let adjacent = first.role == MessageRole::User && next.role == MessageRole::User;
+            if adjacent {
+                first.content = format!("{}\n\n{}", first.content, next.content);
+            }
+            adjacent
+        });
+    }
+}
+
 /// A dataset schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Schema {

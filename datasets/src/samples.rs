@@ -10,6 +10,7 @@ pub mod parquet;
 use std::path::{Path, PathBuf};
 
 use pybench_agent::format_named;
+use pybench_llm::tool_calls::ToolCall;
 use pybench_types::trajectory::{Message, Role};
 use serde_json::Value;
 
@@ -113,10 +114,7 @@ impl Sample {
         if messages.len() > MAX_MESSAGES {
             return Err(format!("more than {MAX_MESSAGES} messages"));
         }
-        let messages = messages.iter().enumerate().map(|(at, value)| {
-            message(value)
-                .ok_or_else(|| format!("message {}: no known role, or no content", at + 1))
-        });
+        let messages = parse_messages(messages)?;
         let value = |name: &&'static str| match row.get(*name)? {
             Value::String(text) => Some((*name, text.clone())),
             Value::Number(number) => Some((*name, number.to_string())),
@@ -128,12 +126,53 @@ impl Sample {
         kinds.sort();
         kinds.dedup();
         Ok(Self {
-            messages: messages.collect::<Result<_, _>>()?,
+            messages,
             metadata: METADATA_COLUMNS.iter().filter_map(value).collect(),
             kinds,
             location,
         })
     }
+}
+
+/// Parse the messages of a row. ShareGPT's calls are messages of their own; each becomes part of the reply before it.
+fn parse_messages(values: &[Value]) -> Result<Vec<Message>, String> {
+    let mut messages: Vec<Message> = Vec::with_capacity(values.len());
+    for (at, value) in values.iter().enumerate() {
+        match (sharegpt_call(value), messages.last_mut()) {
+            (Some(call), Some(last)) if last.role == Role::Assistant => {
+                last.content = pybench_llm::tool_calls::write(&last.content, &[call]);
+            }
+            (Some(call), _) => {
+                let content = pybench_llm::tool_calls::write("", &[call]);
+                messages.push(Message::new(Role::Assistant, content));
+            }
+            (None, _) => {
+                let problem = || format!("message {}: no known role, or no content", at + 1);
+                messages.push(message(value).ok_or_else(problem)?);
+            }
+        }
+    }
+    Ok(messages)
+}
+
+/// The call of a ShareGPT message `{"from": "function_call", "value": "{\"name\": …, \"arguments\": …}"}`.
+fn sharegpt_call(value: &Value) -> Option<ToolCall> {
+    let call = value.get("value").filter(|_| {
+        let role = value.get("from").and_then(Value::as_str);
+        role == Some("function_call")
+    })?;
+    tool_call(&serde_json::from_str(call.as_str()?).ok()?)
+}
+
+/// A call from its name and arguments.
+fn tool_call(function: &Value) -> Option<ToolCall> {
+    let arguments = function.get("arguments")?;
+    Some(ToolCall {
+        name: function.get("name")?.as_str()?.to_owned(),
+        arguments: arguments
+            .as_str()
+            .map_or_else(|| arguments.to_string(), str::to_owned),
+    })
 }
 
 /// Parse a message with any of the common field names. Tool calls are written as text, as in our own rows.
@@ -148,16 +187,7 @@ fn message(value: &Value) -> Option<Message> {
     };
     let content = text(["content", "value"]).and_then(Value::as_str);
     let calls = value.get("tool_calls").and_then(Value::as_array);
-    let call = |call: &Value| {
-        let function = call.get("function")?;
-        let arguments = function.get("arguments")?;
-        Some(pybench_llm::tool_calls::ToolCall {
-            name: function.get("name")?.as_str()?.to_owned(),
-            arguments: arguments
-                .as_str()
-                .map_or_else(|| arguments.to_string(), str::to_owned),
-        })
-    };
+    let call = |call: &Value| tool_call(call.get("function")?);
     let calls: Vec<_> = calls.into_iter().flatten().filter_map(call).collect();
     if content.is_none() && calls.is_empty() {
         return None;

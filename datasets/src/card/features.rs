@@ -4,17 +4,26 @@ use std::fmt::Write;
 
 use arrow_schema::{DataType, Field, Fields};
 
+use super::{SplitSize, SplitSizes};
 use crate::schema;
 use crate::written::WrittenDataset;
 
 /// Render `dataset_info` for the card's header.
-pub(super) fn info(written: &WrittenDataset) -> String {
+pub(super) fn info(written: &WrittenDataset, sizes: &SplitSizes) -> String {
     let mut text = String::from("dataset_info:\n  features:\n");
     fields(schema().fields(), 2, &mut text);
     text += "  splits:\n";
     for (name, stats) in written.splits() {
-        let _ = writeln!(text, "  - name: {name}\n    num_examples: {}", stats.rows);
+        let size = sizes.get(name).copied().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  - name: {name}\n    num_bytes: {}\n    num_examples: {}",
+            size.decompressed, stats.rows
+        );
     }
+    let sum = |of: fn(&SplitSize) -> u64| sizes.values().map(of).sum::<u64>();
+    let (download, all) = (sum(|size| size.files), sum(|size| size.decompressed));
+    let _ = writeln!(text, "  download_size: {download}\n  dataset_size: {all}");
     text
 }
 

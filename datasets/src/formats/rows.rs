@@ -1,6 +1,6 @@
 //! Converts our rows to conversations.
 
-use pybench_agent::{Act, Dialogue, Format, Part, format_named};
+use pybench_agent::{Act, Dialogue, Format, Part, ToolsFormat, format_named};
 use pybench_types::trajectory::{Message, Role};
 use serde_json::{Map, Value, json};
 
@@ -8,12 +8,12 @@ use super::{Call, ChatMessage, Conversation, MessageRole};
 use crate::Row;
 use crate::row::{category_name, language_code};
 
-/// Name of the tool that executes cells.
+/// Name of the tool that executes cells, as in [`ToolsFormat`].
 const TOOL: &str = "execute_python";
 
 /// Convert a row, including its provenance. With `calls`, cells become tool calls and observations become their
-/// results, if the reply can be reconstructed exactly and every call has a result. Other replies stay text, and
-/// their observations become user messages.
+/// results, if the reply can be reconstructed exactly and every call has a result; the system prompt then says how to
+/// call the tool instead of how to write a cell. Other replies stay text, and their observations become user messages.
 pub fn of_row(row: &Row, calls: bool) -> Conversation {
     let mut messages: Vec<ChatMessage> = Vec::with_capacity(row.messages.len());
     let format = format_named(&row.format).filter(|_| calls);
@@ -35,15 +35,27 @@ pub fn of_row(row: &Row, calls: bool) -> Conversation {
             }
         };
     }
+    if let Some(format) = format.filter(|_| has_calls) {
+        teach_calls(&mut messages, format);
+    }
     Conversation {
         id: Some(row.trajectory_id.to_string()),
         messages,
-        tools: if has_calls {
-            tool_definitions()
-        } else {
-            Value::Null
+        tools: match has_calls {
+            true => ToolsFormat.tools().unwrap_or_default(),
+            false => Value::Null,
         },
         extra: provenance(row),
+    }
+}
+
+/// Replace the system prompt of the row's format by that of function calls. Another prompt stays.
+fn teach_calls(messages: &mut [ChatMessage], format: &dyn Format) {
+    let own = |message: &&mut ChatMessage| {
+        message.role == MessageRole::System && message.content == format.system()
+    };
+    for message in messages.iter_mut().filter(own) {
+        message.content = ToolsFormat.system().to_owned();
     }
 }
 
@@ -109,21 +121,6 @@ fn plain(message: &Message, calls: bool) -> ChatMessage {
         Role::User | Role::Tool => MessageRole::User,
     };
     ChatMessage::new(role, message.content.clone())
-}
-
-fn tool_definitions() -> Value {
-    json!([{
-        "type": "function",
-        "function": {
-            "name": TOOL,
-            "description": "Run a cell of Python in a notebook that keeps its variables",
-            "parameters": {
-                "type": "object",
-                "properties": {"code": {"type": "string", "description": "The cell"}},
-                "required": ["code"],
-            },
-        },
-    }])
 }
 
 /// Provenance of the row, as columns that do not depend on our schema.

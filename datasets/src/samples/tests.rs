@@ -38,6 +38,28 @@ fn all_common_formats_are_read() {
 }
 
 #[test]
+fn sharegpt_calls_become_part_of_the_reply_before_them() {
+    let call = r#"{"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"code\": \"1\"}}"}"#;
+    let rows = format!(
+        r#"[{{"conversations": [{{"from": "human", "value": "q"}}, {{"from": "gpt", "value": "I look."}}, {call}, {call}, {{"from": "observation", "value": "1"}}, {call}]}}]"#
+    );
+    let (_folder, path) = write_file("a.json", &rows);
+    let samples = read_all(&path).unwrap();
+    let roles: Vec<_> = samples[0].messages.iter().map(|m| m.role).collect();
+    assert_eq!(
+        roles,
+        [Role::User, Role::Assistant, Role::Tool, Role::Assistant]
+    );
+    assert_eq!((samples[0].turns(), samples[0].format()), (2, "tools"));
+    let reply = pybench_llm::tool_calls::read(&samples[0].messages[1].content, 9);
+    assert_eq!((reply.text, reply.calls.len()), ("I look.", 2));
+    assert_eq!(
+        reply.calls[0].as_ref().unwrap().arguments,
+        r#"{"code":"1"}"#
+    );
+}
+
+#[test]
 fn errors_name_the_line_or_row() {
     for (name, text, problem) in [
         ("a.jsonl", "{\"messages\": []}\nno", "line 2: not JSON"),

@@ -1,5 +1,7 @@
 //! Round trips between schemas: nothing is lost that both schemas can represent, and losses are reported.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use pybench_datasets::formats::{
     Call, ChatMessage, Conversation, MessageRole, Schema, TraceReader, of_row,
@@ -358,6 +360,108 @@ fn each_parallel_call_has_its_own_result() {
     assert_eq!(text.messages[2].content, reply);
     assert_eq!(text.messages[3].role, MessageRole::User);
     assert_eq!(of_row(&row, false).messages[3].role, MessageRole::Tool);
+}
+
+/// A row with the system prompt of the format, and with files and query in two user messages, as rollouts make them.
+fn rollout_row() -> pybench_datasets::Row {
+    let format = pybench_agent::format_named("pybench").unwrap();
+    let mut row = common::row(4);
+    row.messages = vec![
+        Message::new(Role::System, format.system()),
+        Message::new(Role::User, "[INFO]The data is uploaded to ./data/f4.csv"),
+        Message::new(Role::User, "Count the rows."),
+        Message::new(
+            Role::Assistant,
+            format.write_step("I count.", "print(len(df))"),
+        ),
+        format.write_observation("7\n"),
+        Message::new(Role::Assistant, format.write_answer("7")),
+    ];
+    row
+}
+
+#[test]
+fn the_system_prompt_of_calls_teaches_calls() {
+    let row = rollout_row();
+    let format = pybench_agent::format_named("pybench").unwrap();
+    let tools = pybench_agent::format_named("tools").unwrap();
+    let called = of_row(&row, true);
+    assert_eq!(called.messages[0].content, tools.system());
+    assert_eq!(called.tools, tools.tools().unwrap());
+    let text = serde_json::to_string(&Schema::Openai.write(&called).0).unwrap();
+    assert!(text.contains("tool_calls") && !text.contains("execute_start"));
+    assert_eq!(of_row(&row, false).messages[0].content, format.system());
+    // Another prompt may say anything, and stays.
+    let mut other = row;
+    other.messages[0].content = "Be exact.".to_owned();
+    assert_eq!(of_row(&other, true).messages[0].content, "Be exact.");
+}
+
+/// What the chat templates of these models check, in small: roles alternate.
+const LLAMA_2: &str = "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}
+{%- for message in rest %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
+{{- message.content }}
+{%- endfor %}";
+/// Calls and their results are outside of the alternation.
+const MISTRAL: &str = "{% set ns = namespace(index=0) %}
+{%- for message in messages if message.role != 'system' %}
+{%- if message.role != 'tool' and not message.tool_calls %}
+{%- if (message.role == 'user') != (ns.index % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
+{%- set ns.index = ns.index + 1 %}
+{%- endif %}
+{{- message.content }}
+{%- endfor %}";
+/// There is no system prompt.
+const GEMMA: &str = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- for message in messages %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
+{{- message.content }}
+{%- endfor %}";
+
+fn rendered(template: &str, messages: &Value) -> Result<String, minijinja::Error> {
+    let mut environment = minijinja::Environment::new();
+    environment.add_function("raise_exception", |message: String| {
+        let kind = minijinja::ErrorKind::InvalidOperation;
+        Err::<String, _>(minijinja::Error::new(kind, message))
+    });
+    let messages = template_value(messages);
+    environment.render_str(template, minijinja::context! { messages => messages })
+}
+
+fn template_value(json: &Value) -> minijinja::Value {
+    match json {
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(template_value).collect();
+            items.into()
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, value)| (name.clone(), template_value(value)));
+            fields.collect::<BTreeMap<_, _>>().into()
+        }
+        Value::String(text) => text.into(),
+        _ => ().into(),
+    }
+}
+
+#[test]
+fn templates_that_demand_alternation_take_merged_user_messages() {
+    for (template, schema, calls) in [
+        (LLAMA_2, Schema::CodeFeedback, false),
+        (LLAMA_2, Schema::Openai, false),
+        (MISTRAL, Schema::Openai, true),
+        (GEMMA, Schema::Ultrachat, false),
+    ] {
+        let (mut fitted, _) = schema.fit(&of_row(&rollout_row(), calls));
+        let separate = schema.write(&fitted).0[0]["messages"].clone();
+        let error = rendered(template, &separate).unwrap_err().to_string();
+        assert!(error.contains("roles must alternate"), "{error}");
+        fitted.merge_user_messages();
+        let merged = schema.write(&fitted).0[0]["messages"].clone();
+        let text = rendered(template, &merged).unwrap();
+        assert!(text.contains("./data/f4.csv\n\nCount the rows."), "{text}");
+    }
 }
 
 #[test]

@@ -26,10 +26,12 @@ fn load(python: &Path, folder: &Path, scratch: &Path) -> Value {
         .env("HF_HUB_OFFLINE", "1")
         .env("HF_DATASETS_OFFLINE", "1")
         .env("HF_HUB_DISABLE_TELEMETRY", "1")
+        .env("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
         .output()
         .expect("python runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "", "there are no warnings");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -127,6 +129,14 @@ fn load_dataset_returns_the_rows() {
             .map(|f| f.name().as_str().into())
             .collect();
         assert_eq!(loaded[name]["columns"], Value::from(columns));
+        // The card says the same, or `datasets` would have refused it.
+        let stated = &loaded[name]["stated"];
+        assert_eq!(
+            stated["num_examples"],
+            loaded[name]["rows"].as_array().unwrap().len()
+        );
+        assert!(stated["num_bytes"].as_u64().unwrap() > 1_000, "{stated}");
+        assert_eq!(stated["same_features"], true);
     }
 }
 

@@ -26,7 +26,9 @@ pub struct ExportArgs {
     /// traces
     #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
     to: Schema,
-    /// Output file; for traces a folder, with one file per session, which replace those of an earlier export
+    /// Output file; for traces a folder, with one file per session, which replace those of an earlier export. If
+    /// several splits are exported, each is written to a file of its own: rows.jsonl becomes rows-train.jsonl and
+    /// rows-test.jsonl
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// Export only this split, such as train
@@ -38,6 +40,10 @@ pub struct ExportArgs {
     /// Write cells as text, even if the schema supports tool calls
     #[arg(long)]
     plain: bool,
+    /// Keep user messages that follow each other. By default they are merged into one, because many chat templates
+    /// refuse them
+    #[arg(long)]
+    keep_user_messages: bool,
 }
 
 /// Arguments of `dataset convert`.
@@ -125,48 +131,77 @@ fn check_replaceable(folder: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
+/// An output and the number of conversations in it.
+struct CountedOutput {
+    path: PathBuf,
+    output: Output,
+    written: usize,
+}
+
 /// Writes conversations in a schema, and counts what the schema cannot represent.
 struct ExportSink {
     schema: Schema,
-    path: PathBuf,
-    output: Output,
+    /// One for each split.
+    outputs: BTreeMap<String, CountedOutput>,
+    /// Whether user messages that follow each other are merged.
+    merge: bool,
     scrubber: Scrubber,
-    written: usize,
     lost: BTreeMap<String, usize>,
     scrubbed: SecretCounts,
 }
 
+/// Name of the only output if there are no splits.
+const NO_SPLIT: &str = "";
+
 impl ExportSink {
-    fn new(schema: Schema, path: &Path) -> Result<Self, RunError> {
+    /// Creates the outputs, which are given with the names of their splits.
+    fn new(schema: Schema, paths: BTreeMap<String, PathBuf>) -> Result<Self, RunError> {
+        let outputs = paths.into_iter().map(|(split, path)| {
+            let output = CountedOutput {
+                output: Output::new(schema, &path)?,
+                path,
+                written: 0,
+            };
+            Ok((split, output))
+        });
         Ok(Self {
             schema,
-            path: path.to_owned(),
-            output: Output::new(schema, path)?,
+            outputs: outputs.collect::<Result<_, RunError>>()?,
+            merge: false,
             scrubber: Scrubber::of_machine(),
-            written: 0,
             lost: BTreeMap::new(),
             scrubbed: SecretCounts::default(),
         })
     }
 
-    fn write(&mut self, conversation: &Conversation) -> Result<(), RunError> {
-        let (mut rows, lost): (Vec<Value>, LostFields) = self.schema.write(conversation);
+    fn written(&self) -> usize {
+        self.outputs.values().map(|output| output.written).sum()
+    }
+
+    fn write(&mut self, split: &str, conversation: &Conversation) -> Result<(), RunError> {
+        let (mut fitted, lost) = self.schema.fit(conversation);
+        if self.merge {
+            fitted.merge_user_messages();
+        }
+        let (mut rows, _) = self.schema.write(&fitted);
         for row in &mut rows {
             self.scrub(row);
         }
         self.count_lost(lost);
-        self.written += 1;
         let mut text = String::new();
         for row in &rows {
             let _ = writeln!(text, "{}", serde_json::to_string(row)?);
         }
-        let written = match &mut self.output {
+        let missing = || RunError::BadInput(format!("the dataset changed: split {split} is new"));
+        let out = self.outputs.get_mut(split).ok_or_else(missing)?;
+        out.written += 1;
+        let written = match &mut out.output {
             Output::File(file) => file.write_all(text.as_bytes()),
             Output::Sessions(folder) => {
-                std::fs::write(folder.path().join(session_name(self.written)), text)
+                std::fs::write(folder.path().join(session_name(out.written)), text)
             }
         };
-        written.map_err(RunError::io(self.path.display().to_string()))
+        written.map_err(RunError::io(out.path.display().to_string()))
     }
 
     fn count_lost(&mut self, lost: LostFields) {
@@ -191,10 +226,22 @@ impl ExportSink {
         }
     }
 
+    /// Completes the outputs; returns their paths and counts, and what was lost.
     fn finish(self) -> Result<String, RunError> {
-        let finished = self.output.finish(&self.path);
-        finished.map_err(RunError::io(self.path.display().to_string()))?;
-        let mut text = format!("{} conversations as {}\n", self.written, self.schema.name());
+        let mut text = String::new();
+        let mut outputs: Vec<_> = self.outputs.into_iter().collect();
+        outputs.sort_by_key(|(split, _)| split != "train");
+        for (_, out) in outputs {
+            let CountedOutput {
+                path,
+                output,
+                written,
+            } = out;
+            let finished = output.finish(&path);
+            finished.map_err(RunError::io(path.display().to_string()))?;
+            let (schema, path) = (self.schema.name(), path.display());
+            let _ = writeln!(text, "{written:>8}  conversations as {schema} in {path}");
+        }
         for (name, count) in &self.lost {
             let _ = writeln!(text, "{count:>8}  lost {name}");
         }
@@ -212,40 +259,59 @@ pub(super) fn export(args: &ExportArgs) -> Result<String, RunError> {
             args.to,
             Schema::Openai | Schema::Traces | Schema::JupyterAgent | Schema::Conversations
         );
-    if let Some(wanted) = &args.split {
-        check_split(&from, wanted)?;
-    }
-    let mut sink = ExportSink::new(args.to, &args.out)?;
+    let mut sink = ExportSink::new(args.to, export_paths(args, &from)?)?;
+    sink.merge = !args.keep_user_messages;
     for row in read::dataset(&from).map_err(to_run_error)? {
         let (split, row) = row.map_err(to_run_error)?;
         if args.split.as_ref().is_some_and(|wanted| *wanted != split) {
             continue;
         }
-        if args.rows.is_some_and(|most| sink.written >= most) {
+        if args.rows.is_some_and(|most| sink.written() >= most) {
             break;
         }
-        sink.write(&of_row(&row, calls))?;
+        sink.write(&split, &of_row(&row, calls))?;
     }
     sink.finish()
 }
 
-fn check_split(dataset: &Path, wanted: &str) -> Result<(), RunError> {
+/// The output of each split to export. If there are several, their names are part of the file names.
+fn export_paths(args: &ExportArgs, dataset: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
     let shards = read::shards(dataset).map_err(to_run_error)?;
-    let splits: BTreeSet<String> = shards.into_iter().map(|shard| shard.split).collect();
-    if splits.contains(wanted) {
-        return Ok(());
+    let mut splits: BTreeSet<String> = shards.into_iter().map(|shard| shard.split).collect();
+    if let Some(wanted) = &args.split {
+        if !splits.contains(wanted) {
+            let names = splits.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(RunError::BadInput(format!(
+                "the dataset has no split {wanted}; it has {names}"
+            )));
+        }
+        splits.retain(|split| split == wanted);
     }
-    let names = splits.into_iter().collect::<Vec<_>>().join(", ");
-    Err(RunError::BadInput(format!(
-        "the dataset has no split {wanted}; it has {names}"
-    )))
+    let several = splits.len() > 1;
+    let path = |split: &str| match several {
+        true => split_path(&args.out, split),
+        false => args.out.clone(),
+    };
+    let paths = splits.iter().map(|split| (split.clone(), path(split)));
+    Ok(paths.collect())
+}
+
+/// `rows.jsonl` for the split `train` is `rows-train.jsonl`.
+fn split_path(path: &Path, split: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match path.extension() {
+        Some(extension) => format!("{stem}-{split}.{}", extension.to_string_lossy()),
+        None => format!("{stem}-{split}"),
+    };
+    path.with_file_name(name)
 }
 
 pub(super) fn convert(args: &ConvertArgs) -> Result<String, RunError> {
     let shown = args.file.display();
     let file = File::open(&args.file).map_err(RunError::io(shown.to_string()))?;
     let mut file = BufReader::new(file);
-    let mut sink = ExportSink::new(args.to, &args.out)?;
+    let paths = BTreeMap::from([(NO_SPLIT.to_owned(), args.out.clone())]);
+    let mut sink = ExportSink::new(args.to, paths)?;
     let mut traces = TraceReader::default();
     let (mut line, mut number) = (Vec::new(), 0);
     loop {
@@ -273,11 +339,11 @@ pub(super) fn convert(args: &ConvertArgs) -> Result<String, RunError> {
             other => other.read(&row).map(Some),
         };
         if let Some(conversation) = found.map_err(|error| bad(error.to_string()))? {
-            sink.write(&conversation)?;
+            sink.write(NO_SPLIT, &conversation)?;
         }
     }
     if let Some(conversation) = traces.finish() {
-        sink.write(&conversation)?;
+        sink.write(NO_SPLIT, &conversation)?;
     }
     sink.finish()
 }

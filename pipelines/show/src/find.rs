@@ -10,7 +10,7 @@ use pybench_run::{ContentStore, Journal, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use pybench_types::text::line;
-use pybench_types::trajectory::{Message, Trajectory, Verdict};
+use pybench_types::trajectory::{Message, Role, Trajectory, Verdict};
 
 /// Shortest prefix of an id that is taken for one, so that no number of a row is.
 const SHORTEST_ID: usize = 8;
@@ -226,11 +226,7 @@ impl TrajectoryRecord {
                 format!("{id}  {verdict:<10}  {turns:>2} turns  {end:?}  {query}")
             }
             Self::Row { sample } => {
-                let user = |m: &&Message| {
-                    m.role == pybench_types::trajectory::Role::User
-                        && !m.content.starts_with("[INFO]")
-                };
-                let query = sample.messages.iter().find(user).map_or("", |m| &m.content);
+                let query = sample.messages.iter().find_map(query).unwrap_or("");
                 let query = line(&pybench_types::text::cut(query, MAX_QUERY));
                 let id = line(&pybench_types::text::cut(sample.id().unwrap_or("-"), 12));
                 format!("{id}  {:>2} turns  {query}", sample.turns())
@@ -291,5 +287,30 @@ impl TrajectoryRecord {
             }
         }
         text
+    }
+}
+
+/// The query in a user message. The list of files is a message before it, or a paragraph before it.
+fn query(message: &Message) -> Option<&str> {
+    let text = Some(&*message.content).filter(|_| message.role == Role::User)?;
+    match text.starts_with("[INFO]") {
+        true => text.split_once("\n\n").map(|(_, query)| query),
+        false => Some(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_is_found_behind_the_files() {
+        let of = |role, text: &str| query(&Message::new(role, text)).map(str::to_owned);
+        let files = "[INFO]The data is uploaded to ./data/a.csv";
+        assert_eq!(of(Role::User, "Count."), Some("Count.".to_owned()));
+        assert_eq!(of(Role::User, files), None);
+        let merged = format!("{files}\n\nCount.\n\nSoon.");
+        assert_eq!(of(Role::User, &merged), Some("Count.\n\nSoon.".to_owned()));
+        assert_eq!(of(Role::Assistant, "Count."), None);
     }
 }

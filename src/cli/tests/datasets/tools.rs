@@ -88,3 +88,45 @@ fn an_export_replaces_sessions_and_needs_an_existing_split() {
     refused(&export("d", &[]), "d contains data, which is no session");
     assert!(data.is_dir());
 }
+
+#[test]
+fn an_export_writes_a_file_for_each_split_and_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("d/data");
+    fs::create_dir_all(&data).unwrap();
+    let rows = common::rows(5);
+    for (split, rows) in [("train", &rows[..3]), ("test", &rows[3..])] {
+        shards::write(&data, split, rows, &ShardSettings::default()).unwrap();
+    }
+    let export = |args: &str| {
+        let args = format!("export d {args}");
+        let args: Vec<_> = args.split(' ').collect();
+        succeeded(&dataset(&args, folder.path()))
+    };
+    let printed = export("--to sharegpt --out rows.jsonl");
+    for line in [
+        "       3  conversations as conversations in rows-train.jsonl\n",
+        "       2  conversations as conversations in rows-test.jsonl\n",
+    ] {
+        assert!(printed.contains(line), "{printed}");
+    }
+    let lines = |name: &str| {
+        let text = fs::read_to_string(folder.path().join(name)).unwrap();
+        text.lines().count()
+    };
+    assert_eq!(
+        (lines("rows-train.jsonl"), lines("rows-test.jsonl")),
+        (3, 2)
+    );
+    assert!(!folder.path().join("rows.jsonl").exists());
+    let printed = export("--to openai --split test --out test.jsonl");
+    assert!(printed.contains("2  conversations as openai in test.jsonl"));
+    assert_eq!(lines("test.jsonl"), 2);
+    // What was exported can be read back.
+    let stats = crate::support::pybench("stats")
+        .arg("rows-train.jsonl")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    succeeded(&stats);
+}
