@@ -1,16 +1,20 @@
-//! Estimates what a run will cost before any call is made: a lower and an upper bound for each quantity.
+//! Estimates what a run will cost before any call is made: what to expect of each quantity, and a lower and an upper
+//! bound.
 
 use std::collections::HashSet;
 use std::fmt;
 
-use pybench_agent as agent;
+use pybench_agent::{self as agent, Format};
+use pybench_interpreter::Limits;
 use pybench_llm::{OpenAi, token_bound};
 use pybench_run::Price;
 use pybench_run::{
-    JudgeChoice, ModelChoice, ProposedChecks, Recipe, RunContext, RunError, UnitState,
+    Budget, JudgeChoice, ModelChoice, ProposedChecks, Recipe, Rollout, RunContext, RunError,
+    UnitState,
 };
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
+use pybench_types::text::{count, dollars};
 use pybench_types::trajectory::{Trajectory, Usage};
 
 use pybench_run::artifacts::stage;
@@ -24,11 +28,21 @@ pub const BYTES_PER_TOKEN: u64 = 6;
 /// Maximum length of a file name, in bytes.
 const MAX_NAME: usize = 255;
 
-/// A lower and an upper bound.
+/// Expected length of a trajectory: the means of PyInstruct as published, about 4 turns and 2,017 tokens. Of these, the
+/// system prompt and the query are about 400, and the rest is spread over the turns.
+const EXPECTED_TURNS: u64 = 4;
+const EXPECTED_REPLY: u64 = 250;
+const EXPECTED_OBSERVATION: u64 = 150;
+/// Bytes per token for what is expected.
+pub const EXPECTED_BYTES_PER_TOKEN: u64 = 4;
+
+/// What to expect, between a lower and an upper bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// Lower bound: every task is solved in one short reply.
     pub from: u64,
+    /// Every first attempt is accepted, and replies have a typical length.
+    pub expected: u64,
     /// Upper bound: every attempt uses all its turns and every message has its maximum length.
     pub to: u64,
 }
@@ -68,12 +82,16 @@ pub struct TaskSize<'a> {
 impl<'a> TaskSize<'a> {
     fn of_all(recipe: &Recipe, tasks: &'a [Task]) -> Vec<Self> {
         let format = agent::format(recipe.rollout.format);
-        let of = |task: &'a Task| Self {
+        tasks.iter().map(|task| Self::of(format, task)).collect()
+    }
+
+    /// A task in this message format.
+    pub fn of(format: &dyn Format, task: &'a Task) -> Self {
+        Self {
             id: Some(&task.id),
             query: task.query.len(),
             initial: token_bound(&format.initial_messages(task)),
-        };
-        tasks.iter().map(of).collect()
+        }
     }
 
     /// A task that is not written yet: its query has `query` bytes; unless that is 0, it has two files with
@@ -142,10 +160,11 @@ pub fn before_writing(recipe: &Recipe, max_query: usize) -> Estimate {
     };
     let (least, most) = (of(0), of(max_query));
     let both = |least: Range, most: Range| Range {
-        from: least.from,
         to: most.to,
+        ..least
     };
     Estimate {
+        // A query is usually much shorter than it may be.
         prompt_tokens: both(least.prompt_tokens, most.prompt_tokens),
         micro_usd: least
             .micro_usd
@@ -158,7 +177,7 @@ pub fn before_writing(recipe: &Recipe, max_query: usize) -> Estimate {
 fn sum(recipe: &Recipe, tasks: &[TaskSize<'_>], completed: &Completed) -> Estimate {
     let names = recipe.teachers().into_iter();
     let names: Vec<_> = names.map(|(_, choice)| display_name(choice)).collect();
-    let mut estimate = Estimate::of(recipe, names.join(", "));
+    let mut estimate = Estimate::of(&recipe.budget, names.join(", "));
     let judge = recipe.grade.judge.as_ref();
     estimate.judge = judge.map(|judge| (teacher_name(&judge.teacher), Range::default()));
     let reused_samples = reused_trials(recipe);
@@ -232,34 +251,107 @@ fn attempt_id(recipe: &Recipe, choice: &ModelChoice, task: &Digest, sample: u32)
     Trajectory::compute_id(task, &teacher, &rollout.sampling, format, sample)
 }
 
-/// Minimum and maximum token usage of one attempt.
-pub fn bounds(recipe: &Recipe, task: &TaskSize<'_>) -> (Usage, Usage) {
-    let rollout = &recipe.rollout;
-    let format = agent::format(rollout.format);
+/// The token usage of calls: minimum, expected and maximum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageRange {
+    pub low: Usage,
+    pub expected: Usage,
+    pub high: Usage,
+}
+
+impl UsageRange {
+    /// The usage of calls that may not be made at all, and are not expected.
+    pub fn unless_sure(self, sure: bool) -> Self {
+        match sure {
+            true => self,
+            false => Self {
+                high: self.high,
+                ..Self::default()
+            },
+        }
+    }
+
+    /// The usage of so many of these calls.
+    pub fn times(self, count: u64) -> Self {
+        let all = |usage: Usage| Usage {
+            prompt_tokens: count * usage.prompt_tokens,
+            completion_tokens: count * usage.completion_tokens,
+        };
+        Self {
+            low: all(self.low),
+            expected: all(self.expected),
+            high: all(self.high),
+        }
+    }
+}
+
+/// Number of turns that an attempt is expected to take.
+fn expected_turns(rollout: &Rollout) -> u64 {
+    u64::from(rollout.max_turns).min(EXPECTED_TURNS)
+}
+
+/// Calls of one attempt; `sure` if it is made in any case.
+pub fn calls_of_attempt(rollout: &Rollout, sure: bool) -> Range {
+    let certain = u64::from(sure);
+    Range {
+        from: certain,
+        expected: certain * expected_turns(rollout),
+        to: rollout.max_turns.into(),
+    }
+}
+
+/// Token usage of one attempt of a recipe.
+pub fn usage_of_attempt(recipe: &Recipe, task: &TaskSize<'_>) -> UsageRange {
+    let format = agent::format(recipe.rollout.format);
+    usage_with(&recipe.rollout, format, &recipe.interpreter.limits, task)
+}
+
+/// Token usage of one attempt with these settings.
+pub fn usage_with(
+    rollout: &Rollout,
+    format: &dyn Format,
+    limits: &Limits,
+    task: &TaskSize<'_>,
+) -> UsageRange {
     let (turns, reply) = (
         u64::from(rollout.max_turns),
         u64::from(rollout.sampling.max_tokens),
     );
     // Output is limited in characters of at most four bytes; 1024 covers notices and the template.
-    let observation = 4 * recipe.interpreter.limits.output_chars as u64 + 1024;
+    let observation = 4 * limits.output_chars as u64 + 1024;
     let observed = format.max_cells() as u64 * observation;
     let low = Usage {
         prompt_tokens: task.initial / BYTES_PER_TOKEN,
         completion_tokens: 1,
     };
-    let grown = turns * turns.saturating_sub(1) / 2;
     let high = Usage {
-        prompt_tokens: turns * task.initial + grown * (reply + observed),
+        prompt_tokens: turns * task.initial + growth(turns) * (reply + observed),
         completion_tokens: turns * reply,
     };
-    (low, high)
+    let (turns, reply) = (expected_turns(rollout), reply.min(EXPECTED_REPLY));
+    let expected = Usage {
+        prompt_tokens: turns * task.initial / EXPECTED_BYTES_PER_TOKEN
+            + growth(turns) * (reply + EXPECTED_OBSERVATION),
+        completion_tokens: turns * reply,
+    };
+    UsageRange {
+        low,
+        expected,
+        high,
+    }
 }
 
-fn budget(recipe: &Recipe) -> String {
-    let budget = &recipe.budget;
+/// How often an earlier turn is read again, over all turns: each turn reads those before it.
+fn growth(turns: u64) -> u64 {
+    turns * turns.saturating_sub(1) / 2
+}
+
+fn show_budget(budget: &Budget) -> String {
     let parts = [
-        budget.usd.map(|usd| format!("{usd} US dollars")),
-        budget.tokens.map(|tokens| format!("{tokens} tokens")),
+        budget.usd.map(|usd| dollars((usd * 1e6) as u64)),
+        budget
+            .tokens
+            .map(|tokens| format!("{} tokens", count(tokens))),
         budget.minutes.map(|minutes| format!("{minutes} minutes")),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
@@ -270,15 +362,43 @@ fn budget(recipe: &Recipe) -> String {
 }
 
 impl Range {
-    fn add(&mut self, from: u64, to: u64) {
-        self.from = self.from.saturating_add(from);
-        self.to = self.to.saturating_add(to);
+    /// A call that is made in any case, or perhaps.
+    pub fn call(sure: bool) -> Self {
+        let certain = u64::from(sure);
+        Self {
+            from: certain,
+            expected: certain,
+            to: 1,
+        }
+    }
+
+    /// The sum of so many of these.
+    pub fn times(self, count: u64) -> Self {
+        Self {
+            from: count * self.from,
+            expected: count * self.expected,
+            to: count * self.to,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.from = self.from.saturating_add(other.from);
+        self.expected = self.expected.saturating_add(other.expected);
+        self.to = self.to.saturating_add(other.to);
+    }
+
+    fn show(&self, text: fn(u64) -> String) -> String {
+        let Self { from, expected, to } = *self;
+        match from == to {
+            true => text(to),
+            false => format!("about {} ({} to {})", text(expected), text(from), text(to)),
+        }
     }
 }
 
 impl Estimate {
     /// An empty estimate for the named models.
-    pub fn of(recipe: &Recipe, teacher: String) -> Self {
+    pub fn of(budget: &Budget, teacher: String) -> Self {
         Self {
             teacher,
             attempts: 0,
@@ -287,26 +407,36 @@ impl Estimate {
             prompt_tokens: Range::default(),
             completion_tokens: Range::default(),
             micro_usd: Some(Range::default()),
-            budget: budget(recipe),
+            budget: show_budget(budget),
             judge: None,
         }
     }
 
-    /// Adds calls to one of these models, with their minimum and maximum token usage.
-    pub fn charge(&mut self, models: &[&ModelChoice], calls: Range, low: Usage, high: Usage) {
-        self.calls.add(calls.from, calls.to);
-        self.prompt_tokens
-            .add(low.prompt_tokens, high.prompt_tokens);
+    /// Adds calls to one of these models. Of models with different prices, the mean is expected.
+    pub fn charge(&mut self, models: &[&ModelChoice], calls: Range, usage: UsageRange) {
+        let UsageRange {
+            low,
+            expected,
+            high,
+        } = usage;
+        let tokens = |of: fn(&Usage) -> u64| Range {
+            from: of(&low),
+            expected: of(&expected),
+            to: of(&high),
+        };
+        self.calls.add(calls);
+        self.prompt_tokens.add(tokens(|usage| usage.prompt_tokens));
         self.completion_tokens
-            .add(low.completion_tokens, high.completion_tokens);
+            .add(tokens(|usage| usage.completion_tokens));
         let prices: Option<Vec<Price>> = models.iter().map(|model| money::price(model)).collect();
         let costs = |usage: Usage| {
             let prices = prices.iter().flatten();
             prices.map(move |price| price.micro_usd(usage))
         };
+        let expected = costs(expected).sum::<u64>() / models.len().max(1) as u64;
         let (from, to) = (costs(low).min(), costs(high).max());
         match (&mut self.micro_usd, from.zip(to)) {
-            (Some(money), Some((from, to))) => money.add(from, to),
+            (Some(money), Some((from, to))) => money.add(Range { from, expected, to }),
             (money, _) => *money = None,
         }
     }
@@ -317,60 +447,56 @@ impl Estimate {
             prompt_tokens: task.query as u64 / BYTES_PER_TOKEN,
             completion_tokens: 1,
         };
-        let low = if sure { low } else { Usage::default() };
-        let calls = Range {
-            from: u64::from(sure),
-            to: 1,
+        // The judge reads a trajectory once and gives a reason.
+        let expected = Usage {
+            prompt_tokens: EXPECTED_TURNS * (EXPECTED_REPLY + EXPECTED_OBSERVATION),
+            completion_tokens: EXPECTED_REPLY,
         };
+        let usage = UsageRange {
+            low,
+            expected,
+            high: judge::max_usage(task.query, judge.sees),
+        };
+        let calls = Range::call(sure);
         if let Some((_, own)) = &mut self.judge {
-            own.add(calls.from, calls.to);
+            own.add(calls);
         }
-        let high = judge::max_usage(task.query, judge.sees);
-        self.charge(&[&judge.teacher], calls, low, high);
+        self.charge(&[&judge.teacher], calls, usage.unless_sure(sure));
     }
 
     /// Adds an attempt by one of these models; `sure` if it is made regardless of other outcomes.
     fn add(&mut self, recipe: &Recipe, choices: &[&ModelChoice], task: &TaskSize<'_>, sure: bool) {
-        let (mut low, mut high) = bounds(recipe, task);
         let free = |choice: &&ModelChoice| matches!(choice, ModelChoice::Expert { .. });
-        if choices.iter().all(free) {
-            high = Usage::default();
-        }
-        if !sure || high == Usage::default() {
-            low = Usage::default();
-        }
-        self.attempts += 1;
-        let calls = Range {
-            from: u64::from(sure),
-            to: recipe.rollout.max_turns.into(),
+        let usage = match choices.iter().all(free) {
+            true => UsageRange::default(),
+            false => usage_of_attempt(recipe, task).unless_sure(sure),
         };
-        self.charge(choices, calls, low, high);
+        self.attempts += 1;
+        self.charge(choices, calls_of_attempt(&recipe.rollout, sure), usage);
     }
 }
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.from, self.to)
+        f.write_str(&self.show(count))
     }
 }
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "teacher            {}", self.teacher)?;
+        writeln!(f, "model              {}", self.teacher)?;
         writeln!(
             f,
             "attempts left      {} ({} done)",
-            self.attempts, self.done
+            count(self.attempts),
+            count(self.done)
         )?;
         writeln!(f, "calls              {}", self.calls)?;
         writeln!(f, "prompt tokens      {}", self.prompt_tokens)?;
         writeln!(f, "completion tokens  {}", self.completion_tokens)?;
         match self.micro_usd {
-            Some(Range { from, to }) => {
-                let (from, to) = (from as f64 / 1e6, to as f64 / 1e6);
-                writeln!(f, "US dollars         {from:.2} to {to:.2}")?;
-            }
-            None => writeln!(f, "US dollars         unknown: set `teacher.price`")?,
+            Some(cost) => writeln!(f, "cost               {}", cost.show(dollars))?,
+            None => writeln!(f, "cost               unknown: set `teacher.price`")?,
         }
         writeln!(f, "budget             {}", self.budget)?;
         match &self.judge {

@@ -37,13 +37,45 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         return dry_run(context);
     }
     let stage = open(context, tasks(context)?).await?;
+    if let Mode::Preview(count) = context.mode {
+        let attempts = preview(context, &stage, count).await?;
+        return show_preview(context, &stage, &attempts);
+    }
     retry(context)?;
     let plan = plan_run(context, &stage)?;
     run_round(context, &stage, &plan).await?;
-    match context.mode {
-        Mode::Full => write(context, &stage, &plan.attempts),
-        Mode::DryRun | Mode::Preview(_) => Ok(()),
-    }
+    write(context, &stage, &plan.attempts)
+}
+
+/// Makes the first attempt at each of the first `count` tasks; returns the numbers of these attempts.
+///
+/// # Errors
+/// As [`run`].
+pub async fn preview(
+    context: &RunContext,
+    stage: &Arc<AttemptStage>,
+    count: usize,
+) -> Result<Vec<usize>, RunError> {
+    retry(context)?;
+    let attempts = stage.first_attempts(count);
+    run_attempts(context, stage, &attempts).await?;
+    Ok(attempts)
+}
+
+/// Prints attempts that are done: the conversation, the verdict if they are graded, and what they cost.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn show_preview(
+    context: &RunContext,
+    stage: &AttemptStage,
+    attempts: &[usize],
+) -> Result<(), RunError> {
+    let done = done(context, stage, attempts).collect::<Result<Vec<_>, _>>()?;
+    print_beside(
+        &context.progress,
+        &preview::render_all(context, stage, &done)?,
+    )
 }
 
 /// The tasks of the run, which are read when they are needed.
@@ -92,7 +124,7 @@ pub fn retry(context: &RunContext) -> Result<(), RunError> {
     journal.retry_failed(ROLLOUT, context.options.retry_failed)
 }
 
-/// Makes the next round of attempts, or shows the first attempts for a preview. Returns `false` if no round was left.
+/// Makes the next round of attempts. Returns `false` if no round was left.
 ///
 /// # Errors
 /// As [`run`].
@@ -101,22 +133,23 @@ pub async fn run_round(
     stage: &Arc<AttemptStage>,
     plan: &Plan,
 ) -> Result<bool, RunError> {
-    let preview = match context.mode {
-        Mode::Preview(count) => Some(stage.first_attempts(count)),
-        _ => None,
-    };
-    let items = stage.items_of(preview.as_ref().unwrap_or(&plan.round));
-    let summary = batches::run(context, stage, items).await?;
-    if !items.is_empty() && !any_done(context, items)? {
-        return Err(nothing_done(context)?);
-    }
-    if let Some(attempts) = &preview {
-        let done = done(context, stage, attempts).collect::<Result<Vec<_>, _>>()?;
-        print_beside(&context.progress, &preview::render_all(stage, &done)?)?;
-        return Ok(false);
-    }
+    let summary = run_attempts(context, stage, &plan.round).await?;
     warn_about_failures(&summary);
-    Ok(!items.is_empty())
+    Ok(!plan.round.is_empty())
+}
+
+/// Makes these attempts; an error if none of them is done.
+async fn run_attempts(
+    context: &RunContext,
+    stage: &Arc<AttemptStage>,
+    attempts: &[usize],
+) -> Result<StageSummary, RunError> {
+    let items = stage.items_of(attempts);
+    let summary = batches::run(context, stage, items).await?;
+    match !items.is_empty() && !any_done(context, items)? {
+        true => Err(nothing_done(context)?),
+        false => Ok(summary),
+    }
 }
 
 /// Writes `trajectories.jsonl`: those of these attempts that are done, in this order.

@@ -13,6 +13,7 @@ use crate::status::{Funnel, StageStatus};
 use pybench_attempts::outcomes::{is_wrong_task, wrong_tasks};
 use pybench_attempts::teacher::check_keys;
 use pybench_crawl as crawl;
+use pybench_grade as grade;
 use pybench_query as query;
 use pybench_rollout as rollout;
 use pybench_shard as shard;
@@ -34,8 +35,10 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let journal = context.folder.journal();
     loop {
         query::run(context).await?;
-        if context.mode != Mode::Full {
-            return rollout::run(context).await;
+        match context.mode {
+            Mode::DryRun => return rollout::run(context).await,
+            Mode::Preview(count) => return preview(context, count).await,
+            Mode::Full => {}
         }
         let dropped = wrong_tasks(journal)?.len();
         scheduler::run(context).await?;
@@ -53,6 +56,16 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         finish(context)?;
     }
     sharded
+}
+
+/// Makes, grades and shows the first attempts.
+async fn preview(context: &RunContext, count: usize) -> Result<(), RunError> {
+    let tasks = rollout::tasks(context)?;
+    let stage = rollout::open(context, tasks.clone()).await?;
+    let attempts = rollout::preview(context, &stage, count).await?;
+    let checker = grade::checker(context)?;
+    grade::run_round(context, checker, tasks, stage.items_of(&attempts)).await?;
+    rollout::show_preview(context, &stage, &attempts)
 }
 
 /// Writes the report, prints the funnel, and checks that the requested rows are there.
@@ -101,7 +114,7 @@ fn next_steps(run: &Path) -> String {
     format!(
         "next:\n\
          ./justw show {name} 1                                       # read a trajectory\n\
-         ./justw dataset export {name} --to openai --out rows.jsonl  # rows for another trainer\n\
+         ./justw dataset export {name} --to openai --out rows.jsonl  # rows for another trainer, per split\n\
          ./justw verify {name}                                       # execute a sample of the rows again\n\
          ./justw publish {name}                                      # see what would go to the Hub\n"
     )

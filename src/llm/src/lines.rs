@@ -91,21 +91,25 @@ impl Splitter {
     }
 }
 
-/// Classifies a transport error. The URL is left out, because it may contain a key.
+/// Classifies a transport error. Of the URL only scheme, host and port are named; the rest may contain a key.
 pub(super) fn transport_error(error: reqwest::Error) -> ChatError {
     let (connect, timeout) = (error.is_connect(), error.is_timeout());
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
+    let address = error.url().map(|url| url.origin().ascii_serialization());
+    let cause = root_cause(&error.without_url());
     match (connect, timeout) {
-        (true, _) => ChatError::Connection(text),
+        (true, _) => ChatError::Connection(match address {
+            Some(address) => format!("{address}: {cause}"),
+            None => cause,
+        }),
         (false, true) => ChatError::Timeout,
-        (false, false) => ChatError::Broken(text),
+        (false, false) => ChatError::Broken(cause),
     }
+}
+
+/// The innermost cause. The errors around it say only that sending or connecting failed, which our own text says too.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().unwrap_or(error).to_string()
 }
 
 #[cfg(test)]

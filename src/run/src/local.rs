@@ -250,6 +250,8 @@ impl<'a> StageRun<'a> {
         &mut self,
         end: Result<Result<UnitEnd, RunError>, tokio::task::JoinError>,
     ) -> Result<(), RunError> {
+        let spent = self.executor.folder.journal().spent()?;
+        self.progress.spent(spent.micro_usd);
         // The worker catches panics of the stage, so a panic here is a bug in the executor.
         match end
             .map_err(|error| RunError::Internal(format!("a worker task failed: {error}")))??

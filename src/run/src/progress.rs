@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pybench_types::text::dollars;
 
 /// Interval between log lines of a stage if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -53,6 +54,7 @@ impl Progress {
             total,
             done: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            micro_usd: AtomicU64::new(0),
             bar,
             lines: matches!(self.0, Target::Lines),
             last_line: Mutex::new(Instant::now()),
@@ -85,6 +87,8 @@ pub struct StageProgress {
     total: u64,
     done: AtomicU64,
     failed: AtomicU64,
+    /// Money that the run has spent, in millionths of a dollar.
+    micro_usd: AtomicU64,
     bar: Option<ProgressBar>,
     lines: bool,
     last_line: Mutex<Instant>,
@@ -98,6 +102,11 @@ impl StageProgress {
             bar.set_position(count);
             bar.reset_eta();
         }
+    }
+
+    /// Shows what the run has spent from the next unit on.
+    pub fn spent(&self, micro_usd: u64) {
+        self.micro_usd.store(micro_usd, Ordering::Relaxed);
     }
 
     /// Counts a unit as done.
@@ -124,10 +133,7 @@ impl StageProgress {
     fn show(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);
-            match self.failed.load(Ordering::Relaxed) {
-                0 => {}
-                failed => bar.set_message(format!("({failed} failed)")),
-            }
+            bar.set_message(self.message());
         } else if self.lines {
             let mut last = self
                 .last_line
@@ -141,18 +147,53 @@ impl StageProgress {
         }
     }
 
+    /// Failures and money, if there are any.
+    fn message(&self) -> String {
+        let failed = self.failed.load(Ordering::Relaxed);
+        let micro_usd = self.micro_usd.load(Ordering::Relaxed);
+        let failed = (failed > 0).then(|| format!("{failed} failed"));
+        let spent = (micro_usd > 0).then(|| format!("{} spent", dollars(micro_usd)));
+        let parts: Vec<_> = failed.into_iter().chain(spent).collect();
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("({})", parts.join(", ")),
+        }
+    }
+
     fn line(&self) {
         let (done, failed) = (
             self.done.load(Ordering::Relaxed),
             self.failed.load(Ordering::Relaxed),
         );
+        let text = format!(
+            "{}: {} of {} {}",
+            self.name,
+            done + failed,
+            self.total,
+            self.message()
+        );
         tracing::info!(
             target: "pybench_types::progress",
-            stage = self.name, done, failed, total = self.total,
-            "{}: {} of {}", self.name, done + failed, self.total,
+            stage = self.name, done, failed, total = self.total, "{}", text.trim_end(),
         );
     }
 }
 
 /// Progress of a stage, shared by its tasks.
 pub(crate) type SharedProgress = Arc<StageProgress>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_and_money_are_shown_where_there_are_any() {
+        let progress = Progress::hidden().stage("rollout", 9);
+        progress.done();
+        assert_eq!(progress.message(), "");
+        progress.spent(5_700);
+        assert_eq!(progress.message(), "($0.0057 spent)");
+        progress.failed();
+        assert_eq!(progress.message(), "(1 failed, $0.0057 spent)");
+    }
+}

@@ -11,13 +11,17 @@ use super::dialogue::checker_sampling;
 use super::task_seed::{TaskSeed, TaskSeeds};
 use super::{WriterState, check_validation, prompt, propose};
 use pybench_attempts::estimate::{
-    BYTES_PER_TOKEN, Estimate, Range, TaskSize, bounds, levels, teacher_name,
+    BYTES_PER_TOKEN, EXPECTED_BYTES_PER_TOKEN, Estimate, Range, TaskSize, UsageRange,
+    calls_of_attempt, levels, teacher_name, usage_of_attempt,
 };
 use pybench_library::Library;
 use pybench_types::task::MAX_QUERY;
 
 /// Maximum bytes of a query.
 const MAX_QUERY_BYTES: u64 = 4 * MAX_QUERY as u64;
+/// Expected bytes of a query, and tokens of a reply of the writer or a checker.
+const EXPECTED_QUERY_BYTES: u64 = 400;
+const EXPECTED_REPLY: u64 = 250;
 /// Tokens that a chat template adds to one prompt.
 const TEMPLATE_TOKENS: u64 = 64;
 
@@ -51,7 +55,7 @@ fn sum(
         .map(|(_, choice)| teacher_name(choice))
         .collect();
     names.dedup();
-    let mut estimate = Estimate::of(recipe, names.join(", "));
+    let mut estimate = Estimate::of(&recipe.budget, names.join(", "));
     let schema = propose::schema(&propose::EVERY_KIND);
     for slot in 0..seeds.slots() {
         let Some((first, written)) = next(slot) else {
@@ -126,13 +130,14 @@ impl Costs<'_> {
             prompt_tokens,
             completion_tokens: 0,
         };
-        let certain = u64::from(self.sure);
-        let calls = Range {
-            from: certain,
-            to: 1,
+        let usage = UsageRange {
+            low: read(1),
+            expected: read(EXPECTED_QUERY_BYTES / EXPECTED_BYTES_PER_TOKEN),
+            high: read(MAX_QUERY_BYTES + TEMPLATE_TOKENS),
         };
-        let most = read(MAX_QUERY_BYTES + TEMPLATE_TOKENS);
-        self.estimate.charge(&[model], calls, read(certain), most);
+        let usage = usage.unless_sure(self.sure);
+        let calls = Range::call(self.sure);
+        self.estimate.charge(&[model], calls, usage);
     }
 
     /// Adds a proposed check: the teacher's attempts and the proposals.
@@ -142,24 +147,19 @@ impl Costs<'_> {
         recipe: &Recipe,
         schema: &Value,
     ) -> Result<(), Failure> {
-        let times = |n: u64, usage: Usage| Usage {
-            prompt_tokens: n * usage.prompt_tokens,
-            completion_tokens: n * usage.completion_tokens,
-        };
         let trials = u64::from(self.writer.trials);
-        let certain = if self.sure { trials } else { 0 };
-        let calls = Range {
-            from: certain,
-            to: trials * u64::from(recipe.rollout.max_turns),
+        let calls = calls_of_attempt(&recipe.rollout, self.sure).times(trials);
+        let attempt = |query: usize| usage_of_attempt(recipe, &TaskSize::unwritten(recipe, query));
+        let usage = UsageRange {
+            high: attempt(MAX_QUERY_BYTES as usize).high,
+            ..attempt(0)
         };
-        let attempt = |query: usize| bounds(recipe, &TaskSize::unwritten(recipe, query));
-        let low = times(certain, attempt(0).0);
-        let high = times(trials, attempt(MAX_QUERY_BYTES as usize).1);
+        let usage = usage.unless_sure(self.sure).times(trials);
         // These attempts do not use batches.
         let teachers = levels(recipe).into_iter().next().unwrap_or_default();
         let live: Vec<ModelChoice> = teachers.into_iter().map(ModelChoice::live).collect();
         let teachers: Vec<_> = live.iter().collect();
-        self.estimate.charge(&teachers, calls, low, high);
+        self.estimate.charge(&teachers, calls, usage);
         let prompt_bytes = prompt::check("", &[], &seed.files, schema)?.len() as u64;
         // The smallest schema is that of a task without files.
         let least = prompt_bytes.saturating_sub(schema.to_string().len() as u64);
@@ -187,21 +187,27 @@ impl Costs<'_> {
     ) {
         let (calls, reply) = (2 * u64::from(rounds), u64::from(reply));
         let grown = calls * (calls - 1) / 2 * (reply + prompt::MAX_FEEDBACK);
-        let certain = u64::from(self.sure);
         let all = u64::from(conversations);
-        let low = Usage {
-            prompt_tokens: certain * least / BYTES_PER_TOKEN,
-            completion_tokens: certain,
-        };
-        let high = Usage {
-            prompt_tokens: all * (calls * (most + TEMPLATE_TOKENS) + grown),
-            completion_tokens: all * calls * reply,
+        let usage = UsageRange {
+            low: Usage {
+                prompt_tokens: least / BYTES_PER_TOKEN,
+                completion_tokens: 1,
+            },
+            expected: Usage {
+                prompt_tokens: least / EXPECTED_BYTES_PER_TOKEN,
+                completion_tokens: reply.min(EXPECTED_REPLY),
+            },
+            high: Usage {
+                prompt_tokens: all * (calls * (most + TEMPLATE_TOKENS) + grown),
+                completion_tokens: all * calls * reply,
+            },
         };
         let calls = Range {
-            from: certain,
             to: all * calls,
+            ..Range::call(self.sure)
         };
-        self.estimate.charge(&[model], calls, low, high);
+        let usage = usage.unless_sure(self.sure);
+        self.estimate.charge(&[model], calls, usage);
     }
 }
 

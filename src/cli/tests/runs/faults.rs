@@ -385,17 +385,18 @@ async fn a_dead_endpoint_is_an_endpoint_failure() {
     }
     // Not a port that was freed: another program may take it.
     let url = "http://127.0.0.1:1/v1";
-    let rest = "[rollout]\nattempts = 2\n";
-    let fixture = RunFixture::new(&recipe(2, &openai(url, FREE), rest)).await;
+    let rest = "[rollout]\nattempts = 2\nconcurrency = 1\n";
+    let fixture = RunFixture::new(&recipe(4, &openai(url, FREE), rest)).await;
     let output = fixture.rollout(&[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), Some(ExitCode::Endpoint as i32), "{stderr}");
-    assert!(stderr.contains("connection: "), "{stderr}");
+    let address =
+        "cannot connect to the endpoint: http://127.0.0.1:1: Connection refused (os error 111)";
+    assert!(stderr.contains(address), "{stderr}");
     assert_eq!(fixture.spent().calls, 0, "nothing was paid");
+    // The first unit had its attempts; the other units, which would fail in the same way, were not started.
     let units = fixture.units();
-    assert!(
-        units
-            .iter()
-            .all(|u| u.state == UnitState::Failed && u.attempts == 2)
-    );
+    let attempts: Vec<_> = units.iter().map(|unit| unit.attempts).collect();
+    assert_eq!(attempts, [2, 0, 0, 0]);
+    assert_eq!(units[0].state, UnitState::Failed);
 }

@@ -224,7 +224,7 @@ async fn a_dry_run_prices_and_a_preview_pays_for_its_tasks_alone() {
         stdout.contains("writing tasks") && stdout.contains("solving them"),
         "{stdout}"
     );
-    let priced = stdout.lines().filter(|line| line.starts_with("US dollars"));
+    let priced = stdout.lines().filter(|line| line.starts_with("cost "));
     assert_eq!(priced.count(), 2, "{stdout}");
     let (stdout, _) = succeed(fixture.program(QUERY, &["--preview", "1"]));
     assert_eq!(stdout.matches("── ").count(), 1, "{stdout}");
@@ -259,8 +259,10 @@ fn the_run_of_the_papers_size_is_priced() {
     );
     // Writing, and solving with judging: the budget is between the least and the most.
     let priced = stdout.lines().filter_map(|line| {
-        let (from, to) = line.strip_prefix("US dollars")?.split_once(" to ")?;
-        Some([from, to].map(|usd| usd.trim().parse::<f64>().unwrap()))
+        let (_, range) = line.strip_prefix("cost ")?.split_once('(')?;
+        let (from, to) = range.trim_end_matches(')').split_once(" to ")?;
+        let number = |usd: &str| usd.replace(['$', ','], "").parse::<f64>().unwrap();
+        Some([from, to].map(number))
     });
     let [from, to] = priced.fold([0.0, 0.0], |all, more| [all[0] + more[0], all[1] + more[1]]);
     let budget = fixture.recipe.budget.usd.unwrap();

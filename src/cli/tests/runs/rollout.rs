@@ -110,9 +110,9 @@ async fn a_dry_run_and_a_preview_say_what_to_expect() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for line in [
-        "teacher            openai:m",
-        "calls              4 to 40",
-        "budget             5 US dollars",
+        "model              openai:m",
+        "calls              about 16 (4 to 40)",
+        "budget             $5.00",
     ] {
         assert!(text.contains(line), "{text}");
     }
@@ -130,7 +130,9 @@ async fn a_dry_run_and_a_preview_say_what_to_expect() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.matches("━━ trajectory").count(), 1, "{text}");
     assert!(
-        text.contains(&fixture.tasks[0].query) && text.contains("Finished after"),
+        text.contains(&fixture.tasks[0].query)
+            && text.contains("Finished after")
+            && text.contains("cost $0.0"),
         "{text}"
     );
     let paid = server.call_count();

@@ -22,7 +22,10 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
     let fixture = RunFixture::bare(RECIPE);
     let (status, text) = synthesize(&fixture, &["--dry-run"]);
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("calls              4 to 40"), "{text}");
+    assert!(
+        text.contains("calls              about 16 (4 to 40)"),
+        "{text}"
+    );
     assert!(!fixture.folder().join("trajectories.jsonl").exists());
     if !interpreter_is_here() {
         return;
@@ -30,6 +33,10 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
     let (status, text) = synthesize(&fixture, &["--preview", "2"]);
     assert_eq!(status, Some(0), "{text}");
     assert_eq!(text.matches("━━ trajectory").count(), 2, "{text}");
+    // Each with its verdict, the reasons and the cost.
+    assert_eq!(text.matches("\naccepted\n").count(), 2, "{text}");
+    assert!(text.contains("   check "), "{text}");
+    assert_eq!(text.matches("\ncost $0: ").count(), 2, "{text}");
     assert_eq!(fixture.units().len(), 2);
 
     let (status, text) = synthesize(&fixture, &[]);
@@ -70,7 +77,7 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(code(&output), Some(0), "{output:?}");
     assert!(text.contains("openai:gpt-4o"), "{text}");
-    assert!(text.contains("budget             5 US dollars"), "{text}");
+    assert!(text.contains("budget             $5.00"), "{text}");
 }
 
 /// Every contingency table of `clash.csv` has two columns of the same name, so that its reference raises an error.

@@ -77,8 +77,8 @@ impl Worker {
                 .or_insert(1);
             tracing::debug!(stage, item, attempt, kind = ?failure.kind, "attempt failed: {failure}");
             let wait = wait_after(&self.options, &item, attempt, &failure);
-            let stops = reason_to_stop(&failure);
             let last = wait.is_none() && failure.kind != FailureKind::Budget;
+            let stops = reason_to_stop(&failure, last);
             journal.fail(stage, &item, &failure, last)?;
             match (stops, wait) {
                 (Some(reason), _) => return Ok(UnitEnd::Stop(reason)),
@@ -174,13 +174,20 @@ fn wait_after(
     (asked <= options.max_wait).then(|| wait.max(asked))
 }
 
-/// Failures after which nothing new may start.
-fn reason_to_stop(failure: &Failure) -> Option<RunError> {
+/// Failures after which nothing new may start. `last` says that no further attempt would be made at the unit.
+fn reason_to_stop(failure: &Failure, last: bool) -> Option<RunError> {
     match failure.kind {
         FailureKind::Budget => Some(RunError::Budget(failure.detail.clone())),
         // Every other unit would fail in the same way.
         FailureKind::Endpoint if concerns_all_calls(&failure.detail) => {
             Some(RunError::Endpoint(failure.detail.clone()))
+        }
+        // The endpoint was unreachable for all the time between the attempts at one unit.
+        FailureKind::Endpoint if last && failure.detail.starts_with("connection: ") => {
+            Some(RunError::Endpoint(format!(
+                "{}; check that the endpoint runs and that `base_url` is right, then run the same command again",
+                failure.detail
+            )))
         }
         _ => None,
     }
