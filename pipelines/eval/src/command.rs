@@ -10,7 +10,7 @@ use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{self, LogArgs, Process};
 use pybench_run::project::{default_runs_dir, project_root};
-use pybench_run::{ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder};
+use pybench_run::{ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, apply_sets};
 
 use super::agent::config::UpstreamConfig;
 use super::agent::model_server;
@@ -21,7 +21,7 @@ use super::record::Evaluation;
 use super::report;
 use super::run::artifacts::copy;
 use super::run::recipe::parse_task_ranges;
-use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, run};
+use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, dry_run, run};
 use super::suite::prepare::Changes;
 use super::suite::spec::TaskSpec;
 use super::suite::{Suite, fetch, upstream};
@@ -120,6 +120,12 @@ pub struct RunArgs {
     /// Maximum number of tokens [default: budget of the recipe]
     #[arg(long, value_name = "N")]
     pub tokens: Option<u64>,
+    /// Override a key of the recipe, such as rollout.samples=4; can be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Print the number of attempts and the expected calls, tokens and cost without calling a model, and stop
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Download PyBench.
@@ -166,6 +172,10 @@ pub fn main(args: EvalArgs) -> std::process::ExitCode {
 /// The errors of [`run`] and [`audit`]; [`RunError::Incomplete`] if a task fails the audit.
 pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunError> {
     match args.command {
+        None if args.run.dry_run => {
+            let setup = open(&args.run, &process)?;
+            cli::print_beside(&process.progress, &dry_run(&setup).await?)
+        }
         None => evaluate(args.run, &process).await.map(|_| ()),
         Some(Command::Fetch(args)) => fetch_suite(&args).await,
         Some(Command::Audit(args)) => run_audit(&args, &process).await,
@@ -317,13 +327,14 @@ fn select_specs(suite: &Suite, tasks: Option<&str>) -> Result<Vec<TaskSpec>, Run
     Ok(selected.cloned().collect())
 }
 
-/// Runs the evaluation described by the arguments, writes its report and prints the scores.
-///
-/// # Errors
-/// The errors of [`run`].
-pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, RunError> {
+/// Opens the recipe, the suite, the sandbox and the run folder that the arguments describe.
+fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
     let root = project_root(Path::new("."));
-    let mut recipe = load_recipe(&args, root.as_deref())?;
+    let mut recipe = load_recipe(args, root.as_deref())?;
+    if !args.set.is_empty() {
+        let (name, text) = (format!("{} with --set", recipe.name), recipe.to_toml()?);
+        recipe = EvalRecipe::parse(&name, &apply_sets(&name, &text, &args.set)?)?;
+    }
     recipe.tasks = args.common.tasks.clone().or(recipe.tasks);
     recipe.regenerate = args.common.regenerate.or(recipe.regenerate);
     recipe.budget.usd = args.usd.or(recipe.budget.usd);
@@ -360,7 +371,7 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
             ..base
         },
     };
-    let setup = Setup {
+    Ok(Setup {
         folder: open_run_folder(&args.common, Some(&root), &recipe.name, &recipe.to_toml()?)?,
         options: executor_options(&args.common, base),
         recipe,
@@ -370,7 +381,15 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
         progress: process.progress.clone(),
         interrupt: process.interrupt.clone(),
         project_root: root,
-    };
+    })
+}
+
+/// Runs the evaluation described by the arguments, writes its report and prints the scores.
+///
+/// # Errors
+/// The errors of [`run`].
+pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, RunError> {
+    let setup = open(&args, process)?;
     let evaluation = run(&setup).await?;
     if let Some(path) = &args.output_path {
         copy(

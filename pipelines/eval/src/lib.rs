@@ -18,6 +18,7 @@ pub mod report;
 pub mod run;
 pub mod score;
 pub mod stats;
+pub mod status;
 pub mod suite;
 mod terminal;
 

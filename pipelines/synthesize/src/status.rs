@@ -97,20 +97,31 @@ pub struct Count {
     pub examples: Vec<String>,
 }
 
-/// Runs the command.
+impl StatusArgs {
+    /// The folder of the run.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the run does not exist.
+    pub fn folder(&self) -> Result<PathBuf, RunError> {
+        let root = project_root(std::path::Path::new("."));
+        let runs_dir = self.runs_dir.clone();
+        let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
+        find_run(&self.run, &runs_dir)
+    }
+}
+
+/// Runs the command. `headline` replaces the funnel's first line for runs of another kind, which have no files or
+/// tasks.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run does not exist; errors of the journal.
-pub fn run(args: &StatusArgs) -> Result<(), RunError> {
-    let root = project_root(std::path::Path::new("."));
-    let runs_dir = args.runs_dir.clone();
-    let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
-    let folder = find_run(&args.run, &runs_dir)?;
-    let journal = Journal::open_read_only(&folder.join("journal.sqlite"))?;
+pub fn run(args: &StatusArgs, headline: Option<String>) -> Result<(), RunError> {
+    let journal = Journal::open_read_only(&args.folder()?.join("journal.sqlite"))?;
     let funnel = funnel(&journal)?;
-    print(&match args.json {
-        true => serde_json::to_string_pretty(&funnel)? + "\n",
-        false => funnel.to_string(),
+    print(&match (args.json, headline) {
+        (true, _) => serde_json::to_string_pretty(&funnel)? + "\n",
+        (false, Some(headline)) => headline + &funnel.details(),
+        (false, None) => funnel.to_string(),
     })
 }
 

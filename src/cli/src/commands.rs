@@ -117,7 +117,8 @@ impl Command {
                 Ok(pybench_library::command::run(args, process).await?)
             }),
             Self::Status(args) => cli::main_with(args.log, |_| async move {
-                Ok(pybench_synthesize::status::run(&args)?)
+                let evaluation = pybench_eval::status::headline(&args.folder()?)?;
+                Ok(pybench_synthesize::status::run(&args, evaluation)?)
             }),
             Self::Show(args) => {
                 cli::main_with(args.log, |_| async move { Ok(pybench_show::run(&args)?) })

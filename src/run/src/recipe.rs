@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crawl::{ArxivFormat, Crawl, PypiArchive, PypiPackage, Search, SourceChoice};
-pub use load::RecipeError;
+pub use load::{RecipeError, apply_sets};
 pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use crate::Price;

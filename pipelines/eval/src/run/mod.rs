@@ -5,11 +5,13 @@
 
 mod agents;
 pub mod artifacts;
+mod dry_run;
 pub mod import;
 mod library;
 pub mod recipe;
 mod records;
 mod scores;
+mod shown;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -33,6 +35,7 @@ use serde_json::{Value, json};
 use super::record::{EvalFingerprint, Evaluation};
 use super::suite::Suite;
 use agents::{AgentBackend, AgentSpec, Checkpoint};
+pub use dry_run::dry_run;
 use pybench_attempts::AttemptStage;
 pub use recipe::{AgentChoice, EvalRecipe};
 use tasks::EvalTask;
@@ -105,6 +108,7 @@ pub async fn run(setup: &Setup) -> Result<Evaluation, RunError> {
         attempts.extend(run_agent(setup, agent, spec, &tasks.available).await?);
     }
     let scores = scores::score(setup, &tasks.available, &attempts).await?;
+    shown::write(setup, &tasks.available, &attempts, &scores)?;
     let records = records::records(setup, &tasks, &specs, &attempts, scores)?;
     let evaluation = Evaluation::new(fingerprint(setup, &tasks.available, &specs), records);
     let path = setup.folder.root().join(RESULTS);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pybench_types::text::{count, dollars};
+
 use super::{Count, Funnel};
 
 /// Maximum characters of an example line.
@@ -21,6 +23,25 @@ impl fmt::Display for Funnel {
         if let Some((train, test)) = self.rows {
             writeln!(f, "dataset: {train} train rows, {test} test rows")?;
         }
+        self.fmt_details(f)
+    }
+}
+
+struct Details<'a>(&'a Funnel);
+
+impl fmt::Display for Details<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt_details(f)
+    }
+}
+
+impl Funnel {
+    /// Stages, cost and failures, without the first line.
+    pub fn details(&self) -> String {
+        Details(self).to_string()
+    }
+
+    fn fmt_details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for report in [&self.faults, &self.judge].into_iter().flatten() {
             writeln!(f, "{}", one_line(report))?;
         }
@@ -42,9 +63,7 @@ impl fmt::Display for Funnel {
         counts(f, "rejected by", &self.rejected)?;
         counts(f, "failures (not of the model)", &self.failures)
     }
-}
 
-impl Funnel {
     fn stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stages.is_empty() {
             return Ok(());
@@ -71,11 +90,12 @@ impl Funnel {
 
     fn cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spent = &self.spent;
-        let dollars = spent.micro_usd as f64 / 1e6;
         write!(
             f,
-            "\ncalls {} · tokens {} · ${dollars:.4}",
-            spent.calls, spent.tokens
+            "\ncalls {} · tokens {} · {}",
+            count(spent.calls),
+            count(spent.tokens),
+            dollars(spent.micro_usd)
         )?;
         match spent.uncertain {
             0 => writeln!(f),

@@ -98,6 +98,35 @@ async fn upstreams_flags_run_an_evaluation() {
     // A task list that contains only one of the two selected tasks.
     std::fs::write(fixture.path("task.json"), tasks()).unwrap();
 
+    let planned = evaluate(
+        &fixture,
+        &[
+            "--dry-run",
+            "--set",
+            "rollout.samples=2",
+            "--run",
+            "planned",
+        ],
+    );
+    let stdout = String::from_utf8_lossy(&planned.stdout);
+    let stderr = String::from_utf8_lossy(&planned.stderr);
+    for part in [
+        "model              openai:some-model",
+        "attempts left      2 (0 done)",
+        "calls              about 8 (2 to 8)",
+        "cost               unknown",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}{stderr}");
+    }
+    let mistyped = evaluate(
+        &fixture,
+        &["--dry-run", "--set", "rollout.sample=2", "--run", "planned"],
+    );
+    let stderr = String::from_utf8_lossy(&mistyped.stderr);
+    assert!(
+        !mistyped.status.success() && stderr.contains("unknown field `sample`"),
+        "{stderr}"
+    );
     let refused = evaluate(&fixture, &[]);
     let stderr = String::from_utf8_lossy(&refused.stderr);
     assert!(
@@ -128,6 +157,31 @@ async fn upstreams_flags_run_an_evaluation() {
         let system = request["messages"][0]["content"].as_str().unwrap();
         assert!(system.starts_with("You are an AI Agent"), "{system}");
     }
+
+    // The commands that look at runs know evaluations too.
+    let look = |command: &str| {
+        let mut program = crate::support::pybench(command);
+        let output = program
+            .args(["eval-config", "--runs-dir", "runs"])
+            .current_dir(fixture.root.path())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let status = look("status");
+    assert!(
+        status.starts_with("evaluation eval-config of model\n"),
+        "{status}"
+    );
+    assert!(
+        status.contains("upstream") && status.contains("rollout") && status.contains("calls 2 ·"),
+        "{status}"
+    );
+    let list = look("show");
+    assert!(
+        list.contains("A power, please.") && !list.contains("not graded"),
+        "{list}"
+    );
 
     // Upstream's artifacts.
     let lines = std::fs::read_to_string(fixture.path("theirs/trajectory.jsonl")).unwrap();

@@ -88,6 +88,22 @@ impl Recipe {
     }
 }
 
+/// Applies `--set` assignments to a TOML document of any kind, which messages call `origin`; returns the new text.
+///
+/// # Errors
+/// The document is not TOML, or an assignment names a place that it cannot have.
+pub fn apply_sets(origin: &str, text: &str, sets: &[String]) -> Result<String, RecipeError> {
+    let render = |problem: &Problem| render(origin, text, problem);
+    let mut document = Node::parse(text).map_err(|p| RecipeError(vec![render(&p)]))?;
+    let rejected = sets.iter().filter_map(|set| document.set(set).err());
+    let rejected: Vec<_> = rejected.map(|problem| render(&problem)).collect();
+    if !rejected.is_empty() {
+        return Err(RecipeError(rejected));
+    }
+    toml::to_string(&document.into_toml())
+        .map_err(|error| RecipeError(vec![format!("{origin}: {error}")]))
+}
+
 fn read_bounded(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     let mut file = std::fs::File::open(path)?.take(MAX_BYTES + 1);
