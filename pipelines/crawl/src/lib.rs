@@ -6,10 +6,12 @@
 //! [`SourceFile`](pybench_types::task::SourceFile) per line, and `crawl-report.jsonl`, which lists every
 //! file that was left out, broken or renamed, with the reason.
 
+pub mod init;
 mod refetch;
 mod select;
 pub mod source;
 pub mod stage;
+mod summary;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use pybench_run::{Executor, RunContext, RunError, SourceChoice, UnitState};
 use serde::Serialize;
 use source::Source;
 use stage::{CrawlStage, Manifest, Remark, RemarkKind};
+use summary::Summary;
 
 /// The description shown by `--help`.
 pub const ABOUT: &str = "Gather files from the recipe's sources and profile them";
@@ -38,6 +41,30 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     {
         return refetch::refetch_damaged(context).await;
     }
+    let chosen = choose(context).await?;
+    let report = context
+        .folder
+        .write(REPORT, &json_lines(&chosen.remarks)?)?;
+    let summary = Summary::of(&chosen);
+    for line in summary.to_string().lines() {
+        tracing::info!("crawl: {line}");
+    }
+    if chosen.files.is_empty() {
+        return Err(RunError::BadInput(format!(
+            "crawl found no usable file; {} lists what was left out and why; check [crawl] in the recipe",
+            report.display()
+        )));
+    }
+    FILES.write(&context.folder, chosen.files.iter().map(Ok))?;
+    context
+        .folder
+        .journal()
+        .set_metadata("files", &chosen.files.len().into())?;
+    Ok(())
+}
+
+/// Gathers the files of all sources and chooses among them by the quotas of the recipe.
+async fn choose(context: &RunContext) -> Result<Manifest, RunError> {
     let crawl = &context.recipe.crawl;
     let web = HttpClient::new(&context.cache_dir);
     let sources = open_sources(context, &web, "sources", &crawl.sources)?;
@@ -62,25 +89,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
             .journal()
             .set_metadata("crawl_fallback", &true.into())?;
     }
-    let chosen = select::select(gathered, crawl, context.recipe.seed);
-    if chosen.files.is_empty() {
-        let path = context
-            .folder
-            .write(REPORT, &json_lines(&chosen.remarks)?)?;
-        return Err(RunError::BadInput(format!(
-            "crawl found no usable file; {} lists what was left out and why; check [crawl] in the recipe",
-            path.display()
-        )));
-    }
-    context
-        .folder
-        .write(REPORT, &json_lines(&chosen.remarks)?)?;
-    FILES.write(&context.folder, chosen.files.iter().map(Ok))?;
-    context
-        .folder
-        .journal()
-        .set_metadata("files", &chosen.files.len().into())?;
-    Ok(())
+    Ok(select::select(gathered, crawl, context.recipe.seed))
 }
 
 /// Opens the sources of a list. Reports missing folders, duplicate items and invalid credentials before

@@ -42,7 +42,10 @@ pub(super) fn select(manifests: Vec<Manifest>, crawl: &Crawl, seed: u64) -> Mani
             .unwrap_or(crawl.default_quota);
         let mut ranked = round_robin(groups, seed);
         for file in ranked.split_off(quota.min(ranked.len())) {
-            let reason = format!("more than {quota} {} files", kind.name());
+            let reason = format!(
+                "more than {quota} {0} files; `crawl.quota.{0}` allows more",
+                kind.name()
+            );
             merged.remarks.push(left_out(&file, reason));
         }
         merged.files.extend(ranked);
@@ -106,7 +109,9 @@ fn bound_total(merged: &mut Manifest, total_mib: u64) {
     });
     let keep = fits.count();
     for file in merged.files.split_off(keep) {
-        let reason = format!("all files together would exceed {total_mib} MiB");
+        let reason = format!(
+            "all files together would exceed {total_mib} MiB; `crawl.total_mib` allows more"
+        );
         merged.remarks.push(left_out(&file, reason));
     }
 }

@@ -172,7 +172,7 @@ impl<'a> ManifestBuilder<'a> {
             self.remark(
                 RemarkKind::LeftOut,
                 &origin,
-                format!("its source exceeds the limit of {mib} MiB"),
+                format!("its source exceeds {mib} MiB; `crawl.total_mib` allows more"),
             );
             return Ok(());
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use pybench_run::{ContentStore, Query, RunError};
+use pybench_run::{ContentStore, FileUse, Query, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, SourceFile};
 use rand::seq::SliceRandom;
@@ -113,9 +113,14 @@ impl<'a> Planner<'a> {
         let mut states = Vec::new();
         for template in library.templates().filter(wanted) {
             let mut rng = rng(&(seed, template.name(), "files"));
+            let mut combinations =
+                template.combinations(files, MAX_COMBINATIONS, store, &mut rng)?;
+            if query.files == FileUse::Required {
+                combinations.retain(|files| !files.is_empty());
+            }
             states.push(TemplateState {
                 template,
-                combinations: template.combinations(files, MAX_COMBINATIONS, store, &mut rng)?,
+                combinations,
                 taken: 0,
                 draws: 0,
             });

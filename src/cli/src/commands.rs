@@ -15,6 +15,8 @@ use crate::{Cli, doctor, help, interpreter, trainer};
 pub(crate) enum Command {
     /// Make a dataset: crawl, query, rollout, grade and shard in order
     Synthesize(StageArgs),
+    /// Profile a folder of your own files and write a recipe for it
+    Init(pybench_crawl::init::InitArgs),
     /// Collect files from the recipe's sources and profile them
     Crawl(StageArgs),
     /// Write tasks for the crawled files, from templates or with a model
@@ -77,6 +79,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         "Make data",
         &[
             "synthesize",
+            "init",
             "crawl",
             "query",
             "rollout",
@@ -99,6 +102,9 @@ impl Command {
         match self {
             Self::Synthesize(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_synthesize::run(&context).await
+            }),
+            Self::Init(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_crawl::init::run(args, &process).await?)
             }),
             Self::Crawl(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_crawl::run(&context).await

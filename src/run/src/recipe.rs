@@ -173,6 +173,9 @@ pub struct Query {
     /// Keywords to use; an empty list uses all.
     #[serde(default)]
     pub keywords: Vec<String>,
+    /// Whether every task must use a crawled file.
+    #[serde(default, skip_serializing_if = "FileUse::is_default")]
+    pub files: FileUse,
     /// Models that write the tasks, instead of the templates of the task library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<WriterChoice>,
@@ -184,6 +187,23 @@ impl Query {
     }
     fn default_languages() -> BTreeMap<Language, f64> {
         BTreeMap::from([(Language::En, 0.6), (Language::Zh, 0.4)])
+    }
+}
+
+/// Whether tasks use crawled files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileUse {
+    /// Some tasks use none, such as tasks of mathematics.
+    #[default]
+    Any,
+    /// Every task uses at least one.
+    Required,
+}
+
+impl FileUse {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn download_all(
         left_out(
             sink,
             origin,
-            format!("{more} more files match than the recipe's `files` allows"),
+            format!("{more} more files match than the source's `files` allows"),
         )
         .await?;
     }

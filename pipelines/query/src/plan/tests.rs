@@ -121,3 +121,14 @@ fn languages_have_exact_shares() {
     query.languages = [(Language::Zh, 1.0)].into();
     assert_eq!(languages(&query), [Language::Zh; 3]);
 }
+
+#[test]
+fn required_files_leave_out_templates_without_inputs() {
+    let mut query = recipe(12, 1.0);
+    let fileless = |plan: &[PlannedTask]| plan.iter().filter(|task| task.files.is_empty()).count();
+    let any = planned(&query, 1);
+    assert!(fileless(&any) > 0);
+    query.files = FileUse::Required;
+    let required = planned(&query, 1);
+    assert_eq!((required.len(), fileless(&required)), (12, 0));
+}

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use pybench_run::{Query, RunError, WriterChoice};
+use pybench_run::{FileUse, Query, RunError, WriterChoice};
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Difficulty, FileKind, Language, Profile, SourceFile};
 use rand::seq::SliceRandom;
@@ -207,7 +207,7 @@ impl Balance {
             let kinds: Vec<_> = keyword.files.iter().copied().filter(usable).collect();
             let keyword_weight = weight(&weights.keywords, &keyword.name);
             let category_weight = weight(&weights.categories, &keyword.category);
-            let needs_files = !keyword.files.is_empty();
+            let needs_files = !keyword.files.is_empty() || query.files == FileUse::Required;
             if keyword_weight == 0.0 || category_weight == 0.0 || (needs_files && kinds.is_empty())
             {
                 continue;

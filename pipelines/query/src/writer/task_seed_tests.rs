@@ -146,3 +146,15 @@ fn a_run_without_applicable_keywords_is_refused() {
     let error = seeds(&wrong).unwrap_err().to_string();
     assert!(error.contains("did you mean `rotate image`?"), "{error}");
 }
+
+#[test]
+fn required_files_leave_out_keywords_without_files() {
+    let fileless = |more: &str| {
+        let query = query(40, more);
+        let seeds = seeds(&query).unwrap();
+        let without = first(&seeds);
+        without.iter().filter(|seed| seed.files.is_empty()).count()
+    };
+    assert!(fileless("") > 0);
+    assert_eq!(fileless("files = 'required'"), 0);
+}

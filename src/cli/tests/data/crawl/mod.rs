@@ -1,4 +1,5 @@
 mod broken;
 mod hub;
+mod init;
 mod pandas;
 mod sources;
