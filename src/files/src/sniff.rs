@@ -50,6 +50,12 @@ pub fn extension_kind(extension: &str) -> Option<FileKind> {
         "pdf" => Pdf,
         "docx" => Docx,
         "ipynb" => Ipynb,
+        "yaml" | "yml" => Yaml,
+        "xml" => Xml,
+        "log" => Log,
+        "ini" | "cfg" | "conf" => Ini,
+        "eml" => Eml,
+        "pptx" => Pptx,
         "png" | "apng" => Png,
         "jpg" | "jpeg" => Jpeg,
         "gif" => Gif,
@@ -91,13 +97,15 @@ pub fn sniff(name: &str, bytes: &[u8]) -> Sniffed {
         // A truncated zip has no directory that distinguishes an office package from an archive.
         (
             Some(Sniffed::Archive(ArchiveKind::Zip)),
-            Some(kind @ (FileKind::Docx | FileKind::Xlsx)),
+            Some(kind @ (FileKind::Docx | FileKind::Xlsx | FileKind::Pptx)),
         ) => {
             return Sniffed::Broken(kind, "not a readable office package".into());
         }
         (Some(sniffed), _) => return sniffed,
         // Encrypted office packages are wrapped into the container of older formats.
-        (None, Some(kind @ (FileKind::Docx | FileKind::Xlsx))) if bytes.starts_with(OLE) => {
+        (None, Some(kind @ (FileKind::Docx | FileKind::Xlsx | FileKind::Pptx)))
+            if bytes.starts_with(OLE) =>
+        {
             return Sniffed::Broken(
                 kind,
                 "password-protected, or of an older Office format".into(),
@@ -198,7 +206,7 @@ fn mp3_frame(bytes: &[u8]) -> bool {
     *a == 0xff && b & 0xe6 == 0xe2 && c >> 4 != 0xf && c >> 2 & 3 != 3
 }
 
-/// Distinguishes docx and xlsx by their content types. Other office packages are not usable; any other zip is
+/// Distinguishes docx, xlsx and pptx by their content types. Other office packages are not usable; any other zip is
 /// an archive.
 fn zip_kind(bytes: &[u8]) -> Sniffed {
     let Ok(mut archive) = zip::ZipArchive::new(Cursor::new(bytes)) else {
@@ -216,8 +224,10 @@ fn zip_kind(bytes: &[u8]) -> Sniffed {
         Sniffed::File(FileKind::Docx)
     } else if text.contains("spreadsheetml.sheet.main+xml") {
         Sniffed::File(FileKind::Xlsx)
+    } else if text.contains("presentationml.presentation.main+xml") {
+        Sniffed::File(FileKind::Pptx)
     } else {
-        Sniffed::Unknown("an office package that is neither docx nor xlsx".into())
+        Sniffed::Unknown("an office package that is neither docx, xlsx nor pptx".into())
     }
 }
 
@@ -237,10 +247,10 @@ fn by_text(extension: Option<FileKind>, bytes: &[u8]) -> Sniffed {
         Svg => return Sniffed::Broken(Svg, "no <svg> element at the beginning".into()),
         _ if is_html(start) => Html,
         Json | Jsonl | Ipynb => json_kind(kind, start),
-        Csv | Tsv | Txt | Md | Html => kind,
+        Csv | Tsv | Txt | Md | Html | Yaml | Xml | Log | Ini | Eml => kind,
         // Text with the extension of a binary format, such as an error page or a pointer file.
-        Xlsx | Parquet | Sqlite | Pdf | Docx | Png | Jpeg | Gif | Webp | Bmp | Wav | Mp3 | Flac
-        | Ogg | Mp4 => match start.starts_with(['{', '[']) {
+        Xlsx | Parquet | Sqlite | Pdf | Docx | Pptx | Png | Jpeg | Gif | Webp | Bmp | Wav | Mp3
+        | Flac | Ogg | Mp4 => match start.starts_with(['{', '[']) {
             true => json_kind(Txt, start),
             false => Txt,
         },
@@ -299,6 +309,16 @@ mod tests {
                 Sniffed::File(FileKind::Html),
             ),
             ("a.csv", b"x,y\n1,2\n", Sniffed::File(FileKind::Csv)),
+            ("a.yml", b"a: 1\n", Sniffed::File(FileKind::Yaml)),
+            (
+                "a.xml",
+                b"<?xml version='1.0'?><a/>",
+                Sniffed::File(FileKind::Xml),
+            ),
+            ("a.xml", b"<svg/>", Sniffed::File(FileKind::Svg)),
+            ("a.log", b"12:00 started\n", Sniffed::File(FileKind::Log)),
+            ("a.cfg", b"[a]\nb=1\n", Sniffed::File(FileKind::Ini)),
+            ("a.eml", b"Subject: x\n\ny\n", Sniffed::File(FileKind::Eml)),
             (
                 "a.json",
                 b"{\"a\":1}\n{\"a\":2}\n",
@@ -317,6 +337,11 @@ mod tests {
             ),
             ("a.mp3", b"\xff\xfb\x90\x00", Sniffed::File(FileKind::Mp3)),
             ("a.gz", b"\x1f\x8b\x08", Sniffed::Archive(ArchiveKind::Gz)),
+            (
+                "a.pptx",
+                b"PK\x03\x04broken",
+                Sniffed::Broken(FileKind::Pptx, "not a readable office package".into()),
+            ),
             (
                 "a.zip",
                 b"PK\x03\x04broken",

@@ -34,7 +34,7 @@ pub fn profile(kind: FileKind, bytes: &[u8]) -> Profile {
             table::profile(kind, bytes).map(Profile::Table)
         }
         Json => json(bytes),
-        Txt | Md | Html | Pdf | Docx | Ipynb | Svg => {
+        Txt | Md | Html | Pdf | Docx | Ipynb | Yaml | Xml | Log | Ini | Eml | Pptx | Svg => {
             document::profile(kind, bytes).map(Profile::Document)
         }
         Png | Jpeg | Gif | Webp | Bmp => image::profile(kind, bytes).map(Profile::Image),

@@ -30,6 +30,12 @@ pub enum FileKind {
     Pdf,
     Docx,
     Ipynb,
+    Yaml,
+    Xml,
+    Log,
+    Ini,
+    Eml,
+    Pptx,
     Png,
     Jpeg,
     Gif,
@@ -45,11 +51,11 @@ pub enum FileKind {
 
 impl FileKind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 24] = {
+    pub const ALL: [Self; 30] = {
         use FileKind::*;
         [
-            Csv, Tsv, Xlsx, Json, Jsonl, Parquet, Sqlite, Txt, Md, Html, Pdf, Docx, Ipynb, Png,
-            Jpeg, Gif, Webp, Bmp, Svg, Wav, Mp3, Flac, Ogg, Mp4,
+            Csv, Tsv, Xlsx, Json, Jsonl, Parquet, Sqlite, Txt, Md, Html, Pdf, Docx, Ipynb, Yaml,
+            Xml, Log, Ini, Eml, Pptx, Png, Jpeg, Gif, Webp, Bmp, Svg, Wav, Mp3, Flac, Ogg, Mp4,
         ]
     };
 
@@ -70,6 +76,12 @@ impl FileKind {
             Pdf => "pdf",
             Docx => "docx",
             Ipynb => "ipynb",
+            Yaml => "yaml",
+            Xml => "xml",
+            Log => "log",
+            Ini => "ini",
+            Eml => "eml",
+            Pptx => "pptx",
             Png => "png",
             Jpeg => "jpeg",
             Gif => "gif",
@@ -113,7 +125,7 @@ pub struct SourceFile {
 pub enum Profile {
     /// csv, tsv, xlsx, parquet, jsonl, sqlite, and json that is an array of flat objects.
     Table(TableProfile),
-    /// txt, md, html, pdf, docx, ipynb, svg, and json of any other shape.
+    /// txt, md, html, pdf, docx, ipynb, yaml, xml, log, ini, eml, pptx, svg, and json of any other shape.
     Document(DocumentProfile),
     /// png, jpeg, gif, webp, bmp.
     Image(ImageProfile),
@@ -234,7 +246,7 @@ impl Profile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentProfile {
-    /// Number of pages (pdf) or cells (ipynb).
+    /// Number of pages (pdf), slides (pptx) or cells (ipynb).
     pub pages: Option<u64>,
     /// ISO 639-1 code (`en`, `zh`, …), guessed from the script, if possible.
     pub language: Option<String>,

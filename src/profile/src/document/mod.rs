@@ -53,7 +53,12 @@ impl ParsedDocument {
 /// The reason why it is broken.
 pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<DocumentProfile, String> {
     let found = match kind {
-        FileKind::Txt => ParsedDocument::plain(text::decode(bytes)?),
+        FileKind::Txt
+        | FileKind::Yaml
+        | FileKind::Xml
+        | FileKind::Log
+        | FileKind::Ini
+        | FileKind::Eml => ParsedDocument::plain(text::decode(bytes)?),
         FileKind::Md => markdown(ParsedDocument::plain(text::decode(bytes)?)),
         FileKind::Html => markup::html(&text::decode(bytes)?),
         FileKind::Svg => markup::svg(&text::decode(bytes)?)?,
@@ -61,6 +66,7 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<DocumentProfile, S
         FileKind::Ipynb => notebook(bytes)?,
         FileKind::Pdf => pdf::read(bytes)?,
         FileKind::Docx => office::docx(bytes)?,
+        FileKind::Pptx => office::pptx(bytes)?,
         other => return Err(format!("{} is no document", other.name())),
     };
     if found.text.trim().is_empty() && !matches!(kind, FileKind::Svg | FileKind::Pdf) {

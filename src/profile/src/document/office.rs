@@ -1,4 +1,4 @@
-//! Reads docx files.
+//! Reads docx and pptx files.
 
 use std::io::{self, Cursor, Read};
 
@@ -43,15 +43,45 @@ fn open(bytes: &[u8]) -> Result<ZipArchive<Cursor<&[u8]>>, String> {
 pub(super) fn docx(bytes: &[u8]) -> Result<ParsedDocument, String> {
     check_package(bytes, MAX_UNPACKED)?;
     let mut archive = open(bytes)?;
-    let part = archive
-        .by_name("word/document.xml")
-        .map_err(|_| "no word/document.xml")?;
+    let mut found = ParsedDocument::default();
+    paragraphs(&part(&mut archive, "word/document.xml")?, &mut found)?;
+    Ok(found)
+}
+
+/// Reads the slides of a presentation in the order of their numbers. The title of a slide is a heading.
+pub(super) fn pptx(bytes: &[u8]) -> Result<ParsedDocument, String> {
+    check_package(bytes, MAX_UNPACKED)?;
+    let mut archive = open(bytes)?;
+    let number = |name: &str| -> Option<u32> {
+        let rest = name.strip_prefix("ppt/slides/slide")?;
+        rest.strip_suffix(".xml")?.parse().ok()
+    };
+    let names = archive.file_names().flatten();
+    let mut slides: Vec<u32> = names.filter_map(|name| number(&name)).collect();
+    slides.sort_unstable();
+    let mut found = ParsedDocument {
+        pages: Some(slides.len() as u64),
+        ..ParsedDocument::default()
+    };
+    for slide in slides {
+        let xml = part(&mut archive, &format!("ppt/slides/slide{slide}.xml"))?;
+        paragraphs(&xml, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn part(archive: &mut ZipArchive<Cursor<&[u8]>>, name: &str) -> Result<Vec<u8>, String> {
+    let part = archive.by_name(name).map_err(|_| format!("no {name}"))?;
     let mut xml = Vec::new();
     part.take(MAX_UNPACKED)
         .read_to_end(&mut xml)
         .map_err(|e| format!("its text: {e}"))?;
-    let mut found = ParsedDocument::default();
-    let mut reader = Reader::from_reader(xml.as_slice());
+    Ok(xml)
+}
+
+/// Adds the paragraphs of a part. Word's and PowerPoint's elements have the same local names.
+fn paragraphs(xml: &[u8], found: &mut ParsedDocument) -> Result<(), String> {
+    let mut reader = Reader::from_reader(xml);
     let mut paragraph = Paragraph::default();
     let (mut in_text, mut depth, mut buffer) = (false, 0i64, Vec::new());
     loop {
@@ -61,9 +91,9 @@ pub(super) fn docx(bytes: &[u8]) -> Result<ParsedDocument, String> {
             Event::Start(tag) => {
                 depth += 1;
                 in_text = tag.local_name().as_ref() == "t";
-                paragraph.tag(&tag, &mut found);
+                paragraph.tag(&tag, found);
             }
-            Event::Empty(tag) => paragraph.tag(&tag, &mut found),
+            Event::Empty(tag) => paragraph.tag(&tag, found),
             Event::Text(text) if in_text => {
                 paragraph.text.push_str(&text);
             }
@@ -71,12 +101,15 @@ pub(super) fn docx(bytes: &[u8]) -> Result<ParsedDocument, String> {
             Event::End(tag) => {
                 depth -= 1;
                 in_text = false;
-                if tag.local_name().as_ref() == "p" {
-                    paragraph.end(&mut found);
+                match tag.local_name().as_ref() {
+                    "p" => paragraph.end(found),
+                    // A shape of a slide, whose title may have several paragraphs.
+                    "sp" => paragraph.in_title = false,
+                    _ => {}
                 }
             }
             Event::Eof if depth != 0 => return Err("its text ends inside an element".into()),
-            Event::Eof => return Ok(found),
+            Event::Eof => return Ok(()),
             _ => {}
         }
     }
@@ -86,6 +119,8 @@ pub(super) fn docx(bytes: &[u8]) -> Result<ParsedDocument, String> {
 struct Paragraph {
     text: String,
     heading: bool,
+    /// In the title of a slide, where every paragraph is a heading.
+    in_title: bool,
 }
 
 impl Paragraph {
@@ -94,25 +129,34 @@ impl Paragraph {
             "tbl" => found.tables += 1,
             "tab" | "br" => self.text.push(' '),
             "pStyle" => {
-                let values = tag
-                    .attributes()
-                    .flatten()
-                    .filter(|a| a.key.local_name().as_ref() == "val");
-                let styles = values.map(|a| a.value.to_ascii_lowercase());
-                for style in styles {
-                    self.heading |= style.starts_with("heading") || style == "title";
-                }
+                let style = attribute(tag, "val").unwrap_or_default();
+                self.heading |= style.starts_with("heading") || style == "title";
+            }
+            "ph" => {
+                let kind = attribute(tag, "type").unwrap_or_default();
+                self.in_title |= kind == "title" || kind == "ctrtitle";
             }
             _ => {}
         }
     }
 
     fn end(&mut self, found: &mut ParsedDocument) {
-        let paragraph = std::mem::take(self);
-        if paragraph.heading {
+        let next = Self {
+            in_title: self.in_title,
+            ..Self::default()
+        };
+        let paragraph = std::mem::replace(self, next);
+        if paragraph.heading || paragraph.in_title {
             found.heading(&paragraph.text);
         }
         found.text.push_str(&paragraph.text);
         found.text.push('\n');
     }
+}
+
+/// The value of an attribute, in lower case.
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+    let mut attributes = tag.attributes().flatten();
+    let found = attributes.find(|a| a.key.local_name().as_ref() == name)?;
+    Some(found.value.to_ascii_lowercase())
 }

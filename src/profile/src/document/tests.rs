@@ -45,15 +45,55 @@ fn notebooks_count_cells() {
 }
 
 fn docx_of(document: &str) -> Vec<u8> {
+    package(&[("word/document.xml", document)])
+}
+
+fn package(parts: &[(&str, &str)]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    writer
-        .start_file(
-            "word/document.xml",
-            zip::write::SimpleFileOptions::default(),
-        )
-        .unwrap();
-    writer.write_all(document.as_bytes()).unwrap();
+    for (name, content) in parts {
+        writer
+            .start_file(*name, zip::write::SimpleFileOptions::default())
+            .unwrap();
+        writer.write_all(content.as_bytes()).unwrap();
+    }
     writer.finish().unwrap().into_inner()
+}
+
+#[test]
+fn pptx_shows_slides_in_order_with_their_titles() {
+    let slide = |title: &str, body: &str| {
+        format!(
+            "<p:sld xmlns:p='p' xmlns:a='a'><p:sp><p:nvSpPr><p:nvPr><p:ph type='title'/></p:nvPr></p:nvSpPr>\
+             <p:txBody><a:p><a:r><a:t>{title}</a:t></a:r></a:p></p:txBody></p:sp>\
+             <p:sp><p:txBody><a:p><a:r><a:t>{body}</a:t></a:r></a:p></p:txBody></p:sp></p:sld>"
+        )
+    };
+    let (first, second, tenth) = (slide("One", "a"), slide("Two", "b"), slide("Ten", "c"));
+    let bytes = package(&[
+        ("ppt/slides/slide10.xml", &tenth),
+        ("ppt/slides/slide2.xml", &second),
+        ("ppt/slides/slide1.xml", &first),
+        ("ppt/slides/_rels/slide1.xml.rels", "<r/>"),
+    ]);
+    let found = profile(FileKind::Pptx, &bytes).unwrap();
+    assert_eq!(found.pages, Some(3));
+    assert_eq!(found.headings, ["One", "Two", "Ten"]);
+    assert_eq!(found.excerpt, "One\na\nTwo\nb\nTen\nc");
+    assert!(profile(FileKind::Pptx, &package(&[("a", "")])).is_err());
+}
+
+#[test]
+fn settings_logs_and_mails_are_read_as_text() {
+    for kind in [
+        FileKind::Yaml,
+        FileKind::Xml,
+        FileKind::Log,
+        FileKind::Ini,
+        FileKind::Eml,
+    ] {
+        let found = profile(kind, "größe: 3\n".as_bytes()).unwrap();
+        assert_eq!((&*found.excerpt, found.lines), ("größe: 3", 1));
+    }
 }
 
 #[test]

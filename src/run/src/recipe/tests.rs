@@ -204,7 +204,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:13:13: languages: the shares add up to 0.5; they must add up to 1
     r.toml:13:15: unknown key `english` in languages (known keys: `en`, `zh`)
     r.toml:13:24: categories.1: unknown value `charts`; did you mean `chart`? (expected one of `chart`, `text`, `image_audio`, `math`, `software`)
-    r.toml:9:1: unknown key `cvs` in quota; did you mean `csv`? (known keys: `bmp`, `csv`, `docx`, `flac`, `gif`, `html`, `ipynb`, `jpeg`, `json`, `jsonl`, `md`, `mp3`, `mp4`, `ogg`, `parquet`, `pdf`, `png`, `sqlite`, `svg`, `tsv`, `txt`, `wav`, `webp`, `xlsx`)
+    r.toml:9:1: unknown key `cvs` in quota; did you mean `csv`? (known keys: `bmp`, `csv`, `docx`, `eml`, `flac`, `gif`, `html`, `ini`, `ipynb`, `jpeg`, `json`, `jsonl`, `log`, `md`, `mp3`, `mp4`, `ogg`, `parquet`, `pdf`, `png`, `pptx`, `sqlite`, `svg`, `tsv`, `txt`, `wav`, `webp`, `xlsx`, `xml`, `yaml`)
     r.toml:6:1: unknown key `paht` in sources.0 with source `local`; did you mean `path`? (known keys: `source`, `path`, `ignore`, `license`)
     r.toml:4:1: sources.0 with source `local`: the key `path` is missing: Path of the folder, relative to the project root.
     r.toml:6:8: path: the path is empty
