@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use chrono::NaiveDate;
 use minijinja::syntax::SyntaxConfig;
@@ -237,7 +238,7 @@ impl Program {
         environment.set_fuel(Some(MAX_INSTRUCTIONS));
         python::add_to(&mut environment, date);
         environment
-            .add_template_owned("chat", python::without_generation_blocks(source))
+            .add_template_owned("chat", python::normalized(source))
             .map_err(|error| TemplateError::Syntax(describe(&error)))?;
         Ok(Self {
             environment,
@@ -269,7 +270,12 @@ impl Program {
             };
             template.render_captured_to(context, &mut out).map(drop)
         };
-        match run().map_err(|error: minijinja::Error| (error.kind(), describe(&error))) {
+        // minijinja 3.0.5 panics when it slices an empty list backwards.
+        let Ok(done) = catch_unwind(AssertUnwindSafe(&mut run)) else {
+            let text = "the template engine failed, as for a slice of an empty list";
+            return Err(TemplateError::Rejected(text.into()));
+        };
+        match done.map_err(|error: minijinja::Error| (error.kind(), describe(&error))) {
             Ok(()) => String::from_utf8(out.text)
                 .map_err(|error| TemplateError::Rejected(error.to_string())),
             Err((ErrorKind::OutOfFuel | ErrorKind::WriteFailure, _)) => {
@@ -367,6 +373,19 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("roles must alternate"), "{error}");
+    }
+
+    #[test]
+    fn a_slice_of_nothing_does_not_end_the_program() {
+        let source = "{% for m in messages[::-1] %}{{ m.content }}{% endfor %}";
+        let template = ChatTemplate::new(source, "", "").unwrap();
+        let both = [Message::new("user", "a"), Message::new("assistant", "b")];
+        assert_eq!(template.render(&both, false).unwrap(), "ba");
+        let rendered = template.render(&[] as &[Message], false);
+        assert!(
+            matches!(&rendered, Err(TemplateError::Rejected(_))),
+            "{rendered:?}"
+        );
     }
 
     #[test]
