@@ -180,7 +180,7 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// The first `count` messages rendered; `None` if there are none, or the template rejects them.
+    /// The first `count` messages rendered; `None` if the template rejects them.
     fn beginning(
         &mut self,
         count: usize,
@@ -189,9 +189,6 @@ impl<'a> Finder<'a> {
         self.rendered_messages += count;
         if self.rendered_messages > MAX_RENDERED_MESSAGES {
             return Err(TemplateError::LimitExceeded);
-        }
-        if count == 0 {
-            return Ok(None);
         }
         let chat = Chat::new(&self.marked.messages[..count], self.chat.tools);
         Ok(self
@@ -413,8 +410,7 @@ fn generation_prompt(
         header.filter(|header| !header.controls.is_empty())
     };
     let before_reply = || {
-        let last = chat.messages.iter().rposition(Message::is_assistant);
-        let last = last.filter(|&last| last > 0)?;
+        let last = chat.messages.iter().rposition(Message::is_assistant)?;
         let chat = chat.first(last);
         let whole = program.run(chat, false, others).ok()?.rendered;
         added(chat, &whole)

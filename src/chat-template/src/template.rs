@@ -224,6 +224,8 @@ pub(crate) struct Program {
     environment: Environment<'static>,
     bos: String,
     eos: String,
+    /// Whether the source slices something backwards.
+    reverses: bool,
 }
 
 impl Program {
@@ -244,6 +246,7 @@ impl Program {
             environment,
             bos: bos.into(),
             eos: eos.into(),
+            reverses: source.contains("[::-"),
         })
     }
 
@@ -270,11 +273,13 @@ impl Program {
             };
             template.render_captured_to(context, &mut out).map(drop)
         };
-        // minijinja 3.0.5 panics when it slices an empty list backwards.
-        let Ok(done) = catch_unwind(AssertUnwindSafe(&mut run)) else {
-            let text = "the template engine failed, as for a slice of an empty list";
-            return Err(TemplateError::Rejected(text.into()));
-        };
+        // minijinja 3.0.5 panics when it iterates over an empty list backwards. Where that is expected, it shall not
+        // print a panic.
+        let rejected = || TemplateError::Rejected("it reverses an empty list".into());
+        if chat.messages.is_empty() && self.reverses {
+            return Err(rejected());
+        }
+        let done = catch_unwind(AssertUnwindSafe(&mut run)).map_err(|_| rejected())?;
         match done.map_err(|error: minijinja::Error| (error.kind(), describe(&error))) {
             Ok(()) => String::from_utf8(out.text)
                 .map_err(|error| TemplateError::Rejected(error.to_string())),
@@ -381,11 +386,16 @@ mod tests {
         let template = ChatTemplate::new(source, "", "").unwrap();
         let both = [Message::new("user", "a"), Message::new("assistant", "b")];
         assert_eq!(template.render(&both, false).unwrap(), "ba");
-        let rendered = template.render(&[] as &[Message], false);
-        assert!(
-            matches!(&rendered, Err(TemplateError::Rejected(_))),
-            "{rendered:?}"
-        );
+        let other = "{% set nothing = messages[5:] %}{% for m in nothing[::-1] %}{% endfor %}";
+        let other = ChatTemplate::new(other, "", "").unwrap();
+        let reversed = [
+            template.render(&[] as &[Message], false),
+            other.render(&both, false),
+        ];
+        for rendered in reversed {
+            let rejected = matches!(&rendered, Err(TemplateError::Rejected(_)));
+            assert!(rejected, "{rendered:?}");
+        }
     }
 
     #[test]
