@@ -39,7 +39,7 @@ impl PromptBuilder {
             eos.as_deref().unwrap_or_default(),
         )?;
         let tokens = (0..vocab.n_tokens()).map(LlamaToken);
-        let mut controls: Vec<_> = tokens
+        let controls: Vec<_> = tokens
             .filter(|token| vocab.is_control(*token))
             .filter_map(|token| Some((text(token)?, token)))
             .filter(|(text, _)| !text.is_empty())

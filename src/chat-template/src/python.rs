@@ -12,6 +12,9 @@ pub(crate) fn add_to(environment: &mut Environment<'static>, date: NaiveDate) {
     environment.set_unknown_method_callback(method);
     environment.add_filter("trim", trim);
     environment.add_filter("tojson", tojson);
+    for name in ["length", "count"] {
+        environment.add_filter(name, length);
+    }
     environment.add_test("iterable", |value: &Value| {
         !value.is_none() && value.try_iter().is_ok()
     });
@@ -23,9 +26,11 @@ pub(crate) fn add_to(environment: &mut Environment<'static>, date: NaiveDate) {
     environment.add_function("strftime_now", move |format: &str| strftime(date, format));
 }
 
-/// Replaces transformers' `{% generation %}` blocks, which only mark text, by blocks that always apply.
-pub(crate) fn without_generation_blocks(source: &str) -> String {
-    let (mut out, mut rest) = (String::with_capacity(source.len()), source);
+/// The source as minijinja can read it: with Python's ends of lines, and with blocks that always apply instead of
+/// transformers' `{% generation %}` blocks, which only mark text.
+pub(crate) fn normalized(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let (mut out, mut rest) = (String::with_capacity(source.len()), source.as_str());
     while let Some((before, tag)) = rest.split_once("{%") {
         out.push_str(before);
         out.push_str("{%");
@@ -44,6 +49,18 @@ pub(crate) fn without_generation_blocks(source: &str) -> String {
         rest = after;
     }
     out + rest
+}
+
+/// Python's undefined value of Jinja has the length 0.
+fn length(value: &Value) -> Result<usize, Error> {
+    let unknown = || {
+        let text = format!("a value of type {} has no length", value.kind());
+        Error::new(ErrorKind::InvalidOperation, text)
+    };
+    match value.is_undefined() {
+        true => Ok(0),
+        false => value.len().ok_or_else(unknown),
+    }
 }
 
 fn raise_exception(message: String) -> Result<String, Error> {
@@ -96,10 +113,10 @@ mod tests {
         let source =
             "{%- generation -%}{{ x }}{% endgeneration %}{# {% generation #}{% if generation %}a";
         assert_eq!(
-            without_generation_blocks(source),
+            normalized(source),
             "{%- if true -%}{{ x }}{% endif %}{# {% generation #}{% if generation %}a"
         );
-        assert_eq!(without_generation_blocks("a {% x"), "a {% x");
+        assert_eq!(normalized("a\r\n\r{% x"), "a\n\n{% x");
     }
 
     #[test]

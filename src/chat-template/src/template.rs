@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use chrono::NaiveDate;
 use minijinja::syntax::SyntaxConfig;
@@ -223,6 +224,8 @@ pub(crate) struct Program {
     environment: Environment<'static>,
     bos: String,
     eos: String,
+    /// Whether the source slices something backwards.
+    reverses: bool,
 }
 
 impl Program {
@@ -237,12 +240,13 @@ impl Program {
         environment.set_fuel(Some(MAX_INSTRUCTIONS));
         python::add_to(&mut environment, date);
         environment
-            .add_template_owned("chat", python::without_generation_blocks(source))
+            .add_template_owned("chat", python::normalized(source))
             .map_err(|error| TemplateError::Syntax(describe(&error)))?;
         Ok(Self {
             environment,
             bos: bos.into(),
             eos: eos.into(),
+            reverses: source.contains("[::-"),
         })
     }
 
@@ -269,7 +273,14 @@ impl Program {
             };
             template.render_captured_to(context, &mut out).map(drop)
         };
-        match run().map_err(|error: minijinja::Error| (error.kind(), describe(&error))) {
+        // minijinja 3.0.5 panics when it iterates over an empty list backwards. Where that is expected, it shall not
+        // print a panic.
+        let rejected = || TemplateError::Rejected("it reverses an empty list".into());
+        if chat.messages.is_empty() && self.reverses {
+            return Err(rejected());
+        }
+        let done = catch_unwind(AssertUnwindSafe(&mut run)).map_err(|_| rejected())?;
+        match done.map_err(|error: minijinja::Error| (error.kind(), describe(&error))) {
             Ok(()) => String::from_utf8(out.text)
                 .map_err(|error| TemplateError::Rejected(error.to_string())),
             Err((ErrorKind::OutOfFuel | ErrorKind::WriteFailure, _)) => {
@@ -367,6 +378,24 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("roles must alternate"), "{error}");
+    }
+
+    #[test]
+    fn a_slice_of_nothing_does_not_end_the_program() {
+        let source = "{% for m in messages[::-1] %}{{ m.content }}{% endfor %}";
+        let template = ChatTemplate::new(source, "", "").unwrap();
+        let both = [Message::new("user", "a"), Message::new("assistant", "b")];
+        assert_eq!(template.render(&both, false).unwrap(), "ba");
+        let other = "{% set nothing = messages[5:] %}{% for m in nothing[::-1] %}{% endfor %}";
+        let other = ChatTemplate::new(other, "", "").unwrap();
+        let reversed = [
+            template.render(&[] as &[Message], false),
+            other.render(&both, false),
+        ];
+        for rendered in reversed {
+            let rejected = matches!(&rendered, Err(TemplateError::Rejected(_)));
+            assert!(rejected, "{rendered:?}");
+        }
     }
 
     #[test]
