@@ -12,6 +12,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::llama::{Block, Linear, Lora, Model};
 use super::load::{LoadError, MAX_JSON_BYTES, Weights};
+use super::nf4::ScaleFormat;
 use super::save::{SafetensorsWriter, copy_tokenizer, write_json};
 
 const CONFIG: &str = "adapter_config.json";
@@ -28,11 +29,24 @@ pub struct AdapterOrigin {
     /// Whether the matrices of the blocks were quantized to NF4. A merge repeats that, since the adapter has learned
     /// to correct it.
     pub nf4: bool,
+    /// Whether their scales were quantized, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nf4_double: bool,
     /// Identity of the recipe.
     pub recipe: String,
     /// Fingerprint of the base model's weights, as of [`weights_fingerprint`]; older adapters have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_fingerprint: Option<String>,
+}
+
+impl AdapterOrigin {
+    /// How the matrices of the blocks were quantized.
+    pub fn quantization(&self) -> Option<ScaleFormat> {
+        self.nf4.then_some(match self.nf4_double {
+            true => ScaleFormat::Int8,
+            false => ScaleFormat::Float32,
+        })
+    }
 }
 
 /// The settings of LoRA as PEFT records them.

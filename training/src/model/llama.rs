@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::attention::attend;
 use super::config::ModelConfig;
 use super::layout::Layout;
-use super::nf4::Nf4;
+use super::nf4::{Nf4, ScaleFormat};
 use super::sharding::{GatherGuard, ParamSharding, ShardUnit};
 use crate::torch::fused::{self, Sequences};
 use crate::torch::{Pass, kernels, recompute};
@@ -94,8 +94,8 @@ impl Linear {
     }
 
     /// Replaces the matrix by its NF4 form.
-    pub fn quantize(&mut self) {
-        let quantized = Nf4::quantize(&self.weight);
+    pub fn quantize(&mut self, scales: ScaleFormat) {
+        let quantized = Nf4::quantize(&self.weight, scales);
         let zero = Tensor::zeros([1, 1], (self.weight.kind(), self.weight.device()));
         self.weight = zero.expand(self.weight.size(), true);
         self.quantized = Some(quantized);

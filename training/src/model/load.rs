@@ -19,6 +19,7 @@ use crate::torch::release_free_memory;
 
 use super::config::{ConfigError, ModelConfig};
 use super::llama::{Block, Model};
+use super::nf4::ScaleFormat;
 
 pub(super) const MAX_JSON_BYTES: u64 = 64 << 20;
 const MAX_SHARDS: usize = 4096;
@@ -78,7 +79,7 @@ pub struct LoadOptions {
     /// system can drop them again, and writing to them ends the process. For weights that are not trained.
     pub mapped: bool,
     /// The matrices of a block are quantized before the next block is read.
-    pub quantize: bool,
+    pub quantize: Option<ScaleFormat>,
 }
 
 impl Model {
@@ -88,7 +89,7 @@ impl Model {
             kind,
             device,
             mapped: false,
-            quantize: false,
+            quantize: None,
         };
         Self::load_with(folder, &options)
     }
@@ -106,15 +107,16 @@ impl Model {
     ) -> Result<Self, E> {
         let config = load_config(folder)?;
         let weights = Weights::open(folder)?;
-        let packed = |name: &str, shape: &[i64]| options.quantize && is_block_matrix(name, shape);
+        let packed =
+            |name: &str, shape: &[i64]| options.quantize.is_some() && is_block_matrix(name, shape);
         let read = |name: &str, shape: &[i64]| match options.mapped && !packed(name, shape) {
             true => Ok(weights.mapped_tensor(name, shape, options.kind, options.device)?),
             false => Ok(weights.tensor(name, shape, options.kind, options.device)?),
         };
         Self::build_blocks(config, read, |layer, block| {
-            if options.quantize {
+            if let Some(scales) = options.quantize {
                 for (_, linear) in block.linears_mut() {
-                    linear.quantize();
+                    linear.quantize(scales);
                 }
                 release_free_memory();
             }

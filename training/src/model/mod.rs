@@ -24,7 +24,7 @@ pub use load::{LoadError, LoadOptions, Weights, load_config};
 pub(crate) use loss::chunk_elements;
 pub use loss::{HeadBackward, Loss, Targets};
 pub use merge::merge_adapter;
-pub use nf4::Nf4;
+pub use nf4::{Nf4, ScaleFormat};
 pub(crate) use save::write_json;
 pub use save::{SafetensorsWriter, SaveError, save_model, save_model_with};
 pub use sharding::{GatherGuard, ParamSharding, ShardUnit};

@@ -8,7 +8,7 @@ use pybench_training_data::is_repo_id;
 use tch::Tensor;
 
 use super::folder::replace_folder;
-use super::recipe::{LoraConfig, Recipe};
+use super::recipe::{LoraConfig, Quantization, Recipe};
 use crate::catalog::{self, ModelFiles};
 use crate::exit::bad_input;
 use crate::model::{
@@ -53,6 +53,7 @@ pub(super) fn save(
     let origin = AdapterOrigin {
         dtype: recipe.train.dtype.name().into(),
         nf4: lora.quantization.is_some(),
+        nf4_double: lora.quantization == Some(Quantization::Nf4Double),
         recipe: recipe.identity(),
         base_fingerprint: Some(weights_fingerprint(&files.weights)?),
     };
@@ -91,12 +92,12 @@ pub(super) fn check_continued(
     if (lora.alpha - alpha).abs() > 1e-6 * alpha {
         return refuse("lora.alpha", alpha.to_string());
     }
-    let quantized = adapter.origin.as_ref().map(|origin| origin.nf4);
-    if quantized.is_some_and(|quantized| quantized != lora.quantization.is_some()) {
-        return match quantized {
-            Some(true) => refuse("lora.quantization", "\"nf4\"".into()),
-            _ => refuse("lora.quantization", "(none)".into()),
-        };
+    // PEFT does not record the quantization.
+    if let Some(origin) = &adapter.origin
+        && origin.quantization() != lora.quantization.map(Quantization::scales)
+    {
+        let value = Quantization::value(origin.quantization());
+        return refuse("lora.quantization", value.into());
     }
     let targets: BTreeSet<&str> = match lora.target_modules.is_empty() {
         true => MATRICES.into(),

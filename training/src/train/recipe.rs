@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::schedule::LrScheduler;
 use crate::exit::ExitCode;
+use crate::model::ScaleFormat;
 
 const MAX_RECIPE_BYTES: u64 = 1 << 20;
 
@@ -236,8 +237,29 @@ pub enum StateDtype {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantization {
-    /// 4-bit NormalFloat, as in QLoRA.
+    /// 4-bit NormalFloat, as in QLoRA, with a float32 scale per 64 elements.
     Nf4,
+    /// With scales of 8 bits: double quantization.
+    #[serde(rename = "nf4_double")]
+    Nf4Double,
+}
+
+impl Quantization {
+    pub(super) fn scales(self) -> ScaleFormat {
+        match self {
+            Self::Nf4 => ScaleFormat::Float32,
+            Self::Nf4Double => ScaleFormat::Int8,
+        }
+    }
+
+    /// The name of a quantization in recipes, as a TOML value.
+    pub(super) fn value(scales: Option<ScaleFormat>) -> &'static str {
+        match scales {
+            None => "(none)",
+            Some(ScaleFormat::Float32) => "\"nf4\"",
+            Some(ScaleFormat::Int8) => "\"nf4_double\"",
+        }
+    }
 }
 
 impl TrainConfig {

@@ -256,7 +256,7 @@ fn prepare_trainer(
         device: group.device(),
         // With several processes every parameter is copied into its shard.
         mapped: lora.is_some() && group.communicator.is_none(),
-        quantize: lora.is_some_and(|lora| lora.quantization.is_some()),
+        quantize: lora.and_then(|lora| Some(lora.quantization?.scales())),
     };
     // An adapter goes on from its own matrices.
     let new = lora.filter(|_| files.adapter.is_none());

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use pybench_training::model::{Adapter, Layout, LoadOptions, Model, SafetensorsWriter, save_model};
+use pybench_training::model::{
+    Adapter, Layout, LoadOptions, Model, SafetensorsWriter, ScaleFormat, save_model,
+};
 use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor, no_grad};
 
@@ -79,7 +81,8 @@ fn the_configuration_is_what_peft_reads() {
 
 #[test]
 fn an_interrupted_merge_is_repeated_without_training() {
-    for rest in ["", "dtype='bf16'\n", "lora.quantization='nf4'\n"] {
+    let quantized = ["nf4", "nf4_double"].map(|name| format!("lora.quantization='{name}'\n"));
+    for rest in ["", "dtype='bf16'\n", &quantized[0], &quantized[1]] {
         let (train, lora) = match rest.strip_prefix("lora.") {
             Some(quantization) => ("", quantization),
             None => (rest, ""),
@@ -194,19 +197,20 @@ fn mapped_weights_compute_what_copied_ones_do() {
         mapped: true,
         quantize,
     };
-    let mapped = Model::load_with(&folder, &options(Kind::Float, false)).unwrap();
+    let mapped = Model::load_with(&folder, &options(Kind::Float, None)).unwrap();
     assert!(logits(&mapped).equal(&copied));
     // Converted ones are copied.
-    let half = Model::load_with(&folder, &options(Kind::BFloat16, false)).unwrap();
+    let half = Model::load_with(&folder, &options(Kind::BFloat16, None)).unwrap();
     let loaded = Model::load(&folder, Kind::BFloat16, Device::Cpu).unwrap();
     assert!(logits(&half).equal(&logits(&loaded)));
-    let packed = Model::load_with(&folder, &options(Kind::Float, true)).unwrap();
+    let packed =
+        Model::load_with(&folder, &options(Kind::Float, Some(ScaleFormat::Float32))).unwrap();
     let mut all = load(&folder);
     for block in &mut all.blocks {
         block
             .linears_mut()
             .into_iter()
-            .for_each(|(_, linear)| linear.quantize());
+            .for_each(|(_, linear)| linear.quantize(ScaleFormat::Float32));
     }
     assert!(logits(&packed).equal(&logits(&all)));
 }
@@ -236,7 +240,7 @@ fn adapter_weights(out: &Path) -> Vec<u8> {
 
 #[test]
 fn training_goes_on_from_an_adapter() {
-    for lora in ["", "quantization='nf4'\n"] {
+    for lora in ["", "quantization='nf4'\n", "quantization='nf4_double'\n"] {
         let project = Project::new(&format!("{LORA}{lora}"));
         let (good, text) = project.run("out");
         assert!(good, "{text}");
