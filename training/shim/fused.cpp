@@ -333,16 +333,19 @@ struct AttendPacked : Function<AttendPacked> {
 // Rows of a table. If the table has a gradient already, as a tied output matrix has, the rows are added to it
 // instead of allocating a gradient of the size of the table.
 struct Embed : Function<Embed> {
+  // Not a saved variable: the backward pass needs only the gradient of the table, whose values may have been freed and
+  // gathered again since.
   static Tensor forward(AutogradContext *context, Tensor table, Tensor ids) {
-    context->save_for_backward({table, ids});
+    context->save_for_backward({ids});
+    context->saved_data["table"] = table;
     return at::embedding(table, ids);
   }
   static variable_list backward(AutogradContext *context, variable_list gradients) {
-    auto saved = context->get_saved_variables();
-    Tensor dy = flat(gradients[0]), ids = saved[1].reshape({-1});
-    Tensor &before = saved[0].mutable_grad();
+    Tensor table = context->saved_data["table"].toTensor();
+    Tensor dy = flat(gradients[0]), ids = context->get_saved_variables()[0].reshape({-1});
+    Tensor &before = table.mutable_grad();
     if (!before.defined())
-      return {at::embedding_dense_backward(dy, ids, saved[0].size(0), -1, false), Tensor()};
+      return {at::embedding_dense_backward(dy, ids, table.size(0), -1, false), Tensor()};
     before.index_add_(0, ids, dy);
     return {Tensor(), Tensor()};
   }

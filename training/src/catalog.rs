@@ -79,6 +79,7 @@ pub fn find_files(name: &str) -> Result<ModelFiles> {
     let adapter = Adapter::open(&folder)?;
     let base = find(&adapter.base);
     let weights = base.with_context(|| format!("the base model of {}", folder.display()))?;
+    adapter.check_base(&weights)?;
     let own = folder.join("tokenizer.json").exists();
     Ok(ModelFiles {
         folder: if own { folder } else { weights.clone() },
@@ -96,7 +97,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
     }
     if is_adapter(&path) {
         return Err(bad_input(format!(
-            "{name} is an adapter; merge it first with `pybench-train merge {name} --out FOLDER`"
+            "{name} is an adapter, and only `run` with [lora], `serve` and `merge` take one; merge it with `pybench-train merge {name} --out FOLDER`"
         )));
     }
     let catalog: Catalog = toml::from_str(CATALOG).context("models.toml")?;

@@ -109,7 +109,7 @@ fn emit_parameter(
         let values = rows.to_kind(Kind::Float).reshape([-1]);
         emit(&Vec::<f32>::try_from(&values)?)?;
     }
-    Ok(())
+    Ok(weights.release(name)?)
 }
 
 fn entry(name: &str, shape: &[i64], matrix_type: GgufType) -> TensorEntry {

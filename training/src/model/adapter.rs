@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 
-use super::llama::{Linear, Lora, Model};
+use super::llama::{Block, Linear, Lora, Model};
 use super::load::{LoadError, MAX_JSON_BYTES, Weights};
+use super::nf4::ScaleFormat;
 use super::save::{SafetensorsWriter, copy_tokenizer, write_json};
 
 const CONFIG: &str = "adapter_config.json";
@@ -28,8 +29,24 @@ pub struct AdapterOrigin {
     /// Whether the matrices of the blocks were quantized to NF4. A merge repeats that, since the adapter has learned
     /// to correct it.
     pub nf4: bool,
+    /// Whether their scales were quantized, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nf4_double: bool,
     /// Identity of the recipe.
     pub recipe: String,
+    /// Fingerprint of the base model's weights, as of [`weights_fingerprint`]; older adapters have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_fingerprint: Option<String>,
+}
+
+impl AdapterOrigin {
+    /// How the matrices of the blocks were quantized.
+    pub fn quantization(&self) -> Option<ScaleFormat> {
+        self.nf4.then_some(match self.nf4_double {
+            true => ScaleFormat::Int8,
+            false => ScaleFormat::Float32,
+        })
+    }
 }
 
 /// The settings of LoRA as PEFT records them.
@@ -49,8 +66,8 @@ pub struct Adapter {
     /// A directory, or `owner/name` on the Hub.
     pub base: String,
     pub origin: Option<AdapterOrigin>,
-    scale: f64,
-    rank: i64,
+    pub scale: f64,
+    pub rank: i64,
     path: PathBuf,
     weights: Weights,
     /// Names of the adapted matrices, such as `model.layers.0.self_attn.q_proj`.
@@ -173,15 +190,21 @@ impl Adapter {
     /// # Errors
     /// As [`Adapter::lora`], or the model lacks one of the matrices.
     pub fn attach(&self, model: &mut Model) -> Result<(), LoadError> {
-        let mut left: BTreeSet<&str> = self.matrices.iter().map(String::as_str).collect();
-        for (layer, block) in model.blocks.iter_mut().enumerate() {
-            for (name, linear) in block.linears_mut() {
-                let name = format!("model.layers.{layer}.{name}");
-                left.remove(name.as_str());
-                self.attach_to(linear, &name)?;
-            }
-        }
-        self.all_known(left)
+        let names = Model::parameter_shapes(&model.config);
+        self.check_names(names.iter().map(|(name, _)| name.as_str()))?;
+        let mut blocks = model.blocks.iter_mut().enumerate();
+        blocks.try_for_each(|(layer, block)| self.attach_to_block(block, layer))
+    }
+
+    /// Adds the adapter to the matrices of one block.
+    ///
+    /// # Errors
+    /// As [`Adapter::lora`].
+    pub fn attach_to_block(&self, block: &mut Block, layer: usize) -> Result<(), LoadError> {
+        let mut linears = block.linears_mut().into_iter();
+        linears.try_for_each(|(name, linear)| {
+            self.attach_to(linear, &format!("model.layers.{layer}.{name}"))
+        })
     }
 
     /// Adds the adapter to one matrix, if it has one for it.
@@ -193,6 +216,33 @@ impl Adapter {
         let (kind, device) = (linear.weight.kind(), linear.weight.device());
         linear.lora = self.lora(name, [size[0], size[1]], kind, device)?;
         Ok(())
+    }
+
+    /// Names of the adapted matrices, such as `model.layers.0.self_attn.q_proj`.
+    pub fn matrices(&self) -> impl Iterator<Item = &str> {
+        self.matrices.iter().map(String::as_str)
+    }
+
+    /// Refuses a base model with other weights than the adapter was trained on, if the adapter tells.
+    ///
+    /// # Errors
+    /// They differ, or the weights cannot be read.
+    pub fn check_base(&self, base: &Path) -> Result<(), LoadError> {
+        let origin = self.origin.as_ref();
+        let Some(wanted) = origin.and_then(|origin| origin.base_fingerprint.as_ref()) else {
+            return Ok(());
+        };
+        match weights_fingerprint(base)? == *wanted {
+            true => Ok(()),
+            false => Err(LoadError::Adapter {
+                path: self.path.clone(),
+                reason: format!(
+                    "the weights in {} are not those that this adapter was trained on; use it with its own base model, {}",
+                    base.display(),
+                    self.base
+                ),
+            }),
+        }
     }
 
     /// Refuses an adapter with matrices that the model does not have; `known` are names of its parameters.
@@ -216,6 +266,24 @@ impl Adapter {
             }),
         }
     }
+}
+
+/// A hash of samples of a model's weights: the size of each file, and what is at its start, middle and end.
+///
+/// # Errors
+/// The files are missing or broken.
+pub fn weights_fingerprint(folder: &Path) -> Result<String, LoadError> {
+    const SAMPLE: usize = 1 << 16;
+    let weights = Weights::open(folder)?;
+    let mut hasher = blake3::Hasher::new();
+    for bytes in weights.file_bytes() {
+        let length = bytes.len();
+        hasher.update(&(length as u64).to_le_bytes());
+        for start in [0, length / 2, length.saturating_sub(SAMPLE)] {
+            hasher.update(&bytes[start..length.min(start + SAMPLE)]);
+        }
+    }
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, LoadError> {

@@ -7,8 +7,8 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::attention::attend;
 use super::config::ModelConfig;
 use super::layout::Layout;
-use super::nf4::Nf4;
-use super::sharding::ParamSharding;
+use super::nf4::{Nf4, ScaleFormat};
+use super::sharding::{GatherGuard, ParamSharding, ShardUnit};
 use crate::torch::fused::{self, Sequences};
 use crate::torch::{Pass, kernels, recompute};
 
@@ -94,8 +94,8 @@ impl Linear {
     }
 
     /// Replaces the matrix by its NF4 form.
-    pub fn quantize(&mut self) {
-        let quantized = Nf4::quantize(&self.weight);
+    pub fn quantize(&mut self, scales: ScaleFormat) {
+        let quantized = Nf4::quantize(&self.weight, scales);
         let zero = Tensor::zeros([1, 1], (self.weight.kind(), self.weight.device()));
         self.weight = zero.expand(self.weight.size(), true);
         self.quantized = Some(quantized);
@@ -167,15 +167,27 @@ impl Block {
         ]
     }
 
-    fn into_parameters(mut self, layer: usize) -> Vec<(String, Tensor)> {
+    /// Every parameter of this block, as in [`Model::parameters`].
+    pub fn parameters(&self, layer: usize) -> Vec<(String, Tensor)> {
         let mut all = vec![];
-        self.visit(|name, tensor| {
+        self.share().visit(|name, tensor| {
             all.push((
                 format!("model.layers.{layer}.{name}"),
                 tensor.shallow_clone(),
             ));
         });
         all
+    }
+
+    /// Replaces each parameter by `change(name, tensor)`, with the names of [`Block::parameters`].
+    pub fn replace_parameters(
+        &mut self,
+        layer: usize,
+        mut change: impl FnMut(&str, &Tensor) -> Tensor,
+    ) {
+        self.visit(|name, tensor| {
+            *tensor = change(&format!("model.layers.{layer}.{name}"), tensor);
+        });
     }
 
     /// Calls `each(name, tensor)` for every parameter, always in the same order.
@@ -359,14 +371,14 @@ impl Model {
         config: ModelConfig,
         get: impl FnMut(&str, &[i64]) -> Result<Tensor, E>,
     ) -> Result<Self, E> {
-        Self::build_blocks(config, get, |_| ())
+        Self::build_blocks(config, get, |_, _| Ok(()))
     }
 
-    /// Like [`Model::build`]; calls `finish` with each block before the next one is built.
+    /// Like [`Model::build`]; calls `finish(layer, block)` before the next block is built.
     pub fn build_blocks<E>(
         config: ModelConfig,
         mut get: impl FnMut(&str, &[i64]) -> Result<Tensor, E>,
-        mut finish: impl FnMut(&mut Block),
+        mut finish: impl FnMut(usize, &mut Block) -> Result<(), E>,
     ) -> Result<Self, E> {
         let c = &config;
         let (attention, keys) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
@@ -397,7 +409,7 @@ impl Model {
                 post_norm: get(&at("post_attention_layernorm.weight"), &[c.hidden])?,
                 window: c.windows[layer],
             };
-            finish(&mut block);
+            finish(layer, &mut block)?;
             blocks.push(block);
         }
         let norm = get("model.norm.weight", &[c.hidden])?;
@@ -452,8 +464,7 @@ impl Model {
             self.embed.shallow_clone(),
         )];
         for (layer, block) in self.blocks.iter().enumerate() {
-            let named = block.share().into_parameters(layer);
-            all.extend(named);
+            all.extend(block.parameters(layer));
         }
         all.push(("model.norm.weight".into(), self.norm.shallow_clone()));
         if let Some(head) = &self.head {
@@ -464,14 +475,13 @@ impl Model {
 
     /// Replaces each parameter by `change(name, tensor)`.
     pub fn replace_parameters(&mut self, mut change: impl FnMut(&str, &Tensor) -> Tensor) {
-        let mut each = |name: &str, tensor: &mut Tensor| *tensor = change(name, tensor);
-        each("model.embed_tokens.weight", &mut self.embed);
+        self.embed = change("model.embed_tokens.weight", &self.embed);
         for (layer, block) in self.blocks.iter_mut().enumerate() {
-            block.visit(|name, tensor| each(&format!("model.layers.{layer}.{name}"), tensor));
+            block.replace_parameters(layer, &mut change);
         }
-        each("model.norm.weight", &mut self.norm);
+        self.norm = change("model.norm.weight", &self.norm);
         if let Some(head) = &mut self.head {
-            each("lm_head.weight", head);
+            *head = change("lm_head.weight", head);
         }
     }
 
@@ -484,6 +494,20 @@ impl Model {
         }
     }
 
+    /// Gathers a unit of sharded parameters for the lifetime of the guard; `None` if the model is not sharded.
+    pub(super) fn gathered(&self, unit: ShardUnit) -> Option<GatherGuard> {
+        let sharding = self.sharding.clone()?;
+        Some(sharding.gather_guard(unit))
+    }
+
+    /// The unit that holds the output matrix.
+    pub fn head_unit(&self) -> ShardUnit {
+        match self.head {
+            Some(_) => ShardUnit::Head,
+            None => ShardUnit::Embedding,
+        }
+    }
+
     /// The output matrix, `[vocab, hidden]`.
     pub fn head(&self) -> &Tensor {
         self.head.as_ref().unwrap_or(&self.embed)
@@ -491,6 +515,7 @@ impl Model {
 
     /// Rows of the embedding for tokens `[rows, width]` (int64).
     pub(super) fn embed_tokens(&self, ids: &Tensor) -> Tensor {
+        let _guard = self.gathered(ShardUnit::Embedding);
         match fused::supports(&self.embed) {
             true => fused::embed(&self.embed, ids),
             false => Tensor::embedding(&self.embed, ids, -1, false, false),
@@ -504,14 +529,23 @@ impl Model {
         layout: &Arc<Layout>,
         checkpointing: GradientCheckpointing,
     ) -> Tensor {
+        self.hidden_of(self.embed_tokens(ids), layout, checkpointing)
+    }
+
+    /// Like [`Model::hidden`], from the rows of the embedding.
+    pub(super) fn hidden_of(
+        &self,
+        mut x: Tensor,
+        layout: &Arc<Layout>,
+        checkpointing: GradientCheckpointing,
+    ) -> Tensor {
         let context = Context::new(self, layout);
-        let mut x = self.embed_tokens(ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             x = match (checkpointing, &self.sharding) {
                 (GradientCheckpointing::Off, None) => block.forward(&x, &context),
                 // Only without a backward pass: the autograd graph would keep the gathered parameters alive.
-                (GradientCheckpointing::Off, Some(sharding)) => {
-                    let _guard = sharding.clone().gather_guard(layer);
+                (GradientCheckpointing::Off, Some(_)) => {
+                    let _guard = self.gathered(ShardUnit::Block(layer));
                     block.forward(&x, &context)
                 }
                 (GradientCheckpointing::Blocks, _) => self.recomputed(layer, &x, &context),
@@ -526,10 +560,11 @@ impl Model {
 
     fn recomputed(&self, layer: usize, x: &Tensor, context: &Context) -> Tensor {
         let (block, context) = (self.blocks[layer].share(), context.share());
+        let unit = ShardUnit::Block(layer);
         let (before, after) = (self.sharding.clone(), self.sharding.clone());
         let run = move |x: &Tensor| {
             if let Some(sharding) = &before
-                && let Err(error) = sharding.gather(layer)
+                && let Err(error) = sharding.gather(unit)
             {
                 panic!("{error}");
             }
@@ -539,9 +574,9 @@ impl Model {
             None => Ok(()),
             Some(sharding) => {
                 if pass == Pass::Backward {
-                    sharding.reduce(layer)?;
+                    sharding.reduce(unit)?;
                 }
-                sharding.release(layer)
+                sharding.release(unit)
             }
         };
         // Fails only if the block itself fails.

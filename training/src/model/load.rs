@@ -18,7 +18,8 @@ use crate::exit::{self, ExitCode};
 use crate::torch::release_free_memory;
 
 use super::config::{ConfigError, ModelConfig};
-use super::llama::Model;
+use super::llama::{Block, Model};
+use super::nf4::ScaleFormat;
 
 pub(super) const MAX_JSON_BYTES: u64 = 64 << 20;
 const MAX_SHARDS: usize = 4096;
@@ -78,7 +79,7 @@ pub struct LoadOptions {
     /// system can drop them again, and writing to them ends the process. For weights that are not trained.
     pub mapped: bool,
     /// The matrices of a block are quantized before the next block is read.
-    pub quantize: bool,
+    pub quantize: Option<ScaleFormat>,
 }
 
 impl Model {
@@ -88,27 +89,38 @@ impl Model {
             kind,
             device,
             mapped: false,
-            quantize: false,
+            quantize: None,
         };
         Self::load_with(folder, &options)
     }
 
     /// Loads a Hugging Face directory.
     pub fn load_with(folder: &Path, options: &LoadOptions) -> Result<Self, LoadError> {
+        Self::load_blocks(folder, options, |_, _| Ok(()))
+    }
+
+    /// Like [`Model::load_with`]; calls `finish(layer, block)` before the next block is read.
+    pub fn load_blocks<E: From<LoadError>>(
+        folder: &Path,
+        options: &LoadOptions,
+        mut finish: impl FnMut(usize, &mut Block) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let config = load_config(folder)?;
         let weights = Weights::open(folder)?;
-        let packed = |name: &str, shape: &[i64]| options.quantize && is_block_matrix(name, shape);
+        let packed =
+            |name: &str, shape: &[i64]| options.quantize.is_some() && is_block_matrix(name, shape);
         let read = |name: &str, shape: &[i64]| match options.mapped && !packed(name, shape) {
-            true => weights.mapped_tensor(name, shape, options.kind, options.device),
-            false => weights.tensor(name, shape, options.kind, options.device),
+            true => Ok(weights.mapped_tensor(name, shape, options.kind, options.device)?),
+            false => Ok(weights.tensor(name, shape, options.kind, options.device)?),
         };
-        Self::build_blocks(config, read, |block| {
-            if options.quantize {
+        Self::build_blocks(config, read, |layer, block| {
+            if let Some(scales) = options.quantize {
                 for (_, linear) in block.linears_mut() {
-                    linear.quantize();
+                    linear.quantize(scales);
                 }
                 release_free_memory();
             }
+            finish(layer, block)
         })
     }
 }
@@ -167,6 +179,11 @@ impl Weights {
             files: vec![map_file(path)?],
             index: BTreeMap::new(),
         })
+    }
+
+    /// The contents of the files, in order of their names.
+    pub(super) fn file_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.files.iter().map(|(_, map)| &map[..])
     }
 
     /// Names and shapes of all tensors.
@@ -231,6 +248,14 @@ impl Weights {
         // as the caller promises.
         let tensor = unsafe { Tensor::f_from_blob(pointer, shape, &strides, kind, device) };
         Ok(tensor?)
+    }
+
+    /// Gives the memory of a tensor that was read back to the system, which reads it again when it is used.
+    pub fn release(&self, name: &str) -> Result<(), LoadError> {
+        let (view, map) = self.view(name)?;
+        let (bytes, kind) = (view.data(), float_kind(name, view.dtype())?);
+        Stored { bytes, kind, map }.release();
+        Ok(())
     }
 
     /// The bytes of one tensor. Checks its shape, and that all values are finite.

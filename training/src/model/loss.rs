@@ -7,6 +7,7 @@ use tch::{Device, IndexOp, Kind, Reduction, Tensor, no_grad};
 
 use super::layout::Layout;
 use super::llama::{GradientCheckpointing, Model};
+use super::sharding::{GatherGuard, ParamSharding, ShardUnit};
 use crate::torch::fused;
 
 /// Elements of logits per chunk. On a CPU they nearly fit its caches.
@@ -86,6 +87,42 @@ impl Targets {
     }
 }
 
+/// A backward pass that has gone through the output matrix, and not yet through the blocks.
+#[derive(Debug)]
+pub struct HeadBackward {
+    loss: Loss,
+    /// The states before the output matrix, and their gradient.
+    states: Option<(Tensor, Tensor)>,
+    /// The backward pass needs the final norm.
+    norm: Option<GatherGuard>,
+    embedded: Option<EmbeddedTokens>,
+}
+
+/// Rows of a sharded embedding, whose gradients are not those of the whole embedding.
+#[derive(Debug)]
+struct EmbeddedTokens {
+    ids: Tensor,
+    rows: Tensor,
+    sharding: Arc<dyn ParamSharding>,
+}
+
+impl HeadBackward {
+    /// Completes the gradients.
+    pub fn backward_blocks(self) -> Loss {
+        if let Some((states, gradient)) = &self.states {
+            fused::backward(states, gradient);
+        }
+        drop(self.norm);
+        if let Some(embedded) = self.embedded {
+            let gradient = embedded.rows.grad();
+            let (ids, hidden) = (embedded.ids.reshape([-1]), embedded.rows.size()[2]);
+            let gradient = gradient.reshape([-1, hidden]);
+            embedded.sharding.add_embedding_rows(ids, gradient);
+        }
+        self.loss
+    }
+}
+
 impl Model {
     /// Adds the gradient of `loss.sum / denominator` to those of the parameters, and returns the loss.
     pub fn backward(
@@ -96,11 +133,37 @@ impl Model {
         denominator: f64,
         checkpointing: GradientCheckpointing,
     ) -> Loss {
+        self.backward_head(ids, layout, targets, denominator, checkpointing)
+            .backward_blocks()
+    }
+
+    /// The first part of [`Model::backward`]: the gradient of the output matrix is complete, unless it is tied to
+    /// the embedding.
+    pub fn backward_head(
+        &self,
+        ids: &Tensor,
+        layout: &Arc<Layout>,
+        targets: &Targets,
+        denominator: f64,
+        checkpointing: GradientCheckpointing,
+    ) -> HeadBackward {
         // With sharded parameters every process must run all blocks.
         if targets.is_empty() && self.sharding.is_none() {
-            return Loss::default();
+            return HeadBackward {
+                loss: Loss::default(),
+                states: None,
+                norm: None,
+                embedded: None,
+            };
         }
-        let states = self.target_states(ids, layout, targets, checkpointing);
+        let norm = self.gathered(ShardUnit::FinalNorm);
+        let embedded = self.embedded_tokens(ids);
+        let rows = match &embedded {
+            Some(embedded) => embedded.rows.shallow_clone(),
+            None => self.embed_tokens(ids),
+        };
+        let states = self.target_states(rows, layout, targets, checkpointing);
+        let _head = self.gathered(self.head_unit());
         // The head runs forward and backward chunk by chunk on a detached copy. The gradient that accumulates
         // there is then propagated through the blocks once.
         let (loss, gradient) = match fused::supports(&states) {
@@ -113,8 +176,23 @@ impl Model {
             }
         };
         let gradient = gradient.unwrap_or_else(|| states.zeros_like());
-        fused::backward(&states, &gradient);
-        loss
+        HeadBackward {
+            loss,
+            states: Some((states, gradient)),
+            norm,
+            embedded,
+        }
+    }
+
+    /// Cuts the embedding off from the backward pass if it is sharded and has its gradient to itself.
+    fn embedded_tokens(&self, ids: &Tensor) -> Option<EmbeddedTokens> {
+        let sharding = self.sharding.clone()?;
+        let own = self.head.is_some() && self.embed.requires_grad();
+        own.then(|| EmbeddedTokens {
+            ids: ids.shallow_clone(),
+            rows: no_grad(|| self.embed_tokens(ids)).set_requires_grad(true),
+            sharding,
+        })
     }
 
     /// The loss without gradients.
@@ -122,10 +200,11 @@ impl Model {
         if targets.is_empty() {
             return Loss::default();
         }
-        let sharding = self.sharding.clone();
-        let _guard = sharding.map(|sharding| sharding.gather_guard(self.blocks.len()));
+        let _norm = self.gathered(ShardUnit::FinalNorm);
         no_grad(|| {
-            let states = self.target_states(ids, layout, targets, GradientCheckpointing::Off);
+            let rows = self.embed_tokens(ids);
+            let states = self.target_states(rows, layout, targets, GradientCheckpointing::Off);
+            let _head = self.gathered(self.head_unit());
             match fused::supports(&states) {
                 true => self.fused_loss(&states, targets, None).0,
                 false => self.chunked_loss(&states, targets, |_| ()),
@@ -133,15 +212,15 @@ impl Model {
         })
     }
 
-    /// The hidden states that predict a target, after the final norm, `[n, hidden]`.
+    /// The hidden states that predict a target, after the final norm, `[n, hidden]`; `rows` are those of the embedding.
     fn target_states(
         &self,
-        ids: &Tensor,
+        rows: Tensor,
         layout: &Arc<Layout>,
         targets: &Targets,
         checkpointing: GradientCheckpointing,
     ) -> Tensor {
-        let hidden = self.hidden(ids, layout, checkpointing);
+        let hidden = self.hidden_of(rows, layout, checkpointing);
         let flat = hidden.reshape([-1, self.config.hidden]);
         self.final_norm(&flat.index_select(0, &targets.positions.to_device(hidden.device())))
     }

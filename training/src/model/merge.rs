@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tch::{Device, Kind, Tensor};
 
-use super::adapter::Adapter;
+use super::adapter::{Adapter, AdapterOrigin};
 use super::llama::{Linear, Model};
 use super::load::{LoadError, Weights, is_block_matrix, load_config};
 use super::save::{SaveError, TensorEntry, save_tensors};
@@ -50,8 +50,12 @@ fn merged(adapter: &Adapter, weights: &Weights, entry: &TensorEntry) -> Result<T
         lora: None,
         quantized: None,
     };
-    if adapter.origin.as_ref().is_some_and(|origin| origin.nf4) {
-        linear.quantize();
+    if let Some(scales) = adapter
+        .origin
+        .as_ref()
+        .and_then(AdapterOrigin::quantization)
+    {
+        linear.quantize(scales);
     }
     adapter.attach_to(&mut linear, matrix)?;
     linear.merge();

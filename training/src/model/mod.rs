@@ -13,16 +13,18 @@ mod nf4;
 mod save;
 mod sharding;
 
-pub use adapter::{Adapter, AdapterOrigin, AdapterSettings, is_adapter, save_adapter};
+pub use adapter::{
+    Adapter, AdapterOrigin, AdapterSettings, is_adapter, save_adapter, weights_fingerprint,
+};
 pub use cache::{Extension, KvCache};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, GradientCheckpointing, Linear, Lora, Model};
 pub use load::{LoadError, LoadOptions, Weights, load_config};
 pub(crate) use loss::chunk_elements;
-pub use loss::{Loss, Targets};
+pub use loss::{HeadBackward, Loss, Targets};
 pub use merge::merge_adapter;
-pub use nf4::Nf4;
+pub use nf4::{Nf4, ScaleFormat};
 pub(crate) use save::write_json;
-pub use save::{SafetensorsWriter, SaveError, save_model};
-pub use sharding::{GatherGuard, ParamSharding};
+pub use save::{SafetensorsWriter, SaveError, save_model, save_model_with};
+pub use sharding::{GatherGuard, ParamSharding, ShardUnit};

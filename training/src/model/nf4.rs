@@ -4,6 +4,8 @@ use tch::{Kind, Tensor, no_grad};
 
 /// Elements that share a scale.
 const BLOCK: i64 = 64;
+/// Scales that share a second scale in double quantization.
+const SCALE_BLOCK: i64 = 256;
 
 /// The 16 levels: quantiles of the normal distribution scaled to [-1, 1], including zero.
 pub(crate) const LEVELS: [f32; 16] = [
@@ -25,20 +27,109 @@ pub(crate) const LEVELS: [f32; 16] = [
     1.0,
 ];
 
-/// A quantized matrix: two codes per byte and one float32 scale per 64 elements, 4.5 bits per element.
+/// How the scales of a matrix in NF4 are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleFormat {
+    /// 4.5 bits per element.
+    Float32,
+    /// Double quantization (section 3 of the paper): 8 bits per scale, 4.127 bits per element.
+    Int8,
+}
+
+/// A quantized matrix: two codes per byte and one scale per 64 elements.
 #[derive(Debug)]
 pub struct Nf4 {
     /// uint8 `[blocks * 32]`; the first code of a pair is in the high bits.
     codes: Tensor,
-    /// float32 `[blocks]`: the largest magnitude of each block.
-    scales: Tensor,
+    scales: Scales,
     shape: Vec<i64>,
     kind: Kind,
 }
 
+/// The largest magnitude of each block.
+#[derive(Debug)]
+enum Scales {
+    /// `[blocks]`.
+    Float32(Tensor),
+    Int8 {
+        /// int8 `[blocks]`, padded to whole blocks of scales: the distance from the mean.
+        codes: Tensor,
+        /// float32 `[blocks of scales]`: the largest distance in each.
+        ranges: Tensor,
+        /// float32 `[]`.
+        mean: Tensor,
+        blocks: i64,
+    },
+}
+
+impl Scales {
+    fn new(scales: Tensor, format: ScaleFormat) -> Self {
+        if format == ScaleFormat::Float32 {
+            return Self::Float32(scales);
+        }
+        let blocks = scales.size()[0];
+        let mean = scales.mean(Kind::Float);
+        let padding = (SCALE_BLOCK - blocks % SCALE_BLOCK) % SCALE_BLOCK;
+        let distances = (scales - &mean).constant_pad_nd([0, padding]);
+        let distances = distances.view([-1, SCALE_BLOCK]);
+        let ranges = distances.abs().amax([1], false);
+        let safe = ranges.clamp_min(f64::from(f32::MIN_POSITIVE)).unsqueeze(1);
+        let codes = (distances / safe * 127.0).round().to_kind(Kind::Int8);
+        Self::Int8 {
+            codes: codes.view([-1]),
+            ranges,
+            mean,
+            blocks,
+        }
+    }
+
+    /// float32 `[blocks]`.
+    fn values(&self) -> Tensor {
+        match self {
+            Self::Float32(scales) => scales.shallow_clone(),
+            Self::Int8 {
+                codes,
+                ranges,
+                mean,
+                blocks,
+            } => {
+                let codes = codes.view([-1, SCALE_BLOCK]).to_kind(Kind::Float);
+                let distances = codes * (ranges / 127.0).unsqueeze(1);
+                let scales = (distances.view([-1]) + mean).narrow(0, 0, *blocks);
+                // Rounding must not change signs.
+                scales.clamp_min(0.0)
+            }
+        }
+    }
+
+    fn share(&self) -> Self {
+        match self {
+            Self::Float32(scales) => Self::Float32(scales.shallow_clone()),
+            Self::Int8 {
+                codes,
+                ranges,
+                mean,
+                blocks,
+            } => Self::Int8 {
+                codes: codes.shallow_clone(),
+                ranges: ranges.shallow_clone(),
+                mean: mean.shallow_clone(),
+                blocks: *blocks,
+            },
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Float32(scales) => 4 * scales.numel(),
+            Self::Int8 { codes, ranges, .. } => codes.numel() + 4 * ranges.numel() + 4,
+        }
+    }
+}
+
 impl Nf4 {
     /// Rounds every element of a floating-point matrix to the nearest level.
-    pub fn quantize(matrix: &Tensor) -> Self {
+    pub fn quantize(matrix: &Tensor, format: ScaleFormat) -> Self {
         no_grad(|| {
             let flat = matrix.detach().to_kind(Kind::Float).reshape([-1]);
             let padding = (BLOCK - flat.size()[0] % BLOCK) % BLOCK;
@@ -52,7 +143,7 @@ impl Nf4 {
             let codes = pairs.select(1, 0) * 16 + pairs.select(1, 1);
             Self {
                 codes: codes.to_kind(Kind::Uint8),
-                scales,
+                scales: Scales::new(scales, format),
                 shape: matrix.size(),
                 kind: matrix.kind(),
             }
@@ -68,7 +159,7 @@ impl Nf4 {
             let levels = Tensor::from_slice(&LEVELS).to_device(packed.device());
             let codes = Tensor::stack(&[high, low], 1).view([-1]);
             let blocks = levels.index_select(0, &codes).view([-1, BLOCK]);
-            let values = (blocks * self.scales.unsqueeze(1)).view([-1]);
+            let values = (blocks * self.scales.values().unsqueeze(1)).view([-1]);
             let elements = self.shape.iter().product();
             values
                 .narrow(0, 0, elements)
@@ -80,7 +171,7 @@ impl Nf4 {
     pub(super) fn share(&self) -> Self {
         Self {
             codes: self.codes.shallow_clone(),
-            scales: self.scales.shallow_clone(),
+            scales: self.scales.share(),
             shape: self.shape.clone(),
             kind: self.kind,
         }
@@ -88,7 +179,7 @@ impl Nf4 {
 
     /// Bytes of codes and scales.
     pub fn bytes(&self) -> usize {
-        self.codes.numel() + 4 * self.scales.numel()
+        self.codes.numel() + self.scales.bytes()
     }
 }
 
@@ -121,7 +212,7 @@ mod tests {
         // 37 × 11 is not a multiple of the block size: the last block is padded.
         for (shape, scale) in [([37, 11], 0.02), ([64, 64], 3.0)] {
             let matrix = Tensor::randn(shape, (Kind::Float, Device::Cpu)) * scale;
-            let quantized = Nf4::quantize(&matrix);
+            let quantized = Nf4::quantize(&matrix, ScaleFormat::Float32);
             let values = Vec::<f64>::try_from(matrix.to_kind(Kind::Double).view([-1])).unwrap();
             let found = quantized.dequantize();
             assert_eq!(found.size(), shape);
@@ -137,8 +228,34 @@ mod tests {
     #[test]
     fn zeros_and_levels_survive() {
         let zeros = Tensor::zeros([4, 32], (Kind::Float, Device::Cpu));
-        assert!(Nf4::quantize(&zeros).dequantize().equal(&zeros));
         let levels = Tensor::from_slice(&LEVELS).repeat([8]).view([2, 64]);
-        assert!(Nf4::quantize(&levels).dequantize().equal(&levels));
+        for format in [ScaleFormat::Float32, ScaleFormat::Int8] {
+            for matrix in [&zeros, &levels] {
+                assert!(Nf4::quantize(matrix, format).dequantize().equal(matrix));
+            }
+        }
+    }
+
+    #[test]
+    fn double_quantization_takes_4_127_bits_and_rounds_scales_by_their_range() {
+        tch::manual_seed(4);
+        let matrix = Tensor::randn([512, 512], (Kind::Float, Device::Cpu)) * 0.02;
+        let [single, double] =
+            [ScaleFormat::Float32, ScaleFormat::Int8].map(|format| Nf4::quantize(&matrix, format));
+        let bits = 8.0 * double.bytes() as f64 / (512.0 * 512.0);
+        assert!((bits - 4.127).abs() < 1e-3, "{bits}");
+        let (wanted, found) = (single.scales.values(), double.scales.values());
+        let mean = wanted.mean(Kind::Float);
+        let distances = (&wanted - &mean).view([-1, SCALE_BLOCK]);
+        // Half of one of 127 steps.
+        let bounds = distances.abs().amax([1], true) / 254.0 * 1.001;
+        let off = (found - &wanted).abs().view([-1, SCALE_BLOCK]);
+        assert!(bool::try_from(off.le_tensor(&bounds).all()).unwrap());
+        assert!(off.max().double_value(&[]) > 0.0);
+        let error = |nf4: &Nf4| {
+            let off = nf4.dequantize() - &matrix;
+            off.square().mean(Kind::Double).double_value(&[])
+        };
+        assert!(error(&double) < 1.01 * error(&single));
     }
 }

@@ -159,6 +159,19 @@ pub fn save_model(model: &Model, folder: &Path, source: &Path) -> std::io::Resul
     })
 }
 
+/// Like [`save_model`], with the parameters that `tensor` gives when their turn has come.
+pub fn save_model_with(
+    model: &Model,
+    folder: &Path,
+    source: &Path,
+    mut tensor: impl FnMut(&str) -> Result<Tensor, SaveError>,
+) -> Result<(), SaveError> {
+    let entries: Vec<_> = model.parameters().iter().map(TensorEntry::of).collect();
+    save_tensors(&model.config, &entries, folder, source, |entry| {
+        tensor(&entry.name)
+    })
+}
+
 /// Writes a model directory; `tensor` gives each parameter when its turn has come. All have one kind.
 pub(super) fn save_tensors<E: From<std::io::Error>>(
     config: &ModelConfig,

@@ -2,30 +2,43 @@
 
 use std::sync::Arc;
 
-use tch::TchError;
+use tch::{TchError, Tensor};
 
-/// Gathers sharded parameters when they are needed. Unit `n` is block `n`; embedding, final norm and output
-/// matrix form the unit after the last block. All processes must call these methods in the same order.
+/// Parameters that are gathered together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShardUnit {
+    Block(usize),
+    /// Also the output matrix if both are tied.
+    Embedding,
+    FinalNorm,
+    /// The output matrix.
+    Head,
+}
+
+/// Gathers sharded parameters when they are needed. All processes must call these methods in the same order.
 pub trait ParamSharding: Send + Sync + std::fmt::Debug {
     /// Gathers the parameters of a unit from all processes, unless that is done already.
-    fn gather(&self, unit: usize) -> Result<(), TchError>;
+    fn gather(&self, unit: ShardUnit) -> Result<(), TchError>;
     /// Sums the gradients of a unit over all processes and keeps only the shard of this one.
-    fn reduce(&self, unit: usize) -> Result<(), TchError>;
+    fn reduce(&self, unit: ShardUnit) -> Result<(), TchError>;
+    /// Adds gradients `[n, hidden]` of the rows `ids` (int64 `[n]`) of the embedding, until it is reduced. A gradient of
+    /// the whole embedding would be its largest tensor.
+    fn add_embedding_rows(&self, ids: Tensor, gradients: Tensor);
     /// Frees the gathered parameters of a unit.
-    fn release(&self, unit: usize) -> Result<(), TchError>;
+    fn release(&self, unit: ShardUnit) -> Result<(), TchError>;
 }
 
 /// Keeps the parameters of a unit gathered until it is dropped.
 #[derive(Debug)]
 pub struct GatherGuard {
     sharding: Arc<dyn ParamSharding>,
-    unit: usize,
+    unit: ShardUnit,
 }
 
 impl dyn ParamSharding {
     /// Gathers a unit for the lifetime of the guard. Panics, like the operations of tch, if the other
     /// processes are gone.
-    pub fn gather_guard(self: Arc<Self>, unit: usize) -> GatherGuard {
+    pub fn gather_guard(self: Arc<Self>, unit: ShardUnit) -> GatherGuard {
         if let Err(error) = self.gather(unit) {
             panic!("{error}");
         }

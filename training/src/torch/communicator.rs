@@ -149,6 +149,40 @@ impl Communicator {
 
     /// Fills `whole` with the `part` of each process, in order of rank.
     pub fn all_gather(&self, whole: &Tensor, part: &Tensor) -> Result<(), TchError> {
+        match self.device {
+            // Gloo gathers into a copy.
+            Device::Cpu => self.all_gather_chunks(whole, part),
+            _ => self.all_gather_once(whole, part),
+        }
+    }
+
+    fn all_gather_chunks(&self, whole: &Tensor, part: &Tensor) -> Result<(), TchError> {
+        let (world, length) = (self.world as i64, part.size()[0]);
+        let parts = whole.view([world, length]);
+        let chunk = self.chunk_elements();
+        let buffer = Tensor::empty([world * chunk.min(length)], (part.kind(), part.device()));
+        for start in (0..length).step_by(chunk as usize) {
+            let size = chunk.min(length - start);
+            let gathered = buffer.narrow(0, 0, world * size);
+            self.all_gather_once(&gathered, &part.narrow(0, start, size))?;
+            parts
+                .narrow(1, start, size)
+                .copy_(&gathered.view([world, size]));
+        }
+        Ok(())
+    }
+
+    /// Elements of a shard that one collective operation handles, where it needs a copy of those of all processes.
+    pub fn chunk_elements(&self) -> i64 {
+        let all = match self.device {
+            // Below the size from which libtorch aligns memory to large pages, which fragments it.
+            Device::Cpu => 1 << 18,
+            _ => 1 << 26,
+        };
+        (all / self.world as i64).max(1)
+    }
+
+    fn all_gather_once(&self, whole: &Tensor, part: &Tensor) -> Result<(), TchError> {
         // SAFETY: group and tensors are alive; c10d checks their sizes.
         check(unsafe {
             shim_group_all_gather(self.raw, whole.as_ptr() as Raw, part.as_ptr() as Raw)

@@ -50,15 +50,19 @@ pub fn release_free_memory() {
     }
 }
 
-/// Keeps freed memory in this process and asks for large pages. Large tensors are allocated and freed in every
-/// step, and new pages from the kernel cost more than the computation on them. Must run before other
-/// threads start.
+/// From this size on a tensor has pages of its own, which return to the system when it is freed. Tensors that are smaller
+/// share a heap, where what is freed in one step is not always a place for as large a tensor in the next.
+const LARGE_TENSOR: c_int = 32 << 20;
+
+/// Keeps freed memory in this process and asks for large pages. Tensors are allocated and freed in every step, and new
+/// pages from the kernel cost more than the computation on them, except for the largest ones: gradients of an
+/// embedding. Must run before other threads start.
 pub fn keep_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt accepts these parameters at any time. No other thread runs yet that could read the
     // environment. libtorch uses large pages if that variable is set.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, i32::MAX);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_TENSOR);
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
         std::env::set_var("THP_MEM_ALLOC_ENABLE", "1");
     }

@@ -1,5 +1,6 @@
 //! What a run with LoRA leaves: first the adapter, then the model that it is merged into.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -7,11 +8,12 @@ use pybench_training_data::is_repo_id;
 use tch::Tensor;
 
 use super::folder::replace_folder;
-use super::recipe::{LoraConfig, Recipe};
-use crate::catalog;
+use super::recipe::{LoraConfig, Quantization, Recipe};
+use crate::catalog::{self, ModelFiles};
 use crate::exit::bad_input;
 use crate::model::{
-    Adapter, AdapterOrigin, AdapterSettings, is_adapter, merge_adapter, save_adapter,
+    Adapter, AdapterOrigin, AdapterSettings, ModelConfig, is_adapter, merge_adapter, save_adapter,
+    weights_fingerprint,
 };
 
 /// Short names of the matrices of a block.
@@ -30,13 +32,16 @@ pub(super) fn save(
     recipe: &Recipe,
     lora: &LoraConfig,
     matrices: &[(String, Tensor)],
-    source: &Path,
+    files: &ModelFiles,
     out: &Path,
     finish: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> Result<PathBuf> {
     let folder = out.join("adapter");
     let settings = AdapterSettings {
-        base: base_name(&recipe.model, source)?,
+        base: match &files.adapter {
+            Some(adapter) => adapter.base.clone(),
+            None => base_name(&recipe.model, &files.weights)?,
+        },
         rank: lora.rank,
         alpha: lora.alpha,
         dropout: lora.dropout,
@@ -48,14 +53,64 @@ pub(super) fn save(
     let origin = AdapterOrigin {
         dtype: recipe.train.dtype.name().into(),
         nf4: lora.quantization.is_some(),
+        nf4_double: lora.quantization == Some(Quantization::Nf4Double),
         recipe: recipe.identity(),
+        base_fingerprint: Some(weights_fingerprint(&files.weights)?),
     };
     replace_folder(&folder, |building| {
-        save_adapter(matrices, &settings, &origin, building, source)?;
+        save_adapter(matrices, &settings, &origin, building, &files.folder)?;
         finish(building)
     })
     .with_context(|| folder.display().to_string())?;
     Ok(folder)
+}
+
+/// Refuses to continue the training of an adapter with other settings of LoRA than it has.
+///
+/// # Errors
+/// Names the first key of the recipe that differs.
+pub(super) fn check_continued(
+    recipe: &Recipe,
+    adapter: &Adapter,
+    config: &ModelConfig,
+) -> Result<()> {
+    let model = &recipe.model;
+    let refuse = |key: &str, value: String| {
+        Err(bad_input(format!(
+            "{model} is an adapter, and its training goes on only with {key} = {value}; set that, or merge the adapter first with `pybench-train merge {model} --out FOLDER`"
+        )))
+    };
+    let (rank, alpha) = (adapter.rank, adapter.scale * adapter.rank as f64);
+    let Some(lora) = &recipe.lora else {
+        return Err(bad_input(format!(
+            "{model} is an adapter; add [lora] with rank = {rank} and alpha = {alpha} to continue its training, or merge it first with `pybench-train merge {model} --out FOLDER`"
+        )));
+    };
+    if lora.rank != rank {
+        return refuse("lora.rank", rank.to_string());
+    }
+    if (lora.alpha - alpha).abs() > 1e-6 * alpha {
+        return refuse("lora.alpha", alpha.to_string());
+    }
+    // PEFT does not record the quantization.
+    if let Some(origin) = &adapter.origin
+        && origin.quantization() != lora.quantization.map(Quantization::scales)
+    {
+        let value = Quantization::value(origin.quantization());
+        return refuse("lora.quantization", value.into());
+    }
+    let targets: BTreeSet<&str> = match lora.target_modules.is_empty() {
+        true => MATRICES.into(),
+        false => lora.target_modules.iter().map(String::as_str).collect(),
+    };
+    let short = |name: &'_ str| name.rsplit('.').next().unwrap_or(name).to_owned();
+    let found: BTreeSet<String> = adapter.matrices().map(short).collect();
+    let same = found.iter().map(String::as_str).eq(targets.iter().copied());
+    // Every block must have every target.
+    if !same || adapter.matrices().count() != targets.len() * config.layers {
+        return refuse("lora.target_modules", format!("{found:?} in every block"));
+    }
+    Ok(())
 }
 
 /// A name by which PEFT finds the base model as well.

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::optimizer::mix_seed;
 use super::recipe::LoraConfig;
-use crate::model::{Dropout, Lora, Model};
+use crate::model::{Block, Dropout, Lora, Model};
 
 #[derive(Debug, Error)]
 #[error(
@@ -13,15 +13,25 @@ use crate::model::{Dropout, Lora, Model};
 )]
 pub struct UnknownTargetModule(String);
 
-/// Adds LoRA adapters, initially zero, to the target matrices.
-pub fn attach_lora(
-    model: &mut Model,
-    config: &LoraConfig,
-    seed: u64,
-) -> Result<(), UnknownTargetModule> {
-    tch::manual_seed(seed as i64);
-    let mut unknown: Vec<&String> = config.target_modules.iter().collect();
-    for block in &mut model.blocks {
+/// Adds new adapters, initially zero, to the target matrices of one block after the other.
+pub(super) struct NewLora<'a> {
+    config: &'a LoraConfig,
+    /// Targets that no block has had so far.
+    unknown: Vec<&'a String>,
+}
+
+impl<'a> NewLora<'a> {
+    /// Nothing else may draw random numbers until the last block has its adapters.
+    pub(super) fn new(config: &'a LoraConfig, seed: u64) -> Self {
+        tch::manual_seed(seed as i64);
+        Self {
+            config,
+            unknown: config.target_modules.iter().collect(),
+        }
+    }
+
+    pub(super) fn attach(&mut self, block: &mut Block) {
+        let config = self.config;
         for (name, linear) in block.linears_mut() {
             let short = name.rsplit('.').next().unwrap_or(name);
             if !config.target_modules.is_empty()
@@ -29,7 +39,7 @@ pub fn attach_lora(
             {
                 continue;
             }
-            unknown.retain(|target| *target != short);
+            self.unknown.retain(|target| *target != short);
             let (out, input) = (linear.weight.size()[0], linear.weight.size()[1]);
             let options = (Kind::Float, linear.weight.device());
             let bound = 1.0 / (input as f64).sqrt();
@@ -42,9 +52,14 @@ pub fn attach_lora(
             });
         }
     }
-    match unknown.first() {
-        Some(target) => Err(UnknownTargetModule((*target).clone())),
-        None => Ok(()),
+
+    /// # Errors
+    /// There is no matrix of the name of a target.
+    pub(super) fn finish(self) -> Result<(), UnknownTargetModule> {
+        match self.unknown.first() {
+            Some(target) => Err(UnknownTargetModule((*target).clone())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::schedule::LrScheduler;
 use crate::exit::ExitCode;
+use crate::model::ScaleFormat;
 
 const MAX_RECIPE_BYTES: u64 = 1 << 20;
 
@@ -73,7 +74,8 @@ pub struct Recipe {
     /// Determines the order of the data, new parameters, dropout and stochastic rounding.
     #[serde(default)]
     pub seed: u64,
-    /// A name of the catalog (`training/models.toml`), a Hugging Face directory, or `owner/name` on the Hub.
+    /// A name of the catalog (`training/models.toml`), a Hugging Face directory, `owner/name` on the Hub, or the
+    /// directory of an adapter, whose training goes on.
     pub model: String,
     /// A `config.json` for dry runs without the model; relative to the recipe.
     #[serde(default)]
@@ -235,8 +237,29 @@ pub enum StateDtype {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantization {
-    /// 4-bit NormalFloat, as in QLoRA.
+    /// 4-bit NormalFloat, as in QLoRA, with a float32 scale per 64 elements.
     Nf4,
+    /// With scales of 8 bits: double quantization.
+    #[serde(rename = "nf4_double")]
+    Nf4Double,
+}
+
+impl Quantization {
+    pub(super) fn scales(self) -> ScaleFormat {
+        match self {
+            Self::Nf4 => ScaleFormat::Float32,
+            Self::Nf4Double => ScaleFormat::Int8,
+        }
+    }
+
+    /// The name of a quantization in recipes, as a TOML value.
+    pub(super) fn value(scales: Option<ScaleFormat>) -> &'static str {
+        match scales {
+            None => "(none)",
+            Some(ScaleFormat::Float32) => "\"nf4\"",
+            Some(ScaleFormat::Int8) => "\"nf4_double\"",
+        }
+    }
 }
 
 impl TrainConfig {

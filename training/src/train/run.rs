@@ -12,7 +12,7 @@ use super::dataset::Dataset;
 use super::dry_run::{self, PlanOptions};
 use super::folder::replace_folder;
 use super::held_out::{HeldOutData, HeldOutLoss};
-use super::lora::attach_lora;
+use super::lora::NewLora;
 use super::loss_spike::LossSpikeDetector;
 use super::metrics::Metrics;
 use super::mixture::{SourceShare, mixture_table};
@@ -21,13 +21,14 @@ use super::plan::{Limits, Phase, PlanTarget, RunPlan, Workload, gib};
 use super::process_group::ProcessGroup;
 use super::recipe::{LoraConfig, Recipe};
 use super::recipe_stages::RecipeStage;
+use super::shard::ShardBuilder;
 use super::spawn::{has_rank, spawn_processes};
 use super::trainer::{StepError, TrainedModel, Trainer};
 use super::{agent_eval, flops, report};
-use crate::catalog;
+use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted};
 use crate::interrupt::{self, Deferral};
-use crate::model::{LoadOptions, Model, load_config, save_model};
+use crate::model::{LoadOptions, Model, SaveError, is_adapter, load_config};
 use crate::torch::release_free_memory;
 
 /// Options of the command line.
@@ -65,7 +66,7 @@ pub fn run(recipe_path: &Path, options: &RunOptions) -> Result<()> {
             recipe.model = model.display().to_string();
         }
         start_model.get_or_insert_with(|| recipe.model.clone());
-        let folder = out.join("model");
+        let folder = result_folder(&recipe, &out);
         match name.is_some() && is_done(&recipe, &out) {
             true => eprintln!("already done: {}", folder.display()),
             false => run_stage(&recipe, &out, options, &group)?,
@@ -94,7 +95,12 @@ fn evaluate_agent(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
     let Some(config) = &recipe.agent_eval else {
         return Ok(());
     };
-    let pass_rates = agent_eval::evaluate(config, &catalog::find(start)?, &out.join("model"), out)?;
+    let started = match is_adapter(Path::new(start)) {
+        true => PathBuf::from(start),
+        false => catalog::find(start)?,
+    };
+    let trained = result_folder(recipe, out);
+    let pass_rates = agent_eval::evaluate(config, &started, &trained, out)?;
     eprintln!("share of tasks that the agent passed: {pass_rates}");
     let path = out.join("results.json");
     let mut results: serde_json::Value =
@@ -104,13 +110,19 @@ fn evaluate_agent(recipe: &Recipe, start: &str, out: &Path) -> Result<()> {
     Ok(report::write(out, &recipe.name, &results)?)
 }
 
+/// The folder with what a stage has trained: a model, or an adapter that is not merged.
+fn result_folder(recipe: &Recipe, out: &Path) -> PathBuf {
+    match recipe.lora.is_some() && !recipe.train.merge {
+        true => out.join("adapter"),
+        false => out.join("model"),
+    }
+}
+
 /// Whether a stage was completed with this recipe.
 fn is_done(recipe: &Recipe, out: &Path) -> bool {
-    let saved = match recipe.lora.is_some() && !recipe.train.merge {
-        true => "adapter/adapter_config.json",
-        false => "model/config.json",
-    };
-    is_trained(recipe, out) && out.join(saved).exists()
+    let folder = result_folder(recipe, out);
+    let saved = ["config.json", "adapter_config.json"].map(|name| folder.join(name).exists());
+    is_trained(recipe, out) && saved.contains(&true)
 }
 
 /// Whether the results of a stage with this recipe exist.
@@ -132,9 +144,12 @@ fn run_stage(
         return dry_run::plan_offline(recipe, &options.plan, processes);
     }
     let mut meter = PhaseMeter::start(Phase::Pack, group.device());
-    let source = group.main_first(|| catalog::find(&recipe.model))?;
-    let config = load_config(&source)?;
-    let renderer = Renderer::load_with(&source, recipe.chat_template.as_deref())?;
+    let files = group.main_first(|| catalog::find_files(&recipe.model))?;
+    let config = load_config(&files.weights)?;
+    if let Some(adapter) = &files.adapter {
+        adapter::check_continued(recipe, adapter, &config)?;
+    }
+    let renderer = Renderer::load_with(&files.folder, recipe.chat_template.as_deref())?;
     let cache = catalog::cache_folder()?.join("tokens");
     let mut data = group.main_first(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;
     let train = &recipe.train;
@@ -169,10 +184,10 @@ fn run_stage(
     refuse(refusal.or_else(|| plan.disk_refusal(out)), group)?;
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     meter.begin(Phase::Load);
-    let trainer = prepare_trainer(recipe, &source, steps, group)?;
+    let trainer = prepare_trainer(recipe, &files, steps, group)?;
     let run = TrainingRun {
         recipe,
-        source: &source,
+        files: &files,
         renderer: &renderer,
         out,
         group,
@@ -231,7 +246,7 @@ fn install_chat_template(
 
 fn prepare_trainer(
     recipe: &Recipe,
-    source: &Path,
+    files: &ModelFiles,
     steps: u64,
     group: &ProcessGroup,
 ) -> Result<Trainer> {
@@ -240,26 +255,45 @@ fn prepare_trainer(
         kind: recipe.train.dtype.kind(),
         device: group.device(),
         // With several processes every parameter is copied into its shard.
-        mapped: lora.is_some() || group.communicator.is_some(),
-        quantize: lora.is_some_and(|lora| lora.quantization.is_some()),
+        mapped: lora.is_some() && group.communicator.is_none(),
+        quantize: lora.and_then(|lora| Some(lora.quantization?.scales())),
     };
-    let mut model = Model::load_with(source, &options)?;
-    release_free_memory();
-    if let Some(lora) = lora {
-        attach_lora(&mut model, lora, recipe.seed)?;
-    }
-    Ok(Trainer::new(
-        model,
-        recipe,
-        steps,
-        group.communicator.clone(),
-    )?)
+    // An adapter goes on from its own matrices.
+    let new = lora.filter(|_| files.adapter.is_none());
+    let mut new = new.map(|lora| NewLora::new(lora, recipe.seed));
+    let communicator = group.communicator.clone();
+    let mut shards = communicator.map(|group| ShardBuilder::new(group, lora.is_some()));
+    let mut model = Model::load_blocks(&files.weights, &options, |layer, block| -> Result<()> {
+        if let Some(adapter) = &files.adapter {
+            adapter.attach_to_block(block, layer)?;
+        }
+        if let Some(new) = &mut new {
+            new.attach(block);
+        }
+        if let Some(shards) = &mut shards {
+            shards.block(layer, block)?;
+        }
+        Ok(())
+    })?;
+    new.map_or(Ok(()), NewLora::finish)?;
+    let trainer = match (shards, group.communicator.clone()) {
+        (Some(shards), Some(communicator)) => {
+            let shards = shards.finish(&mut model)?;
+            release_free_memory();
+            Trainer::sharded(model, shards, communicator, recipe, steps)?
+        }
+        _ => {
+            release_free_memory();
+            Trainer::new(model, recipe, steps)?
+        }
+    };
+    Ok(trainer)
 }
 
 /// A run whose inputs have been checked.
 struct TrainingRun<'a> {
     recipe: &'a Recipe,
-    source: &'a Path,
+    files: &'a ModelFiles,
     renderer: &'a Renderer,
     out: &'a Path,
     group: &'a ProcessGroup,
@@ -333,14 +367,13 @@ impl TrainingRun<'_> {
     }
 
     fn save_model(&self, trained: TrainedModel) -> Result<()> {
-        let model = trained.gathered()?;
         if !self.group.is_main() {
-            return Ok(());
+            return Ok(trained.assist_save()?);
         }
         let folder = self.out.join("model");
-        replace_folder(&folder, |building| {
-            save_model(&model, building, self.source)?;
-            install_chat_template(self.recipe, self.renderer, building)
+        replace_folder(&folder, |building| -> Result<(), SaveError> {
+            trained.save(building, &self.files.folder)?;
+            Ok(install_chat_template(self.recipe, self.renderer, building)?)
         })
         .with_context(|| folder.display().to_string())?;
         eprintln!("the trained model is in {}", folder.display());
@@ -356,7 +389,7 @@ impl TrainingRun<'_> {
             self.recipe,
             lora,
             &matrices,
-            self.source,
+            self.files,
             self.out,
             |building| install_chat_template(self.recipe, self.renderer, building),
         )?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tch::{Kind, TchError, Tensor, no_grad};
 
 use super::optimizer::ParamSlice;
-use crate::model::{Model, ParamSharding};
+use crate::model::{Block, Model, ParamSharding, ShardUnit};
 use crate::torch::{Communicator, allocate, clear_gradient, release};
 
 /// Alignment of parameters in elements, so that the blocks of 8-bit optimizer state are the same for any number of
@@ -47,7 +47,10 @@ impl Parameters {
         match self {
             Self::Whole(all) => all.iter().try_for_each(|(_, p)| clear_gradient(p)),
             Self::Sharded(shards) => {
-                shards.flats(|flat| flat.gradient = None);
+                shards.flats(|flat| {
+                    flat.gradient = None;
+                    flat.rows.clear();
+                });
                 Ok(())
             }
         }
@@ -63,11 +66,12 @@ fn whole_slice((name, parameter): &(String, Tensor)) -> ParamSlice {
     }
 }
 
-/// The sharded parameters of a model, in units as defined by [`ParamSharding`].
+/// The sharded parameters of a model.
 #[derive(Debug)]
 pub struct Shards {
     communicator: Arc<Communicator>,
-    units: Vec<Mutex<Unit>>,
+    /// In an order that does not depend on the process.
+    units: BTreeMap<ShardUnit, Mutex<Unit>>,
 }
 
 #[derive(Debug)]
@@ -87,6 +91,8 @@ struct Flat {
     part: Tensor,
     /// Float32 gradient of `part`.
     gradient: Option<Tensor>,
+    /// Gradients of rows of the first member that are not yet part of `gradient`: int64 `[n]`, and `[n, hidden]`.
+    rows: Vec<(Tensor, Tensor)>,
 }
 
 #[derive(Debug)]
@@ -97,80 +103,123 @@ struct Member {
     parameter: Tensor,
 }
 
-impl Shards {
-    /// Shards a model that every process has loaded. `trained` decides by name which parameters need
-    /// gradients.
-    pub fn new(
-        model: &mut Model,
-        communicator: Arc<Communicator>,
-        trained: impl Fn(&str) -> bool,
-    ) -> Result<Arc<Self>, TchError> {
-        let mut units = vec![];
-        for unit in 0..=model.blocks.len() {
-            let of_unit = |name: &str| unit_of(name).unwrap_or(model.blocks.len()) == unit;
-            let members = model.parameters().into_iter();
-            let members: Vec<_> = members.filter(|(name, _)| of_unit(name)).collect();
-            let (trained_members, frozen): (Vec<_>, Vec<_>) =
-                members.into_iter().partition(|(name, _)| trained(name));
-            let mut flats = vec![];
-            for (trained, members) in [(true, trained_members), (false, frozen)] {
-                if !members.is_empty() {
-                    flats.push(Flat::new(members, trained, &communicator)?);
-                }
-            }
-            let views: BTreeMap<&str, &Tensor> = flats
-                .iter()
-                .flat_map(|flat| &flat.members)
-                .map(|member| (member.name.as_str(), &member.parameter))
-                .collect();
-            model.replace_parameters(|name, old| {
-                views.get(name).copied().unwrap_or(old).shallow_clone()
-            });
-            units.push(Mutex::new(Unit {
-                gathered: false,
-                flats,
-            }));
-        }
-        let shards = Arc::new(Self {
+/// Shards a model unit by unit, so that it need not be in memory as a whole.
+#[derive(Debug)]
+pub struct ShardBuilder {
+    communicator: Arc<Communicator>,
+    /// Whether only LoRA adapters need gradients.
+    lora: bool,
+    units: BTreeMap<ShardUnit, Mutex<Unit>>,
+}
+
+impl ShardBuilder {
+    /// With `lora` only the adapters need gradients.
+    pub fn new(communicator: Arc<Communicator>, lora: bool) -> Self {
+        Self {
             communicator,
-            units,
+            lora,
+            units: BTreeMap::new(),
+        }
+    }
+
+    /// Shards a block.
+    pub fn block(&mut self, layer: usize, block: &mut Block) -> Result<(), TchError> {
+        let members = block.parameters(layer);
+        let views = self.unit(ShardUnit::Block(layer), members)?;
+        block.replace_parameters(layer, |name, old| views.replacement(name, old));
+        Ok(())
+    }
+
+    /// Shards the rest of a model whose blocks are sharded.
+    pub fn finish(mut self, model: &mut Model) -> Result<Arc<Shards>, TchError> {
+        for unit in [ShardUnit::Embedding, ShardUnit::FinalNorm, ShardUnit::Head] {
+            let members = model.parameters().into_iter();
+            let members: Vec<_> = members.filter(|(name, _)| unit_of(name) == unit).collect();
+            if !members.is_empty() {
+                let views = self.unit(unit, members)?;
+                model.replace_parameters(|name, old| views.replacement(name, old));
+            }
+        }
+        let shards = Arc::new(Shards {
+            communicator: self.communicator,
+            units: self.units,
         });
         model.sharding = Some(shards.clone());
         Ok(shards)
     }
 
-    /// Gathers all parameters permanently; the model is no longer sharded.
-    pub fn gather_all(&self, model: &mut Model) -> Result<(), TchError> {
-        (0..self.units.len()).try_for_each(|unit| self.gather(unit))?;
-        model.sharding = None;
-        Ok(())
+    /// Adds a unit. Returns the parameters that replace its members.
+    fn unit(&mut self, unit: ShardUnit, members: Vec<(String, Tensor)>) -> Result<Views, TchError> {
+        let trained = |name: &str| !self.lora || name.contains(".lora_");
+        let (trained, frozen): (Vec<_>, Vec<_>) =
+            members.into_iter().partition(|(name, _)| trained(name));
+        let mut flats = vec![];
+        for (trained, members) in [(true, trained), (false, frozen)] {
+            if !members.is_empty() {
+                flats.push(Flat::new(members, trained, &self.communicator)?);
+            }
+        }
+        let members = flats.iter().flat_map(|flat| &flat.members);
+        let views = members.map(|member| (member.name.clone(), member.parameter.shallow_clone()));
+        let views = Views(views.collect());
+        let state = Unit {
+            gathered: false,
+            flats,
+        };
+        self.units.insert(unit, Mutex::new(state));
+        Ok(views)
+    }
+}
+
+/// Parameters by name that are views of a unit.
+struct Views(BTreeMap<String, Tensor>);
+
+impl Views {
+    fn replacement(&self, name: &str, old: &Tensor) -> Tensor {
+        self.0.get(name).unwrap_or(old).shallow_clone()
+    }
+}
+
+impl Shards {
+    /// A copy of a whole parameter. All processes must ask for the same one. Its unit stays gathered until a
+    /// parameter of another unit is asked for.
+    pub fn copy(&self, name: &str) -> Result<Tensor, TchError> {
+        let wanted = unit_of(name);
+        let mut others = self.units.keys().filter(|unit| **unit != wanted);
+        others.try_for_each(|unit| self.release(*unit))?;
+        self.gather(wanted)?;
+        let unit = self.unit(wanted);
+        let mut members = unit.flats.iter().flat_map(|flat| &flat.members);
+        let member = members.find(|member| member.name == name);
+        let copy = member.map(|member| member.parameter.detach().copy());
+        copy.ok_or_else(|| TchError::Torch(format!("there is no parameter {name}")))
     }
 
     /// Copies of the parameters that `chosen` names, one unit at a time.
     pub fn copies(&self, chosen: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>, TchError> {
         let mut copies = vec![];
-        for number in 0..self.units.len() {
-            self.gather(number)?;
-            let unit = self.unit(number);
+        for &name in self.units.keys() {
+            self.gather(name)?;
+            let unit = self.unit(name);
             let members = unit.flats.iter().flat_map(|flat| &flat.members);
             for member in members.filter(|member| chosen(&member.name)) {
                 copies.push((member.name.clone(), member.parameter.detach().copy()));
             }
             drop(unit);
-            self.release(number)?;
+            self.release(name)?;
         }
         Ok(copies)
     }
 
-    fn unit(&self, unit: usize) -> MutexGuard<'_, Unit> {
+    fn unit(&self, unit: ShardUnit) -> MutexGuard<'_, Unit> {
         // After a panic tensors are either complete or released; both states are valid.
-        self.units[unit]
+        self.units[&unit]
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn flats(&self, mut each: impl FnMut(&mut Flat)) {
-        for unit in 0..self.units.len() {
+        for &unit in self.units.keys() {
             let mut unit = self.unit(unit);
             unit.flats
                 .iter_mut()
@@ -206,10 +255,18 @@ impl Shards {
     }
 }
 
-/// The block that a parameter belongs to.
-fn unit_of(name: &str) -> Option<usize> {
-    let rest = name.strip_prefix("model.layers.")?;
-    rest.split('.').next()?.parse().ok()
+/// The unit that a parameter belongs to.
+fn unit_of(name: &str) -> ShardUnit {
+    let layer = || {
+        let rest = name.strip_prefix("model.layers.")?;
+        rest.split('.').next()?.parse().ok()
+    };
+    match (layer(), name) {
+        (Some(layer), _) => ShardUnit::Block(layer),
+        (None, "model.embed_tokens.weight") => ShardUnit::Embedding,
+        (None, "lm_head.weight") => ShardUnit::Head,
+        (None, _) => ShardUnit::FinalNorm,
+    }
 }
 
 impl Flat {
@@ -245,6 +302,7 @@ impl Flat {
                 .copy(),
             whole,
             gradient: None,
+            rows: vec![],
         };
         release(&flat.whole)?;
         Ok(flat)
@@ -264,31 +322,94 @@ impl Flat {
         }
     }
 
+    /// Adds the sum of the gradients of all processes to the part of this one, a chunk at a time.
     fn reduce(&mut self, communicator: &Communicator) -> Result<(), TchError> {
         // In float32, because a sum over many processes and micro-batches would lose precision in bf16.
         let options = (Kind::Float, self.whole.device());
-        let sum = Tensor::zeros(self.whole.size(), options);
-        for member in &self.members {
-            let gradient = member.parameter.grad();
-            if gradient.defined() {
-                let size = gradient.numel() as i64;
-                sum.narrow(0, member.offset, size)
-                    .copy_(&gradient.reshape([-1]));
-                clear_gradient(&member.parameter)?;
+        let gradients: Vec<(i64, Tensor)> = self
+            .members
+            .iter()
+            .map(|member| (member.offset, member.parameter.grad()))
+            .filter(|(_, gradient)| gradient.defined())
+            .map(|(offset, gradient)| (offset, gradient.reshape([-1])))
+            .collect();
+        let (world, length) = (communicator.world as i64, self.part.size()[0]);
+        let sum = self
+            .gradient
+            .take()
+            .unwrap_or_else(|| Tensor::zeros([length], options));
+        let chunk = communicator.chunk_elements();
+        let (buffer, part) = (
+            Tensor::zeros([world * chunk.min(length)], options),
+            Tensor::zeros([chunk.min(length)], options),
+        );
+        for start in (0..length).step_by(chunk as usize) {
+            let size = chunk.min(length - start);
+            let mut all = buffer.narrow(0, 0, world * size).view([world, size]);
+            let _ = all.zero_();
+            for rank in 0..world {
+                let from = length * rank + start;
+                copy_range(&gradients, &all.get(rank), from);
+                self.copy_rows(&all.get(rank), from);
             }
+            let ours = part.narrow(0, 0, size);
+            communicator.reduce_scatter(&ours, &all.view([-1]))?;
+            let _ = sum.narrow(0, start, size).g_add_(&ours);
         }
-        let mut ours = Tensor::zeros(self.part.size(), options);
-        communicator.reduce_scatter(&ours, &sum)?;
-        if let Some(before) = &self.gradient {
-            let _ = ours.g_add_(before);
+        self.gradient = Some(sum);
+        self.rows.clear();
+        drop(gradients);
+        self.members
+            .iter()
+            .try_for_each(|member| clear_gradient(&member.parameter))
+    }
+}
+
+impl Flat {
+    /// Copies the sums of the gradients of rows, from element `from` of the flat on, into `target`. They are added in
+    /// the data type and order of a backward pass through the whole first member.
+    fn copy_rows(&self, target: &Tensor, from: i64) {
+        let (Some((_, first)), Some(member)) = (self.rows.first(), self.members.first()) else {
+            return;
+        };
+        let width = first.size()[1];
+        let to = (from + target.size()[0]).min(member.parameter.numel() as i64);
+        if from >= to {
+            return;
         }
-        self.gradient = Some(ours);
-        Ok(())
+        let (low, high) = (from / width, (to + width - 1) / width);
+        let sums = Tensor::zeros([high - low, width], (first.kind(), first.device()));
+        for (ids, gradients) in &self.rows {
+            let inside = ids.ge(low).logical_and(&ids.lt(high));
+            let inside = inside.nonzero().squeeze_dim(1);
+            let rows = ids.index_select(0, &inside) - low;
+            let _ = sums
+                .shallow_clone()
+                .index_add_(0, &rows, &gradients.index_select(0, &inside));
+        }
+        target
+            .narrow(0, 0, to - from)
+            .copy_(&sums.view([-1]).narrow(0, from - low * width, to - from));
+    }
+}
+
+/// Copies what flat tensors, each with its first element in the whole, have from `from` on into `target`.
+fn copy_range(tensors: &[(i64, Tensor)], target: &Tensor, from: i64) {
+    let to = from + target.size()[0];
+    for (offset, tensor) in tensors {
+        let end = offset + tensor.size()[0];
+        let (start, end) = (from.max(*offset), to.min(end));
+        if start < end {
+            let size = end - start;
+            target
+                .narrow(0, start - from, size)
+                .copy_(&tensor.narrow(0, start - offset, size));
+        }
     }
 }
 
 impl ParamSharding for Shards {
-    fn gather(&self, unit: usize) -> Result<(), TchError> {
+    fn gather(&self, unit: ShardUnit) -> Result<(), TchError> {
         let mut unit = self.unit(unit);
         if unit.gathered {
             return Ok(());
@@ -301,13 +422,22 @@ impl ParamSharding for Shards {
         Ok(())
     }
 
-    fn reduce(&self, unit: usize) -> Result<(), TchError> {
+    fn reduce(&self, unit: ShardUnit) -> Result<(), TchError> {
         let mut unit = self.unit(unit);
         let mut trained = unit.flats.iter_mut().filter(|flat| flat.trained);
         trained.try_for_each(|flat| no_grad(|| flat.reduce(&self.communicator)))
     }
 
-    fn release(&self, unit: usize) -> Result<(), TchError> {
+    fn add_embedding_rows(&self, ids: Tensor, gradients: Tensor) {
+        let mut unit = self.unit(ShardUnit::Embedding);
+        let flat = unit.flats.iter_mut().find(|flat| flat.trained);
+        flat.into_iter().for_each(|flat| {
+            flat.rows
+                .push((ids.shallow_clone(), gradients.shallow_clone()))
+        });
+    }
+
+    fn release(&self, unit: ShardUnit) -> Result<(), TchError> {
         let mut unit = self.unit(unit);
         unit.gathered = false;
         unit.flats.iter().try_for_each(|flat| release(&flat.whole))

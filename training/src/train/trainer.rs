@@ -1,11 +1,12 @@
 //! One training step: forward and backward over the micro-batches with one denominator, clipping, AdamW.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
 use super::dataset::Batch;
@@ -16,8 +17,11 @@ use super::recipe::{OptimizerConfig, Recipe};
 use super::schedule::LrSchedule;
 use super::shard::{Parameters, Shards};
 use crate::exit::{self, ExitCode};
-use crate::model::{GradientCheckpointing, Loss, Model};
-use crate::torch::Communicator;
+use crate::model::{
+    GradientCheckpointing, LoadError, Loss, Model, SaveError, ShardUnit, save_model,
+    save_model_with,
+};
+use crate::torch::{Communicator, release_free_memory};
 
 #[derive(Debug, Error)]
 pub enum StepError {
@@ -95,29 +99,36 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Trains every parameter of a model, or only the LoRA adapters if there are any. With a communicator the
-    /// parameters are sharded.
-    pub fn new(
-        mut model: Model,
+    /// Trains every parameter of a model, or only the LoRA adapters if there are any.
+    pub fn new(model: Model, recipe: &Recipe, steps: u64) -> Result<Self, StepError> {
+        let all = model.parameters();
+        let lora = all.iter().any(|(name, _)| name.contains(".lora_"));
+        let trained = |name: &str| !lora || name.contains(".lora_");
+        let chosen = all.into_iter().filter(|(name, _)| trained(name));
+        let chosen = chosen.map(|(name, tensor)| (name, tensor.set_requires_grad(true)));
+        let parameters = Parameters::Whole(chosen.collect());
+        Self::of_parameters(model, parameters, recipe, steps, None)
+    }
+
+    /// Trains a model whose parameters are sharded over processes.
+    pub fn sharded(
+        model: Model,
+        shards: Arc<Shards>,
+        communicator: Arc<Communicator>,
+        recipe: &Recipe,
+        steps: u64,
+    ) -> Result<Self, StepError> {
+        let parameters = Parameters::Sharded(shards);
+        Self::of_parameters(model, parameters, recipe, steps, Some(communicator))
+    }
+
+    fn of_parameters(
+        model: Model,
+        parameters: Parameters,
         recipe: &Recipe,
         steps: u64,
         communicator: Option<Arc<Communicator>>,
     ) -> Result<Self, StepError> {
-        let names = model.parameters();
-        let lora = names.iter().any(|(name, _)| name.contains(".lora_"));
-        drop(names);
-        let trained = |name: &str| !lora || name.contains(".lora_");
-        let parameters = match &communicator {
-            Some(communicator) => {
-                Parameters::Sharded(Shards::new(&mut model, communicator.clone(), trained)?)
-            }
-            None => {
-                let all = model.parameters().into_iter();
-                let chosen = all.filter(|(name, _)| trained(name));
-                let chosen = chosen.map(|(name, tensor)| (name, tensor.set_requires_grad(true)));
-                Parameters::Whole(chosen.collect())
-            }
-        };
         let options = &recipe.optimizer;
         Ok(Self {
             optimizer: AdamW::new(parameters.slices(), options, recipe.seed)?,
@@ -190,6 +201,10 @@ impl Trainer {
             .step(step, &gradients, gradient_scale, learning_rate)?;
         drop(gradients);
         self.parameters.clear_gradients()?;
+        if self.communicator.is_some() {
+            // What blocks needed in the backward pass is no place for the tables that the next step gathers.
+            release_free_memory();
+        }
         Ok(StepReport {
             step: step + 1,
             loss,
@@ -210,26 +225,32 @@ impl Trainer {
         denominator: f64,
     ) -> Result<Loss, TchError> {
         self.parameters.clear_gradients()?;
-        let root = self.model.blocks.len();
         let sharding = self.model.sharding.clone();
-        let guard = sharding.clone().map(|sharding| sharding.gather_guard(root));
         let mut loss = Loss::default();
         let rank = self.communicator.as_ref().map_or(0, |c| c.rank);
         for (number, batch) in micro_batches.iter().enumerate() {
             let pass = [self.seed, step, rank as u64, number as u64];
             self.model.set_dropout_seed(mix_seed(&pass));
-            loss += self.model.backward(
+            let pending = self.model.backward_head(
                 &batch.ids,
                 &batch.layout,
                 &batch.targets,
                 denominator,
                 self.checkpointing,
             );
+            // Before the gradient of the embedding exists.
+            if let Some(sharding) = &sharding
+                && self.model.head.is_some()
+                && number + 1 == micro_batches.len()
+            {
+                sharding.reduce(ShardUnit::Head)?;
+            }
+            loss += pending.backward_blocks();
         }
         if let Some(sharding) = &sharding {
-            sharding.reduce(root)?;
+            sharding.reduce(ShardUnit::Embedding)?;
+            sharding.reduce(ShardUnit::FinalNorm)?;
         }
-        drop(guard);
         Ok(loss)
     }
 
@@ -275,12 +296,25 @@ pub struct TrainedModel {
 }
 
 impl TrainedModel {
-    /// Gathers all parameters in this process.
-    pub fn gathered(mut self) -> Result<Model, TchError> {
-        if let Parameters::Sharded(shards) = &self.parameters {
-            shards.gather_all(&mut self.model)?;
+    /// Writes the model into `folder`, with the tokenizer files of `source`. The other processes of a run must call
+    /// [`TrainedModel::assist_save`] meanwhile.
+    pub fn save(&self, folder: &Path, source: &Path) -> Result<(), SaveError> {
+        match &self.parameters {
+            Parameters::Whole(_) => Ok(save_model(&self.model, folder, source)?),
+            Parameters::Sharded(shards) => save_model_with(&self.model, folder, source, |name| {
+                Ok(shards.copy(name).map_err(LoadError::from)?)
+            }),
         }
-        Ok(self.model)
+    }
+
+    /// Gathers the parameters that the main process saves.
+    pub fn assist_save(&self) -> Result<(), TchError> {
+        if let Parameters::Sharded(shards) = &self.parameters {
+            for (name, _) in self.model.parameters() {
+                drop(shards.copy(&name)?);
+            }
+        }
+        Ok(())
     }
 
     /// Copies of the matrices of the adapters, with PEFT's names. All processes must call it together.
@@ -296,10 +330,18 @@ impl TrainedModel {
     }
 }
 
+/// Elements whose norm is computed at once if they must be converted to float32 first.
+const NORM_CHUNK: i64 = 1 << 22;
+
 fn square_norm(gradients: &[Option<Tensor>]) -> f64 {
+    let chunks = |gradient: &Tensor| match (gradient.kind(), gradient.device()) {
+        (Kind::BFloat16, Device::Cpu) => gradient.split(NORM_CHUNK, 0),
+        _ => vec![gradient.shallow_clone()],
+    };
     let norms: Vec<Tensor> = gradients
         .iter()
         .flatten()
+        .flat_map(chunks)
         .map(|g| g.norm_scalaropt_dtype(2, Kind::Float))
         .collect();
     match norms.is_empty() {

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use pybench_training::model::{Adapter, Layout, LoadOptions, Model, SafetensorsWriter};
+use pybench_training::model::{
+    Adapter, Layout, LoadOptions, Model, SafetensorsWriter, ScaleFormat, save_model,
+};
 use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor, no_grad};
 
@@ -79,7 +81,8 @@ fn the_configuration_is_what_peft_reads() {
 
 #[test]
 fn an_interrupted_merge_is_repeated_without_training() {
-    for rest in ["", "dtype='bf16'\n", "lora.quantization='nf4'\n"] {
+    let quantized = ["nf4", "nf4_double"].map(|name| format!("lora.quantization='{name}'\n"));
+    for rest in ["", "dtype='bf16'\n", &quantized[0], &quantized[1]] {
         let (train, lora) = match rest.strip_prefix("lora.") {
             Some(quantization) => ("", quantization),
             None => (rest, ""),
@@ -194,19 +197,121 @@ fn mapped_weights_compute_what_copied_ones_do() {
         mapped: true,
         quantize,
     };
-    let mapped = Model::load_with(&folder, &options(Kind::Float, false)).unwrap();
+    let mapped = Model::load_with(&folder, &options(Kind::Float, None)).unwrap();
     assert!(logits(&mapped).equal(&copied));
     // Converted ones are copied.
-    let half = Model::load_with(&folder, &options(Kind::BFloat16, false)).unwrap();
+    let half = Model::load_with(&folder, &options(Kind::BFloat16, None)).unwrap();
     let loaded = Model::load(&folder, Kind::BFloat16, Device::Cpu).unwrap();
     assert!(logits(&half).equal(&logits(&loaded)));
-    let packed = Model::load_with(&folder, &options(Kind::Float, true)).unwrap();
+    let packed =
+        Model::load_with(&folder, &options(Kind::Float, Some(ScaleFormat::Float32))).unwrap();
     let mut all = load(&folder);
     for block in &mut all.blocks {
         block
             .linears_mut()
             .into_iter()
-            .for_each(|(_, linear)| linear.quantize());
+            .for_each(|(_, linear)| linear.quantize(ScaleFormat::Float32));
     }
     assert!(logits(&packed).equal(&logits(&all)));
+}
+
+/// Another run that starts from the adapter of a run, with changes of its recipe.
+fn continue_from(project: &Project, changes: &[(&str, &str)], out: &str) -> (Option<i32>, String) {
+    let recipe = project.path("recipe.toml");
+    let original = std::fs::read_to_string(&recipe).unwrap();
+    let model = project.path("out/adapter").display().to_string();
+    let start = project.path("start").display().to_string();
+    let mut text = original.replace(&format!("model='{start}'"), &format!("model='{model}'"));
+    assert_ne!(text, original);
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}: {text}");
+        text = text.replace(from, to);
+    }
+    std::fs::write(&recipe, text).unwrap();
+    let output = project.command(out).output().unwrap();
+    std::fs::write(&recipe, original).unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code(), text)
+}
+
+fn adapter_weights(out: &Path) -> Vec<u8> {
+    std::fs::read(out.join("adapter/adapter_model.safetensors")).unwrap()
+}
+
+#[test]
+fn training_goes_on_from_an_adapter() {
+    for lora in ["", "quantization='nf4'\n", "quantization='nf4_double'\n"] {
+        let project = Project::new(&format!("{LORA}{lora}"));
+        let (good, text) = project.run("out");
+        assert!(good, "{text}");
+        let out = project.path("out");
+        // Steps that change nothing leave the adapter as it was.
+        let still = [("learning_rate=0.05", "learning_rate=1e-30")];
+        let (code, text) = continue_from(&project, &still, "still");
+        assert_eq!(code, Some(0), "{text}");
+        assert!(
+            adapter_weights(&project.path("still")) == adapter_weights(&out),
+            "{lora}"
+        );
+        assert!(weights(&project.path("still/model")) == weights(&project.path("out/model")));
+        let results = losses(&project.path("still"));
+        assert_eq!(results["before"], losses(&out)["after"]);
+        let (code, text) = continue_from(&project, &[], "more");
+        assert_eq!(code, Some(0), "{text}");
+        assert!(adapter_weights(&project.path("more")) != adapter_weights(&out));
+        let before = |out: &str| losses(&project.path(out))["before"].clone();
+        assert_eq!(before("more"), before("still"));
+        let base = |out: &str| {
+            Adapter::open(&project.path(out).join("adapter"))
+                .unwrap()
+                .base
+        };
+        assert_eq!(base("more"), base("out"));
+    }
+}
+
+#[test]
+fn an_adapter_goes_on_only_as_it_was_trained() {
+    let project = trained("");
+    let lora = "[lora]\nrank=4\nalpha=8\n";
+    let quantized = format!("{lora}quantization='nf4'\n");
+    let targets = format!("{lora}target_modules=['q_proj']\n");
+    for (change, words) in [
+        ("", "add [lora] with rank = 4 and alpha = 8"),
+        ("[lora]\nrank=8\nalpha=8\n", "only with lora.rank = 4"),
+        ("[lora]\nrank=4\nalpha=9\n", "only with lora.alpha = 8"),
+        (&quantized, "only with lora.quantization = (none)"),
+        (&targets, "only with lora.target_modules = {\"down_proj\", "),
+    ] {
+        let (code, text) = continue_from(&project, &[(lora, change)], "refused");
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // Another model of the same shape in the place of the base model.
+    let config = load(&project.path("start")).config;
+    let other = Model::random(config, 99, Kind::Float, Device::Cpu);
+    let start = project.path("start");
+    save_model(&other, &start, &start).unwrap();
+    let (code, text) = continue_from(&project, &[], "refused");
+    assert_eq!(code, Some(3), "{text}");
+    let words = "are not those that this adapter was trained on";
+    assert!(text.contains(words) && text.contains("start"), "{text}");
+    let output = merge(&project.path("out/adapter"), &project.path("merged"));
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
+fn a_stage_goes_on_from_the_adapter_of_the_one_before() {
+    let project = Project::new(&format!("merge=false\n{LORA}"));
+    let recipe = project.path("recipe.toml");
+    let text = std::fs::read_to_string(&recipe).unwrap();
+    let staged = text.replace("seed=1\n", "seed=1\nstages=['one','two']\n");
+    let stages = "[stage.one]\n[stage.two.train]\nmerge=true\n";
+    std::fs::write(&recipe, format!("{staged}{stages}")).unwrap();
+    let (good, text) = project.run("out");
+    assert!(good, "{text}");
+    let results = |stage: &str| losses(&project.path("out").join(stage));
+    assert_eq!(results("two")["before"], results("one")["after"]);
+    assert!(project.path("out/two/model/model.safetensors").exists());
+    assert!(!project.path("out/one/model").exists());
 }

@@ -20,7 +20,7 @@ fn batch(token: impl Fn(i64) -> i64) -> Batch {
 fn a_spike_is_detected_before_the_weights_change() {
     let text = "name='a'\nmodel='m'\n[[data]]\npath='d'\n[train]\nmax_seq_len=32\nmax_steps=99\n[optimizer]\nlearning_rate=0.02\nlr_scheduler='constant'\n";
     let recipe = Recipe::parse(text, Path::new("r")).unwrap();
-    let mut trainer = Trainer::new(model("llama"), &recipe, 99, None).unwrap();
+    let mut trainer = Trainer::new(model("llama"), &recipe, 99).unwrap();
     for step in 0..60 {
         trainer.step(step, &[batch(|place| place % 4)]).unwrap();
     }

@@ -77,6 +77,49 @@ fn the_peak_of_each_phase_is_what_was_predicted() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Measured and planned peak of a run with `processes` processes on a model that is mostly embedding and output matrix.
+fn table_peaks(processes: usize) -> (f64, f64) {
+    let shape = serde_json::json!({
+        "hidden_size": 512, "intermediate_size": 3072, "num_hidden_layers": 10,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
+        "vocab_size": 128256, "max_position_embeddings": 512, "tie_word_embeddings": false,
+    });
+    // Every process has one micro-batch, of few tokens.
+    let rest = "[optimizer]\nstate_dtype='float32'\n[checkpoint]\nsave_steps=0\n";
+    let train = format!("max_seq_len=128\nmax_steps=2\nbatch_size={processes}\n{rest}");
+    let project = Project::shaped(&shape, &train);
+    let mut command = project.command("out");
+    command.args(["--processes", &processes.to_string()]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    let memory = losses(&project.path("out"))["memory"].clone();
+    println!("{processes} processes: {memory:#}");
+    let bytes = |key: &str| memory[key].as_f64().unwrap();
+    (bytes("measured"), bytes("planned"))
+}
+
+#[test]
+fn two_processes_gather_the_embedding_and_the_output_matrix_one_at_a_time() {
+    let (alone, planned_alone) = table_peaks(1);
+    let (each, planned_each) = table_peaks(2);
+    assert!(
+        each < 0.65 * alone,
+        "{:.0} MiB of {:.0}",
+        each / MIB,
+        alone / MIB
+    );
+    for (measured, planned) in [(alone, planned_alone), (each, planned_each)] {
+        let off = (measured - planned).abs();
+        assert!(
+            off < TOLERANCE * planned + SLACK,
+            "{:.0} MiB of {:.0}",
+            measured / MIB,
+            planned / MIB
+        );
+    }
+}
+
 fn refused(project: &Project, more: &[&str]) -> String {
     let Output { status, stderr, .. } = project.command("out").args(more).output().unwrap();
     let text = String::from_utf8(stderr).unwrap();

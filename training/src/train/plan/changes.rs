@@ -67,11 +67,17 @@ pub(super) fn changes(recipe: &Recipe) -> Vec<RecipeChange> {
                 quantization: None,
             });
         }),
-        Some(_) => change("lora.quantization = \"nf4\"".into(), &|r| {
-            r.lora
-                .iter_mut()
-                .for_each(|lora| lora.quantization = Some(Quantization::Nf4));
-        }),
+        Some(lora) => {
+            let (value, quantization) = match lora.quantization {
+                None => ("nf4", Quantization::Nf4),
+                Some(_) => ("nf4_double", Quantization::Nf4Double),
+            };
+            change(format!("lora.quantization = \"{value}\""), &|r| {
+                r.lora
+                    .iter_mut()
+                    .for_each(|lora| lora.quantization = Some(quantization));
+            });
+        }
     }
     all
 }

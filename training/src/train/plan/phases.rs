@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use super::step::{MemoryPlan, ParamCounts, element_bytes, evaluation, is_quantized};
+use super::step::{
+    MemoryPlan, ParamCounts, collective_bytes, element_bytes, evaluation, is_quantized,
+};
 use super::target::{LIBTORCH_BYTES, PlanTarget};
 use crate::model::ModelConfig;
 use crate::train::recipe::Recipe;
@@ -159,7 +161,7 @@ impl Sizes<'_> {
 
     /// Whether weights stay in the map of their file.
     fn is_mapped(&self) -> bool {
-        let wanted = self.recipe.lora.is_some() || self.target.processes > 1;
+        let wanted = self.recipe.lora.is_some() && self.target.processes == 1;
         wanted && !self.target.is_gpu() && self.stored == self.bytes
     }
 
@@ -182,25 +184,28 @@ impl Sizes<'_> {
             true => 0,
             false => self.reading(counts.table.max(counts.largest_matrix)),
         };
+        // Files are read in main memory, which is the device's if that is a CPU.
+        let (host, device) = match self.target.is_gpu() {
+            true => (reading, 0),
+            false => (0, reading),
+        };
         let quantizing = match is_quantized(self.recipe) {
             true => self.bytes * counts.block + QUANTIZE_BYTES * counts.largest_matrix,
             false => 0,
         };
-        let whole = match self.target.processes {
-            1 => step.weights,
-            // Every process has the whole model before it keeps its part.
+        let loading = match self.target.processes {
+            1 => device,
+            // The embedding waits until the blocks are sharded, one by one. Then the tables are.
             _ => {
-                let packed = if is_quantized(self.recipe) {
-                    counts.matrices
-                } else {
-                    0
-                };
-                step.weights + self.bytes * (counts.all - packed) + self.bytes * counts.root
+                let blocks = self.bytes * (counts.table + 2 * counts.block);
+                let tables = self.bytes * counts.root + device.max(self.bytes * counts.table);
+                blocks.max(tables)
             }
         };
         // The optimizer state is allocated when the model is complete.
-        let state = step.weights + step.optimizer_state + step.master_weights;
-        (reading.max(step.offloaded), (whole + quantizing).max(state))
+        let state = step.optimizer_state + step.master_weights;
+        let temporary = (loading + quantizing).max(state);
+        (host.max(step.offloaded), step.weights + temporary)
     }
 
     fn save(&self) -> (u64, u64) {
@@ -211,8 +216,15 @@ impl Sizes<'_> {
         match (&self.recipe.lora, self.target.processes) {
             (Some(_), _) => (self.bytes * self.counts.trained, self.step.weights),
             (None, 1) => (copy, self.step.weights),
-            // Every process gathers the whole model.
-            (None, _) => (copy, self.step.weights + self.bytes * self.counts.all),
+            // One unit is gathered at a time, and a parameter of it copied.
+            (None, _) => {
+                let unit = self.bytes * self.counts.table.max(self.counts.block);
+                let table = self.bytes * self.counts.table;
+                (
+                    copy,
+                    self.step.weights + unit + table + collective_bytes(self.target),
+                )
+            }
         }
     }
 
@@ -236,8 +248,8 @@ impl Sizes<'_> {
         table.max(merged)
     }
 
-    /// The mapped file of the model, of which an export reads every page once.
+    /// The largest tensor of the saved model.
     fn export(&self) -> u64 {
-        self.bytes * self.counts.all
+        2 * self.bytes * self.counts.table.max(self.counts.largest_matrix)
     }
 }

@@ -81,6 +81,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("quantize_base", "lora.quantization"),
     ("load_in_4bit", "lora.quantization"),
     ("bnb_4bit_quant_type", "lora.quantization"),
+    ("bnb_4bit_use_double_quant", "lora.quantization"),
     ("every", "checkpoint.save_steps"),
     ("save_every", "checkpoint.save_steps"),
     ("save_interval", "checkpoint.save_steps"),
@@ -187,6 +188,7 @@ fn remark(key: &str) -> &'static str {
         }
         "bf16" | "fp16" | "mixed_precision" => ": \"float32\" or \"bf16\"",
         "train_on_inputs" | "train_on_input" => ": 1 trains prompts like replies, 0 not at all",
+        "bnb_4bit_use_double_quant" => " = \"nf4_double\"",
         "load_in_4bit" | "bnb_4bit_quant_type" | "quantize_base" => " = \"nf4\"",
         "targets" | "lora_attn_modules" => ", a list such as [\"q_proj\", \"v_proj\"]",
         _ => "",
