@@ -303,6 +303,7 @@ fn shown(style: &Style) -> String {
 fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     let t = style.table;
     match (operation.role, style.idiom) {
+        (Role::Answer, _) if operation.is_list() => PRINT_LIST.to_owned(),
         (Role::Answer, _) => PRINT_ANSWER.to_owned(),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
         _ if job.output.is_some_and(|path| path.ends_with(".png")) => "print(bars)".to_owned(),
@@ -310,9 +311,10 @@ fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     }
 }
 
-/// Shows a list as it is to be stated, and anything else at full precision.
-const PRINT_ANSWER: &str =
-    "print(\"answer:\", \", \".join(map(str, answer)) if isinstance(answer, list) else answer)";
+/// Shows an answer at full precision.
+const PRINT_ANSWER: &str = "print(\"answer:\", answer)";
+/// Shows a list as it is to be stated.
+const PRINT_LIST: &str = "print(\"answer:\", \", \".join(answer))";
 
 /// The steps as one query.
 fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {

@@ -35,6 +35,9 @@ const KEPT: std::ops::RangeInclusive<f64> = 0.02..=0.98;
 /// Rows that a filter leaves at least, so that what follows has something to work on.
 const MIN_ROWS: usize = 6;
 
+/// Answers that one gives without looking.
+const GUESSED: [f64; 6] = [0.0, 1.0, 2.0, 10.0, 50.0, 100.0];
+
 /// A graph, with what it gives.
 #[derive(Clone, Debug)]
 pub struct Composed {
@@ -183,24 +186,23 @@ fn clear(graph: &Graph, result: &Frame) -> bool {
     let Some(ending) = graph.ending() else {
         return false;
     };
-    let is_answer = ending
-        .operation()
-        .is_ok_and(|operation| operation.role == Role::Answer);
-    if !is_answer {
+    let Ok(operation) = ending.operation() else {
+        return false;
+    };
+    if operation.role != Role::Answer {
         return true;
     }
     let Ok(column) = result.data.column("answer") else {
         return false;
     };
-    let is_list = ["answer_values", "answer_top_three"].contains(&ending.operation.as_str());
-    if column.null_count() > 0 || (column.len() != 1 && !is_list) {
+    if column.null_count() > 0 || (column.len() != 1 && !operation.is_list()) {
         return false;
     }
     match result.class("answer") {
-        // 0 and 1 are guessed too easily, and tiny numbers have no digits to compare.
+        // Round numbers are guessed too easily, and tiny ones have no digits to compare.
         Some(Class::Number) => Draw::numbers_of(column)
             .iter()
-            .all(|x| x.abs() > 1e-3 && *x != 1.0),
+            .all(|x| x.abs() > 1e-3 && !GUESSED.contains(x)),
         Some(Class::Text | Class::Date) => true,
         Some(Class::Boolean) | None => false,
     }

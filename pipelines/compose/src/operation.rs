@@ -90,6 +90,11 @@ impl Operation {
         (self.draw)(&mut draw)
     }
 
+    /// Whether its answer is a list of names.
+    pub fn is_list(&self) -> bool {
+        ["answer_values", "answer_top_three"].contains(&self.name.as_str())
+    }
+
     /// The keyword of the dictionary that fits best.
     pub fn keyword(&self) -> &'static str {
         let starts =

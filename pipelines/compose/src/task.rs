@@ -13,7 +13,7 @@ use crate::argument::python_string;
 use crate::compose::{Composed, compose};
 use crate::frame::{Class, Frame};
 use crate::graph::{GraphError, Step, records};
-use crate::operation::{Order, Role};
+use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
 use crate::rename;
 use crate::wording::{self, Form, Request};
@@ -192,9 +192,11 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
         .into_iter()
         .filter_map(|record| record.into_values().next())
         .collect();
-    let is_list = composed.graph.ending().is_some_and(|step| {
-        ["answer_values", "answer_top_three"].contains(&step.operation.as_str())
-    });
+    let ending = composed
+        .graph
+        .ending()
+        .and_then(|step| step.operation().ok());
+    let is_list = ending.is_some_and(Operation::is_list);
     let number = composed.result.class("answer") == Some(Class::Number);
     let whole = values.iter().all(serde_json::Value::is_i64);
     let form = match (number, is_list) {

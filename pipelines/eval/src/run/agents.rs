@@ -122,10 +122,14 @@ async fn checkpoint(label: &str, model: &str, base: bool) -> Result<Checkpoint, 
         )
     })?;
     model_server::check(&program, model, base).await?;
-    // A new model in the same folder is another agent.
-    let made = std::fs::metadata(Path::new(model).join("config.json"));
-    let made = made.and_then(|metadata| metadata.modified()).ok();
-    let made = made.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    // A new model or adapter in the same folder is another agent.
+    let made = ["config.json", "adapter_config.json"]
+        .into_iter()
+        .find_map(|name| {
+            let metadata = std::fs::metadata(Path::new(model).join(name)).ok()?;
+            let made = metadata.modified().ok()?;
+            made.duration_since(std::time::UNIX_EPOCH).ok()
+        });
     let digest = Digest::of_json(&(model, made.map(|time| time.as_secs())));
     Ok(Checkpoint {
         program,
