@@ -260,12 +260,21 @@ impl WeightBytes {
         };
         let (packed, plain, block) = match is_quantized(recipe) {
             // Half a byte per element, not sharded. One block is dequantized at a time, its largest matrix with
-            // temporaries in int32 and float32.
-            true => (
-                counts.matrices / 2 + scale_bytes(recipe, counts.matrices),
-                counts.all - counts.matrices,
-                bytes * counts.block + 20 * counts.largest_matrix,
-            ),
+            // temporaries in int32 and float32. Without gradient checkpointing, autograd keeps the dequantized
+            // matrices of all blocks for the backward pass.
+            true => {
+                let recomputed = recipe.train.gradient_checkpointing || world > 1;
+                let dequantized = if recomputed {
+                    counts.block
+                } else {
+                    counts.matrices
+                };
+                (
+                    counts.matrices / 2 + scale_bytes(recipe, counts.matrices),
+                    counts.all - counts.matrices,
+                    bytes * dequantized + 20 * counts.largest_matrix,
+                )
+            }
             false if world > 1 => (0, counts.all, bytes * counts.block),
             false => (0, counts.all, 0),
         };
