@@ -16,6 +16,9 @@ pub struct MemoryPlan {
     pub weights: u64,
     /// Weights that exist only while they are used: gathered from other processes, or dequantized.
     pub gathered: u64,
+    /// Dequantized matrices of the other blocks, which autograd keeps for the backward pass without gradient
+    /// checkpointing.
+    retained: u64,
     /// Float32 copies of bf16 weights.
     pub master_weights: u64,
     pub optimizer_state: u64,
@@ -130,12 +133,13 @@ impl MemoryPlan {
             .batch_size
             .div_ceil(recipe.train.micro_batch_size) as u64;
         let (activations, backward) = activations(recipe, config, bytes, target);
-        let held = WeightBytes::new(recipe, &counts, bytes, target);
+        let held = WeightBytes::new(recipe, config, &counts, bytes, target);
         Self {
             base: target.device_base(),
             weights: held.weights,
             gathered: held.gathered,
             gathered_block: held.gathered_block,
+            retained: held.retained,
             master_weights: on_device * master_weights,
             optimizer_state: on_device * optimizer_state,
             gradients: match world {
@@ -180,12 +184,12 @@ impl MemoryPlan {
     /// embedding at the end.
     pub fn total(&self) -> u64 {
         let always = self.base + self.weights + self.master_weights + self.optimizer_state;
-        let forward = self.gathered + self.activations + self.logits;
+        let forward = self.gathered + self.retained + self.activations + self.logits;
         let block = match self.reducing {
             0 => self.gathered_block,
             _ => 2 * self.gathered_block,
         };
-        let backward = self.gradients - self.late_gradients + block + self.backward;
+        let backward = self.gradients - self.late_gradients + block + self.retained + self.backward;
         let end = backward.max(self.gradients + self.update.max(self.reducing));
         always
             + match self.accumulates {
@@ -199,7 +203,10 @@ impl MemoryPlan {
         let parts = [
             ("base", self.base),
             ("weights", self.weights),
-            ("gathered or dequantized weights", self.gathered),
+            (
+                "gathered or dequantized weights",
+                self.gathered + self.retained,
+            ),
             ("master weights", self.master_weights),
             ("optimizer state", self.optimizer_state),
             ("gradients", self.gradients),
@@ -249,10 +256,18 @@ struct WeightBytes {
     /// The most that is gathered or dequantized at once, and the part of it in the backward pass of a block.
     gathered: u64,
     gathered_block: u64,
+    /// As in the plan.
+    retained: u64,
 }
 
 impl WeightBytes {
-    fn new(recipe: &Recipe, counts: &ParamCounts, bytes: u64, target: &PlanTarget) -> Self {
+    fn new(
+        recipe: &Recipe,
+        config: &ModelConfig,
+        counts: &ParamCounts,
+        bytes: u64,
+        target: &PlanTarget,
+    ) -> Self {
         let world = target.processes as u64;
         let lora = match recipe.lora {
             Some(_) => counts.trained,
@@ -260,21 +275,12 @@ impl WeightBytes {
         };
         let (packed, plain, block) = match is_quantized(recipe) {
             // Half a byte per element, not sharded. One block is dequantized at a time, its largest matrix with
-            // temporaries in int32 and float32. Without gradient checkpointing, autograd keeps the dequantized
-            // matrices of all blocks for the backward pass.
-            true => {
-                let recomputed = recipe.train.gradient_checkpointing || world > 1;
-                let dequantized = if recomputed {
-                    counts.block
-                } else {
-                    counts.matrices
-                };
-                (
-                    counts.matrices / 2 + scale_bytes(recipe, counts.matrices),
-                    counts.all - counts.matrices,
-                    bytes * dequantized + 20 * counts.largest_matrix,
-                )
-            }
+            // temporaries in int32 and float32.
+            true => (
+                counts.matrices / 2 + scale_bytes(recipe, counts.matrices),
+                counts.all - counts.matrices,
+                bytes * counts.block + 20 * counts.largest_matrix,
+            ),
             false if world > 1 => (0, counts.all, bytes * counts.block),
             false => (0, counts.all, 0),
         };
@@ -286,6 +292,14 @@ impl WeightBytes {
             weights: packed + bytes * (plain + lora) / world,
             gathered,
             gathered_block: block,
+            // Of several processes each recomputes its blocks.
+            retained: match is_quantized(recipe)
+                && world == 1
+                && !recipe.train.gradient_checkpointing
+            {
+                true => bytes * (counts.matrices - counts.matrices / config.layers as u64),
+                false => 0,
+            },
         }
     }
 }
