@@ -316,9 +316,8 @@ impl RolloutConfig {
     fn draw_teacher(&self, task: &Digest) -> u16 {
         let weights =
             || std::iter::once(1.0).chain(self.teacher_mix.iter().map(|(weight, _)| *weight));
-        let bits = Digest::of_json(&(task, self.seed, "teacher")).seed();
-        // The upper 53 bits give a double in [0, 1).
-        let mut left = (bits >> 11) as f64 / (1_u64 << 53) as f64 * weights().sum::<f64>();
+        let drawn = Digest::of_json(&(task, self.seed, "teacher"));
+        let mut left = drawn.fraction() * weights().sum::<f64>();
         let below = weights().position(|weight| {
             left -= weight;
             left < 0.0

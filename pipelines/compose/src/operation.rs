@@ -1,6 +1,6 @@
 //! One operation on a table: when it may be drawn, what it means, how it is said and how it is written in code.
 
-use polars::prelude::LazyFrame;
+use polars::prelude::{Expr, LazyFrame};
 
 use crate::argument::Arguments;
 use crate::draw::Draw;
@@ -117,6 +117,17 @@ impl Operation {
             Role::Output => "convert format",
             Role::Filter | Role::Shape | Role::Answer => "filter",
         }
+    }
+
+    /// An operation that writes a value for each row into the column of the argument `new`.
+    pub(crate) fn derive(
+        name: impl Into<String>,
+        draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
+        value: impl Fn(&Arguments) -> Expr + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(name, Role::Derive, draw, move |a, t| {
+            t.with_column(value(a).alias(a.name("new")))
+        })
     }
 
     pub(crate) fn order(mut self, order: Order) -> Self {

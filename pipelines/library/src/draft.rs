@@ -85,7 +85,6 @@ impl Draft<'_> {
         let (files, held_out, variables) = self.files_and_variables(split, store)?;
         let context = render::context(&self.slots, variables, self.language);
         let template = self.template;
-        let keyword = library.keywords().get(template.keyword.get_ref());
         let outputs = template
             .outputs
             .iter()
@@ -97,7 +96,7 @@ impl Draft<'_> {
         let mut task = Task {
             id: Digest::of_bytes(b""),
             category: template.category,
-            subcategory: keyword.map(|k| k.subcategory.clone()).unwrap_or_default(),
+            subcategory: library.keywords().subcategory(template.keyword.get_ref()),
             keyword: template.keyword.get_ref().clone(),
             language: self.language,
             query: self.render_query(&context)?,

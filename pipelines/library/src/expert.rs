@@ -91,9 +91,7 @@ impl Expert {
         faults: impl FnOnce() -> Vec<(String, F)>,
     ) -> Option<(String, F)> {
         let drawn = Digest::of_json(&(&task.id, sample, self.fault_seed, "fault"));
-        // 53 bits make a double in [0, 1).
-        let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
-        if share >= self.fault_share {
+        if drawn.fraction() >= self.fault_share {
             return None;
         }
         let mut faults = faults();

@@ -74,6 +74,14 @@ impl Keywords {
         }
     }
 
+    /// The subcategory of a keyword; empty for an unknown one.
+    pub fn subcategory(&self, name: &str) -> String {
+        let keyword = self.get(name);
+        keyword
+            .map(|keyword| keyword.subcategory.clone())
+            .unwrap_or_default()
+    }
+
     pub fn get(&self, name: &str) -> Option<&Keyword> {
         self.0.get(name)
     }

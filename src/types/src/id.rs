@@ -58,6 +58,12 @@ impl Digest {
     pub fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0[..16], 16).unwrap_or_default()
     }
+
+    /// A number from 0 to below 1, for random decisions that depend on content only.
+    pub fn fraction(&self) -> f64 {
+        // The upper 53 bits of the seed, as many as a double holds.
+        (self.seed() >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }
 
 /// Computes the digest of bytes that come in parts.

@@ -16,16 +16,6 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-fn derive(
-    name: &str,
-    draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
-    value: impl Fn(&Arguments) -> Expr + Send + Sync + 'static,
-) -> Operation {
-    Operation::new(name, Role::Derive, draw, move |a, t| {
-        t.with_column(value(a).alias(a.name("new")))
-    })
-}
-
 /// A column and the name of the new one.
 fn one(
     patterns: &'static [&'static str],
@@ -61,7 +51,7 @@ fn pairs() -> Vec<Operation> {
     };
     let arithmetic = |name, sign: &str, patterns, value: fn(Expr, Expr) -> Expr| {
         let float = if sign == "/" { " * 1.0" } else { "" };
-        derive(name, two(patterns, |_, _| true), move |a| value(a.col("column"), a.col("other")))
+        Operation::derive(name, two(patterns, |_, _| true), move |a| value(a.col("column"), a.col("other")))
             .pandas(format!("$t = $t.assign(**{{$new: $t[$column] {sign} $t[$other]}})"))
             .pandas(format!("$t[$new] = $t[$column] {sign} $t[$other]"))
             .python(format!(
@@ -88,7 +78,7 @@ fn pairs() -> Vec<Operation> {
                 "create $new as the product of $column and $other",
             ])
             .zh(["新增一列$new，等于$column乘以$other"]),
-        derive(
+        Operation::derive(
             "derive_ratio",
             two(&["*_ratio", "ratio", "rate"], |draw, name| {
                 draw.nulls(name) == 0 && draw.numbers(name).iter().all(|x| x.abs() > 1e-9)
@@ -111,7 +101,7 @@ fn pairs() -> Vec<Operation> {
 fn scales() -> Vec<Operation> {
     let varied = |_: &Draw<'_>, _: &str| true;
     vec![
-        derive("derive_percent_of_total", one(&["*_percent", "percent"], |draw, name| {
+        Operation::derive("derive_percent_of_total", one(&["*_percent", "percent"], |draw, name| {
             draw.numbers(name).iter().sum::<f64>().abs() > 1e-6
         }), |a| lit(100.0) * a.col("column") / a.col("column").sum())
         .pandas("$t = $t.assign(**{$new: 100 * $t[$column] / $t[$column].sum()})")
@@ -126,7 +116,7 @@ fn scales() -> Vec<Operation> {
             "create $new: what percentage of the sum of $column the row's $column is",
         ])
         .zh(["新增一列$new，表示$column占该列总和的百分比"]),
-        derive("derive_z_score", one(&["*_z", "z_score"], varied), |a| {
+        Operation::derive("derive_z_score", one(&["*_z", "z_score"], varied), |a| {
             (a.col("column") - a.col("column").mean()) / a.col("column").std(1)
         })
         .pandas("$t = $t.assign(**{$new: ($t[$column] - $t[$column].mean()) / $t[$column].std()})")
@@ -142,7 +132,7 @@ fn scales() -> Vec<Operation> {
             "standardize $column into $new: subtract the mean and divide by the sample standard deviation (n - 1)",
         ])
         .zh(["新增一列$new，为$column的z分数（样本标准差，分母n-1）"]),
-        derive("derive_min_max", one(&["*_scaled", "scaled"], varied), |a| {
+        Operation::derive("derive_min_max", one(&["*_scaled", "scaled"], varied), |a| {
             let (low, high) = (a.col("column").min(), a.col("column").max());
             (a.col("column").cast(DataType::Float64) - low.clone()) / (high - low)
         })
@@ -158,7 +148,7 @@ fn scales() -> Vec<Operation> {
             "rescale $column linearly into $new so that its smallest value becomes 0 and its largest 1",
         ])
         .zh(["新增一列$new，把$column按最小最大值线性缩放到0到1"]),
-        derive("derive_from_median", one(&["*_from_median", "distance"], varied), |a| {
+        Operation::derive("derive_from_median", one(&["*_from_median", "distance"], varied), |a| {
             a.col("column") - a.col("column").median()
         })
         .pandas("$t[$new] = $t[$column] - $t[$column].median()")
@@ -172,7 +162,7 @@ fn scales() -> Vec<Operation> {
             "create $new as the deviation of $column from its median",
         ])
         .zh(["新增一列$new，等于$column减去其中位数"]),
-        derive("derive_rank", one(&["*_rank", "rank"], varied), |a| {
+        Operation::derive("derive_rank", one(&["*_rank", "rank"], varied), |a| {
             let options = RankOptions { method: RankMethod::Min, descending: true };
             a.col("column").rank(options, None)
         })
@@ -197,7 +187,7 @@ fn functions() -> Vec<Operation> {
             .pandas(format!("$t[$new] = {numpy}"))
             .python(format!("import math\nfor row in $t:\n    row[$new] = None if row[$column] is None else {math}"))
     };
-    let log = derive(
+    let log = Operation::derive(
         "derive_log",
         one(&["*_log", "log_*"], |draw, name| {
             draw.numbers(name)
@@ -210,7 +200,7 @@ fn functions() -> Vec<Operation> {
                 .log(lit(std::f64::consts::E))
         },
     );
-    let sqrt = derive(
+    let sqrt = Operation::derive(
         "derive_sqrt",
         one(&["*_sqrt", "root"], |draw, name| {
             draw.numbers(name)
@@ -219,21 +209,21 @@ fn functions() -> Vec<Operation> {
         }),
         |a| a.col("column").cast(DataType::Float64).pow(lit(0.5)),
     );
-    let square = derive(
+    let square = Operation::derive(
         "derive_square",
         one(&["*_squared", "square"], |draw, name| {
             draw.numbers(name).iter().all(|x| x.abs() < 1e6)
         }),
         |a| a.col("column") * a.col("column"),
     );
-    let absolute = derive(
+    let absolute = Operation::derive(
         "derive_absolute",
         one(&["*_abs", "size"], |draw, name| {
             draw.numbers(name).first().is_some_and(|least| *least < 0.0)
         }),
         |a| a.col("column").abs(),
     );
-    let scaled = derive(
+    let scaled = Operation::derive(
         "derive_scaled_by",
         |draw: &mut Draw<'_>| {
             let column = draw.number()?;
@@ -269,7 +259,7 @@ fn functions() -> Vec<Operation> {
             .sql("SELECT *, $column * $factor AS $new FROM $t")
             .en(["add a column $new that is $column multiplied by $factor", "convert $column into $new with the factor $factor"])
             .zh(["新增一列$new，等于$column乘以$factor"]),
-        derive("derive_bin", |draw: &mut Draw<'_>| {
+        Operation::derive("derive_bin", |draw: &mut Draw<'_>| {
             let column = draw.full_number()?;
             let new = draw.new_name(&["*_bin", "bin"], &column)?;
             let values = draw.numbers(&column);
@@ -314,7 +304,7 @@ fn labels() -> Vec<Operation> {
     };
     let text = |a: &Arguments, key: &str| lit(a.text(key).to_owned());
     vec![
-        derive("derive_label", by_threshold, move |a| {
+        Operation::derive("derive_label", by_threshold, move |a| {
             when(a.col("column").gt_eq(lit(a.number("value"))))
                 .then(text(a, "high"))
                 .otherwise(text(a, "low"))
@@ -328,7 +318,7 @@ fn labels() -> Vec<Operation> {
             "label each row in $new: $high from $value of $column upward, otherwise $low",
         ])
         .zh(["新增一列$new：$column不小于$value时为$high，否则为$low"]),
-        derive("derive_clip", |draw: &mut Draw<'_>| {
+        Operation::derive("derive_clip", |draw: &mut Draw<'_>| {
             let column = draw.number()?;
             let (low, high) = (draw.share(0.05, 0.3), draw.share(0.7, 0.95));
             let (low, high) = (draw.threshold(&column, low)?, draw.threshold(&column, high)?);
@@ -433,7 +423,7 @@ fn gaps() -> Vec<Operation> {
             "fill the gaps in $column with $value",
         ])
         .zh(["把$column的缺失值写成$value"]),
-        derive(
+        Operation::derive(
             "derive_is_missing",
             |draw| {
                 let column = draw.pick(Class::Number, |draw, name| draw.nulls(name) > 0)?;

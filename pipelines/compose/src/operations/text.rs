@@ -13,16 +13,6 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-fn derive(
-    name: &str,
-    draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
-    value: impl Fn(&Arguments) -> Expr + Send + Sync + 'static,
-) -> Operation {
-    Operation::new(name, Role::Derive, draw, move |a, t| {
-        t.with_column(value(a).alias(a.name("new")))
-    })
-}
-
 /// A text column without gaps in which all is ASCII, since cases and lengths of other scripts differ between engines.
 fn plain_text(draw: &mut Draw<'_>) -> Option<String> {
     let column = draw.full_text()?;
@@ -120,7 +110,7 @@ fn filters() -> Vec<Operation> {
 /// Numbers and labels from a text.
 fn measures() -> Vec<Operation> {
     vec![
-        derive("text_length", one(&["*_length", "length"]), |a| {
+        Operation::derive("text_length", one(&["*_length", "length"]), |a| {
             a.col("column").str().len_chars().cast(DataType::Int64)
         })
         .pandas("$t[$new] = $t[$column].str.len()")
@@ -132,7 +122,7 @@ fn measures() -> Vec<Operation> {
             "store the length of the text in $column as $new",
         ])
         .zh(["新增一列$new，为$column的字符数"]),
-        derive("text_words", one(&["*_words", "words"]), |a| {
+        Operation::derive("text_words", one(&["*_words", "words"]), |a| {
             a.col("column")
                 .str()
                 .count_matches(lit(r"\S+"), false)
@@ -146,7 +136,7 @@ fn measures() -> Vec<Operation> {
             "count the words in $column, split at white space, into $new",
         ])
         .zh(["新增一列$new，为$column按空白分隔的单词数"]),
-        derive("text_initial", one(&["*_initial", "initial"]), |a| {
+        Operation::derive("text_initial", one(&["*_initial", "initial"]), |a| {
             a.col("column").str().head(lit(1)).str().to_uppercase()
         })
         .pandas("$t[$new] = $t[$column].str[0].str.upper()")
@@ -158,7 +148,7 @@ fn measures() -> Vec<Operation> {
             "store the upper-case initial of $column as $new",
         ])
         .zh(["新增一列$new，为$column首字符的大写"]),
-        derive("text_vowels", one(&["*_vowels", "vowels"]), |a| {
+        Operation::derive("text_vowels", one(&["*_vowels", "vowels"]), |a| {
             a.col("column")
                 .str()
                 .count_matches(lit("(?i)[aeiou]"), false)
@@ -178,7 +168,7 @@ fn measures() -> Vec<Operation> {
 /// Texts from texts.
 fn changes() -> Vec<Operation> {
     vec![
-        derive("text_upper", one(&["*_upper", "upper"]), |a| {
+        Operation::derive("text_upper", one(&["*_upper", "upper"]), |a| {
             a.col("column").str().to_uppercase()
         })
         .pandas("$t[$new] = $t[$column].str.upper()")
@@ -189,7 +179,7 @@ fn changes() -> Vec<Operation> {
             "store $column in capital letters as $new",
         ])
         .zh(["新增一列$new，为$column的大写形式"]),
-        derive("text_lower", one(&["*_lower", "lower"]), |a| {
+        Operation::derive("text_lower", one(&["*_lower", "lower"]), |a| {
             a.col("column").str().to_lowercase()
         })
         .pandas("$t[$new] = $t[$column].str.lower()")
@@ -200,7 +190,7 @@ fn changes() -> Vec<Operation> {
             "store $column in small letters as $new",
         ])
         .zh(["新增一列$new，为$column的小写形式"]),
-        derive(
+        Operation::derive(
             "text_join",
             |draw| {
                 let column = plain_text(draw)?;
@@ -225,7 +215,7 @@ fn changes() -> Vec<Operation> {
             "combine $column and $other into $new, separated by $between",
         ])
         .zh(["新增一列$new，用$between连接$column和$other"]),
-        derive(
+        Operation::derive(
             "text_replace",
             |draw| {
                 let column = draw.category()?;

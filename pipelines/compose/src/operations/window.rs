@@ -5,22 +5,12 @@ use polars::prelude::*;
 use super::aggregate::within;
 use crate::argument::{Argument, Arguments};
 use crate::draw::Draw;
-use crate::operation::{Operation, Role};
+use crate::operation::Operation;
 
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = groups();
     all.extend(neighbors());
     all
-}
-
-fn derive(
-    name: &str,
-    draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
-    value: impl Fn(&Arguments) -> Expr + Send + Sync + 'static,
-) -> Operation {
-    Operation::new(name, Role::Derive, draw, move |a, t| {
-        t.with_column(value(a).alias(a.name("new")))
-    })
 }
 
 /// The row's value beside those of its group.
@@ -42,7 +32,7 @@ fn groups() -> Vec<Operation> {
     let positive =
         |draw: &Draw<'_>, name: &str| draw.numbers(name).first().is_some_and(|x| *x > 0.0);
     vec![
-        derive("group_share", grouped(&["*_share", "share"], positive), |a| {
+        Operation::derive("group_share", grouped(&["*_share", "share"], positive), |a| {
             lit(100.0) * a.col("column") / within(a.col("column").sum(), a.col("key"))
         })
         .pandas("$t[$new] = 100 * $t[$column] / $t.groupby($key)[$column].transform(\"sum\")")
@@ -57,7 +47,7 @@ fn groups() -> Vec<Operation> {
             "create $new: the row's $column as a percentage of the sum of $column within its $key",
         ])
         .zh(["新增一列$new，为$column占其所在$key组总和的百分比"]),
-        derive("group_mean_beside", grouped(&["*_group_mean", "group_mean"], any), |a| {
+        Operation::derive("group_mean_beside", grouped(&["*_group_mean", "group_mean"], any), |a| {
             within(a.col("column").mean(), a.col("key"))
         })
         .pandas("$t[$new] = $t.groupby($key)[$column].transform(\"mean\")")
@@ -68,7 +58,7 @@ fn groups() -> Vec<Operation> {
             "write the average $column of each $key next to its rows as $new",
         ])
         .zh(["新增一列$new，为该行所在$key组的$column平均值"]),
-        derive("group_deviation", grouped(&["*_deviation", "deviation"], any), |a| {
+        Operation::derive("group_deviation", grouped(&["*_deviation", "deviation"], any), |a| {
             a.col("column") - within(a.col("column").mean(), a.col("key"))
         })
         .pandas("$t[$new] = $t[$column] - $t.groupby($key)[$column].transform(\"mean\")")
@@ -78,7 +68,7 @@ fn groups() -> Vec<Operation> {
             "center $column within each $key (subtract the group's mean) and store it as $new",
         ])
         .zh(["新增一列$new，为$column减去其所在$key组的平均值"]),
-        derive("group_rank", grouped(&["*_place", "place"], any), |a| {
+        Operation::derive("group_rank", grouped(&["*_place", "place"], any), |a| {
             let options = RankOptions { method: RankMethod::Min, descending: true };
             within(a.col("column").rank(options, None), a.col("key"))
         })
@@ -88,7 +78,7 @@ fn groups() -> Vec<Operation> {
             "rank $column in descending order inside every $key (ties get the smallest rank) as $new",
         ])
         .zh(["新增一列$new，为$column在其$key组内的降序名次（最大为1，并列取最小名次）"]),
-        derive(
+        Operation::derive(
             "group_size_beside",
             |draw| {
                 let key = draw.category()?;
@@ -126,7 +116,7 @@ fn neighbors() -> Vec<Operation> {
         }
     };
     vec![
-        derive("running_sum", full(&["*_running", "running_total"]), |a| a.col("column").cum_sum(false))
+        Operation::derive("running_sum", full(&["*_running", "running_total"]), |a| a.col("column").cum_sum(false))
             .needs_order()
             .pandas("$t[$new] = $t[$column].cumsum()")
             .python("total = 0\nfor row in $t:\n    total += row[$column]\n    row[$new] = total")
@@ -135,7 +125,7 @@ fn neighbors() -> Vec<Operation> {
                 "accumulate $column row by row, in the current order, into $new",
             ])
             .zh(["新增一列$new，为$column按当前行序的累计和"]),
-        derive("running_max", full(&["*_peak", "peak"]), |a| a.col("column").cum_max(false))
+        Operation::derive("running_max", full(&["*_peak", "peak"]), |a| a.col("column").cum_max(false))
             .needs_order()
             .pandas("$t[$new] = $t[$column].cummax()")
             .python("peak = None\nfor row in $t:\n    peak = row[$column] if peak is None else max(peak, row[$column])\n    row[$new] = peak")
@@ -144,7 +134,7 @@ fn neighbors() -> Vec<Operation> {
                 "track the running maximum of $column, in the current order, in $new",
             ])
             .zh(["新增一列$new，为$column按当前行序的累计最大值"]),
-        derive("change", full(&["*_change", "change"]), |a| {
+        Operation::derive("change", full(&["*_change", "change"]), |a| {
             a.col("column") - a.col("column").shift(lit(1))
         })
         .needs_order()
@@ -156,7 +146,7 @@ fn neighbors() -> Vec<Operation> {
             "compute the row-to-row difference of $column, in the current order, as $new; the first row has none",
         ])
         .zh(["新增一列$new，为$column与上一行之差（第一行为空）"]),
-        derive(
+        Operation::derive(
             "percent_change",
             |draw| {
                 let column = draw.full_number()?;
@@ -177,7 +167,7 @@ fn neighbors() -> Vec<Operation> {
             "compute the growth of $column over the row before, in percent, as $new; the first row has none",
         ])
         .zh(["新增一列$new，为$column相对上一行的百分比变化（第一行为空）"]),
-        derive(
+        Operation::derive(
             "rolling_mean",
             |draw| {
                 let column = draw.full_number()?;
@@ -213,7 +203,7 @@ fn neighbors() -> Vec<Operation> {
             "smooth $column with a trailing moving average over $count rows as $new; the rows before the window is full stay empty",
         ])
         .zh(["新增一列$new，为$column在包含当前行的最近$count行上的移动平均（不足$count行为空）"]),
-        derive(
+        Operation::derive(
             "previous_value",
             |draw| {
                 let column = draw.full_number()?;
@@ -234,7 +224,7 @@ fn neighbors() -> Vec<Operation> {
             "shift $column down by $count in the current order and store it as $new",
         ])
         .zh(["新增一列$new，为往前第$count行的$column（没有则为空）"]),
-        derive(
+        Operation::derive(
             "number_in_group",
             |draw| {
                 let key = draw.category()?;

@@ -108,24 +108,17 @@ fn compose(
         .iter()
         .filter(|file| pybench_compose::fits(file))
         .collect();
-    let subcategory = |keyword: &str| {
-        library
-            .keywords()
-            .get(keyword)
-            .map(|keyword| keyword.subcategory.clone())
-            .unwrap_or_default()
-    };
+    let subcategory = |keyword: &str| library.keywords().subcategory(keyword);
     let mut tasks = Vec::new();
     for draw in 0..args.count * DRAWS {
         if tasks.len() == args.count || files.is_empty() {
             break;
         }
         let drawn = Digest::of_json(&(args.seed, draw, "compose"));
-        let share = (drawn.seed() >> 11) as f64 / (1_u64 << 53) as f64;
         let seed = TaskSeed {
             seed: drawn.seed(),
             language: [Language::En, Language::Zh][usize::from(draw % 5 == 4)],
-            renamed: share < args.renamed,
+            renamed: drawn.fraction() < args.renamed,
         };
         let file = files[draw % files.len()];
         let bytes = fixtures.store.get(&file.id)?;

@@ -115,26 +115,20 @@ impl ComposedStage {
         }
     }
 
-    fn subcategory(&self, keyword: &str) -> String {
-        let found = self.library.keywords().get(keyword);
-        found
-            .map(|keyword| keyword.subcategory.clone())
-            .unwrap_or_default()
-    }
-
     fn task(&self, draw: usize) -> Result<Task, Failure> {
         let internal =
             |error: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, error.to_string());
         let file = &self.files[draw % self.files.len()];
-        let drawn = Digest::of_json(&(self.seed, "composed", draw)).seed();
-        let share = (drawn >> 11) as f64 / (1_u64 << 53) as f64;
+        let drawn = Digest::of_json(&(self.seed, "composed", draw));
         let seed = TaskSeed {
-            seed: drawn,
+            seed: drawn.seed(),
             language: self.languages[draw % self.languages.len()],
-            renamed: share < self.renamed,
+            renamed: drawn.fraction() < self.renamed,
         };
         let bytes = self.store.get(&file.id)?;
-        let made = pybench_compose::make(file, &bytes, seed, |keyword| self.subcategory(keyword));
+        let made = pybench_compose::make(file, &bytes, seed, |keyword| {
+            self.library.keywords().subcategory(keyword)
+        });
         match made.map_err(|error| internal(&error))? {
             Some(made) => {
                 if let Some(bytes) = made.file {
