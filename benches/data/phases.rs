@@ -225,7 +225,7 @@ fn read(place: &Path) -> Result<Value> {
 }
 
 fn statistics(place: &Path) -> Result<Value> {
-    let counter = TokenCounter::QuarterOfBytes;
+    let counter = TokenCounter::Cl100k;
     let mut survey = Survey::new(&counter);
     samples::read(place, &mut |sample| {
         survey.add(&sample, &counter);

@@ -11,6 +11,7 @@ pub(crate) use sizes::{SplitSize, SplitSizes, split_sizes};
 use crate::row::{EXPERT_LABEL, WRITER};
 use crate::split::Assignment;
 use crate::stats::{Stats, TURN_CLASSES};
+use crate::tokens::CL100K;
 use crate::written::WrittenDataset;
 
 /// Information for the card that is not in the rows.
@@ -202,6 +203,10 @@ fn token_counting(all: &Stats) -> String {
     for (name, rows) in &all.counted_by {
         text += &match *name {
             "endpoint" => format!("The tokens of {rows} rows were counted by the endpoint.\n"),
+            CL100K => format!(
+                "The tokens of {rows} rows are counted by the tokenizer {CL100K}, on the contents of messages. Each call \
+                 reads all messages before its reply.\n"
+            ),
             _ => format!(
                 "The tokens of {rows} rows are estimated without a tokenizer, as a quarter of the UTF-8 \
                  bytes of each message, rounded up. Each call reads all messages before its reply.\n"

@@ -1,6 +1,7 @@
 //! One sample of a dataset: the conversation in PyInstruct's schema, and its provenance.
 
 use crate::observed::observed;
+use crate::tokens::{self, CL100K};
 use pybench_agent::format_named;
 use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::Limits;
@@ -169,7 +170,9 @@ pub struct RowTokens {
 pub enum Counted {
     /// By the endpoint, which reported its usage.
     Endpoint,
-    /// Estimated without a tokenizer: a quarter of the UTF-8 bytes of each message, rounded up.
+    /// With the tokenizer cl100k_base, on the content of each message.
+    Cl100k,
+    /// In older datasets: estimated as a quarter of the UTF-8 bytes of each message, rounded up.
     QuarterOfBytes,
 }
 
@@ -178,6 +181,7 @@ impl Counted {
     pub fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "endpoint",
+            Self::Cl100k => CL100K,
             Self::QuarterOfBytes => "bytes/4",
         }
     }
@@ -228,7 +232,7 @@ impl Row {
                 solved: 1,
             },
             turns: u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX),
-            tokens: tokens(trajectory),
+            tokens: row_tokens(trajectory),
             outputs: outputs(trajectory),
             checks: checks(&verdict.findings),
             checker: verdict.checker.clone(),
@@ -499,7 +503,7 @@ fn checks(findings: &[Finding]) -> Vec<CheckOutcome> {
     of_checker.map(check).collect()
 }
 
-fn tokens(trajectory: &Trajectory) -> RowTokens {
+fn row_tokens(trajectory: &Trajectory) -> RowTokens {
     let usage = trajectory.usage();
     if usage != Usage::default() {
         return RowTokens {
@@ -510,7 +514,7 @@ fn tokens(trajectory: &Trajectory) -> RowTokens {
     }
     let (mut context, mut prompt, mut completion) = (0, 0, 0);
     for message in &trajectory.messages {
-        let size = (message.content.len() as u64).div_ceil(4);
+        let size = tokens::cl100k(&message.content);
         if message.role == Role::Assistant {
             prompt += context;
             completion += size;
@@ -520,6 +524,6 @@ fn tokens(trajectory: &Trajectory) -> RowTokens {
     RowTokens {
         prompt,
         completion,
-        counted_by: Counted::QuarterOfBytes,
+        counted_by: Counted::Cl100k,
     }
 }

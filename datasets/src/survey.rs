@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn bins_count_every_conversation() {
-        let mut survey = Survey::new(&TokenCounter::QuarterOfBytes);
+        let mut survey = Survey::new(&TokenCounter::Cl100k);
         survey.tokens = vec![0, 9, 10, 155, 1600];
         let bins = survey.bins();
         assert_eq!(bins.iter().map(|(_, n)| n).sum::<usize>(), 5);

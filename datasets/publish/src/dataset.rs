@@ -365,9 +365,9 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, RunError> {
     Ok(paths)
 }
 
-/// Draw the plots. Tokens are estimated without a tokenizer, so that the plots are the same on all machines.
+/// Draw the plots. Tokens are counted by the built-in tokenizer, so that the plots are the same on all machines.
 fn plots(folder: &Path) -> Result<Vec<(&'static str, String)>, RunError> {
-    let counter = TokenCounter::QuarterOfBytes;
+    let counter = TokenCounter::Cl100k;
     let mut survey = Survey::new(&counter);
     let read = samples::read(folder, &mut |sample| {
         survey.add(&sample, &counter);

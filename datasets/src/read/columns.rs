@@ -350,7 +350,7 @@ fn outcome(columns: &Columns<'_>, at: usize) -> Read<CheckOutcome> {
 }
 
 fn tokens(columns: &Columns<'_>, at: usize) -> Read<RowTokens> {
-    const COUNTED: [Counted; 2] = [Counted::Endpoint, Counted::QuarterOfBytes];
+    const COUNTED: [Counted; 3] = [Counted::Endpoint, Counted::Cl100k, Counted::QuarterOfBytes];
     Ok(RowTokens {
         prompt: columns.number("prompt", at)?,
         completion: columns.number("completion", at)?,

@@ -235,7 +235,7 @@ fn the_card_describes_the_dataset() {
         "- other",
         "- zh",
         "n<1K",
-        "estimated without a tokenizer",
+        "counted by the tokenizer cl100k_base",
         "4 of 4 rejected",
         "./justw synthesize",
         "````toml",

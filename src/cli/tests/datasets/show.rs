@@ -91,7 +91,7 @@ async fn a_trajectory_is_listed_found_shown_and_converted() {
     );
     assert!(table.contains("instructions           3\n"), "{table}");
     assert!(
-        table.contains("no tokenizer: estimated as a quarter of the UTF-8 bytes"),
+        table.contains("cl100k_base; `--tokenizer FILE`"),
         "{table}"
     );
     for plot in ["turns", "tokens", "types", "keywords", "funnel"] {
