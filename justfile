@@ -94,9 +94,10 @@ train *ARGS: setup
     @[ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
     @cargo run {{ quiet_train }} -p pybench-training -- run "$@"
 
-# Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. RECIPE is a file or the name of one in pipelines/recipes/eval/.
+# Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. Without RECIPE the quickstart's dataset is made first where it is missing. RECIPE is a file or the name of one in pipelines/recipes/eval/.
 [group('train and evaluate')]
 eval *ARGS: setup
+    @[ $# -gt 0 ] || [ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
     @{{ pybench }} eval "$@"
 
 # Serve a model to OpenAI's clients: by vLLM where it is installed, by our own server otherwise. MODEL is a directory or a name of training/models.toml.

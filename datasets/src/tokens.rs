@@ -398,11 +398,7 @@ mod tests {
     fn llama_2_is_found_in_a_cache_and_named() {
         let cache = tempfile::tempdir().unwrap();
         let caches = [cache.path().to_owned()];
-        assert!(
-            TokenCounter::detect(&caches)
-                .name()
-                .starts_with(CL100K)
-        );
+        assert!(TokenCounter::detect(&caches).name().starts_with(CL100K));
         let folder = cache.path().join("models--x--Llama-2-7b-hf/snapshots/abc");
         std::fs::create_dir_all(&folder).unwrap();
         let mut large = small();

@@ -1,10 +1,15 @@
 //! The loss on conversations that are not trained on.
 
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
 use anyhow::Result;
 use pybench_training_data::{Conversation, Renderer, Source, read};
 use tch::Device;
 
 use super::dataset::{Batch, TokenizedDocument, render_documents};
+use super::metrics::keep_steps;
 use super::recipe::Recipe;
 use crate::model::{Loss, Model};
 
@@ -58,6 +63,32 @@ impl HeldOutData {
             files: group(&self.files)?,
             templates: group(&self.templates)?,
         })
+    }
+}
+
+/// Losses at several steps, written to `held_out.jsonl`.
+#[derive(Debug)]
+pub(super) struct HeldOutCurve(fs::File);
+
+impl HeldOutCurve {
+    /// Name of the file in the run folder.
+    pub(super) const FILE: &str = "held_out.jsonl";
+
+    /// Begins a curve in a run folder, or continues it after `done` steps.
+    pub(super) fn open(out: &Path, before: &HeldOutLoss, done: u64) -> Result<Self> {
+        let path = out.join(Self::FILE);
+        keep_steps(&path, 1..=done)?;
+        let kept = fs::read(&path)?;
+        let mut curve = Self(fs::File::create(&path)?);
+        curve.push(0, before)?;
+        curve.0.write_all(&kept)?;
+        Ok(curve)
+    }
+
+    pub(super) fn push(&mut self, step: u64, loss: &HeldOutLoss) -> Result<()> {
+        let mut line = loss.json();
+        line["step"] = step.into();
+        Ok(self.0.write_all(format!("{line}\n").as_bytes())?)
     }
 }
 

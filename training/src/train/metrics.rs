@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{IsTerminal, Write};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -28,17 +29,7 @@ impl Metrics {
     /// removed.
     pub(super) fn open(out: &Path, done: u64, steps: u64, peak: f64) -> std::io::Result<Self> {
         let path = out.join("metrics.jsonl");
-        let kept: String = fs::read_to_string(&path)
-            .unwrap_or_default()
-            .lines()
-            .filter(|line| {
-                let step = serde_json::from_str::<serde_json::Value>(line).ok();
-                step.and_then(|s| s["step"].as_u64())
-                    .is_some_and(|s| s <= done)
-            })
-            .map(|line| format!("{line}\n"))
-            .collect();
-        fs::write(&path, kept)?;
+        keep_steps(&path, 0..=done)?;
         Ok(Self {
             file: OpenOptions::new().append(true).open(path)?,
             events: EventFile::create(&out.join("tensorboard"), done)?,
@@ -105,6 +96,18 @@ impl Metrics {
             eprintln!();
         }
     }
+}
+
+/// Removes the lines of other steps from a JSON Lines file, which need not exist.
+pub(super) fn keep_steps(path: &Path, steps: RangeInclusive<u64>) -> std::io::Result<()> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let is_kept = |line: &&str| {
+        let row: Option<serde_json::Value> = serde_json::from_str(line).ok();
+        let step = row.and_then(|row| row["step"].as_u64());
+        step.is_some_and(|step| steps.contains(&step))
+    };
+    let kept = text.lines().filter(is_kept).map(|line| format!("{line}\n"));
+    fs::write(path, kept.collect::<String>())
 }
 
 fn minutes(seconds: f64) -> String {

@@ -50,6 +50,15 @@ impl PhaseMeter {
         self.reset();
     }
 
+    /// Measures another phase in between.
+    pub(super) fn during<T>(&mut self, phase: Phase, work: impl FnOnce() -> T) -> T {
+        let interrupted = self.current;
+        self.begin(phase);
+        let result = work();
+        self.begin(interrupted);
+        result
+    }
+
     fn reset(&mut self) {
         // What the phase before has freed is not part of this one.
         release_free_memory();

@@ -111,9 +111,19 @@ pub struct HeldOutConfig {
     /// Maximum number of conversations on unseen files, and of held-out templates.
     #[serde(default = "HeldOutConfig::default_max_conversations")]
     pub max_conversations: usize,
+    /// Measures every this many steps, beside before and after; 0 does not. Default: three times, evenly spaced.
+    #[serde(default)]
+    pub eval_steps: Option<u64>,
 }
 
 impl HeldOutConfig {
+    /// Whether the loss is measured after `step` of `steps` completed steps. The last one is not counted: it is always
+    /// measured.
+    pub(super) fn is_due(&self, step: u64, steps: u64) -> bool {
+        let every = self.eval_steps.unwrap_or(steps.div_ceil(4));
+        every > 0 && step < steps && step.is_multiple_of(every)
+    }
+
     fn default_max_conversations() -> usize {
         16
     }

@@ -1,4 +1,4 @@
-//! The report of a run: `report.html` with SVG plots of loss and learning rate.
+//! The report of a run: `report.html` with its model, data, tokens, time, memory and curves.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,44 +6,147 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::held_out::HeldOutCurve;
+
 /// Width and height of a plot, and its margins.
 const SIZE: (f64, f64) = (640.0, 320.0);
 const MARGIN: (f64, f64) = (70.0, 40.0);
 /// Points per line; if there are more, they are averaged.
 const MAX_POINTS: usize = 1000;
 
-/// Writes `loss.svg`, `learning_rate.svg` and `report.html` from the `metrics.jsonl` in the run folder.
-pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<()> {
-    let text = fs::read_to_string(out.join("metrics.jsonl"))?;
-    let rows: Vec<Value> = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let column = |key: &str| -> Vec<(f64, f64)> {
-        let pairs = rows
-            .iter()
-            .map(|row| (row["step"].as_f64(), row[key].as_f64()));
-        pairs.filter_map(|(x, y)| Some((x?, y?))).collect()
-    };
-    let loss = plot("Loss, nats per trained token", &column("loss"));
-    let rate = plot("Learning rate", &column("learning_rate"));
-    fs::write(out.join("loss.svg"), &loss)?;
-    fs::write(out.join("learning_rate.svg"), &rate)?;
-    fs::write(out.join("report.html"), page(name, results, &[loss, rate]))
+/// The groups of held-out conversations: key, and name.
+const GROUPS: [(&str, &str); 2] = [
+    ("unseen_files", "unseen files"),
+    ("held_out_templates", "held-out templates"),
+];
+/// Colors of the lines of a plot.
+const COLORS: [&str; 2] = ["#1f6fb4", "#c4561b"];
+/// The share of a loss that must go before something counts as learned.
+const LEARNED: f64 = 0.1;
+
+/// A line of a plot.
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
 }
 
-fn page(name: &str, results: &Value, plots: &[String]) -> String {
+/// Writes the plots and `report.html` from `metrics.jsonl` and `held_out.jsonl` in the run folder.
+pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<()> {
+    let metrics = read_lines(&out.join("metrics.jsonl"))?;
+    let loss = [series(&metrics, "loss", "")];
+    let rate = [series(&metrics, "learning_rate", "")];
+    let mut plots = vec![
+        ("loss.svg", plot("Loss, nats per trained token", &loss)),
+        ("learning_rate.svg", plot("Learning rate", &rate)),
+    ];
+    let path = out.join(HeldOutCurve::FILE);
+    if path.exists() {
+        let measured = read_lines(&path)?;
+        let lines = GROUPS.map(|(key, name)| series(&measured, key, name));
+        let title = "Held-out loss, nats per trained token";
+        plots.insert(0, ("held_out.svg", plot(title, &lines)));
+    }
+    for (file, svg) in &plots {
+        fs::write(out.join(file), svg)?;
+    }
+    let plots: String = plots.into_iter().map(|(_, svg)| svg).collect();
+    fs::write(
+        out.join("report.html"),
+        page(name, results, &metrics, &plots),
+    )
+}
+
+fn read_lines(path: &Path) -> std::io::Result<Vec<Value>> {
+    let text = fs::read_to_string(path)?;
+    let rows = text.lines().map(serde_json::from_str);
+    Ok(rows.filter_map(Result::ok).collect())
+}
+
+fn series(rows: &[Value], key: &str, name: &str) -> Series {
+    let pairs = rows
+        .iter()
+        .map(|row| (row["step"].as_f64(), row[key].as_f64()));
+    Series {
+        name: name.into(),
+        points: pairs.filter_map(|(x, y)| Some((x?, y?))).collect(),
+    }
+}
+
+fn page(name: &str, results: &Value, metrics: &[Value], plots: &str) -> String {
+    let (name, run) = (escape(name), run_table(results, metrics));
+    let data = data_table(&results["mixture"]);
+    let held_out = held_out_table(results);
+    let verdict = verdict(results).map_or(String::new(), |text| format!("<p><b>{text}</b>\n"));
+    let memory = memory_table(&results["memory"]["phases"]);
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>{name}</title>\n\
+         <style>body{{font-family:sans-serif;max-width:45em;margin:2em auto}}\
+         td,th{{padding:.2em 1em;text-align:left}}td+td{{text-align:right}}</style>\n\
+         <h1>{name}</h1>\n{run}\n{held_out}\n{verdict}{plots}\n{data}\n{memory}\n"
+    )
+}
+
+/// Model, steps, tokens and time.
+fn run_table(results: &Value, metrics: &[Value]) -> String {
+    let sum = |key: &str| -> f64 { metrics.iter().filter_map(|row| row[key].as_f64()).sum() };
+    let (tokens, trained, seconds) = (sum("tokens"), sum("trained"), sum("seconds"));
+    let minutes = (seconds / 60.0).floor();
+    let rows = [
+        (
+            "model",
+            escape(results["model"].as_str().unwrap_or_default()),
+        ),
+        ("steps", results["steps"].to_string()),
+        (
+            "tokens",
+            format!("{}, {} of them trained", grouped(tokens), grouped(trained)),
+        ),
+        (
+            "time in steps",
+            format!("{minutes} min {:.0} s", seconds - 60.0 * minutes),
+        ),
+        ("tokens per second", grouped(tokens / seconds.max(1e-9))),
+    ];
+    let rows = rows.map(|(key, value)| format!("<tr><td>{key}<td>{value}"));
+    format!("<table>{}</table>", rows.concat())
+}
+
+/// A whole number with separators of thousands.
+fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let first = digits.len() % 3;
+    let (head, tail) = digits.split_at(first);
+    let groups = tail.as_bytes().chunks(3).map(String::from_utf8_lossy);
+    let head = (!head.is_empty()).then(|| head.into());
+    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+}
+
+/// The sources of the training data.
+fn data_table(mixture: &Value) -> String {
     let mut rows = String::new();
-    for (group, label) in [
-        ("unseen_files", "unseen files"),
-        ("held_out_templates", "held-out templates"),
-    ] {
-        let cell = |when: &str| match results[when][group].as_f64() {
+    for source in mixture.as_array().into_iter().flatten() {
+        let name = escape(source["source"].as_str().unwrap_or_default());
+        let count = |key: &str| grouped(source[key].as_f64().unwrap_or_default());
+        let (records, trained) = (count("records"), count("trained"));
+        let share = 100.0 * source["share"].as_f64().unwrap_or_default();
+        let _ = write!(
+            rows,
+            "<tr><td>{name}<td>{records}<td>{trained}<td>{share:.1} %"
+        );
+    }
+    format!("<table><tr><th>data<th>rows<th>trained tokens<th>share{rows}</table>")
+}
+
+/// The held-out losses before and after, and what agents passed.
+fn held_out_table(results: &Value) -> String {
+    let mut rows = String::new();
+    for (key, name) in GROUPS {
+        let cell = |when: &str| match results[when][key].as_f64() {
             Some(loss) => format!("{loss:.4}"),
             None => "not measured".into(),
         };
         let (before, after) = (cell("before"), cell("after"));
-        let _ = write!(rows, "<tr><td>{label}<td>{before}<td>{after}");
+        let _ = write!(rows, "<tr><td>{name}<td>{before}<td>{after}");
     }
     for (agent, share) in results["agent_eval"].as_object().into_iter().flatten() {
         let passed = share["passed"].as_f64().unwrap_or(f64::NAN) * 100.0;
@@ -53,14 +156,30 @@ fn page(name: &str, results: &Value, plots: &[String]) -> String {
             "<tr><td>{agent}: tasks passed<td colspan=2>{passed:.1} % of {tasks}"
         );
     }
-    let memory = memory_table(&results["memory"]["phases"]);
-    let plots = plots.concat();
-    let name = escape(name);
-    format!(
-        "<!doctype html><meta charset=\"utf-8\"><title>{name}</title>\n\
-         <style>body{{font-family:sans-serif;max-width:45em;margin:2em auto}}td,th{{padding:.2em 1em;text-align:left}}</style>\n\
-         <h1>{name}</h1>\n<table><tr><th>held-out loss<th>before<th>after{rows}</table>\n{plots}\n{memory}\n"
-    )
+    format!("<table><tr><th>held-out loss<th>before<th>after{rows}</table>")
+}
+
+/// Says what the held-out losses mean where they say little good.
+fn verdict(results: &Value) -> Option<String> {
+    let gone = GROUPS.map(|(key, _)| {
+        let loss = |when: &str| results[when][key].as_f64();
+        Some(1.0 - loss("after")? / loss("before")?)
+    });
+    let (files, templates) = (gone[0]?, gone[1]?);
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let (files_share, templates_share) = (percent(files), percent(templates));
+    if files < LEARNED && templates < LEARNED {
+        return Some(format!(
+            "Little was learned: the loss on unseen files went down by {files_share}, on held-out templates by \
+             {templates_share}."
+        ));
+    }
+    (templates < LEARNED).then(|| {
+        format!(
+            "Only the templates of the training data were learned: the loss on unseen files of those templates went \
+             down by {files_share}, on templates that no row shows by {templates_share}. Other tasks will gain little."
+        )
+    })
 }
 
 /// Planned and measured memory of each phase.
@@ -96,14 +215,16 @@ fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Draws a line plot with a grid.
-pub(super) fn plot(title: &str, points: &[(f64, f64)]) -> String {
+/// Draws lines over a grid. The vertical axis begins at zero.
+pub(super) fn plot(title: &str, lines: &[Series]) -> String {
     let (width, height) = SIZE;
-    let points: Vec<(f64, f64)> = downsample(points);
-    let (xs, ys) = (
-        range(points.iter().map(|p| p.0)),
-        range(points.iter().map(|p| p.1)),
-    );
+    let lines: Vec<(&str, Vec<(f64, f64)>)> = lines
+        .iter()
+        .map(|line| (&*line.name, downsample(&line.points)))
+        .collect();
+    let all = || lines.iter().flat_map(|(_, points)| points);
+    let xs = range(all().map(|p| p.0));
+    let ys = range(all().map(|p| p.1).chain([0.0]));
     let x = |value: f64| MARGIN.0 + (value - xs.0) / (xs.1 - xs.0) * (width - MARGIN.0 - 10.0);
     let y =
         |value: f64| height - MARGIN.1 - (value - ys.0) / (ys.1 - ys.0) * (height - 2.0 * MARGIN.1);
@@ -134,15 +255,23 @@ pub(super) fn plot(title: &str, points: &[(f64, f64)]) -> String {
             label(value)
         );
     }
-    let line: Vec<String> = points
-        .iter()
-        .map(|&(px, py)| format!("{:.1},{:.1}", x(px), y(py)))
-        .collect();
+    for (number, (name, points)) in lines.iter().enumerate() {
+        let color = COLORS[number % COLORS.len()];
+        let at = |&(px, py): &(f64, f64)| format!("{:.1},{:.1}", x(px), y(py));
+        let points: Vec<String> = points.iter().map(at).collect();
+        let _ = write!(
+            svg,
+            "<polyline fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\" points=\"{}\"/>\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"{color}\">{}</text>",
+            points.join(" "),
+            width - 10.0,
+            20.0 + 14.0 * number as f64,
+            escape(name)
+        );
+    }
     let _ = writeln!(
         svg,
-        "<polyline fill=\"none\" stroke=\"#1f6fb4\" stroke-width=\"1.5\" points=\"{}\"/>\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text></svg>",
-        line.join(" "),
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text></svg>",
         width - 10.0,
         height - 6.0
     );
@@ -206,15 +335,24 @@ fn label(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
+    fn line(points: &[(f64, f64)]) -> [Series; 1] {
+        let points = points.to_vec();
+        [Series {
+            name: "a < b".into(),
+            points,
+        }]
+    }
+
     #[test]
-    fn a_plot_spans_its_points() {
-        let svg = plot("a < b", &[(1.0, 2.0), (2.0, 4.0), (5.0, 3.0)]);
+    fn a_plot_begins_at_zero_and_spans_its_points() {
+        let svg = plot("t", &line(&[(1.0, 2.0), (2.0, 4.0), (5.0, 3.0)]));
         assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
-        let (left, right) = ("70.0,280.0", "630.0,160.0");
         assert!(
-            svg.contains(&format!("points=\"{left} ")) && svg.contains(right),
+            svg.contains("points=\"70.0,160.0 ") && svg.contains(" 630.0,100.0\""),
             "{svg}"
         );
     }
@@ -222,9 +360,34 @@ mod tests {
     #[test]
     fn empty_and_non_finite_data_can_be_drawn() {
         for points in [vec![], vec![(1.0, 1.0)], vec![(1.0, f64::NAN), (2.0, 0.0)]] {
-            let svg = plot("x", &points);
+            let svg = plot("x", &line(&points));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
+    }
+
+    #[test]
+    fn a_report_says_when_only_templates_were_learned() {
+        let verdict_of = |files: f64, templates: f64| {
+            verdict(&json!({
+                "before": {"unseen_files": 2.0, "held_out_templates": 2.0},
+                "after": {"unseen_files": files, "held_out_templates": templates},
+            }))
+        };
+        let only = verdict_of(0.1, 1.9).unwrap();
+        assert!(only.starts_with("Only the templates"), "{only}");
+        assert!(
+            only.contains("by 95 %") && only.contains("by 5 %"),
+            "{only}"
+        );
+        assert!(verdict_of(1.95, 2.1).unwrap().starts_with("Little"));
+        assert_eq!(verdict_of(0.1, 0.5), None);
+        assert_eq!(verdict(&json!({"before": {}, "after": {}})), None);
+    }
+
+    #[test]
+    fn thousands_are_separated() {
+        let texts = [0.0, 999.0, 1000.0, 1_234_567.0].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::checkpoint::{Checkpoint, CheckpointState};
 use super::dataset::Dataset;
 use super::dry_run::{self, PlanOptions};
 use super::folder::replace_folder;
-use super::held_out::{HeldOutData, HeldOutLoss};
+use super::held_out::{HeldOutCurve, HeldOutData, HeldOutLoss};
 use super::lora::NewLora;
 use super::loss_spike::LossSpikeDetector;
 use super::metrics::Metrics;
@@ -312,14 +312,15 @@ impl TrainingRun<'_> {
         meter.begin(Phase::Evaluate);
         let before = self.evaluate(&trainer.model, "before")?;
         meter.begin(Phase::Train);
-        if let Some(lora) = &self.recipe.lora {
-            trainer.model.set_lora_dropout(lora.dropout);
-        }
-        self.train(data, &mut trainer, meter)?;
+        trainer.model.set_lora_dropout(self.lora_dropout());
+        let mut curve = self.train(data, &mut trainer, &before, meter)?;
         trainer.model.set_lora_dropout(0.0);
         let trained = trainer.into_model();
         meter.begin(Phase::Evaluate);
         let after = self.evaluate(&trained.model, "after")?;
+        if let Some(curve) = &mut curve {
+            curve.push(self.steps, &after)?;
+        }
         meter.begin(Phase::Save);
         match &self.recipe.lora {
             Some(lora) => self.save_adapter(trained, lora)?,
@@ -406,12 +407,40 @@ impl TrainingRun<'_> {
         Ok(measured)
     }
 
+    fn lora_dropout(&self) -> f64 {
+        self.recipe.lora.as_ref().map_or(0.0, |lora| lora.dropout)
+    }
+
+    /// Adds a point to the curve of the held-out loss, if one is due after `step` steps.
+    fn measure(
+        &self,
+        trainer: &mut Trainer,
+        step: u64,
+        curve: &mut Option<HeldOutCurve>,
+        meter: &mut PhaseMeter,
+    ) -> Result<()> {
+        let config = self.recipe.held_out.as_ref();
+        if !config.is_some_and(|config| config.is_due(step, self.steps)) {
+            return Ok(());
+        }
+        trainer.model.set_lora_dropout(0.0);
+        let when = format!("after step {step}");
+        let loss = meter.during(Phase::Evaluate, || self.evaluate(&trainer.model, &when))?;
+        trainer.model.set_lora_dropout(self.lora_dropout());
+        match curve {
+            Some(curve) => curve.push(step, &loss),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the curve of the held-out loss in the main process.
     fn train(
         &self,
         data: &mut Dataset,
         trainer: &mut Trainer,
+        before: &HeldOutLoss,
         meter: &mut PhaseMeter,
-    ) -> Result<()> {
+    ) -> Result<Option<HeldOutCurve>> {
         let (recipe, group) = (self.recipe, self.group);
         let identity = recipe.identity();
         let data_hash = data_hash(data, trainer);
@@ -442,6 +471,9 @@ impl TrainingRun<'_> {
             )?),
             false => None,
         };
+        let draws = group.is_main() && recipe.held_out.is_some();
+        let curve = draws.then(|| HeldOutCurve::open(self.out, before, done));
+        let mut curve = curve.transpose()?;
         let save_steps = recipe.checkpoint.save_steps;
         // The first signal ends the run after the current step, the second at once.
         let _deferral = Deferral::of(1);
@@ -478,6 +510,7 @@ impl TrainingRun<'_> {
             if let Some(metrics) = &mut metrics {
                 metrics.step(&report)?;
             }
+            self.measure(trainer, step + 1, &mut curve, meter)?;
             if save_steps > 0 && (step + 1) % save_steps == 0 {
                 // From here on a checkpoint may be written during any step.
                 meter.begin(Phase::Checkpoint);
@@ -486,7 +519,8 @@ impl TrainingRun<'_> {
                 checkpoints.save(state, &trainer.optimizer)?;
             }
         }
-        Ok(checkpoints.finish()?)
+        checkpoints.finish()?;
+        Ok(curve)
     }
 
     /// Peak operations per second of the devices of all processes.

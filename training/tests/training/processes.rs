@@ -92,11 +92,10 @@ fn torchrun() -> Option<PathBuf> {
     let cache = pybench_training::catalog::cache_folder().ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).map(|folder| folder.join("torchrun"));
-    let make = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/torchrun/make");
     std::iter::once(cache.join("venv-parity/bin/torchrun"))
         .chain(folders)
         .find(|program| program.exists())
-        .or_else(|| pybench_test_needs::python::made(&mut Command::new(make)))
+        .or_else(|| pybench_test_needs::python::with_torch("torchrun", "torchrun"))
 }
 
 #[test]

@@ -112,10 +112,22 @@ fn a_run_learns_and_leaves_a_model() {
     assert!(project.path("out/model/tokenizer.json").exists());
     let metrics = std::fs::read_to_string(project.path("out/metrics.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 30);
-    for plot in ["loss.svg", "learning_rate.svg", "report.html"] {
+    for plot in [
+        "held_out.svg",
+        "loss.svg",
+        "learning_rate.svg",
+        "report.html",
+    ] {
         let text = std::fs::read_to_string(project.path("out").join(plot)).unwrap();
         assert!(text.contains("<polyline"), "{plot}");
     }
+    let curve = std::fs::read_to_string(project.path("out/held_out.jsonl")).unwrap();
+    let steps = curve.lines().map(|line| {
+        let point: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(point["unseen_files"].is_f64() && point["held_out_templates"].is_f64());
+        point["step"].as_u64().unwrap()
+    });
+    assert_eq!(steps.collect::<Vec<_>>(), [0, 8, 16, 24, 30]);
     let mut events = std::fs::read_dir(project.path("out/tensorboard")).unwrap();
     let size = events.next().unwrap().unwrap().metadata().unwrap().len();
     assert!(size > 30 * 100, "{size} bytes of events");

@@ -6,5 +6,6 @@ mod show;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;
+mod train_elsewhere;
 mod verify;
 mod verify_recorded;

@@ -90,10 +90,7 @@ async fn a_trajectory_is_listed_found_shown_and_converted() {
             .unwrap(),
     );
     assert!(table.contains("instructions           3\n"), "{table}");
-    assert!(
-        table.contains("cl100k_base; `--tokenizer FILE`"),
-        "{table}"
-    );
+    assert!(table.contains("cl100k_base; `--tokenizer FILE`"), "{table}");
     for plot in ["turns", "tokens", "types", "keywords", "funnel"] {
         let svg = std::fs::read_to_string(plots.join(format!("{plot}.svg"))).unwrap();
         assert!(svg.starts_with("<svg"), "{plot}");

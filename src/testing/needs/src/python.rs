@@ -13,6 +13,13 @@ pub fn environment(name: &str) -> Option<PathBuf> {
     made(Command::new(script).arg(name))
 }
 
+/// A program (`python` or `torchrun`) with that environment and the PyTorch of `training/setup`. `None`, and the test is
+/// skipped, if it cannot be made.
+pub fn with_torch(name: &str, program: &str) -> Option<PathBuf> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../torch/make");
+    made(Command::new(script).args([name, program]))
+}
+
 /// A file that a package of that environment has, by its path in `site-packages`.
 pub fn package_file(name: &str, path: &str) -> Option<PathBuf> {
     let python = environment(name)?;
@@ -27,7 +34,7 @@ pub fn package_file(name: &str, path: &str) -> Option<PathBuf> {
 }
 
 /// The path that a set-up script prints. `None`, and the test is skipped, if it fails.
-pub fn made(script: &mut Command) -> Option<PathBuf> {
+fn made(script: &mut Command) -> Option<PathBuf> {
     let name = script.get_program().to_owned();
     let output = match script.output() {
         Ok(output) if output.status.success() => output,

@@ -5,7 +5,7 @@
 
 mod back;
 mod checks;
-mod fixture;
+pub(crate) mod fixture;
 mod hub;
 mod interrupted;
 mod models;
