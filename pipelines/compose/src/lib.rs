@@ -14,6 +14,7 @@ mod operation;
 pub mod operations;
 mod plan;
 pub mod prove;
+pub mod reading;
 mod rename;
 pub mod script;
 mod task;

@@ -145,9 +145,12 @@ fn write(
     if expected.len() > MAX_REFERENCE {
         return Ok(None);
     }
+    let path = format!("./data/{}", source.name);
+    let read = source.format.as_ref().map(|format| &format.read);
+    let note = read.and_then(|read| read.note(&path, language));
     let request = Request {
         graph,
-        path: &format!("./data/{}", source.name),
+        path: &path,
         result: &result,
         missing: composed.missing,
         language,
@@ -158,7 +161,8 @@ fn write(
         subcategory: subcategory(keyword),
         keyword: keyword.to_owned(),
         language,
-        query: wording::query(&request, rng)?,
+        query: wording::query(&request, rng)?
+            + &note.map_or(String::new(), |note| format!("\n{note}")),
         files: vec![source],
         held_out: Vec::new(),
         outputs: match &result {

@@ -9,7 +9,7 @@ use polars::prelude::{
 use pybench_types::task::{ColumnKind, ColumnProfile, TableProfile};
 use regex::Regex;
 
-use super::{Cell, RawTable};
+use super::{Cell, RawTable, notation};
 
 /// Limits of the sample: rows, and characters per cell.
 const SAMPLE_ROWS: usize = 5;
@@ -29,11 +29,13 @@ pub(super) fn describe(mut table: RawTable) -> Result<TableProfile, String> {
         tables: table.tables,
         delimiter: table.delimiter,
         encoding: table.encoding,
+        read: table.read,
     })
 }
 
 /// The cells as typed columns, and the kinds of these.
 pub(super) fn typed(table: &mut RawTable) -> PolarsResult<(DataFrame, Vec<ColumnKind>)> {
+    notation::convert(table);
     let columns = 0..table.names.len();
     let kinds: Vec<ColumnKind> = columns.map(|index| unify_column(table, index)).collect();
     Ok((frame(table, &kinds)?, kinds))
@@ -124,7 +126,8 @@ fn unify_column(table: &mut RawTable, index: usize) -> ColumnKind {
 }
 
 /// Distinguishes dates from text. In a typed source (json, xlsx, …), text that consists of numbers only is
-/// neither, because pandas may convert it to numbers.
+/// neither, because pandas may convert it to numbers; nor are numbers and dates in the notation of another country,
+/// because text does not sort as they do.
 fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
     let all = |test: fn(&str) -> bool| {
         column.iter().all(|cell| match &**cell {
@@ -134,16 +137,26 @@ fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
     };
     if all(is_iso_date) {
         ColumnKind::Date
-    } else if !untyped && all(|text| text.trim().parse::<f64>().is_ok()) {
+    } else if !untyped && (all(|text| text.trim().parse::<f64>().is_ok()) || is_foreign(column)) {
         ColumnKind::Other
     } else {
         ColumnKind::Text
     }
 }
 
+/// Whether all texts are numbers with a decimal comma, or dates that are written day first.
+fn is_foreign(column: &[&mut Cell]) -> bool {
+    let texts = column.iter().filter_map(|cell| match &**cell {
+        Cell::Text(text) => Some(&**text),
+        _ => None,
+    });
+    let texts: Vec<&str> = texts.collect();
+    notation::decimal_comma(&texts).is_some() || notation::day_first(&texts).is_some()
+}
+
 /// The number of rows after which pandas decides on types again (`low_memory`). Columns whose parts
 /// differ become mixed.
-fn rows_at_once(width: usize) -> usize {
+pub(super) fn rows_at_once(width: usize) -> usize {
     let limit = (1 << 20) / width.max(1);
     let mut rows = 1;
     while 2 * rows < limit {
@@ -205,7 +218,7 @@ fn parse_int(text: &str) -> Option<Cell> {
     trimmed(text).parse().ok().map(Cell::Int)
 }
 
-fn parse_float(text: &str) -> Option<Cell> {
+pub(super) fn parse_float(text: &str) -> Option<Cell> {
     let number: f64 = trimmed(text).parse().ok()?;
     // pandas reads `NAN` and an infinity with blanks around it as text.
     let is_number = number.is_finite() || (number.is_infinite() && trimmed(text) == text);
