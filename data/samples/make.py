@@ -299,7 +299,8 @@ def documents():
     docx("reading_room.docx", texts.PLAN, [["Phase", "Who", "Days"], ["Pack", "volunteers", "4"],
                                            ["Carry", "students", "2"], ["Sort", "librarians", "6"]])
     docx("library_move_zh.docx", texts.PLAN_ZH)
-    write("notebook.ipynb", json.dumps(notebook(), indent=1))
+    write("notebook.ipynb", json.dumps(notebook(RAIN_CELLS), indent=1))
+    write("tides.ipynb", json.dumps(notebook(TIDE_CELLS), indent=1))
     write("nightly.log", job_log())
     write("greenhouse.yaml", texts.GREENHOUSE_YAML)
     write("kiosk.ini", texts.KIOSK_INI)
@@ -441,17 +442,31 @@ def repack(data, name):
             target.writestr(zipfile.ZipInfo(item.filename, (2024, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
 
 
-def notebook():
+RAIN_CELLS = [
+    ("markdown", "# Rain and bicycles\nDoes rain keep people from cycling?"),
+    ("code", "import pandas as pd\ncounts = pd.read_csv('bike_counts.csv', sep=';')\ncounts.describe()"),
+    ("markdown", "## Result\nThe bridge is used twice as much as the park."),
+    ("code", "counts[['bridge', 'park', 'station']].mean().round(1)"),
+]
+
+TIDE_CELLS = [
+    ("markdown", "# Tides\nWhen can the ferry land?"),
+    ("code", "%matplotlib inline\nimport json\nimport os.path\nfrom math import pi, sin"),
+    ("code", "from datetime import datetime, timedelta\nimport numpy as np\n\n"
+             "def tide(hours):\n    import math\n    return 1.8 * math.sin(2 * math.pi * hours / 12.4)"),
+    ("code", "hours = np.arange(0, 25)\nlevels = [round(tide(h), 2) for h in hours]\nprint(json.dumps(levels))"),
+    ("markdown", "The ferry lands above half a metre."),
+    ("code", "import numpy.linalg\nprint(sum(level > 0.5 for level in levels), os.path.exists('tides.json'))"),
+]
+
+
+def notebook(cells):
     def cell(kind, source):
         extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
         return {"cell_type": kind, "id": f"c{len(source):04x}", "metadata": {}, "source": source, **extra}
 
-    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "python"}}, "cells": [
-        cell("markdown", "# Rain and bicycles\nDoes rain keep people from cycling?"),
-        cell("code", "import pandas as pd\ncounts = pd.read_csv('bike_counts.csv', sep=';')\ncounts.describe()"),
-        cell("markdown", "## Result\nThe bridge is used twice as much as the park."),
-        cell("code", "counts[['bridge', 'park', 'station']].mean().round(1)"),
-    ]}
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "python"}},
+            "cells": [cell(kind, source) for kind, source in cells]}
 
 
 def chart_svg():

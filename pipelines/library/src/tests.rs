@@ -123,6 +123,38 @@ fn matrix_problems(keywords: &Keywords, from: &str, to: &str) -> String {
 }
 
 #[test]
+fn a_template_is_in_english_alone_or_wholly_in_chinese_too() {
+    let library = library();
+    let keywords = library.keywords();
+    let category = pybench_types::task::Category::Chart;
+    let text = skeleton::template(keywords, "new", category, None).unwrap();
+    let mut english: toml::Table = text.parse().unwrap();
+    let remove = |value: Option<&mut toml::Value>| {
+        value
+            .and_then(toml::Value::as_table_mut)
+            .unwrap()
+            .remove("zh");
+    };
+    remove(english.get_mut("query"));
+    let partly = toml::to_string(&english).unwrap();
+    remove(english.get_mut("final"));
+    for turn in english["turn"].as_array_mut().unwrap() {
+        remove(turn.get_mut("thought"));
+    }
+    let name = "templates/chart/new.toml";
+    let template = parse_template(name, &toml::to_string(&english).unwrap(), keywords).unwrap();
+    assert_eq!(template.languages(), [Language::En]);
+    assert!(
+        parse_template(name, &partly, keywords).is_ok(),
+        "spare texts do no harm"
+    );
+    let partly = text.replace("thought.zh", "# thought.zh");
+    let problems = parse_template(name, &partly, keywords).unwrap_err();
+    let problems: String = problems.iter().map(|p| p.to_string()).collect();
+    assert!(problems.contains("translate all or none"), "{problems}");
+}
+
+#[test]
 fn problems_of_requirements_name_what_is_missing() {
     let library = library();
     let cases = [
