@@ -436,6 +436,72 @@ fn readers_name_separator_encoding_and_sheet() {
     assert_eq!(read, expected);
 }
 
+/// A German csv file and a workbook with titles, two header rows and merged cells.
+#[test]
+fn readers_follow_the_read_options() {
+    let mut file = cars("cars.csv");
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.delimiter = Some(';');
+    profile.read.decimal_comma = vec!["Weight".into()];
+    profile.read.thousands = Some('\u{202f}');
+    profile.read.dates = [("Day".to_owned(), "%d.%m.%Y".to_owned())].into();
+    assert_eq!(
+        reader::pandas(&file).unwrap(),
+        "pd.read_csv('./data/cars.csv', sep=';', decimal=',', thousands='\\u202f', engine='python', \
+         dtype={'Day': str}).assign(**{'Day': lambda t: pd.to_datetime(t['Day'], \
+         format='%d.%m.%Y').dt.strftime('%Y-%m-%d')})"
+    );
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.read = Default::default();
+    profile.read.skip_rows = 1;
+    profile.read.names = vec!["a".into(), "b c".into()];
+    profile.read.filled = vec!["a".into()];
+    file.kind = FileKind::Xlsx;
+    assert_eq!(
+        reader::pandas(&file).unwrap(),
+        "pd.read_excel('./data/cars.csv', header=None, names=['a', 'b c'], skiprows=3)\
+         .assign(**{'a': lambda t: t['a'].ffill()})"
+    );
+}
+
+/// What the answer depends on and the request does not say stands below it.
+#[test]
+fn a_query_says_how_the_numbers_of_its_file_are_written() {
+    let library = library();
+    let mut file = cars("cars.csv");
+    let query = |file: &SourceFile, language| {
+        let template = library.template("csv-group-mean").unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let files = vec![file];
+        let draft = Draft {
+            slots: template.draw(&files, &mut rng).unwrap(),
+            template,
+            files,
+            language,
+            phrasing: 0,
+            seed: 1,
+        };
+        draft.query().unwrap()
+    };
+    let plain = query(&file, Language::En);
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.read.decimal_comma = vec!["Weight".into()];
+    profile.read.thousands = Some('.');
+    let told = query(&file, Language::En);
+    assert_eq!(
+        told.strip_prefix(&plain).unwrap(),
+        "\nAbout ./data/cars.csv: numbers are written with a decimal comma (1.018,64 is 1018.64); write them with a \
+         decimal point."
+    );
+    assert!(query(&file, Language::Zh).ends_with("（1.018,64 即 1018.64），结果中请用小数点。"));
+}
+
 fn json_value() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),

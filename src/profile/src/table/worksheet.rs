@@ -7,6 +7,8 @@ use super::{Cell, MAX_CELLS, RawTable};
 
 /// Rows above the header, at most.
 const MAX_ROWS_ABOVE: usize = 10;
+/// Whole numbers that may be the name of a column below another name.
+const YEARS: std::ops::RangeInclusive<i64> = 1900..=2100;
 
 /// The cells of a worksheet as a grid, with the areas of merged cells, of which the first cell has the value.
 struct Sheet<'a> {
@@ -114,14 +116,14 @@ impl Sheet<'_> {
         };
         let mut groups = self.merged.iter().filter(spans).peekable();
         groups.peek()?;
-        let mut upper: Vec<Option<&str>> = self.texts(top)?;
+        let mut upper = self.texts(top)?;
         let lower = self.texts(top + 1)?;
         for area in groups {
             let (from, to) = (area.start.1 as usize, area.end.1 as usize);
             if from > to || to >= self.width || to + 1 - from == self.width {
                 return None;
             }
-            let name = upper[from];
+            let name = upper[from].clone();
             upper[from..=to].fill(name);
         }
         let pairs = upper.into_iter().zip(lower);
@@ -133,11 +135,12 @@ impl Sheet<'_> {
         joined.collect()
     }
 
-    /// The texts of a row; `None` if it holds other values.
-    fn texts(&self, row: usize) -> Option<Vec<Option<&str>>> {
-        let text = |cell| match cell {
-            &Cell::Null => Some(None),
-            Cell::Text(text) => Some(Some(&**text)),
+    /// The texts and years of a row; `None` if it holds other values.
+    fn texts(&self, row: usize) -> Option<Vec<Option<String>>> {
+        let text = |cell: &Cell| match cell {
+            Cell::Null => Some(None),
+            Cell::Text(text) => Some(Some(text.to_string())),
+            Cell::Int(year) if YEARS.contains(year) => Some(Some(year.to_string())),
             _ => None,
         };
         self.rows().nth(row)?.iter().map(text).collect()
@@ -187,5 +190,84 @@ impl Sheet<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Cell {
+        match text {
+            "" => Cell::Null,
+            _ => text
+                .parse()
+                .map_or_else(|_| Cell::Text(text.into()), Cell::Int),
+        }
+    }
+
+    /// A worksheet of rows with `|` between cells, and areas of merged cells (first row, first column, last row, last
+    /// column).
+    fn sheet(rows: &[&str], merged: &[[u32; 4]]) -> Result<RawTable, String> {
+        let rows = rows.iter().enumerate();
+        let cells = rows.flat_map(|(row, line)| {
+            let cells = line.split('|').enumerate();
+            cells.map(move |(column, value)| (row, column, text(value)))
+        });
+        let cells = cells.filter(|(.., value)| *value != Cell::Null);
+        let merged = merged
+            .iter()
+            .map(|[a, b, c, d]| Dimensions::new((*a, *b), (*c, *d)));
+        arrange(cells.collect(), &merged.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_plain_sheet_needs_no_options() {
+        let table = sheet(&["a|b", "1|x", "2|"], &[]).unwrap();
+        assert_eq!(table.names, ["a", "b"]);
+        assert!(table.read.is_default());
+        assert_eq!(table.rows(), 2);
+    }
+
+    #[test]
+    fn titles_above_the_header_are_skipped() {
+        let table = sheet(&["Sales|", "|", "a|b", "1|x"], &[[0, 0, 0, 1]]).unwrap();
+        assert_eq!((table.read.skip_rows, table.rows()), (2, 1));
+        assert_eq!(table.names, ["a", "b"]);
+    }
+
+    #[test]
+    fn two_header_rows_are_joined() {
+        let rows = ["Region|Sales||Rest", "|2023|2024|Share", "N|1|2|3"];
+        let table = sheet(&rows, &[[0, 1, 0, 2], [0, 0, 1, 0]]).unwrap();
+        let names = ["Region", "Sales 2023", "Sales 2024", "Rest Share"];
+        assert_eq!(table.names, names);
+        assert_eq!(table.read.names, names);
+        assert_eq!(table.rows(), 1);
+    }
+
+    #[test]
+    fn cells_merged_over_rows_are_filled() {
+        let rows = ["place|n", "a|1", "|2", "b|3"];
+        let table = sheet(&rows, &[[1, 0, 2, 0]]).unwrap();
+        assert_eq!(table.read.filled, ["place"]);
+        assert_eq!(table.cells[2], text("a"));
+    }
+
+    #[test]
+    fn what_pandas_cannot_read_so_is_refused() {
+        let refused = |rows: &[&str], merged: &[[u32; 4]], reason: &str| {
+            let error = sheet(rows, merged).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        };
+        refused(&["a|b", "x|", "1|2"], &[[1, 0, 1, 1]], "row 2 has a cell");
+        refused(
+            &["a|b", "x|1", "|2", "|3"],
+            &[[1, 0, 2, 0]],
+            "`a` has merged cells and missing",
+        );
+        refused(&["a|", "1|2"], &[], "a cell is empty");
+        refused(&["a|b|", "c||", "d|e|f"], &[], "a cell is empty");
+        refused(&["a|b", "|", "1|2"], &[], "row 2 is empty");
     }
 }

@@ -73,7 +73,7 @@ book.save(sys.argv[1] + "/bad_sheet.xlsx")
 
 book = openpyxl.Workbook()
 sheet = book.active
-for row in [["Sales"], [], ["Region", "Revenue", None, "Share"], [None, "2023", "2024", "Share"], ["North", 1, 2.5, 0.1], [None, 3, 4, 0.2], ["South", 5, 6, 0.3]]:
+for row in [["Sales"], [], ["Region", "Revenue", None, "Share"], [None, 2023, 2024, "Share"], ["North", 1, 2.5, 0.1], [None, 3, 4, 0.2], ["South", 5, 6, 0.3]]:
     sheet.append(row)
 for area in ["A1:D1", "B3:C3", "A3:A4", "A5:A6"]:
     sheet.merge_cells(area)
