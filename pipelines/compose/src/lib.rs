@@ -10,6 +10,7 @@ mod compose;
 mod draw;
 mod frame;
 mod graph;
+pub mod note;
 mod operation;
 pub mod operations;
 mod plan;

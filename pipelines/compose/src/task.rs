@@ -13,6 +13,7 @@ use crate::argument::python_string;
 use crate::compose::{Composed, compose};
 use crate::frame::{Class, Frame};
 use crate::graph::{GraphError, Step, records};
+use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
 use crate::rename;
@@ -147,7 +148,7 @@ fn write(
     }
     let path = format!("./data/{}", source.name);
     let read = source.format.as_ref().map(|format| &format.read);
-    let note = read.and_then(|read| read.note(&path, language));
+    let note = read.and_then(|read| note(read, &path, language));
     let request = Request {
         graph,
         path: &path,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use minijinja::value::Value;
+use pybench_compose::note::note;
 use pybench_run::{ContentStore, RunError};
 use pybench_types::check::CheckSpec;
 use pybench_types::id::Digest;
@@ -132,7 +133,7 @@ impl Draft<'_> {
         let query = self.text(&wording.text, context, "query")?;
         let notes = self.files.iter().filter_map(|file| {
             let path = format!("./data/{}", file.name);
-            fit::table(file)?.read.note(&path, self.language)
+            note(&fit::table(file)?.read, &path, self.language)
         });
         let parts = std::iter::once(query.trim().to_owned()).chain(notes);
         Ok(parts.collect::<Vec<_>>().join("\n"))

@@ -9,6 +9,7 @@ mod lenient;
 mod notation;
 mod parquet;
 mod sqlite;
+mod value;
 mod workbook;
 mod worksheet;
 

@@ -7,7 +7,7 @@
 
 use pybench_types::read_options::ReadOptions;
 
-use super::describe::{is_iso_date, parse_float, rows_at_once};
+use super::value::{is_iso_date, parse_float, rows_at_once};
 use super::{Cell, RawTable};
 
 /// Signs between groups of three digits: point, space, no-break space, narrow no-break space.
