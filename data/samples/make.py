@@ -13,7 +13,7 @@ import random
 import sqlite3
 import subprocess
 import zipfile
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -299,7 +299,14 @@ def documents():
     docx("reading_room.docx", texts.PLAN, [["Phase", "Who", "Days"], ["Pack", "volunteers", "4"],
                                            ["Carry", "students", "2"], ["Sort", "librarians", "6"]])
     docx("library_move_zh.docx", texts.PLAN_ZH)
-    write("notebook.ipynb", json.dumps(notebook(), indent=1))
+    write("notebook.ipynb", json.dumps(notebook(RAIN_CELLS), indent=1))
+    write("tides.ipynb", json.dumps(notebook(TIDE_CELLS), indent=1))
+    write("nightly.log", job_log())
+    write("greenhouse.yaml", texts.GREENHOUSE_YAML)
+    write("kiosk.ini", texts.KIOSK_INI)
+    write("orchard.xml", orchard())
+    write("ferry.eml", mail())
+    pptx("choir_year.pptx", texts.SLIDES)
     write("chart.svg", chart_svg())
 
 
@@ -345,6 +352,59 @@ def pdf(name, parts):
     SimpleDocTemplate(str(FILES / name), pagesize=A5, invariant=1, title=parts[0][0]).build(flow)
 
 
+def job_log():
+    """A log whose lines have no time, so that some of them are equal."""
+    rng, lines = random.Random(11), []
+    for _ in range(90):
+        job = rng.choice(["backup", "mail", "index", "report"])
+        level, word = rng.choices([("INFO", "finished"), ("DEBUG", "started"), ("WARNING", "was slow"), ("ERROR", "failed")], [50, 25, 15, 10])[0]
+        lines.append(f"{level} {job} job {word}")
+        if level == "ERROR":
+            lines += ["    no further errors in this run", "", f"INFO {job} job repeated after ERROR"]
+    return "\n".join(lines)
+
+
+def orchard():
+    rng, parts = random.Random(12), []
+    for row in "ABC":
+        trees = "".join(f'<tree kind="{rng.choice(["apple", "pear", "plum"])}"><height unit="m">{rng.randint(20, 60) / 10}</height></tree>'
+                        for _ in range(rng.randint(3, 6)))
+        parts.append(f'  <row name="{row}">{trees}<bench/></row>')
+    return '<?xml version="1.0" encoding="UTF-8"?>\n<orchard xmlns="https://example.org/orchard">\n' + "\n".join(parts) + "\n</orchard>"
+
+
+def mail():
+    from email.message import EmailMessage
+    from email.policy import SMTP
+
+    message = EmailMessage(policy=SMTP.clone(linesep="\n"))
+    message["From"] = "Jonas Fähr <jonas@example.org>"
+    message["To"] = "Ada <ada@example.org>, crew@example.org"
+    message["Subject"] = "Fahrplan für den Frühling"
+    message["Date"] = datetime(2024, 3, 4, 9, 30, tzinfo=timezone.utc)
+    message.set_content(texts.FERRY)
+    message.add_attachment("stop,time\nquay,08:10\nisland,08:35\n", subtype="csv", filename="timetable.csv")
+    message.add_attachment("Wear a life vest.\n", filename="rules.txt")
+    for part in (message, *message.iter_parts()):
+        if part.is_multipart():
+            part.set_boundary("=-ferry-=")
+    return message.as_string()
+
+
+def pptx(name, slides):
+    from pptx import Presentation
+
+    deck = Presentation()
+    deck.core_properties.created = deck.core_properties.modified = datetime(2024, 1, 1)
+    for title, lines in slides:
+        slide = deck.slides.add_slide(deck.slide_layouts[1])
+        slide.shapes.title.text = title
+        slide.placeholders[1].text = "\n".join(lines)
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    repack(buffer.getvalue(), name)
+
+
 def docx(name, parts, table=None):
     from docx import Document
 
@@ -382,17 +442,31 @@ def repack(data, name):
             target.writestr(zipfile.ZipInfo(item.filename, (2024, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
 
 
-def notebook():
+RAIN_CELLS = [
+    ("markdown", "# Rain and bicycles\nDoes rain keep people from cycling?"),
+    ("code", "import pandas as pd\ncounts = pd.read_csv('bike_counts.csv', sep=';')\ncounts.describe()"),
+    ("markdown", "## Result\nThe bridge is used twice as much as the park."),
+    ("code", "counts[['bridge', 'park', 'station']].mean().round(1)"),
+]
+
+TIDE_CELLS = [
+    ("markdown", "# Tides\nWhen can the ferry land?"),
+    ("code", "%matplotlib inline\nimport json\nimport os.path\nfrom math import pi, sin"),
+    ("code", "from datetime import datetime, timedelta\nimport numpy as np\n\n"
+             "def tide(hours):\n    import math\n    return 1.8 * math.sin(2 * math.pi * hours / 12.4)"),
+    ("code", "hours = np.arange(0, 25)\nlevels = [round(tide(h), 2) for h in hours]\nprint(json.dumps(levels))"),
+    ("markdown", "The ferry lands above half a metre."),
+    ("code", "import numpy.linalg\nprint(sum(level > 0.5 for level in levels), os.path.exists('tides.json'))"),
+]
+
+
+def notebook(cells):
     def cell(kind, source):
         extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
         return {"cell_type": kind, "id": f"c{len(source):04x}", "metadata": {}, "source": source, **extra}
 
-    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "python"}}, "cells": [
-        cell("markdown", "# Rain and bicycles\nDoes rain keep people from cycling?"),
-        cell("code", "import pandas as pd\ncounts = pd.read_csv('bike_counts.csv', sep=';')\ncounts.describe()"),
-        cell("markdown", "## Result\nThe bridge is used twice as much as the park."),
-        cell("code", "counts[['bridge', 'park', 'station']].mean().round(1)"),
-    ]}
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "python"}},
+            "cells": [cell(kind, source) for kind, source in cells]}
 
 
 def chart_svg():

@@ -183,3 +183,53 @@ PLAN_ZH = [
     ("注意事项", "Heading 2"),
     ("借出的书请在五月底以前归还。儿童书最后搬，周末照常开放。搬迁期间如果有疑问，可以打电话给值班的老师。", None),
 ]
+
+GREENHOUSE_YAML = """# The greenhouse on the roof.
+name: greenhouse
+opened: "2023-04-01"
+fans: 4
+heated: true
+limits:
+  temperature: [12, 31]
+  humidity: {low: 40.5, high: 75}
+beds:
+  - id: north
+    plants: [tomato, basil]
+  - id: south
+    plants: [cucumber]
+    note: |
+      Water in the evening.
+      Open the flap first.
+"""
+
+KIOSK_INI = """; The kiosk at the station.
+[general]
+name = Platform Kiosk
+Opens = 06:30
+seats = 12
+
+[prices]
+coffee = 2.40
+tea: 2.10
+bun=1.30
+
+# Who works when.
+[staff]
+monday = Ines, Paul
+sunday =
+"""
+
+FERRY = """Dear Ada,
+
+the ferry runs again from the first of April. The new timetable is attached, with the rules for the crew.
+
+See you on the quay,
+Jonas
+"""
+
+SLIDES = [
+    ("The choir in 2024", ["Four concerts", "Two new altos"]),
+    ("Spring concert", ["Songs about rivers", "In the old depot"]),
+    ("What it cost", ["Room: 480", "Scores: 120", "Posters: 65"]),
+    ("Plans for 2025", ["A recording", "A weekend by the sea"]),
+]

@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::argument::{Arguments, Notation, fill, python_string};
 use crate::graph::{Graph, GraphError, Step};
 use crate::operation::{Operation, Role};
+use crate::reading;
 
 /// Columns of numbers that plain Python names one by one.
 const MAX_PLAIN_NUMBERS: usize = 8;
@@ -127,24 +128,23 @@ pub fn solution(
 /// The pandas expression that reads a file.
 pub fn read_expression(file: &TaskFile) -> String {
     let path = python_string(&format!("./data/{}", file.name));
-    match file.kind {
-        FileKind::Csv | FileKind::Tsv => format!("pd.read_csv({path}{})", text_options(file)),
-        FileKind::Xlsx => format!("pd.read_excel({path})"),
+    let format = file.format.clone().unwrap_or_default();
+    let read = &format.read;
+    let expression = match file.kind {
+        FileKind::Csv | FileKind::Tsv => {
+            let encoding = format.encoding.as_deref();
+            let options = reading::csv_options(format.delimiter, encoding, read, python_string);
+            format!("pd.read_csv({path}{options})")
+        }
+        FileKind::Xlsx => {
+            let options = reading::excel_options(read.sheet.as_deref(), read, python_string);
+            format!("pd.read_excel({path}{options})")
+        }
         FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
         FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
         _ => format!("pd.read_parquet({path})"),
-    }
-}
-
-fn text_options(file: &TaskFile) -> String {
-    let mut options = String::new();
-    if let Some(delimiter) = delimiter(file).filter(|delimiter| *delimiter != ',') {
-        options += &format!(", sep={}", python_string(&delimiter.to_string()));
-    }
-    if let Some(encoding) = encoding(file) {
-        options += &format!(", encoding={}", python_string(encoding));
-    }
-    options
+    };
+    expression + &reading::conversions(read, python_string)
 }
 
 fn delimiter(file: &TaskFile) -> Option<char> {
@@ -182,11 +182,9 @@ const SOURCE: &str = "source";
 
 /// Whether plain Python can read the file in a few lines: text, in which columns are numbers or texts.
 fn plain_reads(job: &Job<'_>) -> bool {
-    let columns = job
-        .file
-        .format
-        .as_ref()
-        .and_then(|format| format.columns.as_ref());
+    let format = job.file.format.as_ref();
+    let plain = format.filter(|format| format.read.is_default());
+    let columns = plain.and_then(|format| format.columns.as_ref());
     let simple = |column: &ColumnFormat| {
         matches!(
             column.kind,

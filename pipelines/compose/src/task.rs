@@ -13,6 +13,7 @@ use crate::argument::python_string;
 use crate::compose::{Composed, compose};
 use crate::frame::{Class, Frame};
 use crate::graph::{GraphError, Step, records};
+use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
 use crate::rename;
@@ -145,9 +146,12 @@ fn write(
     if expected.len() > MAX_REFERENCE {
         return Ok(None);
     }
+    let path = format!("./data/{}", source.name);
+    let read = source.format.as_ref().map(|format| &format.read);
+    let note = read.and_then(|read| note(read, &path, language));
     let request = Request {
         graph,
-        path: &format!("./data/{}", source.name),
+        path: &path,
         result: &result,
         missing: composed.missing,
         language,
@@ -158,7 +162,8 @@ fn write(
         subcategory: subcategory(keyword),
         keyword: keyword.to_owned(),
         language,
-        query: wording::query(&request, rng)?,
+        query: wording::query(&request, rng)?
+            + &note.map_or(String::new(), |note| format!("\n{note}")),
         files: vec![source],
         held_out: Vec::new(),
         outputs: match &result {

@@ -1,5 +1,6 @@
 //! The command `pybench library`: lists, shows, creates and audits templates, and exports their tasks.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -163,7 +164,7 @@ fn list(library: &Library) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{:width$}  {:11}  {:22}  {} turns  {}",
+            "{:width$}  {:11}  {:22}  {} turns  {}{}",
             template.name(),
             template.category.name(),
             template.keyword.get_ref(),
@@ -173,12 +174,23 @@ fn list(library: &Library) -> String {
             } else {
                 inputs.join(" + ")
             },
+            if template.has_chinese() {
+                ""
+            } else {
+                "  English only"
+            },
         );
     }
+    let used = library
+        .templates()
+        .map(|template| template.keyword.get_ref());
+    let used: BTreeSet<&String> = used.collect();
     let _ = writeln!(
         text,
-        "{} templates, {} keywords",
+        "{} templates, {} in English only; {} of {} keywords have one",
         library.templates().len(),
+        library.templates().filter(|t| !t.has_chinese()).count(),
+        used.len(),
         library.keywords().iter().count()
     );
     text

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use minijinja::value::Value;
+use pybench_compose::note::note;
 use pybench_run::{ContentStore, RunError};
 use pybench_types::check::CheckSpec;
 use pybench_types::id::Digest;
@@ -13,7 +14,7 @@ use super::slots::Slots;
 use super::split::Parts;
 use super::split_file::split_file;
 use super::template::{Template, Text};
-use super::{Library, reader};
+use super::{Library, fit, reader};
 
 /// Name of the slot that stores the expression that reads each file, for the expert.
 pub(crate) const READERS: &str = "readers";
@@ -126,13 +127,16 @@ impl Draft<'_> {
 
     fn render_query(&self, context: &Context) -> Result<String, DraftError> {
         let phrasings = self.template.query.get(self.language);
-        match phrasings.get(self.phrasing) {
-            Some(wording) => Ok(self
-                .text(&wording.text, context, "query")?
-                .trim()
-                .to_owned()),
-            None => Err(self.error("query", format!("there is no phrasing {}", self.phrasing))),
-        }
+        let Some(wording) = phrasings.get(self.phrasing) else {
+            return Err(self.error("query", format!("there is no phrasing {}", self.phrasing)));
+        };
+        let query = self.text(&wording.text, context, "query")?;
+        let notes = self.files.iter().filter_map(|file| {
+            let path = format!("./data/{}", file.name);
+            note(&fit::table(file)?.read, &path, self.language)
+        });
+        let parts = std::iter::once(query.trim().to_owned()).chain(notes);
+        Ok(parts.collect::<Vec<_>>().join("\n"))
     }
 
     /// The reference, followed by what must hold on these files so that a violation of a requirement shows.

@@ -122,6 +122,8 @@ impl Input {
                 .duplicates
                 .is_none_or(|wanted| wanted == (table.duplicate_rows > 0))
             && self.single_table.is_none_or(|wanted| wanted == single)
+            // The checker gives the withheld rows to a model as pandas reads them by default.
+            && (self.split.is_none() || table.read.is_default())
     }
 
     fn document_fits(&self, document: &DocumentProfile) -> bool {

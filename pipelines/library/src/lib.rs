@@ -197,7 +197,14 @@ impl Library {
 
     /// The abilities and their templates as a text table.
     pub fn coverage(&self) -> String {
-        abilities::table(&self.abilities, self.templates().map(Template::name))
+        let mut text = abilities::table(&self.abilities, self.templates().map(Template::name));
+        let english = self.templates().filter(|template| !template.has_chinese());
+        let english: Vec<&str> = english.map(Template::name).collect();
+        if !english.is_empty() {
+            let (count, names) = (english.len(), english.join(", "));
+            text.push_str(&format!("{count} templates are in English only: {names}\n"));
+        }
+        text
     }
 
     pub fn template(&self, id: &str) -> Option<&Template> {

@@ -36,6 +36,9 @@ pub enum MakeError {
         "no file given fits template `{0}`; `pybench library list` shows the file types of its inputs"
     )]
     Unfit(String),
+    /// The template has no text in the language.
+    #[error("template `{0}` has no Chinese text; ask for it in English (`en`)")]
+    Language(String),
     #[error(transparent)]
     Draft(#[from] DraftError),
     /// A file could not be read.
@@ -74,13 +77,16 @@ impl TaskKey {
         let template = library.template(&self.template);
         let template =
             template.ok_or_else(|| MakeError::Unknown(library.unknown(&self.template)))?;
+        if !template.languages().contains(&self.language) {
+            return Err(MakeError::Language(self.template.clone()));
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let combinations = template.combinations(files, MAX_COMBINATIONS, store, &mut rng)?;
         let unfit = || MakeError::Unfit(self.template.clone());
         let combination = combinations.first().ok_or_else(unfit)?;
         let files: Vec<_> = combination.iter().map(|index| &files[*index]).collect();
         let slots = template.draw(&files, &mut rng).ok_or_else(unfit)?;
-        let phrasings = template.query.get(self.language).len().max(1);
+        let phrasings = template.query.get(self.language).len();
         let draft = Draft {
             template,
             files,

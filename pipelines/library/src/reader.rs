@@ -1,5 +1,6 @@
 //! Builds the pandas expression that reads a file according to its profile.
 
+use pybench_compose::reading;
 use pybench_types::task::{FileKind, Profile, SourceFile, TableProfile};
 
 /// The expression; `None` for a file that is not a table.
@@ -8,9 +9,17 @@ pub(crate) fn pandas(file: &SourceFile) -> Option<String> {
         return None;
     };
     let path = py_str(&format!("./data/{}", file.name));
-    Some(match file.kind {
-        FileKind::Csv | FileKind::Tsv => format!("pd.read_csv({path}{})", text_options(table)),
-        FileKind::Xlsx => format!("pd.read_excel({path}{})", sheet_option(table)),
+    let read = &table.read;
+    let expression = match file.kind {
+        FileKind::Csv | FileKind::Tsv => {
+            let encoding = table.encoding.as_deref();
+            let options = reading::csv_options(table.delimiter, encoding, read, py_str);
+            format!("pd.read_csv({path}{options})")
+        }
+        FileKind::Xlsx => {
+            let options = reading::excel_options(sheet(table), read, py_str);
+            format!("pd.read_excel({path}{options})")
+        }
         // Without `dtype=False`, pandas converts numeric text to numbers and guesses dates by column name.
         FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
         FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
@@ -21,25 +30,15 @@ pub(crate) fn pandas(file: &SourceFile) -> Option<String> {
             format!("pd.read_sql({query}, sqlite3.connect({path}))")
         }
         _ => return None,
-    })
+    };
+    Some(expression + &reading::conversions(read, py_str))
 }
 
-fn text_options(table: &TableProfile) -> String {
-    let mut options = String::new();
-    if let Some(delimiter) = table.delimiter.filter(|d| *d != ',') {
-        options += &format!(", sep={}", py_str(&delimiter.to_string()));
-    }
-    let plain = |e: &&String| !matches!(e.as_str(), "utf-8" | "ascii" | "utf8");
-    if let Some(encoding) = table.encoding.as_ref().filter(plain) {
-        options += &format!(", encoding={}", py_str(encoding));
-    }
-    options
-}
-
-fn sheet_option(table: &TableProfile) -> String {
+/// The name of the profiled worksheet if there are several.
+fn sheet(table: &TableProfile) -> Option<&str> {
     match table.tables.as_slice() {
-        [first, _, ..] => format!(", sheet_name={}", py_str(first)),
-        _ => String::new(),
+        [first, _, ..] => Some(first),
+        _ => None,
     }
 }
 

@@ -53,32 +53,39 @@ pub struct Template {
     pub mutants: Vec<Mutant>,
 }
 
-/// A text in both languages.
+/// A text in English and, if the template has it, in Chinese.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bilingual {
     /// English.
     pub en: Text,
     /// Chinese.
-    pub zh: Text,
+    pub zh: Option<Text>,
 }
 
 impl Bilingual {
+    /// The text in a language; in English if the template has no other.
     pub fn get(&self, language: Language) -> &Text {
-        match language {
-            Language::En => &self.en,
-            Language::Zh => &self.zh,
+        match (language, &self.zh) {
+            (Language::Zh, Some(text)) => text,
+            _ => &self.en,
         }
+    }
+
+    /// The texts in all languages.
+    pub fn all(&self) -> impl Iterator<Item = &Text> {
+        std::iter::once(&self.en).chain(&self.zh)
     }
 }
 
-/// Phrasings of the query, at least two per language.
+/// Phrasings of the query, at least two per language. Chinese is optional.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phrasings {
     /// English.
     pub en: Vec<Wording>,
     /// Chinese.
+    #[serde(default)]
     pub zh: Vec<Wording>,
 }
 
@@ -323,6 +330,19 @@ impl Template {
     /// The id.
     pub fn name(&self) -> &str {
         self.id.get_ref()
+    }
+
+    /// Whether it has Chinese text. English is always there.
+    pub fn has_chinese(&self) -> bool {
+        !self.query.zh.is_empty()
+    }
+
+    /// The languages that tasks can be in.
+    pub fn languages(&self) -> &'static [Language] {
+        match self.has_chinese() {
+            true => &[Language::En, Language::Zh],
+            false => &[Language::En],
+        }
     }
 
     /// Whether its reference may refuse files, so that it must run before a task is made of them.

@@ -123,6 +123,38 @@ fn matrix_problems(keywords: &Keywords, from: &str, to: &str) -> String {
 }
 
 #[test]
+fn a_template_is_in_english_alone_or_wholly_in_chinese_too() {
+    let library = library();
+    let keywords = library.keywords();
+    let category = pybench_types::task::Category::Chart;
+    let text = skeleton::template(keywords, "new", category, None).unwrap();
+    let mut english: toml::Table = text.parse().unwrap();
+    let remove = |value: Option<&mut toml::Value>| {
+        value
+            .and_then(toml::Value::as_table_mut)
+            .unwrap()
+            .remove("zh");
+    };
+    remove(english.get_mut("query"));
+    let partly = toml::to_string(&english).unwrap();
+    remove(english.get_mut("final"));
+    for turn in english["turn"].as_array_mut().unwrap() {
+        remove(turn.get_mut("thought"));
+    }
+    let name = "templates/chart/new.toml";
+    let template = parse_template(name, &toml::to_string(&english).unwrap(), keywords).unwrap();
+    assert_eq!(template.languages(), [Language::En]);
+    assert!(
+        parse_template(name, &partly, keywords).is_ok(),
+        "spare texts do no harm"
+    );
+    let partly = text.replace("thought.zh", "# thought.zh");
+    let problems = parse_template(name, &partly, keywords).unwrap_err();
+    let problems: String = problems.iter().map(|p| p.to_string()).collect();
+    assert!(problems.contains("translate all or none"), "{problems}");
+}
+
+#[test]
 fn problems_of_requirements_name_what_is_missing() {
     let library = library();
     let cases = [
@@ -402,6 +434,72 @@ fn readers_name_separator_encoding_and_sheet() {
         "pd.read_parquet('./data/a.parquet')",
     ];
     assert_eq!(read, expected);
+}
+
+/// A German csv file and a workbook with titles, two header rows and merged cells.
+#[test]
+fn readers_follow_the_read_options() {
+    let mut file = cars("cars.csv");
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.delimiter = Some(';');
+    profile.read.decimal_comma = vec!["Weight".into()];
+    profile.read.thousands = Some('\u{202f}');
+    profile.read.dates = [("Day".to_owned(), "%d.%m.%Y".to_owned())].into();
+    assert_eq!(
+        reader::pandas(&file).unwrap(),
+        "pd.read_csv('./data/cars.csv', sep=';', decimal=',', thousands='\\u202f', engine='python', \
+         dtype={'Day': str}).assign(**{'Day': lambda t: pd.to_datetime(t['Day'], \
+         format='%d.%m.%Y').dt.strftime('%Y-%m-%d')})"
+    );
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.read = Default::default();
+    profile.read.skip_rows = 1;
+    profile.read.names = vec!["a".into(), "b c".into()];
+    profile.read.filled = vec!["a".into()];
+    file.kind = FileKind::Xlsx;
+    assert_eq!(
+        reader::pandas(&file).unwrap(),
+        "pd.read_excel('./data/cars.csv', header=None, names=['a', 'b c'], skiprows=3)\
+         .assign(**{'a': lambda t: t['a'].ffill()})"
+    );
+}
+
+/// What the answer depends on and the request does not say stands below it.
+#[test]
+fn a_query_says_how_the_numbers_of_its_file_are_written() {
+    let library = library();
+    let mut file = cars("cars.csv");
+    let query = |file: &SourceFile, language| {
+        let template = library.template("csv-group-mean").unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let files = vec![file];
+        let draft = Draft {
+            slots: template.draw(&files, &mut rng).unwrap(),
+            template,
+            files,
+            language,
+            phrasing: 0,
+            seed: 1,
+        };
+        draft.query().unwrap()
+    };
+    let plain = query(&file, Language::En);
+    let Profile::Table(profile) = &mut file.profile else {
+        panic!()
+    };
+    profile.read.decimal_comma = vec!["Weight".into()];
+    profile.read.thousands = Some('.');
+    let told = query(&file, Language::En);
+    assert_eq!(
+        told.strip_prefix(&plain).unwrap(),
+        "\nAbout ./data/cars.csv: numbers are written with a decimal comma (1.018,64 is 1018.64); write them with a \
+         decimal point."
+    );
+    assert!(query(&file, Language::Zh).ends_with("（1.018,64 即 1018.64），结果中请用小数点。"));
 }
 
 fn json_value() -> impl Strategy<Value = serde_json::Value> {

@@ -37,6 +37,7 @@ pub(super) fn validate(
     validator.inputs();
     validator.slots();
     validator.query();
+    validator.languages();
     validator.turns();
     validator.answers();
     validator.checks();
@@ -184,7 +185,8 @@ impl Validator<'_> {
         let known = self.bound();
         for language in [Language::En, Language::Zh] {
             let phrasings = self.template.query.get(language);
-            if phrasings.len() < MIN_PHRASINGS {
+            let spoken = language == Language::En || self.template.has_chinese();
+            if spoken && phrasings.len() < MIN_PHRASINGS {
                 let name = format!("{language:?}").to_lowercase();
                 self.whole(format!(
                     "query.{name} has fewer than {MIN_PHRASINGS} phrasings"
@@ -211,6 +213,16 @@ impl Validator<'_> {
         self.text(&self.template.reference.code, &known, "the reference");
     }
 
+    /// A template is in English alone, or all of it is in Chinese, too.
+    fn languages(&mut self) {
+        let template = self.template;
+        let thoughts = template.turns.iter().map(|turn| &turn.thought);
+        let texts = thoughts.chain([&template.answer]);
+        if template.has_chinese() && texts.into_iter().any(|text| text.zh.is_none()) {
+            self.whole("some text is in Chinese, but not every thought and `final`; translate all or none of them");
+        }
+    }
+
     fn turns(&mut self) {
         let mut known = self.bound();
         if self.template.turns.is_empty() {
@@ -218,8 +230,9 @@ impl Validator<'_> {
         }
         let template = self.template;
         for (i, turn) in template.turns.iter().enumerate() {
-            self.text(&turn.thought.en, &known, "the thought");
-            self.text(&turn.thought.zh, &known, "the thought");
+            for text in turn.thought.all() {
+                self.text(text, &known, "the thought");
+            }
             self.text(&turn.cell, &known, "the cell");
             for (name, regex) in &turn.read {
                 self.regex(name, regex);
@@ -267,7 +280,7 @@ impl Validator<'_> {
         for (name, regex) in &template.alternative.read {
             self.regex(name, regex);
         }
-        for text in [&template.answer.en, &template.answer.zh] {
+        for text in template.answer.all() {
             self.text(text, &by_turns, "the final");
             self.text(text, &by_alternative, "the final (after the alternative)");
         }
@@ -320,7 +333,7 @@ impl Validator<'_> {
         }
         if let Some(marker) = text("marker") {
             let queries = template.query.all().map(|wording| &wording.text);
-            let mut texts = queries.chain([&template.answer.en, &template.answer.zh]);
+            let mut texts = queries.chain(template.answer.all());
             if !texts.all(|text| text.get_ref().contains(marker)) {
                 problems.push(format!(
                     "not every query and final text contains the label `{marker}`"

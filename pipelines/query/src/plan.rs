@@ -144,14 +144,14 @@ impl<'a> Planner<'a> {
     ) -> Vec<PlannedTask> {
         languages
             .into_iter()
-            .map_while(|language| self.next(language))
+            .filter_map(|language| self.next(language))
             .collect()
     }
 
-    /// The next task; `None` if every template is exhausted.
+    /// The next task; `None` if every template with text in the language is exhausted.
     fn next(&mut self, language: Language) -> Option<PlannedTask> {
         loop {
-            let index = self.least_used_template()?;
+            let index = self.least_used_template(language)?;
             if let Some(planned) = self.draw(index, language) {
                 return Some(planned);
             }
@@ -167,8 +167,8 @@ impl<'a> Planner<'a> {
         self.next(dropped.language)
     }
 
-    /// Picks the least used template of the least used category.
-    fn least_used_template(&self) -> Option<usize> {
+    /// Picks the least used template of the least used category that has text in the language.
+    fn least_used_template(&self, language: Language) -> Option<usize> {
         let mut by_category: BTreeMap<Category, usize> = BTreeMap::new();
         for state in &self.states {
             *by_category.entry(state.template.category).or_default() += state.taken;
@@ -177,7 +177,8 @@ impl<'a> Planner<'a> {
             .states
             .iter()
             .enumerate()
-            .filter(|(_, state)| state.taken < self.cap && !state.combinations.is_empty());
+            .filter(|(_, state)| state.taken < self.cap && !state.combinations.is_empty())
+            .filter(|(_, state)| state.template.languages().contains(&language));
         let key = |state: &TemplateState<'_>| {
             (
                 by_category.get(&state.template.category).copied(),

@@ -28,8 +28,14 @@ class Column:
         return sum(value is None for value in self.values)
 
 
-def read(text, delimiter):
-    """Names and columns. What pandas refuses, or takes for an index, is an error of ours."""
+DAY_FIRST = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})", re.ASCII)
+
+
+def read(text, delimiter, options=None):
+    """Names and columns. What pandas refuses, or takes for an index, is an error of ours.
+
+    `options` names the columns whose numbers have a decimal comma or whose dates are written day first.
+    """
     rows = _records(text, delimiter)
     if not rows:
         raise OursError("the file has no header")
@@ -41,7 +47,26 @@ def read(text, delimiter):
         row.extend([""] * (width - len(row)))
     if len(rows) * width > MAX_CELLS:
         raise OursError("the table has too many cells")
-    return _names(header), [_column([row[i] for row in rows], _rows_at_once(width)) for i in range(width)]
+    names = _names(header)
+    columns = [_plain(name, [row[i] for row in rows], options or {}) for i, name in enumerate(names)]
+    return names, [_column(cells, _rows_at_once(width)) for cells in columns]
+
+
+def _plain(name, cells, options):
+    """Cells with numbers and dates as pandas reads them by default."""
+    if name in options.get("decimal_comma", ()):
+        thousands = options.get("thousands") or ""
+        return [cell if cell in NA else cell.replace(thousands, "").replace(",", ".") for cell in cells]
+    if name in options.get("dates", {}):
+        return [cell if cell in NA else _iso(name, cell) for cell in cells]
+    return cells
+
+
+def _iso(name, cell):
+    day = DAY_FIRST.fullmatch(cell)
+    if day is None:
+        raise OursError(f"column {name} has {cell!r}, which is no date that is written day first")
+    return f"{day[3]}-{day[2]:0>2}-{day[1]:0>2}"
 
 
 def _records(text, delimiter):

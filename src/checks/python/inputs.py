@@ -6,7 +6,8 @@ import delimited
 from common import NA, OursError, decode, numeric
 from tables import guess_delimiter, kind_of, read_table
 
-# Path in the workspace → {"encoding", "delimiter", "columns": [{"kind", "nulls"}]}, each absent where it is unknown.
+# Path in the workspace → {"encoding", "delimiter", "columns": [{"kind", "nulls"}], "read": {…}}, each absent where it is
+# unknown or the default; `read` is described in src/types/src/read_options.rs.
 FORMATS = {}
 
 
@@ -32,12 +33,17 @@ def text(path):
 def table(path, sheet=None):
     """Column names and, for each column, its values as pandas has them; None is missing."""
     found = _format(path)
+    options = found.get("read", {})
     if "delimiter" not in found and kind_of(path, path) != "text":
-        raw = read_table(path, path, sheet)
-        columns = [list(column) for column in zip(*raw.rows)] or [[] for _ in raw.columns]
-        return raw.columns, [_unified(column, kind_of(path, path)) for column in columns]
+        raw = read_table(path, path, sheet or options.get("sheet"), options.get("skip_rows", 0))
+        names, rows = raw.columns, raw.rows
+        if "names" in options:
+            names, rows = _second_header(path, options["names"], rows)
+        columns = [list(column) for column in zip(*rows)] or [[] for _ in names]
+        columns = [_unified(column, kind_of(path, path)) for column in columns]
+        return names, [_filled(column) if name in options.get("filled", ()) else column for name, column in zip(names, columns)]
     content = text(path)
-    names, columns = delimited.read(content, found.get("delimiter") or guess_delimiter(content, path))
+    names, columns = delimited.read(content, found.get("delimiter") or guess_delimiter(content, path), options)
     if "columns" in found:
         _agree(path, names, columns, found["columns"])
     return names, [column.values for column in columns]
@@ -45,6 +51,22 @@ def table(path, sheet=None):
 
 def _format(path):
     return FORMATS.get(os.path.normpath(path), {})
+
+
+def _second_header(path, names, rows):
+    """Joined names, and the rows below the second row of the header."""
+    if not rows or len(names) != len(rows[0]):
+        raise OursError(f"{path} has another number of columns than {len(names)}, as its profile says")
+    return names, rows[1:]
+
+
+def _filled(column):
+    """The value of merged cells for each of their rows."""
+    last, filled = None, []
+    for value in column:
+        last = last if value is None else value
+        filled.append(last)
+    return filled
 
 
 def _agree(path, names, columns, profile):

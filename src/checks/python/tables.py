@@ -28,10 +28,15 @@ class Table:
             raise Fail("the table has too many cells")
 
 
-def read_table(full, path, sheet=None):
-    """The table in a file: its type is what the bytes say, and must agree with the name."""
+def read_table(full, path, sheet=None, skip_rows=0):
+    """The table in a file: its type is what the bytes say, and must agree with the name.
+
+    A worksheet may have rows above its header, which are skipped.
+    """
     kind = kind_of(full, path)
     try:
+        if kind == "xlsx":
+            return _read_xlsx(full, path, sheet, skip_rows)
         return READERS[kind](full, path, sheet)
     except Fail:
         raise
@@ -104,7 +109,7 @@ def check_zip(full, path):
     return {e.filename for e in entries}
 
 
-def _read_xlsx(full, path, sheet):
+def _read_xlsx(full, path, sheet, skip_rows):
     import openpyxl
 
     if "xl/workbook.xml" not in check_zip(full, path):
@@ -115,7 +120,7 @@ def _read_xlsx(full, path, sheet):
     found = book[sheet or book.sheetnames[0]]
     found.reset_dimensions()  # a sheet may say that it goes on to the last possible cell
     rows = []
-    for row in found.iter_rows():
+    for row in found.iter_rows(min_row=skip_rows + 1):
         row = [None if cell.data_type == "e" else cell.value for cell in row[:20_000]]
         if any(cell is not None for cell in row):
             rows.append(row)
@@ -202,7 +207,7 @@ def _read_sqlite(full, path, sheet):
         return Table(columns, [list(row) for row in cursor])
 
 
-READERS = {"text": _read_text, "xlsx": _read_xlsx, "json": _read_json, "parquet": _read_parquet, "sqlite": _read_sqlite}
+READERS = {"text": _read_text, "json": _read_json, "parquet": _read_parquet, "sqlite": _read_sqlite}
 
 
 def typed(value):

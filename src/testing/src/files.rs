@@ -36,6 +36,7 @@ pub fn table(name: &str, kind: FileKind, columns: Vec<ColumnProfile>) -> SourceF
         tables: Vec::new(),
         delimiter: Some(','),
         encoding: Some("utf-8".into()),
+        read: Default::default(),
     };
     file(name, kind, Profile::Table(profile))
 }

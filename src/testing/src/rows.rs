@@ -98,6 +98,7 @@ fn file(number: usize) -> TaskFile {
             encoding: Some("latin-1".into()),
             delimiter: Some(';'),
             columns: None,
+            read: Default::default(),
         }),
     }
 }

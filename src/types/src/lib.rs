@@ -11,6 +11,7 @@ pub mod json;
 pub mod license;
 pub mod observation;
 pub mod range;
+pub mod read_options;
 pub mod task;
 pub mod text;
 pub mod trajectory;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::CheckSpec;
 use crate::id::Digest;
+use crate::read_options::ReadOptions;
 
 /// Maximum length of a query, characters.
 pub const MAX_QUERY: usize = 4_000;
@@ -159,6 +160,9 @@ pub struct TableProfile {
     /// Text encoding as a Python codec name (`utf-8`, `latin-1`, `gb18030`, `utf-16`), for text formats.
     #[serde(default)]
     pub encoding: Option<String>,
+    /// How the table departs from what pandas assumes.
+    #[serde(default, skip_serializing_if = "ReadOptions::is_default")]
+    pub read: ReadOptions,
 }
 
 /// One column of a table.
@@ -205,6 +209,9 @@ pub struct FileFormat {
     /// The columns of csv and tsv in file order; `None` if they are not known, as for a part of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<ColumnFormat>>,
+    /// As in [`TableProfile::read`].
+    #[serde(default, skip_serializing_if = "ReadOptions::is_default")]
+    pub read: ReadOptions,
 }
 
 /// How the values of a column are read.
@@ -231,6 +238,7 @@ impl Profile {
                     });
                     columns.collect()
                 }),
+                read: table.read.clone(),
             },
             Self::Document(document) => FileFormat {
                 encoding: document.encoding.clone(),

@@ -19,7 +19,7 @@ use pybench_checks::{CheckError, Checker};
 use pybench_interpreter::Interpreter;
 use pybench_run::RunError;
 use pybench_types::id::Digest;
-use pybench_types::task::{Language, Profile, SourceFile, Task};
+use pybench_types::task::{Profile, SourceFile, Task};
 use pybench_types::trajectory::{Finding, Outcome};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -108,6 +108,7 @@ fn drafts<'a>(
         true => (MAX_REFUSALS, MAX_DRAWS),
         false => (1, 1),
     };
+    let languages = template.languages();
     let mut groups: Vec<Vec<&str>> = Vec::new();
     let mut work: Vec<AuditItem<'_>> = Vec::new();
     for combination in std::iter::repeat_n(&combinations, draws).flatten() {
@@ -130,7 +131,7 @@ fn drafts<'a>(
                 template,
                 files,
                 slots,
-                language: [Language::En, Language::Zh][(seed as usize + place) % 2],
+                language: languages[(seed as usize + place) % languages.len()],
                 phrasing: 0,
                 seed,
             });

@@ -105,15 +105,18 @@ pub async fn run(env: &AuditEnv, args: &ExportArgs) -> Result<(), RunError> {
     }
 }
 
-/// The keys of the requested tasks, template by template; the languages alternate over all of them.
+/// The keys of the requested tasks, template by template; the languages alternate over all of them. A template without
+/// Chinese gives English tasks.
 fn keys(library: &Library, args: &ExportArgs) -> Result<Vec<TaskKey>, RunError> {
     let mut keys = Vec::new();
     for (position, template) in library.chosen(&args.templates)?.into_iter().enumerate() {
         for number in 0..args.per_template {
             let turn = (position + number as usize) % args.languages.len().max(1);
+            let language = args.languages.get(turn).copied();
+            let language = language.filter(|language| template.languages().contains(language));
             keys.push(TaskKey {
                 template: template.name().to_owned(),
-                language: args.languages.get(turn).copied().unwrap_or(Language::En),
+                language: language.unwrap_or(Language::En),
                 seed: args.seed.wrapping_add(u64::from(number)),
             });
         }

@@ -58,6 +58,36 @@ fn counts<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> HashMap<K, 
     counts
 }
 
+/// A template without Chinese text takes part in English tasks only.
+#[test]
+fn chinese_tasks_come_from_templates_with_chinese_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = ContentStore::open(folder.path()).unwrap();
+    let root = std::path::Path::new(pybench_testing::ROOT).join("pipelines/library/templates");
+    for name in ["math-derivative", "fraction-sum"] {
+        let text = std::fs::read_to_string(root.join(format!("math/{name}.toml"))).unwrap();
+        let mut template: toml::Table = text.parse().unwrap();
+        if name == "fraction-sum" {
+            template["query"].as_table_mut().unwrap().remove("zh");
+        }
+        let to = folder
+            .path()
+            .join("templates/math")
+            .join(format!("{name}.toml"));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::write(to, toml::to_string(&template).unwrap()).unwrap();
+    }
+    let library = Library::read(folder.path()).unwrap();
+    let mut query = recipe(20, 1.0);
+    query.languages = [(Language::En, 0.5), (Language::Zh, 0.5)].into();
+    let mut planner = Planner::new(&library, &[], &query, 1, &store).unwrap();
+    let plan = planner.plan(languages(&query, 1));
+    assert_eq!(plan.len(), 20);
+    let chinese = plan.iter().filter(|task| task.language == Language::Zh);
+    let templates = counts(chinese.map(|task| &*task.template));
+    assert_eq!(templates, [("math-derivative", 10)].into());
+}
+
 #[test]
 fn the_plan_has_the_requested_size_and_is_balanced() {
     let plan = planned(&recipe(30, 0.4), 3);

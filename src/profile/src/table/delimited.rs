@@ -1,6 +1,6 @@
 //! Reads csv and tsv with the tokenization of pandas' C parser.
 
-use super::{Cell, MAX_COLUMNS, RawTable, is_missing};
+use super::{Cell, MAX_COLUMNS, RawTable, is_missing, notation};
 use pybench_files::text;
 
 /// Reads delimited text with the separator that gives the widest table without ragged rows.
@@ -32,6 +32,7 @@ pub(super) fn read(bytes: &[u8], separators: &[char]) -> Result<RawTable, String
     table.delimiter = Some(separator);
     table.encoding = Some(decoded.encoding.to_owned());
     table.untyped = true;
+    table.read = notation::recognize(&table)?;
     Ok(table)
 }
 

@@ -1,15 +1,13 @@
 //! Turns a raw table into a profile: infers types as pandas does, then computes statistics with polars.
 
-use std::sync::LazyLock;
-
 use polars::prelude::{
     AnyValue, BooleanChunked, Column, DataFrame, Float64Chunked, Int64Chunked, IntoColumn,
     NewChunkedArray, PolarsResult, Scalar, StringChunked,
 };
 use pybench_types::task::{ColumnKind, ColumnProfile, TableProfile};
-use regex::Regex;
 
-use super::{Cell, RawTable};
+use super::value::{is_iso_date, parse_bool, parse_float, parse_int, rows_at_once, trimmed};
+use super::{Cell, RawTable, notation};
 
 /// Limits of the sample: rows, and characters per cell.
 const SAMPLE_ROWS: usize = 5;
@@ -29,11 +27,13 @@ pub(super) fn describe(mut table: RawTable) -> Result<TableProfile, String> {
         tables: table.tables,
         delimiter: table.delimiter,
         encoding: table.encoding,
+        read: table.read,
     })
 }
 
 /// The cells as typed columns, and the kinds of these.
 pub(super) fn typed(table: &mut RawTable) -> PolarsResult<(DataFrame, Vec<ColumnKind>)> {
+    notation::convert(table);
     let columns = 0..table.names.len();
     let kinds: Vec<ColumnKind> = columns.map(|index| unify_column(table, index)).collect();
     Ok((frame(table, &kinds)?, kinds))
@@ -124,7 +124,8 @@ fn unify_column(table: &mut RawTable, index: usize) -> ColumnKind {
 }
 
 /// Distinguishes dates from text. In a typed source (json, xlsx, …), text that consists of numbers only is
-/// neither, because pandas may convert it to numbers.
+/// neither, because pandas may convert it to numbers; nor are numbers and dates in the notation of another country,
+/// because text does not sort as they do.
 fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
     let all = |test: fn(&str) -> bool| {
         column.iter().all(|cell| match &**cell {
@@ -134,22 +135,21 @@ fn text_kind(column: &[&mut Cell], untyped: bool) -> ColumnKind {
     };
     if all(is_iso_date) {
         ColumnKind::Date
-    } else if !untyped && all(|text| text.trim().parse::<f64>().is_ok()) {
+    } else if !untyped && (all(|text| text.trim().parse::<f64>().is_ok()) || is_foreign(column)) {
         ColumnKind::Other
     } else {
         ColumnKind::Text
     }
 }
 
-/// The number of rows after which pandas decides on types again (`low_memory`). Columns whose parts
-/// differ become mixed.
-fn rows_at_once(width: usize) -> usize {
-    let limit = (1 << 20) / width.max(1);
-    let mut rows = 1;
-    while 2 * rows < limit {
-        rows *= 2;
-    }
-    rows
+/// Whether all texts are numbers with a decimal comma, or dates that are written day first.
+fn is_foreign(column: &[&mut Cell]) -> bool {
+    let texts = column.iter().filter_map(|cell| match &**cell {
+        Cell::Text(text) => Some(&**text),
+        _ => None,
+    });
+    let texts: Vec<&str> = texts.collect();
+    notation::decimal_comma(&texts).is_some() || notation::day_first(&texts).is_some()
 }
 
 /// Converts the texts of a part of a csv column to a type that fits all of them, if there is one.
@@ -193,57 +193,8 @@ fn is_whole(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn trimmed(text: &str) -> &str {
-    text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c'])
-}
-
 fn keep_large(text: &str) -> Option<Cell> {
     Some(Cell::Other(text.into()))
-}
-
-fn parse_int(text: &str) -> Option<Cell> {
-    trimmed(text).parse().ok().map(Cell::Int)
-}
-
-fn parse_float(text: &str) -> Option<Cell> {
-    let number: f64 = trimmed(text).parse().ok()?;
-    // pandas reads `NAN` and an infinity with blanks around it as text.
-    let is_number = number.is_finite() || (number.is_infinite() && trimmed(text) == text);
-    is_number.then_some(Cell::Float(number))
-}
-
-fn parse_bool(text: &str) -> Option<Cell> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" => Some(Cell::Bool(true)),
-        "false" => Some(Cell::Bool(false)),
-        _ => None,
-    }
-}
-
-/// Whether a text is a full date in ISO 8601, with or without a time (`2024-05-01`, `2024-05-01T12:00:00Z`).
-pub(super) fn is_iso_date(text: &str) -> bool {
-    static FORM: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let time = r"[T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?";
-        Regex::new(&format!(r"^(\d{{4}})-(\d\d)-(\d\d)({time})?$")).ok()
-    });
-    let Some(found) = FORM.as_ref().and_then(|form| form.captures(text)) else {
-        return false;
-    };
-    let part = |n: usize| {
-        found
-            .get(n)
-            .and_then(|m| m.as_str().parse::<u32>().ok())
-            .unwrap_or(0)
-    };
-    let (year, month, day) = (part(1), part(2), part(3));
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days = match month {
-        2 => 28 + u32::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        _ => 0,
-    };
-    (1..=days).contains(&day)
 }
 
 /// Profiles a column. Numbers are ordered by value, other values by code point; a column of mixed types has no

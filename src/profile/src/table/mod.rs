@@ -1,19 +1,23 @@
-//! Profiles tables. A profile matches what pandas' default reader returns: the same header, rows, columns
-//! and missing values. Tables that pandas does not read cleanly are rejected, so that tasks are only written
+//! Profiles tables. A profile matches what pandas returns with the profile's [`ReadOptions`]: the same header, rows,
+//! columns and missing values. Tables that pandas does not read cleanly are rejected, so that tasks are only written
 //! for tables that work.
 
 mod delimited;
 mod describe;
 mod json;
 mod lenient;
+mod notation;
 mod parquet;
 mod sqlite;
+mod value;
 mod workbook;
+mod worksheet;
 
 use std::collections::HashSet;
 
 use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
+use pybench_types::read_options::ReadOptions;
 use pybench_types::task::{ColumnKind, FileKind, TableProfile};
 
 pub(super) use json::records as json_records;
@@ -72,6 +76,7 @@ struct RawTable {
     encoding: Option<String>,
     /// Whether value types must be inferred from text (csv).
     untyped: bool,
+    read: ReadOptions,
 }
 
 impl RawTable {

@@ -34,7 +34,7 @@ fn columns_are_typed_counted_and_ordered() {
 #[test]
 fn only_valid_dates_are_recognized() {
     for good in ["2024-02-29", "2024-01-01T23:59:59.5Z", "2024-01-01 00:00"] {
-        assert!(describe::is_iso_date(good), "{good}");
+        assert!(value::is_iso_date(good), "{good}");
     }
     for bad in [
         "2023-02-29",
@@ -43,7 +43,7 @@ fn only_valid_dates_are_recognized() {
         "01/02/2024",
         "2024",
     ] {
-        assert!(!describe::is_iso_date(bad), "{bad}");
+        assert!(!value::is_iso_date(bad), "{bad}");
     }
 }
 

@@ -1,14 +1,18 @@
-//! Reads the first worksheet of an xlsx file cell by cell, so that a distant cell does not allocate a huge grid.
+//! Reads a worksheet of an xlsx file cell by cell, so that a distant cell does not allocate a huge grid.
 
 use std::io::Cursor;
 
 use calamine::{DataRef, Reader, SheetType, Xlsx};
 
-use super::{Cell, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, RawTable, is_missing};
+use super::{Cell, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, RawTable, is_missing, worksheet};
 
 /// Maximum unpacked size of all parts, in bytes; calamine reads all shared strings into memory.
 const MAX_UNPACKED: u64 = 128 << 20;
 
+/// Reads the first worksheet that holds a table, which is the first one in almost all workbooks.
+///
+/// # Errors
+/// The reason why the first worksheet holds none, if no other does either.
 pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
     crate::document::check_package(bytes, MAX_UNPACKED)?;
     let unreadable = |e: calamine::XlsxError| format!("not a readable workbook: {e}");
@@ -18,57 +22,44 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawTable, String> {
         .iter()
         .filter(|sheet| sheet.typ == SheetType::WorkSheet);
     let sheets: Vec<String> = sheets.map(|sheet| sheet.name.clone()).collect();
-    let first = sheets.first().ok_or("no worksheet")?;
+    let mut reason = None;
+    for (index, sheet) in sheets.iter().enumerate() {
+        match read_sheet(&mut book, sheet) {
+            Ok(mut table) => {
+                if index > 0 {
+                    table.read.sheet = Some(sheet.clone());
+                }
+                if sheets.len() > 1 {
+                    let others = sheets.iter().filter(|other| *other != sheet);
+                    table.tables = std::iter::once(sheet).chain(others).cloned().collect();
+                }
+                return Ok(table);
+            }
+            Err(error) => reason = reason.or(Some(error)),
+        }
+    }
+    Err(reason.unwrap_or_else(|| "no worksheet".into()))
+}
+
+fn read_sheet(book: &mut Xlsx<Cursor<&[u8]>>, sheet: &str) -> Result<RawTable, String> {
+    let unreadable = |e: calamine::XlsxError| format!("not a readable workbook: {e}");
+    let merged = book.merge_cells_by_sheet_name(sheet).map_err(unreadable)?;
     let mut cells = Vec::new();
-    let mut reader = book.worksheet_cells_reader(first).map_err(unreadable)?;
+    let mut reader = book.worksheet_cells_reader(sheet).map_err(unreadable)?;
     while let Some(cell) = reader.next_cell().map_err(unreadable)? {
         let ((row, column), value) = (cell.get_position(), convert(cell.get_value()));
         if value == Cell::Null {
             continue;
         }
         if row as usize > MAX_ROWS || column as usize >= MAX_COLUMNS || cells.len() >= MAX_CELLS {
-            return Err("its first sheet is too large".into());
+            return Err("its sheet is too large".into());
         }
         cells.push((row as usize, column as usize, value));
     }
-    let mut table = arrange(cells)?;
-    if sheets.len() > 1 {
-        table.tables = sheets;
-    }
-    Ok(table)
-}
-
-/// Arranges sparse cells as a table. The sheet's first row is the header.
-fn arrange(cells: Vec<(usize, usize, Cell)>) -> Result<RawTable, String> {
-    let width = cells
-        .iter()
-        .map(|(_, column, _)| column + 1)
-        .max()
-        .ok_or("its first sheet is empty")?;
-    let height = cells.iter().map(|(row, ..)| row + 1).max().unwrap_or(0);
-    if width.saturating_mul(height) > MAX_CELLS {
-        return Err("its first sheet is too large".into());
-    }
-    let mut grid = vec![Cell::Null; width * height];
-    for (row, column, value) in cells {
-        grid[row * width + column] = value;
-    }
-    let names: Result<Vec<String>, String> = grid.drain(..width).map(name).collect();
-    let mut table = RawTable::new(names?)?;
-    for (index, row) in grid.chunks(width).enumerate() {
-        if row.iter().all(|cell| *cell == Cell::Null) {
-            return Err(format!("row {} is empty", index + 2));
-        }
-        table.push(row.iter().cloned())?;
-    }
-    Ok(table)
-}
-
-fn name(cell: Cell) -> Result<String, String> {
-    match cell {
-        Cell::Text(text) => Ok(text.into()),
-        Cell::Null => Err("its first row is no header: a cell is empty".into()),
-        _ => Err("its first row is no header: it holds values".into()),
+    let table = worksheet::arrange(cells, &merged)?;
+    match table.cells.is_empty() {
+        true => Err("no rows".into()),
+        false => Ok(table),
     }
 }
 

@@ -1,9 +1,10 @@
-//! Profiles agree with what pandas' default reader sees: rows, columns, missing values, duplicates.
+//! Profiles agree with what pandas sees with their options: rows, columns, missing values, duplicates.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pybench_compose::reading;
 use pybench_files::sniff::{Sniffed, sniff};
 use pybench_profile::profile;
 use pybench_types::task::{ColumnKind, FileKind, Profile, TableProfile};
@@ -17,10 +18,8 @@ warnings.simplefilter("ignore")
 for line in sys.stdin:
     job = json.loads(line)
     kind, path = job["kind"], job["path"]
-    if kind in ("csv", "tsv"):
-        frame = pd.read_csv(path, sep=job["delimiter"], encoding=job["encoding"])
-    elif kind == "xlsx":
-        frame = pd.read_excel(path)
+    if "expression" in job:
+        frame = eval(job["expression"])
     elif kind in ("json", "jsonl"):
         frame = pd.read_json(path, lines=kind == "jsonl")
     elif kind == "parquet":
@@ -40,22 +39,53 @@ for line in sys.stdin:
                       "distinct": distinct, "number": number}))
 "#;
 
-/// Writes tables that only pandas writes so: Parquet with an index that has a name, and one that has none.
-const INDEXED: &str = r#"
+/// Writes Parquet files with an index that has a name and one that has none, texts with decimal commas and days that are
+/// written day first, and workbooks with a bad sheet, titles, merged cells and two header rows.
+const FIXTURES: &str = r#"
 import sys
+import openpyxl
 import pandas as pd
 frame = pd.DataFrame({"place": ["a", "b", "c", "c"], "level": [1.5, None, 2.5, 2.5], "day": [1, 2, 3, 4]})
 frame.set_index("place").to_parquet(sys.argv[1] + "/named.parquet")
 frame.set_index(["place", "day"]).to_parquet(sys.argv[1] + "/two.parquet")
 frame[frame.day > 1].to_parquet(sys.argv[1] + "/unnamed.parquet")
+
+def text(name, sep, lines, encoding="utf-8"):
+    with open(f"{sys.argv[1]}/{name}", "w", encoding=encoding) as file:
+        file.writelines(sep.join(line) + "\n" for line in lines)
+
+german = [["Ort", "Betrag", "Datum", "Stück"], ["Köln", "1.018,64", "31.12.2024", "7"], ["Bonn", "-0,5", "", "12"], ["Köln", "", "01.02.2023", "7"]]
+text("german.csv", ";", german, "cp1252")
+text("german.tsv", "\t", german)
+french = [["lieu", "montant", "jour"], ["Lyon", "1 018,64", "31/12/2024"], ["Nice", "12 000", "03/04/2024"]]
+text("french.csv", ";", french)
+text("french_narrow.csv", ";", [[cell.replace(" ", "\u202f") for cell in line] for line in french])
+text("plain.csv", ";", [["a", "b"], ["1,5", "x"], ["2,25", "1.2.3"]])
+
+book = openpyxl.Workbook()
+book.active.title = "Notes"
+book.active.append(["For", None, "internal"])
+book.active.append([None, 1, "use"])
+sheet = book.create_sheet("Data")
+for row in [["place", "level"], ["a", 1], ["b", 2.5]]:
+    sheet.append(row)
+book.save(sys.argv[1] + "/bad_sheet.xlsx")
+
+book = openpyxl.Workbook()
+sheet = book.active
+for row in [["Sales"], [], ["Region", "Revenue", None, "Share"], [None, 2023, 2024, "Share"], ["North", 1, 2.5, 0.1], [None, 3, 4, 0.2], ["South", 5, 6, 0.3]]:
+    sheet.append(row)
+for area in ["A1:D1", "B3:C3", "A3:A4", "A5:A6"]:
+    sheet.merge_cells(area)
+book.save(sys.argv[1] + "/two_rows.xlsx")
 "#;
 
-/// The samples, those in `indexed`, and every file of the folder that `PYBENCH_TEST_TABLES` names.
-fn tables(indexed: &Path) -> Vec<(PathBuf, FileKind, TableProfile)> {
+/// The samples, the fixtures, and every file of the folder that `PYBENCH_TEST_TABLES` names.
+fn tables(fixtures: &Path) -> Vec<(PathBuf, FileKind, TableProfile)> {
     let samples = Path::new(pybench_testing::ROOT).join("data/samples/files");
     let more = std::env::var_os("PYBENCH_TEST_TABLES").map(PathBuf::from);
     let mut found = Vec::new();
-    let folders = [Some(samples), Some(indexed.to_owned()), more];
+    let folders = [Some(samples), Some(fixtures.to_owned()), more];
     for folder in folders.into_iter().flatten() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -79,18 +109,19 @@ fn pandas_sees_what_the_profiles_say() {
         Ok(python) => python,
         Err(error) => return pybench_testing::skip::missing_tool(error),
     };
-    let indexed = tempfile::tempdir().unwrap();
+    let fixtures = tempfile::tempdir().unwrap();
     let mut write = Command::new(&python);
-    write.args(["-c", INDEXED]).arg(indexed.path());
+    write.args(["-c", FIXTURES]).arg(fixtures.path());
     assert!(write.status().unwrap().success());
-    let tables = tables(indexed.path());
-    assert!(tables.len() >= 23, "{}", tables.len());
+    let tables = tables(fixtures.path());
+    assert!(tables.len() >= 30, "{}", tables.len());
     let jobs: String = tables
         .iter()
         .map(|(path, kind, table)| {
-            let (delimiter, encoding) = (table.delimiter, &table.encoding);
-            let job =
-                json!({"path": path, "kind": kind, "delimiter": delimiter, "encoding": encoding});
+            let mut job = json!({"path": path, "kind": kind});
+            if let Some(expression) = expression(*kind, table) {
+                job["expression"] = expression.into();
+            }
             format!("{job}\n")
         })
         .collect();
@@ -122,6 +153,25 @@ fn pandas_sees_what_the_profiles_say() {
         .collect();
     println!("{} tables compared", tables.len());
     assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// The pandas expression that reads text and workbooks; `path` is the file.
+fn expression(kind: FileKind, table: &TableProfile) -> Option<String> {
+    let quoted = |text: &str| json!(text).to_string();
+    let read = &table.read;
+    let conversions = reading::conversions(read, quoted);
+    match kind {
+        FileKind::Csv | FileKind::Tsv => {
+            let encoding = table.encoding.as_deref();
+            let options = reading::csv_options(table.delimiter, encoding, read, quoted);
+            Some(format!("pd.read_csv(path{options}){conversions}"))
+        }
+        FileKind::Xlsx => {
+            let options = reading::excel_options(read.sheet.as_deref(), read, quoted);
+            Some(format!("pd.read_excel(path{options}){conversions}"))
+        }
+        _ => None,
+    }
 }
 
 fn differences(table: &TableProfile, seen: &Value) -> Vec<String> {

@@ -1,0 +1,91 @@
+//! What a query says of a file that is not read as pandas assumes.
+
+use pybench_types::read_options::ReadOptions;
+use pybench_types::task::Language;
+
+/// What a query must say of the file, so that its result is well defined; `None` if the defaults read it.
+pub fn note(read: &ReadOptions, path: &str, language: Language) -> Option<String> {
+    let facts = match language {
+        Language::En => facts_en(read),
+        Language::Zh => facts_zh(read),
+    };
+    (!facts.is_empty()).then(|| match language {
+        Language::En => format!("About {path}: {}.", facts.join("; ")),
+        Language::Zh => format!("关于 {path}：{}。", facts.join("；")),
+    })
+}
+
+fn facts_en(read: &ReadOptions) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(sheet) = &read.sheet {
+        facts.push(format!("the table is in the worksheet \"{sheet}\""));
+    }
+    if read.skip_rows > 0 {
+        facts.push(format!("the header begins in row {}", read.skip_rows + 1));
+    }
+    if !read.names.is_empty() {
+        facts.push(
+            "the header has two rows, and a column is called by its upper and its lower name, joined by a space"
+                .into(),
+        );
+    }
+    if !read.filled.is_empty() {
+        facts.push("the value of merged cells counts for each of their rows".into());
+    }
+    if let Some((written, plain)) = number_example(read) {
+        facts.push(format!(
+            "numbers are written with a decimal comma ({written} is {plain}); write them with a decimal point"
+        ));
+    }
+    if let Some(example) = date_example(read) {
+        facts.push(format!(
+            "dates are written day first ({example}); write them as 2024-12-31"
+        ));
+    }
+    facts
+}
+
+fn facts_zh(read: &ReadOptions) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(sheet) = &read.sheet {
+        facts.push(format!("表格在工作表“{sheet}”中"));
+    }
+    if read.skip_rows > 0 {
+        facts.push(format!("表头从第 {} 行开始", read.skip_rows + 1));
+    }
+    if !read.names.is_empty() {
+        facts.push("表头有两行，列名由上、下两级名称以一个空格连接而成".into());
+    }
+    if !read.filled.is_empty() {
+        facts.push("合并单元格的值适用于其中每一行".into());
+    }
+    if let Some((written, plain)) = number_example(read) {
+        facts.push(format!(
+            "数字以逗号为小数点（{written} 即 {plain}），结果中请用小数点"
+        ));
+    }
+    if let Some(example) = date_example(read) {
+        facts.push(format!(
+            "日期为日在前（{example}），结果中请写成 2024-12-31"
+        ));
+    }
+    facts
+}
+
+/// A number as the file writes it, and the same number with a decimal point.
+fn number_example(read: &ReadOptions) -> Option<(String, &'static str)> {
+    let plain = "1018.64";
+    let thousands = read.thousands.map(String::from).unwrap_or_default();
+    (!read.decimal_comma.is_empty()).then(|| (format!("1{thousands}018,64"), plain))
+}
+
+/// The last day of 2024 as the file writes dates.
+fn date_example(read: &ReadOptions) -> Option<String> {
+    let format = read.dates.values().next()?;
+    Some(
+        format
+            .replace("%d", "31")
+            .replace("%m", "12")
+            .replace("%Y", "2024"),
+    )
+}

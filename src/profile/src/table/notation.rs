@@ -1,0 +1,334 @@
+//! Recognizes numbers with a decimal comma (`1.018,64`, `1 018,64`) and dates that are written day first (`31.12.2024`,
+//! `31/12/2024`) in text tables.
+//!
+//! A column is read in such a way only if its own values prove it: `1.018` may be a thousand or one, and `03/04/2024`
+//! a day in March or in April. pandas has one notation for all numbers of a file, so a file in which columns contradict
+//! each other, or could be read in two ways, is refused.
+
+use pybench_types::read_options::ReadOptions;
+
+use super::value::{is_iso_date, parse_float, rows_at_once};
+use super::{Cell, RawTable};
+
+/// Signs between groups of three digits: point, space, no-break space, narrow no-break space.
+const THOUSANDS: [char; 4] = ['.', ' ', '\u{a0}', '\u{202f}'];
+
+/// How a text table writes its numbers and dates.
+///
+/// # Errors
+/// The reason if pandas cannot read all of its numbers in one notation, or if a column could be read in two ways.
+pub(super) fn recognize(table: &RawTable) -> Result<ReadOptions, String> {
+    let mut read = ReadOptions::default();
+    let mut others = Vec::new();
+    for (index, name) in table.names.iter().enumerate() {
+        let texts = texts(table, index);
+        if let Some(format) = day_first(&texts) {
+            read.dates.insert(name.clone(), format);
+        } else if let Some(thousands) = decimal_comma(&texts) {
+            if let (Some(one), Some(other)) = (read.thousands, thousands)
+                && one != other
+            {
+                return Err(format!(
+                    "column `{name}` separates thousands by {other:?}, another column by {one:?}"
+                ));
+            }
+            read.thousands = read.thousands.or(thousands);
+            read.decimal_comma.push(name.clone());
+        } else {
+            others.push((name, texts));
+        }
+    }
+    if let Some(first) = read.decimal_comma.first() {
+        let rows = rows_at_once(table.names.len());
+        for (name, texts) in others {
+            let unclear = texts
+                .chunks(rows)
+                .find_map(|part| unclear(part, read.thousands));
+            if let Some(text) = unclear {
+                return Err(format!(
+                    "column `{first}` has decimal commas, but `{text}` in column `{name}` can be read in two ways; \
+                     write all numbers of the file alike, with two digits after the comma for example"
+                ));
+            }
+        }
+    }
+    Ok(read)
+}
+
+fn texts(table: &RawTable, index: usize) -> Vec<&str> {
+    let column = table.cells.iter().skip(index).step_by(table.names.len());
+    let texts = column.filter_map(|cell| match cell {
+        Cell::Text(text) => Some(&**text),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Rewrites the columns of the read options: numbers with a decimal point, dates as ISO 8601.
+pub(super) fn convert(table: &mut RawTable) {
+    let width = table.names.len();
+    let thousands = table.read.thousands;
+    for (index, name) in table.names.iter().enumerate() {
+        let number = table.read.decimal_comma.contains(name);
+        if !number && !table.read.dates.contains_key(name) {
+            continue;
+        }
+        for cell in table.cells.iter_mut().skip(index).step_by(width) {
+            if let Cell::Text(text) = cell {
+                let converted = match number {
+                    true => Some(with_point(text, thousands)),
+                    false => Day::parse(text).map(|day| day.iso()),
+                };
+                *cell = converted.map_or(Cell::Null, |text| Cell::Text(text.into()));
+            }
+        }
+    }
+}
+
+fn with_point(text: &str, thousands: Option<char>) -> String {
+    let kept = text.chars().filter(|c| Some(*c) != thousands);
+    kept.map(|c| if c == ',' { '.' } else { c }).collect()
+}
+
+/// A value of the column that one notation reads as a number and the other one in another way.
+fn unclear<'a>(texts: &[&'a str], thousands: Option<char>) -> Option<&'a str> {
+    let default = |text: &&str| parse_float(text).is_some();
+    let comma = |text: &&str| parse_float(&with_point(text, thousands)).is_some();
+    let number = !texts.is_empty() && (texts.iter().all(default) || texts.iter().all(comma));
+    let mut texts = texts.iter().copied();
+    let sign = |c: char| c == ',' || c == '.' || Some(c) == thousands;
+    texts.find(|text| number && text.trim().contains(sign))
+}
+
+/// The sign between thousands (`Some(None)` for no sign) if all texts are numbers with a decimal comma, and at least one
+/// of them can be nothing else.
+pub(super) fn decimal_comma(texts: &[&str]) -> Option<Option<char>> {
+    let (mut thousands, mut proven) = (None, false);
+    for text in texts {
+        let number = CommaNumber::parse(text)?;
+        if number.thousands.is_some() {
+            if thousands.is_some() && thousands != number.thousands {
+                return None;
+            }
+            thousands = number.thousands;
+        }
+        proven |= number.is_proof();
+    }
+    proven.then_some(thousands)
+}
+
+/// A number as German and French texts write it.
+struct CommaNumber<'a> {
+    thousands: Option<char>,
+    whole: &'a str,
+    /// The digits after the comma.
+    decimals: Option<&'a str>,
+}
+
+impl<'a> CommaNumber<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let (whole, decimals) = match unsigned.split_once(',') {
+            Some((whole, decimals)) => (whole, Some(decimals)),
+            None => (unsigned, None),
+        };
+        let thousands = whole.chars().find(|c| THOUSANDS.contains(c));
+        let valid = match thousands {
+            None => digits(whole),
+            Some(sign) => {
+                let mut groups = whole.split(sign);
+                let first = groups.next().unwrap_or_default();
+                first.len() <= 3 && digits(first) && groups.all(|g| g.len() == 3 && digits(g))
+            }
+        };
+        (valid && decimals.is_none_or(digits)).then_some(Self {
+            thousands,
+            whole,
+            decimals,
+        })
+    }
+
+    /// Whether the comma cannot separate thousands, as it does in English: `1.018,64`, `0,5`, `1018,640`.
+    fn is_proof(&self) -> bool {
+        self.decimals.is_some_and(|decimals| {
+            self.thousands.is_some()
+                || decimals.len() != 3
+                || self.whole.len() > 3
+                || self.whole.starts_with('0')
+        })
+    }
+}
+
+/// The `strftime` format of a column of days that are written day first. Points are used in no other order; with strokes
+/// or hyphens, one of the days must be after the twelfth.
+pub(super) fn day_first(texts: &[&str]) -> Option<String> {
+    let mut days = Vec::with_capacity(texts.len());
+    for text in texts {
+        days.push(Day::parse(text)?);
+    }
+    let sign = days.first()?.sign;
+    let proven = sign == '.' || days.iter().any(|day| day.day > 12);
+    (proven && days.iter().all(|day| day.sign == sign)).then(|| format!("%d{sign}%m{sign}%Y"))
+}
+
+/// A day as `31.12.2024`, `31/12/2024` or `31-12-2024`.
+#[derive(Clone, Copy)]
+struct Day {
+    day: u32,
+    month: u32,
+    year: u32,
+    sign: char,
+}
+
+impl Day {
+    fn parse(text: &str) -> Option<Self> {
+        let sign = text.chars().find(|c| !c.is_ascii_digit())?;
+        let parts: Vec<&str> = text.split(sign).collect();
+        let [day, month, year] = parts[..] else {
+            return None;
+        };
+        let number = |text: &str, lengths: std::ops::RangeInclusive<usize>| {
+            let valid = lengths.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+            valid.then(|| text.parse().ok()).flatten()
+        };
+        let date = Self {
+            day: number(day, 1..=2)?,
+            month: number(month, 1..=2)?,
+            year: number(year, 4..=4)?,
+            sign,
+        };
+        (matches!(sign, '.' | '/' | '-') && is_iso_date(&date.iso())).then_some(date)
+    }
+
+    fn iso(&self) -> String {
+        format!("{:04}-{:02}-{:02}", self.year, self.month, self.day)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn grouped(number: u64, sign: &str) -> String {
+        let digits = number.to_string();
+        let first = digits.len() % 3;
+        let (head, tail) = digits.split_at(first);
+        let groups = tail.as_bytes().chunks(3);
+        let groups = groups.map(|group| String::from_utf8_lossy(group).into_owned());
+        let head = (!head.is_empty()).then(|| head.to_owned());
+        head.into_iter()
+            .chain(groups)
+            .collect::<Vec<_>>()
+            .join(sign)
+    }
+
+    fn borrowed(texts: &[String]) -> Vec<&str> {
+        texts.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_comma_proves_a_notation_only_where_it_cannot_separate_thousands() {
+        for texts in [
+            &["1.018,64"][..],
+            &["0,125"],
+            &["1018,640", "3"],
+            &["12,5", "1.018"],
+        ] {
+            assert!(decimal_comma(texts).is_some(), "{texts:?}");
+        }
+        for texts in [
+            &["1.018", "2.500"][..],
+            &["1,018", "12,500"],
+            &["1,018.64"],
+            &["12,5", "1.5"],
+            &["12,5", "x"],
+            &["1.01,5"],
+            &["1.018,64", "1 018,64"],
+            &[",5"],
+            &["5,"],
+            &[],
+        ] {
+            assert_eq!(decimal_comma(texts), None, "{texts:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whole_numbers_in_groups_prove_nothing(
+            numbers in prop::collection::vec(0u64..10_000_000, 1..20), sign in prop::sample::select(vec![".", ",", " "])
+        ) {
+            let texts: Vec<String> = numbers.iter().map(|n| grouped(*n, sign)).collect();
+            prop_assert_eq!(decimal_comma(&borrowed(&texts)), None);
+        }
+
+        #[test]
+        fn numbers_with_two_decimals_are_read_back(
+            cents in prop::collection::vec(-1_000_000_000i64..1_000_000_000, 1..20),
+            sign in prop::sample::select(vec![".", " ", "\u{a0}", "\u{202f}", ""])
+        ) {
+            let write = |n: &i64| {
+                let minus = if *n < 0 { "-" } else { "" };
+                let n = n.unsigned_abs();
+                format!("{minus}{},{:02}", grouped(n / 100, sign), n % 100)
+            };
+            let texts: Vec<String> = cents.iter().map(write).collect();
+            let thousands = decimal_comma(&borrowed(&texts));
+            prop_assert!(thousands.is_some());
+            for (text, cents) in texts.iter().zip(cents) {
+                let read: f64 = with_point(text, thousands.flatten()).parse().unwrap();
+                prop_assert_eq!(read, cents as f64 / 100.0);
+            }
+        }
+
+        #[test]
+        fn english_numbers_are_never_read_with_a_comma(
+            cents in prop::collection::vec(0u64..1_000_000_000, 1..20)
+        ) {
+            let write = |n: &u64| format!("{}.{:02}", grouped(n / 100, ","), n % 100);
+            let texts: Vec<String> = cents.iter().map(write).collect();
+            prop_assert_eq!(decimal_comma(&borrowed(&texts)), None);
+        }
+
+        #[test]
+        fn days_count_as_day_first_only_if_the_column_proves_it(
+            days in prop::collection::vec((1u32..=28, 1u32..=12, 1900u32..2100), 1..20),
+            sign in prop::sample::select(vec!['.', '/', '-'])
+        ) {
+            let texts: Vec<String> = days.iter().map(|(d, m, y)| format!("{d:02}{sign}{m}{sign}{y}")).collect();
+            let proven = sign == '.' || days.iter().any(|(day, ..)| *day > 12);
+            let format = format!("%d{sign}%m{sign}%Y");
+            prop_assert_eq!(day_first(&borrowed(&texts)), proven.then_some(format));
+            for (text, (d, m, y)) in texts.iter().zip(days) {
+                prop_assert_eq!(Day::parse(text).unwrap().iso(), format!("{y:04}-{m:02}-{d:02}"));
+            }
+        }
+
+        #[test]
+        fn month_first_is_never_read_as_day_first(
+            days in prop::collection::vec((1u32..=28, 1u32..=12), 1..20)
+        ) {
+            let texts: Vec<String> = days.iter().map(|(d, m)| format!("{m}/{d}/2024")).collect();
+            let impossible = days.iter().any(|(day, _)| *day > 12);
+            prop_assert!(!impossible || day_first(&borrowed(&texts)).is_none());
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_days_are_not_dates() {
+        for text in [
+            "31.02.2024",
+            "1.2.3",
+            "31.12.24",
+            "192.168.0.1",
+            "31 12 2024",
+            "2024-12-31",
+            "12.2024",
+        ] {
+            assert_eq!(day_first(&[text]), None, "{text}");
+        }
+        assert_eq!(day_first(&["31.12.2024", "30/12/2024"]), None);
+    }
+}

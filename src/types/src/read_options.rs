@@ -1,0 +1,45 @@
+//! What a reader must be told of a table, beyond encoding, separator and the name of its only sheet.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How a table departs from what pandas assumes. Profiles, code that reads the file, and the checker's reference use
+/// the same options.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadOptions {
+    /// Columns whose numbers are written with a decimal comma.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decimal_comma: Vec<String>,
+    /// The sign between groups of three digits in these columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thousands: Option<char>,
+    /// Columns of dates that are written day first, with their `strftime` format. They are read as ISO 8601.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dates: BTreeMap<String, String>,
+    /// The worksheet, if it is not the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sheet: Option<String>,
+    /// Rows above the header.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skip_rows: u32,
+    /// The names of the columns if the header has two rows: the upper and the lower name, joined by a space.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Columns with cells that are merged over several rows. Their value counts for each of these rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filled: Vec<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl ReadOptions {
+    /// Whether pandas' defaults read the table.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
