@@ -539,9 +539,9 @@ mod tests {
         let limiter = RateLimiter::new("m", Limits::default());
         let mut passes = Vec::new();
         for _ in 0..8 {
-            passes.push(limiter.acquire(1).await);
+            passes.push(limiter.acquire(1, |_| ()).await);
         }
-        let (last, waiting) = (passes.pop(), limiter.acquire(1));
+        let (last, waiting) = (passes.pop(), limiter.acquire(1, |_| ()));
         let left = async move { drop(last) };
         let (pass, ()) = tokio::join!(waiting, left);
         assert_eq!(limiter.state().in_flight, 8);

@@ -41,6 +41,8 @@ pub(super) struct Saturation {
 /// The replies since the last comparison.
 #[derive(Clone, Debug, Default)]
 struct Round {
+    /// Number of replies to wait for.
+    size: usize,
     replies: usize,
     /// Sum over the replies of requests in flight when they were sent.
     in_flight: usize,
@@ -67,6 +69,9 @@ impl Saturation {
         took: Duration,
     ) -> Growth {
         let round = &mut self.round;
+        if round.replies == 0 {
+            round.size = window.max(MIN_REPLIES);
+        }
         round.replies += 1;
         round.in_flight += in_flight;
         round.peak = round.peak.max(in_flight);
@@ -74,7 +79,7 @@ impl Saturation {
         round.tokens += tokens.max(1);
         round.seconds += took.as_secs_f64();
         let used = 2 * self.peak.max(round.peak) > window;
-        if self.round.replies >= window.max(MIN_REPLIES)
+        if round.replies >= round.size
             && let Some(back) = self.end_round()
         {
             return Growth::Back(back);

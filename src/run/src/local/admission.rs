@@ -158,10 +158,9 @@ mod tests {
     }
 
     fn in_flight(count: usize) -> RequestCounts {
-        RequestCounts {
-            in_flight: count,
-            ..RequestCounts::default()
-        }
+        let mut requests = RequestCounts::default();
+        requests.in_flight = count;
+        requests
     }
 
     #[test]
