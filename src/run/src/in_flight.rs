@@ -62,10 +62,10 @@ impl InFlight {
     }
 }
 
-/// `33 requests in flight, limited by the endpoint`.
+/// `requests in flight: 33, limited by the endpoint`.
 impl fmt::Display for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} requests in flight", self.requests)?;
+        write!(f, "requests in flight: {}", self.requests)?;
         match self.limited_by {
             Some(why) => write!(f, ", limited by {}", why.describe()),
             None => Ok(()),
@@ -97,7 +97,7 @@ mod tests {
         };
         state.record(journal).unwrap();
         assert_eq!(InFlight::of(journal).unwrap(), Some(state.clone()));
-        let text = "33 requests in flight, limited by the endpoint";
+        let text = "requests in flight: 33, limited by the endpoint";
         assert_eq!(state.to_string(), text);
         let old = Recorded { state, at: 1 };
         let old = serde_json::to_value(old).unwrap();

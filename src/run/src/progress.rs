@@ -219,7 +219,7 @@ mod tests {
             limited_by: None,
         };
         progress.in_flight(state.clone());
-        let text = "(1 failed, $0.0057 spent, 7 requests in flight)";
+        let text = "(1 failed, $0.0057 spent, requests in flight: 7)";
         assert_eq!(progress.message(), text);
         state.requests = 0;
         progress.in_flight(state);

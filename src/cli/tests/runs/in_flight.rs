@@ -84,7 +84,7 @@ async fn a_slow_endpoint_gets_more_requests_than_there_are_cores() {
     let mut status = crate::support::pybench("status");
     status.arg(fixture.folder());
     let shown = String::from_utf8(status.output().unwrap().stdout).unwrap();
-    let line = "8 requests in flight, limited by the endpoint";
+    let line = "requests in flight: 8, limited by the endpoint";
     assert!(shown.contains(line), "{shown}");
     seen.store(true, Ordering::SeqCst);
     let ended = tokio::task::spawn_blocking(move || child.wait()).await;
