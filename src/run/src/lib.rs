@@ -15,6 +15,7 @@ mod interrupt;
 mod journal;
 pub mod local;
 pub mod log;
+mod open_files;
 mod price;
 pub mod program;
 pub mod progress;

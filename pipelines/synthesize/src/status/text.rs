@@ -51,7 +51,11 @@ impl Funnel {
         self.stages(f)?;
         self.cost(f)?;
         if let Some(state) = &self.in_flight {
-            writeln!(f, "{}: units in work: {}, {state}", state.stage, state.units)?;
+            writeln!(
+                f,
+                "{}: units in work: {}, {state}",
+                state.stage, state.units
+            )?;
         }
         for batch in &self.batches {
             let id = batch.remote.as_deref().unwrap_or("not submitted yet");
