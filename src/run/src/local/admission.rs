@@ -15,8 +15,8 @@ use crate::{BudgetCap, Spent};
 
 /// Memory of a session that has read a table and drawn a chart (docs/benchmarks/rollout.md).
 const SESSION_BYTES: u64 = 64 << 20;
-/// Share of the free memory that stays free.
-const RESERVE_SHARE: u64 = 4;
+/// One part in this many of the free memory stays free.
+const RESERVE_SHARE: u64 = 2;
 /// How often the free memory is read again.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 /// Units in work until the first one is done and shows what a unit costs, if there is a budget.
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn units_that_wait_for_a_reply_need_no_core() {
         let mut admission = Admission::new(None, BudgetCap::default(), Spent::default());
-        admission.memory = FreeMemory::new(Some(1 << 40));
+        admission.memory = FreeMemory::new(None);
         let (busy, spent) = (admission.busy, Spent::default());
         assert!(busy > cores());
         let mut refused = |units, requests| refuses(&mut admission, units, requests, spent);
