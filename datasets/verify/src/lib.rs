@@ -123,7 +123,7 @@ pub async fn run(args: &VerifyArgs, process: &Process) -> Result<(), RunError> {
     let scan = tokio::task::spawn_blocking(move || scan(&folder, &stores, share)).await;
     let scan = scan.map_err(|error| RunError::Internal(error.to_string()))??;
     let choice = InterpreterChoice::default();
-    let interpreter = pybench_interpreter_containers::interpreter(&choice)
+    let interpreter = pybench_interpreter_containers::paced(&choice)
         .map_err(|error| RunError::Environment(error.to_string()))?;
     let checker = Checker::new(interpreter.clone())
         .map_err(|error| RunError::Environment(error.to_string()))?;
@@ -251,7 +251,7 @@ async fn re_execute(
 ) -> Result<HashMap<Digest, Result<ReplayDiff, String>>, RunError> {
     let base = ExecutorOptions::default();
     let options = ExecutorOptions {
-        concurrency: args.jobs.unwrap_or(base.concurrency).max(1),
+        concurrency: args.jobs.or(base.concurrency),
         retry_failed: RetryFailed::ExceptBadItems,
         ..base
     };

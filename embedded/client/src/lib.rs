@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pybench_embedded::{Answer, Ask, Message};
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Metered, Reply};
+use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, Metered, Reply};
 use pybench_run::Price;
 use pybench_run::{BudgetCap, Interrupt, RunError, RunFolder};
 use pybench_types::id::Digest;
@@ -19,6 +19,13 @@ use tokio::sync::Mutex;
 
 use process::Process;
 use pybench_run::program;
+
+/// The process answers one request after another.
+pub const LIMITS: Limits = Limits {
+    requests: None,
+    tokens: None,
+    in_flight: Some(1),
+};
 
 /// The helper program; it is installed next to this one.
 const PROGRAM: &str = "pybench-embedded";
@@ -177,7 +184,8 @@ impl Embedded {
         format: &'static str,
         interrupt: &Interrupt,
     ) -> Arc<dyn ChatModel> {
-        Arc::new(Metered::new(self, folder, cap, format).with_interrupt(interrupt.clone()))
+        let metered = Metered::with_keys(self, Vec::new(), LIMITS, folder, cap, format);
+        Arc::new(metered.with_interrupt(interrupt.clone()))
     }
 }
 

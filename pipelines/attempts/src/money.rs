@@ -2,21 +2,12 @@
 
 use pybench_llm::price_of;
 use pybench_run::Price;
-use pybench_run::{Budget, BudgetCap, ModelChoice, Recipe, RunError};
+use pybench_run::{Budget, ModelChoice, Recipe, RunError};
 
 /// The price of a model: the one in the recipe, else the one in the price table, halved for batch
 /// requests; `None` if it is unknown. The expert is free.
 pub fn price(teacher: &ModelChoice) -> Option<Price> {
     price_of(teacher)
-}
-
-/// The budget in the journal's units (millionths of a dollar), rounded down.
-pub fn cap(budget: &Budget) -> BudgetCap {
-    BudgetCap {
-        // The cast saturates.
-        micro_usd: budget.usd.map(|usd| (usd * 1e6) as u64),
-        tokens: budget.tokens,
-    }
 }
 
 /// Refuses a recipe that could spend money without a limit, or whose limit cannot be enforced because a
@@ -58,6 +49,7 @@ pub fn bounded(model: &str, price: Option<Price>, budget: &Budget) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pybench_run::BudgetCap;
 
     fn recipe(model: &str, price: &str, budget: &str) -> Recipe {
         let text = format!(
@@ -106,9 +98,7 @@ mod tests {
         );
         let live = batched.teacher.live();
         assert_eq!(price(&live).unwrap().prompt, 2.5);
-        assert_eq!(
-            cap(&recipe("m", "", "usd = 0.0000019").budget).micro_usd,
-            Some(1)
-        );
+        let budget = recipe("m", "", "usd = 0.0000019").budget;
+        assert_eq!(BudgetCap::of(&budget).micro_usd, Some(1));
     }
 }

@@ -1,11 +1,11 @@
-//! One attempt at one task: starts a session, runs the ReAct loop and stores the output files.
+//! One attempt at one task: runs the ReAct loop in a session of its own and stores the output files.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent as agent;
 use pybench_agent::{AttemptResult, AttemptSpec, Format, JournalLog, Solver};
-use pybench_interpreter::{Interpreter, Network, Session, SessionSpec};
+use pybench_interpreter::{Interpreter, LateSession, Network, Session, SessionSpec};
 use pybench_llm::Batches;
 use pybench_run::interpreter_failure;
 use pybench_run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
@@ -365,10 +365,10 @@ impl Stage for AttemptStage {
                 format!("no task has the attempt {item}"),
             )
         })?;
-        let session = self.interpreter.start(self.spec(attempt)?).await;
-        let mut session = session.map_err(interpreter_failure)?;
-        let solved = self.solve(attempt, session.as_mut()).await;
-        if let Err(error) = session.close().await {
+        let spec = self.spec(attempt)?;
+        let mut session = LateSession::new(self.interpreter.clone(), spec);
+        let solved = self.solve(attempt, &mut session).await;
+        if let Err(error) = Box::new(session).close().await {
             tracing::warn!(
                 trajectory = attempt.id.short(),
                 "cannot close the session: {error}"

@@ -14,7 +14,6 @@ use pybench_run::{
 };
 use pybench_types::id::Digest;
 
-use super::money;
 use pybench_embedded_client::{Embedded, Model};
 use pybench_library::{Expert, Library};
 
@@ -120,9 +119,11 @@ pub fn chat_model(
             root: context.project_root.clone(),
             cache: context.cache_dir.clone(),
         })?;
-        let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
-        let metered = Metered::new(teacher, folder, cap, call_format.name)
-            .with_interrupt(context.interrupt.clone());
+        let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
+        let limits = pybench_embedded_client::LIMITS;
+        let metered =
+            Metered::with_keys(teacher, Vec::new(), limits, folder, cap, call_format.name)
+                .with_interrupt(context.interrupt.clone());
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
     let options = options(choice, call_format)?;
@@ -219,7 +220,7 @@ fn endpoint<T>(
         new(options).map_err(setup_error)?,
         more.map_err(setup_error)?,
     );
-    let (folder, cap) = (context.folder.clone(), money::cap(&recipe.budget));
+    let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
     let metered = build(model, more, Limits::of(choice), folder, cap, name)
         .with_interrupt(context.interrupt.clone());
     Ok(match recipe.rollout.reuse {
@@ -246,8 +247,8 @@ pub fn metered(
 ) -> Result<Arc<dyn ChatModel>, RunError> {
     let endpoint = endpoint_name(&options);
     let teacher = OpenAi::new(options).map_err(setup_error)?;
-    let metered =
-        Metered::new(teacher, folder, money::cap(budget), format).with_interrupt(interrupt.clone());
+    let metered = Metered::new(teacher, folder, BudgetCap::of(budget), format)
+        .with_interrupt(interrupt.clone());
     Ok(match shared {
         None => Arc::new(metered),
         Some(root) => Arc::new(metered.with_cache(ResponseCache::new(root, &endpoint))),

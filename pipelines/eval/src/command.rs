@@ -10,7 +10,9 @@ use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{self, LogArgs, Process};
 use pybench_run::project::{default_runs_dir, project_root};
-use pybench_run::{ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, apply_sets};
+use pybench_run::{
+    BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, apply_sets,
+};
 
 use super::agent::config::UpstreamConfig;
 use super::agent::model_server;
@@ -79,7 +81,7 @@ pub struct CommonArgs {
     /// Folder that contains the run folders [default: data/runs in the project]
     #[arg(long, value_name = "DIR")]
     pub runs_dir: Option<PathBuf>,
-    /// Tasks to run in parallel [default: one per core]
+    /// Tasks in work at the same time [default: as many as endpoint, cores and memory allow]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Run only these PyBench tasks, for example 2-51,60
@@ -221,7 +223,7 @@ struct Sandbox {
 
 fn open_sandbox(choice: &InterpreterChoice) -> Result<Sandbox, RunError> {
     let environment = |text: String| RunError::Environment(text);
-    let interpreter = pybench_interpreter_containers::interpreter(choice)
+    let interpreter = pybench_interpreter_containers::paced(choice)
         .map_err(|error| environment(error.to_string()))?;
     for warning in interpreter.warnings() {
         tracing::warn!("{warning}");
@@ -256,7 +258,7 @@ fn open_run_folder(
 
 fn executor_options(common: &CommonArgs, base: ExecutorOptions) -> ExecutorOptions {
     ExecutorOptions {
-        concurrency: common.jobs.unwrap_or(base.concurrency).max(1),
+        concurrency: common.jobs.or(base.concurrency),
         retry_failed: RetryFailed::ExceptBadItems,
         ..base
     }
@@ -361,15 +363,10 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
     };
     let sandbox = open_sandbox(&recipe.interpreter)?;
     let base = ExecutorOptions {
+        concurrency: recipe.rollout.fixed_concurrency(),
+        budget: BudgetCap::of(&recipe.budget),
         attempts: recipe.rollout.attempts.max(1),
         ..ExecutorOptions::default()
-    };
-    let base = match recipe.rollout.concurrency {
-        0 => base,
-        concurrency => ExecutorOptions {
-            concurrency,
-            ..base
-        },
     };
     Ok(Setup {
         folder: open_run_folder(&args.common, Some(&root), &recipe.name, &recipe.to_toml()?)?,

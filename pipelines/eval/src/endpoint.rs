@@ -22,9 +22,9 @@ pub struct EndpointArgs {
     /// Environment variable that holds the API key
     #[arg(long, value_name = "VARIABLE")]
     pub key_env: Option<String>,
-    /// Concurrent requests
-    #[arg(long, default_value_t = 4)]
-    pub jobs: usize,
+    /// Requests in flight [default: as many as the endpoint answers without slowing down, up to 64]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
     /// Maximum cost in US dollars; requires a model with a known price
     #[arg(long, value_name = "DOLLARS")]
     pub usd: Option<f64>,
@@ -33,7 +33,16 @@ pub struct EndpointArgs {
     pub tokens: Option<u64>,
 }
 
+/// Questions that are prepared at the same time unless an option says otherwise; the model's rate limiter decides how
+/// many of them are sent.
+const MAX_PREPARED: usize = 64;
+
 impl EndpointArgs {
+    /// Number of questions in work.
+    pub fn concurrency(&self) -> usize {
+        self.jobs.unwrap_or(MAX_PREPARED)
+    }
+
     /// Opens the model. Its calls and costs are journaled in a folder below `journal_dir`, so that no
     /// call is paid for twice; `format` identifies them there. Waits for the rate limit end with `interrupt`.
     ///

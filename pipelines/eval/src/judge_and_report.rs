@@ -283,7 +283,7 @@ pub async fn run_judge(args: &JudgeArgs, interrupt: &Interrupt) -> Result<(), Ru
         let llm_judge = Judge::new(Arc::new(model), !args.blind, interrupt.clone());
         let options = JudgeOptions {
             against: args.against.clone(),
-            concurrency: args.endpoint.jobs,
+            concurrency: args.endpoint.concurrency(),
         };
         let (judged, counts) = judge(&evaluation, &[store_path(&path)], &llm_judge, &options).await;
         judged.write(&path).map_err(bad)?;

@@ -25,8 +25,8 @@ impl SandboxedChecker {
         let mut choice = context.recipe.interpreter.clone();
         // The checker needs no extra wheels.
         choice.wheelhouse = None;
-        let interpreter = pybench_interpreter_containers::interpreter(&choice)
-            .map_err(|error| environment(&error))?;
+        let interpreter =
+            pybench_interpreter_containers::paced(&choice).map_err(|error| environment(&error))?;
         let checker = Checker::new(interpreter).map_err(|error| environment(&error))?;
         Ok(Self {
             digest: checker.digest(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_checks::{Checker, check_failure};
-use pybench_interpreter_containers::interpreter;
+use pybench_interpreter_containers::paced;
 use pybench_run::artifacts::{FILES, TASKS};
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage,
@@ -276,7 +276,7 @@ fn checker(context: &RunContext) -> Result<Checker, RunError> {
     let mut choice = context.recipe.interpreter.clone();
     // The checker needs no extra wheels.
     choice.wheelhouse = None;
-    let interpreter = interpreter(&choice).map_err(|error| environment(&error))?;
+    let interpreter = paced(&choice).map_err(|error| environment(&error))?;
     Checker::new(interpreter).map_err(|error| environment(&error))
 }
 

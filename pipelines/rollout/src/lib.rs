@@ -99,7 +99,7 @@ pub async fn open(
     let teachers = teacher::teachers(context)?;
     let mut choice = context.recipe.interpreter.clone();
     choice.wheelhouse = choice.wheelhouse.map(|path| context.resolve(&path));
-    let interpreter = pybench_interpreter_containers::interpreter(&choice)
+    let interpreter = pybench_interpreter_containers::paced(&choice)
         .map_err(|error| RunError::Environment(error.to_string()))?;
     record_warnings(context, interpreter.as_ref())?;
     let stage = AttemptStage::new(context, tasks, teachers, interpreter)?;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use pybench_run::cli::LogArgs;
 use pybench_run::project::{default_runs_dir, find_run, project_root};
-use pybench_run::{Batch, FailureKind, Journal, RunError, Spent, UnitFailure};
+use pybench_run::{Batch, FailureKind, InFlight, Journal, RunError, Spent, UnitFailure};
 use pybench_types::trajectory::{Outcome, Verdict};
 use serde::Serialize;
 use serde_json::Value;
@@ -57,6 +57,9 @@ pub struct Funnel {
     pub stages: Vec<StageStatus>,
     /// Calls, tokens and money. Calls with an unknown outcome count with their full reservation.
     pub spent: Spent,
+    /// What a running process has in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<InFlight>,
     /// Pending batches; their maximum cost is reserved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<Batch>,
@@ -171,6 +174,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         rows: count_of("train_rows")?.zip(count_of("test_rows")?),
         stages: stages(journal)?,
         spent: journal.spent()?,
+        in_flight: InFlight::of(journal)?,
         batches: journal.all_open_batches()?,
         failures: failures.counts(),
         queries: queries(journal)?,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use pybench_interpreter::workspace::Storage;
 use pybench_interpreter::{
-    Interpreter, InterpreterChoice, InterpreterError, LocalInterpreter, Tier,
+    Interpreter, InterpreterChoice, InterpreterError, LocalInterpreter, PacedInterpreter, Tier,
 };
 
 pub use settings::{ClusterSettings, ContainerSettings, EngineSettings};
@@ -35,6 +35,19 @@ pub fn interpreter(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, I
         (Tier::Jail, Err(error)) => bubblewrap_instead(&error),
         (_, made) => made,
     }
+}
+
+/// Like [`interpreter`], for many sessions at the same time: those of this machine work as its cores allow.
+///
+/// # Errors
+/// As [`interpreter`].
+pub fn paced(choice: &InterpreterChoice) -> Result<Arc<dyn Interpreter>, InterpreterError> {
+    let sessions = interpreter(choice)?;
+    Ok(match choice.tier {
+        // Cells run on the cores of the cluster.
+        Tier::Kubernetes => sessions,
+        _ => Arc::new(PacedInterpreter::new(sessions)),
+    })
 }
 
 /// An interpreter of the given tier, without fallback.

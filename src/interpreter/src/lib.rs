@@ -15,6 +15,7 @@ pub mod environment;
 mod event;
 mod files;
 mod frame_budget;
+mod late;
 mod limits;
 mod live;
 pub mod local;
@@ -22,6 +23,7 @@ pub mod mount_spec;
 pub mod network;
 mod normalize;
 mod observe;
+mod paced;
 mod protocol;
 mod replay;
 pub mod sandbox;
@@ -45,11 +47,13 @@ pub use choice::{InterpreterChoice, Tier};
 pub use dirs::default_cache_dir;
 pub use environment::{recorder, requirements};
 pub use files::{EntryKind, FileEntry, FileError, Files, Upload};
+pub use late::LateSession;
 pub use limits::Limits;
 pub use live::Watcher;
 pub use local::LocalInterpreter;
 pub use network::Network;
 pub use normalize::normalize;
+pub use paced::PacedInterpreter;
 
 /// Parameters of a new session.
 #[derive(Clone, Debug, Default)]

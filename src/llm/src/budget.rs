@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -15,7 +16,8 @@ use super::{
 };
 use pybench_run::Price;
 use pybench_run::{
-    BudgetCap, CallState, Interrupt, Reservation, ReserveError, RunError, RunFolder, Urgency,
+    Bottleneck, BudgetCap, CallState, Interrupt, Reservation, ReserveError, RunError, RunFolder,
+    Urgency,
 };
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Role, Trajectory, Usage};
@@ -302,9 +304,11 @@ impl<T> Metered<T> {
         let mut refusal = None;
         while let Some((key, permit)) = self.acquire_key(estimate).await? {
             let reserved = self.reserve(id.clone(), self.cost(most)).await?;
+            let (sent, started) = (self.folder.requests().sent(), Instant::now());
             let end = send(&key.model).await;
+            drop(sent);
             let end = end.map(|reply| check_usage(&id, reply, most.total()));
-            permit.record(end.as_ref().map(PaidReply::usage));
+            permit.record(end.as_ref().map(PaidReply::usage), started.elapsed());
             reserved.record(&call.digest, &end).map_err(internal)?;
             match end {
                 Err(error @ ChatError::Unauthorized(_)) => {
@@ -336,8 +340,9 @@ impl<T> Metered<T> {
         let Some(key) = usable.first() else {
             return Ok(None);
         };
+        let waits = |why| self.folder.requests().waiting(why);
         tokio::select! {
-            permit = key.rate_limiter.acquire(tokens) => Ok(Some((key, permit))),
+            permit = key.rate_limiter.acquire(tokens, waits) => Ok(Some((key, permit))),
             () = self.interrupt.wait(Urgency::Finish) => Err(ChatError::Interrupted),
         }
     }
@@ -355,6 +360,7 @@ impl<T> Metered<T> {
             if let Some(reserved) = self.try_reserve(&id, most)? {
                 return Ok(reserved);
             }
+            let _waiting = self.folder.requests().waiting(Bottleneck::Budget);
             freed.await;
         }
     }

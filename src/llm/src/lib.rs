@@ -10,6 +10,7 @@ mod openai;
 mod price;
 mod rate_limiter;
 mod response_cache;
+mod saturation;
 mod settled;
 pub mod tool_calls;
 
@@ -20,7 +21,7 @@ pub use budget::{BudgetLedger, Metered, PICTURE_TOKENS};
 pub use embeddings::{Embedder, Vector};
 pub use openai::{OpenAi, OpenAiOptions};
 pub use price::{known_price, price_of, token_bound};
-pub use rate_limiter::{Limits, RateLimiter, RatePermit};
+pub use rate_limiter::{Limits, RateLimiter, RatePermit, Refusal};
 pub use response_cache::ResponseCache;
 
 use async_trait::async_trait;

@@ -1,7 +1,8 @@
 //! Rate limits of an endpoint: requests and tokens per minute, and adaptive concurrency.
 //!
-//! Concurrency adapts to the endpoint by additive increase and multiplicative decrease: it grows with every
-//! reply until the first overload, then by one per round of replies, and halves at each overload. Requests
+//! Concurrency adapts to the endpoint by additive increase and multiplicative decrease: it doubles with every
+//! round of replies until the first overload, then grows by one per round, and halves at each overload. It also
+//! stops growing where more requests only take longer ([`Saturation`]), and it grows only if it is used. Requests
 //! wait here before anything is reserved in the journal.
 //!
 //! The crate `governor` is not used because its buckets take no tokens back when a reply was shorter than
@@ -14,7 +15,8 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::ChatError;
-use pybench_run::ModelChoice;
+use super::saturation::{Growth, Saturation};
+use pybench_run::{Bottleneck, ModelChoice};
 use pybench_types::trajectory::Usage;
 
 /// Initial and maximum number of concurrent requests.
@@ -36,6 +38,8 @@ pub struct Limits {
     pub requests: Option<u32>,
     /// Tokens per minute, prompt and completion.
     pub tokens: Option<u64>,
+    /// Requests in flight; without it, their number adapts to the endpoint.
+    pub in_flight: Option<usize>,
 }
 
 impl Limits {
@@ -49,6 +53,7 @@ impl Limits {
             } => Self {
                 requests: *requests_per_minute,
                 tokens: *tokens_per_minute,
+                in_flight: None,
             },
             _ => Self::default(),
         }
@@ -70,13 +75,48 @@ struct State {
     tokens: Option<Bucket>,
     /// Maximum number of requests in flight, rounded down.
     window: f64,
+    /// Upper bound of `window`.
+    max_window: f64,
     in_flight: usize,
+    saturation: Saturation,
     /// No request starts before this time.
     paused_until: Option<Instant>,
     /// When the window was last halved; failures of older requests do not halve it again.
     halved_at: Option<Instant>,
     /// When a wait was last logged.
     logged_at: Option<Instant>,
+}
+
+/// Why a request may not start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// As many requests as the endpoint bears are in flight.
+    Window,
+    /// The rate limit, or a pause that the endpoint asked for, lasts until then.
+    Until(Instant),
+}
+
+impl Refusal {
+    /// What the request waits for.
+    pub fn bottleneck(self) -> Bottleneck {
+        match self {
+            Self::Window => Bottleneck::Endpoint,
+            Self::Until(_) => Bottleneck::RateLimit,
+        }
+    }
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug)]
+struct SentRequest {
+    /// Estimated tokens.
+    tokens: u64,
+    /// When it was admitted.
+    since: Instant,
+    /// Requests in flight then, this one included.
+    in_flight: usize,
+    /// Time from sending it to its end.
+    took: Duration,
 }
 
 /// A token bucket. One request may overdraw it, and the next requests wait until it has refilled, for about
@@ -117,11 +157,16 @@ impl Bucket {
 impl State {
     fn new(limits: Limits, now: Instant) -> Self {
         let bucket = |per_minute: f64| Bucket::new(per_minute.max(1.0), now);
+        let max_window = limits
+            .in_flight
+            .map_or(MAX_WINDOW, |given| given.max(1) as f64);
         Self {
             requests: limits.requests.map(|n| bucket(f64::from(n))),
             tokens: limits.tokens.map(|n| bucket(n as f64)),
-            window: INITIAL_WINDOW,
+            window: INITIAL_WINDOW.min(max_window),
+            max_window,
             in_flight: 0,
+            saturation: Saturation::default(),
             paused_until: None,
             halved_at: None,
             logged_at: None,
@@ -135,9 +180,9 @@ impl State {
         requests.into_iter().chain(tokens)
     }
 
-    fn acquire(&mut self, tokens: u64, now: Instant) -> Result<(), Option<Instant>> {
+    fn acquire(&mut self, tokens: u64, now: Instant) -> Result<(), Refusal> {
         if self.in_flight >= (self.window as usize).max(1) {
-            return Err(None);
+            return Err(Refusal::Window);
         }
         let closed = self.paused_until.unwrap_or(now).max(now);
         let ready = self
@@ -145,7 +190,7 @@ impl State {
             .map(|(bucket, amount)| bucket.ready_at(amount, now));
         let ready = ready.fold(closed, Instant::max);
         if ready > now {
-            return Err(Some(ready));
+            return Err(Refusal::Until(ready));
         }
         self.charges(tokens)
             .for_each(|(bucket, amount)| bucket.level -= amount);
@@ -153,29 +198,15 @@ impl State {
         Ok(())
     }
 
-    fn record(
-        &mut self,
-        tokens: u64,
-        since: Instant,
-        end: Result<Usage, &ChatError>,
-        now: Instant,
-    ) {
+    /// Adapts the concurrency to the end of a request that was sent with `sent` as the state of the limiter.
+    fn record(&mut self, sent: &SentRequest, end: Result<Usage, &ChatError>, now: Instant) {
         match end {
-            Ok(usage) => {
-                let more = match self.halved_at {
-                    None => 1.0,
-                    Some(_) => 1.0 / self.window,
-                };
-                self.window = (self.window + more).min(MAX_WINDOW);
-                let used = usage.total();
-                if let (Some(bucket), true) = (&mut self.tokens, used > 0) {
-                    bucket.level += tokens as f64 - used as f64;
-                }
-            }
+            Ok(usage) => self.answered(sent, usage),
             Err(error) if is_overload(error) => {
-                if self.halved_at.is_none_or(|halved| since > halved) {
+                if self.halved_at.is_none_or(|halved| sent.since > halved) {
                     self.window = (self.window / 2.0).max(1.0);
                     self.halved_at = Some(now);
+                    self.saturation = Saturation::default();
                 }
                 if let ChatError::RateLimited {
                     retry_after: Some(wait),
@@ -186,6 +217,26 @@ impl State {
                 }
             }
             Err(_) => {}
+        }
+    }
+
+    fn answered(&mut self, sent: &SentRequest, usage: Usage) {
+        let used = usage.total();
+        if let (Some(bucket), true) = (&mut self.tokens, used > 0) {
+            bucket.level += sent.tokens as f64 - used as f64;
+        }
+        let window = self.window as usize;
+        let (tokens, took) = (usage.completion_tokens, sent.took);
+        match self.saturation.reply(window, sent.in_flight, tokens, took) {
+            Growth::Back(window) => self.window = (window as f64).max(1.0),
+            Growth::Hold => {}
+            Growth::Open => {
+                let more = match self.halved_at {
+                    None => 1.0,
+                    Some(_) => 1.0 / self.window,
+                };
+                self.window = (self.window + more).min(self.max_window);
+            }
         }
     }
 
@@ -211,31 +262,42 @@ impl RateLimiter {
         })
     }
 
-    /// Waits until a request of about `tokens` tokens may start.
-    pub async fn acquire(self: &Arc<Self>, tokens: u64) -> RatePermit {
+    /// Waits until a request of about `tokens` tokens may start. Calls `waits` with the reason before each wait; what
+    /// it returns is kept for the time of the wait.
+    pub async fn acquire<W>(
+        self: &Arc<Self>,
+        tokens: u64,
+        waits: impl Fn(Bottleneck) -> W,
+    ) -> RatePermit {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            match self.try_acquire(tokens) {
-                Ok(pass) => return pass,
-                Err(Some(at)) => {
+            let refusal = match self.try_acquire(tokens) {
+                Ok(permit) => return permit,
+                Err(refusal) => refusal,
+            };
+            let _waiting = waits(refusal.bottleneck());
+            match refusal {
+                Refusal::Window => freed.await,
+                Refusal::Until(at) => {
                     self.log_wait(at);
                     tokio::select! { () = sleep_until(at.into()) => {}, () = freed => {} }
                 }
-                Err(None) => freed.await,
             }
         }
     }
 
-    /// Starts a request now, or returns the time at which it may start, if known.
-    pub fn try_acquire(self: &Arc<Self>, tokens: u64) -> Result<RatePermit, Option<Instant>> {
+    /// Starts a request now, or says why it may not start.
+    pub fn try_acquire(self: &Arc<Self>, tokens: u64) -> Result<RatePermit, Refusal> {
         let now = Instant::now();
-        self.state().acquire(tokens, now)?;
+        let mut state = self.state();
+        state.acquire(tokens, now)?;
         Ok(RatePermit {
             limiter: self.clone(),
             tokens,
             since: now,
+            in_flight: state.in_flight,
         })
     }
 
@@ -267,15 +329,19 @@ pub struct RatePermit {
     limiter: Arc<RateLimiter>,
     tokens: u64,
     since: Instant,
+    in_flight: usize,
 }
 
 impl RatePermit {
-    /// Adapts the concurrency to the result of the request.
-    pub fn record(&self, end: Result<Usage, &ChatError>) {
-        let now = Instant::now();
-        self.limiter
-            .state()
-            .record(self.tokens, self.since, end, now);
+    /// Adapts the concurrency to the result of the request, which took `took` from sending it to its end.
+    pub fn record(&self, end: Result<Usage, &ChatError>, took: Duration) {
+        let sent = SentRequest {
+            tokens: self.tokens,
+            since: self.since,
+            in_flight: self.in_flight,
+            took,
+        };
+        self.limiter.state().record(&sent, end, Instant::now());
     }
 }
 
@@ -317,7 +383,14 @@ mod tests {
         fn new(requests: Option<u32>, tokens: Option<u64>) -> Self {
             let now = Instant::now();
             Self {
-                state: State::new(Limits { requests, tokens }, now),
+                state: State::new(
+                    Limits {
+                        requests,
+                        tokens,
+                        in_flight: None,
+                    },
+                    now,
+                ),
                 begun: now,
                 now,
             }
@@ -325,16 +398,29 @@ mod tests {
 
         /// Advances the clock until a request may start, and starts it.
         fn acquire(&mut self, tokens: u64) {
-            while let Err(at) = self.state.acquire(tokens, self.now) {
-                self.now = at.expect("a known start time");
+            while let Err(refusal) = self.state.acquire(tokens, self.now) {
+                match refusal {
+                    Refusal::Until(at) => self.now = at,
+                    Refusal::Window => panic!("nothing ends"),
+                }
+            }
+        }
+
+        /// A request that was admitted now, with as many others in flight as are allowed.
+        fn sent(&self, tokens: u64) -> SentRequest {
+            SentRequest {
+                tokens,
+                since: self.now,
+                in_flight: self.window(),
+                took: Duration::from_secs(1),
             }
         }
 
         fn ask(&mut self, tokens: u64, end: Result<Usage, &ChatError>) {
             self.acquire(tokens);
-            let since = self.now;
+            let sent = self.sent(tokens);
             self.now += Duration::from_micros(1);
-            self.state.record(tokens, since, end, self.now);
+            self.state.record(&sent, end, self.now);
             self.state.in_flight -= 1;
         }
 
@@ -380,14 +466,14 @@ mod tests {
         (0..9).for_each(|_| limiter.acquire(1));
         assert_eq!(
             limiter.state.acquire(1, limiter.now),
-            Err(None),
+            Err(Refusal::Window),
             "no more at a time"
         );
         let overloaded = ChatError::Server(503);
-        let (since, full) = (limiter.now, Err(&overloaded));
+        let (sent, full) = (limiter.sent(1), Err(&overloaded));
         limiter.now += Duration::from_secs(1);
         for _ in 0..9 {
-            limiter.state.record(1, since, full, limiter.now);
+            limiter.state.record(&sent, full, limiter.now);
             limiter.state.in_flight -= 1;
         }
         assert_eq!(
@@ -453,9 +539,9 @@ mod tests {
         let limiter = RateLimiter::new("m", Limits::default());
         let mut passes = Vec::new();
         for _ in 0..8 {
-            passes.push(limiter.acquire(1).await);
+            passes.push(limiter.acquire(1, |_| ()).await);
         }
-        let (last, waiting) = (passes.pop(), limiter.acquire(1));
+        let (last, waiting) = (passes.pop(), limiter.acquire(1, |_| ()));
         let left = async move { drop(last) };
         let (pass, ()) = tokio::join!(waiting, left);
         assert_eq!(limiter.state().in_flight, 8);

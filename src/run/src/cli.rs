@@ -10,6 +10,7 @@ use clap::{Args, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::log::{self, LogFormat};
+use super::open_files;
 use super::project::{default_runs_dir, find_recipe, project_root};
 use super::{
     ExecutorOptions, ExitCode, Interrupt, Mode, Progress, Recipe, RecipeError, RetryFailed,
@@ -190,6 +191,7 @@ where
         LogFormat::Json => Progress::lines(),
     };
     log::install(log.verbose, log.log_format, &progress);
+    open_files::raise_limit();
     let process = Process {
         progress,
         interrupt: Interrupt::new(),

@@ -135,7 +135,7 @@ impl<'a, F: Factory> TestRun<'a, F> {
 /// Short waits, one unit at a time.
 fn quick() -> ExecutorOptions {
     ExecutorOptions {
-        concurrency: 1,
+        concurrency: Some(1),
         attempts: 3,
         lease: Duration::from_secs(1),
         backoff: Duration::from_millis(1),
@@ -187,7 +187,7 @@ async fn results_come_in_item_order(factory: &impl Factory) {
     let items = numbered(6);
     let twice = [items.clone(), items.clone()].concat();
     let options = ExecutorOptions {
-        concurrency: 2,
+        concurrency: Some(2),
         ..quick()
     };
     let summary = test
@@ -206,7 +206,7 @@ async fn units_run_concurrently_up_to_the_limit(factory: &impl Factory) {
     let barrier = Arc::new(Barrier::new(3));
     let stage = Scripted::new(move |_, _| Act::Barrier(barrier.clone()));
     let options = ExecutorOptions {
-        concurrency: 3,
+        concurrency: Some(3),
         ..quick()
     };
     test.executor(options)

@@ -28,7 +28,7 @@ pub struct RunContext {
     pub folder: Arc<RunFolder>,
     /// The validated recipe.
     pub recipe: Recipe,
-    /// How units are executed; `concurrency` comes from the recipe, with 0 resolved to the number of cores.
+    /// How units are executed; `concurrency` and `budget` come from the recipe.
     pub options: ExecutorOptions,
     /// Progress bars on a terminal, log lines elsewhere.
     pub progress: Progress,

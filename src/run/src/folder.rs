@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::replace::write_atomically;
-use super::{ContentStore, Journal, RunError, artifact_names};
+use super::{ContentStore, Journal, Requests, RunError, artifact_names};
 
 /// A run folder; this process has exclusive access while it is open.
 #[derive(Debug)]
@@ -14,6 +14,7 @@ pub struct RunFolder {
     root: PathBuf,
     journal: Journal,
     store: ContentStore,
+    requests: Requests,
     /// Holds the lock; the kernel releases it when the process ends.
     _lock: File,
 }
@@ -49,6 +50,7 @@ impl RunFolder {
             root: root.to_owned(),
             journal,
             store,
+            requests: Requests::default(),
             _lock: lock,
         })
     }
@@ -63,6 +65,11 @@ impl RunFolder {
 
     pub fn store(&self) -> &ContentStore {
         &self.store
+    }
+
+    /// The requests of this process to models.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// Writes an artifact or report atomically: a reader sees either the old or the new content.

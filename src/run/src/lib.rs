@@ -10,16 +10,19 @@ mod context;
 mod error;
 mod executor;
 mod folder;
+mod in_flight;
 mod interrupt;
 mod journal;
 pub mod local;
 pub mod log;
+mod open_files;
 mod price;
 pub mod program;
 pub mod progress;
 pub mod project;
 mod recipe;
 mod replace;
+mod requests;
 
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
@@ -29,6 +32,7 @@ pub use executor::{
     interpreter_failure,
 };
 pub use folder::{RunFolder, lock_within};
+pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, Reservation,
@@ -41,6 +45,7 @@ pub use pybench_interpreter::default_cache_dir;
 pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
+pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

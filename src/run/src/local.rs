@@ -1,5 +1,6 @@
-//! The local executor: bounded concurrency on tokio, leases, retries with backoff, and Ctrl-C.
+//! The local executor: units on tokio as admission allows, leases, retries with backoff, and Ctrl-C.
 
+mod admission;
 mod clock;
 mod worker;
 
@@ -13,18 +14,21 @@ use tokio::task::JoinSet;
 
 pub use clock::StageClock;
 
+use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
 use super::progress::SharedProgress;
 use super::{
-    Executor, Interrupt, Items, Progress, Recipe, RetryFailed, RunError, RunFolder, Stage,
-    StageSummary, Urgency,
+    Bottleneck, BudgetCap, Executor, InFlight, Interrupt, Items, Progress, Recipe, RequestCounts,
+    RetryFailed, RunError, RunFolder, Stage, StageSummary, Urgency,
 };
 
 /// How units are executed.
 #[derive(Clone, Debug)]
 pub struct ExecutorOptions {
-    /// Number of units that run at the same time, at least 1.
-    pub concurrency: usize,
+    /// Number of units that are in work at the same time; `None`: as many as endpoint, cores, memory and budget allow.
+    pub concurrency: Option<usize>,
+    /// Budget of the calls of the units.
+    pub budget: BudgetCap,
     /// Attempts at a unit in one process before it counts as failed, at least 1.
     pub attempts: u32,
     /// Duration of a lease, which is renewed while the unit runs.
@@ -46,7 +50,8 @@ pub struct ExecutorOptions {
 impl Default for ExecutorOptions {
     fn default() -> Self {
         Self {
-            concurrency: cores(),
+            concurrency: None,
+            budget: BudgetCap::default(),
             attempts: 4,
             lease: Duration::from_secs(120),
             backoff: Duration::from_secs(1),
@@ -64,10 +69,8 @@ impl ExecutorOptions {
     pub fn of(recipe: &Recipe) -> Self {
         let minutes = recipe.budget.minutes;
         Self {
-            concurrency: match recipe.rollout.concurrency {
-                0 => cores(),
-                asked => asked,
-            },
+            concurrency: recipe.rollout.fixed_concurrency(),
+            budget: BudgetCap::of(&recipe.budget),
             attempts: recipe.rollout.attempts.max(1),
             time_budget: minutes.and_then(|m| Duration::try_from_secs_f64(m * 60.0).ok()),
             seed: recipe.seed,
@@ -158,6 +161,11 @@ struct StageRun<'a> {
     running: JoinSet<Result<UnitEnd, RunError>>,
     progress: SharedProgress,
     clock: StageClock,
+    admission: Admission,
+    /// Requests of the units.
+    requests: watch::Receiver<RequestCounts>,
+    /// What keeps the next unit from starting.
+    limited_by: Option<Bottleneck>,
     /// Tells workers that wait for their next attempt to stop waiting.
     stop: watch::Sender<bool>,
     /// Why no new units start; the first reason is kept.
@@ -172,7 +180,11 @@ impl<'a> StageRun<'a> {
         progress: SharedProgress,
     ) -> Result<Self, RunError> {
         let clock = StageClock::start(executor.folder.clone(), stage.name())?;
+        let (options, spent) = (&executor.options, executor.folder.journal().spent()?);
         Ok(Self {
+            admission: Admission::new(options.concurrency, options.budget, spent),
+            requests: executor.folder.requests().subscribe(),
+            limited_by: None,
             executor,
             stage,
             todo,
@@ -188,8 +200,8 @@ impl<'a> StageRun<'a> {
         let result = self.work().await;
         // Units that still run are dropped here and release their leases.
         self.running.shutdown().await;
+        self.save()?;
         self.progress.finish();
-        self.clock.save()?;
         result?;
         self.reason.map_or(Ok(()), Err)
     }
@@ -205,7 +217,7 @@ impl<'a> StageRun<'a> {
         tokio::pin!(deadline, grace_over);
         let mut save = tokio::time::interval(clock::SAVE_EVERY);
         loop {
-            self.start_more();
+            self.start_more()?;
             if self.running.is_empty() {
                 return Ok(());
             }
@@ -219,19 +231,34 @@ impl<'a> StageRun<'a> {
                 () = interrupt.wait(Urgency::Finish), if !stopping => self.stop(RunError::Interrupted),
                 () = &mut deadline, if !stopping => self.stop(out_of_time(self.executor)),
                 () = &mut grace_over => return Ok(()),
-                _ = save.tick() => self.clock.save()?,
+                Ok(()) = self.requests.changed(), if self.limited_by.is_some() => {}
+                _ = save.tick() => self.save()?,
             }
         }
     }
 
-    /// Starts units in item order while the concurrency limit allows it.
-    fn start_more(&mut self) {
-        while self.reason.is_none()
-            && !self.executor.interrupt.requested()
-            && self.running.len() < self.executor.options.concurrency.max(1)
-        {
+    /// Records the time so far and what is in flight.
+    fn save(&self) -> Result<(), RunError> {
+        self.clock.save()?;
+        let in_flight = InFlight {
+            stage: self.stage.name().to_owned(),
+            units: self.running.len(),
+            requests: self.requests.borrow().in_flight,
+            limited_by: self.limited_by,
+        };
+        in_flight.record(self.executor.folder.journal())?;
+        self.progress.in_flight(in_flight);
+        Ok(())
+    }
+
+    /// Starts units in item order while admission allows it.
+    fn start_more(&mut self) -> Result<(), RunError> {
+        if self.executor.interrupt.requested() {
+            self.stop(RunError::Interrupted);
+        }
+        while self.reason.is_none() && self.may_start()? {
             let Some(item) = self.todo.next() else {
-                return;
+                break;
             };
             let worker = Worker::new(
                 self.executor,
@@ -241,9 +268,19 @@ impl<'a> StageRun<'a> {
             );
             self.running.spawn(worker.work());
         }
-        if self.executor.interrupt.requested() {
-            self.stop(RunError::Interrupted);
-        }
+        Ok(())
+    }
+
+    fn may_start(&mut self) -> Result<bool, RunError> {
+        let journal = self.executor.folder.journal();
+        let (units, requests) = (self.running.len(), *self.requests.borrow_and_update());
+        self.limited_by = match self.todo.pending.is_empty() {
+            true => None,
+            false => self
+                .admission
+                .refuses(units, requests, || journal.spent())?,
+        };
+        Ok(self.limited_by.is_none())
     }
 
     fn settle(
@@ -256,7 +293,10 @@ impl<'a> StageRun<'a> {
         match end
             .map_err(|error| RunError::Internal(format!("a worker task failed: {error}")))??
         {
-            UnitEnd::Done => self.progress.done(),
+            UnitEnd::Done => {
+                self.admission.done();
+                self.progress.done();
+            }
             UnitEnd::Failed => self.progress.failed(),
             UnitEnd::Pending => {}
             UnitEnd::Stop(reason) => self.stop(reason),
@@ -266,6 +306,7 @@ impl<'a> StageRun<'a> {
 
     fn stop(&mut self, reason: RunError) {
         self.reason.get_or_insert(reason);
+        self.limited_by = None;
         self.stop.send_replace(true);
     }
 

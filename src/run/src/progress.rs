@@ -2,11 +2,13 @@
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pybench_types::text::dollars;
+
+use crate::InFlight;
 
 /// Interval between log lines of a stage if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -55,6 +57,7 @@ impl Progress {
             done: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             micro_usd: AtomicU64::new(0),
+            in_flight: Mutex::new(None),
             bar,
             lines: matches!(self.0, Target::Lines),
             last_line: Mutex::new(Instant::now()),
@@ -89,6 +92,8 @@ pub struct StageProgress {
     failed: AtomicU64,
     /// Money that the run has spent, in millionths of a dollar.
     micro_usd: AtomicU64,
+    /// Shown while requests are in flight.
+    in_flight: Mutex<Option<InFlight>>,
     bar: Option<ProgressBar>,
     lines: bool,
     last_line: Mutex<Instant>,
@@ -107,6 +112,14 @@ impl StageProgress {
     /// Shows what the run has spent from the next unit on.
     pub fn spent(&self, micro_usd: u64) {
         self.micro_usd.store(micro_usd, Ordering::Relaxed);
+    }
+
+    /// Shows the requests in flight, if there are any.
+    pub fn in_flight(&self, state: InFlight) {
+        *locked(&self.in_flight) = (state.requests > 0).then_some(state);
+        if let Some(bar) = &self.bar {
+            bar.set_message(self.message());
+        }
     }
 
     /// Counts a unit as done.
@@ -135,10 +148,7 @@ impl StageProgress {
             bar.inc(1);
             bar.set_message(self.message());
         } else if self.lines {
-            let mut last = self
-                .last_line
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut last = locked(&self.last_line);
             if last.elapsed() >= LINE_EVERY {
                 *last = Instant::now();
                 drop(last);
@@ -147,13 +157,15 @@ impl StageProgress {
         }
     }
 
-    /// Failures and money, if there are any.
+    /// Failures, money and requests in flight, if there are any.
     fn message(&self) -> String {
         let failed = self.failed.load(Ordering::Relaxed);
         let micro_usd = self.micro_usd.load(Ordering::Relaxed);
         let failed = (failed > 0).then(|| format!("{failed} failed"));
         let spent = (micro_usd > 0).then(|| format!("{} spent", dollars(micro_usd)));
-        let parts: Vec<_> = failed.into_iter().chain(spent).collect();
+        let in_flight = locked(&self.in_flight).as_ref().map(ToString::to_string);
+        let parts = [failed, spent, in_flight].into_iter().flatten();
+        let parts: Vec<_> = parts.collect();
         match parts.is_empty() {
             true => String::new(),
             false => format!("({})", parts.join(", ")),
@@ -179,6 +191,11 @@ impl StageProgress {
     }
 }
 
+/// The value; numbers and texts cannot be left inconsistent by a panic.
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Progress of a stage, shared by its tasks.
 pub(crate) type SharedProgress = Arc<StageProgress>;
 
@@ -194,6 +211,18 @@ mod tests {
         progress.spent(5_700);
         assert_eq!(progress.message(), "($0.0057 spent)");
         progress.failed();
+        assert_eq!(progress.message(), "(1 failed, $0.0057 spent)");
+        let mut state = InFlight {
+            stage: "rollout".to_owned(),
+            units: 9,
+            requests: 7,
+            limited_by: None,
+        };
+        progress.in_flight(state.clone());
+        let text = "(1 failed, $0.0057 spent, requests in flight: 7)";
+        assert_eq!(progress.message(), text);
+        state.requests = 0;
+        progress.in_flight(state);
         assert_eq!(progress.message(), "(1 failed, $0.0057 spent)");
     }
 }

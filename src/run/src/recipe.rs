@@ -332,7 +332,7 @@ pub struct Rollout {
     pub max_turns: u32,
     /// Sampling parameters of the teachers.
     pub sampling: Sampling,
-    /// Number of trajectories that run at the same time; 0 means one per CPU core.
+    /// Number of trajectories in flight; 0: as many as the endpoint, the cores, the memory and the budget allow.
     #[schemars(range(max = 1024))]
     pub concurrency: usize,
     /// Number of attempts at a unit of work, counted for each call of a model, before it counts as failed.
@@ -340,6 +340,13 @@ pub struct Rollout {
     pub attempts: u32,
     /// Reuse replies that another run of this project already paid for, from `data/cache`.
     pub reuse: bool,
+}
+
+impl Rollout {
+    /// The number of trajectories in flight, if the recipe gives one.
+    pub fn fixed_concurrency(&self) -> Option<usize> {
+        (self.concurrency > 0).then_some(self.concurrency)
+    }
 }
 
 impl Default for Rollout {

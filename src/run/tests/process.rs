@@ -39,7 +39,7 @@ fn child(stage: impl FnOnce(Arc<RunFolder>) -> Arc<dyn Stage>, items: usize) -> 
     cli::main_with(LogArgs::default(), |process| async move {
         let folder = Arc::new(RunFolder::open(&root, "")?);
         let options = ExecutorOptions {
-            concurrency: 2,
+            concurrency: Some(2),
             ..ExecutorOptions::default()
         };
         let executor =

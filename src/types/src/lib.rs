@@ -1,5 +1,5 @@
 //! Data types of the pipeline: source files, tasks, check specifications, observations, trajectories and
-//! verdicts. No I/O.
+//! verdicts. No I/O, but for the clock and the free memory of the machine.
 
 pub mod address;
 pub mod check;
@@ -9,6 +9,7 @@ pub mod figure;
 pub mod id;
 pub mod json;
 pub mod license;
+pub mod memory;
 pub mod observation;
 pub mod range;
 pub mod read_options;

@@ -57,7 +57,7 @@ pub async fn main(args: &GeneralArgs, interrupt: &Interrupt) -> Result<(), RunEr
     for set in &mut sets {
         set.items.truncate(args.limit.unwrap_or(usize::MAX));
     }
-    let interpreter = pybench_interpreter_containers::interpreter(&Default::default());
+    let interpreter = pybench_interpreter_containers::paced(&Default::default());
     let interpreter = interpreter.map_err(|error| RunError::Environment(error.to_string()))?;
     let model = args
         .endpoint
@@ -71,7 +71,7 @@ pub async fn main(args: &GeneralArgs, interrupt: &Interrupt) -> Result<(), RunEr
             top_p: 1.0,
             max_tokens: 2_048,
         },
-        concurrency: args.endpoint.jobs,
+        concurrency: args.endpoint.concurrency(),
         interrupt: interrupt.clone(),
     };
     let mut attempts = Vec::new();

@@ -1,6 +1,5 @@
 //! Turns the agents of a recipe into agents that can run.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use pybench_interpreter::SessionSpec;
 use pybench_interpreter::default_cache_dir;
 use pybench_llm::{ChatModel, OpenAi, OpenAiOptions};
 use pybench_run::Price;
-use pybench_run::{Rollout, RunError};
+use pybench_run::{BudgetCap, Rollout, RunError};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role};
 
@@ -38,8 +37,8 @@ pub(super) struct AgentSpec {
     pub(super) rollout: Rollout,
     /// `None` if it is unknown.
     pub(super) price: Option<Price>,
-    /// Range of concurrent attempts. The lower bound applies if the recipe sets no concurrency.
-    pub(super) concurrency: RangeInclusive<usize>,
+    /// The number of attempts in work, whatever the recipe gives.
+    pub(super) concurrency: Option<usize>,
 }
 
 /// Where the replies of an agent come from.
@@ -164,7 +163,7 @@ async fn agent_spec(
             let about = "a person at the terminal".to_owned();
             Ok(AgentSpec {
                 price: Some(Price::default()),
-                concurrency: 1..=1,
+                concurrency: Some(1),
                 ..new(AgentKind::Human, about, AgentBackend::Solver(human))
             })
         }
@@ -185,7 +184,6 @@ async fn agent_spec(
             Ok(AgentSpec {
                 format: agent::format(setup.recipe.rollout.format),
                 price: Some(Price::default()),
-                concurrency: model_server::SLOTS..=usize::MAX,
                 ..new(
                     AgentKind::Model,
                     about,
@@ -228,7 +226,7 @@ async fn gguf(
     model: Model,
     about: Option<String>,
 ) -> Result<AgentSpec, RunError> {
-    let cap = money::cap(&setup.recipe.budget);
+    let cap = BudgetCap::of(&setup.recipe.budget);
     let format = agent::format(setup.recipe.rollout.format);
     let model = Embedded::open(model).await?;
     let about = about.unwrap_or_else(|| format!("`{}`, run on this machine", model.name()));
@@ -352,7 +350,7 @@ impl AgentSpec {
             format: &PybenchFormat,
             rollout: setup.recipe.rollout.clone(),
             price: None,
-            concurrency: 1..=usize::MAX,
+            concurrency: None,
         }
     }
 

@@ -15,7 +15,6 @@ mod shown;
 mod tasks;
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,19 +65,17 @@ pub struct Setup {
 }
 
 impl Setup {
-    fn executor(&self, concurrency: RangeInclusive<usize>) -> LocalExecutor {
+    /// An executor with this number of units in work, or the one of the options.
+    fn executor(&self, concurrency: Option<usize>) -> LocalExecutor {
         let mut options = self.options.clone();
-        if self.recipe.rollout.concurrency == 0 {
-            options.concurrency = options.concurrency.max(*concurrency.start());
-        }
-        options.concurrency = options.concurrency.min(*concurrency.end()).max(1);
+        options.concurrency = concurrency.or(options.concurrency);
         let (progress, interrupt) = (self.progress.clone(), self.interrupt.clone());
         LocalExecutor::new(self.folder.clone(), options, progress, interrupt)
     }
 
     /// Runs all items of a stage that are not done yet.
     async fn execute(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<(), RunError> {
-        self.executor(1..=usize::MAX).run(stage, &items).await?;
+        self.executor(None).run(stage, &items).await?;
         Ok(())
     }
 }
@@ -181,10 +178,7 @@ async fn run_stage(
     let items = stage.items();
     let folder = setup.folder.clone();
     let stage = Arc::new(TimedStage { stage, folder });
-    setup
-        .executor(spec.concurrency.clone())
-        .run(stage, &items)
-        .await?;
+    setup.executor(spec.concurrency).run(stage, &items).await?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use pybench_agent::Solver;
 use pybench_checks::{Candidate, CheckError, Checker};
 use pybench_interpreter::Interpreter;
-use pybench_interpreter_containers::interpreter;
+use pybench_interpreter_containers::paced;
 use pybench_llm::BudgetLedger;
 use pybench_run::{Failure, FailureKind, RunContext, RunError, Stage, WriterChoice};
 use pybench_types::check::CheckSpec;
@@ -98,10 +98,10 @@ impl AuditEnv {
         let environment = |error: &dyn std::fmt::Display| RunError::Environment(error.to_string());
         let mut choice = context.recipe.interpreter.clone();
         choice.wheelhouse = choice.wheelhouse.map(|path| context.resolve(&path));
-        let agents = interpreter(&choice).map_err(|error| environment(&error))?;
+        let agents = paced(&choice).map_err(|error| environment(&error))?;
         // The checker needs no extra wheels.
         choice.wheelhouse = None;
-        let checkers = interpreter(&choice).map_err(|error| environment(&error))?;
+        let checkers = paced(&choice).map_err(|error| environment(&error))?;
         let mut context = context.clone();
         context.recipe.rollout.samples = writer.trials;
         let known = files.iter().map(|file| (file.id.clone(), file.clone()));

@@ -50,6 +50,13 @@ impl Funnel {
         }
         self.stages(f)?;
         self.cost(f)?;
+        if let Some(state) = &self.in_flight {
+            writeln!(
+                f,
+                "{}: units in work: {}, {state}",
+                state.stage, state.units
+            )?;
+        }
         for batch in &self.batches {
             let id = batch.remote.as_deref().unwrap_or("not submitted yet");
             let (teacher, wave, requests) = (&batch.teacher, batch.wave, batch.requests);

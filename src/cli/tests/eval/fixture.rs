@@ -184,7 +184,7 @@ pub fn setup(
         checker: Checker::new(interpreter.clone()).unwrap(),
         interpreter: interpreter.clone(),
         options: ExecutorOptions {
-            concurrency: 2,
+            concurrency: Some(2),
             ..ExecutorOptions::default()
         },
         progress: Progress::hidden(),

@@ -42,7 +42,7 @@ async fn the_audit_of_the_strict_score_passes() {
     );
     let folder = Arc::new(RunFolder::open(&fixture.path("audit"), "").unwrap());
     let options = ExecutorOptions {
-        concurrency: 2,
+        concurrency: Some(2),
         ..ExecutorOptions::default()
     };
     let executor = LocalExecutor::new(

@@ -37,11 +37,11 @@ const SIGNALS: [Signal; 8] = [
 ];
 
 /// From three pictures to shards.
-fn recipe(teacher: &str) -> String {
+fn recipe(teacher: &str, rollout: &str) -> String {
     format!(
         "name = 't'\nseed = 7\nteacher = {teacher}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
          license = 'CC0-1.0'\n\n[query]\ntasks = {TASKS}\ntemplate_share = 0.5\n\
-         keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\nconcurrency = 2\n\n\
+         keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\n{rollout}\n\n\
          [shard]\nheld_out_templates = 1\ntest_fraction = 0.3\n"
     )
 }
@@ -119,13 +119,24 @@ fn repeated(server: &Endpoint) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_change_nothing_and_cost_nothing() {
+    let kills = std::env::var("SOAK_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    survives_kills("concurrency = 2", Duration::from_millis(60), kills).await;
+}
+
+/// As many trajectories in flight as the endpoint takes, most of them waiting for a reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_with_many_in_flight_cost_nothing() {
+    survives_kills("concurrency = 0", Duration::from_millis(500), KILLS / 2).await;
+}
+
+async fn survives_kills(rollout: &str, delay: Duration, wanted: u32) {
     if !interpreter_is_here() {
         return;
     }
     let tasks = Arc::new(OnceLock::new());
     // One for all, because the recipe, and so the card, names it.
-    let server = expert_endpoint(tasks.clone(), Duration::from_millis(60)).await;
-    let new_run = || RunFixture::bare(&recipe(&openai(&server.base_url(), FREE)));
+    let server = expert_endpoint(tasks.clone(), delay).await;
+    let new_run = || RunFixture::bare(&recipe(&openai(&server.base_url(), FREE), rollout));
     let undisturbed = new_run();
     for stage in ["crawl", "query"] {
         let written = undisturbed.program(stage, &[]).output().unwrap();
@@ -154,7 +165,6 @@ async fn kills_change_nothing_and_cost_nothing() {
     eprintln!("seed of the moments: {seed}; an undisturbed run took {whole:?}");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut signals = SIGNALS.into_iter().cycle();
-    let wanted = std::env::var("SOAK_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let (mut kills, mut in_flight) = (0, 0);
     while kills < wanted {
         let fixture = new_run();
@@ -212,8 +222,9 @@ async fn a_goal_is_reached_exactly_over_kills_and_to_the_cent() {
     let delay = Duration::from_millis(40);
     let weak = weak_endpoint(tasks.clone(), delay).await;
     let strong = expert_endpoint(tasks.clone(), delay).await;
-    let text = recipe(&openai(&weak.base_url(), PRICED)).replace("tasks = 8", "tasks = 12");
-    let text = text.replace("[rollout]", "[rollout]\nsamples = 2");
+    let rollout = "concurrency = 2\nsamples = 2";
+    let text = recipe(&openai(&weak.base_url(), PRICED), rollout);
+    let text = text.replace("tasks = 8", "tasks = 12");
     let text = format!(
         "{text}\n[goal]\naccept = {ROWS}\nenough = 1\n\n[budget]\nusd = 1.0\n\n[[escalation]]\nkind = 'openai'\n\
          model = 'strong'\nbase_url = '{}'\nprice = {{ prompt = 1.0, completion = 1.0 }}\n",

@@ -4,6 +4,7 @@ mod batches;
 mod faults;
 mod formats;
 mod grade;
+mod in_flight;
 mod judge;
 mod kill;
 mod pace;

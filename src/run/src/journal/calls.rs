@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Journal, synced};
-use crate::RunError;
+use crate::{Budget, RunError};
 use pybench_types::id::Digest;
 
 /// Maximum amount that the journal stores for one call: a million dollars, or a million million tokens. It keeps
@@ -63,6 +63,17 @@ pub struct BudgetCap {
     pub micro_usd: Option<u64>,
     /// Tokens, prompt and completion.
     pub tokens: Option<u64>,
+}
+
+impl BudgetCap {
+    /// The budget of a recipe, rounded down.
+    pub fn of(budget: &Budget) -> Self {
+        Self {
+            // The cast saturates.
+            micro_usd: budget.usd.map(|usd| (usd * 1e6) as u64),
+            tokens: budget.tokens,
+        }
+    }
 }
 
 /// Total spent. Calls in flight and uncertain calls count with their reserved amounts.

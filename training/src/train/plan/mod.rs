@@ -61,7 +61,7 @@ impl Limits {
         }
         let held = machine::resident().unwrap_or(0) * target.processes_per_machine as u64;
         Self {
-            host: machine::available_memory().map(|free| free + held),
+            host: pybench_types::memory::available().map(|free| free + held),
             device: match target.is_gpu() {
                 true => device_memory(target.device).map(|memory| memory.total),
                 false => None,
