@@ -18,6 +18,7 @@ mod frame_budget;
 mod limits;
 mod live;
 pub mod local;
+mod make_environment;
 pub mod mount_spec;
 pub mod network;
 mod normalize;
@@ -48,6 +49,7 @@ pub use files::{EntryKind, FileEntry, FileError, Files, Upload};
 pub use limits::Limits;
 pub use live::Watcher;
 pub use local::LocalInterpreter;
+pub use make_environment::make_environment;
 pub use network::Network;
 pub use normalize::normalize;
 
@@ -206,7 +208,7 @@ pub const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 /// benchmarks).
 ///
 /// # Errors
-/// [`InterpreterError::Unavailable`] if `./justw setup` has not created it.
+/// [`InterpreterError::Unavailable`] if `pybench setup` has not created it.
 pub fn environment_python() -> Result<PathBuf, InterpreterError> {
     Ok(environment::Environment::find()?.root.join("bin/python"))
 }

@@ -20,6 +20,7 @@ pub mod progress;
 pub mod project;
 mod recipe;
 mod replace;
+mod shipped;
 
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
