@@ -14,3 +14,4 @@ mod run_cli;
 #[path = "../support/mod.rs"]
 mod support;
 mod synthesize;
+mod wheel;
