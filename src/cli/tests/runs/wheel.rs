@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pybench_run::default_cache_dir;
-use pybench_testing::ROOT;
+use pybench_testing::{ROOT, skip};
 
 use crate::support::PYBENCH;
 use crate::support::fixture::interpreter_is_here;
@@ -84,10 +84,13 @@ fn uv(args: &[&str]) -> Option<()> {
     pybench_testing::python::made(&mut uv).map(drop)
 }
 
-/// `$PYBENCH_WHEEL`, which a release tests, or a wheel of the program that these tests run.
+/// Puts a wheel into the folder: `$PYBENCH_WHEEL`, which a release tests, or the program that these tests run.
 fn wheel(folder: &Path) -> Option<PathBuf> {
-    if let Some(wheel) = std::env::var_os("PYBENCH_WHEEL") {
-        return Some(Path::new(ROOT).join(wheel));
+    if let Some(given) = std::env::var_os("PYBENCH_WHEEL") {
+        let given = Path::new(ROOT).join(given);
+        let wheel = folder.join(given.file_name().unwrap());
+        std::fs::copy(given, &wheel).unwrap();
+        return Some(wheel);
     }
     let compiled = Path::new(PYBENCH).ancestors().nth(2).unwrap();
     let profile = if cfg!(debug_assertions) {
@@ -141,6 +144,93 @@ fn an_installed_wheel_makes_the_quickstart_in_an_empty_folder() {
     assert!(machine.prints(&["setup"]).starts_with('/'));
     let written = machine.path("project").read_dir().unwrap().count();
     assert_eq!(written, 1, "runs and caches lie below data/");
+}
+
+/// The image that `src/cli/Containerfile` starts from.
+const BASE: &str = "debian:12-slim";
+
+/// Arguments of `podman run` before the image: limits that every machine's own allow, the machine's cache, and the
+/// checkout, from which a debug build reads recipes and templates.
+fn run_arguments() -> Vec<String> {
+    let mut arguments = ["run", "--rm", "--privileged", "--network=host"]
+        .map(str::to_owned)
+        .to_vec();
+    arguments
+        .extend(["nofile=1024:1024", "nproc=4096:4096"].map(|limit| format!("--ulimit={limit}")));
+    arguments.push(format!(
+        "--volume={}:/var/cache/pybench",
+        default_cache_dir().display()
+    ));
+    if std::env::var_os("PYBENCH_WHEEL").is_none() {
+        let checkout = Path::new(ROOT).canonicalize().unwrap();
+        let checkout = checkout.display();
+        arguments.push(format!("--volume={checkout}:{checkout}:ro"));
+    }
+    arguments
+}
+
+/// `None` where podman is not installed.
+fn podman<Text: AsRef<str>>(args: &[Text]) -> Option<Output> {
+    let args = args.iter().map(AsRef::as_ref);
+    Command::new("podman").args(args).output().ok()
+}
+
+/// Runs a command in a new container.
+fn in_container(image: &str, command: &[&str]) -> Option<Output> {
+    let mut args = run_arguments();
+    args.extend([image].iter().chain(command).map(|&text| text.to_owned()));
+    podman(&args)
+}
+
+/// Why containers of [`BASE`] cannot run here, if they cannot.
+fn no_containers() -> Option<String> {
+    let Some(found) = podman(&["image", "exists", BASE]) else {
+        return Some("podman is not installed".to_owned());
+    };
+    if !found.status.success() {
+        return Some(format!(
+            "there is no image {BASE}; `podman pull {BASE}` gets it"
+        ));
+    }
+    let run = in_container(BASE, &["true"])?;
+    let said = String::from_utf8_lossy(&run.stderr);
+    (!run.status.success()).then(|| format!("podman cannot start a container: {}", said.trim()))
+}
+
+#[test]
+fn the_container_image_makes_the_quickstart() {
+    if let Some(reason) = no_containers() {
+        return skip::unavailable(reason);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    if wheel(folder.path()).is_none() {
+        return;
+    }
+    let file = format!("--file={ROOT}/src/cli/Containerfile");
+    let (tag, context) = (
+        "localhost/pybench-wheel-test",
+        folder.path().to_str().unwrap(),
+    );
+    let built = podman(&[
+        "build",
+        "--quiet",
+        "--layers=false",
+        "--network=host",
+        "--tag",
+        tag,
+        &file,
+        context,
+    ])
+    .unwrap();
+    assert!(built.status.success(), "{built:?}");
+    let run = in_container(tag, &SMALL).unwrap();
+    podman(&["rmi", "--force", tag]);
+    let text = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{run:?}");
+    assert!(
+        text.contains("\ndataset: ./data/runs/quickstart/dataset\n"),
+        "{text}"
+    );
 }
 
 #[test]
