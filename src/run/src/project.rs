@@ -7,6 +7,9 @@ use super::{RunError, closest, default_cache_dir, shipped};
 /// Folder of the recipes, relative to the project root.
 pub const RECIPES: &str = "pipelines/recipes";
 
+/// Folder of small files of every type, relative to the project root.
+const SAMPLES: &str = "data/samples/files";
+
 /// The project root: `$PYBENCH_ROOT`, or the nearest folder from `start` upward that contains
 /// `pipelines/recipes`.
 pub fn project_root(start: &Path) -> Option<PathBuf> {
@@ -77,6 +80,19 @@ pub fn find_shipped(path: &Path) -> Result<Option<PathBuf>, RunError> {
         "cannot unpack recipes and samples into {}; set PYBENCH_CACHE to a writable folder",
         cache.display()
     )))
+}
+
+/// The folder of the sample files: the project's, or that of the program.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is neither; I/O errors of the machine's cache.
+pub fn samples() -> Result<PathBuf, RunError> {
+    let own = project_root(Path::new(".")).map(|root| root.join(SAMPLES));
+    if let Some(own) = own.filter(|folder| folder.is_dir()) {
+        return Ok(own);
+    }
+    let missing = || RunError::BadInput("there are no sample files here: give a folder".into());
+    find_shipped(Path::new(SAMPLES))?.ok_or_else(missing)
 }
 
 /// The folder of an existing run, which is given as a path or as a name in `runs_dir`.
