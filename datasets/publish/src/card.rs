@@ -36,7 +36,7 @@ pub(super) fn dataset(card: &str, repo: Option<&str>, extra: &ExtraFiles) -> Str
     if let Some(repo) = repo {
         let _ = write!(
             section,
-            " To download the dataset on another machine and re-execute its rows:\n\n```sh\n./justw verify {repo}\n```"
+            " To download the dataset on another machine and re-execute its rows:\n\n```sh\npybench verify {repo}\n```"
         );
     }
     card + &section + "\n"
@@ -60,12 +60,12 @@ mod tests {
             "{with}"
         );
         assert!(
-            with.contains("first 3 rows") && with.contains("./justw verify o/n"),
+            with.contains("first 3 rows") && with.contains("pybench verify o/n"),
             "{with}"
         );
         let without = dataset(card, None, &extra);
         assert!(
-            without.contains(REPO_PLACEHOLDER) && !without.contains("./justw verify"),
+            without.contains(REPO_PLACEHOLDER) && !without.contains("pybench verify"),
             "{without}"
         );
     }

@@ -9,7 +9,7 @@ use pybench_checks::Checker;
 use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{self, LogArgs, Process};
-use pybench_run::project::{default_runs_dir, project_root};
+use pybench_run::project::{default_runs_dir, find_recipe, project_root};
 use pybench_run::{
     BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, apply_sets,
 };
@@ -95,7 +95,7 @@ pub struct CommonArgs {
 /// Run an evaluation.
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
-    /// Recipe: path of a file, or the name of a recipe in pipelines/recipes/eval [default: default]
+    /// Recipe: path of a file, or the name of one that comes with pybench [default: default]
     #[arg(value_name = "RECIPE")]
     pub recipe: Option<PathBuf>,
     /// Common options.
@@ -493,14 +493,8 @@ fn load_recipe(args: &RunArgs, root: Option<&Path>) -> Result<EvalRecipe, RunErr
             ..single_agent("eval-trajectories", "foreign", choice)
         });
     }
-    let path = args.recipe.as_deref().unwrap_or(Path::new("default"));
-    let is_name = path.extension().is_none() && path.components().count() == 1;
-    match (is_name, root) {
-        (true, Some(root)) => {
-            EvalRecipe::load(&root.join(RECIPES).join(path).with_extension("toml"))
-        }
-        _ => EvalRecipe::load(path),
-    }
+    let recipe = args.recipe.as_deref().unwrap_or(Path::new("default"));
+    EvalRecipe::load(&find_recipe(recipe, RECIPES, root)?)
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), RunError> {

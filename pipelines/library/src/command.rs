@@ -11,7 +11,7 @@ use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::InterpreterError;
 use pybench_interpreter_containers::interpreter;
 use pybench_run::cli::{LogArgs, Process};
-use pybench_run::project::project_root;
+use pybench_run::project::{project_root, samples};
 use pybench_run::{RunError, cores};
 use pybench_types::task::{Category, Language, Task, TaskOrigin};
 
@@ -21,8 +21,6 @@ use super::export::{ExportArgs, parse_language};
 use super::rewards::RewardsArgs;
 use super::{ExpertAction, Library, Script, TaskKey, Template, export, rewards, skeleton};
 
-/// The project's sample files, which tasks are written for by default.
-const SAMPLES: &str = "data/samples";
 /// The project's library folder.
 const LIBRARY: &str = "pipelines/library";
 
@@ -77,8 +75,8 @@ pub struct NewArgs {
 pub struct ShowArgs {
     /// Template id
     pub template: String,
-    /// Input file of the task; give it twice for a template with two inputs [default: fitting files of
-    /// data/samples]
+    /// Input file of the task; give it twice for a template with two inputs [default: fitting
+    /// sample files]
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Language of the query: en or zh
@@ -100,7 +98,7 @@ pub struct AuditArgs {
     /// Tasks audited in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
-    /// Folder of input files for the tasks [default: data/samples in the project]
+    /// Folder of input files for the tasks [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Audit one task per file type instead of one per family of types (table, document, image, audio)
@@ -233,7 +231,7 @@ fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError
     let template = template.ok_or_else(|| wrong(library.unknown(&args.template)))?;
     let fixtures = match args.files.as_slice() {
         [] if template.inputs.is_empty() => Fixtures::empty()?,
-        [] => Fixtures::read(&in_project(SAMPLES))?,
+        [] => Fixtures::read(&samples()?)?,
         files => read_files(files)?,
     };
     let key = TaskKey {
@@ -341,7 +339,10 @@ fn audit_env(library: Arc<Library>, data: Option<&Path>) -> Result<AuditEnv, Run
         library,
         interpreter,
         checker: checker.map_err(|error| RunError::Environment(error.to_string()))?,
-        fixtures: Fixtures::read(data.unwrap_or(&in_project(SAMPLES)))?,
+        fixtures: match data {
+            Some(folder) => Fixtures::read(folder)?,
+            None => Fixtures::read(&samples()?)?,
+        },
     })
 }
 

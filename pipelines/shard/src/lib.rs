@@ -112,7 +112,7 @@ fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<Car
     Ok(CardInfo {
         title: format!("pybench {}", recipe.name),
         teacher: teacher_name(recipe),
-        endpoint_command: endpoint_command(&recipe.name),
+        endpoint_command: endpoint_command("pybench", &recipe.name),
         recipe: publishable::recipe(recipe)?,
         funnel: vec![
             step("files", files),
@@ -145,10 +145,10 @@ pub fn teacher_name(recipe: &Recipe) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The command that creates the same dataset with a model behind an endpoint.
-pub fn endpoint_command(recipe: &str) -> String {
+/// The command that creates the same dataset with a model behind an endpoint; `pybench` starts the program.
+pub fn endpoint_command(pybench: &str, recipe: &str) -> String {
     format!(
-        "./justw synthesize {recipe} --run {recipe}-model \\\n  --set 'teacher={{ kind = \"openai\", \
+        "{pybench} synthesize {recipe} --run {recipe}-model \\\n  --set 'teacher={{ kind = \"openai\", \
          model = \"MODEL\", base_url = \"https://HOST/v1\", key_env = \"OPENAI_API_KEY\" }}' \\\n  \
          --set budget.usd=5"
     )

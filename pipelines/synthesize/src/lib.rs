@@ -6,6 +6,10 @@ pub mod status;
 
 use std::path::Path;
 
+use pybench_interpreter::environment::Environment;
+use pybench_interpreter::make_environment;
+use pybench_net::pypi::find_uv;
+use pybench_run::project::invocation;
 use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError};
 use serde_json::json;
 
@@ -28,10 +32,12 @@ pub const ABOUT: &str = "Crawl files, write tasks, solve them with a teacher mod
 /// [`RunError::Endpoint`] if an API key is missing; errors of the stages; [`RunError::Incomplete`] if units failed or
 /// too few rows were accepted.
 pub async fn run(context: &RunContext) -> Result<(), RunError> {
-    if context.mode != Mode::DryRun {
+    if context.mode == Mode::DryRun {
+        crawl::run(context).await?;
+    } else {
         check_keys(&context.recipe)?;
+        tokio::try_join!(crawl::run(context), environment(context))?;
     }
-    crawl::run(context).await?;
     let journal = context.folder.journal();
     loop {
         query::run(context).await?;
@@ -56,6 +62,16 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
         finish(context)?;
     }
     sharded
+}
+
+/// Makes the Python environment of sessions if it is missing.
+async fn environment(context: &RunContext) -> Result<(), RunError> {
+    if Environment::find().is_ok() {
+        return Ok(());
+    }
+    let uv = find_uv(&context.project_root);
+    let made = make_environment(&uv, |line| tracing::info!("{line}")).await;
+    made.map_err(|error| RunError::Environment(error.to_string()))
 }
 
 /// Makes, grades and shows the first attempts.
@@ -101,7 +117,7 @@ fn summary(context: &RunContext, funnel: &Funnel) -> String {
         text += &next_steps(context.folder.root());
     }
     if let ModelChoice::Expert { .. } = context.recipe.teacher {
-        let command = shard::endpoint_command(&context.recipe.name);
+        let command = shard::endpoint_command(invocation(), &context.recipe.name);
         text += &format!("to use a model behind an endpoint:\n{command}\n");
     }
     text
@@ -110,13 +126,13 @@ fn summary(context: &RunContext, funnel: &Funnel) -> String {
 /// What one does with a dataset that has just been made.
 fn next_steps(run: &Path) -> String {
     let name = run.file_name().unwrap_or(run.as_os_str());
-    let name = name.to_string_lossy();
+    let (name, pybench) = (name.to_string_lossy(), invocation());
     format!(
         "next:\n\
-         ./justw show {name} 1                                       # read a trajectory\n\
-         ./justw dataset export {name} --to openai --out rows.jsonl  # rows for another trainer, per split\n\
-         ./justw verify {name}                                       # execute a sample of the rows again\n\
-         ./justw publish {name}                                      # see what would go to the Hub\n"
+         {pybench} show {name} 1                                       # read a trajectory\n\
+         {pybench} dataset export {name} --to openai --out rows.jsonl  # rows for another trainer, per split\n\
+         {pybench} verify {name}                                       # execute a sample of the rows again\n\
+         {pybench} publish {name}                                      # see what would go to the Hub\n"
     )
 }
 

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use pybench_run::RunError;
 use pybench_run::cli::{self, LogArgs, RunArgs};
 
-use crate::{Cli, doctor, help, interpreter, trainer};
+use crate::{Cli, doctor, help, interpreter, setup, trainer};
 
 /// The commands, in the order in which `--help` lists them.
 #[derive(Debug, Subcommand)]
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     /// Upload a dataset or a model to the Hugging Face Hub
     Publish(pybench_publish::PublishArgs),
 
+    /// Make the Python environment in which sessions run
+    Setup(setup::SetupArgs),
     /// Check what works on this machine, what is missing, and what that means
     Doctor(doctor::DoctorArgs),
     /// Serve isolated Python sessions over HTTP
@@ -96,7 +98,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Share", &["publish"]),
     (
         "This machine",
-        &["doctor", "interpreter", "completions", "man"],
+        &["setup", "doctor", "interpreter", "completions", "man"],
     ),
 ];
 
@@ -150,6 +152,7 @@ impl Command {
             Self::Publish(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_publish::run(args, &process).await?)
             }),
+            Self::Setup(args) => setup::main(args),
             Self::Doctor(args) => doctor::main(args),
             Self::Interpreter(args) => interpreter::main(args),
             Self::Completions { shell } => {

@@ -4,6 +4,7 @@ mod commands;
 mod doctor;
 mod help;
 mod interpreter;
+mod setup;
 mod trainer;
 
 use std::process::ExitCode;

@@ -21,7 +21,7 @@ pub(crate) struct TrainerArgs {
 pub(crate) fn run(command: &str, args: TrainerArgs) -> ExitCode {
     let Some(path) = program::find("pybench-train") else {
         eprintln!(
-            "error: pybench-train was not found next to pybench or in PATH; run `./justw train` to build it"
+            "error: pybench-train was not found next to pybench or in PATH; `./justw train` builds it in a checkout"
         );
         return Code::Environment.into();
     };

@@ -1,4 +1,4 @@
-//! Finds the Python environment that `./justw setup` created, and installs the runner.
+//! Finds the Python environment that `pybench setup` made, and installs the runner.
 
 use std::fs;
 use std::io;
@@ -91,7 +91,7 @@ const RUNNER: &[(&str, &str)] = &[
 pub(super) const EMPTY: &str = "empty";
 
 /// The locked Python requirements of sessions, with hashes.
-pub fn requirements() -> &'static str {
+pub const fn requirements() -> &'static str {
     LOCK
 }
 
@@ -157,7 +157,7 @@ impl Environment {
     }
 }
 
-/// The cache folder that `./justw setup` uses.
+/// The cache folder that `pybench setup` uses.
 fn cache_dir() -> Result<PathBuf, InterpreterError> {
     let variable = |name| {
         std::env::var_os(name)
@@ -208,7 +208,7 @@ fn find_in(envs: &Path, lock: &str) -> Result<PathBuf, InterpreterError> {
     found.sort();
     found.pop().ok_or_else(|| {
         InterpreterError::Unavailable(format!(
-            "there is no Python environment {lock} in {}. Create it with: ./justw setup",
+            "there is no Python environment {lock} in {}. Create it with: pybench setup",
             envs.display()
         ))
     })
@@ -218,13 +218,13 @@ fn read_info(root: &Path) -> Result<EnvironmentInfo, InterpreterError> {
     let path = root.join("pybench.json");
     let text = fs::read_to_string(&path).map_err(|error| {
         InterpreterError::Unavailable(format!(
-            "{}: {error}. Create the environment with: ./justw setup",
+            "{}: {error}. Create the environment with: pybench setup",
             path.display()
         ))
     })?;
     serde_json::from_str(&text).map_err(|error| {
         InterpreterError::Unavailable(format!(
-            "{}: {error}. Delete {} and run: ./justw setup",
+            "{}: {error}. Delete {} and run: pybench setup",
             path.display(),
             root.display()
         ))
@@ -303,7 +303,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("0011-3.11.2")).unwrap(); // incomplete: no pybench.json
         let error = find_in(folder.path(), "0011").unwrap_err();
-        assert!(error.to_string().ends_with("./justw setup"), "{error}");
+        assert!(error.to_string().ends_with("pybench setup"), "{error}");
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         fs::write(folder.path().join("pybench.json"), "{").unwrap();
         let error = read_info(folder.path()).unwrap_err().to_string();
         assert!(
-            error.contains("pybench.json") && error.ends_with("./justw setup"),
+            error.contains("pybench.json") && error.ends_with("pybench setup"),
             "{error}"
         );
     }

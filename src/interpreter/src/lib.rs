@@ -19,6 +19,7 @@ mod late;
 mod limits;
 mod live;
 pub mod local;
+mod make_environment;
 pub mod mount_spec;
 pub mod network;
 mod normalize;
@@ -51,6 +52,7 @@ pub use late::LateSession;
 pub use limits::Limits;
 pub use live::Watcher;
 pub use local::LocalInterpreter;
+pub use make_environment::make_environment;
 pub use network::Network;
 pub use normalize::normalize;
 pub use paced::PacedInterpreter;
@@ -210,7 +212,7 @@ pub const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 /// benchmarks).
 ///
 /// # Errors
-/// [`InterpreterError::Unavailable`] if `./justw setup` has not created it.
+/// [`InterpreterError::Unavailable`] if `pybench setup` has not created it.
 pub fn environment_python() -> Result<PathBuf, InterpreterError> {
     Ok(environment::Environment::find()?.root.join("bin/python"))
 }

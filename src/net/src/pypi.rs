@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use pybench_files::sniff::{ArchiveKind, HEAD, archive_head};
-use pybench_run::{Failure, FailureKind, PypiArchive, PypiPackage, replace_file};
+use pybench_run::{Failure, FailureKind, PypiArchive, PypiPackage, program, replace_file};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -88,14 +88,18 @@ struct Artifact {
     hashes: std::collections::BTreeMap<String, String>,
 }
 
-/// Path of uv: `$UV`, or the copy that the project's setup installed, or the one in `PATH`.
+/// Path of uv: `$UV`, or the copy that the project's setup installed, or the one beside this program or in `PATH`.
 pub fn find_uv(project_root: &Path) -> PathBuf {
     let named = std::env::var_os("UV")
         .filter(|value| !value.is_empty())
         .map(PathBuf::from);
     // An absolute path, because uv is started in another folder.
     let installed = || project_root.join(".tools/bin/uv").canonicalize().ok();
-    named.or_else(installed).unwrap_or_else(|| "uv".into())
+    let beside = || program::find("uv");
+    named
+        .or_else(installed)
+        .or_else(beside)
+        .unwrap_or_else(|| "uv".into())
 }
 
 /// Asks uv for the URL of the archive with the package's checksum.

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::log::{self, LogFormat};
 use super::open_files;
-use super::project::{default_runs_dir, find_recipe, project_root};
+use super::project::{RECIPES, default_runs_dir, find_recipe, is_path, project_root};
 use super::{
     ExecutorOptions, ExitCode, Interrupt, Mode, Progress, Recipe, RecipeError, RetryFailed,
     RunContext, RunError, RunFolder, Urgency,
@@ -25,7 +25,7 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// Selects a run: the recipe, changes to it, and the run folder.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
-    /// Recipe to run: a file, or a name in pipelines/recipes [default: quickstart]
+    /// Recipe to run: a file, or the name of one that comes with pybench [default: quickstart]
     #[arg(value_name = "RECIPE")]
     pub recipe: Option<PathBuf>,
     /// The recipe, as an option
@@ -93,7 +93,10 @@ impl RunArgs {
         let runs_dir = self.runs_dir.clone();
         let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
         let folder = RunFolder::open(&runs_dir.join(name), &recipe.to_toml()?)?;
-        let beside = || path.parent().map(Path::to_owned).unwrap_or_default();
+        let beside = || match is_path(self.asked()) {
+            true => path.parent().map(Path::to_owned).unwrap_or_default(),
+            false => PathBuf::from("."),
+        };
         Ok(RunContext {
             options: ExecutorOptions {
                 retry_failed: match self.retry_failed {
@@ -117,10 +120,15 @@ impl RunArgs {
 
     /// Path and content of the recipe, with `--set` applied.
     pub fn load(&self, root: Option<&Path>) -> Result<(PathBuf, Recipe), RunError> {
-        let asked = self.recipe.as_deref().or(self.recipe_option.as_deref());
-        let path = find_recipe(asked.unwrap_or(Path::new("quickstart")), root)?;
+        let path = find_recipe(self.asked(), RECIPES, root)?;
         let recipe = Recipe::load(&path, &self.set)?;
         Ok((path, recipe))
+    }
+
+    /// Path or name of the recipe.
+    fn asked(&self) -> &Path {
+        let asked = self.recipe.as_deref().or(self.recipe_option.as_deref());
+        asked.unwrap_or(Path::new("quickstart"))
     }
 }
 

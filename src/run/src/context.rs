@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::local::{ExecutorOptions, LocalExecutor};
+use super::project::find_shipped;
 use pybench_interpreter::default_cache_dir;
 
 use super::{Interrupt, Progress, Recipe, RunFolder};
@@ -34,8 +35,8 @@ pub struct RunContext {
     pub progress: Progress,
     /// Set by Ctrl-C.
     pub interrupt: Interrupt,
-    /// Base of relative paths in the recipe: the folder with `pipelines/recipes`, or the folder of the recipe
-    /// if there is none.
+    /// Base of relative paths in the recipe: the folder with `pipelines/recipes`; if there is none, the folder of the
+    /// recipe, or the current directory for a recipe that comes with the program.
     pub project_root: PathBuf,
     /// Downloads and Python environments that runs share; see [`default_cache_dir`].
     pub cache_dir: PathBuf,
@@ -68,8 +69,17 @@ impl RunContext {
         )
     }
 
-    /// Resolves a path of the recipe; relative paths start at the project root.
+    /// Resolves a path of the recipe. Relative paths start at the project root; what the project does not have is
+    /// looked up among the files that come with the program.
     pub fn resolve(&self, path: &Path) -> PathBuf {
-        self.project_root.join(path)
+        let own = self.project_root.join(path);
+        if path.is_absolute() || own.exists() {
+            return own;
+        }
+        let shipped = find_shipped(path).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            None
+        });
+        shipped.unwrap_or(own)
     }
 }

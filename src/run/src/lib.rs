@@ -23,6 +23,7 @@ pub mod project;
 mod recipe;
 mod replace;
 mod requests;
+mod shipped;
 
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{RunError, closest};
+use super::{RunError, closest, default_cache_dir, shipped};
 
 /// Folder of the recipes, relative to the project root.
-const RECIPES: &str = "pipelines/recipes";
+pub const RECIPES: &str = "pipelines/recipes";
+
+/// Folder of small files of every type, relative to the project root.
+const SAMPLES: &str = "data/samples/files";
 
 /// The project root: `$PYBENCH_ROOT`, or the nearest folder from `start` upward that contains
 /// `pipelines/recipes`.
@@ -19,27 +22,77 @@ pub fn project_root(start: &Path) -> Option<PathBuf> {
     Some(root.to_owned())
 }
 
-/// The file of a recipe, which is given as a path or as a name in the project.
-pub fn find_recipe(recipe: &Path, root: Option<&Path>) -> Result<PathBuf, RunError> {
-    let is_path = recipe.extension().is_some() || recipe.components().count() != 1;
-    if is_path {
+/// What starts this program, for commands that it recommends: `./justw` in a checkout, otherwise `pybench`.
+pub fn invocation() -> &'static str {
+    match project_root(Path::new(".")) {
+        Some(root) if root.join("justw").is_file() => "./justw",
+        _ => "pybench",
+    }
+}
+
+/// Whether a recipe is given as a path and not as a name.
+pub fn is_path(recipe: &Path) -> bool {
+    recipe.extension().is_some() || recipe.components().count() != 1
+}
+
+/// The file of a recipe, which is given as a path or as a name in `folder` (such as [`RECIPES`]) of the project or
+/// of the recipes that come with the program.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is no recipe of that name; I/O errors of the machine's cache.
+pub fn find_recipe(recipe: &Path, folder: &str, root: Option<&Path>) -> Result<PathBuf, RunError> {
+    if is_path(recipe) {
         return Ok(recipe.to_owned());
     }
     let name = recipe.to_string_lossy();
-    let Some(root) = root else {
-        return Err(RunError::BadInput(format!(
-            "no recipe `{name}`: no folder `{RECIPES}` in the current directory or its parents; give the path of a recipe file or set PYBENCH_ROOT"
-        )));
-    };
-    let folder = root.join(RECIPES);
-    let path = folder.join(format!("{name}.toml"));
-    if path.is_file() {
+    let shipped = find_shipped(Path::new(folder))?;
+    let folders: Vec<PathBuf> = root
+        .map(|root| root.join(folder))
+        .into_iter()
+        .chain(shipped)
+        .collect();
+    let file = format!("{name}.toml");
+    if let Some(path) = folders
+        .iter()
+        .map(|folder| folder.join(&file))
+        .find(|path| path.is_file())
+    {
         return Ok(path);
     }
-    let known = file_stems(&folder, "toml");
-    Err(RunError::BadInput(unknown(
-        "recipe", &name, &known, &folder,
+    let mut known: Vec<String> = folders
+        .iter()
+        .flat_map(|folder| file_stems(folder, "toml"))
+        .collect();
+    known.sort();
+    known.dedup();
+    Err(RunError::BadInput(
+        unknown("recipe", &name, &known, "") + "; or give the path of a recipe file",
+    ))
+}
+
+/// A file or folder that comes with the program, by its path in a checkout (`data/samples/files`), if there is one.
+///
+/// # Errors
+/// I/O errors of the machine's cache, into which such files are unpacked.
+pub fn find_shipped(path: &Path) -> Result<Option<PathBuf>, RunError> {
+    let cache = default_cache_dir();
+    shipped::find(path).map_err(RunError::io(format!(
+        "cannot unpack recipes and samples into {}; set PYBENCH_CACHE to a writable folder",
+        cache.display()
     )))
+}
+
+/// The folder of the sample files: the project's, or that of the program.
+///
+/// # Errors
+/// [`RunError::BadInput`] if there is neither; I/O errors of the machine's cache.
+pub fn samples() -> Result<PathBuf, RunError> {
+    let own = project_root(Path::new(".")).map(|root| root.join(SAMPLES));
+    if let Some(own) = own.filter(|folder| folder.is_dir()) {
+        return Ok(own);
+    }
+    let missing = || RunError::BadInput("there are no sample files here: give a folder".into());
+    find_shipped(Path::new(SAMPLES))?.ok_or_else(missing)
 }
 
 /// The folder of an existing run, which is given as a path or as a name in `runs_dir`.
@@ -53,12 +106,9 @@ pub fn find_run(run: &Path, runs_dir: &Path) -> Result<PathBuf, RunError> {
     }
     let mut known = subfolders(runs_dir);
     known.retain(|name| is_run(&runs_dir.join(name)));
-    Err(RunError::BadInput(unknown(
-        "run",
-        &run.to_string_lossy(),
-        &known,
-        runs_dir,
-    )))
+    let place = format!(" in {}", runs_dir.display());
+    let name = run.to_string_lossy();
+    Err(RunError::BadInput(unknown("run", &name, &known, &place)))
 }
 
 /// The folder that contains the runs, unless `--runs-dir` gives another.
@@ -66,7 +116,7 @@ pub fn default_runs_dir(root: Option<&Path>) -> PathBuf {
     root.unwrap_or(Path::new(".")).join("data/runs")
 }
 
-fn unknown(what: &str, name: &str, known: &[String], folder: &Path) -> String {
+fn unknown(what: &str, name: &str, known: &[String], place: &str) -> String {
     let hint = closest(name, known.iter().map(String::as_str))
         .map(|best| format!("; did you mean `{best}`?"))
         .unwrap_or_default();
@@ -74,10 +124,7 @@ fn unknown(what: &str, name: &str, known: &[String], folder: &Path) -> String {
         true => "none".to_owned(),
         false => known.join(", "),
     };
-    format!(
-        "no {what} `{name}` in {}{hint} (available: {list})",
-        folder.display()
-    )
+    format!("no {what} `{name}`{place}{hint} (available: {list})")
 }
 
 fn file_stems(folder: &Path, extension: &str) -> Vec<String> {
@@ -116,17 +163,19 @@ mod tests {
 
         let found = project_root(&below).unwrap();
         assert_eq!(found, root.path().canonicalize().unwrap());
-        let find = |name: &str| find_recipe(Path::new(name), Some(&found));
-        assert!(
-            find("quickstart")
-                .unwrap()
-                .ends_with("pipelines/recipes/quickstart.toml")
+        let find = |name: &str| find_recipe(Path::new(name), RECIPES, Some(&found));
+        assert_eq!(
+            find("quickstart").unwrap(),
+            found.join("pipelines/recipes/quickstart.toml")
         );
         assert_eq!(find("./mine").unwrap(), Path::new("./mine"));
         assert_eq!(find("mine.toml").unwrap(), Path::new("mine.toml"));
         let error = find("quikstart").unwrap_err().to_string();
         assert!(error.contains("did you mean `quickstart`?"), "{error}");
-        assert!(find_recipe(Path::new("quickstart"), None).is_err());
+        // Outside a project, and where the project has none of that name, those of the program.
+        let shipped = find_recipe(Path::new("quickstart"), RECIPES, None).unwrap();
+        assert!(shipped.is_file() && !shipped.starts_with(&found));
+        assert!(find("pyinstruct").unwrap().is_file());
     }
 
     #[test]

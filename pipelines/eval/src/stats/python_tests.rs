@@ -48,7 +48,7 @@ fn python() -> Option<PathBuf> {
 fn ask(question: &Value) -> Option<Value> {
     let Some(python) = python() else {
         pybench_testing::skip::missing_tool(
-            "no Python with scipy and statsmodels; ./justw setup makes one",
+            "no Python with scipy and statsmodels; pybench setup makes one",
         );
         return None;
     };

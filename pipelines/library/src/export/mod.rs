@@ -43,7 +43,7 @@ pub struct ExportArgs {
     /// Tasks tested in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
-    /// Folder of input files for the tasks [default: data/samples in the project]
+    /// Folder of input files for the tasks [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }

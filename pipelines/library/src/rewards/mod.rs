@@ -44,7 +44,7 @@ pub struct RewardsArgs {
     /// Say in each finding what was expected and what was found; do not show that to the model
     #[arg(long)]
     pub details: bool,
-    /// Folder of input files for the tasks; use the same as for the export [default: data/samples in the project]
+    /// Folder of input files for the tasks; use the same as for the export [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }

@@ -14,22 +14,20 @@ use pybench_interpreter_containers::interpreter;
 use pybench_library::Library;
 use pybench_library::audit::fixtures::Fixtures;
 use pybench_run::cli::{LogArgs, Process, print};
-use pybench_run::project::project_root;
+use pybench_run::project::samples;
 use pybench_run::{RunError, cores};
 use pybench_types::id::Digest;
 use pybench_types::task::{Language, SourceFile, Task};
 
 use super::audit::{Audit, Environment, audit};
 
-/// The project's sample files.
-const SAMPLES: &str = "data/samples";
 /// Draws for each task that is asked for.
 const DRAWS: usize = 8;
 
 /// Compose tasks from operations over the tables of a folder, print them, and prove them
 #[derive(Debug, clap::Parser)]
 pub struct ComposeArgs {
-    /// Folder of files [default: data/samples in the project]
+    /// Folder of files [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
     /// Number of tasks
@@ -88,13 +86,6 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
         true => Ok(()),
         false => Err(RunError::Incomplete("some tasks are not sound".into())),
     }
-}
-
-fn samples() -> Result<PathBuf, RunError> {
-    let root = project_root(Path::new("."));
-    let missing =
-        || RunError::BadInput("there is no project here: give a folder with `--files`".into());
-    Ok(root.ok_or_else(missing)?.join(SAMPLES))
 }
 
 /// Composes the tasks and puts their files into the store.

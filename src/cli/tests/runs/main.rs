@@ -15,3 +15,4 @@ mod run_cli;
 #[path = "../support/mod.rs"]
 mod support;
 mod synthesize;
+mod wheel;

@@ -64,8 +64,8 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     let (status, text) = synthesize(&fixture, &["--dry-run"]);
     assert_eq!(status, Some(0), "{text}");
     let program = format!("{} synthesize", crate::support::PYBENCH);
-    let command = pybench_shard::endpoint_command("t")
-        .replace("./justw synthesize t ", &format!("{program} t.toml "))
+    let command = pybench_shard::endpoint_command("pybench", "t")
+        .replace("pybench synthesize t ", &format!("{program} t.toml "))
         .replace("MODEL", "gpt-4o");
     let mut shell = Command::new("sh");
     shell

@@ -38,7 +38,7 @@ fn environment() -> Finding {
     match Environment::find() {
         Ok(found) => Finding::good(NAME, found.root.display().to_string()),
         Err(error) => Finding::missing(NAME, error.to_string(), "no session can be run")
-            .remedy("./justw setup"),
+            .remedy("pybench setup"),
     }
 }
 
@@ -143,7 +143,7 @@ fn cjk_fonts() -> Finding {
             format!("none below {FONTS}"),
             "Chinese, Japanese and Korean labels in charts are drawn as boxes",
         )
-        .remedy("apt-get install fonts-noto-cjk, then ./justw setup"),
+        .remedy("apt-get install fonts-noto-cjk, then pybench setup"),
     }
 }
 

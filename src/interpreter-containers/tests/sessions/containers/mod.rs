@@ -347,7 +347,7 @@ fn what_is_missing_is_said() {
     };
     let error = |made: Result<LocalInterpreter, InterpreterError>| made.err().unwrap().to_string();
     let Some(python) = environment_python().ok() else {
-        pybench_testing::skip::missing_tool("no environment; ./justw setup makes one");
+        pybench_testing::skip::missing_tool("no environment; pybench setup makes one");
         return;
     };
     assert!(python.exists());
