@@ -34,7 +34,7 @@ pub fn package_file(name: &str, path: &str) -> Option<PathBuf> {
 }
 
 /// The path that a set-up script prints. `None`, and the test is skipped, if it fails.
-fn made(script: &mut Command) -> Option<PathBuf> {
+pub fn made(script: &mut Command) -> Option<PathBuf> {
     let name = script.get_program().to_owned();
     let output = match script.output() {
         Ok(output) if output.status.success() => output,
