@@ -2,9 +2,11 @@
 
 use std::process::Command;
 
-use pybench_testing::ROOT;
+use pybench_datasets::dataset;
+use pybench_datasets::shards::ShardSettings;
+use pybench_datasets::split::SplitSettings;
+use pybench_testing::{ROOT, rows};
 
-use crate::publish::fixture::DatasetFixture;
 use crate::support;
 
 const DOCUMENT: &str = "docs/train-elsewhere.md";
@@ -14,14 +16,20 @@ fn the_example_trains_what_the_assistant_says(tool: &str) {
     let Some(python) = pybench_testing::python::with_torch("train-elsewhere", "python") else {
         return;
     };
-    let fixture = DatasetFixture::new();
     let folder = tempfile::tempdir().unwrap();
+    let dataset = folder.path().join("dataset");
+    let split = SplitSettings {
+        test_fraction: 0.3,
+        held_out_templates: 0,
+        seed: 1,
+    };
+    let shards = ShardSettings::default();
+    dataset::write(&dataset, rows::rows(60), &split, &shards, &rows::about()).unwrap();
     let document = std::fs::read_to_string(format!("{ROOT}/{DOCUMENT}")).unwrap();
     let line = document
         .lines()
         .find(|line| line.starts_with("pybench dataset export"));
     let words: Vec<_> = line.unwrap().split(' ').skip(2).collect();
-    let dataset = fixture.dataset();
     let words = words.iter().map(|&word| match word {
         "quickstart" => dataset.as_os_str(),
         word => word.as_ref(),

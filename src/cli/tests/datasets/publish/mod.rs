@@ -5,7 +5,7 @@
 
 mod back;
 mod checks;
-pub(crate) mod fixture;
+mod fixture;
 mod hub;
 mod interrupted;
 mod models;
