@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pybench_types::task::{ColumnFormat, ColumnKind, FileKind, TaskFile};
+use pybench_types::task::{ColumnFormat, ColumnKind, TaskFile};
 use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::argument::{Arguments, Notation, fill, python_string};
 use crate::graph::{Graph, GraphError, Step};
 use crate::operation::{Operation, Role};
-use crate::reading;
+use crate::reading::{self, TableFile};
 
 /// Columns of numbers that plain Python names one by one.
 const MAX_PLAIN_NUMBERS: usize = 8;
@@ -129,22 +129,15 @@ pub fn solution(
 pub fn read_expression(file: &TaskFile) -> String {
     let path = python_string(&format!("./data/{}", file.name));
     let format = file.format.clone().unwrap_or_default();
-    let read = &format.read;
-    let expression = match file.kind {
-        FileKind::Csv | FileKind::Tsv => {
-            let encoding = format.encoding.as_deref();
-            let options = reading::csv_options(format.delimiter, encoding, read, python_string);
-            format!("pd.read_csv({path}{options})")
-        }
-        FileKind::Xlsx => {
-            let options = reading::excel_options(read.sheet.as_deref(), read, python_string);
-            format!("pd.read_excel({path}{options})")
-        }
-        FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
-        FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
-        _ => format!("pd.read_parquet({path})"),
+    let table = TableFile {
+        path: &path,
+        kind: file.kind,
+        encoding: format.encoding.as_deref(),
+        delimiter: format.delimiter,
+        sheet: format.read.sheet.as_deref(),
+        read: &format.read,
     };
-    expression + &reading::conversions(read, python_string)
+    reading::expression(&table, python_string)
 }
 
 fn delimiter(file: &TaskFile) -> Option<char> {

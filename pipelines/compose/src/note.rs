@@ -5,68 +5,58 @@ use pybench_types::task::Language;
 
 /// What a query must say of the file, so that its result is well defined; `None` if the defaults read it.
 pub fn note(read: &ReadOptions, path: &str, language: Language) -> Option<String> {
-    let facts = match language {
-        Language::En => facts_en(read),
-        Language::Zh => facts_zh(read),
-    };
+    let facts = facts(read).into_iter().map(|(en, zh)| match language {
+        Language::En => en,
+        Language::Zh => zh,
+    });
+    let facts: Vec<String> = facts.collect();
     (!facts.is_empty()).then(|| match language {
         Language::En => format!("About {path}: {}.", facts.join("; ")),
         Language::Zh => format!("关于 {path}：{}。", facts.join("；")),
     })
 }
 
-fn facts_en(read: &ReadOptions) -> Vec<String> {
+/// Each fact in English and Chinese.
+fn facts(read: &ReadOptions) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     if let Some(sheet) = &read.sheet {
-        facts.push(format!("the table is in the worksheet \"{sheet}\""));
+        facts.push((
+            format!("the table is in the worksheet \"{sheet}\""),
+            format!("表格在工作表“{sheet}”中"),
+        ));
     }
     if read.skip_rows > 0 {
-        facts.push(format!("the header begins in row {}", read.skip_rows + 1));
+        let row = read.skip_rows + 1;
+        facts.push((
+            format!("the header begins in row {row}"),
+            format!("表头从第 {row} 行开始"),
+        ));
     }
     if !read.names.is_empty() {
-        facts.push(
+        facts.push((
             "the header has two rows, and a column is called by its upper and its lower name, joined by a space"
                 .into(),
-        );
+            "表头有两行，列名由上、下两级名称以一个空格连接而成".into(),
+        ));
     }
     if !read.filled.is_empty() {
-        facts.push("the value of merged cells counts for each of their rows".into());
+        facts.push((
+            "the value of merged cells counts for each of their rows".into(),
+            "合并单元格的值适用于其中每一行".into(),
+        ));
     }
     if let Some((written, plain)) = number_example(read) {
-        facts.push(format!(
-            "numbers are written with a decimal comma ({written} is {plain}); write them with a decimal point"
+        facts.push((
+            format!(
+                "numbers are written with a decimal comma ({written} is {plain}); write them with a decimal point"
+            ),
+            format!("数字以逗号为小数点（{written} 即 {plain}），结果中请用小数点"),
         ));
     }
     if let Some(example) = date_example(read) {
-        facts.push(format!(
-            "dates are written day first ({example}); write them as 2024-12-31"
-        ));
-    }
-    facts
-}
-
-fn facts_zh(read: &ReadOptions) -> Vec<String> {
-    let mut facts = Vec::new();
-    if let Some(sheet) = &read.sheet {
-        facts.push(format!("表格在工作表“{sheet}”中"));
-    }
-    if read.skip_rows > 0 {
-        facts.push(format!("表头从第 {} 行开始", read.skip_rows + 1));
-    }
-    if !read.names.is_empty() {
-        facts.push("表头有两行，列名由上、下两级名称以一个空格连接而成".into());
-    }
-    if !read.filled.is_empty() {
-        facts.push("合并单元格的值适用于其中每一行".into());
-    }
-    if let Some((written, plain)) = number_example(read) {
-        facts.push(format!(
-            "数字以逗号为小数点（{written} 即 {plain}），结果中请用小数点"
-        ));
-    }
-    if let Some(example) = date_example(read) {
-        facts.push(format!(
-            "日期为日在前（{example}），结果中请写成 2024-12-31"
+        facts.push((
+            format!("dates are written day first ({example}); write them as 2024-12-31"),
+            format!("日期为日在前（{example}），结果中请写成 2024-12-31"),
         ));
     }
     facts

@@ -1,22 +1,48 @@
-//! Writes the parts of the pandas expression that reads a file as its profile says. `quoted` writes a Python literal.
+//! Writes the pandas expression that reads a table as its profile says. `quoted` writes a Python literal.
 
 use pybench_types::read_options::ReadOptions;
+use pybench_types::task::FileKind;
 
 /// Writes the Python literal of a text.
 type Quote = fn(&str) -> String;
 
+/// A file with a table.
+pub struct TableFile<'a> {
+    /// A Python expression of its path.
+    pub path: &'a str,
+    /// Csv, tsv, xlsx, json or jsonl; others are read as Parquet.
+    pub kind: FileKind,
+    pub encoding: Option<&'a str>,
+    pub delimiter: Option<char>,
+    /// The worksheet, where it has to be named.
+    pub sheet: Option<&'a str>,
+    pub read: &'a ReadOptions,
+}
+
+/// The expression that reads a table.
+pub fn expression(file: &TableFile<'_>, quoted: Quote) -> String {
+    let path = file.path;
+    let expression = match file.kind {
+        FileKind::Csv | FileKind::Tsv => {
+            format!("pd.read_csv({path}{})", csv_options(file, quoted))
+        }
+        FileKind::Xlsx => format!("pd.read_excel({path}{})", excel_options(file, quoted)),
+        // Without `dtype=False`, pandas converts numeric text to numbers and guesses dates by column name.
+        FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
+        FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
+        _ => format!("pd.read_parquet({path})"),
+    };
+    expression + &conversions(file.read, quoted)
+}
+
 /// The options of `pd.read_csv` after the path, each with a comma before it.
-pub fn csv_options(
-    delimiter: Option<char>,
-    encoding: Option<&str>,
-    read: &ReadOptions,
-    quoted: Quote,
-) -> String {
-    let mut options = String::new();
-    if let Some(delimiter) = delimiter.filter(|delimiter| *delimiter != ',') {
+fn csv_options(file: &TableFile<'_>, quoted: Quote) -> String {
+    let (read, mut options) = (file.read, String::new());
+    if let Some(delimiter) = file.delimiter.filter(|delimiter| *delimiter != ',') {
         options += &format!(", sep={}", quoted(&delimiter.to_string()));
     }
-    if let Some(encoding) = encoding.filter(|e| !matches!(*e, "utf-8" | "ascii" | "utf8")) {
+    let usual = |encoding: &&str| matches!(*encoding, "utf-8" | "ascii" | "utf8");
+    if let Some(encoding) = file.encoding.filter(|encoding| !usual(encoding)) {
         options += &format!(", encoding={}", quoted(encoding));
     }
     if !read.decimal_comma.is_empty() {
@@ -43,10 +69,10 @@ pub fn csv_options(
     options
 }
 
-/// The options of `pd.read_excel` after the path. `sheet` is the name of the worksheet if there are several.
-pub fn excel_options(sheet: Option<&str>, read: &ReadOptions, quoted: Quote) -> String {
-    let mut options = String::new();
-    if let Some(sheet) = sheet {
+/// The options of `pd.read_excel` after the path.
+fn excel_options(file: &TableFile<'_>, quoted: Quote) -> String {
+    let (read, mut options) = (file.read, String::new());
+    if let Some(sheet) = file.sheet {
         options += &format!(", sheet_name={}", quoted(sheet));
     }
     let header = if read.names.is_empty() { 0 } else { 2 };
@@ -61,7 +87,7 @@ pub fn excel_options(sheet: Option<&str>, read: &ReadOptions, quoted: Quote) -> 
 }
 
 /// What turns the columns that were read into those of the profile; empty if nothing has to be done.
-pub fn conversions(read: &ReadOptions, quoted: Quote) -> String {
+fn conversions(read: &ReadOptions, quoted: Quote) -> String {
     let dates = read.dates.iter().map(|(name, format)| {
         let name = quoted(name);
         format!(

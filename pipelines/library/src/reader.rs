@@ -1,6 +1,6 @@
 //! Builds the pandas expression that reads a file according to its profile.
 
-use pybench_compose::reading;
+use pybench_compose::reading::{self, TableFile};
 use pybench_types::task::{FileKind, Profile, SourceFile, TableProfile};
 
 /// The expression; `None` for a file that is not a table.
@@ -9,29 +9,30 @@ pub(crate) fn pandas(file: &SourceFile) -> Option<String> {
         return None;
     };
     let path = py_str(&format!("./data/{}", file.name));
-    let read = &table.read;
-    let expression = match file.kind {
-        FileKind::Csv | FileKind::Tsv => {
-            let encoding = table.encoding.as_deref();
-            let options = reading::csv_options(table.delimiter, encoding, read, py_str);
-            format!("pd.read_csv({path}{options})")
+    match file.kind {
+        FileKind::Csv
+        | FileKind::Tsv
+        | FileKind::Xlsx
+        | FileKind::Json
+        | FileKind::Jsonl
+        | FileKind::Parquet => {
+            let table = TableFile {
+                path: &path,
+                kind: file.kind,
+                encoding: table.encoding.as_deref(),
+                delimiter: table.delimiter,
+                sheet: sheet(table),
+                read: &table.read,
+            };
+            Some(reading::expression(&table, py_str))
         }
-        FileKind::Xlsx => {
-            let options = reading::excel_options(sheet(table), read, py_str);
-            format!("pd.read_excel({path}{options})")
-        }
-        // Without `dtype=False`, pandas converts numeric text to numbers and guesses dates by column name.
-        FileKind::Json => format!("pd.read_json({path}, dtype=False)"),
-        FileKind::Jsonl => format!("pd.read_json({path}, lines=True, dtype=False)"),
-        FileKind::Parquet => format!("pd.read_parquet({path})"),
         FileKind::Sqlite => {
             let table = table.tables.first()?.replace('"', "\"\"");
             let query = py_str(&format!("SELECT * FROM \"{table}\""));
-            format!("pd.read_sql({query}, sqlite3.connect({path}))")
+            Some(format!("pd.read_sql({query}, sqlite3.connect({path}))"))
         }
-        _ => return None,
-    };
-    Some(expression + &reading::conversions(read, py_str))
+        _ => None,
+    }
 }
 
 /// The name of the profiled worksheet if there are several.

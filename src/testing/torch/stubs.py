@@ -1,4 +1,4 @@
-"""Makes empty NVIDIA libraries, so that PyTorch can be imported for its launcher where only its CPU part is installed.
+"""Makes empty NVIDIA libraries, so that PyTorch can be imported where only its CPU part is installed.
 
     stubs.py SITE OUT       SITE: the folder with torch/; OUT gets a library for each that is missing
 """

@@ -110,7 +110,8 @@ pub(super) fn keep_steps(path: &Path, steps: RangeInclusive<u64>) -> std::io::Re
     fs::write(path, kept.collect::<String>())
 }
 
-fn minutes(seconds: f64) -> String {
+/// Minutes and seconds: `3:05`.
+pub(super) fn minutes(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }

@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use pybench_types::text::{count, escape};
 use serde_json::Value;
 
 use super::held_out::HeldOutCurve;
+use super::metrics::minutes;
 
 /// Width and height of a plot, and its margins.
 const SIZE: (f64, f64) = (640.0, 320.0);
@@ -90,7 +92,7 @@ fn page(name: &str, results: &Value, metrics: &[Value], plots: &str) -> String {
 fn run_table(results: &Value, metrics: &[Value]) -> String {
     let sum = |key: &str| -> f64 { metrics.iter().filter_map(|row| row[key].as_f64()).sum() };
     let (tokens, trained, seconds) = (sum("tokens"), sum("trained"), sum("seconds"));
-    let minutes = (seconds / 60.0).floor();
+    let per_second = tokens / seconds.max(1e-9);
     let rows = [
         (
             "model",
@@ -99,26 +101,18 @@ fn run_table(results: &Value, metrics: &[Value]) -> String {
         ("steps", results["steps"].to_string()),
         (
             "tokens",
-            format!("{}, {} of them trained", grouped(tokens), grouped(trained)),
+            format!("{}, {} of them trained", whole(tokens), whole(trained)),
         ),
-        (
-            "time in steps",
-            format!("{minutes} min {:.0} s", seconds - 60.0 * minutes),
-        ),
-        ("tokens per second", grouped(tokens / seconds.max(1e-9))),
+        ("minutes in steps", minutes(seconds)),
+        ("tokens per second", whole(per_second)),
     ];
     let rows = rows.map(|(key, value)| format!("<tr><td>{key}<td>{value}"));
     format!("<table>{}</table>", rows.concat())
 }
 
-/// A whole number with separators of thousands.
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let first = digits.len() % 3;
-    let (head, tail) = digits.split_at(first);
-    let groups = tail.as_bytes().chunks(3).map(String::from_utf8_lossy);
-    let head = (!head.is_empty()).then(|| head.into());
-    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+/// A number without its fraction, with separators of thousands.
+fn whole(number: f64) -> String {
+    count(number.round() as u64)
 }
 
 /// The sources of the training data.
@@ -126,8 +120,8 @@ fn data_table(mixture: &Value) -> String {
     let mut rows = String::new();
     for source in mixture.as_array().into_iter().flatten() {
         let name = escape(source["source"].as_str().unwrap_or_default());
-        let count = |key: &str| grouped(source[key].as_f64().unwrap_or_default());
-        let (records, trained) = (count("records"), count("trained"));
+        let cell = |key: &str| count(source[key].as_u64().unwrap_or_default());
+        let (records, trained) = (cell("records"), cell("trained"));
         let share = 100.0 * source["share"].as_f64().unwrap_or_default();
         let _ = write!(
             rows,
@@ -207,12 +201,6 @@ fn memory_table(phases: &Value) -> String {
             format!("<table><tr><th>peak memory, GiB<th><th>planned<th>measured{rows}</table>")
         }
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('"', "&quot;")
 }
 
 /// Draws lines over a grid. The vertical axis begins at zero.
@@ -382,12 +370,6 @@ mod tests {
         assert!(verdict_of(1.95, 2.1).unwrap().starts_with("Little"));
         assert_eq!(verdict_of(0.1, 0.5), None);
         assert_eq!(verdict(&json!({"before": {}, "after": {}})), None);
-    }
-
-    #[test]
-    fn thousands_are_separated() {
-        let texts = [0.0, 999.0, 1000.0, 1_234_567.0].map(grouped);
-        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

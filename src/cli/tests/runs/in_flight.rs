@@ -10,7 +10,8 @@ use pybench_run::{Bottleneck, ExitCode, InFlight, UnitState};
 use pybench_types::task::Task;
 use serde_json::Value;
 
-use crate::support::endpoint::{Answer, Endpoint};
+use crate::pace::narrow;
+use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{
     ExpertServer, FREE, RunFixture, code, expert_endpoint, interpreter_is_here, openai, recipe,
 };
@@ -24,7 +25,6 @@ struct Load {
     now: AtomicUsize,
     most: AtomicUsize,
     arrived: AtomicUsize,
-    turned_away: AtomicUsize,
 }
 
 /// Waits for a condition, a minute at most.
@@ -96,47 +96,20 @@ async fn a_slow_endpoint_gets_more_requests_than_there_are_cores() {
     assert_eq!(InFlight::of(&fixture.journal()).unwrap(), None);
 }
 
-/// An expert that turns requests away while it answers `most` others.
-async fn narrow(tasks: Arc<OnceLock<Vec<Task>>>, most: usize) -> (Endpoint, Arc<Load>) {
-    let (expert, load) = (Arc::new(ExpertServer::new()), Arc::<Load>::default());
-    let shared = load.clone();
-    let server = Endpoint::start(move |request| {
-        let (tasks, expert, load) = (tasks.clone(), expert.clone(), shared.clone());
-        async move {
-            let now = load.now.fetch_add(1, Ordering::SeqCst) + 1;
-            let answer = match now <= most {
-                true => {
-                    load.most.fetch_max(now, Ordering::SeqCst);
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    expert.answer(tasks.get().unwrap(), &request)
-                }
-                false => {
-                    load.turned_away.fetch_add(1, Ordering::SeqCst);
-                    Answer::Status(429, None, String::new())
-                }
-            };
-            load.now.fetch_sub(1, Ordering::SeqCst);
-            answer
-        }
-    })
-    .await;
-    (server, load)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_turns_requests_away_loses_no_task() {
     if !interpreter_is_here() {
         return;
     }
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
-    let (server, load) = narrow(known.clone(), FIRST - 2).await;
+    let (server, turned_away) = narrow(known.clone(), FIRST - 2, None).await;
     let fixture = RunFixture::new(&recipe(24, &openai(&server.base_url(), FREE), "")).await;
     known.set(fixture.tasks.clone()).unwrap();
     let output = fixture.rollout(&[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(code(&output), Some(0), "{stderr}");
     assert_eq!(fixture.trajectories().len(), fixture.tasks.len());
-    let turned_away = load.turned_away.load(Ordering::SeqCst);
+    let turned_away = turned_away.load(Ordering::SeqCst);
     let calls = server.call_count() as usize;
     eprintln!("{calls} requests, {turned_away} turned away");
     assert!((1..calls / 2).contains(&turned_away), "{turned_away}");

@@ -14,8 +14,12 @@ use crate::support::fixture::{
 };
 use pybench_types::task::Task;
 
-/// An expert that answers at most `most` at a time and turns others away.
-async fn narrow(tasks: Arc<OnceLock<Vec<Task>>>, most: usize) -> (Endpoint, Arc<AtomicUsize>) {
+/// An expert that answers at most `most` at a time and turns others away, with what it then says of the time to wait.
+pub(crate) async fn narrow(
+    tasks: Arc<OnceLock<Vec<Task>>>,
+    most: usize,
+    retry_after: Option<&'static str>,
+) -> (Endpoint, Arc<AtomicUsize>) {
     let expert = Arc::new(ExpertServer::new());
     let (at_once, turned_away) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let count = turned_away.clone();
@@ -37,7 +41,7 @@ async fn narrow(tasks: Arc<OnceLock<Vec<Task>>>, most: usize) -> (Endpoint, Arc<
                 }
                 false => {
                     count.fetch_add(1, Ordering::SeqCst);
-                    Answer::Status(429, Some("0.2".into()), String::new())
+                    Answer::Status(429, retry_after.map(Into::into), String::new())
                 }
             };
             at_once.fetch_sub(1, Ordering::SeqCst);
@@ -54,7 +58,7 @@ async fn an_endpoint_is_asked_no_faster_than_it_bears() {
         return;
     }
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
-    let (server, turned_away) = narrow(known.clone(), 2).await;
+    let (server, turned_away) = narrow(known.clone(), 2, Some("0.2")).await;
     let rest = "[rollout]\nconcurrency = 8\nattempts = 6\n";
     let fixture = RunFixture::new(&recipe(16, &openai(&server.base_url(), FREE), rest)).await;
     known.set(fixture.tasks.clone()).unwrap();
@@ -81,7 +85,7 @@ async fn keys_are_taken_in_turn_and_never_written_down() {
         return;
     }
     let known: Arc<OnceLock<Vec<Task>>> = Arc::default();
-    let (server, _) = narrow(known.clone(), usize::MAX).await;
+    let (server, _) = narrow(known.clone(), usize::MAX, Some("0.2")).await;
     let keys =
         ", key_env = 'FIRST_KEY', more_keys_env = ['SECOND_KEY'], requests_per_minute = 60000";
     let teacher = openai(&server.base_url(), &format!("{FREE}{keys}"));

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pybench_compose::reading;
+use pybench_compose::reading::{self, TableFile};
 use pybench_files::sniff::{Sniffed, sniff};
 use pybench_profile::profile;
 use pybench_types::task::{ColumnKind, FileKind, Profile, TableProfile};
@@ -158,20 +158,16 @@ fn pandas_sees_what_the_profiles_say() {
 /// The pandas expression that reads text and workbooks; `path` is the file.
 fn expression(kind: FileKind, table: &TableProfile) -> Option<String> {
     let quoted = |text: &str| json!(text).to_string();
-    let read = &table.read;
-    let conversions = reading::conversions(read, quoted);
-    match kind {
-        FileKind::Csv | FileKind::Tsv => {
-            let encoding = table.encoding.as_deref();
-            let options = reading::csv_options(table.delimiter, encoding, read, quoted);
-            Some(format!("pd.read_csv(path{options}){conversions}"))
-        }
-        FileKind::Xlsx => {
-            let options = reading::excel_options(read.sheet.as_deref(), read, quoted);
-            Some(format!("pd.read_excel(path{options}){conversions}"))
-        }
-        _ => None,
-    }
+    let file = TableFile {
+        path: "path",
+        kind,
+        encoding: table.encoding.as_deref(),
+        delimiter: table.delimiter,
+        sheet: table.read.sheet.as_deref(),
+        read: &table.read,
+    };
+    let read = matches!(kind, FileKind::Csv | FileKind::Tsv | FileKind::Xlsx);
+    read.then(|| reading::expression(&file, quoted))
 }
 
 fn differences(table: &TableProfile, seen: &Value) -> Vec<String> {
