@@ -7,6 +7,7 @@ pub mod gguf;
 pub mod interrupt;
 pub mod model;
 pub mod probe;
+mod random;
 pub mod serve;
 pub mod torch;
 pub mod train;

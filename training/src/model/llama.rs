@@ -36,8 +36,8 @@ pub struct Dropout {
 
 impl Dropout {
     fn apply(self, x: &Tensor) -> Tensor {
-        tch::manual_seed(self.seed);
         let kept = no_grad(|| {
+            let _seeded = crate::random::seed(self.seed);
             let drawn = Tensor::rand(x.size(), (Kind::Float, x.device()));
             drawn.ge(self.probability).to_kind(x.kind()) / (1.0 - self.probability)
         });
@@ -442,7 +442,7 @@ impl Model {
 
     /// A model with small random parameters.
     pub fn random(config: ModelConfig, seed: i64, kind: Kind, device: Device) -> Self {
-        tch::manual_seed(seed);
+        let _seeded = crate::random::seed(seed);
         let built = Self::build(config, |name, shape| {
             let tensor = match name.ends_with("norm.weight") {
                 true => Tensor::ones(shape, (kind, device)),

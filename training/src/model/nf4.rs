@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn every_element_is_rounded_to_the_nearest_level() {
-        tch::manual_seed(3);
+        let _seeded = crate::random::seed(3);
         // 37 × 11 is not a multiple of the block size: the last block is padded.
         for (shape, scale) in [([37, 11], 0.02), ([64, 64], 3.0)] {
             let matrix = Tensor::randn(shape, (Kind::Float, Device::Cpu)) * scale;
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn double_quantization_takes_4_127_bits_and_rounds_scales_by_their_range() {
-        tch::manual_seed(4);
+        let _seeded = crate::random::seed(4);
         let matrix = Tensor::randn([512, 512], (Kind::Float, Device::Cpu)) * 0.02;
         let [single, double] =
             [ScaleFormat::Float32, ScaleFormat::Int8].map(|format| Nf4::quantize(&matrix, format));

@@ -15,16 +15,17 @@ pub struct UnknownTargetModule(String);
 
 /// Adds new adapters, initially zero, to the target matrices of one block after the other.
 pub(super) struct NewLora<'a> {
+    _seeded: crate::random::Seeded,
     config: &'a LoraConfig,
     /// Targets that no block has had so far.
     unknown: Vec<&'a String>,
 }
 
 impl<'a> NewLora<'a> {
-    /// Nothing else may draw random numbers until the last block has its adapters.
+    /// The caller draws no other random numbers until the last block has its adapters.
     pub(super) fn new(config: &'a LoraConfig, seed: u64) -> Self {
-        tch::manual_seed(seed as i64);
         Self {
+            _seeded: crate::random::seed(seed as i64),
             config,
             unknown: config.target_modules.iter().collect(),
         }

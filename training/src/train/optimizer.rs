@@ -327,7 +327,7 @@ fn hash(name: &str) -> u64 {
 /// Rounds float32 to bf16 at random, so that the expected value is exact: random bits are added to those that
 /// will be truncated. `values` must be finite.
 pub(super) fn round_stochastically(values: &Tensor, seed: i64) -> Tensor {
-    tch::manual_seed(seed);
+    let _seeded = crate::random::seed(seed);
     let noise = Tensor::randint(1 << 16, values.size(), (Kind::Int, values.device()));
     let bits = values.view_dtype(Kind::Int) + noise;
     let truncated = bits.bitwise_and(!0xffff);

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn quantization_errors_are_bounded_by_the_decade() {
         let quantizer = StateQuantizer::new(Device::Cpu);
-        tch::manual_seed(9);
+        let _seeded = crate::random::seed(9);
         let values = Tensor::randn([4099], (Kind::Float, Device::Cpu)).pow_tensor_scalar(3);
         for signed in [true, false] {
             let values = if signed { values.copy() } else { values.abs() };
