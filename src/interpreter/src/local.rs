@@ -87,8 +87,13 @@ impl LocalInterpreter {
             |error| InterpreterError::Unavailable(format!("preparing workspaces: {error}"));
         let worker = Worker::start("sessions").map_err(unavailable)?;
         let cache = environment.cache.clone();
-        let prepared =
-            worker.run_blocking(move || Ok((storage(&cache)?, Worker::start("session-ends")?)));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let prepared = worker.run_blocking(move || {
+            Ok((
+                storage(&cache)?,
+                Worker::start_several("session-ends", cores)?,
+            ))
+        });
         let stopped = || std::io::Error::other("the launcher thread has stopped");
         let (storage, ends) = prepared
             .unwrap_or_else(|| Err(stopped()))

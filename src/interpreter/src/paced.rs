@@ -1,4 +1,4 @@
-//! Sessions of a pipeline: as many of them work at the same time as there are cores.
+//! Sessions of a pipeline: as many cells run at the same time as there are cores.
 
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
@@ -11,21 +11,25 @@ use super::{
     Collected, Files, Interpreter, InterpreterError, InterruptHandle, Session, SessionSpec, Watcher,
 };
 
-/// The cores of this process, which all paced interpreters share.
-static CORES: LazyLock<Semaphore> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Semaphore::new(cores)
-});
+/// Cells that run at the same time in this process, whatever interpreter they are of.
+static CELLS: LazyLock<Semaphore> = LazyLock::new(one_per_core);
+/// Sessions that start at the same time. Half of such a start is waiting for the kernel.
+static STARTS: LazyLock<Semaphore> = LazyLock::new(one_per_core);
 
-/// Does work that occupies a core, once one is free.
-async fn on_a_core<T>(work: impl Future<Output = T>) -> T {
+fn one_per_core() -> Semaphore {
+    Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Does work once it is its turn.
+async fn within<T>(limit: &Semaphore, work: impl Future<Output = T>) -> T {
     // The semaphore is never closed; without a permit the work is only less well paced.
-    let _core = CORES.acquire().await;
+    let _permit = limit.acquire().await;
     work.await
 }
 
-/// An interpreter whose sessions need a free core to start, to run a cell and to end. Between cells, while a model
-/// writes the next one, a session occupies none, so there may be many more sessions than cores.
+/// An interpreter that runs as many cells at the same time as there are cores, and starts as many sessions. Between
+/// cells, while a model writes the next one, a session occupies no core, so there may be many more sessions. Sessions
+/// end on threads of the interpreter's own.
 pub struct PacedInterpreter(Arc<dyn Interpreter>);
 
 impl PacedInterpreter {
@@ -38,7 +42,7 @@ impl PacedInterpreter {
 #[async_trait]
 impl Interpreter for PacedInterpreter {
     async fn start(&self, spec: SessionSpec) -> Result<Box<dyn Session>, InterpreterError> {
-        let session = on_a_core(self.0.start(spec)).await?;
+        let session = within(&STARTS, self.0.start(spec)).await?;
         Ok(Box::new(PacedSession(session)))
     }
 
@@ -56,7 +60,7 @@ struct PacedSession(Box<dyn Session>);
 #[async_trait]
 impl Session for PacedSession {
     async fn execute(&mut self, code: &str) -> Result<Observation, InterpreterError> {
-        on_a_core(self.0.execute(code)).await
+        within(&CELLS, self.0.execute(code)).await
     }
 
     async fn execute_live(
@@ -64,7 +68,7 @@ impl Session for PacedSession {
         code: &str,
         watcher: Watcher,
     ) -> Result<Observation, InterpreterError> {
-        on_a_core(self.0.execute_live(code, watcher)).await
+        within(&CELLS, self.0.execute_live(code, watcher)).await
     }
 
     fn files(&self) -> Option<Files> {
@@ -72,7 +76,7 @@ impl Session for PacedSession {
     }
 
     async fn sibling(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
-        let sibling = on_a_core(self.0.sibling()).await?;
+        let sibling = within(&STARTS, self.0.sibling()).await?;
         Ok(Box::new(Self(sibling)))
     }
 
@@ -81,16 +85,16 @@ impl Session for PacedSession {
     }
 
     async fn read_outputs(&mut self) -> Result<Collected, InterpreterError> {
-        on_a_core(self.0.read_outputs()).await
+        within(&CELLS, self.0.read_outputs()).await
     }
 
     async fn fork(&mut self) -> Result<Box<dyn Session>, InterpreterError> {
-        let copy = on_a_core(self.0.fork()).await?;
+        let copy = within(&STARTS, self.0.fork()).await?;
         Ok(Box::new(Self(copy)))
     }
 
     async fn close(self: Box<Self>) -> Result<(), InterpreterError> {
-        on_a_core(self.0.close()).await
+        self.0.close().await
     }
 }
 
@@ -152,13 +156,12 @@ mod tests {
         }
 
         async fn close(self: Box<Self>) -> Result<(), InterpreterError> {
-            self.work().await;
             Ok(())
         }
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn no_more_sessions_work_than_there_are_cores() {
+    async fn no_more_sessions_start_or_run_cells_than_there_are_cores() {
         let counting = Counting::default();
         let paced = PacedInterpreter::new(Arc::new(counting.clone()));
         let started = (0..40).map(|_| paced.start(SessionSpec::default()));

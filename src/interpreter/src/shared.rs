@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) storage: Storage,
     /// The thread that starts sessions.
     pub(super) starts: Worker,
-    /// The thread that ends sessions, in the same mount namespace.
+    /// The threads that end sessions, in the same mount namespace.
     pub(super) ends: Worker,
     pub(super) users: Option<Range<u32>>,
     pub(super) next_user: AtomicU32,

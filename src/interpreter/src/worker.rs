@@ -1,9 +1,9 @@
-//! A dedicated thread for the blocking parts of sessions.
+//! Dedicated threads for the blocking parts of sessions.
 //!
 //! A child process inherits the mount namespace of the thread that starts it, and gets its parent-death
 //! signal when that thread ends. Pool threads come and go, so they cannot be used.
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use tokio::sync::oneshot;
@@ -12,16 +12,27 @@ use super::InterpreterError;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs one after another. The thread ends when all handles are dropped and the last job is done.
+/// Runs jobs one after another, or as many at a time as it has threads. They end when all handles are dropped and the
+/// last job is done.
 #[derive(Clone)]
 pub struct Worker(mpsc::Sender<Job>);
 
 impl Worker {
     /// Starts a thread. If a job of another worker calls this, the new thread shares its namespaces.
     pub fn start(name: &str) -> std::io::Result<Self> {
+        Self::start_several(name, 1)
+    }
+
+    /// Starts `threads` threads, as [`Self::start`].
+    pub fn start_several(name: &str, threads: usize) -> std::io::Result<Self> {
         let (sender, jobs) = mpsc::channel::<Job>();
-        let run = move || jobs.into_iter().for_each(|job| job());
-        thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        let jobs = Arc::new(Mutex::new(jobs));
+        for _ in 0..threads {
+            let jobs = jobs.clone();
+            let next = move || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let run = move || std::iter::from_fn(|| next().ok()).for_each(|job| job());
+            thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        }
         Ok(Self(sender))
     }
 

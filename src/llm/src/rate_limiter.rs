@@ -1,9 +1,9 @@
 //! Rate limits of an endpoint: requests and tokens per minute, and adaptive concurrency.
 //!
 //! Concurrency adapts to the endpoint by additive increase and multiplicative decrease: it doubles with every
-//! round of replies until the first overload, then grows by one per round, and halves at each overload. It also
-//! stops growing where more requests only take longer ([`Saturation`]), and it grows only if it is used. Requests
-//! wait here before anything is reserved in the journal.
+//! round of replies until the first overload (quadruples where replies show that more requests take no longer), then
+//! grows by one per round, and halves at each overload. It also stops growing where more requests only take longer
+//! ([`Saturation`]), and it grows only if it is used. Requests wait here before anything is reserved in the journal.
 //!
 //! The crate `governor` is not used because its buckets take no tokens back when a reply was shorter than
 //! estimated, and let no request pass that is larger than the bucket.
@@ -20,7 +20,7 @@ use pybench_run::{Bottleneck, ModelChoice};
 use pybench_types::trajectory::Usage;
 
 /// Initial and maximum number of concurrent requests.
-const INITIAL_WINDOW: f64 = 8.0;
+const INITIAL_WINDOW: f64 = 16.0;
 const MAX_WINDOW: f64 = 1024.0;
 /// Maximum burst after a pause, as a share of the limit per minute.
 const BURST_SHARE: f64 = 1.0 / 6.0;
@@ -230,8 +230,9 @@ impl State {
         match self.saturation.reply(window, sent.in_flight, tokens, took) {
             Growth::Back(window) => self.window = (window as f64).max(1.0),
             Growth::Hold => {}
-            Growth::Open => {
+            Growth::Open { parallel } => {
                 let more = match self.halved_at {
+                    None if parallel => 3.0,
                     None => 1.0,
                     Some(_) => 1.0 / self.window,
                 };
@@ -460,10 +461,10 @@ mod tests {
     #[test]
     fn the_window_grows_by_one_per_round_and_halves_once_per_overload() {
         let mut limiter = SimulatedLimiter::new(None, None);
-        assert_eq!(limiter.window(), 8);
+        assert_eq!(limiter.window(), 16);
         limiter.ask(1, answered(1));
-        assert_eq!(limiter.window(), 9, "fast growth at first");
-        (0..9).for_each(|_| limiter.acquire(1));
+        assert_eq!(limiter.window(), 17, "fast growth at first");
+        (0..17).for_each(|_| limiter.acquire(1));
         assert_eq!(
             limiter.state.acquire(1, limiter.now),
             Err(Refusal::Window),
@@ -472,17 +473,13 @@ mod tests {
         let overloaded = ChatError::Server(503);
         let (sent, full) = (limiter.sent(1), Err(&overloaded));
         limiter.now += Duration::from_secs(1);
-        for _ in 0..9 {
+        for _ in 0..17 {
             limiter.state.record(&sent, full, limiter.now);
             limiter.state.in_flight -= 1;
         }
-        assert_eq!(
-            limiter.window(),
-            4,
-            "one overload that failed nine requests"
-        );
-        (0..5).for_each(|_| limiter.ask(1, answered(1)));
-        assert_eq!(limiter.window(), 5, "grows by one after a round");
+        assert_eq!(limiter.window(), 8, "one overload that failed 17 requests");
+        (0..9).for_each(|_| limiter.ask(1, answered(1)));
+        assert_eq!(limiter.window(), 9, "grows by one after a round");
         (0..9).for_each(|_| limiter.ask(1, full));
         assert_eq!(limiter.window(), 1);
         limiter.acquire(1);
@@ -538,13 +535,13 @@ mod tests {
     async fn a_waiting_request_starts_when_another_ends() {
         let limiter = RateLimiter::new("m", Limits::default());
         let mut passes = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..16 {
             passes.push(limiter.acquire(1, |_| ()).await);
         }
         let (last, waiting) = (passes.pop(), limiter.acquire(1, |_| ()));
         let left = async move { drop(last) };
         let (pass, ()) = tokio::join!(waiting, left);
-        assert_eq!(limiter.state().in_flight, 8);
+        assert_eq!(limiter.state().in_flight, 16);
         drop((pass, passes));
         assert_eq!(limiter.state().in_flight, 0);
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 const MIN_REPLIES: usize = 16;
 /// How many times as many requests must be in flight before throughputs are compared.
 const MIN_RATIO: f64 = 1.5;
+/// A request that gets this share of the speed that one had with fewer in flight takes no longer.
+const SAME_SPEED: f64 = 0.8;
 /// An endpoint is saturated if this share of the additional requests, or less, is additional throughput.
 const SATURATED_GAIN: f64 = 0.15;
 /// Rounds without growth after which a saturated endpoint is tested again.
@@ -18,8 +20,8 @@ const HELD_ROUNDS: usize = 20;
 /// What the number of requests in flight should do after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// It may grow.
-    Open,
+    /// It may grow; fast if replies show that the endpoint computes more requests in the same time.
+    Open { parallel: bool },
     /// It is not used, or the endpoint is saturated.
     Hold,
     /// It goes back to this number, which is as fast.
@@ -85,9 +87,20 @@ impl Saturation {
             return Growth::Back(back);
         }
         match used && self.held == 0 {
-            true => Growth::Open,
+            true => Growth::Open {
+                parallel: self.is_parallel(in_flight, tokens, took),
+            },
             false => Growth::Hold,
         }
+    }
+
+    /// Whether this reply came as fast as those of an earlier round with clearly fewer requests in flight.
+    fn is_parallel(&self, in_flight: usize, tokens: u64, took: Duration) -> bool {
+        self.before.is_some_and(|before| {
+            let alone = before.tokens_per_second / before.in_flight;
+            in_flight as f64 >= MIN_RATIO * before.in_flight
+                && tokens.max(1) as f64 >= SAME_SPEED * alone * took.as_secs_f64()
+        })
     }
 
     /// Compares the round with an earlier one; a number of requests that is as fast if the endpoint is saturated.
@@ -133,15 +146,15 @@ mod tests {
     use super::*;
 
     /// Sends `rounds` windows of requests to an endpoint that serves `parallel` requests without slowing down.
-    /// Returns the windows, which double per round as long as they may grow.
+    /// Returns the windows, which double per round, or quadruple, as long as they may grow.
     fn windows(parallel: usize, demand: usize, rounds: usize) -> Vec<usize> {
-        let (mut saturation, mut window, mut seen) = (Saturation::default(), 8, Vec::new());
+        let (mut saturation, mut window, mut seen) = (Saturation::default(), 16, Vec::new());
         for _ in 0..rounds {
             let in_flight = window.min(demand);
             let took = Duration::from_secs_f64((in_flight as f64 / parallel as f64).max(1.0));
             for _ in 0..in_flight {
                 match saturation.reply(window, in_flight, 50, took) {
-                    Growth::Open => window += 1,
+                    Growth::Open { parallel } => window += if parallel { 3 } else { 1 },
                     Growth::Hold => {}
                     Growth::Back(back) => window = back,
                 }
@@ -166,8 +179,8 @@ mod tests {
 
     #[test]
     fn growth_goes_on_while_throughput_grows_and_is_needed() {
-        let seen = windows(usize::MAX, usize::MAX, 6);
-        assert!(*seen.last().unwrap() >= 256, "{seen:?}");
+        let seen = windows(usize::MAX, usize::MAX, 4);
+        assert!(*seen.last().unwrap() >= 300, "{seen:?}");
         let seen = windows(usize::MAX, 20, 50);
         assert!(*seen.last().unwrap() <= 40, "{seen:?}");
     }

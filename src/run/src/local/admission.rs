@@ -13,8 +13,13 @@ use super::cores;
 use crate::requests::{Bottleneck, RequestCounts};
 use crate::{BudgetCap, Spent};
 
-/// Memory of a session that has read a table and drawn a chart (docs/benchmarks/rollout.md).
+/// Memory of a session that has read a table and drawn a chart (docs/benchmarks/rollout.md), until there are enough of
+/// them to tell.
 const SESSION_BYTES: u64 = 64 << 20;
+/// Units in work whose mean memory is taken for that of all.
+const MIN_UNITS: u64 = 64;
+/// The least that a session is taken for.
+const MIN_SESSION_BYTES: u64 = 16 << 20;
 /// One part in this many of the free memory stays free.
 const RESERVE_SHARE: u64 = 2;
 /// How often the free memory is read again.
@@ -70,7 +75,7 @@ impl Admission {
         if units < self.busy {
             return Ok(None);
         }
-        if !self.memory.allows(units + 1) {
+        if !self.memory.allows(units) {
             return Ok(Some(Bottleneck::Memory));
         }
         let affordable = self.budget.cap == BudgetCap::default()
@@ -83,8 +88,8 @@ impl Admission {
 struct FreeMemory {
     /// Free memory at the start, and what has to stay free of it; `None` if it is unknown.
     start: Option<(u64, u64)>,
-    /// When the free memory was last read, and whether it was enough.
-    seen: Option<(Instant, bool)>,
+    /// When the free memory was last read, and how many units it allows.
+    seen: Option<(Instant, u64)>,
 }
 
 impl FreeMemory {
@@ -95,23 +100,36 @@ impl FreeMemory {
         }
     }
 
-    /// The start decides for sessions that have not taken their memory yet, the present for those that take more
-    /// than usual.
+    /// Whether another unit may join the `units` in work.
     fn allows(&mut self, units: usize) -> bool {
         let Some((free, reserve)) = self.start else {
             return true;
         };
-        if units as u64 > (free - reserve) / SESSION_BYTES {
-            return false;
-        }
-        let recent = |(at, _): &(Instant, bool)| at.elapsed() < MEMORY_INTERVAL;
-        if let Some((_, enough)) = self.seen.filter(recent) {
-            return enough;
-        }
-        let enough = memory::available().is_none_or(|now| now >= reserve);
-        self.seen = Some((Instant::now(), enough));
-        enough
+        let recent = |(at, _): &(Instant, u64)| at.elapsed() < MEMORY_INTERVAL;
+        let allowed = match self.seen.filter(recent) {
+            Some((_, allowed)) => allowed,
+            None => {
+                let now = memory::available().unwrap_or(free);
+                let allowed = allowed(units as u64, free, now, reserve);
+                self.seen = Some((Instant::now(), allowed));
+                allowed
+            }
+        };
+        (units as u64) < allowed
     }
+}
+
+/// The number of units that memory allows while there are `units`, which have taken what was free at the start and is
+/// not `now`. Each is allowed half more than the mean, since some have not taken their memory yet.
+fn allowed(units: u64, free: u64, now: u64, reserve: u64) -> u64 {
+    if now < reserve {
+        return 0;
+    }
+    let each = match units >= MIN_UNITS {
+        true => (free.saturating_sub(now) * 3 / 2 / units).max(MIN_SESSION_BYTES),
+        false => SESSION_BYTES,
+    };
+    (free - reserve) / each
 }
 
 /// Keeps units from starting that the budget could not finish: each would pay for its first replies and leave
@@ -187,14 +205,21 @@ mod tests {
         let free = units as u64 * SESSION_BYTES * RESERVE_SHARE / (RESERVE_SHARE - 1);
         admission.memory = FreeMemory::new(Some(free + RESERVE_SHARE));
         let spent = Spent::default();
+        admission.memory.seen = Some((Instant::now(), units as u64));
         let mut refused = |units| refuses(&mut admission, units, in_flight(1000), spent);
-        assert_eq!(refused(units + 1), Some(Bottleneck::Memory));
-        admission.memory.seen = Some((Instant::now(), true));
-        let mut refused = |units| refuses(&mut admission, units, in_flight(1000), spent);
+        assert_eq!(refused(units), Some(Bottleneck::Memory));
         assert_eq!(refused(units - 1), None);
-        admission.memory.seen = Some((Instant::now(), false));
-        let refused = refuses(&mut admission, units - 1, in_flight(1000), spent);
-        assert_eq!(refused, Some(Bottleneck::Memory), "sessions grew");
+    }
+
+    #[test]
+    fn the_memory_of_a_session_is_measured_once_there_are_enough() {
+        let (free, reserve) = (20 << 30, 10 << 30);
+        assert_eq!(allowed(3, free, free, reserve), 160, "as usual");
+        let taken = |each: u64| free - (100 * each << 20);
+        assert_eq!(allowed(100, free, taken(20), reserve), 341);
+        assert_eq!(allowed(100, free, taken(80), reserve), 85, "they grew");
+        assert_eq!(allowed(100, free, free, reserve), 640, "the least");
+        assert_eq!(allowed(100, free, reserve - 1, reserve), 0, "none is free");
     }
 
     #[test]
