@@ -87,10 +87,11 @@ publish *ARGS:
     @case " $* " in *' --yes '*) cargo build {{ quiet_xet }} -p pybench-xet --features program || echo 'publish: pybench-xet could not be built; changed files are sent whole, not in chunks (docs/publishing.md)' >&2;; esac
     @{{ pybench }} publish "$@"
 
-# Pack the program as a wheel that `pip` and `uv` install (release build: 20 minutes of compiler time); prints its path.
+# Pack the program and the trainer as two wheels that `pip` and `uv` install (release build: half an hour of compiler time).
 [group('share')]
 wheel *ARGS:
     @src/cli/wheel --profile wheel "$@"
+    @training/wheel --profile wheel "$@"
 
 # Fine-tune a model on the shards of `just synthesize`, which are made first where they are missing. RECIPE is a file or the name of one in training/recipes/.
 [group('train and evaluate')]

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Those that PyTorch 2.11 has wheels for, from the oldest that the project supports.
+const PYTHONS: [&str; 4] = ["python3.11", "python3.12", "python3.13", "python3.14"];
+
 fn main() {
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-changed=build.rs");
@@ -36,12 +39,15 @@ fn main() {
     if openmp {
         println!("cargo:rustc-link-lib=gomp");
     }
-    // Search a folder `torch-lib` beside the binary first, then this machine's libtorch.
+    // Search a folder `torch-lib` beside the binary first, then the PyTorch of the environment that a wheel was
+    // installed into, then this machine's libtorch.
     println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/torch-lib");
-    println!(
-        "cargo:rustc-link-arg=-Wl,-rpath,{}",
-        root.join("rt").display()
-    );
+    for python in PYTHONS {
+        println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib/{python}/site-packages/torch/lib");
+    }
+    let libraries = root.join("rt");
+    println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+    println!("cargo:rustc-env=PYBENCH_LIBTORCH={}", libraries.display());
 }
 
 /// The loops of the fused operations, for any x86-64 and for AVX2.

@@ -21,7 +21,8 @@ pub(crate) struct TrainerArgs {
 pub(crate) fn run(command: &str, args: TrainerArgs) -> ExitCode {
     let Some(path) = program::find("pybench-train") else {
         eprintln!(
-            "error: pybench-train was not found next to pybench or in PATH; `./justw train` builds it in a checkout"
+            "error: pybench-train was not found next to pybench or in PATH; `./justw train` builds it in a checkout, and \
+             the wheel pybench-agents-train brings it (docs/installation.md)"
         );
         return Code::Environment.into();
     };

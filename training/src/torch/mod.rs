@@ -7,6 +7,7 @@ pub mod fused;
 pub mod kernels;
 mod memory;
 mod shim;
+mod threads;
 
 pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
@@ -14,3 +15,4 @@ pub use memory::{
     DeviceMemory, device_memory, keep_memory, release_free_memory, reset_device_peak,
 };
 pub use shim::{AdamStep, Pass, allocate, clear_gradient, fused_adamw, recompute, release};
+pub use threads::sleep_while_waiting;

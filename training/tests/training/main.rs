@@ -9,6 +9,7 @@ mod exit_codes;
 mod fused;
 mod gguf;
 mod hub;
+mod installed;
 mod kernels;
 mod loss_spike;
 mod memory;
