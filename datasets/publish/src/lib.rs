@@ -28,8 +28,8 @@ pub use send::Published;
 /// Without --yes this is a dry run: it prints what would be uploaded and changes nothing.
 #[derive(Clone, Debug, clap::Parser)]
 pub struct PublishArgs {
-    /// Dataset (a folder with data/*.parquet, a run folder, or the name of a run) or model (a folder with config.json
-    /// and *.safetensors, the folder of a training run, or its name)
+    /// Dataset (a folder with data/*.parquet, a run folder, or the name of a run) or model (a folder with config.json or
+    /// adapter_config.json and *.safetensors, the folder of a training run, or its name)
     pub source: PathBuf,
     /// Repository on the Hub
     #[arg(long, value_name = "OWNER/NAME", required_if_eq("yes", "true"))]
@@ -59,8 +59,12 @@ pub async fn run(args: PublishArgs, process: &Process) -> Result<(), RunError> {
         Repository::check(name)?;
     }
     let mut args = args;
-    if model::is_model(&args.source) && model::wants_license(&args.source, &args.model) {
-        let looking_up = common_license(&args.model.base_model);
+    let asked = match model::is_model(&args.source) {
+        true => model::asked_for_license(&args.source, &args.model)?,
+        false => Vec::new(),
+    };
+    if !asked.is_empty() {
+        let looking_up = common_license(&asked);
         args.model.license = until_interrupted(process, looking_up).await??;
     }
     let package_args = args.clone();

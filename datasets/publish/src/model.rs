@@ -1,6 +1,7 @@
 //! Collects and checks a model for publication: complete weights, a valid tokenizer, and a card about training, data
 //! and evaluation.
 
+mod adapter;
 mod evidence;
 mod lineage;
 mod weights;
@@ -13,6 +14,7 @@ use pybench_run::project::{default_runs_dir, project_root};
 use serde_json::Value;
 
 use super::Package;
+use adapter::Adapter;
 use lineage::Lineage;
 use pybench_hub::Kind;
 
@@ -56,7 +58,14 @@ pub struct ModelArgs {
 
 /// Whether `source` is a model: a model folder, a training run, or the name of a training run.
 pub(super) fn is_model(source: &Path) -> bool {
-    model_folder(source).join("config.json").is_file()
+    has_config(&model_folder(source))
+}
+
+/// Whether the folder holds a whole model or an adapter.
+fn has_config(folder: &Path) -> bool {
+    ["config.json", adapter::CONFIG]
+        .iter()
+        .any(|name| folder.join(name).is_file())
 }
 
 fn model_folder(source: &Path) -> PathBuf {
@@ -64,17 +73,25 @@ fn model_folder(source: &Path) -> PathBuf {
     let candidates = [
         source.to_owned(),
         source.join("model"),
+        source.join("adapter"),
         runs.join(source).join("model"),
+        runs.join(source).join("adapter"),
     ];
-    let has_config = |folder: &PathBuf| folder.join("config.json").is_file();
-    let found = candidates.into_iter().find(has_config);
+    let found = candidates.into_iter().find(|folder| has_config(folder));
     found.unwrap_or_else(|| source.to_owned())
 }
 
-/// Whether the license must be looked up in the card of the base model.
-pub(super) fn wants_license(source: &Path, args: &ModelArgs) -> bool {
-    let known = || evidence::results(&model_folder(source)).is_ok_and(|r| r["license"].is_string());
-    args.license.is_none() && !args.base_model.is_empty() && !known()
+/// The base models whose cards must be asked for the license; none where it is known.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the configuration of an adapter is broken or names no base model.
+pub(super) fn asked_for_license(source: &Path, args: &ModelArgs) -> Result<Vec<String>, RunError> {
+    let folder = model_folder(source);
+    if args.license.is_some() || evidence::results(&folder)?["license"].is_string() {
+        return Ok(Vec::new());
+    }
+    let adapter = Adapter::open(&folder, &args.base_model)?;
+    Ok(adapter.map_or_else(|| args.base_model.clone(), |adapter| vec![adapter.base]))
 }
 
 /// Collect the files of a model.
@@ -87,26 +104,22 @@ pub(super) fn package(
     args: &ModelArgs,
 ) -> Result<Package, RunError> {
     let folder = model_folder(source);
-    let config = json(&folder.join("config.json"), MAX_TEXT_BYTES)?;
-    let name = config["model_type"].as_str().ok_or_else(|| {
-        let path = folder.join("config.json");
-        RunError::BadInput(format!("{}: model_type is missing", path.display()))
-    })?;
-    let weights = weights::check(&folder)?;
-    let tokenizer = json(&folder.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?;
-    if !tokenizer["model"].is_object() {
-        let path = folder.join("tokenizer.json");
-        return Err(bad_file(&path, "not a valid tokenizer: it has no `model`"));
-    }
+    let content = Content::read(&folder, args)?;
+    let weights = weights::check(&folder, content.stem())?;
+    check_tokenizer(&folder)?;
     let title = repo.and_then(|repo| repo.split('/').nth(1));
     let title = title.map_or_else(|| run_name(&folder), str::to_owned);
     let mut package = Package::new(Kind::Model, title, owns);
     package.notes.push(format!(
-        "{name}, {} parameters in {} files; all files are complete",
+        "{}, {} parameters in {} files; all files are complete",
+        content.name(),
         weights.parameters,
         weights.files.len()
     ));
-    for file in ["config.json", "tokenizer.json"]
+    if let Content::Adapter(adapter) = &content {
+        package.bytes(adapter::CONFIG, adapter.config_text())?;
+    }
+    for file in ["config.json", "tokenizer.json", adapter::ORIGIN]
         .into_iter()
         .chain(COMPANIONS)
     {
@@ -127,15 +140,66 @@ pub(super) fn package(
     let results = evidence::results(&folder)?;
     let license = evidence::license(args.license.as_deref(), &results, &mut package.notes)?;
     let lineage = Lineage::collect(&folder, args, &mut package)?;
-    let card = lineage.card(args, &license, repo, &config, &weights, template);
+    let card = lineage.card(args, &license, repo, &content, &weights, template);
     package.with_card(card)
+}
+
+/// What a folder holds.
+#[derive(Debug)]
+enum Content {
+    /// A whole model, with its `model_type`.
+    Model(String),
+    Adapter(Adapter),
+}
+
+impl Content {
+    fn read(folder: &Path, args: &ModelArgs) -> Result<Self, RunError> {
+        if let Some(adapter) = Adapter::open(folder, &args.base_model)? {
+            return Ok(Self::Adapter(adapter));
+        }
+        let path = folder.join("config.json");
+        let kind = json(&path, MAX_TEXT_BYTES)?["model_type"]
+            .as_str()
+            .map(str::to_owned);
+        let missing = || RunError::BadInput(format!("{}: model_type is missing", path.display()));
+        kind.map(Self::Model).ok_or_else(missing)
+    }
+
+    /// Name of the weights' file without `.safetensors`.
+    fn stem(&self) -> &'static str {
+        match self {
+            Self::Model(_) => "model",
+            Self::Adapter(_) => "adapter_model",
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Model(kind) => kind.clone(),
+            Self::Adapter(adapter) => format!("an adapter for {}", adapter.base),
+        }
+    }
+}
+
+fn check_tokenizer(folder: &Path) -> Result<(), RunError> {
+    let path = folder.join("tokenizer.json");
+    match json(&path, MAX_TOKENIZER_BYTES)?["model"].is_object() {
+        true => Ok(()),
+        false => Err(bad_file(&path, "not a valid tokenizer: it has no `model`")),
+    }
 }
 
 /// Whether this program manages a path in model repositories.
 fn owns(path: &str) -> bool {
     let plain = !path.contains('/');
     let weights = path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json");
-    let named = ["README.md", "config.json", "tokenizer.json"];
+    let named = [
+        "README.md",
+        "config.json",
+        "tokenizer.json",
+        adapter::CONFIG,
+        adapter::ORIGIN,
+    ];
     (plain && (weights || named.contains(&path) || COMPANIONS.contains(&path)))
         || path.starts_with("training/")
         || path.starts_with("evaluation/")
@@ -144,7 +208,7 @@ fn owns(path: &str) -> bool {
 fn run_name(folder: &Path) -> String {
     let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mut names = absolute.iter().rev().map(|part| part.to_string_lossy());
-    let name = names.find(|name| name != "model");
+    let name = names.find(|name| name != "model" && name != "adapter");
     name.map_or_else(|| "model".into(), |name| name.into_owned())
 }
 

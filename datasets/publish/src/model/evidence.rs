@@ -19,7 +19,8 @@ pub(super) fn results(model: &Path) -> Result<Value, RunError> {
 /// The folder of the training run, if the model is in one.
 pub(super) fn run_of(model: &Path) -> Option<PathBuf> {
     let run = model.parent()?;
-    let trained = model.ends_with("model") && run.join("results.json").is_file();
+    let left = model.ends_with("model") || model.ends_with("adapter");
+    let trained = left && run.join("results.json").is_file();
     trained.then(|| run.to_owned())
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::Package;
 use super::weights::Weights;
-use super::{MAX_TEXT_BYTES, ModelArgs, bad_file, evidence, read};
+use super::{Content, MAX_TEXT_BYTES, ModelArgs, bad_file, evidence, read};
 
 /// Files in the folder of a training run.
 const TRAINING_FILES: [&str; 4] = [
@@ -84,22 +84,22 @@ impl Lineage {
         args: &ModelArgs,
         license: &str,
         repo: Option<&str>,
-        config: &Value,
+        content: &Content,
         weights: &Weights,
         template: bool,
     ) -> String {
         let title = repo.unwrap_or("PATH_OR_REPO");
-        let mut text = header(args, license);
-        let kind = config["model_type"].as_str().unwrap_or("a language model");
-        let _ = write!(
-            text,
-            "# {}\n\nA `{kind}` of {} parameters ({}), trained on trajectories of agents that solve tasks on \
-             files with a Python interpreter.\n\n{}",
-            title.rsplit('/').next().unwrap_or(title),
-            weights.parameters,
-            weights.dtypes.join(", "),
-            usage(title, template)
-        );
+        let mut text = header(args, license, content);
+        let _ = write!(text, "# {}\n\n", title.rsplit('/').next().unwrap_or(title));
+        let (parameters, dtypes) = (weights.parameters, weights.dtypes.join(", "));
+        text += &match content {
+            Content::Adapter(adapter) => adapter.description(parameters, &dtypes, title),
+            Content::Model(kind) => format!(
+                "A `{kind}` of {parameters} parameters ({dtypes}), trained on trajectories of agents that solve tasks on \
+                 files with a Python interpreter.\n\n{}",
+                usage(title, template)
+            ),
+        };
         text += &self.training();
         text += &self.data(args);
         text += &self.evaluation();
@@ -214,16 +214,20 @@ fn clean(path: &Path, scrubber: &Scrubber) -> Result<String, RunError> {
     Ok(scrubber.text(&text).text)
 }
 
-fn header(args: &ModelArgs, license: &str) -> String {
+fn header(args: &ModelArgs, license: &str, content: &Content) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
+    let (library, bases) = match content {
+        Content::Model(_) => ("transformers", &args.base_model),
+        Content::Adapter(adapter) => ("peft", &vec![adapter.base.clone()]),
+    };
     let mut text = format!(
-        "---\nlibrary_name: transformers\npipeline_tag: text-generation\nlicense: {}\n",
+        "---\nlibrary_name: {library}\npipeline_tag: text-generation\nlicense: {}\n",
         quoted(license)
     );
-    for (name, items) in [
-        ("base_model", &args.base_model),
-        ("datasets", &args.dataset),
-    ] {
+    if library == "peft" {
+        text += "base_model_relation: adapter\n";
+    }
+    for (name, items) in [("base_model", bases), ("datasets", &args.dataset)] {
         if !items.is_empty() {
             let _ = writeln!(text, "{name}:");
         }
@@ -288,8 +292,8 @@ mod tests {
             dtypes: vec!["BF16".into()],
             files: vec![],
         };
-        let config = serde_json::json!({"model_type": "llama"});
-        let card = lineage.card(&args, "mit", Some("o/n"), &config, &weights, true);
+        let content = Content::Model("llama".into());
+        let card = lineage.card(&args, "mit", Some("o/n"), &content, &weights, true);
         for expected in [
             "license: \"mit\"",
             "base_model:\n- \"o/base: x\"",
@@ -303,7 +307,7 @@ mod tests {
         ] {
             assert!(card.contains(expected), "{expected} is missing in\n{card}");
         }
-        let bare = Lineage::default().card(&args, "mit", None, &config, &weights, false);
+        let bare = Lineage::default().card(&args, "mit", None, &content, &weights, false);
         assert!(
             bare.contains("Not stated.") && bare.contains("There is no evaluation."),
             "{bare}"

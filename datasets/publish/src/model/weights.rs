@@ -34,17 +34,18 @@ struct Tensor {
     data_offsets: (u64, u64),
 }
 
-/// Check all weights in the folder of a model.
+/// Check all weights in the folder of a model: `STEM.safetensors`, or the files of its index.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if a file is truncated or does not match the index.
-pub(super) fn check(folder: &Path) -> Result<Weights, RunError> {
-    let index = folder.join("model.safetensors.index.json");
+pub(super) fn check(folder: &Path, stem: &str) -> Result<Weights, RunError> {
+    let index_name = format!("{stem}.safetensors.index.json");
+    let index = folder.join(&index_name);
     let mut map: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut files = Vec::new();
     match index.is_file() {
         false => {
-            map.insert("model.safetensors".into(), BTreeSet::new());
+            map.insert(format!("{stem}.safetensors"), BTreeSet::new());
         }
         true => {
             let value = json(&index, MAX_INDEX_BYTES)?;
@@ -57,7 +58,7 @@ pub(super) fn check(folder: &Path) -> Result<Weights, RunError> {
                     .or_default()
                     .insert(tensor.clone());
             }
-            files.push("model.safetensors.index.json".to_owned());
+            files.push(index_name);
         }
     }
     let (mut parameters, mut dtypes) = (0_u64, BTreeSet::new());

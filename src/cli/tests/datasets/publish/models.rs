@@ -8,14 +8,19 @@ use pybench_run::ExitCode;
 use crate::publish::fixture::{DatasetFixture, finish};
 use crate::publish::hub::Hub;
 
-/// A model of two tensors.
-fn model(folder: &Path) {
-    std::fs::create_dir_all(folder).unwrap();
+/// A safetensors file of one tensor.
+fn weights(path: &Path) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let header = r#"{"a": {"dtype": "F32", "shape": [100], "data_offsets": [0, 400]}}"#;
     let mut weights = (header.len() as u64).to_le_bytes().to_vec();
     weights.extend_from_slice(header.as_bytes());
     weights.resize(weights.len() + 400, 0);
-    std::fs::write(folder.join("model.safetensors"), weights).unwrap();
+    std::fs::write(path, weights).unwrap();
+}
+
+/// A whole model.
+fn model(folder: &Path) {
+    weights(&folder.join("model.safetensors"));
     for (name, text) in [
         (
             "config.json",
@@ -108,6 +113,79 @@ async fn a_model_goes_with_its_lineage() {
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     publish().failed(ExitCode::BadInput, "its header says 400");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_goes_alone_and_names_its_base_model_on_the_hub() {
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let run = fixture.root.path().join("run");
+    let adapter = run.join("adapter");
+    weights(&adapter.join("adapter_model.safetensors"));
+    let config =
+        r#"{"peft_type": "LORA", "r": 8, "base_model_name_or_path": "/home/ann.smith/llama"}"#;
+    for (name, text) in [
+        ("adapter/adapter_config.json", config),
+        ("adapter/tokenizer.json", r#"{"model": {"type": "BPE"}}"#),
+        (
+            "adapter/pybench.json",
+            r#"{"dtype": "bf16", "nf4": true, "recipe": "abc"}"#,
+        ),
+        ("results.json", r#"{"recipe": "abc", "steps": 16}"#),
+        ("recipe.toml", "name = 'x'\n"),
+    ] {
+        std::fs::write(run.join(name), text).unwrap();
+    }
+    hub.inside().create("o/base", false);
+    hub.inside()
+        .licenses
+        .insert("o/base".into(), "apache-2.0".into());
+    let publish = |more: &[&str]| {
+        let more = [["--repo", "o/lora", "--yes"].as_slice(), more].concat();
+        finish(&mut fixture.publish(&hub, &run, &more))
+    };
+    publish(&[]).failed(ExitCode::BadInput, "--base-model OWNER/NAME");
+    publish(&["--base-model", "o/base"]).succeeded();
+    let files = hub.inside().files("o/lora");
+    let text = |name: &str| std::str::from_utf8(&files[name]).unwrap();
+    let config: serde_json::Value = serde_json::from_str(text("adapter_config.json")).unwrap();
+    assert_eq!(config["base_model_name_or_path"], "o/base");
+    for words in [
+        "library_name: peft",
+        "license: \"apache-2.0\"",
+        "base_model:\n- \"o/base\"",
+        "A LoRA adapter of rank 8",
+        "quantized to NF4",
+        "name = 'x'",
+    ] {
+        assert!(
+            text("README.md").contains(words),
+            "{words} is missing in {}",
+            text("README.md")
+        );
+    }
+    for name in [
+        "adapter_model.safetensors",
+        "pybench.json",
+        "tokenizer.json",
+        "training/recipe.toml",
+    ] {
+        assert!(files.contains_key(name), "{name}");
+    }
+    assert!(
+        files
+            .values()
+            .all(|file| !String::from_utf8_lossy(file).contains("ann.smith"))
+    );
+    // With the merged model beside it, the name of the run means that.
+    model(&run.join("model"));
+    let whole = publish(&["--base-model", "o/base"]).succeeded();
+    assert!(
+        hub.inside()
+            .files("o/lora")
+            .contains_key("model.safetensors"),
+        "{}",
+        whole.out
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
