@@ -165,9 +165,9 @@ mod tests {
     fn incomplete_files_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        assert!(check(path).is_err(), "there are no weights");
+        assert!(check(path, "model").is_err(), "there are no weights");
         put(path, "model.safetensors", ONE, 12);
-        let found = check(path).unwrap();
+        let found = check(path, "model").unwrap();
         assert_eq!(
             (found.parameters, found.dtypes),
             (6, vec!["BF16".to_owned()])
@@ -175,14 +175,14 @@ mod tests {
         assert_eq!(found.files, ["model.safetensors"]);
         for data in [0, 11, 13] {
             put(path, "model.safetensors", ONE, data);
-            let error = check(path).unwrap_err().to_string();
+            let error = check(path, "model").unwrap_err().to_string();
             assert!(error.contains("its header says 12"), "{error}");
         }
         let gap = ONE.replace("[0, 12]", "[1, 12]");
         put(path, "model.safetensors", &gap, 12);
-        assert!(check(path).unwrap_err().to_string().contains("gaps"));
+        assert!(check(path, "model").unwrap_err().to_string().contains("gaps"));
         std::fs::write(path.join("model.safetensors"), [255; 8]).unwrap();
-        assert!(check(path).unwrap_err().to_string().contains("longer"));
+        assert!(check(path, "model").unwrap_err().to_string().contains("longer"));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let index = |map: &str| {
             let text = format!(r#"{{"weight_map": {map}}}"#);
             std::fs::write(path.join("model.safetensors.index.json"), text).unwrap();
-            check(path).map_err(|error| error.to_string())
+            check(path, "model").map_err(|error| error.to_string())
         };
         put(path, "m-1.safetensors", ONE, 12);
         put(path, "m-2.safetensors", TWO, 4);
