@@ -43,7 +43,7 @@ pub(crate) enum Meaning {
 }
 
 /// The argument of an operation that names another file.
-pub(crate) const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "file";
 
 /// One operation. `$name` in a wording or in code is the argument of this name.
 pub struct Operation {
@@ -55,11 +55,11 @@ pub struct Operation {
     /// Draws arguments for which the operation is well defined on this table; `None` if there are none.
     pub(crate) draw: DrawArguments,
     pub(crate) meaning: Meaning,
-    /// Equivalent statements in pandas; `$t` is the data frame, which they replace, and `$other` that of another file.
+    /// Equivalent statements in pandas; `$t` is the data frame, which they replace, and `$file` that of another file.
     pub pandas: Vec<String>,
     /// Statements in plain Python; `$t` is the list of rows, each a dict, which they replace.
     pub python: Option<String>,
-    /// A query in SQLite; `$t` is the table that it reads, and `$other` that of another file.
+    /// A query in SQLite; `$t` is the table that it reads, and `$file` that of another file.
     pub sql: Option<String>,
     /// Wordings in English: a clause with an imperative, such as `keep only the rows …`.
     pub en: Vec<String>,

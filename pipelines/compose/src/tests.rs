@@ -143,7 +143,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
                 .chain(&operation.sql);
             let said = operation.en.iter().chain(&operation.zh);
             for pattern in codes.chain(said) {
-                let extra = [("t", "df"), ("path", "p"), ("title", "t"), ("other", "o")];
+                let extra = [("t", "df"), ("path", "p"), ("title", "t"), ("file", "o")];
                 let filled = fill(pattern, &arguments, Notation::Python, &extra);
                 assert!(!filled.contains('$'), "{operation:?}: {filled}");
             }
@@ -268,7 +268,7 @@ fn combined(operation: &str, arguments: &[(&str, argument::Argument)]) -> Frame 
     let path = "./data/towns.csv";
     let mut step = Step {
         operation: operation.into(),
-        arguments: argument::Arguments::new([("other", File(path.into()))]),
+        arguments: argument::Arguments::new([("file", File(path.into()))]),
     };
     for (name, argument) in arguments {
         step.arguments

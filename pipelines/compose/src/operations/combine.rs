@@ -56,8 +56,10 @@ fn is_key(frame: &Frame, other: &Frame, name: &str, rule: KeyRule) -> bool {
     let typed =
         left.dtype() == right.dtype() && matches!(left.dtype(), DataType::String | DataType::Int64);
     let full = left.null_count() == 0 && right.null_count() == 0;
-    let once = right.n_unique().is_ok_and(|count| count == right.len());
-    if !typed || !full || (rule.unique && !once) {
+    let once = |column: &Column| column.n_unique().is_ok_and(|count| count == column.len());
+    // Numbers that repeat in both are quantities, which name nothing.
+    let names = left.dtype() == &DataType::String || once(left) || once(right);
+    if !typed || !full || !names || (rule.unique && !once(right)) {
         return false;
     }
     let right = values(right);
@@ -104,33 +106,33 @@ fn join(name: &str, how: JoinType) -> Operation {
 fn joins() -> Vec<Operation> {
     vec![
         join("join_inner", JoinType::Inner)
-            .pandas("$t = $t.merge($other, on=$key)")
-            .pandas("$t = pd.merge($t, $other, on=[$key], how=\"inner\")")
-            .pandas("$t = $t.join($other.set_index($key), on=$key, how=\"inner\")")
+            .pandas("$t = $t.merge($file, on=$key)")
+            .pandas("$t = pd.merge($t, $file, on=[$key], how=\"inner\")")
+            .pandas("$t = $t.join($file.set_index($key), on=$key, how=\"inner\")")
             .python(
-                "by_key = {row[$key]: row for row in $other}\n\
+                "by_key = {row[$key]: row for row in $file}\n\
                  $t = [{**row, **by_key[row[$key]]} for row in $t if row[$key] in by_key]",
             )
-            .sql("SELECT * FROM $t JOIN $other USING ($key)")
+            .sql("SELECT * FROM $t JOIN $file USING ($key)")
             .en([
-                "join $other on $key, adding its columns and keeping only rows whose $key occurs in both files",
-                "look up the $key of each row in $other, add the other columns found there, and drop the rows whose $key is not listed",
+                "join $file on $key, adding its columns and keeping only rows whose $key occurs in both files",
+                "look up the $key of each row in $file, add the other columns found there, and drop the rows whose $key is not listed",
             ])
-            .zh(["按$key与 $other 合并，添加其中的列，只保留两个文件中都有该$key的行"]),
+            .zh(["按$key与 $file 合并，添加其中的列，只保留两个文件中都有该$key的行"]),
         join("join_left", JoinType::Left)
-            .pandas("$t = $t.merge($other, on=$key, how=\"left\")")
-            .pandas("$t = $t.join($other.set_index($key), on=$key)")
+            .pandas("$t = $t.merge($file, on=$key, how=\"left\")")
+            .pandas("$t = $t.join($file.set_index($key), on=$key)")
             .python(
-                "by_key = {row[$key]: row for row in $other}\n\
-                 empty = dict.fromkeys($other[0])\n\
+                "by_key = {row[$key]: row for row in $file}\n\
+                 empty = dict.fromkeys($file[0])\n\
                  $t = [{**empty, **by_key.get(row[$key], {}), **row} for row in $t]",
             )
-            .sql("SELECT * FROM $t LEFT JOIN $other USING ($key)")
+            .sql("SELECT * FROM $t LEFT JOIN $file USING ($key)")
             .en([
-                "add the columns of $other to the rows by matching $key; rows without a match stay, with missing values there",
-                "left join $other on $key, so that every row stays and columns without a match are empty",
+                "add the columns of $file to the rows by matching $key; rows without a match stay, with missing values there",
+                "left join $file on $key, so that every row stays and columns without a match are empty",
             ])
-            .zh(["按$key左连接 $other，添加其中的列；没有匹配的行保留，相应列为缺失值"]),
+            .zh(["按$key左连接 $file，添加其中的列；没有匹配的行保留，相应列为缺失值"]),
     ]
 }
 
@@ -160,25 +162,25 @@ fn memberships() -> Vec<Operation> {
     };
     vec![
         Operation::combine("join_semi", draw, move |a, t, other| kept(a, t, other, true))
-            .pandas("$t = $t[$t[$key].isin($other[$key])]")
-            .pandas("$t = $t.merge($other[[$key]].drop_duplicates(), on=$key)")
-            .python("known = {row[$key] for row in $other}\n$t = [row for row in $t if row[$key] in known]")
-            .sql("SELECT * FROM $t WHERE $key IN (SELECT $key FROM $other)")
+            .pandas("$t = $t[$t[$key].isin($file[$key])]")
+            .pandas("$t = $t.merge($file[[$key]].drop_duplicates(), on=$key)")
+            .python("known = {row[$key] for row in $file}\n$t = [row for row in $t if row[$key] in known]")
+            .sql("SELECT * FROM $t WHERE $key IN (SELECT $key FROM $file)")
             .en([
-                "keep only the rows whose $key occurs in $other, without adding columns",
-                "drop every row whose $key is not listed in $other (no columns are added)",
+                "keep only the rows whose $key occurs in $file, without adding columns",
+                "drop every row whose $key is not listed in $file (no columns are added)",
             ])
-            .zh(["只保留$key出现在 $other 中的行，不添加列"]),
+            .zh(["只保留$key出现在 $file 中的行，不添加列"]),
         Operation::combine("join_anti", draw, move |a, t, other| kept(a, t, other, false))
-            .pandas("$t = $t[~$t[$key].isin($other[$key])]")
-            .pandas("$t = $t.loc[~$t[$key].isin(set($other[$key]))].copy()")
-            .python("known = {row[$key] for row in $other}\n$t = [row for row in $t if row[$key] not in known]")
-            .sql("SELECT * FROM $t WHERE $key NOT IN (SELECT $key FROM $other)")
+            .pandas("$t = $t[~$t[$key].isin($file[$key])]")
+            .pandas("$t = $t.loc[~$t[$key].isin(set($file[$key]))].copy()")
+            .python("known = {row[$key] for row in $file}\n$t = [row for row in $t if row[$key] not in known]")
+            .sql("SELECT * FROM $t WHERE $key NOT IN (SELECT $key FROM $file)")
             .en([
-                "drop the rows whose $key occurs in $other",
-                "keep only the rows whose $key is not listed in $other, without adding columns",
+                "drop the rows whose $key occurs in $file",
+                "keep only the rows whose $key is not listed in $file, without adding columns",
             ])
-            .zh(["去掉$key出现在 $other 中的行"]),
+            .zh(["去掉$key出现在 $file 中的行"]),
     ]
 }
 
@@ -226,42 +228,42 @@ fn totals() -> Vec<Operation> {
         Operation::combine("lookup_count", count, move |a, t, other| {
             looked_up(a, t, other, len().cast(DataType::Int64))
         })
-        .pandas("$t = $t.assign(**{$new: $t[$key].map($other[$key].value_counts()).fillna(0).astype(int)})")
+        .pandas("$t = $t.assign(**{$new: $t[$key].map($file[$key].value_counts()).fillna(0).astype(int)})")
         .pandas(
-            "counts = $other.groupby($key).size()\n\
+            "counts = $file.groupby($key).size()\n\
              $t[$new] = [int(counts.get(name, 0)) for name in $t[$key]]",
         )
         .python(
             "from collections import Counter\n\
-             counts = Counter(row[$key] for row in $other)\n\
+             counts = Counter(row[$key] for row in $file)\n\
              $t = [{**row, $new: counts[row[$key]]} for row in $t]",
         )
-        .sql("SELECT *, (SELECT COUNT(*) FROM $other AS o WHERE o.$key = $t.$key) AS $new FROM $t")
+        .sql("SELECT *, (SELECT COUNT(*) FROM $file AS o WHERE o.$key = $t.$key) AS $new FROM $t")
         .en([
-            "add a column $new with the number of rows of $other that have the same $key (0 if there are none)",
-            "count for each row how many rows of $other share its $key, as $new, with 0 where there is none",
+            "add a column $new with the number of rows of $file that have the same $key (0 if there are none)",
+            "count for each row how many rows of $file share its $key, as $new, with 0 where there is none",
         ])
-        .zh(["添加列$new，为 $other 中$key相同的行数（没有则为0）"]),
+        .zh(["添加列$new，为 $file 中$key相同的行数（没有则为0）"]),
         Operation::combine("lookup_sum", total, move |a, t, other| {
             looked_up(a, t, other, a.col("column").sum())
         })
-        .pandas("$t = $t.assign(**{$new: $t[$key].map($other.groupby($key)[$column].sum()).fillna(0)})")
+        .pandas("$t = $t.assign(**{$new: $t[$key].map($file.groupby($key)[$column].sum()).fillna(0)})")
         .pandas(
-            "totals = $other.groupby($key, as_index=False)[$column].sum().rename(columns={$column: $new})\n\
+            "totals = $file.groupby($key, as_index=False)[$column].sum().rename(columns={$column: $new})\n\
              $t = $t.merge(totals, on=$key, how=\"left\")\n\
              $t[$new] = $t[$new].fillna(0)",
         )
         .python(
             "totals = {}\n\
-             for row in $other:\n    totals[row[$key]] = totals.get(row[$key], 0) + row[$column]\n\
+             for row in $file:\n    totals[row[$key]] = totals.get(row[$key], 0) + row[$column]\n\
              $t = [{**row, $new: totals.get(row[$key], 0)} for row in $t]",
         )
-        .sql("SELECT *, COALESCE((SELECT SUM(o.$column) FROM $other AS o WHERE o.$key = $t.$key), 0) AS $new FROM $t")
+        .sql("SELECT *, COALESCE((SELECT SUM(o.$column) FROM $file AS o WHERE o.$key = $t.$key), 0) AS $new FROM $t")
         .en([
-            "add a column $new with the sum of $column over the rows of $other that have the same $key (0 if there are none)",
-            "look up in $other the total $column of each row's $key, as $new, with 0 where the $key does not occur",
+            "add a column $new with the sum of $column over the rows of $file that have the same $key (0 if there are none)",
+            "look up in $file the total $column of each row's $key, as $new, with 0 where the $key does not occur",
         ])
-        .zh(["添加列$new，为 $other 中$key相同的各行$column之和（没有则为0）"]),
+        .zh(["添加列$new，为 $file 中$key相同的各行$column之和（没有则为0）"]),
     ]
 }
 
@@ -315,15 +317,15 @@ fn appends() -> Vec<Operation> {
     };
     vec![
         Operation::combine("append_rows", plain, appended)
-            .pandas("$t = pd.concat([$t, $other], ignore_index=True)")
-            .pandas("$t = pd.concat([$t, $other[$t.columns]]).reset_index(drop=True)")
-            .python("$t = $t + $other")
-            .sql("SELECT $columns FROM $t UNION ALL SELECT $columns FROM $other")
+            .pandas("$t = pd.concat([$t, $file], ignore_index=True)")
+            .pandas("$t = pd.concat([$t, $file[$t.columns]]).reset_index(drop=True)")
+            .python("$t = $t + $file")
+            .sql("SELECT $columns FROM $t UNION ALL SELECT $columns FROM $file")
             .en([
-                "append the rows of $other, which has the same columns",
-                "put the rows of $other below (same columns)",
+                "append the rows of $file, which has the same columns",
+                "put the rows of $file below (same columns)",
             ])
-            .zh(["把 $other 的行（列相同）接在后面"]),
+            .zh(["把 $file 的行（列相同）接在后面"]),
         Operation::combine("append_marked", marked, |a, t, other| {
             let mark = |t: LazyFrame, key: &str| {
                 t.with_column(lit(a.text(key).to_owned()).alias(a.name("new")))
@@ -333,16 +335,16 @@ fn appends() -> Vec<Operation> {
             let parts = [mark(t.clone(), "here"), mark(other.select(columns), "there")];
             concat(parts, UnionArgs::default()).unwrap_or(t)
         })
-        .pandas("$t = pd.concat([$t.assign(**{$new: $here}), $other.assign(**{$new: $there})], ignore_index=True)")
+        .pandas("$t = pd.concat([$t.assign(**{$new: $here}), $file.assign(**{$new: $there})], ignore_index=True)")
         .pandas(
-            "$t = pd.concat({$here: $t, $there: $other}, names=[$new, None]).reset_index(level=0).reset_index(drop=True)",
+            "$t = pd.concat({$here: $t, $there: $file}, names=[$new, None]).reset_index(level=0).reset_index(drop=True)",
         )
-        .python("$t = [{**row, $new: $here} for row in $t] + [{**row, $new: $there} for row in $other]")
-        .sql("SELECT $columns, $here AS $new FROM $t UNION ALL SELECT $columns, $there AS $new FROM $other")
+        .python("$t = [{**row, $new: $here} for row in $t] + [{**row, $new: $there} for row in $file]")
+        .sql("SELECT $columns, $here AS $new FROM $t UNION ALL SELECT $columns, $there AS $new FROM $file")
         .en([
-            "append the rows of $other (same columns), with a new column $new that is $here for the rows so far and $there for the appended ones",
-            "stack the rows of $other below and note the origin in a column $new: $here for the rows you had, $there for those of the other file",
+            "append the rows of $file (same columns), with a new column $new that is $here for the rows so far and $there for the appended ones",
+            "stack the rows of $file below and note the origin in a column $new: $here for the rows you had, $there for those of the other file",
         ])
-        .zh(["把 $other 的行（列相同）接在后面，并添加列$new：原有的行为$here，接入的行为$there"]),
+        .zh(["把 $file 的行（列相同）接在后面，并添加列$new：原有的行为$here，接入的行为$there"]),
     ]
 }
