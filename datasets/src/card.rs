@@ -13,6 +13,7 @@ use crate::split::Assignment;
 use crate::stats::{Stats, TURN_CLASSES};
 use crate::tokens::CL100K;
 use crate::written::WrittenDataset;
+use pybench_types::held_out::Unseen;
 
 /// Information for the card that is not in the rows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +44,7 @@ pub(crate) fn render(info: &CardInfo, written: &WrittenDataset, sizes: &SplitSiz
         usage(),
         funnel(info),
         statistics(written, &all),
+        diversity(written),
         split(written),
         columns(),
         licenses(&all),
@@ -216,6 +218,18 @@ fn token_counting(all: &Stats) -> String {
     text
 }
 
+fn diversity(written: &WrittenDataset) -> String {
+    if written.diversity.0.is_empty() {
+        return String::new();
+    }
+    format!(
+        "## Diversity\n\nDistinct templates or chains of operations, distinct queries without names, quoted values, paths and \
+         numbers, and distinct programs without texts and numbers, in all rows before they were split. A near duplicate has \
+         nearly the same query and code as another row.\n\n{}",
+        written.diversity.markdown()
+    )
+}
+
 fn split(written: &WrittenDataset) -> String {
     let split = &written.split;
     let mut text = String::from("## Split\n\n");
@@ -248,13 +262,34 @@ fn split(written: &WrittenDataset) -> String {
             .collect();
         let _ = writeln!(
             text,
-            "\nThese templates are not used in the train split (`held_out_template`): {}. {} rows of these \
-             templates were dropped because they share a file with a row in the train split.",
+            "\nThese templates are not used in the train split (`held_out_template`): {}.",
             names.join(", "),
-            split.count(Assignment::Dropped),
         );
     }
-    text
+    let dropped = split.count(Assignment::Dropped);
+    if dropped > 0 {
+        let _ = writeln!(
+            text,
+            "\n{dropped} rows with a held-out template, operation, pair of operations or wording were dropped because \
+             they share a file with a row in the train split.",
+        );
+    }
+    text + &unseen(written)
+}
+
+/// What the rows of the test split have that no training row has.
+fn unseen(written: &WrittenDataset) -> String {
+    if written.test.unseen.is_empty() {
+        return String::new();
+    }
+    let counts = Unseen::ALL.into_iter().filter_map(|unseen| {
+        let rows = written.test.unseen.get(unseen.name())?;
+        Some((unseen.name().to_owned(), *rows as u64))
+    });
+    format!(
+        "\nThe files of the test split are all unseen. The column `unseen` says what else training rows lack:\n\n{}",
+        table(["unseen", "rows"], counts)
+    )
 }
 
 fn columns() -> String {
@@ -278,6 +313,15 @@ fn columns() -> String {
         (
             "held_out_template",
             "whether the template is excluded from the train split",
+        ),
+        (
+            "operations, pairs, wordings",
+            "of a composed task: its operations in order, those that follow each other, and how its query is worded",
+        ),
+        (
+            "unseen",
+            "in the test split, what training rows lack: `operations`, `pairs` (both operations are seen, not one after \
+             the other), `template`, `wordings`, or only the `files`",
         ),
         (
             "language, query",

@@ -65,7 +65,7 @@ pub fn write_with(
 ) -> Result<WrittenDataset, DatasetError> {
     let new = StagingFolder::create(folder)?;
     let scratch = new.scratch()?;
-    let split = split_rows(&rows, split_settings, scrubber, scratch.path())?;
+    let (split, diversity) = split_rows(&rows, split_settings, scrubber, scratch.path())?;
     drop(scratch);
     let data = new.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
@@ -75,6 +75,7 @@ pub fn write_with(
         test: rows.test,
         others: BTreeMap::new(),
         split,
+        diversity,
         digest: rows.digest,
         scrub: rows.scrub,
         files: (0, 0),

@@ -16,6 +16,7 @@ pub mod card;
 pub mod dataset;
 pub mod decontaminate;
 pub mod dedup;
+pub mod diversity;
 pub mod formats;
 pub mod normalize;
 pub mod observed;

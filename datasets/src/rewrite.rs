@@ -10,6 +10,7 @@ use pybench_types::task::TaskFile;
 
 use crate::card::CardInfo;
 use crate::dataset::{self, FILES_DIR, StagingFolder, WrittenDataset};
+use crate::diversity::Diversity;
 use crate::row_hashes::{DatasetDigest, row_digest};
 use crate::scrub::{ScrubReport, Scrubber};
 use crate::shards::{ShardSettings, ShardWriter};
@@ -134,6 +135,7 @@ impl<'a> Copy<'a> {
             others: splits,
             digest: self.digest.digest(),
             split: Split::default(),
+            diversity: Diversity::default(),
             scrub: self.scrub,
             files: (0, 0),
         };

@@ -6,6 +6,7 @@ use pybench_agent::format_named;
 use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::Limits;
 use pybench_types::check::CheckSpec;
+use pybench_types::held_out;
 use pybench_types::id::Digest;
 use pybench_types::observation::Observation;
 use pybench_types::task::{Category, FileFormat, FileKind, Language, Task, TaskFile, TaskOrigin};
@@ -40,6 +41,18 @@ pub struct Row {
     pub template: String,
     /// Whether the template is excluded from the train split. Set by the split.
     pub held_out_template: bool,
+    /// The operations of a composed task, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<String>,
+    /// Its pairs of operations that follow each other, such as `filter_above>answer_mean`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<String>,
+    /// The wordings of its query, such as `filter_above/en/1`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wordings: Vec<String>,
+    /// What training rows lack of this row: a name of [`held_out::Unseen`], or empty in the train split. Set by the split.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unseen: String,
     pub language: Language,
     pub query: String,
     pub files: Vec<RowFile>,
@@ -204,8 +217,9 @@ pub fn tools(format: &str) -> Option<String> {
 pub const WRITER: &str = "writer/";
 
 impl Row {
-    /// The row of an accepted trajectory. `held_out_template` is set by the split.
+    /// The row of an accepted trajectory. `held_out_template` and `unseen` are set by the split.
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
+        let (operations, wordings) = held_out::composition(task);
         Self {
             messages: trajectory.messages.clone(),
             tools: tools(&trajectory.format),
@@ -217,6 +231,10 @@ impl Row {
             keyword: task.keyword.clone(),
             template: template(task),
             held_out_template: false,
+            pairs: held_out::pairs(&operations),
+            operations,
+            wordings,
+            unseen: String::new(),
             language: task.language,
             query: task.query.clone(),
             files: files(&task.files),

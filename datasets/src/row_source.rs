@@ -6,9 +6,11 @@ use std::hash::Hash;
 use std::path::Path;
 use std::rc::Rc;
 
+use pybench_types::held_out::Unseen;
 use pybench_types::task::Task;
 
 use crate::dedup::{Clusters, RowDeduplicator, RowTexts};
+use crate::diversity::{Diversity, SkeletonCounter};
 use crate::row::{self, category_name};
 use crate::scrub::Scrubber;
 use crate::split::{self, Split, SplitRow, SplitSettings};
@@ -62,12 +64,21 @@ pub struct SplitFacts {
     texts: RowTexts,
     /// Keys of its pictures. Pictures that look the same have the same key.
     pictures: Vec<String>,
+    /// What of it is held out of the train split.
+    held_out: Option<Unseen>,
 }
 
 impl SplitFacts {
-    /// The facts of a row of this task, with these texts and keys of pictures.
-    pub fn of_task(task: &Task, texts: RowTexts, pictures: Vec<String>) -> Self {
+    /// The facts of a row of this task, with these texts and keys of pictures. `held_out` is what the recipe keeps out of
+    /// the train split of it.
+    pub fn of_task(
+        task: &Task,
+        texts: RowTexts,
+        pictures: Vec<String>,
+        held_out: Option<Unseen>,
+    ) -> Self {
         Self {
+            held_out,
             texts,
             pictures,
             template: row::template(task),
@@ -83,18 +94,20 @@ impl SplitFacts {
             keys: row::shared_keys(row.all_files()),
             texts: RowTexts::of(row),
             pictures: Vec::new(),
+            held_out: Unseen::named(&row.unseen),
         }
     }
 }
 
-/// Splits the rows; their templates are scrubbed first, as in the rows that are written. Near duplicates are found with
+/// The split of the rows, and how varied they are. Their templates are scrubbed first, as in the rows that are written. Near duplicates are found with
 /// temporary files in `scratch`.
 pub(crate) fn split_rows(
     rows: &impl RowSource,
     settings: &SplitSettings,
     scrubber: &Scrubber,
     scratch: &Path,
-) -> Result<Split, DatasetError> {
+) -> Result<(Split, Diversity), DatasetError> {
+    let mut skeletons = SkeletonCounter::default();
     let (mut templates, mut key_lists) = (Distinct::new(), Distinct::new());
     let mut compact = Vec::with_capacity(rows.len());
     let mut pictures = Vec::with_capacity(rows.len());
@@ -105,25 +118,29 @@ pub(crate) fn split_rows(
         if scrubbed.found.total() > 0 {
             facts.template = scrubbed.text;
         }
+        skeletons.add(Some(&facts.template), &facts.texts);
         let template = templates.number(facts.template);
-        compact.push((template, facts.category, key_lists.number(facts.keys)));
+        let keys = key_lists.number(facts.keys);
+        compact.push((template, facts.category, keys, facts.held_out));
         pictures.push(facts.pictures);
-        // Without a test split it does not matter what is similar.
-        if settings.test_fraction > 0.0 {
-            near.add(&facts.texts, 0)?;
-        }
+        near.add(&facts.texts, 0)?;
     }
-    let near_keys = near_keys(pictures, &near.finish()?);
+    let clusters = near.finish()?;
+    let diversity = skeletons.finish(&clusters);
+    let near_keys = near_keys(pictures, &clusters);
     let rows = compact.into_iter().zip(&near_keys);
     let rows: Vec<SplitRow<'_>> = rows
-        .map(|((template, category, keys), near_keys)| SplitRow {
-            template: &templates.values[template as usize],
-            category,
-            keys: &key_lists.values[keys as usize],
-            near_keys,
-        })
+        .map(
+            |((template, category, keys, held_out), near_keys)| SplitRow {
+                template: &templates.values[template as usize],
+                category,
+                keys: &key_lists.values[keys as usize],
+                near_keys,
+                held_out,
+            },
+        )
         .collect();
-    Ok(split::split(&rows, settings))
+    Ok((split::split(&rows, settings), diversity))
 }
 
 /// For each row the keys of its pictures, and that of its cluster if it has near duplicates.

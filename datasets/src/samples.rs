@@ -9,10 +9,12 @@ pub mod parquet;
 
 use std::path::{Path, PathBuf};
 
-use pybench_agent::format_named;
+use pybench_agent::{Parsed, format_named};
 use pybench_llm::tool_calls::ToolCall;
 use pybench_types::trajectory::{Message, Role};
 use serde_json::Value;
+
+use crate::dedup::RowTexts;
 
 /// Maximum number of messages in a row.
 const MAX_MESSAGES: usize = 10_000;
@@ -101,6 +103,27 @@ impl Sample {
             None if uses("<tool_call>") => "tools",
             None => "pybench",
         }
+    }
+
+    /// The texts that it is compared by: the last message of the user before the first reply, and the cells.
+    pub fn texts(&self) -> RowTexts {
+        let is_reply = |message: &&Message| message.role == Role::Assistant;
+        let before = self
+            .messages
+            .iter()
+            .take_while(|message| !is_reply(message));
+        let query = before.filter(|message| message.role == Role::User).last();
+        let format = format_named(self.format());
+        let mut cells = Vec::new();
+        for message in self.messages.iter().filter(is_reply) {
+            match format.map(|format| format.parse(&message.content)) {
+                Some(Parsed::Cell(cell)) => cells.push(cell.to_owned()),
+                Some(Parsed::Calls(calls)) => cells.extend(calls.into_iter().flatten()),
+                _ => {}
+            }
+        }
+        let query = query.map_or("", |message| message.content.as_str());
+        RowTexts::new(query, &cells, &self.messages)
     }
 
     fn parse(location: String, row: &Value) -> Result<Self, String> {

@@ -11,10 +11,12 @@
 //! Some templates are held out: none of their rows is used for training. Moving every component that contains
 //! such a template into the test split could move most of the data. The split therefore prefers templates whose
 //! components contain few other rows, and moves components only while the test split stays within its share.
-//! Rows of held-out templates in the remaining components are dropped and counted.
+//! Rows of held-out templates in the remaining components are dropped and counted. So are rows of composed tasks with an
+//! operation, a pair of operations or a wording that the recipe holds out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use pybench_types::held_out::Unseen;
 use pybench_types::id::Digest;
 
 /// The properties of a row that the split depends on.
@@ -28,6 +30,8 @@ pub struct SplitRow<'a> {
     pub keys: &'a [String],
     /// Keys of what it nearly duplicates. Rows with a common key are near duplicates.
     pub near_keys: &'a [String],
+    /// What of it is held out: such a row is not used for training.
+    pub held_out: Option<Unseen>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +50,7 @@ pub struct SplitSettings {
 pub enum Assignment {
     Train,
     Test,
-    /// In no split: its template is held out, but its component is in the training split.
+    /// In no split: its template or another part of it is held out, but its component is in the training split.
     Dropped,
 }
 
@@ -88,6 +92,7 @@ pub fn split(rows: &[SplitRow<'_>], settings: &SplitSettings) -> Split {
     let mut builder = SplitBuilder::new(rows, &groups, target, settings.seed);
     if target > 0 {
         builder.hold_out(settings.held_out_templates);
+        builder.pull_held_out_parts();
         builder.fill();
     }
     let assignments = builder.assignments();
@@ -299,7 +304,11 @@ impl<'a> SplitBuilder<'a> {
     }
 
     fn best(&self, allowance: usize) -> Option<HoldOutPlan<'a>> {
-        let candidates = self.templates.keys().copied();
+        // Each composed task has a template of its own, which holds out nothing.
+        let is_composed = |template: &&str| template.contains('>');
+        let all = self.templates.keys().copied();
+        let some = all.clone().any(|template| !is_composed(&template));
+        let candidates = all.filter(|template| !some || !is_composed(template));
         candidates
             .filter(|template| !self.held_out.contains(template))
             .filter_map(|template| self.plan(template, allowance))
@@ -342,6 +351,29 @@ impl<'a> SplitBuilder<'a> {
             template,
             pull,
         })
+    }
+
+    /// Moves components with held-out parts to the test split, those with the fewest other rows first, while there is
+    /// room.
+    fn pull_held_out_parts(&mut self) {
+        let count = |group: &usize| {
+            let rows = self.groups.members[*group].iter();
+            rows.filter(|row| self.rows[**row].held_out.is_some())
+                .count()
+        };
+        let groups = 0..self.groups.members.len();
+        let mut groups: Vec<usize> = groups
+            .filter(|group| !self.test.contains(group) && count(group) > 0)
+            .collect();
+        groups.sort_by_cached_key(|group| {
+            let others = self.size(*group) - count(group);
+            (others, self.random(&self.group_name(*group)))
+        });
+        for group in groups {
+            if self.size(group) <= self.room() {
+                self.pull(group);
+            }
+        }
     }
 
     /// Fill the test split up to its target with components that contain no held-out template.
@@ -387,7 +419,7 @@ impl<'a> SplitBuilder<'a> {
         let assignment = |(row, group): (&SplitRow<'_>, &usize)| {
             if self.test.contains(group) {
                 Assignment::Test
-            } else if self.held_out.contains(row.template) {
+            } else if self.held_out.contains(row.template) || row.held_out.is_some() {
                 Assignment::Dropped
             } else {
                 Assignment::Train
@@ -410,21 +442,37 @@ mod tests {
     /// Template and files of a row. The category follows from the template.
     type Plain = (u8, Vec<u16>);
 
+    /// Rows of every seventh template have a held-out part if their files are even.
+    fn held_out_part(template: u8, files: &[u16]) -> Option<Unseen> {
+        let held = template % 7 == 3 && files.iter().all(|file| file.is_multiple_of(2));
+        (held && !files.is_empty()).then_some(Unseen::Pairs)
+    }
+
     fn run(plain: &[Plain], settings: &SplitSettings) -> Split {
-        let owned: Vec<(String, String, Vec<String>)> = plain
+        run_with(plain, settings, |_, _| None)
+    }
+
+    fn run_with(
+        plain: &[Plain],
+        settings: &SplitSettings,
+        held_out_part: fn(u8, &[u16]) -> Option<Unseen>,
+    ) -> Split {
+        let owned: Vec<_> = plain
             .iter()
             .map(|(t, files)| {
-                let keys = files.iter().map(|f| format!("blake3:{f}")).collect();
-                (format!("t{t}"), format!("c{}", t % 5), keys)
+                let keys: Vec<String> = files.iter().map(|f| format!("blake3:{f}")).collect();
+                let held_out = held_out_part(*t, files);
+                (format!("t{t}"), format!("c{}", t % 5), keys, held_out)
             })
             .collect();
         let rows: Vec<SplitRow> = owned
             .iter()
-            .map(|(template, category, keys)| SplitRow {
+            .map(|(template, category, keys, held_out)| SplitRow {
                 template,
                 category,
                 keys,
                 near_keys: &[],
+                held_out: *held_out,
             })
             .collect();
         split(&rows, settings)
@@ -452,7 +500,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_file_and_no_held_out_template_leaks_into_train(rows in plain_rows(60), settings in settings()) {
-            let split = run(&rows, &settings);
+            let split = run_with(&rows, &settings, held_out_part);
             prop_assert_eq!(split.assignments.len(), rows.len());
             let files_in = |assignment| -> BTreeSet<u16> {
                 let here = rows.iter().zip(&split.assignments).filter(move |(_, p)| **p == assignment);
@@ -460,8 +508,9 @@ mod tests {
             };
             prop_assert!(files_in(Assignment::Train).is_disjoint(&files_in(Assignment::Test)));
             for ((template, files), assignment) in rows.iter().zip(&split.assignments) {
-                let held_out = split.held_out.contains(&format!("t{template}"));
-                prop_assert!(!(held_out && *assignment == Assignment::Train), "held-out template in train");
+                let held_out = split.held_out.contains(&format!("t{template}"))
+                    || held_out_part(*template, files).is_some();
+                prop_assert!(!(held_out && *assignment == Assignment::Train), "held-out part in train");
                 prop_assert!(*assignment != Assignment::Dropped || held_out, "another row was dropped");
                 prop_assert!(*assignment != Assignment::Dropped || !files.is_empty(), "a row was dropped needlessly");
             }
@@ -524,6 +573,7 @@ mod tests {
             category: "c",
             keys,
             near_keys: &near[..usize::from(number < similar)],
+            held_out: None,
         });
         let settings = SplitSettings {
             test_fraction: 0.5,

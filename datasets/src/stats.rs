@@ -30,6 +30,8 @@ pub struct Stats {
     pub kinds: BTreeMap<&'static str, usize>,
     /// Rows by template.
     pub templates: BTreeMap<String, usize>,
+    /// Rows of the test split by what training rows lack of them; see [`Row::unseen`].
+    pub unseen: BTreeMap<String, usize>,
     /// Rows by teacher.
     pub teachers: BTreeMap<String, usize>,
     /// Distinct input files by license as found at their origin; `not stated` if there was none.
@@ -70,6 +72,7 @@ impl Stats {
         merge(&mut self.languages, &other.languages);
         merge(&mut self.kinds, &other.kinds);
         merge(&mut self.templates, &other.templates);
+        merge(&mut self.unseen, &other.unseen);
         merge(&mut self.teachers, &other.teachers);
         merge(&mut self.licenses, &other.licenses);
     }
@@ -99,6 +102,9 @@ impl Stats {
             .entry(language_code(row.language))
             .or_default() += 1;
         *self.templates.entry(row.template.clone()).or_default() += 1;
+        if !row.unseen.is_empty() {
+            *self.unseen.entry(row.unseen.clone()).or_default() += 1;
+        }
         *self.teachers.entry(row.teacher.clone()).or_default() += 1;
         let mut kinds: Vec<_> = row.files.iter().map(|file| file.kind).collect();
         kinds.sort_unstable();

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::diversity::Diversity;
 use crate::samples::Sample;
 use crate::stats::{TURN_CLASSES, turn_class};
 use crate::svg::bars;
@@ -34,6 +35,8 @@ pub struct Survey {
     pub kinds: BTreeMap<String, usize>,
     /// Conversations by keyword, if the rows have one.
     pub keywords: BTreeMap<String, usize>,
+    /// How varied the conversations are.
+    pub diversity: Diversity,
     /// Number of tokens of each conversation.
     #[serde(skip)]
     tokens: Vec<u64>,
@@ -151,7 +154,8 @@ impl fmt::Display for Survey {
             writeln!(f, "turns {class:<16} {count} ({share:.1} %)")?;
         }
         writeln!(f, "tokens per trajectory  {:.0}", self.tokens_each)?;
-        writeln!(f, "counted by             {}", self.tokenizer)
+        writeln!(f, "counted by             {}", self.tokenizer)?;
+        write!(f, "{}", self.diversity)
     }
 }
 

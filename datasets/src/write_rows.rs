@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use pybench_types::held_out::Unseen;
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::TaskFile;
 
@@ -127,6 +128,7 @@ impl<R: RowSource> RowWriter<'_, R> {
             scrub.rows += usize::from(found.total() > 0);
             scrub.found.merge(&found);
             row.held_out_template = held_out.contains(&row.template);
+            row.unseen = unseen(&row, job.assignment).to_owned();
             Ok(row)
         });
         match &job.shard {
@@ -138,6 +140,17 @@ impl<R: RowSource> RowWriter<'_, R> {
         counts.scrub = scrub;
         Ok(counts)
     }
+}
+
+/// The value of [`Row::unseen`] of a row with its held-out part, which that column names until then.
+fn unseen(row: &Row, assignment: Assignment) -> &'static str {
+    if assignment != Assignment::Test {
+        return "";
+    }
+    let template = row.held_out_template.then_some(Unseen::Template);
+    let all = [Unseen::named(&row.unseen), template];
+    let strongest = all.into_iter().flatten().min();
+    strongest.unwrap_or(Unseen::Files).name()
 }
 
 /// What is counted over the rows of a job.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pybench_types::id::Digest;
 
+use crate::diversity::Diversity;
 use crate::scrub::ScrubReport;
 use crate::split::Split;
 use crate::stats::Stats;
@@ -19,6 +20,8 @@ pub struct WrittenDataset {
     pub others: BTreeMap<String, Stats>,
     /// The assignment of rows to splits.
     pub split: Split,
+    /// How varied the rows are; empty for a copy of a dataset.
+    pub diversity: Diversity,
     /// Digest of all rows, as stated in the card.
     pub digest: Digest,
     /// What the scrubber removed.

@@ -35,6 +35,15 @@ impl RowTexts {
         Self::new(&row.query, &row.cell_texts(), &row.messages)
     }
 
+    pub fn query(&self) -> &str {
+        &self.query
+    }
+
+    /// The cells, or the replies of a row without cells.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
     fn field(&self, field: DedupField) -> &str {
         match field {
             DedupField::Query => &self.query,

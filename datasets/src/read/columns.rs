@@ -24,6 +24,8 @@ type Read<T> = Result<T, String>;
 
 const NULL: &str = "a null, but a value is required";
 const OTHER_LIST: &str = "a list with another element type";
+/// Columns that older shards do not have.
+const LATER_COLUMNS: [&str; 4] = ["operations", "pairs", "wordings", "unseen"];
 
 /// Check that every column exists and has the expected type. Additional columns are ignored.
 pub(super) fn check(actual: &Schema) -> Read<()> {
@@ -37,7 +39,11 @@ fn check_fields(expected: &Fields, actual: &Fields, prefix: &str) -> Read<()> {
         if ["tools", "files.derived_from"].contains(&name.as_str()) {
             continue;
         }
-        let Some((_, other)) = actual.find(field.name()) else {
+        let found = actual.find(field.name());
+        if found.is_none() && LATER_COLUMNS.contains(&name.as_str()) {
+            continue;
+        }
+        let Some((_, other)) = found else {
             let there: Vec<_> = actual.iter().map(|field| field.name().as_str()).collect();
             let there = there.join(", ");
             return Err(format!("column {name} is missing; the file has {there}"));
@@ -239,6 +245,14 @@ impl Columns<'_> {
         own.map(text).collect()
     }
 
+    /// Texts in a column that may be missing.
+    fn later_texts(&self, name: &str, at: usize) -> Read<Vec<String>> {
+        match self.whole.column_by_name(name) {
+            Some(_) => self.texts(name, at),
+            None => Ok(Vec::new()),
+        }
+    }
+
     fn digests(&self, name: &str, at: usize) -> Read<Vec<Digest>> {
         let texts = self.texts(name, at)?.into_iter();
         let digests: Result<_, _> = texts.map(Digest::try_from).collect();
@@ -271,6 +285,10 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         held_out_template: columns
             .typed::<BooleanArray>("held_out_template", at)?
             .value(at),
+        operations: columns.later_texts("operations", at)?,
+        pairs: columns.later_texts("pairs", at)?,
+        wordings: columns.later_texts("wordings", at)?,
+        unseen: columns.optional_text("unseen", at).unwrap_or_default(),
         language: columns.known("language", at, &LANGUAGES, language_code)?,
         query: columns.text("query", at)?.to_owned(),
         files: columns.items("files", at, file)?,

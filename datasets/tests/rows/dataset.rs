@@ -192,6 +192,47 @@ fn held_out_templates_are_only_in_the_test_split() {
     }
 }
 
+#[test]
+fn rows_with_held_out_parts_are_only_in_the_test_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d");
+    let mut rows = common::rows(120);
+    for row in rows.iter_mut().step_by(9) {
+        row.operations = ["sort", "rank"].map(str::to_owned).into();
+        row.pairs = vec!["sort>rank".into()];
+        row.unseen = "pairs".into();
+    }
+    let written = write(&path, rows);
+    let read = pybench_datasets::read::dataset(&path).unwrap();
+    for row in read {
+        let (split, row) = row.unwrap();
+        match split.as_str() {
+            "train" => assert!(
+                row.unseen.is_empty() && row.pairs.is_empty(),
+                "{}",
+                row.query
+            ),
+            _ => assert_eq!(
+                row.unseen == "pairs",
+                row.pairs == ["sort>rank"],
+                "{}",
+                row.unseen
+            ),
+        }
+    }
+    assert!(
+        written.test.unseen["pairs"] > 0,
+        "{:?}",
+        written.test.unseen
+    );
+    assert!(written.train.unseen.is_empty());
+    let card = fs::read_to_string(path.join("README.md")).unwrap();
+    assert!(
+        card.contains("| pairs | ") && card.contains("| templates | 120 |"),
+        "{card}"
+    );
+}
+
 /// Rows of one file and rows of a part of another file, with that file's digest or an older mark in the origin.
 #[test]
 fn a_file_and_its_parts_are_in_one_split() {

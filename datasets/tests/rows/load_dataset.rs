@@ -35,10 +35,11 @@ fn load(python: &Path, folder: &Path, scratch: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The row as `datasets` returns it. `held_out` is set by the split.
-fn expected(row: &Row, held_out: bool) -> Value {
+/// The row as `datasets` returns it. `held_out` and `unseen` are set by the split.
+fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
     let row = &Row {
         held_out_template: held_out,
+        unseen: unseen.to_owned(),
         ..row.clone()
     };
     let messages = row.messages.iter();
@@ -67,6 +68,10 @@ fn expected(row: &Row, held_out: bool) -> Value {
         "keyword": row.keyword,
         "template": row.template,
         "held_out_template": held_out,
+        "operations": row.operations,
+        "pairs": row.pairs,
+        "wordings": row.wordings,
+        "unseen": unseen,
         "language": row.language,
         "query": row.query,
         "files": files.collect::<Vec<_>>(),
@@ -119,7 +124,15 @@ fn load_dataset_returns_the_rows() {
             .zip(&written.split.assignments)
             .filter(|(_, a)| **a == assignment);
         let expected: Vec<Value> = here
-            .map(|(row, _)| expected(row, written.split.held_out.contains(&row.template)))
+            .map(|(row, _)| {
+                let held_out = written.split.held_out.contains(&row.template);
+                let unseen = match (assignment, held_out) {
+                    (Assignment::Test, true) => "template",
+                    (Assignment::Test, false) => "files",
+                    _ => "",
+                };
+                expected(row, held_out, unseen)
+            })
             .collect();
         assert!(!expected.is_empty(), "{name} is empty");
         assert_eq!(loaded[name]["rows"], Value::from(expected), "{name}");

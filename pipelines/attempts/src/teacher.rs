@@ -67,10 +67,11 @@ fn solver(
     ledger: &Arc<BudgetLedger>,
 ) -> Result<Solver, RunError> {
     let format = agent::format(context.recipe.rollout.format);
-    if let ModelChoice::Expert { faults } = choice {
+    if let ModelChoice::Expert { faults, recoveries } = choice {
         let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
         let expert = Expert::new(Arc::new(library), format);
         let expert = expert.with_faults(*faults, context.recipe.seed);
+        let expert = expert.with_recoveries(*recoveries);
         return Ok(Solver::Script(Arc::new(expert)));
     }
     let call_format = CallFormat {

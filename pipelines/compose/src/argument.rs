@@ -21,6 +21,8 @@ pub enum Argument {
     /// A value of a text column, or a part of one.
     Text(String),
     Texts(Vec<String>),
+    /// The path of another file of the task, such as `./data/plants.csv`.
+    File(String),
 }
 
 /// The arguments of one step, by name.
@@ -72,6 +74,14 @@ impl Arguments {
     pub fn text(&self, key: &str) -> &str {
         match self.0.get(key) {
             Some(Argument::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// The path of another file.
+    pub fn file(&self, key: &str) -> &str {
+        match self.0.get(key) {
+            Some(Argument::File(path)) => path,
             _ => "",
         }
     }
@@ -138,6 +148,8 @@ fn write(argument: &Argument, notation: Notation) -> String {
         Argument::Number(number) => self::number(*number),
         Argument::Count(count) => count.to_string(),
         Argument::Text(text) => value(text, notation),
+        // Code names its table instead.
+        Argument::File(path) => path.clone(),
         Argument::Texts(texts) => list(texts.iter().map(|text| value(text, notation)), notation),
     }
 }

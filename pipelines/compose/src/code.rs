@@ -9,7 +9,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Arguments, Notation, fill, python_string};
 use crate::graph::{Graph, GraphError, Step};
-use crate::operation::{Operation, Role};
+use crate::inputs;
+use crate::operation::{OTHER, Operation, Role};
 use crate::reading::{self, TableFile};
 
 /// Columns of numbers that plain Python names one by one.
@@ -31,6 +32,8 @@ pub struct Style {
     pub idiom: Idiom,
     /// Name of the table.
     pub table: &'static str,
+    /// Names of the tables of the other files, in their order.
+    pub others: [&'static str; 2],
     /// Steps in one cell.
     pub steps_per_cell: usize,
     /// Whether each step is preceded by a comment.
@@ -58,12 +61,20 @@ impl Style {
             idioms.extend([Idiom::Sqlite, Idiom::Sqlite]);
         }
         idioms.shuffle(rng);
+        let others = [
+            ["other", "third"],
+            ["df2", "df3"],
+            ["second", "third"],
+            ["extra", "more"],
+            ["right", "last"],
+        ];
         Ok(Self {
             idiom: idioms[0],
             table: ["df", "df", "data", "table", "frame"]
                 .choose(rng)
                 .copied()
                 .unwrap_or("df"),
+            others: others.choose(rng).copied().unwrap_or(others[0]),
             steps_per_cell: *[1, 2, 3, 8, 8].choose(rng).unwrap_or(&8),
             comments: rng.random_bool(0.4),
             looks: rng.random_bool(0.6),
@@ -74,7 +85,7 @@ impl Style {
 /// The cells of a solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Solution {
-    /// Loads the file and shows what is in it.
+    /// Loads the files and shows what is in them.
     pub look: String,
     /// The steps.
     pub work: Vec<String>,
@@ -87,13 +98,22 @@ pub struct Solution {
 /// What a solution needs to know of its task.
 pub struct Job<'a> {
     pub graph: &'a Graph,
-    pub file: &'a TaskFile,
-    /// Columns of the file that hold numbers.
+    /// The file of the table, then the others.
+    pub files: &'a [TaskFile],
+    /// Columns of the files that hold numbers.
     pub numbers: &'a [String],
     /// Path of the file that is asked for, relative to the workspace.
     pub output: Option<&'a str>,
     /// Title of a chart.
     pub title: &'a str,
+}
+
+impl Job<'_> {
+    /// The place of another file among the others, by its path.
+    fn other(&self, path: &str) -> Option<usize> {
+        let mut others = self.files.iter().skip(1);
+        others.position(|file| inputs::path(file) == path)
+    }
 }
 
 /// Writes the cells.
@@ -127,7 +147,7 @@ pub fn solution(
 
 /// The pandas expression that reads a file.
 pub fn read_expression(file: &TaskFile) -> String {
-    let path = python_string(&format!("./data/{}", file.name));
+    let path = python_string(&inputs::path(file));
     let format = file.format.clone().unwrap_or_default();
     let table = TableFile {
         path: &path,
@@ -151,64 +171,97 @@ fn encoding(file: &TaskFile) -> Option<&str> {
 }
 
 fn look(job: &Job<'_>, style: &Style) -> String {
-    let t = style.table;
-    match style.idiom {
-        Idiom::Pandas => {
-            let read = read_expression(job.file);
-            format!(
-                "import pandas as pd\n\n{t} = {read}\nprint({t}.shape)\nprint({t}.dtypes)\nprint({t}.head(3))"
-            )
+    if style.idiom == Idiom::Plain {
+        return plain_reader(job, style);
+    }
+    let names = std::iter::once(style.table).chain(style.others);
+    let mut cell = match style.idiom {
+        Idiom::Sqlite => "import sqlite3\nimport pandas as pd\n".to_owned(),
+        _ => "import pandas as pd\n".to_owned(),
+    };
+    for (file, t) in job.files.iter().zip(names.clone()) {
+        let read = read_expression(file);
+        cell += &format!("\n{t} = {read}\nprint({t}.shape)\nprint({t}.dtypes)\nprint({t}.head(3))");
+    }
+    if style.idiom == Idiom::Sqlite {
+        cell += "\ndb = sqlite3.connect(\":memory:\")";
+        for (at, (_, t)) in job.files.iter().zip(names).enumerate() {
+            cell += &format!("\n{t}.to_sql(\"{}\", db, index=False)", source(at));
         }
-        Idiom::Plain => plain_reader(job, t),
-        Idiom::Sqlite => {
-            let read = read_expression(job.file);
-            format!(
-                "import sqlite3\nimport pandas as pd\n\n{t} = {read}\nprint({t}.shape)\nprint({t}.dtypes)\nprint({t}.head(3))\n\
-                 db = sqlite3.connect(\":memory:\")\n{t}.to_sql(\"{SOURCE}\", db, index=False)"
-            )
-        }
+    }
+    cell
+}
+
+/// Name of the table in SQLite that holds a file.
+fn source(at: usize) -> String {
+    match at {
+        0 => SOURCE.to_owned(),
+        at => format!("{SOURCE}{}", at + 1),
     }
 }
 
-/// Name of the table in SQLite that holds the file.
-const SOURCE: &str = "source";
+/// Name of the table in SQLite that holds the first file.
+pub(crate) const SOURCE: &str = "source";
 
-/// Whether plain Python can read the file in a few lines: text, in which columns are numbers or texts.
+/// Whether plain Python can read the files in a few lines: text, in which columns are numbers or texts. A column that two
+/// files have is of one type in both.
 fn plain_reads(job: &Job<'_>) -> bool {
-    let format = job.file.format.as_ref();
-    let plain = format.filter(|format| format.read.is_default());
-    let columns = plain.and_then(|format| format.columns.as_ref());
     let simple = |column: &ColumnFormat| {
         matches!(
             column.kind,
             ColumnKind::Integer | ColumnKind::Float | ColumnKind::Text | ColumnKind::Date
         )
     };
-    columns.is_some_and(|columns| columns.iter().all(simple))
-        && job.numbers.len() <= MAX_PLAIN_NUMBERS
+    let reads = |file: &TaskFile| {
+        let format = file.format.as_ref();
+        let plain = format.filter(|format| format.read.is_default());
+        let columns = plain.and_then(|format| format.columns.as_ref());
+        columns.is_some_and(|columns| columns.iter().all(simple))
+    };
+    job.files.iter().all(reads) && job.numbers.len() <= MAX_PLAIN_NUMBERS
 }
 
-/// Reads a text table into a list of dicts, with numbers where a column has them and `None` for missing values.
-fn plain_reader(job: &Job<'_>, t: &str) -> String {
-    let path = python_string(&format!("./data/{}", job.file.name));
-    let encoding = python_string(encoding(job.file).unwrap_or("utf-8-sig"));
-    let delimiter = match delimiter(job.file).filter(|delimiter| *delimiter != ',') {
-        Some(delimiter) => format!(", delimiter={}", python_string(&delimiter.to_string())),
-        None => String::new(),
-    };
+/// Reads text tables into lists of dicts, with numbers where a column has them and `None` for missing values.
+fn plain_reader(job: &Job<'_>, style: &Style) -> String {
     let names: Vec<String> = job.numbers.iter().map(|name| python_string(name)).collect();
-    format!(
+    let mut cell = format!(
         "import csv\n\n\
          NUMBERS = [{}]\n\
          MISSING = {{\"\", \"NA\", \"N/A\", \"NaN\", \"nan\", \"NULL\", \"null\", \"None\"}}\n\n\
-         def number(text):\n    return int(text) if text.lstrip(\"+-\").isdigit() else float(text)\n\n\
-         with open({path}, newline=\"\", encoding={encoding}) as file:\n    \
+         def number(text):\n    return int(text) if text.lstrip(\"+-\").isdigit() else float(text)\n",
+        names.join(", ")
+    );
+    let tables = std::iter::once(style.table).chain(style.others);
+    for (file, t) in job.files.iter().zip(tables) {
+        let load = plain_load(file, t);
+        cell +=
+            &format!("\n{load}\nprint(len({t}), \"rows\")\nfor row in {t}[:3]:\n    print(row)");
+    }
+    cell
+}
+
+/// Loads one file, after the definitions of [`plain_reader`].
+fn plain_load(file: &TaskFile, t: &str) -> String {
+    let path = python_string(&inputs::path(file));
+    let encoding = python_string(encoding(file).unwrap_or("utf-8-sig"));
+    let delimiter = match delimiter(file).filter(|delimiter| *delimiter != ',') {
+        Some(delimiter) => format!(", delimiter={}", python_string(&delimiter.to_string())),
+        None => String::new(),
+    };
+    format!(
+        "with open({path}, newline=\"\", encoding={encoding}) as file:\n    \
          {t} = list(csv.DictReader(file{delimiter}))\n\
          for row in {t}:\n    for name, text in row.items():\n        \
-         row[name] = None if text in MISSING else number(text) if name in NUMBERS else text\n\
-         print(len({t}), \"rows\")\nfor row in {t}[:3]:\n    print(row)",
-        names.join(", ")
+         row[name] = None if text in MISSING else number(text) if name in NUMBERS else text"
     )
+}
+
+/// Loads a file again into its table.
+pub(crate) fn load(file: &TaskFile, idiom: Idiom, t: &str) -> String {
+    match idiom {
+        Idiom::Plain => plain_load(file, t),
+        _ => format!("{t} = {}", read_expression(file)),
+    }
 }
 
 /// The steps in pandas or plain Python, some to a cell, and the first step of each cell.
@@ -257,16 +310,19 @@ fn statement(
         Idiom::Plain => operation.python.as_deref(),
         _ => operation.pandas.choose(rng).map(String::as_str),
     };
-    python(code.unwrap_or_default(), &step.arguments, job, style.table)
+    python(code.unwrap_or_default(), &step.arguments, job, style)
 }
 
-fn python(code: &str, arguments: &Arguments, job: &Job<'_>, table: &str) -> String {
+fn python(code: &str, arguments: &Arguments, job: &Job<'_>, style: &Style) -> String {
     let path = python_string(&format!("./{}", job.output.unwrap_or_default()));
     let title = python_string(job.title);
+    let other = job.other(arguments.file(OTHER));
+    let other = other.and_then(|at| style.others.get(at));
     let extra = [
-        ("t", table),
+        ("t", style.table),
         ("path", path.as_str()),
         ("title", title.as_str()),
+        (OTHER, other.copied().unwrap_or_default()),
     ];
     fill(code, arguments, Notation::Python, &extra)
 }
@@ -316,7 +372,10 @@ fn queries(job: &Job<'_>, style: &Style) -> Result<String, GraphError> {
     };
     for (at, step) in steps.iter().enumerate() {
         let query = step.operation()?.sql.as_deref().unwrap_or_default();
-        let query = fill(query, &step.arguments, Notation::Sql, &[("t", &before)]);
+        let other = job.other(step.arguments.file(OTHER));
+        let other = other.map_or_else(String::new, |at| source(at + 1));
+        let extra = [("t", before.as_str()), (OTHER, other.as_str())];
+        let query = fill(query, &step.arguments, Notation::Sql, &extra);
         before = format!("step{}", at + 1);
         tables.push(format!("{before} AS (\n    {query}\n)"));
     }

@@ -1,5 +1,6 @@
 //! Draws a graph over a table: steps that are well defined on it, and whose result proves each of them.
 
+use pybench_types::held_out::HeldOutRule;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -28,6 +29,8 @@ const ROLES: [Role; 9] = [
     Role::Shape,
     Role::Shape,
 ];
+/// Share of the tasks on several files in which another step comes before the first that brings in a file.
+const EARLIER: f64 = 0.3;
 /// Share of the tasks that end with a file.
 const OUTPUTS: f64 = 0.4;
 /// A filter leaves between these shares of the rows.
@@ -48,13 +51,17 @@ pub struct Composed {
     pub missing: bool,
 }
 
-/// Draws a graph over a table and proves it; `None` if this draw has no proven graph.
-pub fn compose(start: &Frame, rng: &mut ChaCha8Rng) -> Option<Composed> {
+/// Draws a graph over a table and proves it; `None` if this draw has no proven graph. It has no operation and no pair of
+/// operations that `avoided` holds out.
+pub fn compose(start: &Frame, avoided: &HeldOutRule, rng: &mut ChaCha8Rng) -> Option<Composed> {
     let length = *LENGTHS.choose(rng)?;
-    let mut chain = Chain::new(start);
-    for _ in 0..length {
-        let role = *ROLES.choose(rng)?;
+    let mut chain = Chain::new(start, avoided);
+    for role in roles(length, start.others.len(), rng) {
         chain.extend(role, rng);
+    }
+    if !chain.frame.others.is_empty() {
+        // The query would name a file that is not needed.
+        return None;
     }
     let role = if rng.random_bool(OUTPUTS) {
         Role::Output
@@ -73,8 +80,22 @@ pub fn compose(start: &Frame, rng: &mut ChaCha8Rng) -> Option<Composed> {
     })
 }
 
+/// The roles of the steps before the ending: as many as `length`, `others` of which bring in a file. Most of these come
+/// first, since what follows can then use what they bring.
+fn roles(length: usize, others: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
+    let steps = length.max(others + usize::from(others > 0));
+    let mut roles = vec![Role::Combine; others];
+    let single = (others..steps).filter_map(|_| ROLES.choose(rng).copied());
+    roles.extend(single);
+    if others > 0 && steps > others && rng.random_bool(EARLIER) {
+        roles.swap(0, others);
+    }
+    roles
+}
+
 /// The steps so far, and the table after them.
-struct Chain {
+struct Chain<'a> {
+    avoided: &'a HeldOutRule,
     steps: Vec<Step>,
     frame: Frame,
     /// Columns that a step made and none has used.
@@ -82,9 +103,10 @@ struct Chain {
     missing: bool,
 }
 
-impl Chain {
-    fn new(start: &Frame) -> Self {
+impl<'a> Chain<'a> {
+    fn new(start: &Frame, avoided: &'a HeldOutRule) -> Self {
         Self {
+            avoided,
             steps: Vec::new(),
             frame: start.clone(),
             unused: Vec::new(),
@@ -103,7 +125,12 @@ impl Chain {
                 .steps
                 .iter()
                 .any(|step| step.operation == operation.name);
-            if repeated || (operation.needs_order && !self.frame.ordered) {
+            // Each use of these is of another file.
+            let repeated = repeated && role != Role::Combine;
+            if repeated
+                || self.avoids(&operation.name)
+                || (operation.needs_order && !self.frame.ordered)
+            {
                 continue;
             }
             let draw = Draw::new(&self.frame, rng).preferring(&self.unused);
@@ -114,6 +141,13 @@ impl Chain {
             }
         }
         false
+    }
+
+    /// Whether an operation, or its pair with the last one, is held out.
+    fn avoids(&self, operation: &str) -> bool {
+        let last = self.steps.last();
+        let pair = last.is_some_and(|step| self.avoided.pair(&step.operation, operation));
+        pair || self.avoided.operation(operation)
     }
 
     /// Adds a step if its result is good to go on with.
@@ -134,6 +168,14 @@ impl Chain {
             if let Argument::New(name) = argument {
                 self.unused.push(name.clone());
             }
+        }
+        if operation.role == Role::Combine {
+            let joined = next.data.get_column_names_owned().into_iter();
+            let joined = joined.map(|name| name.to_string());
+            let is_new =
+                |name: &String| self.frame.class(name).is_none() && !self.unused.contains(name);
+            let joined: Vec<String> = joined.filter(is_new).collect();
+            self.unused.extend(joined);
         }
         self.frame = next;
         self.steps.push(step);
@@ -176,6 +218,7 @@ fn useful(role: Role, before: &Frame, after: &Frame) -> bool {
             let kept = after.height() as f64 / before.height().max(1) as f64;
             after.height() >= MIN_ROWS && KEPT.contains(&kept)
         }
+        Role::Combine => after.height() >= MIN_ROWS,
         Role::Shape => after.height() >= 2,
         Role::Derive | Role::Answer | Role::Output => after.height() >= 1,
     }

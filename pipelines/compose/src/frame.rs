@@ -1,6 +1,7 @@
 //! A table between two operations, and the classes of its columns.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use polars::prelude::{Column, DataFrame, DataType, IntoLazy, LazyFrame, PolarsResult};
 
@@ -22,6 +23,16 @@ pub struct Frame {
     pub(crate) dates: BTreeSet<String>,
     /// Whether the order of the rows is known to the reader of the query: that of the file, or of a sort.
     pub(crate) ordered: bool,
+    /// The other files of the task that no step has used yet.
+    pub(crate) others: Vec<OtherTable>,
+}
+
+/// The table of another file of a task.
+#[derive(Clone, Debug)]
+pub struct OtherTable {
+    /// Path of the file, such as `./data/plants.csv`.
+    pub path: String,
+    pub frame: Arc<Frame>,
 }
 
 impl Frame {
@@ -39,7 +50,21 @@ impl Frame {
             dates: dates.map(|column| column.name().to_string()).collect(),
             data,
             ordered: true,
+            others: Vec::new(),
         }
+    }
+
+    /// The table with the other files of its task.
+    #[must_use]
+    pub fn with_others(mut self, others: Vec<OtherTable>) -> Self {
+        self.others = others;
+        self
+    }
+
+    /// The table of another file by its path.
+    pub fn other(&self, path: &str) -> Option<&Frame> {
+        let found = self.others.iter().find(|other| other.path == path);
+        found.map(|other| other.frame.as_ref())
     }
 
     pub fn class(&self, column: &str) -> Option<Class> {
@@ -96,6 +121,7 @@ impl Frame {
             dates: self.dates.iter().filter(still).cloned().collect(),
             data,
             ordered,
+            others: self.others.clone(),
         }))
     }
 }

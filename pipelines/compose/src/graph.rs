@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::argument::Arguments;
 use crate::frame::Frame;
-use crate::operation::{Operation, Order, Role};
+use crate::operation::{Meaning, OTHER, Operation, Order, Role};
 use crate::operations;
 
 /// One operation with its arguments.
@@ -33,6 +33,8 @@ pub enum GraphError {
         operation: String,
         reason: PolarsError,
     },
+    #[error("the task has no other file `{0}`, or a step has used it")]
+    NoFile(String),
     #[error("`{0}` gives a number that is not finite")]
     NotFinite(String),
 }
@@ -55,7 +57,15 @@ impl Step {
             operation: self.operation.clone(),
             reason,
         };
-        let data = (operation.meaning)(&self.arguments, frame.lazy());
+        let path = self.arguments.file(OTHER);
+        let data = match &operation.meaning {
+            Meaning::OneTable(meaning) => meaning(&self.arguments, frame.lazy()),
+            Meaning::TwoTables(meaning) => {
+                let other = frame.other(path);
+                let other = other.ok_or_else(|| GraphError::NoFile(path.to_owned()))?;
+                meaning(&self.arguments, frame.lazy(), other.lazy())
+            }
+        };
         let data = data.collect().map_err(unfit)?;
         let ordered = match operation.order {
             Order::Keeps => frame.ordered,
@@ -63,7 +73,9 @@ impl Step {
             Order::Sets => true,
         };
         let result = frame.result(data, ordered).map_err(unfit)?;
-        result.ok_or_else(|| GraphError::NotFinite(self.operation.clone()))
+        let mut result = result.ok_or_else(|| GraphError::NotFinite(self.operation.clone()))?;
+        result.others.retain(|other| other.path != path);
+        Ok(result)
     }
 }
 
@@ -107,7 +119,7 @@ impl Graph {
         for step in &self.0 {
             let operation = step.operation()?;
             match operation.role {
-                Role::Derive | Role::Shape => keyword = Some(operation.keyword()),
+                Role::Derive | Role::Shape | Role::Combine => keyword = Some(operation.keyword()),
                 _ => keyword = keyword.or(Some(operation.keyword())),
             }
         }

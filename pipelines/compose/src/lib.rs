@@ -10,6 +10,7 @@ mod compose;
 mod draw;
 mod frame;
 mod graph;
+mod inputs;
 pub mod note;
 mod operation;
 pub mod operations;
@@ -18,15 +19,17 @@ pub mod prove;
 pub mod reading;
 mod rename;
 pub mod script;
+pub mod slip;
 mod task;
 mod wording;
 
 pub use compose::{Composed, compose};
-pub use frame::{Class, Frame};
+pub use frame::{Class, Frame, OtherTable};
 pub use graph::{Graph, GraphError, Step};
 pub use operation::{Operation, Order, Role};
 pub use plan::{Plan, PlanError};
 pub use task::{Made, TaskSeed, fits, make};
+pub use wording::is_wording;
 
 #[cfg(test)]
 mod tests;

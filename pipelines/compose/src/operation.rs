@@ -14,6 +14,8 @@ pub enum Role {
     Derive,
     /// Changes the shape: groups, sorts, selects, reshapes.
     Shape,
+    /// Brings in another file of the task: joins, appends.
+    Combine,
     /// Ends a task with an answer: a table with one column, whose rows are the answer.
     Answer,
     /// Ends a task with a file.
@@ -32,7 +34,16 @@ pub enum Order {
 }
 
 pub(crate) type DrawArguments = Box<dyn Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync>;
-pub(crate) type Meaning = Box<dyn Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync>;
+
+/// What an operation does, as polars expressions. This is the reference.
+pub(crate) enum Meaning {
+    OneTable(Box<dyn Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync>),
+    /// The second table is that of the argument [`OTHER`].
+    TwoTables(Box<dyn Fn(&Arguments, LazyFrame, LazyFrame) -> LazyFrame + Send + Sync>),
+}
+
+/// The argument of an operation that names another file.
+pub(crate) const OTHER: &str = "file";
 
 /// One operation. `$name` in a wording or in code is the argument of this name.
 pub struct Operation {
@@ -43,13 +54,12 @@ pub struct Operation {
     pub needs_order: bool,
     /// Draws arguments for which the operation is well defined on this table; `None` if there are none.
     pub(crate) draw: DrawArguments,
-    /// What it does, as polars expressions. This is the reference.
     pub(crate) meaning: Meaning,
-    /// Equivalent statements in pandas; `$t` is the data frame, which they replace.
+    /// Equivalent statements in pandas; `$t` is the data frame, which they replace, and `$file` that of another file.
     pub pandas: Vec<String>,
     /// Statements in plain Python; `$t` is the list of rows, each a dict, which they replace.
     pub python: Option<String>,
-    /// A query in SQLite; `$t` is the table that it reads.
+    /// A query in SQLite; `$t` is the table that it reads, and `$file` that of another file.
     pub sql: Option<String>,
     /// Wordings in English: a clause with an imperative, such as `keep only the rows …`.
     pub en: Vec<String>,
@@ -70,13 +80,28 @@ impl Operation {
         draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
         meaning: impl Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync + 'static,
     ) -> Self {
+        let meaning = Meaning::OneTable(Box::new(meaning));
+        Self::with_meaning(name.into(), role, Box::new(draw), meaning)
+    }
+
+    /// An operation on the table and another file, which is the argument [`OTHER`].
+    pub(crate) fn combine(
+        name: impl Into<String>,
+        draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
+        meaning: impl Fn(&Arguments, LazyFrame, LazyFrame) -> LazyFrame + Send + Sync + 'static,
+    ) -> Self {
+        let meaning = Meaning::TwoTables(Box::new(meaning));
+        Self::with_meaning(name.into(), Role::Combine, Box::new(draw), meaning)
+    }
+
+    fn with_meaning(name: String, role: Role, draw: DrawArguments, meaning: Meaning) -> Self {
         Self {
-            name: name.into(),
+            name,
             role,
             order: Order::Keeps,
             needs_order: false,
-            draw: Box::new(draw),
-            meaning: Box::new(meaning),
+            draw,
+            meaning,
             pandas: Vec::new(),
             python: None,
             sql: None,
@@ -93,6 +118,12 @@ impl Operation {
     /// Whether its answer is a list of names.
     pub fn is_list(&self) -> bool {
         ["answer_values", "answer_top_three"].contains(&self.name.as_str())
+    }
+
+    /// Whether it ends a task with a chart.
+    pub fn is_chart(&self) -> bool {
+        let charts = ["bar_chart", "pie_chart", "line_chart", "scatter_plot"];
+        charts.iter().any(|chart| self.name.starts_with(chart))
     }
 
     /// The keyword of the dictionary that fits best.
@@ -113,7 +144,11 @@ impl Operation {
             Role::Shape if starts(&["pivot", "cross"]) => "pivot table",
             Role::Shape if starts(&["sort"]) => "sort",
             Role::Shape if starts(&["group"]) => "group by",
+            Role::Combine => "merge",
             Role::Output if starts(&["bar_chart"]) => "bar chart",
+            Role::Output if starts(&["pie_chart"]) => "pie chart",
+            Role::Output if starts(&["line_chart"]) => "line chart",
+            Role::Output if starts(&["scatter_plot"]) => "scatter plot",
             Role::Output => "convert format",
             Role::Filter | Role::Shape | Role::Answer => "filter",
         }

@@ -16,7 +16,7 @@ pub struct Plan {
     /// Decimals that the query asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decimals: Option<u8>,
-    /// Columns of the file that hold numbers.
+    /// Columns of the files that hold numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<String>,
     /// Title of the chart.

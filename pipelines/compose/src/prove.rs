@@ -14,12 +14,16 @@ use crate::argument::Argument;
 use crate::draw::Draw;
 use crate::frame::Frame;
 use crate::graph::{Graph, Step, records};
-use crate::operation::Role;
+use crate::inputs;
+use crate::operation::{Operation, Role};
 use crate::operations;
 use crate::plan::{Plan, PlanError};
 
 /// Numbers that differ by less, in relation to their size, count as equal. Ten times what a check allows.
 const TOLERANCE: f64 = 1e-5;
+
+/// As [`TOLERANCE`], for the data of a chart, which are read from a picture.
+const CHART_TOLERANCE: f64 = 1e-2;
 
 /// A graph with one step changed.
 #[derive(Clone, Debug)]
@@ -76,18 +80,18 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
     all
 }
 
-/// The graphs that differ from a task's in one step, for the file with these bytes; empty if the file is no table.
+/// The graphs that differ from a task's in one step; empty if one of its files is no table. `bytes` are those of the
+/// files, in their order.
 ///
 /// # Errors
 /// The task was not composed.
-pub fn mistakes(task: &Task, bytes: &[u8]) -> Result<Vec<Mutation>, PlanError> {
+pub fn mistakes(task: &Task, bytes: &[Vec<u8>]) -> Result<Vec<Mutation>, PlanError> {
     let graph = Plan::of(task)?.graph;
-    let file = task.files.first().ok_or(PlanError::NotComposed)?;
-    let Some((data, _)) = pybench_profile::frame(file.kind, bytes) else {
+    let Some(start) = inputs::tables(&task.files, bytes) else {
         return Ok(Vec::new());
     };
     let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, "mistakes")).seed());
-    Ok(mutations(&graph, &Frame::new(data), &mut rng))
+    Ok(mutations(&graph, &start, &mut rng))
 }
 
 /// The operation that is mistaken for this one most easily, with the same arguments.
@@ -105,6 +109,10 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "descending" => "ascending",
         "above" => "below",
         "below" => "above",
+        "inner" => "left",
+        "left" => "inner",
+        "semi" => "anti",
+        "anti" => "semi",
         _ => return None,
     };
     let name = format!("{kind}_{other}");
@@ -126,6 +134,11 @@ fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
         Argument::Count(count) => Argument::Count(count + 1),
         Argument::Text(text) => Argument::Text(other_value(&draw, text)?),
         Argument::Texts(texts) => Argument::Texts(texts.split_last()?.1.to_vec()),
+        Argument::File(path) => {
+            let others = draw.frame.others.iter().map(|other| &other.path);
+            let others: Vec<&String> = others.filter(|other| *other != path).collect();
+            Argument::File((*others.choose(draw.rng)?).clone())
+        }
         // Names of new columns and of those that stay show in a table; the check compares them.
         Argument::Columns(_) | Argument::New(_) => return None,
     })
@@ -154,11 +167,15 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
     let expected = graph.evaluate(start).ok()?;
     let output = graph.ending().and_then(|step| step.operation().ok());
     let is_answer = output.is_some_and(|operation| operation.role == Role::Answer);
+    let tolerance = match output.is_some_and(Operation::is_chart) {
+        true => CHART_TOLERANCE,
+        false => TOLERANCE,
+    };
     mutations(graph, start, rng).into_iter().find(|mutation| {
         // A mutant that cannot run is noticed.
         mutation.graph.evaluate(start).is_ok_and(|result| {
             let ordered = is_answer || (expected.ordered && expected.height() == result.height());
-            same(&expected.data, &result.data, ordered)
+            same_within(&expected.data, &result.data, ordered, tolerance)
         })
     })
 }
@@ -166,6 +183,10 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
 /// Whether a check could take one table for the other: the same columns, and the same values within the tolerance, in any
 /// order of rows unless it counts.
 pub fn same(one: &DataFrame, other: &DataFrame, ordered: bool) -> bool {
+    same_within(one, other, ordered, TOLERANCE)
+}
+
+fn same_within(one: &DataFrame, other: &DataFrame, ordered: bool, tolerance: f64) -> bool {
     let names = |data: &DataFrame| {
         let mut names = data.get_column_names_owned();
         names.sort();
@@ -187,12 +208,12 @@ pub fn same(one: &DataFrame, other: &DataFrame, ordered: bool) -> bool {
     };
     let pairs = rows(one).into_iter().zip(rows(other));
     let mut pairs = pairs.flat_map(|(a, b)| a.into_iter().zip(b));
-    pairs.all(|(a, b)| equal(&a, &b))
+    pairs.all(|(a, b)| equal(&a, &b, tolerance))
 }
 
-fn equal(a: &Value, b: &Value) -> bool {
+fn equal(a: &Value, b: &Value, tolerance: f64) -> bool {
     match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1e-9),
+        (Some(a), Some(b)) => (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1e-9),
         _ => a == b,
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn file_stem(rng: &mut ChaCha8Rng) -> String {
 }
 
 /// A name that was not given yet; cases are not told apart.
-fn unused(
+pub(crate) fn unused(
     taken: &mut HashSet<String>,
     rng: &mut ChaCha8Rng,
     draw: fn(&mut ChaCha8Rng) -> String,
@@ -161,7 +161,7 @@ fn word(rng: &mut ChaCha8Rng) -> String {
 }
 
 /// A name in one of the ways in which people name columns.
-fn column_name(rng: &mut ChaCha8Rng) -> String {
+pub(crate) fn column_name(rng: &mut ChaCha8Rng) -> String {
     let noun = |rng: &mut ChaCha8Rng| match rng.random_bool(0.5) {
         true => NOUNS
             .choose(rng)
@@ -236,7 +236,7 @@ fn texts(column: &Column, rng: &mut ChaCha8Rng) -> PolarsResult<Column> {
     ))
 }
 
-fn category_name(rng: &mut ChaCha8Rng) -> String {
+pub(crate) fn category_name(rng: &mut ChaCha8Rng) -> String {
     match rng.random_range(0..5) {
         0 => format!("{}-{}", word(rng).to_uppercase(), rng.random_range(1..999)),
         1 => FOREIGN.choose(rng).map_or_else(String::new, |name| {

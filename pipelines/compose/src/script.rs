@@ -10,6 +10,7 @@ use crate::argument::{Notation, fill};
 use crate::code::{Job, Solution, Style, solution};
 use crate::graph::{Graph, GraphError, Step};
 use crate::plan::{Plan, PlanError};
+use crate::slip::{self, Slip};
 
 /// What the expert does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +45,10 @@ pub enum ScriptError {
 pub struct Script<'a> {
     task: &'a Task,
     plan: Plan,
+    style: Style,
     solution: Solution,
     fault: Option<Fault>,
+    slip: Option<Slip>,
     rng: ChaCha8Rng,
 }
 
@@ -83,35 +86,47 @@ impl<'a> Script<'a> {
             graph,
             ..Plan::of(task)?
         };
-        let file = task.files.first().ok_or(PlanError::NotComposed)?;
         let mut rng =
             ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, sample, "style")).seed());
-        let job = Job {
-            graph: &plan.graph,
-            file,
-            numbers: &plan.numbers,
-            output: task.outputs.first().map(String::as_str),
-            title: &plan.title,
-        };
+        let job = job(task, &plan);
         let style = Style::draw(&job, &mut rng)?;
         let solution = solution(&job, &style, &mut rng)?;
         Ok(Self {
             task,
             plan,
+            style,
             solution,
             fault,
+            slip: None,
             rng,
         })
     }
 
-    /// The cells, in order.
+    /// The script that makes a mistake first and repairs it, if there is one that the solution lends itself to.
+    #[must_use]
+    pub fn with_slip(mut self) -> Self {
+        let mut rng = self.rng.clone();
+        let job = job(self.task, &self.plan);
+        self.slip = slip::draw(&job, &self.style, &self.solution, &mut rng);
+        self
+    }
+
+    /// The mistake that it makes first.
+    pub fn slip(&self) -> Option<&Slip> {
+        self.slip.as_ref()
+    }
+
+    /// The cells, in order; one with a mistake is followed by its repair.
     pub fn cells(&self) -> Vec<&str> {
         let work = self.solution.work.iter().map(String::as_str);
         let check = self.solution.check.as_deref();
-        std::iter::once(self.solution.look.as_str())
-            .chain(work)
-            .chain(check)
-            .collect()
+        let look = std::iter::once(self.solution.look.as_str());
+        let mut cells: Vec<&str> = look.chain(work).chain(check).collect();
+        if let Some(slip) = self.slip.as_ref().filter(|slip| slip.at < cells.len()) {
+            cells[slip.at] = &slip.repaired;
+            cells.insert(slip.at, &slip.wrong);
+        }
+        cells
     }
 
     /// The next action after these observations.
@@ -139,14 +154,26 @@ impl<'a> Script<'a> {
     }
 
     fn thought(&self, at: usize) -> Result<String, ScriptError> {
+        let en = self.task.language == Language::En;
+        match &self.slip {
+            Some(slip) if at == slip.at + 1 => Ok(if en { &slip.en } else { &slip.zh }.clone()),
+            Some(slip) if at > slip.at => self.plain_thought(at - 1),
+            _ => self.plain_thought(at),
+        }
+    }
+
+    /// What the expert thinks before a cell, mistakes aside.
+    fn plain_thought(&self, at: usize) -> Result<String, ScriptError> {
         let mut rng = self.rng.clone();
         let en = self.task.language == Language::En;
         let work = self.solution.work.len();
-        let name = self
+        let names: Vec<&str> = self
             .task
             .files
-            .first()
-            .map_or("", |file| file.name.as_str());
+            .iter()
+            .map(|file| file.name.as_str())
+            .collect();
+        let name = names.join(if en { " and " } else { "、" });
         Ok(match at {
             0 => {
                 let said: [&str; 3] = match en {
@@ -163,7 +190,7 @@ impl<'a> Script<'a> {
                 };
                 said.choose(&mut rng)
                     .map_or("", |text| *text)
-                    .replace("$name", name)
+                    .replace("$name", &name)
             }
             at if at <= work => self.explained(at - 1)?,
             _ => match en {
@@ -247,6 +274,16 @@ impl<'a> Script<'a> {
             Language::Zh => "这个任务我做不下去了，先到这里。",
         }
         .to_owned()
+    }
+}
+
+fn job<'a>(task: &'a Task, plan: &'a Plan) -> Job<'a> {
+    Job {
+        graph: &plan.graph,
+        files: &task.files,
+        numbers: &plan.numbers,
+        output: task.outputs.first().map(String::as_str),
+        title: &plan.title,
     }
 }
 

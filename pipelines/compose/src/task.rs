@@ -1,22 +1,23 @@
 //! Makes tasks: chooses a file, composes a graph over it, and writes query, checks and reference.
 
+use std::collections::HashSet;
+
 use pybench_types::check::{CheckSpec, Orientation, PlotKind, RowOrder};
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
-use pybench_types::task::{
-    Category, FileKind, Language, Profile, SourceFile, Task, TaskFile, TaskOrigin,
-};
+use pybench_types::task::{Category, FileKind, Language, Profile, SourceFile, Task, TaskOrigin};
+use rand::SeedableRng;
 use rand::seq::IndexedRandom;
-use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::python_string;
 use crate::compose::{Composed, compose};
 use crate::frame::{Class, Frame};
 use crate::graph::{GraphError, Step, records};
+use crate::inputs::{self, Inputs};
 use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
-use crate::rename;
 use crate::wording::{self, Form, Request};
 
 /// Rows of a table that tasks are composed over.
@@ -30,19 +31,21 @@ const DRAWS: usize = 12;
 
 /// What determines a task, besides its file.
 #[derive(Clone, Copy, Debug)]
-pub struct TaskSeed {
+pub struct TaskSeed<'a> {
     pub seed: u64,
     pub language: Language,
     /// Whether names and values are invented.
     pub renamed: bool,
+    /// Operations, pairs of operations and wordings that the task does not have.
+    pub avoided: &'a HeldOutRule,
 }
 
 /// A task and the new files that it reads.
 #[derive(Clone, Debug)]
 pub struct Made {
     pub task: Task,
-    /// A file with invented names, to be put into the content store.
-    pub file: Option<Vec<u8>>,
+    /// The files that are not the crawled one, to be put into the content store.
+    pub files: Vec<Vec<u8>>,
 }
 
 /// Whether tasks can be composed over a file.
@@ -65,106 +68,69 @@ pub fn fits(file: &SourceFile) -> bool {
 pub fn make(
     file: &SourceFile,
     bytes: &[u8],
-    seed: TaskSeed,
+    seed: TaskSeed<'_>,
     subcategory: impl Fn(&str) -> String,
 ) -> Result<Option<Made>, GraphError> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.seed);
-    let Some((frame, source, renamed)) = start(file, bytes, seed.renamed, &mut rng) else {
+    let Some(inputs) = inputs::draw(file, bytes, seed.renamed, &mut rng) else {
         return Ok(None);
     };
-    let drawn = (0..DRAWS).find_map(|_| compose(&frame, &mut rng));
+    let drawn = (0..DRAWS).find_map(|_| compose(&inputs.frame, seed.avoided, &mut rng));
     let Some(composed) = drawn else {
         return Ok(None);
     };
-    let task = write(
-        &composed,
-        &frame,
-        source,
-        seed.language,
-        subcategory,
-        &mut rng,
-    )?;
+    let task = write(&composed, &inputs, seed, subcategory, &mut rng)?;
+    // All wordings of an operation may be avoided.
+    let task = task.filter(|task| seed.avoided.of_task(task).is_none());
     Ok(task.map(|task| Made {
         task,
-        file: renamed,
+        files: inputs.written,
     }))
-}
-
-/// The table, the file that the task gives, and its bytes if it is a new one.
-fn start(
-    file: &SourceFile,
-    bytes: &[u8],
-    renamed: bool,
-    rng: &mut ChaCha8Rng,
-) -> Option<(Frame, TaskFile, Option<Vec<u8>>)> {
-    let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
-    let frame = Frame::new(data);
-    if !renamed {
-        // A column that pandas reads in another way may be part of the result.
-        let plain = !kinds.contains(&pybench_types::task::ColumnKind::Other);
-        return plain.then(|| (frame, TaskFile::from(file), None));
-    }
-    let frame = rename::renamed(&frame, rng).ok()??;
-    let stem = rename::file_stem(rng);
-    let (kind, text) = match rng.random_range(0..6) {
-        0 => (FileKind::Json, rename::json(&frame.data, false)),
-        1 => (FileKind::Jsonl, rename::json(&frame.data, true)),
-        2 => (FileKind::Tsv, rename::csv(&frame.data, '\t')),
-        3 => (FileKind::Csv, rename::csv(&frame.data, ';')),
-        _ => (FileKind::Csv, rename::csv(&frame.data, ',')),
-    };
-    let bytes = text.into_bytes();
-    let mut source = TaskFile::from(file);
-    source.name = format!("{stem}.{}", kind.name());
-    source.derived_from = Some(std::mem::replace(&mut source.id, Digest::of_bytes(&bytes)));
-    source.kind = kind;
-    source.format = pybench_profile::profile(kind, &bytes).format();
-    // What is read back counts: a whole column of a float may read as integers.
-    let (data, kinds) = pybench_profile::frame(kind, &bytes)?;
-    let plain = !kinds.contains(&pybench_types::task::ColumnKind::Other);
-    plain.then(|| (Frame::new(data), source, Some(bytes)))
 }
 
 /// Writes the task; `None` if its result is too large to be checked.
 fn write(
     composed: &Composed,
-    frame: &Frame,
-    source: TaskFile,
-    language: Language,
+    inputs: &Inputs,
+    seed: TaskSeed<'_>,
     subcategory: impl Fn(&str) -> String,
     rng: &mut ChaCha8Rng,
 ) -> Result<Option<Task>, GraphError> {
-    let graph = &composed.graph;
+    let (graph, language) = (&composed.graph, seed.language);
     let keyword = graph.keyword()?;
     let (result, mut plan, check, expected) =
         match graph.ending().map(|step| step.operation()).transpose()? {
             Some(ending) if ending.role == Role::Answer => answer(composed, rng),
-            Some(ending) => output(composed, &ending.name, rng),
+            Some(ending) => output(composed, ending, rng),
             None => return Ok(None),
         };
-    plan.numbers = frame.of_class(Class::Number);
+    plan.numbers = numbers(&inputs.frame);
     if expected.len() > MAX_REFERENCE {
         return Ok(None);
     }
-    let path = format!("./data/{}", source.name);
-    let read = source.format.as_ref().map(|format| &format.read);
-    let note = read.and_then(|read| note(read, &path, language));
+    let notes = inputs.files.iter().filter_map(|file| {
+        let format = file.format.as_ref()?;
+        note(&format.read, &inputs::path(file), language)
+    });
+    let notes: String = notes.map(|note| format!("\n{note}")).collect();
+    let path = inputs.files.first().map(inputs::path).unwrap_or_default();
     let request = Request {
         graph,
         path: &path,
         result: &result,
         missing: composed.missing,
         language,
+        avoided: seed.avoided,
     };
+    let query = wording::query(&request, rng)?;
     let mut task = Task {
         id: Digest::of_bytes(b""),
         category: Category::Chart,
         subcategory: subcategory(keyword),
         keyword: keyword.to_owned(),
         language,
-        query: wording::query(&request, rng)?
-            + &note.map_or(String::new(), |note| format!("\n{note}")),
-        files: vec![source],
+        query: query.text + &notes,
+        files: inputs.files.clone(),
         held_out: Vec::new(),
         outputs: match &result {
             wording::Ending::File { path, .. } => vec![path.clone()],
@@ -178,10 +144,22 @@ fn write(
         origin: TaskOrigin::Composed {
             skeleton: graph.skeleton(),
             plan: serde_json::to_value(plan).unwrap_or_default(),
+            wordings: query.wordings,
         },
     };
     task.id = task.compute_id();
     Ok((task.query.chars().count() <= pybench_types::task::MAX_QUERY).then_some(task))
+}
+
+/// The columns of all files that hold numbers, each once.
+fn numbers(frame: &Frame) -> Vec<String> {
+    let mut numbers = frame.of_class(Class::Number);
+    for other in &frame.others {
+        numbers.extend(other.frame.of_class(Class::Number));
+    }
+    let mut seen = HashSet::new();
+    numbers.retain(|name| seen.insert(name.clone()));
+    numbers
 }
 
 type Written = (wording::Ending, Plan, CheckSpec, String);
@@ -260,7 +238,7 @@ fn decimals(number: Option<f64>) -> u8 {
 }
 
 /// A table or a chart in a file.
-fn output(composed: &Composed, ending: &str, rng: &mut ChaCha8Rng) -> Written {
+fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Written {
     let stems = [
         "result",
         "summary",
@@ -272,9 +250,9 @@ fn output(composed: &Composed, ending: &str, rng: &mut ChaCha8Rng) -> Written {
         "selection",
     ];
     let stem = stems.choose(rng).copied().unwrap_or("result");
-    let extension = match ending {
-        "bar_chart" => "png",
-        other => other.trim_start_matches("save_"),
+    let extension = match ending.is_chart() {
+        true => "png",
+        false => ending.name.trim_start_matches("save_"),
     };
     let path = format!("output/{stem}.{extension}");
     let titles = [
@@ -286,22 +264,9 @@ fn output(composed: &Composed, ending: &str, rng: &mut ChaCha8Rng) -> Written {
     ];
     let title = titles.choose(rng).copied().unwrap_or_default().to_owned();
     let rows = records(&composed.result.data);
-    let (check, expected) = match ending {
-        "bar_chart" => (
-            CheckSpec::Plot {
-                path: path.clone(),
-                kind: PlotKind::Bar,
-                expected: "expected".into(),
-                rtol: 1e-3,
-                title: Some(title.clone()),
-                x_label: None,
-                y_label: None,
-                ordered: true,
-                orientation: Some(Orientation::Vertical),
-            },
-            bars(&rows),
-        ),
-        _ => (
+    let (check, expected) = match ending.is_chart() {
+        true => plot(&ending.name, &path, &title, &rows),
+        false => (
             CheckSpec::Table {
                 path: path.clone(),
                 sheet: None,
@@ -327,10 +292,9 @@ fn output(composed: &Composed, ending: &str, rng: &mut ChaCha8Rng) -> Written {
         marker: None,
         decimals: None,
         numbers: Vec::new(),
-        title: if ending == "bar_chart" {
-            title.clone()
-        } else {
-            String::new()
+        title: match ending.is_chart() {
+            true => title.clone(),
+            false => String::new(),
         },
     };
     (wording::Ending::File { path, title }, plan, check, expected)
@@ -345,10 +309,39 @@ fn told_order(composed: &Composed) -> bool {
     composed.result.ordered && composed.graph.0.iter().any(sorts)
 }
 
-/// The series of a bar chart: the first column are the labels, the second one the heights.
-fn bars(rows: &[serde_json::Map<String, serde_json::Value>]) -> String {
+type Rows = [serde_json::Map<String, serde_json::Value>];
+
+/// The check of a chart and its expected data, in JSON. The first column of the rows are labels or places, the second one
+/// heights.
+fn plot(chart: &str, path: &str, title: &str, rows: &Rows) -> (CheckSpec, String) {
     let part = |at: usize| -> Vec<&serde_json::Value> {
         rows.iter().filter_map(|row| row.values().nth(at)).collect()
     };
-    serde_json::json!([{"name": null, "x": part(0), "y": part(1)}]).to_string()
+    let series = serde_json::json!([{"name": null, "x": part(0), "y": part(1)}]);
+    let (kind, orientation, expected) = match chart {
+        "bar_chart_horizontal" => (PlotKind::Bar, Some(Orientation::Horizontal), series),
+        "pie_chart" => {
+            let shares = serde_json::json!({"labels": part(0), "values": part(1)});
+            (PlotKind::Pie, None, shares)
+        }
+        "line_chart" => {
+            let places: Vec<usize> = (1..=rows.len()).collect();
+            let line = serde_json::json!([{"name": null, "x": places, "y": part(0)}]);
+            (PlotKind::Line, None, line)
+        }
+        "scatter_plot" => (PlotKind::Scatter, None, series),
+        _ => (PlotKind::Bar, Some(Orientation::Vertical), series),
+    };
+    let check = CheckSpec::Plot {
+        path: path.to_owned(),
+        kind,
+        expected: "expected".into(),
+        rtol: 1e-3,
+        title: Some(title.to_owned()),
+        x_label: None,
+        y_label: None,
+        ordered: kind == PlotKind::Bar,
+        orientation,
+    };
+    (check, expected.to_string())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use polars::prelude::*;
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::task::{FileKind, Language, Profile, SourceFile};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -48,6 +49,23 @@ fn table(rows: usize) -> Frame {
     Frame::new(DataFrame::new(rows, columns).unwrap())
 }
 
+/// A row for three of the four regions and for one that no table has.
+fn lookup() -> Frame {
+    let columns = vec![
+        Column::new("region".into(), vec!["south", "west", "centre", "north"]),
+        Column::new("tax".into(), vec![7_i64, 19, 3, 11]),
+        Column::new("zone".into(), vec!["a", "b", "a", "b"]),
+    ];
+    Frame::new(DataFrame::new(4, columns).unwrap())
+}
+
+fn other(path: &str, frame: Frame) -> OtherTable {
+    OtherTable {
+        path: path.to_owned(),
+        frame: std::sync::Arc::new(frame),
+    }
+}
+
 fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
@@ -79,6 +97,7 @@ fn task(seed: u64, renamed: bool) -> Option<Made> {
         seed,
         language: Language::En,
         renamed,
+        avoided: &HeldOutRule::default(),
     };
     make(&file, &bytes, seed, |keyword| format!("of {keyword}")).unwrap()
 }
@@ -98,6 +117,14 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
         )
     };
     let small = Frame::new(whole.lazy().limit(12).collect().unwrap());
+    let with_lookup = whole
+        .clone()
+        .with_others(vec![other("./data/towns.csv", lookup())]);
+    let second = Frame::new(whole.lazy().slice(30, 30).collect().unwrap());
+    let in_parts = Frame::new(whole.lazy().limit(30).collect().unwrap());
+    let in_parts = in_parts.with_others(vec![other("./data/b.csv", second)]);
+    let facts = lookup().with_others(vec![other("./data/sales.csv", table(60))]);
+    let all = [&whole, &doubled, &small, &with_lookup, &in_parts, &facts];
     let mut drawn = BTreeSet::new();
     for operation in operations::all() {
         assert!(
@@ -105,9 +132,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
             "{operation:?} is not said in both languages"
         );
         assert!(!operation.pandas.is_empty(), "{operation:?} has no code");
-        for (seed, frame) in
-            (0..60).flat_map(|seed| [&whole, &doubled, &small].map(|frame| (seed, frame)))
-        {
+        for (seed, frame) in (0..60).flat_map(|seed| all.map(|frame| (seed, frame))) {
             let Some(arguments) = operation.arguments(Draw::new(frame, &mut rng(seed))) else {
                 continue;
             };
@@ -118,7 +143,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
                 .chain(&operation.sql);
             let said = operation.en.iter().chain(&operation.zh);
             for pattern in codes.chain(said) {
-                let extra = [("t", "df"), ("path", "p"), ("title", "t")];
+                let extra = [("t", "df"), ("path", "p"), ("title", "t"), ("file", "o")];
                 let filled = fill(pattern, &arguments, Notation::Python, &extra);
                 assert!(!filled.contains('$'), "{operation:?}: {filled}");
             }
@@ -145,7 +170,7 @@ fn a_proven_graph_has_no_step_that_could_be_left_out() {
     let start = table(160);
     let mut made = 0;
     for seed in 0..40 {
-        let Some(composed) = compose(&start, &mut rng(seed)) else {
+        let Some(composed) = compose(&start, &HeldOutRule::default(), &mut rng(seed)) else {
             continue;
         };
         made += 1;
@@ -185,14 +210,14 @@ fn the_same_seed_gives_the_same_task_and_another_gives_another() {
     let of = |seed| (seed..seed + 20).find_map(|seed| task(seed, true)).unwrap();
     let (one, again, other) = (of(1), of(1), of(100));
     assert_eq!(one.task, again.task);
-    assert_eq!(one.file, again.file);
+    assert_eq!(one.files, again.files);
     assert_ne!(one.task.id, other.task.id);
 }
 
 #[test]
 fn a_renamed_file_has_none_of_the_names_and_derives_from_the_crawled_one() {
     let made = (0..20).find_map(|seed| task(seed, true)).unwrap();
-    let text = String::from_utf8(made.file.unwrap()).unwrap();
+    let text = String::from_utf8(made.files[0].clone()).unwrap();
     for name in ["price", "region", "north", "lamp"] {
         let cell = |c: char| !c.is_alphanumeric() && c != '_';
         assert!(
@@ -230,6 +255,205 @@ fn the_expert_varies_with_the_sample_and_states_what_it_saw() {
         script.next(&blind),
         Err(script::ScriptError::NoAnswer)
     ));
+}
+
+/// A step on the table of four orders and the file `./data/towns.csv`.
+fn combined(operation: &str, arguments: &[(&str, argument::Argument)]) -> Frame {
+    use argument::Argument::File;
+    let columns = vec![
+        Column::new("order".into(), vec![1_i64, 2, 3, 4]),
+        Column::new("region".into(), vec!["west", "east", "west", "north"]),
+    ];
+    let orders = Frame::new(DataFrame::new(4, columns).unwrap());
+    let path = "./data/towns.csv";
+    let mut step = Step {
+        operation: operation.into(),
+        arguments: argument::Arguments::new([("file", File(path.into()))]),
+    };
+    for (name, argument) in arguments {
+        step.arguments
+            .0
+            .insert((*name).to_owned(), argument.clone());
+    }
+    step.apply(&orders.with_others(vec![other(path, lookup())]))
+        .unwrap()
+}
+
+#[test]
+fn joins_match_rows_by_their_key() {
+    use argument::Argument::{Column as Name, New};
+    let key = ("region", "order");
+    let by_key = [("key", Name(key.0.into()))];
+    let numbers = |frame: &Frame, column: &str| -> Vec<Option<i64>> {
+        let values = frame
+            .data
+            .column(column)
+            .unwrap()
+            .cast(&DataType::Int64)
+            .unwrap();
+        values.i64().unwrap().iter().collect()
+    };
+    let inner = combined("join_inner", &by_key);
+    assert_eq!(numbers(&inner, key.1), [Some(1), Some(3), Some(4)]);
+    assert_eq!(numbers(&inner, "tax"), [Some(19), Some(19), Some(11)]);
+    assert!(inner.others.is_empty(), "the file is used");
+    let left = combined("join_left", &by_key);
+    assert_eq!(numbers(&left, "tax"), [Some(19), None, Some(19), Some(11)]);
+    let semi = combined("join_semi", &by_key);
+    assert_eq!(numbers(&semi, key.1), [Some(1), Some(3), Some(4)]);
+    assert_eq!(semi.data.width(), 2, "no columns are added");
+    let anti = combined("join_anti", &by_key);
+    assert_eq!(numbers(&anti, key.1), [Some(2)]);
+    let [key] = by_key;
+    let count = combined("lookup_count", &[key.clone(), ("new", New("n".into()))]);
+    assert_eq!(numbers(&count, "n"), [Some(1), Some(0), Some(1), Some(1)]);
+    let sum = [
+        key,
+        ("column", Name("tax".into())),
+        ("new", New("n".into())),
+    ];
+    let sum = combined("lookup_sum", &sum);
+    assert_eq!(numbers(&sum, "n"), [Some(19), Some(0), Some(19), Some(11)]);
+}
+
+/// Tasks on several files among the first so many seeds.
+fn on_several_files(seeds: std::ops::Range<u64>) -> Vec<Made> {
+    let made = seeds.filter_map(|seed| task(seed, seed % 2 == 0));
+    made.filter(|made| made.task.files.len() > 1).collect()
+}
+
+#[test]
+fn a_task_on_several_files_names_and_needs_each_of_them() {
+    let made = on_several_files(0..160);
+    assert!(made.len() >= 8, "only {} tasks", made.len());
+    let (source, _) = file(&table(120));
+    for Made { task, files } in &made {
+        let cells = script::Script::new(task, 0, None)
+            .unwrap()
+            .cells()
+            .join("\n");
+        for file in &task.files {
+            let path = format!("./data/{}", file.name);
+            assert!(task.query.contains(&path), "{path}: {}", task.query);
+            assert!(cells.contains(&path), "{path}: {cells}");
+            let derives = file.id == source.id || file.derived_from.as_ref() == Some(&source.id);
+            assert!(derives, "{file:?}");
+        }
+        assert!(files.len() >= task.files.len() - 1);
+    }
+    let names = made
+        .iter()
+        .flat_map(|made| made.task.files.iter().map(|file| file.kind.name()));
+    assert!(
+        names.collect::<BTreeSet<_>>().len() >= 3,
+        "files of several types"
+    );
+}
+
+#[test]
+fn another_kind_of_join_is_a_mistake() {
+    let of_joins = |made: &Made| {
+        let crawled = file(&table(120)).1;
+        let of = |file: &pybench_types::task::TaskFile| {
+            let is_it = |bytes: &&Vec<u8>| pybench_types::id::Digest::of_bytes(bytes) == file.id;
+            made.files.iter().find(is_it).unwrap_or(&crawled).clone()
+        };
+        let bytes: Vec<Vec<u8>> = made.task.files.iter().map(of).collect();
+        let mistakes = prove::mistakes(&made.task, &bytes).unwrap();
+        mistakes
+            .into_iter()
+            .map(|mistake| mistake.what)
+            .collect::<Vec<_>>()
+    };
+    let all: Vec<String> = on_several_files(0..160).iter().flat_map(of_joins).collect();
+    for what in [
+        "join_inner: join_left",
+        "join_left: join_inner",
+        "join_semi: join_anti",
+    ] {
+        assert!(all.iter().any(|one| one == what), "no `{what}` in {all:?}");
+    }
+}
+
+#[test]
+fn what_is_avoided_is_in_no_task() {
+    let rule = HeldOutRule {
+        seed: 5,
+        operations: 0.2,
+        pairs: 0.2,
+        wordings: 0.2,
+        names: BTreeSet::from(["answer_mean".to_owned()]),
+    };
+    let (file, bytes) = file(&table(120));
+    let held_out = |avoided: &HeldOutRule| {
+        let tasks = (0..80).filter_map(|seed| {
+            let seed = TaskSeed {
+                seed,
+                language: [Language::En, Language::Zh][seed as usize % 2],
+                renamed: false,
+                avoided,
+            };
+            make(&file, &bytes, seed, str::to_owned).unwrap()
+        });
+        let unseen: Vec<_> = tasks.map(|made| rule.of_task(&made.task)).collect();
+        assert!(unseen.len() > 20, "only {} tasks", unseen.len());
+        unseen.into_iter().flatten().collect::<BTreeSet<_>>()
+    };
+    assert_eq!(held_out(&rule), BTreeSet::new());
+    assert_eq!(
+        held_out(&HeldOutRule::default()).len(),
+        3,
+        "otherwise there are all three kinds"
+    );
+}
+
+#[test]
+fn wordings_are_named_as_the_queries_name_them() {
+    let made = (0..40).filter_map(|seed| task(seed, false));
+    let wordings = made.flat_map(|made| pybench_types::held_out::composition(&made.task).1);
+    let wordings: BTreeSet<String> = wordings.collect();
+    assert!(wordings.len() > 20, "{wordings:?}");
+    for name in &wordings {
+        assert!(is_wording(name), "{name}");
+    }
+    for name in ["style/en/99", "filter_above", "nothing/en/0", "style/fr/0"] {
+        assert!(!is_wording(name), "{name}");
+    }
+}
+
+#[test]
+fn each_kind_of_mistake_is_made_in_one_cell_and_repaired_in_the_next() {
+    let mut kinds = BTreeSet::new();
+    for made in (0..160).filter_map(|seed| task(seed, seed % 2 == 0)) {
+        for sample in 0..3 {
+            let plain = script::Script::new(&made.task, sample, None).unwrap();
+            let script = script::Script::new(&made.task, sample, None)
+                .unwrap()
+                .with_slip();
+            let Some(slip) = script.slip() else {
+                continue;
+            };
+            kinds.insert(slip.kind);
+            let cells = script.cells();
+            assert_eq!(cells.len(), plain.cells().len() + 1);
+            assert_eq!(
+                (cells[slip.at], cells[slip.at + 1]),
+                (&*slip.wrong, &*slip.repaired)
+            );
+            assert_ne!(slip.wrong, slip.repaired, "{:?}", slip.kind);
+            assert!(
+                slip.repaired.ends_with(plain.cells()[slip.at]),
+                "{:?}",
+                slip.kind
+            );
+            let seen = vec!["answer: 1"; slip.at + 1];
+            let script::Action::Step { thought, cell } = script.next(&seen).unwrap() else {
+                panic!("the repair is a step");
+            };
+            assert_eq!((thought, cell), (slip.en.clone(), slip.repaired.clone()));
+        }
+    }
+    assert_eq!(kinds.len(), 5, "{kinds:?}");
 }
 
 proptest::proptest! {

@@ -1,5 +1,6 @@
 //! Says a graph as a request: a style, a clause for each step, and how the answer is to be given.
 
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::task::Language;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
@@ -7,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
 use crate::graph::{Graph, GraphError};
+use crate::operations;
 
 /// How the answer is to be given.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,56 @@ pub(crate) struct Request<'a> {
     /// Whether to say what becomes of missing values.
     pub missing: bool,
     pub language: Language,
+    /// Wordings that are not used.
+    pub avoided: &'a HeldOutRule,
+}
+
+/// A query, and the names of the wordings that it was put together from.
+pub(crate) struct Query {
+    pub text: String,
+    pub wordings: Vec<String>,
+}
+
+/// Whether a name is that of one of several wordings: of an operation, such as `filter_above/en/1`, or of a request, such
+/// as `style/en/3`.
+pub fn is_wording(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    let &[of, language, number] = parts.as_slice() else {
+        return false;
+    };
+    let operation = operations::named(of);
+    let count = match (of, language) {
+        ("style", "en") => STYLES_EN.len(),
+        ("style", "zh") => STYLES_ZH.len(),
+        (_, "en") => operation.map_or(0, |operation| operation.en.len()),
+        (_, "zh") => operation.map_or(0, |operation| operation.zh.len()),
+        _ => 0,
+    };
+    count > 1 && number.parse().is_ok_and(|number: usize| number < count)
+}
+
+/// One of several wordings that is not held out, if there is such a one; and its name, if there are several.
+fn worded<'a>(
+    of: &str,
+    wordings: &[&'a str],
+    request: &Request<'_>,
+    rng: &mut ChaCha8Rng,
+) -> (&'a str, Option<String>) {
+    let language = match request.language {
+        Language::En => "en",
+        Language::Zh => "zh",
+    };
+    let name = |at: usize| format!("{of}/{language}/{at}");
+    let all = 0..wordings.len();
+    let used: Vec<usize> = match wordings.len() {
+        1 => vec![0],
+        _ => all
+            .filter(|at| !request.avoided.wording(&name(*at)))
+            .collect(),
+    };
+    let at = used.choose(rng).copied().unwrap_or(0);
+    let text = wordings.get(at).copied().unwrap_or_default();
+    (text, (wordings.len() > 1).then(|| name(at)))
 }
 
 const STYLES_EN: [&str; 9] = [
@@ -80,16 +132,19 @@ const CONTEXTS_ZH: [&str; 5] = [
 ///
 /// # Errors
 /// [`GraphError::Unknown`] for a step without an operation.
-pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<String, GraphError> {
+pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Query, GraphError> {
     let language = request.language;
     let mut clauses = Vec::new();
+    let mut names = Vec::new();
     for step in &request.graph.0 {
         let operation = step.operation()?;
         let (wordings, notation) = match language {
             Language::En => (&operation.en, Notation::English),
             Language::Zh => (&operation.zh, Notation::Chinese),
         };
-        let wording = wordings.choose(rng).map_or("", String::as_str);
+        let wordings: Vec<&str> = wordings.iter().map(String::as_str).collect();
+        let (wording, name) = worded(&operation.name, &wordings, request, rng);
+        names.extend(name);
         let title = match request.result {
             Ending::File { title, .. } => title.as_str(),
             Ending::Line { .. } => "",
@@ -110,7 +165,8 @@ pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Strin
         Language::En => (&STYLES_EN, &CONTEXTS_EN),
         Language::Zh => (&STYLES_ZH, &CONTEXTS_ZH),
     };
-    let style = styles.choose(rng).copied().unwrap_or_default();
+    let (style, name) = worded("style", styles, request, rng);
+    names.extend(name);
     let context = contexts.choose(rng).copied().unwrap_or_default();
     let parts = [
         ("path", request.path.to_owned()),
@@ -132,12 +188,16 @@ pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Strin
         .iter()
         .map(|(key, text)| (*key, text.as_str()))
         .collect();
-    Ok(fill(
+    let text = fill(
         style,
         &crate::argument::Arguments::default(),
         Notation::English,
         &parts,
-    ))
+    );
+    Ok(Query {
+        text,
+        wordings: names,
+    })
 }
 
 /// What is said after the steps: missing values, precision, and where the answer goes.

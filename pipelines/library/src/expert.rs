@@ -21,6 +21,8 @@ pub struct Expert {
     format: &'static dyn Format,
     fault_share: f64,
     fault_seed: u64,
+    /// Share of the samples of composed tasks with a mistake that the expert repairs.
+    recovery_share: f64,
 }
 
 impl Expert {
@@ -31,6 +33,7 @@ impl Expert {
             format,
             fault_share: 0.0,
             fault_seed: 0,
+            recovery_share: 0.0,
         }
     }
 
@@ -42,15 +45,34 @@ impl Expert {
         self
     }
 
+    /// Adds mistakes that the expert makes first and then repairs, to a share (0 to 1) of the samples of composed tasks.
+    /// The choice depends only on task and sample number.
+    pub fn with_recoveries(mut self, share: f64) -> Self {
+        self.recovery_share = share;
+        self
+    }
+
+    /// The script of a sample of a composed task.
+    fn composed<'a>(
+        &self,
+        task: &'a Task,
+        sample: u32,
+    ) -> Result<composed::Script<'a>, ScriptError> {
+        let fault = self.composed_fault(task, sample)?.map(|(_, fault)| fault);
+        let script = composed::Script::new(task, sample, fault)?;
+        let drawn = Digest::of_json(&(&task.id, sample, "recovery"));
+        let recovers = fault.is_none() && drawn.fraction() < self.recovery_share;
+        Ok(match recovers {
+            true => script.with_slip(),
+            false => script,
+        })
+    }
+
     /// The reply to a conversation about a task of this library, or a composed one.
     fn write(&self, task: &Task, sample: u32, messages: &[Message]) -> Result<String, ScriptError> {
         let observations = observations(self.format, messages);
         let action = match &task.origin {
-            TaskOrigin::Composed { .. } => {
-                let fault = self.composed_fault(task, sample)?;
-                let fault = fault.map(|(_, fault)| fault);
-                composed::Script::new(task, sample, fault)?.next(&observations)?
-            }
+            TaskOrigin::Composed { .. } => self.composed(task, sample)?.next(&observations)?,
             _ => {
                 let script = Script::new(&self.library, task)?;
                 let fault = self.template_fault(&script, task, sample);

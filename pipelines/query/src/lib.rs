@@ -50,7 +50,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(), RunError> {
-    composed::stage::validate(&context.recipe.query)?;
+    composed::stage::validate(&context.recipe)?;
     let folder = &context.folder;
     let files: Arc<[SourceFile]> = FILES.read_all(folder.root())?.into();
     let wrong = wrong_tasks(folder.journal())?;

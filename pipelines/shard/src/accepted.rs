@@ -13,6 +13,7 @@ use pybench_interpreter::InterpreterChoice;
 use pybench_profile::PictureIndex;
 use pybench_run::artifacts::{ItemReader, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
+use pybench_types::held_out::{HeldOutRule, Unseen};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Trajectory, Turn, Verdict};
 
@@ -27,6 +28,8 @@ pub(crate) struct AcceptedRows {
     counts: Counts,
     interpreter: InterpreterChoice,
     store: ContentStore,
+    /// The parts of composed tasks that no training row has.
+    held_out: HeldOutRule,
     /// Rows with pictures that look the same belong to one split.
     pictures: Mutex<PictureIndex>,
 }
@@ -114,6 +117,7 @@ impl AcceptedRows {
             counts,
             interpreter: recipe.interpreter.clone(),
             store: folder.store().clone(),
+            held_out: recipe.shard.held_out(recipe.seed),
             pictures: Mutex::default(),
         })
     }
@@ -133,6 +137,8 @@ impl AcceptedRows {
         let verdict = self.verdicts.read(row.verdict as usize)?;
         let mut made = Row::new(&task, &trajectory, &verdict);
         made.attempts = self.attempts[row.task as usize];
+        let unseen = self.held_out.of_task(&task);
+        made.unseen = unseen.map_or("", Unseen::name).to_owned();
         self.check_inputs(&task)?;
         let made = made.in_interpreter(&self.interpreter);
         made.with_contents(|id| self.store.get(id))
@@ -148,7 +154,8 @@ impl AcceptedRows {
             index.key(file, |id| self.store.get(id).ok()) // a missing file is reported when the row is made
         });
         let pictures = keys.collect();
-        Ok(SplitFacts::of_task(&task, texts, pictures))
+        let held_out = self.held_out.of_task(&task);
+        Ok(SplitFacts::of_task(&task, texts, pictures, held_out))
     }
 }
 

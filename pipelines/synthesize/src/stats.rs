@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use pybench_datasets::DatasetError;
+use pybench_datasets::diversity::DiversitySurvey;
 use pybench_datasets::samples;
 use pybench_datasets::survey::Survey;
 use pybench_datasets::svg::bars;
@@ -48,11 +50,16 @@ pub fn run(args: &StatsArgs) -> Result<(), RunError> {
         None => TokenCounter::detect(&tokenizer_dirs()),
     };
     let mut survey = Survey::new(&counter);
+    let internal = |error: DatasetError| RunError::Internal(error.to_string());
+    let mut diversity = DiversitySurvey::new().map_err(internal)?;
     let read = samples::read_rows(&dataset, &mut |sample| {
         survey.add(&sample, &counter);
-        Ok(())
+        diversity
+            .add(&sample)
+            .map_err(|error| samples::ReadError::Stopped(error.to_string()))
     });
     read.map_err(|error| RunError::BadInput(error.to_string()))?;
+    survey.diversity = diversity.finish().map_err(internal)?;
     if let Some(folder) = &args.plots {
         plots(folder, &survey, funnel.as_ref())?;
     }

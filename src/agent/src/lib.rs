@@ -6,6 +6,8 @@ mod convert;
 mod linear_tests;
 mod log;
 pub mod notebook;
+#[cfg(test)]
+mod prompt_tests;
 mod pybench;
 mod react;
 mod solver;

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_prompt_names_the_tokens_and_words() {
-        for word in [START, END, "Analyse:", "This Step Todo:", "Finished:"] {
+        for word in [START, END, "Finished:"] {
             assert!(SYSTEM.contains(word), "{word}");
         }
         assert_eq!(

@@ -23,6 +23,7 @@ pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use crate::Price;
 use pybench_interpreter::InterpreterChoice;
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::task::{Category, Language};
 use pybench_types::trajectory::Sampling;
 
@@ -234,6 +235,14 @@ impl FileUse {
     }
 }
 
+fn default_recoveries() -> f64 {
+    0.15
+}
+
+fn is_default_recoveries(share: &f64) -> bool {
+    *share == default_recoveries()
+}
+
 /// A model: a teacher, a judge, or a model that writes tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
@@ -244,6 +253,14 @@ pub enum ModelChoice {
         #[serde(default)]
         #[schemars(range(min = 0, max = 1))]
         faults: f64,
+        /// Share of the samples of composed tasks in which the expert first makes a mistake (a misspelled column or file,
+        /// a wrong separator, a text used as a date) and repairs it after the interpreter's message, 0 to 1.
+        #[serde(
+            default = "default_recoveries",
+            skip_serializing_if = "is_default_recoveries"
+        )]
+        #[schemars(range(min = 0, max = 1))]
+        recoveries: f64,
     },
     /// An endpoint with the OpenAI chat completions API.
     Openai {
@@ -458,6 +475,23 @@ pub struct Shard {
     pub test_fraction: f64,
     /// Number of templates that are kept out of the training split entirely.
     pub held_out_templates: usize,
+    /// Share of the operations of composed tasks that no training row has, from 0 to 1. Only files that are likely to
+    /// become test rows get tasks with them.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 1))]
+    pub held_out_operations: f64,
+    /// Share of the pairs of operations that never follow each other in a training row.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 1))]
+    pub held_out_pairs: f64,
+    /// Share of the wordings of composed tasks that no training row has.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 1))]
+    pub held_out_wordings: f64,
+    /// Further operations (`rank_dense`), pairs (`filter_above>answer_mean`) and wordings (`filter_above/en/1`) that no
+    /// training row has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held_out_names: Vec<String>,
     /// Maximum number of rows per shard.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub shard_rows: usize,
@@ -469,11 +503,28 @@ pub struct Shard {
     pub zstd_level: i32,
 }
 
+impl Shard {
+    /// Which parts of composed tasks are held out, in a run with this seed.
+    pub fn held_out(&self, seed: u64) -> HeldOutRule {
+        HeldOutRule {
+            seed,
+            operations: self.held_out_operations,
+            pairs: self.held_out_pairs,
+            wordings: self.held_out_wordings,
+            names: self.held_out_names.iter().cloned().collect(),
+        }
+    }
+}
+
 impl Default for Shard {
     fn default() -> Self {
         Self {
             test_fraction: 0.15,
             held_out_templates: 3,
+            held_out_operations: 0.0,
+            held_out_pairs: 0.0,
+            held_out_wordings: 0.0,
+            held_out_names: Vec::new(),
             shard_rows: 10_000,
             row_group_rows: 100,
             zstd_level: 9,

@@ -6,6 +6,7 @@ pub mod check;
 pub mod clock;
 pub mod exit_code;
 pub mod figure;
+pub mod held_out;
 pub mod id;
 pub mod json;
 pub mod license;

@@ -461,6 +461,10 @@ pub enum TaskOrigin {
         skeleton: String,
         /// What the expert solves it from: operations with arguments, and how the answer is given.
         plan: serde_json::Value,
+        /// The wordings of its query: `filter_above/en/1` is the second one in English of an operation that has
+        /// several, `style/en/3` the fourth way to put a request.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        wordings: Vec<String>,
     },
     /// Written by a model.
     Writer {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::reader::{
     RecordKind, Records, SourceError, TOOLS_COLUMN, conversation, default_columns, io,
-    is_default_column, json_list, normalize_role,
+    is_default_column, json_list, normalize_role, unseen,
 };
 use crate::record::Record;
 
@@ -199,7 +199,8 @@ fn record(
     let tools = row.remove(TOOLS_COLUMN).unwrap_or_default();
     let tools = json_list(TOOLS_COLUMN, tools).map_err(bad)?;
     let held_out = row.get("held_out_template") == Some(&true.into());
-    conversation(messages, tools, held_out, location)
+    let named = row.get("unseen").and_then(Value::as_str);
+    conversation(messages, tools, unseen(named, held_out), location)
 }
 
 /// Parses a message. The content may be null or missing, as in a message that only calls tools.

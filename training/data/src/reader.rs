@@ -8,6 +8,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use pybench_types::exit_code::ExitCode;
+use pybench_types::held_out::Unseen;
 
 use crate::hub_client::HubError;
 use crate::record::{Conversation, Record};
@@ -92,6 +93,18 @@ pub(crate) fn default_columns(kind: RecordKind) -> &'static str {
 /// The column with the tools that the assistant may call.
 pub(crate) const TOOLS_COLUMN: &str = "tools";
 
+/// The columns that say what training rows lack of a conversation.
+pub(crate) const UNSEEN_COLUMNS: [&str; 2] = ["unseen", "held_out_template"];
+
+/// What training rows lack of a conversation with these values of [`UNSEEN_COLUMNS`].
+pub(crate) fn unseen(name: Option<&str>, held_out_template: bool) -> Unseen {
+    let named = name.and_then(Unseen::named);
+    named.unwrap_or(match held_out_template {
+        true => Unseen::Template,
+        false => Unseen::Files,
+    })
+}
+
 /// A list that may be written as a JSON string; null and an empty string are empty.
 pub(crate) fn json_list(name: &str, value: Value) -> Result<Vec<Value>, String> {
     match value {
@@ -110,7 +123,7 @@ pub(crate) fn json_list(name: &str, value: Value) -> Result<Vec<Value>, String> 
 pub(crate) fn conversation(
     mut messages: Vec<Message>,
     tools: Vec<Value>,
-    held_out_template: bool,
+    unseen: Unseen,
     location: String,
 ) -> Result<Record, SourceError> {
     if messages.len() > MAX_MESSAGES {
@@ -121,7 +134,7 @@ pub(crate) fn conversation(
     Ok(Record::Conversation(Conversation {
         messages,
         tools,
-        held_out_template,
+        unseen,
         location,
     }))
 }

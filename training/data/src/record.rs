@@ -1,6 +1,7 @@
 //! The rows of a source: conversations and plain texts.
 
 use pybench_chat_template::{Chat, Message};
+use pybench_types::held_out::Unseen;
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,8 +11,9 @@ pub struct Conversation {
     pub tools: Vec<Value>,
     /// `file:row`, for messages to the user.
     pub location: String,
-    /// Whether the task template was held out of training; only our own shards have this column.
-    pub held_out_template: bool,
+    /// For held-out conversations, what training rows lack of this one: the columns `unseen` and `held_out_template` of
+    /// our own shards. Without these columns, only its files.
+    pub unseen: Unseen,
 }
 
 impl<'a> From<&'a Conversation> for Chat<'a> {

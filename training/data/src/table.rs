@@ -11,8 +11,8 @@ use pybench_chat_template::Message;
 use serde_json::{Number, Value};
 
 use crate::reader::{
-    MAX_MESSAGES, RecordKind, Records, SourceError, TOOLS_COLUMN, conversation, default_columns,
-    io, is_default_column, json_list, normalize_role,
+    MAX_MESSAGES, RecordKind, Records, SourceError, TOOLS_COLUMN, UNSEEN_COLUMNS, conversation,
+    default_columns, io, is_default_column, json_list, normalize_role, unseen,
 };
 use crate::record::Record;
 
@@ -49,7 +49,7 @@ pub(crate) fn read(
     })?;
     let mut roots = vec![wanted];
     if kind == RecordKind::Messages {
-        let also = |name: &String| [TOOLS_COLUMN, "held_out_template"].contains(&name.as_str());
+        let also = |name: &String| *name == TOOLS_COLUMN || UNSEEN_COLUMNS.contains(&name.as_str());
         roots.extend((0..names.len()).filter(|&index| index != wanted && also(&names[index])));
     }
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
@@ -163,6 +163,8 @@ impl ParquetRows {
             .ok_or_else(|| column("is not a list"))?;
         let held_out = batch.column_by_name("held_out_template");
         let held_out: Option<&BooleanArray> = held_out.and_then(|array| array.as_boolean_opt());
+        let named = batch.column_by_name("unseen");
+        let named = named.and_then(|array| array.as_string_opt::<i32>());
         let tools = batch.column_by_name(TOOLS_COLUMN);
         let mut records = vec![];
         for row in 0..batch.num_rows() {
@@ -204,9 +206,11 @@ impl ParquetRows {
             };
             let messages = (0..count).map(message).collect::<Result<_, _>>()?;
             let held_out = held_out.is_some_and(|h| h.is_valid(row) && h.value(row));
+            let named = named.filter(|names| names.is_valid(row));
+            let unseen = unseen(named.map(|names| names.value(row)), held_out);
             let tools = tools.map(|column| list_at(column, row, TOOLS_COLUMN));
             let tools = tools.transpose().map_err(reason)?.unwrap_or_default();
-            records.push(conversation(messages, tools, held_out, location)?);
+            records.push(conversation(messages, tools, unseen, location)?);
         }
         Ok(records)
     }

@@ -108,7 +108,8 @@ pub struct HeldOutConfig {
     /// Reads only files whose names start with this.
     #[serde(default)]
     pub prefix: String,
-    /// Maximum number of conversations on unseen files, and of held-out templates.
+    /// Maximum number of conversations of each group: unseen files, held-out templates, and, of composed tasks, unseen
+    /// wordings, pairs of operations and operations.
     #[serde(default = "HeldOutConfig::default_max_conversations")]
     pub max_conversations: usize,
     /// Measures every this many steps, beside before and after; 0 does not. Default: three times, evenly spaced.

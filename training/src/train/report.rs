@@ -7,7 +7,7 @@ use std::path::Path;
 use pybench_types::text::{count, escape};
 use serde_json::Value;
 
-use super::held_out::HeldOutCurve;
+use super::held_out::{GROUPS, HeldOutCurve};
 use super::metrics::minutes;
 
 /// Width and height of a plot, and its margins.
@@ -16,13 +16,8 @@ const MARGIN: (f64, f64) = (70.0, 40.0);
 /// Points per line; if there are more, they are averaged.
 const MAX_POINTS: usize = 1000;
 
-/// The groups of held-out conversations: key, and name.
-const GROUPS: [(&str, &str); 2] = [
-    ("unseen_files", "unseen files"),
-    ("held_out_templates", "held-out templates"),
-];
 /// Colors of the lines of a plot.
-const COLORS: [&str; 2] = ["#1f6fb4", "#c4561b"];
+const COLORS: [&str; 5] = ["#1f6fb4", "#c4561b", "#3a8a3a", "#8a4fb0", "#7a7a7a"];
 /// The share of a loss that must go before something counts as learned.
 const LEARNED: f64 = 0.1;
 
@@ -44,7 +39,11 @@ pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<
     let path = out.join(HeldOutCurve::FILE);
     if path.exists() {
         let measured = read_lines(&path)?;
-        let lines = GROUPS.map(|(key, name)| series(&measured, key, name));
+        let lines = GROUPS.map(|(_, key, name)| series(&measured, key, name));
+        let lines: Vec<Series> = lines
+            .into_iter()
+            .filter(|line| !line.points.is_empty())
+            .collect();
         let title = "Held-out loss, nats per trained token";
         plots.insert(0, ("held_out.svg", plot(title, &lines)));
     }
@@ -134,11 +133,15 @@ fn data_table(mixture: &Value) -> String {
 /// The held-out losses before and after, and what agents passed.
 fn held_out_table(results: &Value) -> String {
     let mut rows = String::new();
-    for (key, name) in GROUPS {
+    for (_, key, name) in GROUPS {
         let cell = |when: &str| match results[when][key].as_f64() {
             Some(loss) => format!("{loss:.4}"),
             None => "not measured".into(),
         };
+        // Groups that only composed tasks have.
+        if key.starts_with("unseen_") && key != "unseen_files" && results["before"][key].is_null() {
+            continue;
+        }
         let (before, after) = (cell("before"), cell("after"));
         let _ = write!(rows, "<tr><td>{name}<td>{before}<td>{after}");
     }
@@ -155,7 +158,7 @@ fn held_out_table(results: &Value) -> String {
 
 /// Says what the held-out losses mean where they say little good.
 fn verdict(results: &Value) -> Option<String> {
-    let gone = GROUPS.map(|(key, _)| {
+    let gone = GROUPS.map(|(_, key, _)| {
         let loss = |when: &str| results[when][key].as_f64();
         Some(1.0 - loss("after")? / loss("before")?)
     });

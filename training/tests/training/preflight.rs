@@ -32,7 +32,7 @@ fn look(renderer: &Renderer, messages: &[Message], vocab: i64, pad: bool) -> Pre
         messages: messages.to_vec(),
         tools: vec![],
         location: "a.jsonl:1".into(),
-        held_out_template: false,
+        unseen: pybench_types::held_out::Unseen::Files,
     };
     let rendered = renderer.render(messages).unwrap();
     preflight(renderer, &[conversation], &[rendered], vocab, pad).unwrap()

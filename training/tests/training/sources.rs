@@ -14,6 +14,7 @@ use pybench_training_data::{
     LengthLimit, Message, Overflow, Record, RecordKind, Renderer, Source, TokenClass, TokenStore,
     read, tokenize,
 };
+use pybench_types::held_out::Unseen;
 use serde_json::{Value, json};
 
 use crate::support::data;
@@ -126,7 +127,14 @@ fn the_named_sets_are_read_in_their_schemas() {
     let columns = vec![
         ("id", texts(&prompts)),
         ("messages", column(&talks, ["role", "content"])),
+        ("held_out_template", held.clone()),
+    ];
+    write_parquet(&at("older.parquet"), columns);
+    let unseen = ["files", "pairs", ""].map(str::to_owned);
+    let columns = vec![
+        ("messages", column(&talks, ["role", "content"])),
         ("held_out_template", held),
+        ("unseen", texts(&unseen)),
     ];
     write_parquet(&at("ours.parquet"), columns);
     let names = [
@@ -135,14 +143,20 @@ fn the_named_sets_are_read_in_their_schemas() {
         "code_feedback.jsonl",
         "code_act.parquet",
         "ultrachat.parquet",
+        "older.parquet",
         "ours.parquet",
     ];
     for name in names {
         let found = read(&Source::from_path(at(name))).unwrap();
         let found_talks: Vec<_> = found.iter().map(|one| one.messages.clone()).collect();
         assert_eq!(found_talks, talks, "{name}");
-        let held: Vec<_> = found.iter().map(|one| one.held_out_template).collect();
-        assert_eq!(held, [false, name == "ours.parquet", false], "{name}");
+        let unseen: Vec<_> = found.iter().map(|one| one.unseen).collect();
+        let second = match name {
+            "older.parquet" => Unseen::Template,
+            "ours.parquet" => Unseen::Pairs,
+            _ => Unseen::Files,
+        };
+        assert_eq!(unseen, [Unseen::Files, second, Unseen::Files], "{name}");
     }
 }
 

@@ -176,6 +176,12 @@ impl Lineage {
         let groups = [
             ("unseen_files", "conversations about unseen files"),
             ("held_out_templates", "conversations of held-out templates"),
+            ("unseen_wordings", "composed tasks in unseen wordings"),
+            (
+                "unseen_pairs",
+                "composed tasks with unseen pairs of operations",
+            ),
+            ("unseen_operations", "composed tasks with unseen operations"),
         ];
         let mut rows = String::new();
         for (group, words) in groups {

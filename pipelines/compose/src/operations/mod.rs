@@ -2,6 +2,8 @@
 
 mod aggregate;
 mod answer;
+mod chart;
+mod combine;
 mod derive;
 mod filter;
 mod output;
@@ -23,8 +25,10 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         time::operations(),
         window::operations(),
         shape::operations(),
+        combine::operations(),
         answer::operations(),
         output::operations(),
+        chart::operations(),
     ];
     let all = families.into_iter().flatten();
     all.map(|operation| (operation.name.clone(), operation))

@@ -1,24 +1,13 @@
 //! Operations that end a task with a file of the table.
 
-use polars::prelude::*;
-
-use crate::argument::{Argument, Arguments};
+use crate::argument::Arguments;
 use crate::draw::{Draw, quotable};
-use crate::frame::Class;
 use crate::operation::{Operation, Role};
 
 /// Largest table that a task asks for, in cells: a check holds all of them.
 const MAX_CELLS: usize = 1_200;
-/// Bars of a chart.
-const BARS: std::ops::RangeInclusive<usize> = 3..=15;
 
 pub(super) fn operations() -> Vec<Operation> {
-    let mut all = tables();
-    all.push(bar_chart());
-    all
-}
-
-fn tables() -> Vec<Operation> {
     let small = |draw: &mut Draw<'_>| {
         let names = draw.frame.data.get_column_names_owned();
         let plain = names
@@ -53,43 +42,4 @@ fn tables() -> Vec<Operation> {
             .en(["save the resulting table as a Parquet file without an index column", "write the result to Parquet (no index)"])
             .zh(["把结果表保存为Parquet文件（不含索引列）"]),
     ]
-}
-
-fn bar_chart() -> Operation {
-    let draw = |draw: &mut Draw<'_>| {
-        let label = draw.pick(Class::Text, |draw, name| {
-            draw.unique(name) && draw.values(name).len() == draw.frame.height()
-        })?;
-        let column = draw.pick(Class::Number, |draw, name| {
-            let values = draw.numbers(name);
-            draw.nulls(name) == 0
-                && values.first() != values.last()
-                && values.first().is_some_and(|x| *x >= 0.0)
-        })?;
-        BARS.contains(&draw.frame.height()).then(|| {
-            Arguments::new([
-                ("label", Argument::Column(label)),
-                ("column", Argument::Column(column)),
-            ])
-        })
-    };
-    Operation::new("bar_chart", Role::Output, draw, |a, t| {
-        t.select([a.col("label"), a.col("column")])
-            .sort([a.name("label")], SortMultipleOptions::default())
-    })
-    .pandas(
-        "import matplotlib.pyplot as plt\n\
-         bars = $t.sort_values($label)\n\
-         fig, ax = plt.subplots(figsize=(8, 5))\n\
-         ax.bar(bars[$label].astype(str), bars[$column])\n\
-         ax.set_title($title)\n\
-         ax.tick_params(axis=\"x\", rotation=45)\n\
-         fig.tight_layout()\n\
-         fig.savefig($path)\n\
-         plt.close(fig)",
-    )
-    .en([
-        "draw a vertical bar chart with one bar per $label (from left to right in code point order, with the names as tick labels), its height the $column, and the title $title, and save it as a PNG picture",
-    ])
-    .zh(["画竖直柱状图：每个$label一根柱子（从左到右按字符编码顺序，刻度标签为名称），高度为$column，标题为$title，保存为PNG图片"])
 }

@@ -221,7 +221,9 @@ impl ScriptedSolver for ScriptedAgent {
             return self.expert.reply(task, sample, messages);
         }
         Ok(match self.next(task, messages)? {
-            NextStep::Cell(cell) => self.format.write_step("This Step Todo: run it.", &cell),
+            NextStep::Cell(cell) => self
+                .format
+                .write_step("I run the next cell of the solution.", &cell),
             NextStep::Answer(answer) => self.format.write_answer(&answer),
         })
     }

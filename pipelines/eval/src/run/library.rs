@@ -1,28 +1,39 @@
 //! Reads the held-out library tasks of a pipeline run: the test split of its dataset.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
 
 use pybench_datasets::{DatasetError, read};
 use pybench_run::artifacts::TASKS;
 use pybench_run::{ContentStore, RunError};
+use pybench_types::held_out::Unseen;
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
+
+/// Name of the suite of tasks of which only the files are unseen.
+const SUITE: &str = "library";
+
+/// A task of the test split, and the suite in which it is reported.
+pub(super) struct HeldOutTask {
+    pub task: Task,
+    /// `library`, or of tasks with something that no training row has, such as `library: unseen pairs`.
+    pub suite: String,
+}
 
 /// Reads the tasks of the test split of a run folder, in the order of the run, and copies their files to
 /// `store`.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run or its dataset does not exist or is invalid.
-pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<Task>, RunError> {
-    let ids = test_ids(&run.join("dataset"))?;
+pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<HeldOutTask>, RunError> {
+    let unseen = test_tasks(&run.join("dataset"))?;
     let source = ContentStore::open(&run.join("files"))?;
     let mut tasks = Vec::new();
     for task in TASKS.read(run)? {
         let task = task?;
-        if !ids.contains(&task.id) {
+        let Some(unseen) = unseen.get(&task.id) else {
             continue;
-        }
+        };
         for file in task.files.iter().chain(&task.held_out) {
             let id = store.put(&source.get(&file.id)?)?;
             if id != file.id {
@@ -33,24 +44,46 @@ pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<Task>, Ru
                 )));
             }
         }
-        tasks.push(task);
+        let suite = suite(*unseen);
+        tasks.push(HeldOutTask { task, suite });
     }
     Ok(tasks)
 }
 
-/// Ids of the tasks in the test split of a dataset.
-fn test_ids(dataset: &Path) -> Result<HashSet<Digest>, RunError> {
+fn suite(unseen: Unseen) -> String {
+    match unseen {
+        Unseen::Files => SUITE.to_owned(),
+        other => format!("{SUITE}: unseen {}", other.name()),
+    }
+}
+
+/// The tasks in the test split of a dataset, with what training rows lack of them.
+fn test_tasks(dataset: &Path) -> Result<HashMap<Digest, Unseen>, RunError> {
     let wrong = |error: DatasetError| {
         RunError::BadInput(format!(
             "{error}; run `pybench synthesize` to make the dataset"
         ))
     };
-    let mut ids = HashSet::new();
+    let mut tasks = HashMap::new();
     let shards = read::shards(dataset).map_err(wrong)?;
     for shard in shards.iter().filter(|shard| shard.split == "test") {
         for row in read::rows(&shard.path).map_err(wrong)? {
-            ids.insert(row.map_err(wrong)?.task_id);
+            let row = row.map_err(wrong)?;
+            // Older datasets do not say what is unseen.
+            let unseen = Unseen::named(&row.unseen).unwrap_or(Unseen::Files);
+            tasks.insert(row.task_id, unseen);
         }
     }
-    Ok(ids)
+    Ok(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unseen_names_the_suite() {
+        assert_eq!(suite(Unseen::Files), "library");
+        assert_eq!(suite(Unseen::Operations), "library: unseen operations");
+    }
 }

@@ -78,10 +78,10 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
     if let Some(run) = &setup.recipe.library {
         let tasks = library::held_out(&setup.project_root.join(run), setup.folder.store())?;
         list.available
-            .extend(tasks.into_iter().map(|task| EvalTask {
-                suite: "library".to_owned(),
-                name: task.id.short().to_owned(),
-                task: Arc::new(task),
+            .extend(tasks.into_iter().map(|held_out| EvalTask {
+                suite: held_out.suite,
+                name: held_out.task.id.short().to_owned(),
+                task: Arc::new(held_out.task),
                 index: None,
                 headline: Headline::default(),
                 published: false,

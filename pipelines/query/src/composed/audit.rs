@@ -2,15 +2,16 @@
 
 use pybench_checks::{Candidate, Checker};
 use pybench_compose::script::Script;
+use pybench_compose::slip::{Slip, SlipKind};
 use pybench_interpreter::Interpreter;
 use pybench_library::ScriptError;
-use pybench_library::audit::attempt::{AttemptError, play};
+use pybench_library::audit::attempt::{AttemptError, AttemptResult, play};
 use pybench_run::{ContentStore, RunError};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Outcome};
 
-/// Samples of the expert, which differ in idiom and style.
-const SAMPLES: u32 = 2;
+/// Samples of the expert, which differ in idiom and style. The last one makes a mistake first.
+const SAMPLES: u32 = 3;
 
 /// What an audit needs.
 pub struct Environment<'a> {
@@ -31,6 +32,8 @@ pub struct Audit {
     pub passed: Vec<String>,
     /// Agents without a solution that pass, by name.
     pub nulls: Vec<String>,
+    /// The mistake that the expert made and repaired, and whether its cell ended with an exception.
+    pub slip: Option<(SlipKind, bool)>,
 }
 
 /// Who a candidate is from.
@@ -40,7 +43,7 @@ enum Author {
     Null(&'static str),
 }
 
-/// Audits a task: the expert's first sample and agents without a solution; `with_mistakes`, also its second sample and
+/// Audits a task: the expert's first sample and agents without a solution; `with_mistakes`, also its other samples and
 /// solutions with one changed step.
 ///
 /// # Errors
@@ -56,11 +59,19 @@ pub async fn audit(
     let mut candidates = Vec::new();
     let samples = if with_mistakes { SAMPLES } else { 1 };
     for sample in 0..samples {
-        let script = Script::new(task, sample, None).map_err(|error| internal(&error))?;
+        let mut script = Script::new(task, sample, None).map_err(|error| internal(&error))?;
+        if sample + 1 == SAMPLES {
+            script = script.with_slip();
+        }
         match run(env, task, &script).await {
-            Ok(candidate) => {
+            Ok(result) => {
+                let failed = |slip: &Slip| {
+                    let seen = result.observations.get(slip.at);
+                    (slip.kind, seen.is_some_and(|seen| seen.error.is_some()))
+                };
+                audit.slip = script.slip().map(failed).or(audit.slip);
                 authors.push(Author::Expert(sample));
-                candidates.push(candidate);
+                candidates.push(result.candidate);
             }
             Err(AttemptError::Script(error)) => {
                 audit.expert.push(format!("sample {sample}: {error}"))
@@ -76,11 +87,8 @@ pub async fn audit(
     for mutation in mistakes {
         let script = Script::mistaken(task, mutation.graph).map_err(|error| internal(&error))?;
         authors.push(Author::Mutant(mutation.what));
-        candidates.push(
-            run(env, task, &script)
-                .await
-                .map_err(|error| internal(&error))?,
-        );
+        let result = run(env, task, &script).await;
+        candidates.push(result.map_err(|error| internal(&error))?.candidate);
     }
     for (name, answer) in nulls(task) {
         authors.push(Author::Null(name));
@@ -117,21 +125,17 @@ async fn run(
     env: &Environment<'_>,
     task: &Task,
     script: &Script<'_>,
-) -> Result<Candidate, AttemptError> {
+) -> Result<AttemptResult, AttemptError> {
     let next = |observations: &[&str]| script.next(observations).map_err(ScriptError::from);
-    Ok(play(env.interpreter, env.store, task, next)
-        .await?
-        .candidate)
+    play(env.interpreter, env.store, task, next).await
 }
 
 fn mistakes(
     env: &Environment<'_>,
     task: &Task,
 ) -> Result<Vec<pybench_compose::prove::Mutation>, RunError> {
-    let Some(file) = task.files.first() else {
-        return Ok(Vec::new());
-    };
-    let bytes = env.store.get(&file.id)?;
+    let bytes = task.files.iter().map(|file| env.store.get(&file.id));
+    let bytes: Vec<Vec<u8>> = bytes.collect::<Result<_, _>>()?;
     pybench_compose::prove::mistakes(task, &bytes)
         .map_err(|error| RunError::Internal(error.to_string()))
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use futures::StreamExt;
 use pybench_checks::Checker;
+use pybench_compose::slip::SlipKind;
 use pybench_compose::{Made, TaskSeed};
 use pybench_interpreter::{Interpreter, InterpreterChoice};
 use pybench_interpreter_containers::interpreter;
@@ -16,6 +17,7 @@ use pybench_library::audit::fixtures::Fixtures;
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::samples;
 use pybench_run::{RunError, cores};
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::task::{Language, SourceFile, Task};
 
@@ -42,7 +44,8 @@ pub struct ComposeArgs {
     /// Run the expert and agents without a solution in the interpreter, check them, and print a summary
     #[arg(long)]
     pub prove: bool,
-    /// As --prove, with a second solution of the expert in another style, and with wrong solutions
+    /// As --prove, with two more solutions of the expert in other styles, one of which repairs a mistake, and with wrong
+    /// solutions
     #[arg(long)]
     pub audit: bool,
     /// Tasks proven in parallel [default: one per core]
@@ -100,6 +103,7 @@ fn compose(
         .filter(|file| pybench_compose::fits(file))
         .collect();
     let subcategory = |keyword: &str| library.keywords().subcategory(keyword);
+    let everything = HeldOutRule::default();
     let mut tasks = Vec::new();
     for draw in 0..args.count * DRAWS {
         if tasks.len() == args.count || files.is_empty() {
@@ -110,13 +114,14 @@ fn compose(
             seed: drawn.seed(),
             language: [Language::En, Language::Zh][usize::from(draw % 5 == 4)],
             renamed: drawn.fraction() < args.renamed,
+            avoided: &everything,
         };
         let file = files[draw % files.len()];
         let bytes = fixtures.store.get(&file.id)?;
         let made = pybench_compose::make(file, &bytes, seed, subcategory);
         let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
-        if let Some(Made { task, file }) = made {
-            if let Some(bytes) = file {
+        if let Some(Made { task, files }) = made {
+            for bytes in files {
                 fixtures.store.put(&bytes)?;
             }
             tasks.push(task);
@@ -203,10 +208,12 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
     let mutants: usize = audits.iter().map(|audit| audit.mutants).sum();
     let passed: usize = audits.iter().map(|audit| audit.passed.len()).sum();
     let nulls: usize = audits.iter().map(|audit| audit.nulls.len()).sum();
+    let several = tasks.iter().filter(|task| task.files.len() > 1).count();
     let mut text = format!(
         "tasks                    {}\n\
          distinct graphs          {}\n\
          operations used          {} of {}\n\
+         on several files         {several}\n\
          expert passes            {sound} of {}\n\
          wrong solutions rejected {} of {mutants}\n\
          null agents that pass    {nulls}\n\
@@ -219,6 +226,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         mutants - passed,
         tasks.len() as f64 * 60.0 / seconds
     );
+    text += &slips(audits);
     for (task, audit) in tasks.iter().zip(audits) {
         for what in &audit.expert {
             let _ = writeln!(
@@ -233,4 +241,19 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         }
     }
     text
+}
+
+/// The mistakes that the expert made and repaired, by kind, and how many of them raised an exception.
+fn slips(audits: &[Audit]) -> String {
+    let mut kinds: BTreeMap<SlipKind, (usize, usize)> = BTreeMap::new();
+    for (kind, raised) in audits.iter().filter_map(|audit| audit.slip) {
+        let (made, failed) = kinds.entry(kind).or_default();
+        *made += 1;
+        *failed += usize::from(raised);
+    }
+    let lines = kinds.into_iter().map(|(kind, (made, failed))| {
+        let kind = format!("{kind:?} repaired");
+        format!("{kind:<24} {made}, {failed} after an exception\n")
+    });
+    lines.collect()
 }

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use pybench_compose::TaskSeed;
 use pybench_library::Library;
 use pybench_run::{
-    ContentStore, Executor, Failure, FailureKind, Query, RunContext, RunError, Stage,
+    ContentStore, Executor, Failure, FailureKind, Query, Recipe, RunContext, RunError, Stage,
 };
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
@@ -19,11 +20,36 @@ use crate::plan::{allocate, rng};
 /// Draws for each task that is asked for. About a third of the draws gives a proven task.
 const DRAWS: usize = 10;
 
-/// Refuses a recipe that asks for composed tasks of other kinds than there are.
+/// Refuses a recipe that asks for composed tasks of other kinds than there are, or holds out what does not exist.
 ///
 /// # Errors
 /// [`RunError::BadInput`].
-pub(crate) fn validate(query: &Query) -> Result<(), RunError> {
+pub(crate) fn validate(recipe: &Recipe) -> Result<(), RunError> {
+    if let Some(name) = recipe
+        .shard
+        .held_out_names
+        .iter()
+        .find(|name| !exists(name))
+    {
+        return Err(RunError::BadInput(format!(
+            "recipe, shard.held_out_names: there is no operation, pair or wording `{name}`; write an operation \
+             (`rank_dense`), two of them that follow each other (`filter_above>answer_mean`), or a wording \
+             (`filter_above/en/1`)"
+        )));
+    }
+    validate_query(&recipe.query)
+}
+
+/// Whether a name is that of an operation, of a pair of operations, or of one of several wordings.
+fn exists(name: &str) -> bool {
+    let operation = |name: &str| pybench_compose::operations::named(name).is_some();
+    if let Some((first, second)) = name.split_once('>') {
+        return operation(first) && operation(second);
+    }
+    operation(name) || pybench_compose::is_wording(name)
+}
+
+fn validate_query(query: &Query) -> Result<(), RunError> {
     let conflict = match query {
         _ if query.composed == 0.0 => return Ok(()),
         _ if query.writer.is_some() => "a writer makes all tasks; remove `query.writer`",
@@ -86,6 +112,9 @@ struct ComposedStage {
     store: ContentStore,
     seed: u64,
     renamed: f64,
+    /// What tasks over files of the train split do not have.
+    held_out: HeldOutRule,
+    test_fraction: f64,
     /// Languages of as many draws as tasks are asked for; later draws begin again.
     languages: Vec<Language>,
 }
@@ -111,8 +140,17 @@ impl ComposedStage {
             store: context.folder.store().clone(),
             seed: recipe.seed,
             renamed: recipe.query.renamed,
+            held_out: recipe.shard.held_out(recipe.seed),
+            test_fraction: recipe.shard.test_fraction,
             languages,
         }
+    }
+
+    /// Whether tasks over a file may have what is held out: a share of the files as large as the test split, which
+    /// prefers files with such tasks.
+    fn is_for_evaluation(&self, file: &SourceFile) -> bool {
+        let drawn = Digest::of_json(&(self.seed, "evaluation file", &file.origin));
+        drawn.fraction() < self.test_fraction
     }
 
     fn task(&self, draw: usize) -> Result<Task, Failure> {
@@ -120,7 +158,12 @@ impl ComposedStage {
             |error: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, error.to_string());
         let file = &self.files[draw % self.files.len()];
         let drawn = Digest::of_json(&(self.seed, "composed", draw));
+        let everything = HeldOutRule::default();
         let seed = TaskSeed {
+            avoided: match self.is_for_evaluation(file) {
+                true => &everything,
+                false => &self.held_out,
+            },
             seed: drawn.seed(),
             language: self.languages[draw % self.languages.len()],
             renamed: drawn.fraction() < self.renamed,
@@ -131,7 +174,7 @@ impl ComposedStage {
         });
         match made.map_err(|error| internal(&error))? {
             Some(made) => {
-                if let Some(bytes) = made.file {
+                for bytes in made.files {
                     self.store.put(&bytes)?;
                 }
                 Ok(made.task)

@@ -1,0 +1,319 @@
+//! The files of a task: a crawled file as it is, or new files that are written from it, one or several.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use polars::prelude::{Column, DataFrame, DataType};
+use pybench_types::id::Digest;
+use pybench_types::task::{ColumnKind, FileKind, SourceFile, TaskFile};
+use rand::RngExt;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand_chacha::ChaCha8Rng;
+
+use crate::draw::quotable;
+use crate::frame::{Class, Frame, OtherTable};
+use crate::rename;
+
+/// Keys of a lookup table.
+const KEYS: std::ops::RangeInclusive<usize> = 3..=60;
+/// Rows of a table that is written in two parts.
+const DIVIDED: std::ops::RangeInclusive<usize> = 40..=4_000;
+/// Rows of a lookup table that is the first file of a task.
+const MIN_LOOKUP: usize = 10;
+
+/// The files of a task, and the tables in them.
+pub(crate) struct Inputs {
+    /// The table of the first file, with those of the others.
+    pub frame: Frame,
+    pub files: Vec<TaskFile>,
+    /// The bytes of the files that are new.
+    pub written: Vec<Vec<u8>>,
+}
+
+/// How the rows and columns of a task are spread over its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    OneTable,
+    /// A second file has attributes of a category.
+    Lookup,
+    /// As `Lookup`; the file with the attributes comes first.
+    LookupFirst,
+    /// The rows are divided over two files.
+    Parts,
+    /// `Parts` and `Lookup`: three files.
+    PartsAndLookup,
+}
+
+impl Layout {
+    fn draw(rng: &mut ChaCha8Rng) -> Self {
+        match rng.random_range(0..20) {
+            0..=12 => Self::OneTable,
+            13..=15 => Self::Lookup,
+            16 => Self::LookupFirst,
+            17 | 18 => Self::Parts,
+            _ => Self::PartsAndLookup,
+        }
+    }
+}
+
+/// Draws the files of a task over a crawled one; `None` if the table does not suit what was drawn.
+pub(crate) fn draw(
+    file: &SourceFile,
+    bytes: &[u8],
+    renamed: bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Inputs> {
+    let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
+    let frame = Frame::new(data);
+    let (frame, stem) = match renamed {
+        true => (rename::renamed(&frame, rng).ok()??, rename::file_stem(rng)),
+        // A column that pandas reads in another way may be part of the result.
+        false if kinds.contains(&ColumnKind::Other) => return None,
+        false => (frame, stem(&file.name).to_owned()),
+    };
+    let mut desk = Desk {
+        crawled: file,
+        inputs: Vec::new(),
+    };
+    let layout = Layout::draw(rng);
+    match layout {
+        Layout::OneTable | Layout::Lookup if !renamed => desk.keep(frame.clone()),
+        Layout::OneTable | Layout::Lookup => desk.write(&frame.data, &stem, rng)?,
+        Layout::LookupFirst => {}
+        Layout::Parts | Layout::PartsAndLookup => {
+            let (first, second) = parts(&frame.data, rng)?;
+            let (a, b) = *PART_NAMES.choose(rng)?;
+            desk.write(&first, &format!("{stem}{a}"), rng)?;
+            desk.write(&second, &format!("{stem}{b}"), rng)?;
+        }
+    }
+    if matches!(
+        layout,
+        Layout::Lookup | Layout::LookupFirst | Layout::PartsAndLookup
+    ) {
+        let table = lookup(&frame, rng)?;
+        desk.write(&table, &rename::file_stem(rng), rng)?;
+        if layout == Layout::LookupFirst {
+            if table.height() < MIN_LOOKUP {
+                return None;
+            }
+            desk.write(&frame.data, &stem, rng)?;
+        }
+    }
+    desk.inputs()
+}
+
+/// What tells the names of two parts apart.
+const PART_NAMES: [(&str, &str); 6] = [
+    ("_1", "_2"),
+    ("_a", "_b"),
+    ("_jan", "_feb"),
+    ("_2023", "_2024"),
+    ("_old", "_new"),
+    (" part 1", " part 2"),
+];
+
+fn stem(name: &str) -> &str {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    name.split_once('.').map_or(name, |(stem, _)| stem)
+}
+
+/// One file on its way into a task.
+struct Input {
+    file: TaskFile,
+    frame: Frame,
+    /// Its bytes, if it is new.
+    written: Option<Vec<u8>>,
+}
+
+/// Collects the files of a task.
+struct Desk<'a> {
+    crawled: &'a SourceFile,
+    inputs: Vec<Input>,
+}
+
+impl Desk<'_> {
+    /// Adds the crawled file as it is.
+    fn keep(&mut self, frame: Frame) {
+        self.inputs.push(Input {
+            file: TaskFile::from(self.crawled),
+            frame,
+            written: None,
+        });
+    }
+
+    /// Adds a new file with a table; `None` if it cannot be read back as every tool reads it.
+    fn write(&mut self, data: &DataFrame, stem: &str, rng: &mut ChaCha8Rng) -> Option<()> {
+        let (kind, text) = match rng.random_range(0..6) {
+            0 => (FileKind::Json, rename::json(data, false)),
+            1 => (FileKind::Jsonl, rename::json(data, true)),
+            2 => (FileKind::Tsv, rename::csv(data, '\t')),
+            3 => (FileKind::Csv, rename::csv(data, ';')),
+            _ => (FileKind::Csv, rename::csv(data, ',')),
+        };
+        let bytes = text.into_bytes();
+        let mut file = TaskFile::from(self.crawled);
+        file.name = format!("{stem}.{}", kind.name());
+        file.derived_from = Some(std::mem::replace(&mut file.id, Digest::of_bytes(&bytes)));
+        file.kind = kind;
+        file.format = pybench_profile::profile(kind, &bytes).format();
+        let frame = read(kind, &bytes)?;
+        self.inputs.push(Input {
+            file,
+            frame,
+            written: Some(bytes),
+        });
+        Some(())
+    }
+
+    fn inputs(self) -> Option<Inputs> {
+        let names: HashSet<String> = self
+            .inputs
+            .iter()
+            .map(|input| input.file.name.to_lowercase())
+            .collect();
+        let differ = names.len() == self.inputs.len();
+        let (mut files, mut written, mut frames) = (Vec::new(), Vec::new(), Vec::new());
+        for input in self.inputs {
+            files.push(input.file);
+            frames.push(input.frame);
+            written.extend(input.written);
+        }
+        let frame = joined(&files, frames)?;
+        differ.then_some(Inputs {
+            frame,
+            files,
+            written,
+        })
+    }
+}
+
+/// A file as it is read; `None` if tools read one of its columns in different ways. What is read back counts: a whole
+/// column of a float may read as integers.
+fn read(kind: FileKind, bytes: &[u8]) -> Option<Frame> {
+    let (data, kinds) = pybench_profile::frame(kind, bytes)?;
+    let plain = !kinds.contains(&ColumnKind::Other);
+    plain.then(|| Frame::new(data))
+}
+
+/// The path of a task's file, as queries and code name it.
+pub(crate) fn path(file: &TaskFile) -> String {
+    format!("./data/{}", file.name)
+}
+
+/// The table of the first file with those of the others.
+fn joined(files: &[TaskFile], frames: Vec<Frame>) -> Option<Frame> {
+    let mut frames = frames.into_iter();
+    let first = frames.next()?;
+    let others = frames
+        .zip(&files[1..])
+        .map(|(frame, file)| OtherTable {
+            path: path(file),
+            frame: Arc::new(frame),
+        })
+        .collect();
+    Some(first.with_others(others))
+}
+
+/// The tables of a task's files, from their bytes; `None` if one is no table.
+pub(crate) fn tables(files: &[TaskFile], bytes: &[Vec<u8>]) -> Option<Frame> {
+    let frames = files.iter().zip(bytes).map(|(file, bytes)| {
+        let (data, _) = pybench_profile::frame(file.kind, bytes)?;
+        Some(Frame::new(data))
+    });
+    joined(files, frames.collect::<Option<Vec<_>>>()?)
+}
+
+/// The rows in two parts, in file order.
+fn parts(data: &DataFrame, rng: &mut ChaCha8Rng) -> Option<(DataFrame, DataFrame)> {
+    let data = data.head(Some(*DIVIDED.end()));
+    if !DIVIDED.contains(&data.height()) {
+        return None;
+    }
+    let cut = (data.height() as f64 * rng.random_range(0.3..0.7)) as usize;
+    let rest = data.height() - cut;
+    Some((data.head(Some(cut)), data.tail(Some(rest))))
+}
+
+/// A table with one row for most values of a text column and for some others, with invented attributes.
+fn lookup(frame: &Frame, rng: &mut ChaCha8Rng) -> Option<DataFrame> {
+    let keys: Vec<(String, Vec<String>)> = frame
+        .of_class(Class::Text)
+        .into_iter()
+        .filter(|name| quotable(name))
+        .filter_map(|name| keys_of(&frame.data, &name).map(|keys| (name, keys)))
+        .collect();
+    let (key, mut values) = keys.choose(rng)?.clone();
+    values.shuffle(rng);
+    let left_out = (values.len() as f64 * rng.random_range(0.1..0.35)).ceil() as usize;
+    let mut taken: HashSet<String> = values.iter().map(|value| value.to_lowercase()).collect();
+    values.truncate((values.len() - left_out).max(2));
+    for _ in 0..rng.random_range(1..=3) {
+        values.push(rename::unused(&mut taken, rng, rename::category_name));
+    }
+    values.shuffle(rng);
+    let names = frame.data.get_column_names_owned();
+    let mut taken: HashSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
+    let rows = values.len();
+    let mut columns = vec![Column::new(key.into(), values)];
+    let kinds: [&[bool]; 4] = [&[true], &[false], &[true, false], &[false, true]];
+    for is_number in kinds.choose(rng)?.iter() {
+        let name = rename::unused(&mut taken, rng, rename::column_name);
+        columns.push(match is_number {
+            true => attribute_numbers(&name, rows, rng),
+            false => attribute_texts(&name, rows, rng),
+        });
+    }
+    DataFrame::new(rows, columns).ok()
+}
+
+/// The values of a column that can be the key of a lookup table.
+fn keys_of(data: &DataFrame, name: &str) -> Option<Vec<String>> {
+    let column = data.column(name).ok()?;
+    if column.dtype() != &DataType::String || column.null_count() > 0 {
+        return None;
+    }
+    let mut values: Vec<String> = column
+        .str()
+        .ok()?
+        .iter()
+        .flatten()
+        .map(str::to_owned)
+        .collect();
+    values.sort();
+    values.dedup();
+    // Each value is met by several rows, and reads as text in every format.
+    let fits = KEYS.contains(&values.len()) && data.height() >= 2 * values.len();
+    (fits && values.iter().all(|value| quotable(value))).then_some(values)
+}
+
+fn attribute_numbers(name: &str, rows: usize, rng: &mut ChaCha8Rng) -> Column {
+    let (scale, whole) = (
+        *[10, 100, 1000].choose(rng).unwrap_or(&100),
+        rng.random_bool(0.5),
+    );
+    if whole {
+        let values: Vec<i64> = (0..rows).map(|_| rng.random_range(1..=scale * 5)).collect();
+        return Column::new(name.into(), values);
+    }
+    let hundredths = |rng: &mut ChaCha8Rng| rng.random_range(1..=scale * 100) as f64 / 100.0;
+    let values: Vec<f64> = (0..rows).map(|_| hundredths(rng)).collect();
+    Column::new(name.into(), values)
+}
+
+fn attribute_texts(name: &str, rows: usize, rng: &mut ChaCha8Rng) -> Column {
+    let mut taken = HashSet::new();
+    let count = rng.random_range(2..=4usize).min(rows);
+    let names: Vec<String> = (0..count)
+        .map(|_| rename::unused(&mut taken, rng, rename::category_name))
+        .collect();
+    // Each value occurs.
+    let mut values: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .cycle()
+        .take(rows)
+        .collect();
+    values.shuffle(rng);
+    Column::new(name.into(), values)
+}

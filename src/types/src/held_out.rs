@@ -1,0 +1,182 @@
+//! Which parts of composed tasks no training row has: operations, pairs of operations, wordings.
+//!
+//! The choice depends on a seed and the part's name only, so the stage that writes tasks and the one that splits rows
+//! agree without speaking to each other.
+
+use std::collections::BTreeSet;
+
+use crate::id::Digest;
+use crate::task::{Task, TaskOrigin};
+
+/// Separates operations in a skeleton, and the two of a pair.
+const ARROW: char = '>';
+
+/// A rule for the parts that are held out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeldOutRule {
+    pub seed: u64,
+    /// Shares of all operations, pairs and wordings, from 0 to 1.
+    pub operations: f64,
+    pub pairs: f64,
+    pub wordings: f64,
+    /// Parts that are held out besides: operations (`rank_dense`), pairs (`filter_above>answer_mean`) and wordings
+    /// (`filter_above/en/1`, `style/en/3`).
+    pub names: BTreeSet<String>,
+}
+
+/// What training rows lack of a row of the test split; of several, the one that stands first here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unseen {
+    /// An operation.
+    Operations,
+    /// Two operations that follow each other, both of which training rows have.
+    Pairs,
+    /// The template, or the whole chain of operations.
+    Template,
+    /// A way to say an operation or a request.
+    Wordings,
+    /// Only its files.
+    Files,
+}
+
+impl Unseen {
+    pub const ALL: [Self; 5] = [
+        Self::Files,
+        Self::Template,
+        Self::Wordings,
+        Self::Pairs,
+        Self::Operations,
+    ];
+
+    /// The value in datasets.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operations => "operations",
+            Self::Pairs => "pairs",
+            Self::Template => "template",
+            Self::Wordings => "wordings",
+            Self::Files => "files",
+        }
+    }
+
+    /// The one with this name in datasets.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+}
+
+impl HeldOutRule {
+    /// Whether nothing is held out.
+    pub fn is_empty(&self) -> bool {
+        self.operations == 0.0 && self.pairs == 0.0 && self.wordings == 0.0 && self.names.is_empty()
+    }
+
+    fn drawn(&self, kind: &str, name: &str, share: f64) -> bool {
+        let by_share = || Digest::of_json(&(self.seed, "held out", kind, name)).fraction() < share;
+        self.names.contains(name) || by_share()
+    }
+
+    pub fn operation(&self, name: &str) -> bool {
+        self.drawn("operation", name, self.operations)
+    }
+
+    /// Whether this operation may not follow that one.
+    pub fn pair(&self, first: &str, second: &str) -> bool {
+        self.drawn("pair", &pair(first, second), self.pairs)
+    }
+
+    pub fn wording(&self, name: &str) -> bool {
+        self.drawn("wording", name, self.wordings)
+    }
+
+    /// What is held out of a task; `None` for one that was not composed.
+    pub fn of_task(&self, task: &Task) -> Option<Unseen> {
+        let (operations, wordings) = composition(task);
+        self.unseen(&operations, &wordings)
+    }
+
+    /// What is held out of a composed task with these operations, in order, and wordings.
+    pub fn unseen(&self, operations: &[String], wordings: &[String]) -> Option<Unseen> {
+        if operations.iter().any(|name| self.operation(name)) {
+            return Some(Unseen::Operations);
+        }
+        let follow = operations.windows(2).any(|two| self.pair(&two[0], &two[1]));
+        let said = || wordings.iter().any(|name| self.wording(name));
+        match follow {
+            true => Some(Unseen::Pairs),
+            false => said().then_some(Unseen::Wordings),
+        }
+    }
+}
+
+/// The operations and wordings of a composed task; empty for others.
+pub fn composition(task: &Task) -> (Vec<String>, Vec<String>) {
+    match &task.origin {
+        TaskOrigin::Composed {
+            skeleton, wordings, ..
+        } => (operations(skeleton), wordings.clone()),
+        _ => Default::default(),
+    }
+}
+
+/// The name of two operations that follow each other.
+pub fn pair(first: &str, second: &str) -> String {
+    format!("{first}{ARROW}{second}")
+}
+
+/// The operations of a skeleton, in order.
+pub fn operations(skeleton: &str) -> Vec<String> {
+    skeleton.split(ARROW).map(str::to_owned).collect()
+}
+
+/// The pairs of operations that follow each other.
+pub fn pairs(operations: &[String]) -> Vec<String> {
+    let two = operations.windows(2);
+    two.map(|two| pair(&two[0], &two[1])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_strongest_reason_is_stated() {
+        let names = ["rank", "a>b", "a/en/1"];
+        let rule = HeldOutRule {
+            names: names.map(str::to_owned).into(),
+            ..HeldOutRule::default()
+        };
+        let unseen = |operations: &[&str], wordings: &[&str]| {
+            rule.unseen(&texts(operations), &texts(wordings))
+        };
+        assert_eq!(unseen(&["a", "b", "rank"], &[]), Some(Unseen::Operations));
+        assert_eq!(unseen(&["a", "b", "c"], &["a/en/1"]), Some(Unseen::Pairs));
+        assert_eq!(
+            unseen(&["a", "c", "b"], &["a/en/1"]),
+            Some(Unseen::Wordings)
+        );
+        assert_eq!(unseen(&["a", "c", "b"], &["a/en/0"]), None);
+    }
+
+    #[test]
+    fn a_share_is_about_that_share_and_depends_on_the_seed() {
+        let rule = |seed| HeldOutRule {
+            seed,
+            pairs: 0.1,
+            ..HeldOutRule::default()
+        };
+        let held = |seed| {
+            let name = |n: u32| n.to_string();
+            let all = (0..40).flat_map(|a| (0..40).map(move |b| (a, b)));
+            all.filter(|(a, b)| rule(seed).pair(&name(*a), &name(*b)))
+                .collect::<Vec<_>>()
+        };
+        assert!((120..200).contains(&held(1).len()), "{}", held(1).len());
+        assert_ne!(held(1), held(2));
+        assert!(!rule(1).operation("a") && !rule(1).wording("a/en/1"));
+    }
+}
