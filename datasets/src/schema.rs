@@ -31,6 +31,7 @@ pub fn schema() -> Schema {
         text("query"),
         list("files", files()),
         text("teacher"),
+        Field::new("student", DataType::Utf8, true),
         Field::new("sampling", DataType::Struct(sampling()), false),
         Field::new("seed", DataType::UInt64, false),
         text("environment"),
@@ -68,6 +69,9 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         strings(rows, |row| &row.query),
         lists(files(), rows, |row| &row.files, file_columns)?,
         strings(rows, |row| &row.teacher),
+        Arc::new(StringArray::from_iter(
+            rows.iter().map(|row| row.student.as_deref()),
+        )),
         structs(sampling(), sampling_columns(rows))?,
         numbers(rows, |row| row.seed),
         strings(rows, |row| &row.environment),
@@ -88,7 +92,10 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
 // --- nested types ------------------------------------------------------------------------------
 
 fn messages() -> Fields {
-    [text("role"), text("content")].into_iter().collect()
+    let weight = Field::new("weight", DataType::UInt32, true);
+    [text("role"), text("content"), weight]
+        .into_iter()
+        .collect()
 }
 
 fn files() -> Fields {
@@ -168,6 +175,10 @@ fn message_columns(messages: &[&pybench_types::trajectory::Message]) -> Vec<Arra
     vec![
         strings(messages, |m| m.role.name()),
         strings(messages, |m| &m.content),
+        // Null where it says nothing, as in OpenAI's format.
+        Arc::new(UInt32Array::from_iter(
+            messages.iter().map(|m| (!m.trained).then_some(0)),
+        )),
     ]
 }
 

@@ -8,6 +8,7 @@ use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Row, dataset, schema};
 use pybench_types::id::Digest;
+use pybench_types::trajectory::Role;
 use serde_json::{Value, json};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
@@ -43,7 +44,7 @@ fn expected(row: &Row, held_out: bool) -> Value {
     };
     let messages = row.messages.iter();
     let messages: Vec<_> = messages
-        .map(|m| json!({"role": m.role, "content": m.content}))
+        .map(|m| json!({"role": m.role, "content": m.content, "weight": (!m.trained).then_some(0)}))
         .collect();
     let files = row.files.iter().map(|f| {
         json!({"name": f.name, "blake3": f.blake3, "license": f.license, "origin": f.origin, "kind": f.kind, "derived_from": f.derived_from})
@@ -71,6 +72,7 @@ fn expected(row: &Row, held_out: bool) -> Value {
         "query": row.query,
         "files": files.collect::<Vec<_>>(),
         "teacher": row.teacher,
+        "student": row.student,
         "sampling": {
             "temperature": sampling.temperature, "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens, "sample": row.sample,
@@ -93,12 +95,23 @@ fn expected(row: &Row, held_out: bool) -> Value {
     })
 }
 
+/// Marks the first reply as context.
+fn context(row: &mut Row) {
+    let mut messages = row.messages.iter_mut();
+    if let Some(reply) = messages.find(|message| message.role == Role::Assistant) {
+        reply.trained = false;
+    }
+}
+
 #[test]
 fn load_dataset_returns_the_rows() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dataset");
-    let rows = common::rows(120);
+    let mut rows = common::rows(120);
+    for row in rows.iter_mut().step_by(3) {
+        context(row);
+    }
     let split = SplitSettings {
         test_fraction: 0.2,
         held_out_templates: 2,

@@ -2,6 +2,7 @@
 
 mod codeact;
 mod convert;
+mod correction;
 #[cfg(test)]
 mod linear_tests;
 mod log;
@@ -15,6 +16,7 @@ mod tools;
 pub use self::pybench::{END, PybenchFormat, START};
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
+pub use correction::{CORRECTION, correct};
 pub use log::JournalLog;
 pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};
 pub use solver::{ScriptedSolver, Solver, chat_failure};

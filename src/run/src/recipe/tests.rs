@@ -190,7 +190,7 @@ fn mistakes_are_reported_with_their_location() {
         ),
     ];
     insta::assert_snapshot!(shown.join("\n"), @r#"
-    r.toml:2:1: unknown key `sed` in the recipe; did you mean `seed`? (known keys: `name`, `seed`, `crawl`, `query`, `teacher`, `teacher_mix`, `escalation`, `rollout`, `budget`, `interpreter`, `grade`, `goal`, `shard`)
+    r.toml:2:1: unknown key `sed` in the recipe; did you mean `seed`? (known keys: `name`, `seed`, `crawl`, `query`, `teacher`, `teacher_mix`, `escalation`, `rollout`, `budget`, `interpreter`, `grade`, `goal`, `shard`, `loop`)
     r.toml:2:8: seed: expected a whole number, found a string
     r.toml:2:8: seed: -1 must be at least 0
     r.toml:2:8: the number does not fit in 64 bits
