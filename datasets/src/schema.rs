@@ -12,6 +12,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 use crate::row::{Row, category_name, language_code};
 use crate::row_hashes::RowHashes;
 use pybench_types::id::Digest;
+use pybench_types::trajectory::Role;
 
 /// The schema of every shard. `tools` is a nullable string (JSON if the message format has tools), so it can be
 /// concatenated with PyInstruct's all-null column.
@@ -175,11 +176,13 @@ fn message_columns(messages: &[&pybench_types::trajectory::Message]) -> Vec<Arra
     vec![
         strings(messages, |m| m.role.name()),
         strings(messages, |m| &m.content),
-        // Null where it says nothing, as in OpenAI's format.
-        Arc::new(UInt32Array::from_iter(
-            messages.iter().map(|m| (!m.trained).then_some(0)),
-        )),
+        Arc::new(UInt32Array::from_iter(messages.iter().map(|m| weight(m)))),
     ]
+}
+
+/// The weight of a reply, as in OpenAI's fine-tuning format; other messages have none.
+fn weight(message: &pybench_types::trajectory::Message) -> Option<u32> {
+    (message.role == Role::Assistant).then_some(u32::from(message.trained))
 }
 
 fn file_columns(files: &[&crate::RowFile]) -> Vec<ArrayRef> {

@@ -8,7 +8,7 @@ use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Row, dataset, schema};
 use pybench_types::id::Digest;
-use pybench_types::trajectory::Role;
+use pybench_types::trajectory::{Message, Role};
 use serde_json::{Value, json};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
@@ -44,7 +44,7 @@ fn expected(row: &Row, held_out: bool) -> Value {
     };
     let messages = row.messages.iter();
     let messages: Vec<_> = messages
-        .map(|m| json!({"role": m.role, "content": m.content, "weight": (!m.trained).then_some(0)}))
+        .map(|m| json!({"role": m.role, "content": m.content, "weight": weight(m)}))
         .collect();
     let files = row.files.iter().map(|f| {
         json!({"name": f.name, "blake3": f.blake3, "license": f.license, "origin": f.origin, "kind": f.kind, "derived_from": f.derived_from})
@@ -93,6 +93,11 @@ fn expected(row: &Row, held_out: bool) -> Value {
         "grading": serde_json::to_string(&row.grading).unwrap(),
         "proof": pybench_datasets::row_hashes::RowHashes::of(row),
     })
+}
+
+/// The weight of a message as the dataset has it.
+fn weight(message: &Message) -> Option<u8> {
+    (message.role == Role::Assistant).then_some(u8::from(message.trained))
 }
 
 /// Marks the first reply as context.

@@ -86,7 +86,11 @@ impl fmt::Display for Measurement {
         let rate = self.passed as f64 / self.tasks.max(1) as f64;
         let (low, high) = (percent(self.low), percent(self.high));
         let (passed, tasks) = (self.passed, self.tasks);
-        write!(f, "{passed} of {tasks}, {} [{low}, {high}]", percent(rate))
+        write!(
+            f,
+            "{passed} of {tasks}, {} % [{low}, {high}]",
+            percent(rate)
+        )
     }
 }
 

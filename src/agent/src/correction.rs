@@ -13,10 +13,7 @@ use pybench_types::observation::Observation;
 use pybench_types::task::{Language, Task};
 use pybench_types::trajectory::{Corrected, Message, Role, Trajectory, Turn, Usage};
 
-use crate::{AttemptResult, AttemptSpec, ScriptedSolver, Solver, Step, TurnLog, solve};
-
-/// Name of a solver that corrects, in ids and rows.
-pub const CORRECTION: &str = "correction";
+use crate::{AttemptResult, AttemptSpec, CORRECTION, ScriptedSolver, Solver, Step, TurnLog, solve};
 
 /// What is wrong with the last turn of a context, or with what came after it.
 #[derive(Clone, Debug, PartialEq, Eq)]

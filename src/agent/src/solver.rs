@@ -7,7 +7,8 @@ use pybench_run::{Failure, FailureKind};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Usage};
 
-use crate::CORRECTION;
+/// Name of a solver that corrects, in ids and rows.
+pub const CORRECTION: &str = "correction";
 
 /// What writes the replies of an attempt: a model, which sees the conversation and nothing else, or a script,
 /// which knows the task.
