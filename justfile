@@ -100,6 +100,13 @@ train *ARGS: setup
     @[ -e data/runs/quickstart/dataset ] || {{ just_executable() }} synthesize
     @cargo run {{ quiet_train }} -p pybench-training -- run "$@"
 
+# Let a student learn from its own attempts and their corrections, in rounds. RECIPE is a file with a section [loop] (docs/loop.md).
+[group('train and evaluate')]
+loop *ARGS: setup
+    @training/setup
+    @cargo build {{ quiet_train }} -p pybench-training
+    @{{ pybench }} loop "$@"
+
 # Evaluate agents on PyBench (where its files are) and on the held-out tasks of the library: three scores side by side, a report. Without RECIPE the quickstart's dataset is made first where it is missing. RECIPE is a file or the name of one in pipelines/recipes/eval/.
 [group('train and evaluate')]
 eval *ARGS: setup

@@ -281,5 +281,6 @@ fn trajectory(task: &Task, number: usize, dice: &mut Dice) -> Trajectory {
         }],
         end: End::Finished,
         fault: None,
+        corrects: None,
     }
 }

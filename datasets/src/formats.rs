@@ -46,6 +46,8 @@ pub struct ChatMessage {
     pub calls: Vec<Call>,
     /// Id of the call whose result this message is.
     pub call_id: Option<String>,
+    /// Whether a reply is trained. Always true for other messages.
+    pub trained: bool,
 }
 
 impl ChatMessage {
@@ -57,6 +59,7 @@ impl ChatMessage {
             reasoning: None,
             calls: Vec::new(),
             call_id: None,
+            trained: true,
         }
     }
 }
@@ -104,7 +107,8 @@ pub enum Schema {
     Upstream,
     /// ShareGPT: `conversations` of `{from, value}`.
     Conversations,
-    /// OpenAI: `messages` with `tool_calls` whose arguments are JSON strings, and `tools`.
+    /// OpenAI: `messages` with `tool_calls` whose arguments are JSON strings, and `weight` 0 for replies that are not
+    /// trained; `tools`.
     Openai,
     /// The Hub's session traces: a header line, then one line for each message.
     Traces,
@@ -121,6 +125,8 @@ pub(crate) struct Capabilities {
     pub(crate) reasoning: bool,
     pub(crate) id: bool,
     pub(crate) tools: bool,
+    /// Whether a reply can be marked as not trained, with the weight 0.
+    pub(crate) weights: bool,
     /// Whether rows can have additional columns.
     pub(crate) extra: bool,
 }
@@ -173,6 +179,7 @@ impl Schema {
             reasoning: false,
             id: true,
             tools: false,
+            weights: false,
             extra: false,
         };
         let calling = Capabilities {
@@ -210,6 +217,7 @@ impl Schema {
             Self::Openai => Capabilities {
                 reasoning: true,
                 tools: true,
+                weights: true,
                 ..calling
             },
             Self::Traces => Capabilities {

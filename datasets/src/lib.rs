@@ -35,6 +35,7 @@ pub mod select;
 pub mod shards;
 pub mod split;
 pub mod split_check;
+pub mod split_tasks;
 pub mod stats;
 pub mod survey;
 pub mod svg;

@@ -2,7 +2,7 @@
 
 use crate::observed::observed;
 use crate::tokens::{self, CL100K};
-use pybench_agent::format_named;
+use pybench_agent::{CORRECTION, format_named};
 use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::Limits;
 use pybench_types::check::CheckSpec;
@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 
 /// The teacher's name in rows that were made with the scripted expert. It states that no language model was used.
 pub const EXPERT_LABEL: &str = "expert (scripted, not a language model)";
+
+/// The teacher's name in rows that the scripted expert made of another model's rejected attempt.
+pub const CORRECTION_LABEL: &str = "expert correcting a student (scripted, not a language model)";
 
 /// One sample. Field order is column order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,6 +61,9 @@ pub struct Row {
     pub files: Vec<RowFile>,
     /// The model that wrote the replies.
     pub teacher: String,
+    /// The model that wrote the replies with the weight 0, which the teacher corrects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub student: Option<String>,
     pub sampling: Sampling,
     /// Sample number, from 0.
     pub sample: u32,
@@ -239,6 +245,10 @@ impl Row {
             query: task.query.clone(),
             files: files(&task.files),
             teacher: teacher_label(&trajectory.teacher).to_owned(),
+            student: trajectory
+                .corrects
+                .as_ref()
+                .map(|corrects| teacher_label(&corrects.student).to_owned()),
             sampling: trajectory.sampling.clone(),
             sample: trajectory.sample,
             seed: trajectory.seed,
@@ -338,17 +348,30 @@ impl Row {
 
     /// The trajectory id computed from the row's contents.
     pub fn compute_trajectory_id(&self) -> Digest {
-        let teacher = match self.teacher.as_str() {
+        self.id_of_attempt(&self.teacher)
+    }
+
+    /// The seed of the session, computed from the row's contents. A correction continues in the session of the student's
+    /// attempt.
+    pub fn compute_seed(&self) -> u64 {
+        let model = self.student.as_deref().unwrap_or(&self.teacher);
+        self.id_of_attempt(model).seed()
+    }
+
+    /// The id of the attempt that the row corrects, if it corrects one.
+    pub fn student_trajectory_id(&self) -> Option<Digest> {
+        Some(self.id_of_attempt(self.student.as_deref()?))
+    }
+
+    /// The id of this model's attempt at the task of the row.
+    fn id_of_attempt(&self, model: &str) -> Digest {
+        let name = match model {
             EXPERT_LABEL => "expert",
+            CORRECTION_LABEL => CORRECTION,
             other => other,
         };
-        Trajectory::compute_id(
-            &self.task_id,
-            teacher,
-            &self.sampling,
-            &self.format,
-            self.sample,
-        )
+        let (sampling, format) = (&self.sampling, &self.format);
+        Trajectory::compute_id(&self.task_id, name, sampling, format, self.sample)
     }
 
     /// Source of the cells in the replies, in order. Empty if the message format is unknown.
@@ -422,6 +445,7 @@ pub struct RowHashes {
 pub fn teacher_label(teacher: &str) -> &str {
     match teacher {
         "expert" => EXPERT_LABEL,
+        CORRECTION => CORRECTION_LABEL,
         other => other,
     }
 }

@@ -78,8 +78,8 @@ pub fn problems(row: &Row) -> Vec<String> {
     if row.compute_trajectory_id() != row.trajectory_id {
         problems.push("its trajectory_id does not match its task, teacher and sampling".to_owned());
     }
-    if row.trajectory_id.seed() != row.seed {
-        problems.push("its seed does not match its trajectory_id".to_owned());
+    if row.compute_seed() != row.seed {
+        problems.push("its seed does not match its task, model and sampling".to_owned());
     }
     problems
 }

@@ -12,6 +12,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 use crate::row::{Row, category_name, language_code};
 use crate::row_hashes::RowHashes;
 use pybench_types::id::Digest;
+use pybench_types::trajectory::Role;
 
 /// The schema of every shard. `tools` is a nullable string (JSON if the message format has tools), so it can be
 /// concatenated with PyInstruct's all-null column.
@@ -35,6 +36,7 @@ pub fn schema() -> Schema {
         text("query"),
         list("files", files()),
         text("teacher"),
+        Field::new("student", DataType::Utf8, true),
         Field::new("sampling", DataType::Struct(sampling()), false),
         Field::new("seed", DataType::UInt64, false),
         text("environment"),
@@ -76,6 +78,9 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         strings(rows, |row| &row.query),
         lists(files(), rows, |row| &row.files, file_columns)?,
         strings(rows, |row| &row.teacher),
+        Arc::new(StringArray::from_iter(
+            rows.iter().map(|row| row.student.as_deref()),
+        )),
         structs(sampling(), sampling_columns(rows))?,
         numbers(rows, |row| row.seed),
         strings(rows, |row| &row.environment),
@@ -96,7 +101,10 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
 // --- nested types ------------------------------------------------------------------------------
 
 fn messages() -> Fields {
-    [text("role"), text("content")].into_iter().collect()
+    let weight = Field::new("weight", DataType::UInt32, true);
+    [text("role"), text("content"), weight]
+        .into_iter()
+        .collect()
 }
 
 fn files() -> Fields {
@@ -176,7 +184,13 @@ fn message_columns(messages: &[&pybench_types::trajectory::Message]) -> Vec<Arra
     vec![
         strings(messages, |m| m.role.name()),
         strings(messages, |m| &m.content),
+        Arc::new(UInt32Array::from_iter(messages.iter().map(|m| weight(m)))),
     ]
+}
+
+/// The weight of a reply, as in OpenAI's fine-tuning format; other messages have none.
+fn weight(message: &pybench_types::trajectory::Message) -> Option<u32> {
+    (message.role == Role::Assistant).then_some(u32::from(message.trained))
 }
 
 fn file_columns(files: &[&crate::RowFile]) -> Vec<ArrayRef> {

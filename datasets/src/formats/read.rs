@@ -8,7 +8,7 @@ use super::{Call, ChatMessage, Conversation, LostFields, MessageRole, Schema};
 const MAX_MESSAGES: usize = 100_000;
 
 /// Fields of a message that are read.
-const MESSAGE_FIELDS: [&str; 10] = [
+const MESSAGE_FIELDS: [&str; 11] = [
     "role",
     "from",
     "content",
@@ -19,6 +19,7 @@ const MESSAGE_FIELDS: [&str; 10] = [
     "toolCallId",
     "tool_calls",
     "toolCalls",
+    "weight",
 ];
 
 /// Error: a row does not match its schema.
@@ -190,10 +191,21 @@ fn message(value: &Value) -> Read<(ChatMessage, bool)> {
     message.reasoning = reasoning.map(str::to_owned);
     let call_id = get(["tool_call_id", "toolCallId"]).and_then(Value::as_str);
     message.call_id = call_id.map(str::to_owned);
+    message.trained = is_trained(fields.get("weight"), message.role)?;
     if let Some(calls) = get(["tool_calls", "toolCalls"]).and_then(Value::as_array) {
         message.calls = calls.iter().map(call).collect::<Read<_>>()?;
     }
     Ok((message, false))
+}
+
+/// Whether a message is trained, from its weight.
+fn is_trained(weight: Option<&Value>, role: MessageRole) -> Read<bool> {
+    let weight = weight.filter(|weight| !weight.is_null());
+    match (weight, weight.and_then(Value::as_f64)) {
+        (None, _) | (_, Some(1.0)) => Ok(true),
+        (_, Some(0.0)) => Ok(role != MessageRole::Assistant),
+        (Some(other), _) => Err(invalid("weight", format!("{other} is neither 0 nor 1"))),
+    }
 }
 
 fn shown(text: &str) -> String {

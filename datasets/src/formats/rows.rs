@@ -64,6 +64,7 @@ struct Step {
     thought: String,
     cells: Vec<String>,
     observations: Vec<String>,
+    trained: bool,
 }
 
 /// Parse a message as a step. `None` if the format would write it differently, or if an observation is missing.
@@ -80,10 +81,15 @@ fn step(format: &dyn Format, message: &Message, after: &[Message]) -> Option<Ste
         .iter()
         .map_while(|next| format.parse_observation(next));
     let observations: Vec<_> = observations.map(str::to_owned).take(cells.len()).collect();
-    (rewritten[..] == [message.clone()] && observations.len() == cells.len()).then_some(Step {
+    let same = rewritten
+        .iter()
+        .map(|m| &m.content)
+        .eq(std::iter::once(&message.content));
+    (same && observations.len() == cells.len()).then_some(Step {
         thought: reply.thought,
         cells,
         observations,
+        trained: message.trained,
     })
 }
 
@@ -102,6 +108,7 @@ impl Step {
             arguments: json!({"code": cell}),
         });
         reply.calls = calls.collect();
+        reply.trained = self.trained;
         let mut messages = vec![reply];
         for (index, text) in self.observations.iter().enumerate() {
             let mut result = ChatMessage::new(MessageRole::Tool, text);
@@ -120,7 +127,10 @@ fn plain(message: &Message, calls: bool) -> ChatMessage {
         Role::Tool if !calls => MessageRole::Tool,
         Role::User | Role::Tool => MessageRole::User,
     };
-    ChatMessage::new(role, message.content.clone())
+    ChatMessage {
+        trained: message.trained,
+        ..ChatMessage::new(role, message.content.clone())
+    }
 }
 
 /// Provenance of the row, as columns that do not depend on our schema.

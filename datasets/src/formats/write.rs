@@ -21,6 +21,9 @@ pub(super) const RESERVED_COLUMNS: [&str; 8] = [
     "prompt_id",
 ];
 
+/// What is lost where a schema has no weights: its readers train every reply.
+const UNTRAINED: &str = "which replies are not trained (\"weight\": 0)";
+
 impl Schema {
     /// The conversation as this schema can represent it, and the names of what was lost.
     pub fn fit(self, conversation: &Conversation) -> (Conversation, LostFields) {
@@ -56,6 +59,10 @@ impl Schema {
         for mut message in messages {
             if !can.reasoning && message.reasoning.take().is_some() {
                 lost.insert("reasoning".into());
+            }
+            if !can.weights && !message.trained {
+                message.trained = true;
+                lost.insert(UNTRAINED.into());
             }
             if !can.calls && !message.calls.is_empty() {
                 message.content = calls_as_text(&message);
@@ -212,6 +219,9 @@ fn with_calls(message: &ChatMessage, arguments: fn(&Call) -> Value) -> Value {
     }
     if let Some(call_id) = &message.call_id {
         fields.insert("tool_call_id".into(), call_id.clone().into());
+    }
+    if !message.trained {
+        fields.insert("weight".into(), 0.into());
     }
     fields.into()
 }

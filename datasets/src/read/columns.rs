@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt32Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringViewArray,
     StructArray, UInt32Array, UInt64Array,
@@ -35,8 +36,9 @@ pub(super) fn check(actual: &Schema) -> Read<()> {
 fn check_fields(expected: &Fields, actual: &Fields, prefix: &str) -> Read<()> {
     for field in expected {
         let name = format!("{prefix}{}", field.name());
-        // Python's `datasets` writes an all-null column with the type null; older shards have no `derived_from`.
-        if ["tools", "files.derived_from"].contains(&name.as_str()) {
+        // Python's `datasets` writes an all-null column with the type null; older shards lack all but the first.
+        let optional = ["tools", "files.derived_from", "messages.weight", "student"];
+        if optional.contains(&name.as_str()) {
             continue;
         }
         let found = actual.find(field.name());
@@ -143,6 +145,23 @@ impl Columns<'_> {
     fn optional_text(&self, name: &str, at: usize) -> Option<String> {
         let texts = self.whole.column_by_name(name)?.as_string_view_opt()?;
         texts.is_valid(at).then(|| texts.value(at).to_owned())
+    }
+
+    /// An integer that may be null, in a column that may be missing. Other tools choose other widths.
+    fn optional_integer(&self, name: &str, at: usize) -> Read<Option<i64>> {
+        let Some(column) = self.whole.column_by_name(name) else {
+            return Ok(None);
+        };
+        if column.is_null(at) || column.data_type() == &DataType::Null {
+            return Ok(None);
+        }
+        let value = column.slice(at, 1);
+        let whole = value
+            .as_primitive_opt::<UInt32Type>()
+            .map(|numbers| i64::from(numbers.value(0)));
+        let whole = whole.or_else(|| Some(value.as_primitive_opt::<Int64Type>()?.value(0)));
+        let wrong = || self.wrong(name, at, "a value that is not a whole number");
+        whole.map(Some).ok_or_else(wrong)
     }
 
     fn digest(&self, name: &str, at: usize) -> Read<Digest> {
@@ -293,6 +312,7 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         query: columns.text("query", at)?.to_owned(),
         files: columns.items("files", at, file)?,
         teacher: columns.text("teacher", at)?.to_owned(),
+        student: columns.optional_text("student", at),
         sampling: Sampling {
             temperature: sampling.float("temperature", at)?,
             top_p: sampling.float("top_p", at)?,
@@ -331,7 +351,23 @@ fn interpreter(columns: &Columns<'_>, at: usize) -> Read<RowInterpreter> {
 fn message(columns: &Columns<'_>, at: usize) -> Read<Message> {
     const ROLES: [Role; 4] = [Role::System, Role::User, Role::Assistant, Role::Tool];
     let role = columns.known("role", at, &ROLES, Role::name)?;
-    Ok(Message::new(role, columns.text("content", at)?))
+    let message = Message::new(role, columns.text("content", at)?);
+    match (columns.optional_integer("weight", at)?, role) {
+        (None, _) => Ok(message),
+        (Some(1), Role::Assistant) => Ok(message),
+        (Some(0), Role::Assistant) => Ok(message.as_context()),
+        (Some(other), Role::Assistant) => {
+            let what = format!("{other} is neither 0 nor 1");
+            Err(columns.wrong("weight", at, &what))
+        }
+        (Some(_), other) => {
+            let what = format!(
+                "only replies have a weight, not a message of the {}",
+                other.name()
+            );
+            Err(columns.wrong("weight", at, &what))
+        }
+    }
 }
 
 fn file(columns: &Columns<'_>, at: usize) -> Read<RowFile> {

@@ -55,18 +55,22 @@ fn messages() -> impl Strategy<Value = ChatMessage> {
         proptest::option::of("\\PC{1,20}"),
         proptest::collection::vec(call, 0..3),
         proptest::option::of("[a-z]{1,8}"),
+        proptest::bool::ANY,
     )
-        .prop_map(|(role, content, reasoning, calls, call_id)| ChatMessage {
-            role,
-            content,
-            reasoning: reasoning.filter(|_| role == MessageRole::Assistant),
-            calls: if role == MessageRole::Assistant {
-                calls
-            } else {
-                vec![]
+        .prop_map(
+            |(role, content, reasoning, calls, call_id, trained)| ChatMessage {
+                role,
+                content,
+                reasoning: reasoning.filter(|_| role == MessageRole::Assistant),
+                calls: if role == MessageRole::Assistant {
+                    calls
+                } else {
+                    vec![]
+                },
+                call_id: call_id.filter(|_| role == MessageRole::Tool),
+                trained: trained || role != MessageRole::Assistant,
             },
-            call_id: call_id.filter(|_| role == MessageRole::Tool),
-        })
+        )
 }
 
 fn conversations() -> impl Strategy<Value = Conversation> {
@@ -322,6 +326,19 @@ fn cells_become_calls_if_the_reply_can_be_reconstructed() {
     assert!(lost.contains("column \"task_id\""), "{lost:?}");
     let text = rows[0]["messages"][2]["tool_calls"][0]["function"]["arguments"].as_str();
     assert_eq!(text, Some("{\"code\":\"print(1)\"}"));
+    row.messages[2].trained = false;
+    let context = of_row(&row, true);
+    let (rows, lost) = Schema::Openai.write(&context);
+    assert_eq!(rows[0]["messages"][2]["weight"], 0);
+    assert!(
+        lost.iter().all(|name| name.starts_with("column ")),
+        "{lost:?}"
+    );
+    let (_, lost) = Schema::Traces.write(&context);
+    assert!(
+        lost.contains("which replies are not trained (\"weight\": 0)"),
+        "{lost:?}"
+    );
     let (lines, lost) = Schema::Traces.write(&called);
     assert_eq!(lost.into_iter().collect::<Vec<_>>(), ["tools"]);
     assert_eq!(lines[0]["type"], "session");

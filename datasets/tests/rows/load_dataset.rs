@@ -8,6 +8,7 @@ use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Row, dataset, schema};
 use pybench_types::id::Digest;
+use pybench_types::trajectory::{Message, Role};
 use serde_json::{Value, json};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
@@ -44,7 +45,7 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
     };
     let messages = row.messages.iter();
     let messages: Vec<_> = messages
-        .map(|m| json!({"role": m.role, "content": m.content}))
+        .map(|m| json!({"role": m.role, "content": m.content, "weight": weight(m)}))
         .collect();
     let files = row.files.iter().map(|f| {
         json!({"name": f.name, "blake3": f.blake3, "license": f.license, "origin": f.origin, "kind": f.kind, "derived_from": f.derived_from})
@@ -76,6 +77,7 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
         "query": row.query,
         "files": files.collect::<Vec<_>>(),
         "teacher": row.teacher,
+        "student": row.student,
         "sampling": {
             "temperature": sampling.temperature, "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens, "sample": row.sample,
@@ -98,12 +100,28 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
     })
 }
 
+/// The weight of a message as the dataset has it.
+fn weight(message: &Message) -> Option<u8> {
+    (message.role == Role::Assistant).then_some(u8::from(message.trained))
+}
+
+/// Marks the first reply as context.
+fn context(row: &mut Row) {
+    let mut messages = row.messages.iter_mut();
+    if let Some(reply) = messages.find(|message| message.role == Role::Assistant) {
+        reply.trained = false;
+    }
+}
+
 #[test]
 fn load_dataset_returns_the_rows() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dataset");
-    let rows = common::rows(120);
+    let mut rows = common::rows(120);
+    for row in rows.iter_mut().step_by(3) {
+        context(row);
+    }
     let split = SplitSettings {
         test_fraction: 0.2,
         held_out_templates: 2,

@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Int64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
 use parquet::arrow::ArrowWriter;
@@ -15,6 +16,7 @@ use pybench_datasets::row_hashes::{self, DatasetDigest, RowHashes};
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Row, card, read};
+use pybench_types::trajectory::Role;
 
 fn shard(folder: &Path, rows: &[Row]) -> std::path::PathBuf {
     let settings = ShardSettings {
@@ -295,6 +297,88 @@ fn read_error(path: &Path) -> String {
         Ok(rows) => rows.collect::<Result<Vec<_>, _>>().unwrap_err(),
     };
     error.to_string()
+}
+
+/// The column `messages` of a shard, with another column of weights or without one.
+fn messages_with(path: &Path, weights: Option<ArrayRef>) -> (Field, ArrayRef) {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    let batches: Vec<_> = reader.build().unwrap().collect::<Result<_, _>>().unwrap();
+    let whole = concat_batches(&batches[0].schema(), &batches).unwrap();
+    let lists = whole.column_by_name("messages").unwrap().as_list::<i32>();
+    let structs = lists.values().as_struct();
+    let mut columns: Vec<(Arc<Field>, ArrayRef)> = ["role", "content"]
+        .map(|name| {
+            let field = Field::new(name, DataType::Utf8, false);
+            (
+                Arc::new(field),
+                structs.column_by_name(name).unwrap().clone(),
+            )
+        })
+        .into();
+    columns.extend(weights.map(|weights| {
+        let field = Field::new("weight", weights.data_type().clone(), true);
+        (Arc::new(field), weights)
+    }));
+    let structs = StructArray::from(columns);
+    let element = Arc::new(Field::new("element", structs.data_type().clone(), false));
+    let list = ListArray::new(element, lists.offsets().clone(), Arc::new(structs), None);
+    let field = Field::new("messages", list.data_type().clone(), false);
+    (field, Arc::new(list))
+}
+
+#[test]
+fn weights_of_messages_are_optional_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = common::rows(2);
+    let reply = |row: &Row| {
+        let mut messages = row.messages.iter();
+        messages.position(|m| m.role == Role::Assistant).unwrap()
+    };
+    let at = reply(&rows[0]);
+    let digest = row_hashes::row_digest(&rows[0]);
+    rows[0].messages[at].trained = false;
+    assert_ne!(
+        row_hashes::row_digest(&rows[0]),
+        digest,
+        "the hash knows the weight"
+    );
+    let path = shard(folder.path(), &rows);
+    let read_all = |path: &Path| read::rows(path).unwrap().collect::<Result<Vec<_>, _>>();
+    let found = read_all(&path).unwrap();
+    assert!(!found[0].messages[at].trained && found[1].messages[at].trained);
+    assert_eq!(row_hashes::problems(&found[0]), Vec::<String>::new());
+
+    let to = folder.path().join("other.parquet");
+    with_column(&path, &to, "messages", Some(messages_with(&path, None)));
+    let old = read_all(&to).unwrap();
+    assert!(
+        old.iter()
+            .flat_map(|row| &row.messages)
+            .all(|message| message.trained)
+    );
+    let count: usize = rows.iter().map(|row| row.messages.len()).sum();
+    let weights = |index: usize, weight: i64| {
+        let weights = (0..count).map(|i| (i == index).then_some(weight));
+        Arc::new(Int64Array::from_iter(weights)) as ArrayRef
+    };
+    let written = |weights: ArrayRef| {
+        let column = messages_with(&path, Some(weights));
+        with_column(&path, &to, "messages", Some(column));
+    };
+    written(weights(at, 0));
+    assert_eq!(read_all(&to).unwrap()[0].messages, rows[0].messages);
+    written(weights(at, 2));
+    let error = read_error(&to);
+    let wanted = format!("column messages.weight, row 1, item {at}: 2 is neither 0 nor 1");
+    assert!(error.contains(&wanted), "{error}");
+    written(weights(0, 0));
+    let error = read_error(&to);
+    assert!(
+        error.contains("only replies have a weight, not a message of the system"),
+        "{error}"
+    );
+    written(Arc::new(StringArray::from(vec![Some("0"); count])));
+    assert!(read_error(&to).contains("not a whole number"));
 }
 
 #[test]

@@ -228,7 +228,9 @@ pub fn levels(recipe: &Recipe) -> Vec<Vec<&ModelChoice>> {
 pub fn teacher_name(choice: &ModelChoice) -> String {
     match choice {
         ModelChoice::Expert { .. } => "expert".to_owned(),
+        ModelChoice::Correction {} => agent::CORRECTION.to_owned(),
         ModelChoice::Openai { model, .. } => OpenAi::name_of(model),
+        ModelChoice::Checkpoint { model } => ModelChoice::checkpoint_name(model),
         ModelChoice::Embedded { model, sha256, .. } => {
             embedded::name(model, sha256.as_deref()).unwrap_or_else(|| format!("gguf:{model}"))
         }
@@ -466,7 +468,7 @@ impl Estimate {
 
     /// Adds an attempt by one of these models; `sure` if it is made regardless of other outcomes.
     fn add(&mut self, recipe: &Recipe, choices: &[&ModelChoice], task: &TaskSize<'_>, sure: bool) {
-        let free = |choice: &&ModelChoice| matches!(choice, ModelChoice::Expert { .. });
+        let free = |choice: &&ModelChoice| choice.is_script();
         let usage = match choices.iter().all(free) {
             true => UsageRange::default(),
             false => usage_of_attempt(recipe, task).unless_sure(sure),

@@ -4,9 +4,11 @@
 pub mod batches;
 pub mod estimate;
 mod ladders;
+pub mod model_server;
 pub mod money;
 pub mod outcomes;
 pub mod plan;
+pub mod served;
 mod stage;
 mod task_list;
 pub mod teacher;

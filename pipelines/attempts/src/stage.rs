@@ -11,7 +11,7 @@ use pybench_run::interpreter_failure;
 use pybench_run::{Failure, FailureKind, Rollout, RunContext, RunError, RunFolder, Stage};
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::{Task, TaskFile};
-use pybench_types::trajectory::{OutputFile, Trajectory};
+use pybench_types::trajectory::{End, OutputFile, Trajectory};
 use serde_json::Value;
 
 use pybench_run::artifacts::stage;
@@ -29,6 +29,15 @@ pub struct Attempt {
     pub sample: u32,
     /// Index of the teacher in the list of all teachers: first, mix, escalation.
     pub teacher: usize,
+    /// The attempt that this one corrects: the same sample on the level before.
+    pub corrects: Option<Digest>,
+}
+
+impl Attempt {
+    /// Seed of the session. A correction continues in the state of the attempt that it corrects.
+    fn seed(&self) -> u64 {
+        self.corrects.as_ref().unwrap_or(&self.id).seed()
+    }
 }
 
 /// The stage that makes attempts. Its items are trajectory ids, its outputs trajectories.
@@ -217,7 +226,21 @@ impl AttemptStage {
             task: self.tasks.get(task)?,
             sample: sample as u32,
             teacher,
+            corrects: self.corrected(teacher, (task, level, sample)),
         }))
+    }
+
+    /// The attempt that a correcting teacher continues.
+    fn corrected(
+        &self,
+        teacher: usize,
+        (task, level, sample): (usize, usize, usize),
+    ) -> Option<Digest> {
+        let Solver::Correction(_) = self.teachers[teacher] else {
+            return None;
+        };
+        let before = self.ladders.level(task, level.checked_sub(1)?);
+        Some(self.id(before.start + sample))
     }
 
     fn spec(&self, attempt: &Attempt) -> Result<SessionSpec, RunError> {
@@ -229,7 +252,7 @@ impl AttemptStage {
         let inputs: Result<_, RunError> = attempt.task.files.iter().map(input).collect();
         Ok(SessionSpec {
             inputs: inputs?,
-            seed: attempt.id.seed(),
+            seed: attempt.seed(),
             network: self
                 .session
                 .network
@@ -253,8 +276,23 @@ impl AttemptStage {
             max_turns: self.rollout.max_turns,
         };
         let log = JournalLog::new(self.folder.clone(), attempt.id.clone());
-        let solved = agent::solve(&spec, session, &log).await?;
-        Ok((solved, self.keep_outputs(attempt, session).await?))
+        let solved = match (spec.solver, &attempt.corrects) {
+            (Solver::Correction(script), Some(corrects)) => {
+                let student = self.rejected(corrects)?;
+                agent::correct(&spec, script, &student, session, &log).await
+            }
+            _ => agent::solve(&spec, session, &log).await,
+        };
+        Ok((solved?, self.keep_outputs(attempt, session).await?))
+    }
+
+    /// The attempt of a student that a correction continues.
+    fn rejected(&self, id: &Digest) -> Result<Trajectory, Failure> {
+        let found = self.folder.journal().output(stage::ROLLOUT, id.as_str())?;
+        found.ok_or_else(|| {
+            let detail = format!("the attempt {id} that is to be corrected is not in the journal");
+            Failure::new(FailureKind::Internal, detail)
+        })
     }
 
     async fn keep_outputs(
@@ -291,7 +329,7 @@ impl AttemptStage {
             teacher: self.teachers[attempt.teacher].name().to_owned(),
             sampling: self.rollout.sampling.clone(),
             sample: attempt.sample,
-            seed: attempt.id.seed(),
+            seed: attempt.seed(),
             environment: self.interpreter.environment().to_owned(),
             format: self.format.name().to_owned(),
             messages: solved.messages,
@@ -299,6 +337,7 @@ impl AttemptStage {
             outputs,
             end: solved.end,
             fault: solved.fault,
+            corrects: solved.corrects,
         }
     }
 }
@@ -352,6 +391,22 @@ fn attempt_ids(
     ids
 }
 
+/// The result of a correction whose student's cells give other observations when they run again: no correction, which
+/// grading rejects for want of an answer.
+fn not_repeated(attempt: &Attempt, failure: &Failure) -> AttemptResult {
+    tracing::info!(
+        trajectory = attempt.id.short(),
+        "not corrected, since the cells before the failing turn do not repeat: {failure}"
+    );
+    AttemptResult {
+        messages: Vec::new(),
+        turns: Vec::new(),
+        end: End::NoAnswer,
+        fault: None,
+        corrects: None,
+    }
+}
+
 #[async_trait]
 impl Stage for AttemptStage {
     fn name(&self) -> &'static str {
@@ -374,7 +429,12 @@ impl Stage for AttemptStage {
                 "cannot close the session: {error}"
             );
         }
-        let (solved, outputs) = solved?;
+        let (solved, outputs) = match solved {
+            Err(failure) if failure.kind == FailureKind::Replay && attempt.corrects.is_some() => {
+                (not_repeated(attempt, &failure), Vec::new())
+            }
+            solved => solved?,
+        };
         let trajectory = self.trajectory(attempt, solved, outputs);
         Ok(serde_json::to_value(trajectory).map_err(RunError::from)?)
     }

@@ -14,6 +14,7 @@ use pybench_run::{
 };
 use pybench_types::id::Digest;
 
+use crate::served::{self, Served};
 use pybench_embedded_client::{Embedded, Model};
 use pybench_library::{Expert, Library};
 
@@ -60,19 +61,27 @@ fn distinct(
     Ok(teachers)
 }
 
-/// Builds one teacher: the expert or a chat model.
+/// Builds one teacher: the expert, by itself or as the one that corrects, or a chat model.
 fn solver(
     context: &RunContext,
     choice: &ModelChoice,
     ledger: &Arc<BudgetLedger>,
 ) -> Result<Solver, RunError> {
     let format = agent::format(context.recipe.rollout.format);
-    if let ModelChoice::Expert { faults, recoveries } = choice {
+    let expert = || -> Result<Expert, RunError> {
         let library = Library::embedded().map_err(|e| RunError::BadInput(e.to_string()))?;
-        let expert = Expert::new(Arc::new(library), format);
-        let expert = expert.with_faults(*faults, context.recipe.seed);
-        let expert = expert.with_recoveries(*recoveries);
-        return Ok(Solver::Script(Arc::new(expert)));
+        Ok(Expert::new(Arc::new(library), format))
+    };
+    match choice {
+        ModelChoice::Expert { faults, recoveries } => {
+            let expert = expert()?.with_faults(*faults, context.recipe.seed);
+            let expert = expert.with_recoveries(*recoveries);
+            return Ok(Solver::Script(Arc::new(expert)));
+        }
+        ModelChoice::Correction {} => return Ok(Solver::Correction(Arc::new(expert()?))),
+        ModelChoice::Openai { .. }
+        | ModelChoice::Embedded { .. }
+        | ModelChoice::Checkpoint { .. } => {}
     }
     let call_format = CallFormat {
         name: format.name(),
@@ -127,6 +136,15 @@ pub fn chat_model(
                 .with_interrupt(context.interrupt.clone());
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
+    if let ModelChoice::Checkpoint { model } = choice {
+        let teacher = Served::new(model, checkpoint(context, model), call_format.tools.clone())?;
+        let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
+        let limits = served::LIMITS;
+        let metered =
+            Metered::with_keys(teacher, Vec::new(), limits, folder, cap, call_format.name)
+                .with_interrupt(context.interrupt.clone());
+        return Ok(Arc::new(metered.with_ledger(ledger.clone())));
+    }
     let options = options(choice, call_format)?;
     let batches = batches(context, choice, &options)?;
     let (name, build) = (call_format.name, Metered::with_keys);
@@ -136,6 +154,15 @@ pub fn chat_model(
         None => Arc::new(metered),
         Some(batches) => Arc::new(metered.with_batches(batches)),
     })
+}
+
+/// The folder of a checkpoint, or its name if that is one of the trainer's catalog.
+fn checkpoint(context: &RunContext, model: &str) -> String {
+    let folder = context.project_root.join(model);
+    match folder.is_dir() {
+        true => folder.display().to_string(),
+        false => model.to_owned(),
+    }
 }
 
 /// The batch queue of an endpoint whose recipe entry sets `batch`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use pybench_attempts::model_server;
 use pybench_checks::Checker;
 use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
@@ -15,7 +16,6 @@ use pybench_run::{
 };
 
 use super::agent::config::UpstreamConfig;
-use super::agent::model_server;
 use super::audit::{AuditEnv, AuditRow, audit, markdown, summary};
 use super::general;
 use super::judge_and_report::{self, REPORT};

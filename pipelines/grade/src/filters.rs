@@ -18,10 +18,13 @@ pub struct GradeCase<'a> {
     pub format: &'a dyn Format,
 }
 
-/// `format`: every reply follows the message format, and the cells of the reply are those that were run.
+/// `format`: every reply follows the message format, and the cells of the reply are those that were run. Turns that a
+/// correction keeps as context are not held to it.
 pub(super) fn format(case: &GradeCase<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (index, turn) in case.trajectory.turns.iter().enumerate() {
+    let context = case.trajectory.corrects.as_ref();
+    let context = context.map_or(0, |corrects| corrects.turns as usize);
+    for (index, turn) in case.trajectory.turns.iter().enumerate().skip(context) {
         let cells = case.format.parse(&turn.reply).cells();
         let why = match cells.iter().find_map(|cell| cell.as_ref().err()) {
             Some(why) => why,

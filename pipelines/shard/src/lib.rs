@@ -9,7 +9,7 @@ use accepted::AcceptedRows;
 use pybench_datasets::DatasetError;
 use pybench_datasets::card::CardInfo;
 use pybench_datasets::dataset::{self, WrittenDataset};
-use pybench_datasets::row::{EXPERT_LABEL, teacher_label};
+use pybench_datasets::row::{CORRECTION_LABEL, EXPERT_LABEL, teacher_label};
 use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::{Assignment, SplitSettings};
@@ -133,7 +133,9 @@ fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<Car
 pub fn teacher_name(recipe: &Recipe) -> String {
     let name = |choice: &ModelChoice| match choice {
         ModelChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
+        ModelChoice::Correction {} => CORRECTION_LABEL.to_owned(),
         ModelChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
+        ModelChoice::Checkpoint { model } => ModelChoice::checkpoint_name(model),
         ModelChoice::Embedded { model, sha256, .. } => {
             pybench_embedded_client::name(model, sha256.as_deref()).unwrap_or_else(|| model.clone())
         }

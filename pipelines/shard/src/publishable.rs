@@ -36,10 +36,10 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
                     *value = PLACEHOLDER.to_owned();
                 }
             }
-            ModelChoice::Embedded { model, .. } => {
+            ModelChoice::Embedded { model, .. } | ModelChoice::Checkpoint { model } => {
                 *model = without_folder(Path::new(model)).display().to_string();
             }
-            ModelChoice::Expert { .. } => {}
+            ModelChoice::Expert { .. } | ModelChoice::Correction {} => {}
         }
     }
     if let Some(wheelhouse) = &mut recipe.interpreter.wheelhouse {

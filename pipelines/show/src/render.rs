@@ -21,7 +21,10 @@ pub fn render(head: &str, messages: &[Message], tail: &str, options: &RenderOpti
         if message.role == Role::System && !options.system {
             continue;
         }
-        let name = message.role.name();
+        let name = match message.trained {
+            true => message.role.name().to_owned(),
+            false => format!("{} (context, not trained)", message.role.name()),
+        };
         let label = match (options.color, message.role) {
             (false, _) => format!("── {name}"),
             (true, Role::Assistant) => format!("\x1b[1;36m── {name}\x1b[0m"),
@@ -57,6 +60,17 @@ mod tests {
         color: false,
         max_chars: 1500,
     };
+
+    #[test]
+    fn a_reply_that_is_not_trained_says_so() {
+        let reply = Message::new(Role::Assistant, "a");
+        let messages = [reply.clone().as_context(), reply];
+        let text = render("h", &messages, "", &PLAIN);
+        assert!(
+            text.contains("── assistant (context, not trained)\na\n── assistant\na\n"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {

@@ -56,6 +56,19 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
             "{wrong} tasks are dropped, since their references fail; others take their places"
         );
     }
+    write_dataset(context).await
+}
+
+/// Makes and grades attempts at the tasks of a run, and writes the dataset and the report.
+///
+/// # Errors
+/// As [`run`], for a run whose tasks are written.
+pub async fn solve(context: &RunContext) -> Result<(), RunError> {
+    scheduler::run(context).await?;
+    write_dataset(context).await
+}
+
+async fn write_dataset(context: &RunContext) -> Result<(), RunError> {
     let sharded = shard::run(context).await;
     // Write the report even if there are fewer rows than requested.
     if let Ok(()) | Err(RunError::Incomplete(_)) = sharded {
@@ -65,7 +78,10 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
 }
 
 /// Makes the Python environment of sessions if it is missing.
-async fn environment(context: &RunContext) -> Result<(), RunError> {
+///
+/// # Errors
+/// [`RunError::Environment`] says what is missing.
+pub async fn environment(context: &RunContext) -> Result<(), RunError> {
     if Environment::find().is_ok() {
         return Ok(());
     }

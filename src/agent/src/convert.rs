@@ -82,11 +82,15 @@ pub fn convert(
     to: &dyn Format,
 ) -> Result<Converted, Unsupported> {
     let dialogue = Dialogue::read(messages, from)?;
-    let converted = dialogue.write(to)?;
+    let mut converted = dialogue.write(to)?;
+    for (message, original) in converted.iter_mut().zip(messages) {
+        message.trained = original.trained;
+    }
     let mut reworded = Vec::new();
     for (index, (part, message)) in dialogue.parts.iter().zip(messages).enumerate() {
         // A format writes each part in exactly one way, so a different message does not convert back.
-        if part.write(from).as_ref() != Some(message) {
+        let same = |back: &Message| (back.role, &back.content) == (message.role, &message.content);
+        if !part.write(from).as_ref().is_some_and(same) {
             reworded.push((index + 1, part.describe()));
         }
     }

@@ -2,6 +2,7 @@
 
 mod codeact;
 mod convert;
+mod correction;
 #[cfg(test)]
 mod linear_tests;
 mod log;
@@ -17,9 +18,10 @@ mod tools;
 pub use self::pybench::{END, PybenchFormat, START};
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
+pub use correction::correct;
 pub use log::JournalLog;
 pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};
-pub use solver::{ScriptedSolver, Solver, chat_failure};
+pub use solver::{CORRECTION, ScriptedSolver, Solver, chat_failure};
 pub use text::observation_text;
 pub use tools::ToolsFormat;
 

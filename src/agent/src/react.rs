@@ -8,7 +8,7 @@ use pybench_llm::{ChatRequest, Reply};
 use pybench_run::{Failure, FailureKind, interpreter_failure};
 use pybench_types::observation::{Observation, Output};
 use pybench_types::task::Task;
-use pybench_types::trajectory::{CellRun, End, Message, Role, Sampling, Turn};
+use pybench_types::trajectory::{CellRun, Corrected, End, Message, Role, Sampling, Turn};
 
 /// One attempt at a task.
 #[derive(Clone, Copy)]
@@ -34,6 +34,8 @@ pub struct AttemptResult {
     pub end: End,
     /// The deliberate fault of a script.
     pub fault: Option<String>,
+    /// The attempt that this one corrects.
+    pub corrects: Option<Corrected>,
 }
 
 /// One step, recorded before the next one starts.
@@ -111,6 +113,7 @@ pub async fn solve(
         turns,
         end,
         fault: attempt.solver.fault(attempt.task, attempt.sample),
+        corrects: None,
     })
 }
 

@@ -7,12 +7,17 @@ use pybench_run::{Failure, FailureKind};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Usage};
 
+/// Name of a solver that corrects, in ids and rows.
+pub const CORRECTION: &str = "correction";
+
 /// What writes the replies of an attempt: a model, which sees the conversation and nothing else, or a script,
 /// which knows the task.
 #[derive(Clone)]
 pub enum Solver {
     Model(Arc<dyn ChatModel>),
     Script(Arc<dyn ScriptedSolver>),
+    /// A script that continues a rejected attempt of another solver; see [`correct`](crate::correct).
+    Correction(Arc<dyn ScriptedSolver>),
 }
 
 /// Writes replies from the task: deterministic, without model, network or cost.
@@ -38,6 +43,7 @@ impl Solver {
         match self {
             Self::Model(model) => model.name(),
             Self::Script(script) => script.name(),
+            Self::Correction(_) => CORRECTION,
         }
     }
 
@@ -45,7 +51,7 @@ impl Solver {
     pub fn batches(&self) -> Option<&Batches> {
         match self {
             Self::Model(model) => model.batches(),
-            Self::Script(_) => None,
+            Self::Script(_) | Self::Correction(_) => None,
         }
     }
 
@@ -61,6 +67,10 @@ impl Solver {
                 return reply.map_err(|error| chat_failure(error).of_call(request.digest()));
             }
             Self::Script(script) => script,
+            Self::Correction(_) => {
+                let detail = "a correction needs the attempt that it continues".to_owned();
+                return Err(Failure::new(FailureKind::Internal, detail));
+            }
         };
         let reply = script.reply(task, request.sample, request.messages);
         let content = reply.map_err(|why| {
@@ -78,7 +88,7 @@ impl Solver {
     /// The deliberate fault of a script in this sample.
     pub(crate) fn fault(&self, task: &Task, sample: u32) -> Option<String> {
         match self {
-            Self::Model(_) => None,
+            Self::Model(_) | Self::Correction(_) => None,
             Self::Script(script) => script.fault(task, sample),
         }
     }

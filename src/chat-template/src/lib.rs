@@ -18,5 +18,5 @@ pub use call_format::{CallFormat, CallSyntax};
 pub use call_parser::{CALL_TAGS, CallParser, CallableTools, ReplyPart, ToolCall, tool_name};
 pub use chrono::NaiveDate;
 pub use marked_text::{Piece, RenderedText};
-pub use message::{Chat, Message};
+pub use message::{Chat, Message, Weight};
 pub use template::{ChatTemplate, TemplateError, tool_calls_json};

@@ -201,6 +201,7 @@ impl GuardedChat {
             tool_calls: message.tool_calls.iter().map(|v| map(v, &text)).collect(),
             tool_call_id: message.tool_call_id.as_deref().map(text),
             name: message.name.as_deref().map(text),
+            weight: message.weight,
         };
         Self {
             messages: chat.messages.iter().map(message).collect(),

@@ -10,7 +10,7 @@ const OBSERVATION_PREFIXES: [&str; 3] = [
     "Observation:",
 ];
 
-/// A message. The template interprets the role; `assistant` messages are trained.
+/// A message. The template interprets the role; `assistant` messages are trained, unless their weight is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     #[serde(alias = "from")]
@@ -38,6 +38,28 @@ pub struct Message {
         skip_serializing_if = "Option::is_none"
     )]
     pub name: Option<String>,
+    /// 0 for a reply that is context only, as in OpenAI's fine-tuning format; templates do not see it.
+    #[serde(default, skip_serializing)]
+    pub weight: Option<Weight>,
+}
+
+/// Whether a reply is trained: the key `weight`, which is 0 or 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "f64")]
+pub struct Weight(pub bool);
+
+impl TryFrom<f64> for Weight {
+    type Error = String;
+
+    fn try_from(weight: f64) -> Result<Self, Self::Error> {
+        match weight {
+            0.0 => Ok(Self(false)),
+            1.0 => Ok(Self(true)),
+            other => Err(format!(
+                "the weight {other} of a message is neither 0 nor 1"
+            )),
+        }
+    }
 }
 
 fn list_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
@@ -57,7 +79,13 @@ impl Message {
             tool_calls: vec![],
             tool_call_id: None,
             name: None,
+            weight: None,
         }
+    }
+
+    /// Whether the message is a reply that the model learns to write.
+    pub fn is_trained(&self) -> bool {
+        self.is_assistant() && self.weight != Some(Weight(false))
     }
 
     /// Parses the arguments of tool calls that are JSON in a string, as OpenAI's API has them: chat templates expect

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Serve(trainer::TrainerArgs),
     /// Evaluate agents on PyBench and on held-out tasks
     Eval(Box<pybench_eval::command::EvalArgs>),
+    /// Let a student learn from its own attempts and their corrections, in rounds
+    Loop(StageArgs),
     /// Upload a dataset or a model to the Hugging Face Hub
     Publish(pybench_publish::PublishArgs),
 
@@ -94,7 +96,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Inspect", &["status", "show", "stats", "dataset", "verify"]),
-    ("Train and evaluate", &["train", "serve", "eval"]),
+    ("Train and evaluate", &["train", "serve", "eval", "loop"]),
     ("Share", &["publish"]),
     (
         "This machine",
@@ -131,8 +133,12 @@ impl Command {
                 Ok(pybench_library::command::run(args, process).await?)
             }),
             Self::Status(args) => cli::main_with(args.log, |_| async move {
-                let evaluation = pybench_eval::status::headline(&args.folder()?)?;
-                Ok(pybench_synthesize::status::run(&args, evaluation)?)
+                let folder = args.folder()?;
+                let headline = match pybench_eval::status::headline(&folder)? {
+                    Some(evaluation) => Some(evaluation),
+                    None => pybench_loop::headline(&folder)?,
+                };
+                Ok(pybench_synthesize::status::run(&args, headline)?)
             }),
             Self::Show(args) => {
                 cli::main_with(args.log, |_| async move { Ok(pybench_show::run(&args)?) })
@@ -149,6 +155,10 @@ impl Command {
             Self::Train(args) => trainer::run("run", args),
             Self::Serve(args) => trainer::run("serve", args),
             Self::Eval(args) => pybench_eval::command::main(*args),
+            Self::Loop(StageArgs { run }) => cli::main_with(run.log, |process| async move {
+                let context = run.open(&process)?;
+                Ok(pybench_loop::run(&context, &process).await?)
+            }),
             Self::Publish(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_publish::run(args, &process).await?)
             }),

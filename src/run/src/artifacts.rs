@@ -26,6 +26,9 @@ pub const FILES: Artifact<SourceFile> =
     Artifact::new(artifact_names::FILES, "a source file", "crawl");
 /// Written by `query`: one task per line.
 pub const TASKS: Artifact<Task> = Artifact::new(artifact_names::TASKS, "a task", "query");
+/// Written by `loop`: the tasks that no round plays, one per line.
+pub const HELD_OUT: Artifact<Task> =
+    Artifact::new(artifact_names::HELD_OUT, "a held-out task", "loop");
 /// Written by `rollout`: one trajectory per line, in item order.
 pub const TRAJECTORIES: Artifact<Trajectory> =
     Artifact::new(artifact_names::TRAJECTORIES, "a trajectory", "rollout");

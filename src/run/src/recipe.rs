@@ -13,6 +13,7 @@ mod validate;
 mod writer;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,33 @@ pub struct Recipe {
     /// How the dataset is split and written.
     #[serde(default)]
     pub shard: Shard,
+    /// Rounds in which `teacher`, the student, learns from its own attempts; only `pybench loop` reads it.
+    #[serde(rename = "loop", default, skip_serializing_if = "Option::is_none")]
+    pub learning: Option<LoopChoice>,
+}
+
+/// Rounds of a student that learns from its own attempts. The student is `teacher`; its tasks are those of `query`, a
+/// part of them in each round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoopChoice {
+    /// Number of rounds.
+    #[schemars(range(min = 1, max = 100))]
+    pub rounds: u32,
+    /// Training recipe of each round: a file, or a name in `training/recipes`. The round sets `name` and `model`, and
+    /// adds its rows to `data`. Absent: the rounds make data and train nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train: Option<PathBuf>,
+    /// Share of the tasks that no round plays and every student is measured on.
+    #[serde(default = "LoopChoice::default_held_out")]
+    #[schemars(range(max = 0.9), extend("exclusiveMinimum" = 0))]
+    pub held_out: f64,
+}
+
+impl LoopChoice {
+    fn default_held_out() -> f64 {
+        0.2
+    }
 }
 
 impl Recipe {
@@ -262,6 +290,9 @@ pub enum ModelChoice {
         #[schemars(range(min = 0, max = 1))]
         recoveries: f64,
     },
+    /// In `escalation`: the expert continues the rejected attempts of the level before, from their first failing turn
+    /// on. Their turns are context in the row and are not trained.
+    Correction {},
     /// An endpoint with the OpenAI chat completions API.
     Openai {
         /// Model name, as the endpoint expects it.
@@ -304,6 +335,11 @@ pub enum ModelChoice {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         batch: bool,
     },
+    /// A model folder, served by `pybench serve` while the run asks it.
+    Checkpoint {
+        /// The folder, relative to the project root, or the name of a model in the trainer's catalog.
+        model: String,
+    },
     /// A GGUF model on this machine, run by `pybench-embedded` in a process without API keys (see `just embedded`).
     Embedded {
         /// A name from the catalog (`embedded/models.toml`) or the path of a GGUF file.
@@ -321,6 +357,16 @@ pub enum ModelChoice {
 }
 
 impl ModelChoice {
+    /// Whether a script writes the replies, without network or cost.
+    pub fn is_script(&self) -> bool {
+        matches!(self, Self::Expert { .. } | Self::Correction {})
+    }
+
+    /// The name of a checkpoint in ids and rows; `model` is as the recipe has it.
+    pub fn checkpoint_name(model: &str) -> String {
+        format!("checkpoint:{model}")
+    }
+
     /// The same model without `batch`: replies come immediately.
     pub fn live(&self) -> Self {
         let mut live = self.clone();

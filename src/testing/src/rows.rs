@@ -147,6 +147,7 @@ fn trajectory(task: &Task, number: usize) -> Trajectory {
         }],
         end: End::Finished,
         fault: None,
+        corrects: None,
     }
 }
 

@@ -36,6 +36,44 @@ impl Role {
 pub struct Message {
     pub role: Role,
     pub content: String,
+    /// Whether a reply is trained. In JSON it is the key `weight` of OpenAI's fine-tuning format: 0 for a reply that is
+    /// context only; 1, or no key, for one that is trained.
+    #[serde(
+        rename = "weight",
+        default = "trained",
+        with = "weight",
+        skip_serializing_if = "is_trained"
+    )]
+    #[schemars(with = "Option<u8>", range(max = 1))]
+    pub trained: bool,
+}
+
+fn trained() -> bool {
+    true
+}
+
+fn is_trained(trained: &bool) -> bool {
+    *trained
+}
+
+/// A flag as the weight 0 or 1.
+mod weight {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(trained: &bool, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u8(u8::from(*trained))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+        match Option::<u64>::deserialize(from)? {
+            Some(0) => Ok(false),
+            None | Some(1) => Ok(true),
+            Some(other) => Err(D::Error::custom(format!(
+                "the weight {other} is neither 0 nor 1"
+            ))),
+        }
+    }
 }
 
 impl Message {
@@ -43,6 +81,16 @@ impl Message {
         Self {
             role,
             content: content.into(),
+            trained: true,
+        }
+    }
+
+    /// The message as context that is not trained.
+    #[must_use]
+    pub fn as_context(self) -> Self {
+        Self {
+            trained: false,
+            ..self
         }
     }
 }
@@ -197,6 +245,19 @@ pub struct Trajectory {
     /// Expert only: the deliberate fault, if any. The grader never sees it.
     #[serde(default)]
     pub fault: Option<String>,
+    /// The attempt that this one corrects. Its turns come first and are not trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<Corrected>,
+}
+
+/// The attempt of a student that a trajectory corrects: the same task and sample.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Corrected {
+    /// Name of the model that made the attempt.
+    pub student: String,
+    /// Number of its turns that are kept as context.
+    pub turns: u32,
 }
 
 impl Trajectory {

@@ -73,6 +73,7 @@ fn calls_of(message: &Message, results: usize, number: usize) -> Option<Message>
     let complete = !calls.is_empty() && calls.len() == results;
     (complete && !content.contains("<tool_call>")).then(|| Message {
         tool_calls: calls,
+        weight: message.weight,
         ..Message::new(&message.role, content)
     })
 }

@@ -27,7 +27,7 @@ pub use pack::{Bins, pack};
 pub use preflight::{Preflight, judge, preflight};
 pub use pybench_chat_template::{
     CALL_TAGS, CallFormat, CallParser, CallSyntax, CallableTools, Chat, ChatTemplate, Message,
-    NaiveDate, Piece, RenderedText, ReplyPart, TemplateError, ToolCall, tool_name,
+    NaiveDate, Piece, RenderedText, ReplyPart, TemplateError, ToolCall, Weight, tool_name,
 };
 pub use reader::{RecordKind, SourceError};
 pub use record::{Conversation, Record};

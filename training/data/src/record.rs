@@ -24,7 +24,7 @@ impl<'a> From<&'a Conversation> for Chat<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The assistant's messages are trained.
+    /// The assistant's messages are trained, except those with the weight 0.
     Conversation(Conversation),
     /// All of the text is trained.
     Text { text: String, location: String },

@@ -15,7 +15,8 @@ use crate::tokenizer::{TextTokenizer, TokenizerError};
 pub struct Span {
     /// Index of the message; template text before the first content belongs to message 0.
     pub message: usize,
-    /// Whether the model must produce the token: content of the assistant, and its end of turn.
+    /// Whether the model must produce the token: content of the assistant, and its end of turn, unless the message has
+    /// the weight 0.
     pub trained: bool,
     pub ends_turn: bool,
 }
@@ -154,7 +155,8 @@ impl Renderer {
         let annotated = self.template.annotate(chat)?;
         let mut builder = SpanBuilder::new(&self.tokenizer);
         for part in &annotated.parts {
-            let owner = span(part.message, part.trained, part.ends_turn);
+            let context = part.trained && !chat.messages[part.message].is_trained();
+            let owner = span(part.message, part.trained && !context, part.ends_turn);
             for piece in annotated.rendered.pieces(part.range.clone()) {
                 match piece {
                     Piece::Text(text) => builder.text(text, owner),

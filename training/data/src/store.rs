@@ -25,6 +25,8 @@ pub enum TokenClass {
     Observation = 1,
     /// Text that the model must produce.
     Trained = 2,
+    /// A reply with the weight 0, which never has a loss.
+    Context = 3,
 }
 
 #[derive(Debug, Error)]

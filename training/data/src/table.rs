@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use pybench_chat_template::Message;
+use pybench_chat_template::{Message, Weight};
 use serde_json::{Number, Value};
 
 use crate::reader::{
@@ -188,6 +188,7 @@ impl ParquetRows {
                 let array = items.column_by_name(name);
                 array.map(|array| self.text(array, name)).transpose()
             };
+            let weights = items.column_by_name("weight");
             let (ids, authors) = (optional("tool_call_id")?, optional("name")?);
             let optional_at = |array: &Option<ArrayRef>, i: usize| {
                 let array = array.as_ref()?.as_string::<i32>();
@@ -201,6 +202,11 @@ impl ParquetRows {
                     tool_calls: calls.transpose().map_err(reason)?.unwrap_or_default(),
                     tool_call_id: optional_at(&ids, i),
                     name: optional_at(&authors, i),
+                    weight: weights
+                        .map(|column| weight_at(column, i))
+                        .transpose()
+                        .map_err(reason)?
+                        .flatten(),
                     ..Message::new(normalize_role(or_empty(roles, i)), or_empty(contents, i))
                 })
             };
@@ -227,6 +233,12 @@ fn or_empty(texts: &arrow::array::StringArray, row: usize) -> &str {
 fn list_at(column: &ArrayRef, row: usize, name: &str) -> Result<Vec<Value>, String> {
     let value = json(column, row, 0).map_err(|reason| format!("{name} {reason}"))?;
     json_list(name, value)
+}
+
+/// The weight of a message, if it has one.
+fn weight_at(column: &ArrayRef, row: usize) -> Result<Option<Weight>, String> {
+    let value = json(column, row, 0).map_err(|reason| format!("weight {reason}"))?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 /// A value of an array as JSON. Null fields are left out: in Arrow every row has the fields of all rows.

@@ -19,7 +19,7 @@ use crate::token_stats::TokenStats;
 use crate::tokenizer::TokenizerError;
 
 /// Part of the cache key. Increase it when the tokens or the file format change.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Records that are rendered in parallel.
 const BATCH: usize = 256;
 
@@ -186,14 +186,23 @@ fn tokenize_record(
 }
 
 fn token_classes(part: &Rendered, record: &Record) -> Vec<u8> {
-    let observed: Vec<bool> = match record {
-        Record::Conversation(one) => one.messages.iter().map(Message::is_observation).collect(),
-        Record::Text { .. } => vec![],
+    let messages = match record {
+        Record::Conversation(one) => one.messages.as_slice(),
+        Record::Text { .. } => &[],
     };
+    let untrained: Vec<TokenClass> = messages.iter().map(untrained_class).collect();
     let class = |span: &Span| match span.trained {
-        true => TokenClass::Trained as u8,
-        false if observed.get(span.message) == Some(&true) => TokenClass::Observation as u8,
-        false => TokenClass::Prompt as u8,
+        true => TokenClass::Trained,
+        false => *untrained.get(span.message).unwrap_or(&TokenClass::Prompt),
     };
-    part.spans.iter().map(class).collect()
+    part.spans.iter().map(|span| class(span) as u8).collect()
+}
+
+/// The class of those tokens of a message that the model need not produce.
+fn untrained_class(message: &Message) -> TokenClass {
+    match (message.is_observation(), message.is_assistant()) {
+        (true, _) => TokenClass::Observation,
+        (false, true) if !message.is_trained() => TokenClass::Context,
+        _ => TokenClass::Prompt,
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use pybench_training_data::{Chat, Message, Rendered, Renderer, Source, read};
+use pybench_training_data::{Chat, Message, Rendered, Renderer, Source, Span, Weight, read};
 use serde_json::{Value, json};
 
 /// The control tokens of Mistral, which the tokenizer of the tests does not have.
@@ -252,6 +252,51 @@ proptest! {
         check("llama", &LLAMA, &messages);
         check("qwen", &QWEN, &messages);
         check("mistral", &MISTRAL, &messages);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn a_weight_of_zero_takes_a_reply_out_of_the_loss_and_changes_nothing_else(
+        turns in prop::collection::vec(turn(), 1..4),
+        weights in prop::collection::vec(prop::option::of(any::<bool>()), 1..8),
+    ) {
+        let plain = turns.concat();
+        let mut weighted = plain.clone();
+        for (message, weight) in weighted.iter_mut().zip(weights.iter().cycle()) {
+            message.weight = weight.map(Weight);
+        }
+        let tools = tools();
+        for renderer in [&*LLAMA, &*QWEN, &*MISTRAL] {
+            let all = renderer.render(Chat::new(&plain, &tools)).unwrap();
+            let some = renderer.render(Chat::new(&weighted, &tools)).unwrap();
+            prop_assert_eq!(&all.ids, &some.ids);
+            for (all, some) in all.spans.iter().zip(&some.spans) {
+                let context = weighted[all.message].weight == Some(Weight(false));
+                let wanted = Span { trained: all.trained && !context, ..*all };
+                prop_assert_eq!(*some, wanted);
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_read_from_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.jsonl");
+    let write = |weight: &str| {
+        let reply = format!("{{\"role\":\"assistant\",\"content\":\"a\",\"weight\":{weight}}}");
+        std::fs::write(&path, format!("{{\"messages\":[{reply}]}}")).unwrap();
+        read(&Source::from_path(&path))
+    };
+    for (weight, trained) in [("0", false), ("1", true), ("0.0", false), ("null", true)] {
+        let found = write(weight).unwrap().remove(0);
+        assert_eq!(found.messages[0].is_trained(), trained, "{weight}");
+    }
+    for weight in ["0.5", "2", "\"0\""] {
+        let error = write(weight).unwrap_err().to_string();
+        assert!(error.contains("rows.jsonl:1"), "{error}");
     }
 }
 

@@ -36,6 +36,7 @@ impl LossWeights {
         match class {
             class if class == TokenClass::Trained as u8 => 1.0,
             class if class == TokenClass::Observation as u8 => self.observation,
+            class if class == TokenClass::Context as u8 => 0.0,
             _ => self.prompt,
         }
     }

@@ -308,6 +308,36 @@ fn observations_prompts_and_replies_are_told_apart() {
 }
 
 #[test]
+fn a_reply_with_the_weight_zero_never_has_a_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let mut messages = json!(talk(7));
+    messages[3]["weight"] = 0.into();
+    write_lines(&path, [json!({ "messages": messages })].into_iter());
+    let text = format!(
+        "name='a'\nmodel='m'\n[train]\nmax_seq_len=256\nmax_steps=1\nprompt_weight=1\nobservation_weight=1\n\
+         [[data]]\npath='{}'\n",
+        path.display()
+    );
+    let recipe = Recipe::parse(&text, Path::new("r.toml")).unwrap();
+    let renderer = renderer();
+    let data = Dataset::load(&recipe, &renderer, 520, folder.path()).unwrap();
+    let document = data.document(0);
+    let pairs = document.ids.iter().zip(&document.weights);
+    let without_loss = pairs.filter(|(_, weight)| **weight == 0.0);
+    let ids: Vec<u32> = without_loss.map(|(id, _)| *id as u32).collect();
+    let text = renderer.tokenizer.decode(&ids).unwrap();
+    assert!(
+        text.contains("```python\nprint(1)\n```<|im_end|>"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("Finished") && !text.contains("画成图"),
+        "{text}"
+    );
+}
+
+#[test]
 fn long_texts_are_cut_and_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");

@@ -3,7 +3,6 @@
 pub mod config;
 mod format;
 mod human;
-pub mod model_server;
 mod scripted;
 mod yaml;
 

@@ -85,6 +85,7 @@ impl TempStore {
             outputs: Vec::new(),
             end: End::Finished,
             fault: None,
+            corrects: None,
         };
         one.trajectory = Some(self.put("t.json", &serde_json::to_vec(&trajectory).unwrap()));
         let mut png = Vec::new();

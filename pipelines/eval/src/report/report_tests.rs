@@ -92,6 +92,7 @@ fn trajectory(reply: &str) -> Trajectory {
         outputs: Vec::new(),
         end: End::Finished,
         fault: None,
+        corrects: None,
     }
 }
 

@@ -15,10 +15,10 @@ use pybench_types::trajectory::{Message, Role};
 
 use super::{AgentChoice, Setup};
 use crate::agent::config::UpstreamConfig;
-use crate::agent::model_server::{self, ModelServer};
 use crate::agent::{HumanAgent, Script, ScriptedAgent, UpstreamFormat};
 use crate::record::{Agent, AgentKind};
 use crate::suite::spec;
+use pybench_attempts::model_server::{self, ModelServer};
 use pybench_attempts::teacher::{metered, setup_error};
 use pybench_attempts::{RolloutConfig, money};
 use pybench_embedded_client::{Embedded, Model};

@@ -207,6 +207,7 @@ fn trajectory(task: &Task, messages: Vec<Message>, outputs: Vec<OutputFile>) -> 
         outputs,
         end,
         fault: None,
+        corrects: None,
     }
 }
 

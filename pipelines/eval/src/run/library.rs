@@ -1,10 +1,10 @@
-//! Reads the held-out library tasks of a pipeline run: the test split of its dataset.
+//! Reads the held-out tasks of a run: of a loop, or the test split of a dataset.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use pybench_datasets::{DatasetError, read};
-use pybench_run::artifacts::TASKS;
+use pybench_run::artifacts::{HELD_OUT, TASKS};
 use pybench_run::{ContentStore, RunError};
 use pybench_types::held_out::Unseen;
 use pybench_types::id::Digest;
@@ -13,38 +13,34 @@ use pybench_types::task::Task;
 /// Name of the suite of tasks of which only the files are unseen.
 const SUITE: &str = "library";
 
-/// A task of the test split, and the suite in which it is reported.
+/// A held-out task, and the suite in which it is reported.
 pub(super) struct HeldOutTask {
     pub task: Task,
     /// `library`, or of tasks with something that no training row has, such as `library: unseen pairs`.
     pub suite: String,
 }
 
-/// Reads the tasks of the test split of a run folder, in the order of the run, and copies their files to
+/// Reads the held-out tasks of a run folder, in the order of the run, and copies their files to
 /// `store`.
 ///
 /// # Errors
 /// [`RunError::BadInput`] if the run or its dataset does not exist or is invalid.
 pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<HeldOutTask>, RunError> {
-    let unseen = test_tasks(&run.join("dataset"))?;
     let source = ContentStore::open(&run.join("files"))?;
     let mut tasks = Vec::new();
-    for task in TASKS.read(run)? {
-        let task = task?;
-        let Some(unseen) = unseen.get(&task.id) else {
-            continue;
-        };
+    for (task, unseen) in of_run(run)? {
         for file in task.files.iter().chain(&task.held_out) {
             let id = store.put(&source.get(&file.id)?)?;
             if id != file.id {
                 return Err(RunError::BadInput(format!(
-                    "{}: the content of {} does not match its digest",
-                    TASKS.path(run).display(),
-                    file.name
+                    "{}: the content of {}, an input of task {}, does not match its digest",
+                    run.display(),
+                    file.name,
+                    task.id.short()
                 )));
             }
         }
-        let suite = suite(*unseen);
+        let suite = suite(unseen);
         tasks.push(HeldOutTask { task, suite });
     }
     Ok(tasks)
@@ -55,6 +51,24 @@ fn suite(unseen: Unseen) -> String {
         Unseen::Files => SUITE.to_owned(),
         other => format!("{SUITE}: unseen {}", other.name()),
     }
+}
+
+/// The held-out tasks of a run, with what training rows lack of them: those that a loop keeps from its rounds, which are
+/// one suite, or those of the test split of its dataset.
+fn of_run(run: &Path) -> Result<Vec<(Task, Unseen)>, RunError> {
+    if HELD_OUT.exists(run) {
+        let tasks = HELD_OUT.read_all(run)?;
+        return Ok(tasks.into_iter().map(|task| (task, Unseen::Files)).collect());
+    }
+    let unseen = test_tasks(&run.join("dataset"))?;
+    let mut tasks = Vec::new();
+    for task in TASKS.read(run)? {
+        let task = task?;
+        if let Some(&unseen) = unseen.get(&task.id) {
+            tasks.push((task, unseen));
+        }
+    }
+    Ok(tasks)
 }
 
 /// The tasks in the test split of a dataset, with what training rows lack of them.

@@ -173,6 +173,7 @@ fn trajectory(folder: &RunFolder, task: &Task, sample: u32, acts: &Acts) -> Traj
         outputs: outputs.collect(),
         end: acts.end.clone().unwrap_or(End::Finished),
         fault: acts.fault.map(String::from),
+        corrects: None,
     }
 }
 

@@ -7,6 +7,7 @@ mod grade;
 mod in_flight;
 mod judge;
 mod kill;
+mod learning;
 mod pace;
 mod query;
 mod query_writer;

@@ -84,6 +84,7 @@ fn no_command_takes_a_wrong_command_line() {
         "dataset",
         "verify",
         "eval",
+        "loop",
         "publish",
         "doctor",
         "interpreter",

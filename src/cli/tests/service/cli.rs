@@ -53,6 +53,7 @@ fn every_command_has_a_help_of_its_own() {
         "dataset",
         "verify",
         "eval",
+        "loop",
         "publish",
         "doctor",
         "interpreter",

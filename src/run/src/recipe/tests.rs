@@ -190,7 +190,7 @@ fn mistakes_are_reported_with_their_location() {
         ),
     ];
     insta::assert_snapshot!(shown.join("\n"), @r#"
-    r.toml:2:1: unknown key `sed` in the recipe; did you mean `seed`? (known keys: `name`, `seed`, `crawl`, `query`, `teacher`, `teacher_mix`, `escalation`, `rollout`, `budget`, `interpreter`, `grade`, `goal`, `shard`)
+    r.toml:2:1: unknown key `sed` in the recipe; did you mean `seed`? (known keys: `name`, `seed`, `crawl`, `query`, `teacher`, `teacher_mix`, `escalation`, `rollout`, `budget`, `interpreter`, `grade`, `goal`, `shard`, `loop`)
     r.toml:2:8: seed: expected a whole number, found a string
     r.toml:2:8: seed: -1 must be at least 0
     r.toml:2:8: the number does not fit in 64 bits
@@ -212,7 +212,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:4:1: sources.0: the key `source` is missing; expected one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
     r.toml:16:10: faults: 1.1 must be at most 1
     r.toml:16:1: unknown key `fault` in teacher with kind `expert`; did you mean `faults`? (known keys: `kind`, `faults`, `recoveries`)
-    r.toml:15:8: kind: expected one of `expert`, `openai`, `embedded`, found a whole number
+    r.toml:15:8: kind: expected one of `expert`, `correction`, `openai`, `checkpoint`, `embedded`, found a whole number
     r.toml:15:15: temperature: NaN must be a finite number
     r.toml:15:7: usd: -1 must be at least 0
     r.toml:15:15: concurrency: 100000 must be at most 1024

@@ -57,6 +57,10 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     }
     goal_problems(recipe, rows, &mut reject);
     judge_problems(&recipe.grade, &mut reject);
+    correction_problems(recipe, &mut reject);
+    if recipe.learning.is_some() {
+        student_problems(recipe, &mut reject);
+    }
     if let Some(writer) = &recipe.query.writer {
         writer_problems(recipe, writer, &mut reject);
     }
@@ -143,12 +147,43 @@ fn goal_problems(recipe: &Recipe, rows: u64, reject: &mut impl FnMut(&str, Strin
     }
 }
 
+/// A correction needs an attempt that it continues.
+fn correction_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
+    let models = recipe.models().into_iter();
+    let corrections = models.filter(|(_, choice)| matches!(choice, ModelChoice::Correction {}));
+    for (path, _) in corrections.filter(|(path, _)| path != "escalation.0") {
+        let message = format!(
+            "{path}: `kind = \"correction\"` continues the attempts of `teacher`, so it can only be the first entry \
+             of `escalation`"
+        );
+        reject(&path, message);
+    }
+}
+
+/// A student is one model that can be served.
+fn student_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
+    let student = matches!(
+        recipe.teacher,
+        ModelChoice::Checkpoint { .. } | ModelChoice::Openai { batch: false, .. }
+    );
+    if !student {
+        let message = "teacher: the student of `[loop]` has `kind = \"checkpoint\"` or `kind = \"openai\"` without `batch`";
+        reject("teacher", message.into());
+    }
+    if !recipe.teacher_mix.is_empty() {
+        let message =
+            "teacher_mix: a loop has one student; remove it, or put a teacher into `escalation`";
+        reject("teacher_mix", message.into());
+    }
+}
+
 fn judge_problems(grade: &Grade, reject: &mut impl FnMut(&str, String)) {
     if grade.filters.contains(&Filter::Judge) && grade.judge.is_none() {
         let message = "filters: the filter `judge` requires `grade.judge.teacher`";
         reject("grade.filters", message.into());
     }
-    if let Some(ModelChoice::Expert { .. }) = grade.judge.as_ref().map(|judge| &judge.teacher) {
+    let judge = grade.judge.as_ref().map(|judge| &judge.teacher);
+    if judge.is_some_and(ModelChoice::is_script) {
         let message =
             "teacher: the expert cannot judge; use `kind = \"openai\"` or `kind = \"embedded\"`";
         reject("grade.judge.teacher", message.into());
@@ -156,7 +191,7 @@ fn judge_problems(grade: &Grade, reject: &mut impl FnMut(&str, String)) {
 }
 
 fn writer_problems(recipe: &Recipe, writer: &WriterChoice, reject: &mut impl FnMut(&str, String)) {
-    let expert = |choice: &ModelChoice| matches!(choice, ModelChoice::Expert { .. });
+    let expert = ModelChoice::is_script;
     for (name, _) in writer.models().filter(|(_, choice)| expert(choice)) {
         let message = format!("{name}: the expert cannot write tasks; use a model");
         reject(&format!("query.writer.{name}"), message);

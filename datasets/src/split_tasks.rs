@@ -1,0 +1,26 @@
+//! Splits tasks before anything has solved them, by the rules for rows.
+
+use pybench_types::task::Task;
+
+use crate::row::{category_name, shared_keys, template};
+use crate::split::{Split, SplitRow, SplitSettings, split};
+
+/// Splits tasks: those that share a file stay together. Near duplicates are not looked for, since there is no code yet.
+pub fn split_tasks(tasks: &[Task], settings: &SplitSettings) -> Split {
+    let templates: Vec<String> = tasks.iter().map(template).collect();
+    let keys = tasks.iter().map(|task| {
+        let files = task.files.iter().chain(&task.held_out);
+        shared_keys(files.cloned())
+    });
+    let keys: Vec<Vec<String>> = keys.collect();
+    let rows = tasks.iter().zip(&templates).zip(&keys);
+    let rows: Vec<SplitRow<'_>> = rows
+        .map(|((task, template), keys)| SplitRow {
+            template,
+            category: category_name(task.category),
+            keys,
+            near_keys: &[],
+        })
+        .collect();
+    split(&rows, settings)
+}

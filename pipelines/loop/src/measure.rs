@@ -1,0 +1,149 @@
+//! What a student is worth: its pass rate on the held-out tasks, by an evaluation of its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pybench_checks::interval::wilson;
+use pybench_eval::command::{CommonArgs, RunArgs, evaluate};
+use pybench_eval::record::{Evaluation, Outcome};
+use pybench_eval::run::{AgentChoice, EvalRecipe, RESULTS};
+use pybench_run::cli::Process;
+use pybench_run::{ModelChoice, RunContext, RunError, write_output};
+use serde::{Deserialize, Serialize};
+
+use crate::{run_name, runs_dir};
+
+/// Label of the student in an evaluation.
+const STUDENT: &str = "student";
+
+/// The pass rate of a student.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measurement {
+    /// Held-out tasks that were attempted; those where the endpoint or the sandbox failed are not among them.
+    pub(crate) tasks: usize,
+    pub(crate) passed: usize,
+    /// Wilson's interval of the rate, 95 %.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// Measures the student after round `number`; round 0 is before the first.
+///
+/// # Errors
+/// Errors of the evaluation; [`RunError::Incomplete`] if not every task could be attempted.
+pub(crate) async fn measure(
+    context: &RunContext,
+    process: &Process,
+    number: u32,
+    student: &ModelChoice,
+) -> Result<Measurement, RunError> {
+    let name = format!("{}-round-{number}-eval", run_name(context));
+    let runs = runs_dir(context);
+    let evaluation = match finished(&runs.join(&name).join(RESULTS))? {
+        Some(evaluation) => evaluation,
+        None => {
+            let own = context.folder.root().join(format!("eval-{number}.toml"));
+            write_output(&own, recipe(context, &name, student)?.as_bytes())?;
+            tracing::info!("round {number}: held-out tasks, run {name}");
+            let args = RunArgs {
+                recipe: Some(own),
+                common: CommonArgs {
+                    run: Some(name.clone()),
+                    runs_dir: Some(runs.to_owned()),
+                    ..CommonArgs::default()
+                },
+                ..RunArgs::default()
+            };
+            evaluate(args, process).await?
+        }
+    };
+    match failures(&evaluation) {
+        0 => Ok(measurement(&evaluation)),
+        failed => Err(RunError::Incomplete(format!(
+            "{failed} held-out tasks could not be attempted; `pybench status {name}` shows why, and the same command \
+             tries them again"
+        ))),
+    }
+}
+
+/// The recipe of an evaluation on the held-out tasks, one attempt each.
+fn recipe(context: &RunContext, name: &str, student: &ModelChoice) -> Result<String, RunError> {
+    let agents = BTreeMap::from([(STUDENT.to_owned(), agent(context, student)?)]);
+    let library = std::path::absolute(context.folder.root());
+    let library = library.map_err(RunError::io("the run folder"))?;
+    let mut recipe = EvalRecipe {
+        pybench: false,
+        library: Some(library),
+        rollout: context.recipe.rollout.clone(),
+        budget: context.recipe.budget.clone(),
+        interpreter: context.recipe.interpreter.clone(),
+        seed: context.recipe.seed,
+        ..EvalRecipe::new(name, agents)
+    };
+    recipe.rollout.samples = 1;
+    recipe.to_toml()
+}
+
+fn agent(context: &RunContext, student: &ModelChoice) -> Result<AgentChoice, RunError> {
+    Ok(match student.clone() {
+        ModelChoice::Openai {
+            model,
+            base_url,
+            key_env,
+            headers,
+            price,
+            timeout_seconds,
+            ..
+        } => AgentChoice::Openai {
+            model,
+            base_url,
+            key_env,
+            headers,
+            price,
+            timeout_seconds,
+            about: None,
+        },
+        ModelChoice::Checkpoint { model } => {
+            let folder = context.project_root.join(&model);
+            AgentChoice::Checkpoint {
+                model: match folder.is_dir() {
+                    true => folder.display().to_string(),
+                    false => model,
+                },
+                base: false,
+                about: None,
+            }
+        }
+        // The recipe was validated when it was read.
+        _ => return Err(RunError::Internal("this student cannot be measured".into())),
+    })
+}
+
+/// The evaluation at this path, if it is done and every task was attempted.
+fn finished(path: &Path) -> Result<Option<Evaluation>, RunError> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let read = Evaluation::read(path).map_err(|error| RunError::BadInput(error.to_string()))?;
+    Ok((failures(&read) == 0).then_some(read))
+}
+
+fn failures(evaluation: &Evaluation) -> usize {
+    let attempts = evaluation.attempts.iter();
+    attempts
+        .filter(|attempt| attempt.outcome != Outcome::Ran)
+        .count()
+}
+
+fn measurement(evaluation: &Evaluation) -> Measurement {
+    let attempts = evaluation.attempts.iter();
+    let passed = attempts.filter(|attempt| attempt.scores.strict == Some(true));
+    let (passed, tasks) = (passed.count(), evaluation.attempts.len());
+    let interval = wilson(passed as f64 / tasks.max(1) as f64, tasks);
+    Measurement {
+        tasks,
+        passed,
+        low: interval.low,
+        high: interval.high,
+    }
+}

@@ -1,0 +1,67 @@
+//! Preference pairs from one state: what the student did there, and what the correction does.
+
+use pybench_datasets::{Row, read};
+use pybench_run::artifacts::TRAJECTORIES;
+use pybench_run::{RunContext, RunError};
+use pybench_shard::DATASET;
+use pybench_types::id::Digest;
+use pybench_types::trajectory::{Message, Role};
+use serde::{Deserialize, Serialize};
+
+/// File name of the pairs in the run folder of a round.
+pub(crate) const PREFERENCES: &str = "preferences.jsonl";
+
+/// Two replies to the same messages, in the conversational format of TRL's preference datasets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Preference {
+    prompt: Vec<Message>,
+    /// The first reply of the correction, which led to a result that the checks accept.
+    chosen: Vec<Message>,
+    /// The student's reply, on the way to a result that they reject.
+    rejected: Vec<Message>,
+    task_id: Digest,
+}
+
+/// Writes the pairs of a round and returns their number. A correction after the student's last turn gives none.
+///
+/// # Errors
+/// The dataset or the trajectories cannot be read; I/O errors.
+pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
+    let root = context.folder.root();
+    let attempts = TRAJECTORIES.index(root, |trajectory| Ok(trajectory.id.to_string()))?;
+    let bad = |error: pybench_datasets::DatasetError| RunError::BadInput(error.to_string());
+    let (mut text, mut count) = (String::new(), 0);
+    for row in read::dataset(&root.join(DATASET)).map_err(bad)? {
+        let (_, row) = row.map_err(bad)?;
+        let Some(id) = row.student_trajectory_id() else {
+            continue;
+        };
+        let student = attempts.get(id.as_str())?;
+        let replies = student.map(|student| student.turns.into_iter().map(|turn| turn.reply));
+        let pair = replies.and_then(|replies| pair(&row, &replies.collect::<Vec<_>>()));
+        if let Some(pair) = pair {
+            text += &(serde_json::to_string(&pair)? + "\n");
+            count += 1;
+        }
+    }
+    context.folder.write(PREFERENCES, text.as_bytes())?;
+    Ok(count)
+}
+
+/// The pair at the end of a correction's context; `student` has all replies of the attempt that it corrects.
+fn pair(row: &Row, student: &[String]) -> Option<Preference> {
+    let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);
+    let context = replies.take_while(|reply| !reply.trained).count();
+    let mut own = row.messages.iter();
+    let at = own.position(|m| m.role == Role::Assistant && m.trained)?;
+    let rejected = student.get(context)?;
+    let prompt = row.messages[..at].iter().cloned();
+    Some(Preference {
+        // Neither side trains what is before it.
+        prompt: prompt.map(|m| Message::new(m.role, m.content)).collect(),
+        chosen: vec![row.messages[at].clone()],
+        rejected: vec![Message::new(Role::Assistant, rejected)],
+        task_id: row.task_id.clone(),
+    })
+    .filter(|pair| pair.chosen != pair.rejected)
+}

@@ -1,0 +1,137 @@
+//! What a loop has done so far: a table for people and the same as JSON.
+
+use std::fmt;
+use std::path::Path;
+
+use pybench_run::{Recipe, RunContext, RunError};
+use pybench_types::text::percent;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Measurement;
+use crate::round::Played;
+use crate::run_name;
+use crate::tasks::LoopTasks;
+
+/// File name of the report.
+const JSON: &str = "report.json";
+
+/// The rounds of a loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) name: String,
+    /// Number of held-out tasks.
+    pub(crate) held_out: usize,
+    /// The student before the first round.
+    pub(crate) before: Option<Measurement>,
+    pub(crate) rounds: Vec<RoundReport>,
+}
+
+/// One round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RoundReport {
+    pub(crate) round: u32,
+    pub(crate) played: Played,
+    /// The student after the round; `None` if the loop trains nothing.
+    pub(crate) measured: Option<Measurement>,
+}
+
+impl Report {
+    pub(crate) fn new(context: &RunContext, tasks: &LoopTasks) -> Self {
+        Self {
+            name: run_name(context),
+            held_out: tasks.held_out.len(),
+            before: None,
+            rounds: Vec::new(),
+        }
+    }
+
+    /// Writes `report.md` and `report.json` in the run folder of the loop.
+    pub(crate) fn write(&self, context: &RunContext) -> Result<(), RunError> {
+        let markdown = format!("# Loop `{}`\n\n```text\n{self}```\n", self.name);
+        let json = serde_json::to_string_pretty(self)? + "\n";
+        context.folder.write("report.md", markdown.as_bytes())?;
+        context.folder.write(JSON, json.as_bytes())?;
+        Ok(())
+    }
+}
+
+/// What `pybench status` says of a loop: its rounds so far. `None` if the folder is another run.
+///
+/// # Errors
+/// The report cannot be read.
+pub fn headline(folder: &Path) -> Result<Option<String>, RunError> {
+    let recipe = Recipe::load(&folder.join("recipe.toml"), &[]);
+    let Ok(Recipe {
+        name,
+        learning: Some(looped),
+        ..
+    }) = recipe
+    else {
+        return Ok(None);
+    };
+    let head = format!("loop {name} of {} rounds\n\n", looped.rounds);
+    let path = folder.join(JSON);
+    if !path.is_file() {
+        return Ok(Some(
+            head + "no round has ended yet: run the same command again to go on\n",
+        ));
+    }
+    let text = std::fs::read(&path).map_err(RunError::io(path.display().to_string()))?;
+    let report: Report = serde_json::from_slice(&text)?;
+    Ok(Some(format!("{head}{report}")))
+}
+
+impl fmt::Display for Measurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.passed as f64 / self.tasks.max(1) as f64;
+        let (low, high) = (percent(self.low), percent(self.high));
+        let (passed, tasks) = (self.passed, self.tasks);
+        write!(
+            f,
+            "{passed} of {tasks}, {} % [{low}, {high}]",
+            percent(rate)
+        )
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "round  tasks  attempts  solved  corrected  taught  passed of the held-out tasks [95 %]"
+        )?;
+        let shown = |measured: &Option<Measurement>| {
+            measured
+                .as_ref()
+                .map_or("–".to_owned(), Measurement::to_string)
+        };
+        writeln!(
+            f,
+            "before {:>5}  {:>8}  {:>6}  {:>9}  {:>6}  {}",
+            "",
+            "",
+            "",
+            "",
+            "",
+            shown(&self.before)
+        )?;
+        for RoundReport {
+            round,
+            played,
+            measured,
+        } in &self.rounds
+        {
+            writeln!(
+                f,
+                "{round:>6} {:>5}  {:>8}  {:>6}  {:>9}  {:>6}  {}",
+                played.tasks,
+                played.attempts,
+                played.solved,
+                played.corrected,
+                played.taught,
+                shown(measured)
+            )?;
+        }
+        Ok(())
+    }
+}

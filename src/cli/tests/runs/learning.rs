@@ -1,0 +1,424 @@
+//! `pybench loop` as a whole: a student behind HTTP that fails, corrections, training by a stand-in for the trainer, a
+//! second round with what was trained, and kills in between.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::fixture::{
+    ExpertServer, FREE, RunFixture, code, find_task, interpreter_is_here, openai,
+};
+use crate::support::kill::kill_after;
+use pybench_agent::{Format, PybenchFormat};
+use pybench_datasets::{Row, read, row_hashes};
+use pybench_run::ExitCode;
+use pybench_testing::program::write_program;
+use pybench_types::task::Task;
+use pybench_types::trajectory::{Message, Role};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+/// Replaces `pybench-train`: `serve` says where the endpoint of the test is, `run RECIPE --out FOLDER` keeps the recipe
+/// as its model.
+const TRAINER: &str = "#!/bin/sh
+case \"$*\" in
+    serve*--check*) exit 0;;
+    serve*) echo URL; exec sleep 600;;
+esac
+sleep 0.1
+mkdir -p \"$4/model\"
+cp \"$2\" \"$4/model/config.json\"
+echo '{}' >\"$4/results.json\"
+";
+
+const ROUND: &str = "data/runs/t-round";
+
+fn recipe(student: &str, looped: &str) -> String {
+    format!(
+        "name = 't'\nseed = 7\nteacher = {student}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
+         license = 'CC0-1.0'\n\n[query]\ntasks = 12\ntemplate_share = 0.5\n\
+         keywords = ['rotate image', 'derivative', 'integral']\n\n[[escalation]]\nkind = 'correction'\n\n\
+         [rollout]\nreuse = false\n\n[shard]\nheld_out_templates = 0\n\n[loop]\n{looped}\n"
+    )
+}
+
+/// Knows half of the tasks. At the others it divides by zero and gives up; once trained, it knows all of them.
+async fn student(tasks: Arc<OnceLock<Vec<Task>>>) -> Endpoint {
+    let expert = Arc::new(ExpertServer::new());
+    Endpoint::start(move |request| {
+        let answer = answer(tasks.get().unwrap(), &expert, &request);
+        std::future::ready(answer)
+    })
+    .await
+}
+
+fn answer(tasks: &[Task], expert: &ExpertServer, request: &Value) -> Answer {
+    let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
+    let task = find_task(tasks, &messages);
+    let at = tasks.iter().position(|other| other.id == task.id).unwrap();
+    if at % 2 == 0 || request["model"] != "m" {
+        return expert.answer(tasks, request);
+    }
+    let replied = messages.iter().any(|m| m.role == Role::Assistant);
+    Answer::Content(match replied {
+        false => PybenchFormat.write_step("I try.", "1 / 0"),
+        true => "Finished:\nI do not know.".to_owned(),
+    })
+}
+
+/// A project with the program and the stand-in beside it.
+struct Project(RunFixture);
+
+impl Project {
+    fn new(server: &Endpoint, looped: &str) -> Self {
+        let fixture = RunFixture::bare(&recipe(&openai(&server.base_url(), FREE), looped));
+        let (made, program) = (crate::support::PYBENCH, fixture.path("pybench"));
+        if std::fs::hard_link(made, &program).is_err() {
+            let copied = Command::new("cp").arg(made).arg(&program).status();
+            assert!(copied.unwrap().success());
+        }
+        let script = TRAINER.replace("URL", &server.base_url());
+        write_program(&fixture.path("pybench-train"), &script);
+        let train =
+            "name = 'x'\nmodel = 'base'\n[train]\nmax_seq_len = 2048\n[agent_eval]\nrecipe = 'e'\n";
+        std::fs::write(fixture.path("train.toml"), train).unwrap();
+        Self(fixture)
+    }
+
+    fn program(&self, command: &str, args: &[&str]) -> Command {
+        let mut program = Command::new(self.0.path("pybench"));
+        program.arg(command).args(args);
+        program.args(["--runs-dir", "data/runs"]);
+        let root = self.0.path("t.toml");
+        program.current_dir(root.parent().unwrap());
+        program.env_remove("PYBENCH_ROOT");
+        program
+    }
+
+    fn output(&self, command: &str, args: &[&str]) -> Output {
+        self.program(command, args).output().unwrap()
+    }
+
+    fn start(&self) -> Child {
+        let mut looped = self.program("loop", &["t.toml"]);
+        looped.process_group(0).spawn().unwrap()
+    }
+
+    /// Writes the tasks, so that the endpoint knows them.
+    fn write_tasks(&self, known: &OnceLock<Vec<Task>>) {
+        for stage in ["crawl", "query"] {
+            let written = self.output(stage, &["t.toml"]);
+            assert!(written.status.success(), "{written:?}");
+        }
+        known.set(self.0.lines("tasks.jsonl")).unwrap();
+    }
+
+    fn rows(&self, round: u32) -> Vec<Row> {
+        let dataset = self.0.path(&format!("{ROUND}-{round}/dataset"));
+        let rows = read::dataset(&dataset).unwrap();
+        rows.map(|row| row.unwrap().1).collect()
+    }
+
+    fn report(&self) -> Value {
+        let text = std::fs::read(self.0.path("data/runs/t/report.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// What must not depend on kills: datasets, tasks, reports, and what was trained.
+    fn results(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        for folder in ["t-round-1/dataset", "t-round-2/dataset"] {
+            collect(&self.0.path("data/runs").join(folder), &mut files);
+        }
+        for file in [
+            "t-round-1/preferences.jsonl",
+            "t/report.json",
+            "t/held_out.jsonl",
+            "t-round-1/trajectories.jsonl",
+            "t-round-2/trajectories.jsonl",
+        ] {
+            let path = self.0.path("data/runs").join(file);
+            files.insert(file.into(), std::fs::read(path).unwrap());
+        }
+        let root = self.0.path("data/runs");
+        let relative = |path: PathBuf| path.strip_prefix(&root).map(Path::to_owned).unwrap_or(path);
+        files
+            .into_iter()
+            .map(|(path, bytes)| (relative(path), bytes))
+            .collect()
+    }
+}
+
+fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => collect(&path, files),
+            false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+}
+
+const LOOP: &str = "rounds = 2\ntrain = 'train.toml'\nheld_out = 0.3";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_student_is_corrected_trained_and_measured() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let project = Project::new(&server, LOOP);
+    project.write_tasks(&tasks);
+
+    let dry = project.output("loop", &["t.toml", "--dry-run"]);
+    let text = String::from_utf8(dry.stdout).unwrap();
+    assert_eq!(dry.status.code(), Some(0), "{text}");
+    for line in [
+        "2 rounds",
+        "round 2: ",
+        "attempts left",
+        "training           train.toml",
+    ] {
+        assert!(text.contains(line), "{line} is missing in {text}");
+    }
+    assert_eq!(server.call_count(), 0);
+
+    let output = project.output("loop", &["t.toml"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(0), "{stderr}");
+    let report = project.report();
+    let first = &report["rounds"][0];
+    assert_eq!(first["played"]["student"], "openai:m");
+    let count = |value: &Value| value.as_u64().unwrap();
+    let played = &first["played"];
+    assert!(
+        count(&played["solved"]) > 0 && count(&played["corrected"]) > 0,
+        "{report:#}"
+    );
+    assert_eq!(played["taught"], 0);
+    let (before, after) = (&report["before"], &first["measured"]);
+    assert!(
+        before["passed"].as_u64() < after["passed"].as_u64(),
+        "{report:#}"
+    );
+    assert_eq!(
+        after["passed"], after["tasks"],
+        "what was trained knows everything"
+    );
+    check_rows(&project.rows(1), played);
+    check_preferences(&project, played);
+
+    // The second round plays other tasks, with the student that the first one trained.
+    let model = "data/runs/t-round-1-train/model";
+    let second = &report["rounds"][1]["played"];
+    assert_eq!(second["student"], format!("checkpoint:{model}"));
+    assert_eq!(
+        (count(&second["corrected"]), &second["solved"]),
+        (0, &second["tasks"])
+    );
+    let of_round = |round| project.rows(round).into_iter().map(|row| row.task_id);
+    assert!(of_round(2).all(|task| of_round(1).all(|other| other != task)));
+    let trained = std::fs::read_to_string(
+        project
+            .0
+            .path("data/runs/t-round-2-train/model/config.json"),
+    );
+    let trained: toml::Table = trained.unwrap().parse().unwrap();
+    assert!(trained["model"].as_str().unwrap().ends_with(model));
+    assert_eq!(
+        trained["data"].as_array().unwrap().len(),
+        2,
+        "the rows of both rounds"
+    );
+    assert!(!trained.contains_key("agent_eval"));
+
+    for (command, args, words) in [
+        ("status", vec!["t-round-1"], "accepted"),
+        ("status", vec!["t"], "loop t of 2 rounds"),
+        (
+            "show",
+            vec!["t-round-1", "5"],
+            "assistant (context, not trained)",
+        ),
+        ("status", vec!["t-round-1-eval"], "student"),
+    ] {
+        let output = project.output(command, &args);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            text.contains(words),
+            "{command} {args:?}: {text} {output:?}"
+        );
+    }
+    // What corrections show happens again: the student's cells, then the expert's.
+    let mut verify = Command::new(project.0.path("pybench"));
+    verify.args([
+        "verify",
+        "data/runs/t-round-1/dataset",
+        "--no-stamp",
+        "--offline",
+    ]);
+    verify
+        .current_dir(project.0.path(""))
+        .env_remove("PYBENCH_ROOT");
+    let output = verify.output().unwrap();
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    let calls = server.call_count();
+    assert_eq!(code(&project.output("loop", &["t.toml"])), Some(0));
+    assert_eq!(server.call_count(), calls, "nothing is left to do");
+}
+
+/// A pair begins where the student failed: it gave up, the correction goes on.
+fn check_preferences(project: &Project, played: &Value) {
+    let path = project.0.path(&format!("{ROUND}-1/preferences.jsonl"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let pairs: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(pairs.len() as u64, played["corrected"].as_u64().unwrap());
+    assert_eq!(pairs.len() as u64, played["preferences"].as_u64().unwrap());
+    for pair in &pairs {
+        let last = pair["prompt"].as_array().unwrap().last().unwrap();
+        assert!(
+            last["content"]
+                .as_str()
+                .unwrap()
+                .contains("ZeroDivisionError"),
+            "{pair:#}"
+        );
+        let content = |side: &str| pair[side][0]["content"].as_str().unwrap().to_owned();
+        assert_eq!(content("rejected"), "Finished:\nI do not know.");
+        assert!(content("chosen").contains("ZeroDivisionError"), "{pair:#}");
+        assert!(
+            pair["prompt"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|m| m["weight"].is_null())
+        );
+    }
+}
+
+/// Corrections keep the student's failing turn as context, and the hashes of their rows hold.
+fn check_rows(rows: &[Row], played: &Value) {
+    let corrected: Vec<&Row> = rows.iter().filter(|row| row.student.is_some()).collect();
+    assert_eq!(
+        corrected.len() as u64,
+        played["corrected"].as_u64().unwrap()
+    );
+    for row in rows {
+        assert_eq!(row_hashes::problems(row), Vec::<String>::new());
+        let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);
+        let trained: Vec<bool> = replies.clone().map(|m| m.trained).collect();
+        if row.student.is_none() {
+            assert!(trained.iter().all(|trained| *trained));
+            continue;
+        }
+        assert_eq!(row.student.as_deref(), Some("openai:m"));
+        assert!(
+            !trained[0] && trained[1..].iter().all(|trained| *trained),
+            "{trained:?}"
+        );
+        let replies: Vec<&str> = replies.map(|m| m.content.as_str()).collect();
+        assert!(replies[0].contains("1 / 0"));
+        assert!(replies[1].contains("ZeroDivisionError"), "{}", replies[1]);
+        assert!(replies.last().unwrap().starts_with("Finished:"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_change_nothing_of_a_loop() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let undisturbed = Project::new(&server, LOOP);
+    undisturbed.write_tasks(&tasks);
+    let begun = Instant::now();
+    assert!(undisturbed.start().wait().unwrap().success());
+    let whole = begun.elapsed();
+    let expected = undisturbed.results();
+
+    let seed = rand::random::<u64>();
+    eprintln!("seed of the moments: {seed}; an undisturbed loop took {whole:?}");
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let killed = Project::new(&server, LOOP);
+    let mut kills = 0;
+    for _ in 0..4 {
+        let moment = whole.mul_f64(rng.random_range(0.05..0.6));
+        match kill_after(killed.start(), moment) {
+            Some(status) => {
+                assert!(status.success(), "{status} after {kills} kills");
+                break;
+            }
+            None => kills += 1,
+        }
+    }
+    assert!(killed.start().wait().unwrap().success());
+    assert!(kills > 0, "it was over before the first kill");
+    for (path, bytes) in killed.results() {
+        let same = expected.get(&path) == Some(&bytes);
+        assert!(same, "{path:?} differs after {kills} kills");
+    }
+    assert_eq!(killed.results().len(), expected.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_loop_says_why() {
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let refused = |project: &Project, recipe: &str, exit: ExitCode, words: &str| {
+        std::fs::write(project.0.path("t.toml"), recipe).unwrap();
+        let output = project.output("loop", &["t.toml"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), Some(exit as i32), "{error}");
+        assert!(error.contains(words), "{words} is missing in {error}");
+    };
+    let student = openai(&server.base_url(), FREE);
+    let bad = ExitCode::BadInput;
+    let project = Project::new(&server, LOOP);
+    let whole = recipe(&student, LOOP);
+    let without = whole.split("[loop]").next().unwrap();
+    refused(&project, without, bad, "has no section [loop]");
+    let expert = recipe("{ kind = 'expert' }", LOOP);
+    refused(&project, &expert, bad, "the student of `[loop]` has");
+    let misplaced = recipe("{ kind = 'correction' }", LOOP);
+    refused(&project, &misplaced, bad, "can only be the first entry");
+    if !interpreter_is_here() {
+        return;
+    }
+    let project = Project::new(&server, LOOP);
+    project.write_tasks(&tasks);
+    let missing = recipe(&student, &LOOP.replace("train.toml", "missing.toml"));
+    let other = Project::new(&server, LOOP);
+    refused(
+        &other,
+        &missing,
+        bad,
+        "there is no training recipe missing.toml",
+    );
+    let fails = Project::new(&server, LOOP);
+    write_program(
+        &fails.0.path("pybench-train"),
+        "#!/bin/sh\ncase \"$*\" in serve*) exit 0;; esac\nexit 3\n",
+    );
+    refused(
+        &fails,
+        &whole,
+        bad,
+        "training of round 1 ended with exit status: 3",
+    );
+    let begun = Instant::now();
+    refused(&fails, &whole, bad, "training of round 1");
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "only the training is repeated"
+    );
+}
