@@ -23,6 +23,7 @@ pub mod project;
 mod recipe;
 mod replace;
 mod requests;
+pub mod run_selection;
 mod shipped;
 
 pub use content_store::ContentStore;

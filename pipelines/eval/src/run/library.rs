@@ -5,6 +5,7 @@ use std::path::Path;
 
 use pybench_datasets::{DatasetError, read};
 use pybench_run::artifacts::TASKS;
+use pybench_run::run_selection::stage_command;
 use pybench_run::{ContentStore, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
@@ -41,8 +42,10 @@ pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<Task>, Ru
 /// Ids of the tasks in the test split of a dataset.
 fn test_ids(dataset: &Path) -> Result<HashSet<Digest>, RunError> {
     let wrong = |error: DatasetError| {
+        let run = dataset.parent().unwrap_or(dataset);
         RunError::BadInput(format!(
-            "{error}; run `pybench synthesize` to make the dataset"
+            "{error}; run `{}` to make the dataset",
+            stage_command(run, "synthesize")
         ))
     };
     let mut ids = HashSet::new();
