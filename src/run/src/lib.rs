@@ -10,6 +10,7 @@ mod context;
 mod error;
 mod executor;
 mod folder;
+mod frozen_recipe;
 mod in_flight;
 mod interrupt;
 mod journal;
@@ -34,6 +35,7 @@ pub use executor::{
     interpreter_failure,
 };
 pub use folder::{RunFolder, lock_within};
+pub use frozen_recipe::WhenChanged;
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
