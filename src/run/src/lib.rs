@@ -9,6 +9,7 @@ mod content_store;
 mod context;
 mod error;
 mod executor;
+mod folded_log;
 mod folder;
 mod frozen_recipe;
 mod in_flight;
@@ -34,6 +35,7 @@ pub use executor::{
     Executor, Failure, FailureKind, Items, Stage, StageSummary, Unit, UnitState,
     interpreter_failure,
 };
+pub use folded_log::FoldedLog;
 pub use folder::{RunFolder, lock_within};
 pub use frozen_recipe::WhenChanged;
 pub use in_flight::InFlight;
