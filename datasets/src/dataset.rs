@@ -77,6 +77,7 @@ pub fn write_with(
         split,
         digest: rows.digest,
         scrub: rows.scrub,
+        benchmarks: rows.benchmarks,
         files: (0, 0),
     };
     if let Some(store) = store {
