@@ -188,6 +188,12 @@ bench WHAT *ARGS: setup
 schema:
     @UPDATE_SCHEMA=1 cargo test --quiet -p pybench-run --lib schema
 
+# Write the fingerprints of PyBench again, from its files (data/ of a checkout) in FOLDER.
+[group('maintain')]
+fingerprints FOLDER="../shared/pybench/data":
+    @[ -d "$1" ] || { echo "fingerprints: there is no folder $1 with PyBench's meta/task.json; give one"; exit 1; }
+    @{{ pybench }} dataset fingerprint "$1" --name pybench --out datasets/src/decontaminate/pybench.fingerprints
+
 # Lock the Python requirements again, with hashes.
 [group('maintain')]
 lock: setup

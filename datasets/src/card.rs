@@ -49,6 +49,7 @@ pub(crate) fn render(info: &CardInfo, written: &WrittenDataset, sizes: &SplitSiz
         columns(),
         licenses(&all),
         scrubbing(written),
+        written.benchmarks.section(),
         proof(written),
         limits(info, &all),
         recipe(info),
@@ -424,7 +425,7 @@ pub const STAMP: [&str; 2] = ["<!-- verified -->\n", "<!-- /verified -->\n"];
 fn proof(written: &WrittenDataset) -> String {
     let mut text = format!(
         "## Proof\n\nDigest of all rows: `{}`. Every row contains hashes of its parts (`proof`). \
-         `just verify FOLDER` re-executes the cells of the rows in their environment, compares observations \
+         `pybench verify FOLDER` re-executes the cells of the rows in their environment, compares observations \
          and output files, and runs the checks again.\n",
         written.digest
     );

@@ -78,6 +78,7 @@ pub fn write_with(
         diversity,
         digest: rows.digest,
         scrub: rows.scrub,
+        benchmarks: rows.benchmarks,
         files: (0, 0),
     };
     if let Some(store) = store {

@@ -6,6 +6,8 @@
 //! similar to a task are reported, but not as contaminated. `docs/data-quality.md` lists the rules and their measured
 //! quality.
 
+pub mod fingerprints;
+mod search;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -16,6 +18,7 @@ use serde::Serialize;
 
 use crate::text::{combine, each_unit, hash_of, is_ideograph};
 
+pub use search::{BenchmarkMatches, BenchmarkSearch};
 pub use table::Table;
 
 /// Weight of an n-gram: four words, or eight CJK characters.
@@ -41,6 +44,8 @@ pub struct BenchmarkTask {
     /// Name of the task in the benchmark.
     pub index: String,
     pub query: String,
+    /// Hashes of the query's n-grams, where the query itself is not known; see [`fingerprints`].
+    pub ngrams: Vec<u32>,
     /// Solutions or answers, if the benchmark has any.
     pub answers: Vec<String>,
     pub files: Vec<Digest>,
@@ -128,6 +133,21 @@ pub struct BenchmarkIndex {
     /// N-gram of a benchmark → number of distinct texts in the dataset that contain it.
     ngram_counts: HashIndex<u32>,
     observed: HashSet<u64, BuildHasherDefault<IdentityHasher>>,
+    /// The bits of an n-gram's hash that are compared.
+    mask: u64,
+}
+
+/// A text, as far as an index knows it.
+#[derive(Clone, Debug)]
+pub struct TextPrint {
+    /// Hash of the whole text.
+    key: u64,
+    /// The n-grams that occur in the index, sorted and unique.
+    found: Vec<u64>,
+    /// Number of all n-grams.
+    ngrams: usize,
+    /// Hashes of the words, sorted and unique; none if no n-gram is known.
+    units: Vec<u64>,
 }
 
 impl BenchmarkIndex {
@@ -141,10 +161,15 @@ impl BenchmarkIndex {
             tables: HashMap::new(),
             ngram_counts: HashMap::default(),
             observed: HashSet::default(),
+            mask: match tasks.iter().all(|task| task.ngrams.is_empty()) {
+                true => u64::MAX,
+                false => fingerprints::MASK,
+            },
         };
         for (number, task) in tasks.iter().enumerate() {
             let number = number as u32;
             index.add_text(number, MatchKind::Query, &task.query);
+            index.add_ngrams(number, &task.ngrams);
             for answer in &task.answers {
                 index.add_text(number, MatchKind::Answer, answer);
             }
@@ -163,47 +188,77 @@ impl BenchmarkIndex {
 
     fn add_text(&mut self, task: u32, kind: MatchKind, text: &str) {
         let words = Words::of(text);
-        let ngrams = sorted_unique(words.ngrams());
-        // A text shorter than an n-gram cannot be recognized.
-        if ngrams.is_empty() {
-            return;
-        }
-        let number = self.texts.len() as u32;
-        for ngram in &ngrams {
-            self.ngrams.entry(*ngram).or_default().push(number);
-        }
-        self.texts.push(IndexedText {
+        self.add_indexed(IndexedText {
             task,
             kind,
-            ngrams,
+            ngrams: sorted_unique(words.ngrams().map(|ngram| ngram & self.mask)),
             units: sorted_unique(words.hashes.into_iter()),
             excerpt: text.chars().take(120).collect(),
         });
+    }
+
+    /// Add a query of which only n-grams are known.
+    fn add_ngrams(&mut self, task: u32, ngrams: &[u32]) {
+        self.add_indexed(IndexedText {
+            task,
+            kind: MatchKind::Query,
+            ngrams: sorted_unique(ngrams.iter().map(|ngram| u64::from(*ngram))),
+            units: Vec::new(),
+            excerpt: String::new(),
+        });
+    }
+
+    fn add_indexed(&mut self, text: IndexedText) {
+        // A text shorter than an n-gram cannot be recognized.
+        if text.ngrams.is_empty() {
+            return;
+        }
+        let number = self.texts.len() as u32;
+        for ngram in &text.ngrams {
+            self.ngrams.entry(*ngram).or_default().push(number);
+        }
+        self.texts.push(text);
+    }
+
+    /// What a text has in common with the index.
+    pub fn print(&self, text: &str) -> TextPrint {
+        let words = Words::of(text);
+        let found = words.ngrams().map(|ngram| ngram & self.mask);
+        let found = sorted_unique(found.filter(|ngram| self.ngrams.contains_key(ngram)));
+        let (key, known) = (combine(&words.hashes), !found.is_empty());
+        // Most texts share nothing with a task; then nothing else is needed.
+        TextPrint {
+            key,
+            ngrams: match known {
+                true => sorted_unique(words.ngrams()).len(),
+                false => 0,
+            },
+            units: match known {
+                true => sorted_unique(words.hashes.into_iter()),
+                false => Vec::new(),
+            },
+            found,
+        }
     }
 
     /// Add a query of the dataset, to learn which n-grams are common. Repeated texts are counted once. Copies of a task
     /// do not count toward the task's n-grams, so that a task that occurs a thousand times with small changes does not
     /// become common.
     pub fn observe(&mut self, text: &str) {
-        let words = Words::of(text);
-        if !self.observed.insert(combine(&words.hashes)) {
+        self.observe_print(self.print(text));
+    }
+
+    /// As [`BenchmarkIndex::observe`].
+    pub fn observe_print(&mut self, text: TextPrint) {
+        if !self.observed.insert(text.key) {
             return;
         }
-        let mut found = self.known_ngrams(&words);
+        let mut found = text.found;
         let copied = self.texts_with(&found, COPY_SHARE, |_| true);
         found.retain(|ngram| copied.iter().all(|known| !known.has(*ngram)));
         for ngram in found {
             *self.ngram_counts.entry(ngram).or_default() += 1;
         }
-    }
-
-    /// The n-grams of a text that occur in the index, sorted and unique.
-    fn known_ngrams(&self, words: &Words) -> Vec<u64> {
-        sorted_unique(
-            words
-                .ngrams()
-                .filter(|ngram| self.ngrams.contains_key(ngram)),
-        )
     }
 
     /// Indexed texts that pass the filter and have at least the given share of their n-grams in `found`.
@@ -231,30 +286,20 @@ impl BenchmarkIndex {
 
     /// Look up a row's query.
     pub fn query(&self, text: &str) -> Vec<Hit> {
-        self.text(text, MatchKind::Query)
+        self.look_up(&self.print(text), MatchKind::Query)
     }
 
     /// Look up a row's replies among the answers.
     pub fn answer(&self, text: &str) -> Vec<Hit> {
-        self.text(text, MatchKind::Answer)
+        self.look_up(&self.print(text), MatchKind::Answer)
     }
 
-    fn text(&self, text: &str, kind: MatchKind) -> Vec<Hit> {
-        let words = Words::of(text);
-        let found = self.known_ngrams(&words);
-        let candidates = self.texts_with(&found, MIN_REPORTED_SHARE, |known| known.kind == kind);
-        if candidates.is_empty() {
-            return Vec::new();
-        }
+    /// Look up a text that this index has [printed](BenchmarkIndex::print).
+    pub fn look_up(&self, text: &TextPrint, kind: MatchKind) -> Vec<Hit> {
         // Most texts share some n-gram with most tasks; the full comparison is made only for candidates.
-        let ngram_count = sorted_unique(words.ngrams()).len();
-        let units = sorted_unique(words.hashes.into_iter());
-        let hit = |known| {
-            self.hit(
-                known,
-                &Overlap::of(self, known, &found, ngram_count, &units),
-            )
-        };
+        let same_kind = |known: &IndexedText| known.kind == kind;
+        let candidates = self.texts_with(&text.found, MIN_REPORTED_SHARE, same_kind);
+        let hit = |known| self.hit(known, &Overlap::of(self, known, text));
         candidates.into_iter().map(hit).collect()
     }
 
@@ -265,9 +310,12 @@ impl BenchmarkIndex {
             by: known.kind,
             share: overlap.all,
             evidence: format!(
-                "{all:.0} % of the n-grams of {:?}, {distinctive:.0} % of those that are not common \
+                "{all:.0} % of the n-grams of {}, {distinctive:.0} % of those that are not common \
                  in the dataset",
-                known.excerpt
+                match known.excerpt.is_empty() {
+                    true => "its query".to_owned(),
+                    false => format!("{:?}", known.excerpt),
+                }
             ),
             contaminated: overlap.is_contamination(known),
         }
@@ -335,29 +383,21 @@ struct Overlap {
 }
 
 impl Overlap {
-    /// Compute the overlap. `found` are the text's n-grams that occur in the index, `ngram_count` is the number of all
-    /// its n-grams, and `text_units` are its words.
-    fn of(
-        index: &BenchmarkIndex,
-        known: &IndexedText,
-        found: &[u64],
-        ngram_count: usize,
-        text_units: &[u64],
-    ) -> Self {
-        let common = found.iter().copied().filter(|ngram| known.has(*ngram));
+    fn of(index: &BenchmarkIndex, known: &IndexedText, text: &TextPrint) -> Self {
+        let common = text.found.iter().copied().filter(|ngram| known.has(*ngram));
         let common: Vec<u64> = common.collect();
         let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
         let is_distinctive = |ngram: &&u64| !index.is_common(**ngram);
         let distinctive = common.iter().filter(is_distinctive).count();
         let distinctive_count = known.ngrams.iter().filter(is_distinctive).count();
         let units = known.units.iter();
-        let units = units.filter(|unit| text_units.binary_search(unit).is_ok());
+        let units = units.filter(|unit| text.units.binary_search(unit).is_ok());
         Self {
             all: share(common.len(), known.ngrams.len()),
             distinctive: share(distinctive, distinctive_count),
             distinctive_count,
             units: share(units.count(), known.units.len()),
-            of_text: share(common.len(), ngram_count),
+            of_text: share(common.len(), text.ngrams),
         }
     }
 

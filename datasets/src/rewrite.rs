@@ -11,6 +11,7 @@ use pybench_types::task::TaskFile;
 use crate::card::CardInfo;
 use crate::dataset::{self, FILES_DIR, StagingFolder, WrittenDataset};
 use crate::diversity::Diversity;
+use crate::decontaminate::BenchmarkSearch;
 use crate::row_hashes::{DatasetDigest, row_digest};
 use crate::scrub::{ScrubReport, Scrubber};
 use crate::shards::{ShardSettings, ShardWriter};
@@ -68,6 +69,7 @@ struct Copy<'a> {
     splits: BTreeMap<String, (ShardWriter, Stats)>,
     digest: DatasetDigest,
     scrub: ScrubReport,
+    search: BenchmarkSearch,
     /// Input files by digest.
     files: BTreeMap<Digest, TaskFile>,
     /// Files whose licenses were counted.
@@ -95,6 +97,7 @@ impl<'a> Copy<'a> {
             splits: splits.collect::<Result<_, _>>()?,
             digest: DatasetDigest::default(),
             scrub: ScrubReport::default(),
+            search: BenchmarkSearch::default(),
             files: BTreeMap::new(),
             licensed: HashSet::new(),
         })
@@ -105,6 +108,7 @@ impl<'a> Copy<'a> {
         self.scrub.rows += usize::from(found.total() > 0);
         self.scrub.found.merge(&found);
         self.digest.add(split, &row_digest(&row));
+        self.search.add(&row);
         let mut one = Stats::of([&row]);
         one.licenses.clear();
         for file in &row.files {
@@ -137,6 +141,7 @@ impl<'a> Copy<'a> {
             split: Split::default(),
             diversity: Diversity::default(),
             scrub: self.scrub,
+            benchmarks: self.search.finish(),
             files: (0, 0),
         };
         Ok((written, self.files))

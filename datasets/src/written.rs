@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pybench_types::id::Digest;
 
 use crate::diversity::Diversity;
+use crate::decontaminate::BenchmarkMatches;
 use crate::scrub::ScrubReport;
 use crate::split::Split;
 use crate::stats::Stats;
@@ -26,6 +27,8 @@ pub struct WrittenDataset {
     pub digest: Digest,
     /// What the scrubber removed.
     pub scrub: ScrubReport,
+    /// What rows have in common with PyBench.
+    pub benchmarks: BenchmarkMatches,
     /// Number of input files included in the dataset, and their size in bytes.
     pub files: (usize, u64),
 }

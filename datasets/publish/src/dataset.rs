@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::dataset::FILES_DIR;
+use pybench_datasets::decontaminate::{BenchmarkMatches, BenchmarkSearch};
 use pybench_datasets::formats::{Schema, of_row};
 use pybench_datasets::row_hashes::{self, DatasetDigest, row_digest};
 use pybench_datasets::scrub::Scrubber;
@@ -14,6 +15,8 @@ use pybench_datasets::tokens::TokenCounter;
 use pybench_datasets::{Row, card, read, samples};
 use pybench_files::read_regular;
 use pybench_run::RunError;
+use pybench_run::project::invocation;
+use pybench_run::run_selection::run_argument;
 use serde_json::Value;
 
 use super::Package;
@@ -175,6 +178,8 @@ struct RowScan {
     rows: BTreeMap<String, usize>,
     /// The first rows as traces (JSON lines).
     traces: Vec<String>,
+    /// What they have in common with PyBench.
+    benchmarks: BenchmarkMatches,
 }
 
 impl RowScan {
@@ -186,9 +191,13 @@ impl RowScan {
             format!("digest of all rows: {}, as stated in the card", self.digest),
         ];
         if card.contains("Not verified yet.") {
-            notes
-                .push("not verified: `just verify` re-executes the rows and writes the result to the card".into());
+            notes.push(format!(
+                "not verified: `{} verify` of the same dataset re-executes the rows and writes the result to the card",
+                invocation()
+            ));
         }
+        let warning = self.benchmarks.warning();
+        notes.extend(warning.map(|warning| format!("warning: {warning}")));
         notes
     }
 }
@@ -200,12 +209,13 @@ fn scan_rows(
     problems: &mut Problems,
 ) -> Result<RowScan, RunError> {
     let (mut digest, mut rows) = (DatasetDigest::default(), BTreeMap::<String, usize>::new());
-    let mut traces = Vec::new();
+    let (mut traces, mut search) = (Vec::new(), BenchmarkSearch::default());
     for row in read::dataset(folder).map_err(to_run_error)? {
         let (split, row) = row.map_err(to_run_error)?;
         digest.add(&split, &row_digest(&row));
         let number = rows.entry(split.clone()).or_default();
         *number += 1;
+        search.add(&row);
         let location = format!("{split} row {number}");
         for problem in row_hashes::problems(&row) {
             problems.add(format!("{location}: {problem}"));
@@ -225,6 +235,7 @@ fn scan_rows(
         digest: digest.digest().to_string(),
         rows,
         traces,
+        benchmarks: search.finish(),
     })
 }
 
@@ -304,8 +315,11 @@ fn check_texts(
         }
         let proof: Value = serde_json::from_str(&proof).unwrap_or_default();
         if proof["digest"].as_str() != Some(scan.digest.as_str()) {
-            problems
-                .add("proof.json is of other rows: run `just verify` again, or delete the file");
+            problems.add(format!(
+                "proof.json is of other rows: run `{} verify {}` again, or delete the file",
+                invocation(),
+                run_argument(folder)
+            ));
         }
     }
     Ok(())

@@ -3,11 +3,12 @@
 use pybench_testing::rows as common;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use pybench_datasets::dataset::{self, WrittenDataset};
+use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::{self, ShardSettings};
 use pybench_datasets::split::{Assignment, SplitSettings};
@@ -46,6 +47,70 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         }
     }
     found
+}
+
+/// The queries of PyBench, where somebody has given its files.
+fn pybench_queries() -> Option<Vec<String>> {
+    let named = std::env::var_os("PYBENCH_DATA").map(PathBuf::from);
+    let folder = named.unwrap_or(Path::new(pybench_testing::ROOT).join("../shared/pybench"));
+    let Ok(text) = fs::read_to_string(folder.join("data/meta/task.json")) else {
+        pybench_testing::skip::unavailable(format_args!("no PyBench in {}", folder.display()));
+        return None;
+    };
+    let tasks: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let query = |task: &serde_json::Value| task["user"].as_str().unwrap().to_owned();
+    Some(tasks.iter().map(query).collect())
+}
+
+#[test]
+fn the_card_says_that_no_row_matches_a_benchmark() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(&folder.path().join("a"), common::rows(60));
+    assert_eq!(written.benchmarks.matches, []);
+    assert_eq!(written.benchmarks.warning(), None);
+    let card = fs::read_to_string(folder.path().join("a/README.md")).unwrap();
+    assert!(
+        card.contains("No row matches a task or a file of PyBench"),
+        "{card}"
+    );
+}
+
+#[test]
+fn the_card_warns_of_rows_that_copy_a_benchmark() {
+    let Some(queries) = pybench_queries() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (mut rows, copied) = (common::rows(120), [3, 50, 100]);
+    for (row, query) in copied
+        .iter()
+        .zip([&queries[0], &queries[60], &queries[142]])
+    {
+        rows[*row].query = format!("Hello! {query}");
+    }
+    let mut expected: Vec<_> = copied
+        .iter()
+        .map(|row| rows[*row].trajectory_id.clone())
+        .collect();
+    let written = write(&folder.path().join("a"), rows);
+    let matches = &written.benchmarks.matches;
+    let mut found: Vec<_> = matches.iter().map(|(row, _)| row.clone()).collect();
+    found.sort();
+    expected.sort();
+    let dropped = written.split.count(Assignment::Dropped);
+    assert!(dropped > 0 || found == expected, "{matches:?}");
+    assert!(found.iter().all(|row| expected.contains(row)) && !found.is_empty());
+    let card = fs::read_to_string(folder.path().join("a/README.md")).unwrap();
+    assert!(
+        card.contains("rows match tasks or files of PyBench (pybench/"),
+        "{card}"
+    );
+    // A copy of the dataset warns, too.
+    let copy = folder.path().join("b");
+    let from = folder.path().join("a");
+    let keep = |_: usize, _: &Row| true;
+    let again = rewrite(&from, &copy, keep, &small(), &common::about()).unwrap();
+    assert_eq!(again.benchmarks.matches.len(), found.len());
 }
 
 #[test]

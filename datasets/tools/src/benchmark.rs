@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use pybench_datasets::decontaminate::{BenchmarkTask, Table};
+use pybench_datasets::decontaminate::{BenchmarkTask, Table, fingerprints};
 use pybench_run::RunError;
 use pybench_types::id::Digest;
 use serde_json::{Map, Value};
@@ -50,9 +50,14 @@ const ID_FIELDS: [&str; 5] = ["index", "id", "task_id", "name", "qid"];
 /// names are searched anywhere below the folder; of files with one name, those with the most similar path are taken. Each other file in the folder becomes a task of its own, without a
 /// query.
 ///
+/// A file with fingerprints has hashes instead of queries.
+///
 /// # Errors
 /// [`RunError::BadInput`] if the list of tasks is missing or invalid.
 pub fn items(path: &Path) -> Result<Vec<BenchmarkTask>, RunError> {
+    if let Some(tasks) = fingerprints_in(path)? {
+        return Ok(tasks);
+    }
     let suite = path
         .file_stem()
         .unwrap_or_default()
@@ -111,6 +116,27 @@ pub fn items(path: &Path) -> Result<Vec<BenchmarkTask>, RunError> {
         items.push(item);
     }
     Ok(items)
+}
+
+/// The fingerprints in a file; `None` if it is something else.
+fn fingerprints_in(path: &Path) -> Result<Option<Vec<BenchmarkTask>>, RunError> {
+    let shown = path.display();
+    let is_small =
+        |path: &Path| fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= MAX_LIST_BYTES);
+    if !is_small(path) {
+        return Ok(None);
+    }
+    let bytes = fs::read(path).map_err(RunError::io(shown.to_string()))?;
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    if !fingerprints::is_fingerprints(&text) {
+        return Ok(None);
+    }
+    let tasks = fingerprints::read(&text).map_err(|line| {
+        RunError::BadInput(format!(
+            "{shown}:{line}: not a fingerprint; write the file again with `pybench dataset fingerprint`"
+        ))
+    });
+    tasks.map(Some)
 }
 
 /// Of files with one name, those whose paths end in the most parts of the path that a task names. Several are equally

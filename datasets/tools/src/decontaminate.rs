@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::dataset::FILES_DIR;
-use pybench_datasets::decontaminate::{BenchmarkIndex, Hit, MatchKind, Table};
+use pybench_datasets::decontaminate::{BenchmarkIndex, Hit, MatchKind, Table, fingerprints};
 use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::{Row, RowFile, parallel, read};
-use pybench_run::{ContentStore, RunError};
+use pybench_run::{ContentStore, RunError, write_output};
 use pybench_types::id::Digest;
 use pybench_types::task::TaskFile;
 use pybench_types::trajectory::Role;
@@ -29,13 +29,38 @@ pub struct DecontaminateArgs {
     from: FromArgs,
     #[command(flatten)]
     to: ToArgs,
-    /// Benchmark: a list of tasks (JSON or JSON lines), or a folder with such a list and the files of the tasks; can
-    /// be repeated
+    /// Benchmark: a list of tasks (JSON or JSON lines), a folder with such a list and the files of the tasks, or a file
+    /// of `dataset fingerprint`; can be repeated
     #[arg(long, value_name = "PATH", required = true)]
     against: Vec<PathBuf>,
     /// Additional folder with input files of the dataset, named by their BLAKE3; can be repeated
     #[arg(long, value_name = "DIR")]
     files: Vec<PathBuf>,
+}
+
+/// Arguments of `dataset fingerprint`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FingerprintArgs {
+    /// Benchmark: a list of tasks (JSON or JSON lines), or a folder with such a list and the files of the tasks
+    benchmark: PathBuf,
+    /// Name of the benchmark [default: name of the list or folder]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// File for the fingerprints
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+pub(super) fn fingerprint(args: &FingerprintArgs) -> Result<String, RunError> {
+    let mut tasks = benchmark::items(&args.benchmark)?;
+    for (task, name) in tasks.iter_mut().zip(args.name.iter().cycle()) {
+        task.suite.clone_from(name);
+    }
+    let text = fingerprints::write(&tasks);
+    write_output(&args.out, text.as_bytes())?;
+    let (tasks, bytes) = (tasks.len(), text.len());
+    let out = args.out.display();
+    Ok(format!("{tasks} tasks and files, {bytes} bytes: {out}\n"))
 }
 
 /// Report of the search for benchmark tasks in a dataset.

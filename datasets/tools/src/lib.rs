@@ -39,6 +39,8 @@ pub enum DatasetCommand {
     ///
     /// Rows are recognized by identical files, by tables, and by n-grams of query and answer.
     Decontaminate(decontaminate::DecontaminateArgs),
+    /// Write hashes of a benchmark's tasks and files, against which others can compare without having them
+    Fingerprint(decontaminate::FingerprintArgs),
     /// Select rows by a recipe: pass rate, best of each task, caps, licenses
     Select(select::SelectArgs),
     /// Write the conversations of a dataset in another schema, as JSON lines
@@ -111,6 +113,7 @@ pub async fn run(args: DatasetArgs, process: &Process) -> Result<(), RunError> {
     let work = move || match args.command {
         DatasetCommand::Dedup(args) => dedup::run(&args),
         DatasetCommand::Decontaminate(args) => decontaminate::run(&args),
+        DatasetCommand::Fingerprint(args) => decontaminate::fingerprint(&args),
         DatasetCommand::Select(args) => select::run(&args),
         DatasetCommand::Export(args) => formats::export(&args),
         DatasetCommand::Convert(args) => formats::convert(&args),

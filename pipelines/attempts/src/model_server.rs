@@ -114,6 +114,9 @@ pub fn program() -> Option<PathBuf> {
     pybench_run::program::find(PROGRAM)
 }
 
+/// Where `pybench-train` comes from, for messages.
+pub const HOW_TO_BUILD: &str = "`./justw train` builds it in a checkout";
+
 /// The newest checkpoint, `<runs>/RUN/model` or `<runs>/RUN/STAGE/model`, as (name of run and stage, folder).
 pub fn newest(runs: &Path) -> Option<(String, PathBuf)> {
     let folders = |parent: &Path| -> Vec<PathBuf> {

@@ -5,10 +5,12 @@ use pybench_types::task::Language;
 
 /// What a query must say of the file, so that its result is well defined; `None` if the defaults read it.
 pub fn note(read: &ReadOptions, path: &str, language: Language) -> Option<String> {
-    let facts = facts(read).into_iter().map(|(en, zh)| match language {
-        Language::En => en,
-        Language::Zh => zh,
-    });
+    let facts = facts(read, path)
+        .into_iter()
+        .map(|(en, zh)| match language {
+            Language::En => en,
+            Language::Zh => zh,
+        });
     let facts: Vec<String> = facts.collect();
     (!facts.is_empty()).then(|| match language {
         Language::En => format!("About {path}: {}.", facts.join("; ")),
@@ -17,7 +19,7 @@ pub fn note(read: &ReadOptions, path: &str, language: Language) -> Option<String
 }
 
 /// Each fact in English and Chinese.
-fn facts(read: &ReadOptions) -> Vec<(String, String)> {
+fn facts(read: &ReadOptions, path: &str) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     if let Some(sheet) = &read.sheet {
         facts.push((
@@ -33,10 +35,17 @@ fn facts(read: &ReadOptions) -> Vec<(String, String)> {
         ));
     }
     if !read.names.is_empty() {
+        // A workbook has merged cells instead.
+        let (en, zh) = match path.ends_with(".xlsx") {
+            true => ("", ""),
+            false => (
+                "; an empty upper name is the one to its left",
+                "；上级名称为空时沿用其左侧的名称",
+            ),
+        };
         facts.push((
-            "the header has two rows, and a column is called by its upper and its lower name, joined by a space"
-                .into(),
-            "表头有两行，列名由上、下两级名称以一个空格连接而成".into(),
+            format!("the header has two rows, and a column is called by its upper and its lower name, joined by a space{en}"),
+            format!("表头有两行，列名由上、下两级名称以一个空格连接而成{zh}"),
         ));
     }
     if !read.filled.is_empty() {
@@ -53,10 +62,24 @@ fn facts(read: &ReadOptions) -> Vec<(String, String)> {
             format!("数字以逗号为小数点（{written} 即 {plain}），结果中请用小数点"),
         ));
     }
-    if let Some(example) = date_example(read) {
+    for (name, notation) in &read.numbers {
+        let (written, plain) = (&notation.example, notation.plain(&notation.example));
         facts.push((
-            format!("dates are written day first ({example}); write them as 2024-12-31"),
-            format!("日期为日在前（{example}），结果中请写成 2024-12-31"),
+            format!("the column \"{name}\" holds numbers ({written} is {plain}); write them as plain numbers"),
+            format!("“{name}”列为数字（{written} 即 {plain}），结果中请写成普通数字"),
+        ));
+    }
+    if let Some(example) = date_example(read) {
+        let (en, zh) = match read.dates.values().any(|format| format.contains("%y")) {
+            true => (
+                "; the years 69 to 99 are 1969 to 1999, all others are after 1999",
+                "；69 至 99 表示 1969 至 1999 年，其余为 2000 年以后",
+            ),
+            false => ("", ""),
+        };
+        facts.push((
+            format!("dates are written day first ({example}{en}); write them as 2024-12-31"),
+            format!("日期为日在前（{example}{zh}），结果中请写成 2024-12-31"),
         ));
     }
     facts
@@ -76,6 +99,7 @@ fn date_example(read: &ReadOptions) -> Option<String> {
         format
             .replace("%d", "31")
             .replace("%m", "12")
-            .replace("%Y", "2024"),
+            .replace("%Y", "2024")
+            .replace("%y", "24"),
     )
 }

@@ -1,6 +1,6 @@
 //! Writes the pandas expression that reads a table as its profile says. `quoted` writes a Python literal.
 
-use pybench_types::read_options::ReadOptions;
+use pybench_types::read_options::{NumberNotation, ReadOptions};
 use pybench_types::task::FileKind;
 
 /// Writes the Python literal of a text.
@@ -58,23 +58,24 @@ fn csv_options(file: &TableFile<'_>, quoted: Quote) -> String {
             ),
         };
     }
-    if !read.dates.is_empty() {
-        // Otherwise points between thousands are removed from dates, too.
-        let types = read
-            .dates
-            .keys()
-            .map(|name| format!("{}: str", quoted(name)));
-        options += &format!(", dtype={{{}}}", types.collect::<Vec<_>>().join(", "));
-    }
-    options
+    // Otherwise points between thousands are removed from dates, too.
+    options += &text_columns(read, quoted);
+    options + &header_options(read, quoted)
 }
 
-/// The options of `pd.read_excel` after the path.
-fn excel_options(file: &TableFile<'_>, quoted: Quote) -> String {
-    let (read, mut options) = (file.read, String::new());
-    if let Some(sheet) = file.sheet {
-        options += &format!(", sheet_name={}", quoted(sheet));
+/// Columns that are converted from text, as an option.
+fn text_columns(read: &ReadOptions, quoted: Quote) -> String {
+    let names = read.dates.keys().chain(read.numbers.keys());
+    let types: Vec<String> = names.map(|name| format!("{}: str", quoted(name))).collect();
+    match types.is_empty() {
+        true => String::new(),
+        false => format!(", dtype={{{}}}", types.join(", ")),
     }
+}
+
+/// The options that say where the header is, and what its two rows are together.
+fn header_options(read: &ReadOptions, quoted: Quote) -> String {
+    let mut options = String::new();
     let header = if read.names.is_empty() { 0 } else { 2 };
     if header > 0 {
         let names: Vec<String> = read.names.iter().map(|name| quoted(name)).collect();
@@ -86,6 +87,16 @@ fn excel_options(file: &TableFile<'_>, quoted: Quote) -> String {
     options
 }
 
+/// The options of `pd.read_excel` after the path.
+fn excel_options(file: &TableFile<'_>, quoted: Quote) -> String {
+    let (read, mut options) = (file.read, String::new());
+    if let Some(sheet) = file.sheet {
+        options += &format!(", sheet_name={}", quoted(sheet));
+    }
+    options += &text_columns(read, quoted);
+    options + &header_options(read, quoted)
+}
+
 /// What turns the columns that were read into those of the profile; empty if nothing has to be done.
 fn conversions(read: &ReadOptions, quoted: Quote) -> String {
     let dates = read.dates.iter().map(|(name, format)| {
@@ -94,13 +105,31 @@ fn conversions(read: &ReadOptions, quoted: Quote) -> String {
             "{name}: lambda t: pd.to_datetime(t[{name}], format='{format}').dt.strftime('%Y-%m-%d')"
         )
     });
+    let numbers = read.numbers.iter().map(|(name, notation)| {
+        let name = quoted(name);
+        format!("{name}: lambda t: {}", number(&name, notation, quoted))
+    });
     let filled = read.filled.iter().map(|name| {
         let name = quoted(name);
         format!("{name}: lambda t: t[{name}].ffill()")
     });
-    let all: Vec<String> = dates.chain(filled).collect();
+    let all: Vec<String> = dates.chain(numbers).chain(filled).collect();
     match all.is_empty() {
         true => String::new(),
         false => format!(".assign(**{{{}}})", all.join(", ")),
     }
+}
+
+/// The numbers of a column of texts.
+fn number(name: &str, notation: &NumberNotation, quoted: Quote) -> String {
+    let ignored = notation.ignored.chars().map(String::from);
+    let removed = notation.currency.clone().into_iter().chain(ignored);
+    let mut text = format!("t[{name}]");
+    for sign in removed {
+        text += &format!(".str.replace({}, '', regex=False)", quoted(&sign));
+    }
+    if notation.decimal_comma {
+        text += ".str.replace(',', '.', regex=False)";
+    }
+    format!("pd.to_numeric({text})")
 }

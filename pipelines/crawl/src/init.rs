@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pybench_run::cli::{LogArgs, Process, print_beside};
-use pybench_run::project::project_root;
+use pybench_run::project::{invocation, project_root};
 use pybench_run::{Recipe, RunContext, RunError, RunFolder, default_cache_dir, write_output};
 use pybench_types::task::Profile;
+use pybench_types::text::shell_word;
 
 use crate::choose;
 use crate::stage::Manifest;
@@ -62,14 +63,18 @@ pub async fn run(args: InitArgs, process: &Process) -> Result<(), RunError> {
         written += " and .gitignore";
     }
     let summary = Summary::of(&found);
-    let shown = path.display();
+    let pybench = invocation();
+    let command = format!(
+        "{pybench} synthesize {}",
+        shell_word(&path.to_string_lossy())
+    );
     print_beside(
         &process.progress,
         &format!(
             "{summary}wrote {written}; next:\n\
-             pybench synthesize {shown} --dry-run      # what a run would cost\n\
-             pybench synthesize {shown} --preview 5    # five tasks, solved and graded\n\
-             pybench synthesize {shown}                # the dataset\n"
+             {command} --dry-run      # what a run would cost\n\
+             {command} --preview 5    # five tasks, solved and graded\n\
+             {command}                # the dataset\n"
         ),
     )
 }

@@ -155,7 +155,8 @@ async fn gather(
                     .failure
                     .as_ref()
                     .map_or("not attempted", |f| f.detail.as_str());
-                tracing::warn!("crawl: {item}: {failure}");
+                // The executor has logged it, and the summary counts it.
+                tracing::debug!("crawl: {item}: {failure}");
                 let remark = Remark {
                     what: RemarkKind::LeftOut,
                     origin: printable(item),

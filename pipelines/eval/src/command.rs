@@ -10,9 +10,10 @@ use pybench_checks::Checker;
 use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{self, LogArgs, Process};
-use pybench_run::project::{default_runs_dir, find_recipe, project_root};
+use pybench_run::project::{default_runs_dir, find_recipe, invocation, project_root};
 use pybench_run::{
-    BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, apply_sets,
+    BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, WhenChanged,
+    apply_sets,
 };
 
 use super::agent::config::UpstreamConfig;
@@ -128,6 +129,9 @@ pub struct RunArgs {
     /// Print the number of attempts and the expected calls, tokens and cost without calling a model, and stop
     #[arg(long)]
     pub dry_run: bool,
+    /// If the recipe has changed, delete the run and start over [default: only if nothing was paid for]
+    #[arg(long)]
+    pub start_over: bool,
 }
 
 /// Download PyBench.
@@ -236,12 +240,8 @@ fn open_sandbox(choice: &InterpreterChoice) -> Result<Sandbox, RunError> {
     })
 }
 
-fn open_run_folder(
-    common: &CommonArgs,
-    root: Option<&Path>,
-    name: &str,
-    recipe: &str,
-) -> Result<Arc<RunFolder>, RunError> {
+/// The run folder that the arguments select, or the one called `name`.
+fn run_folder(common: &CommonArgs, root: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
     let name = common.run.as_deref().unwrap_or(name);
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
     if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
@@ -253,7 +253,26 @@ fn open_run_folder(
         .runs_dir
         .clone()
         .unwrap_or_else(|| default_runs_dir(root));
-    Ok(Arc::new(RunFolder::open(&runs.join(name), recipe)?))
+    Ok(runs.join(name))
+}
+
+/// Opens the run folder of an evaluation. A dry run changes none of another recipe.
+fn open_run_folder(
+    args: &RunArgs,
+    root: &Path,
+    recipe: &EvalRecipe,
+) -> Result<Arc<RunFolder>, RunError> {
+    let folder = run_folder(&args.common, Some(root), &recipe.name)?;
+    let text = recipe.to_toml()?;
+    let changed = match args.start_over {
+        true => WhenChanged::StartOver,
+        false => WhenChanged::StartOverIfFree,
+    };
+    let opened = match args.dry_run {
+        true => RunFolder::open_for_dry_run(&folder, &text),
+        false => RunFolder::open_or_start_over(&folder, &text, &changed),
+    };
+    Ok(Arc::new(opened?))
 }
 
 fn executor_options(common: &CommonArgs, base: ExecutorOptions) -> ExecutorOptions {
@@ -269,12 +288,8 @@ async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> 
     let suite = open_suite(&args.common, root.as_deref())?;
     let specs = select_specs(&suite, args.common.tasks.as_deref())?;
     let sandbox = open_sandbox(&InterpreterChoice::default())?;
-    let folder = open_run_folder(
-        &args.common,
-        root.as_deref(),
-        "eval-audit",
-        "name = \"eval-audit\"\n",
-    )?;
+    let root = run_folder(&args.common, root.as_deref(), "eval-audit")?;
+    let folder = Arc::new(RunFolder::open(&root, "name = \"eval-audit\"\n")?);
     let options = executor_options(&args.common, ExecutorOptions::default());
     let (progress, interrupt) = (process.progress.clone(), process.interrupt.clone());
     let executor = LocalExecutor::new(folder.clone(), options, progress, interrupt);
@@ -369,7 +384,7 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
         ..ExecutorOptions::default()
     };
     Ok(Setup {
-        folder: open_run_folder(&args.common, Some(&root), &recipe.name, &recipe.to_toml()?)?,
+        folder: open_run_folder(args, &root, &recipe)?,
         options: executor_options(&args.common, base),
         recipe,
         suite,
@@ -423,7 +438,8 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
 fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
     if model_server::program().is_none() {
         tracing::warn!(
-            "`pybench-train` is not built, so no checkpoint and no base model are evaluated; run `just train`"
+            "`pybench-train` was not found, so no checkpoint and no base model are evaluated; {}",
+            model_server::HOW_TO_BUILD
         );
         return;
     }
@@ -436,7 +452,8 @@ fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
         Some((run, folder)) => tracing::info!("checkpoint: {run}, {}", folder.display()),
         None => {
             tracing::warn!(
-                "no checkpoint found: only the base model is evaluated; run `just train` to make one"
+                "no checkpoint found: only the base model is evaluated; run `{} train` to make one",
+                invocation()
             )
         }
     }

@@ -22,8 +22,8 @@ use pybench_checks::selection::{TrajectoryFeatures, select};
 use pybench_run::artifacts::stage::{GRADE, ROLLOUT};
 use pybench_run::artifacts::{Index, TASKS, TRAJECTORIES, VERDICTS};
 use pybench_run::{
-    Executor, Failure, FailureKind, Filter, Items, Journal, RunContext, RunError, RunFolder, Stage,
-    StageSummary, UnitState,
+    Executor, Failure, FailureKind, Filter, FoldedLog, Items, Journal, RunContext, RunError,
+    RunFolder, Stage, StageSummary, UnitState,
 };
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::Task;
@@ -244,8 +244,11 @@ fn report_faults(faults: &FaultReport) {
             id.short()
         );
     }
+    let wronged = FoldedLog::new("grade: rejected without a planted fault");
     for (id, reason) in &faults.wronged {
-        tracing::warn!("{}: rejected without a planted fault: {reason}", id.short());
+        if wronged.is_new(reason) {
+            tracing::warn!("{}: rejected without a planted fault: {reason}", id.short());
+        }
     }
 }
 

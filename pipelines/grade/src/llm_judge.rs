@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pybench_agent::chat_failure;
 use pybench_checks::selection::TrajectoryFeatures;
-use pybench_run::{Failure, FailureKind, Filter, RunContext, RunError};
+use pybench_run::{Failure, FailureKind, Filter, FoldedLog, RunContext, RunError};
 use pybench_types::id::CompactDigest;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
@@ -23,6 +23,8 @@ pub(super) struct LlmJudge {
     judge: Judge,
     stores: Vec<PathBuf>,
     decides: bool,
+    /// Trajectories without an opinion.
+    failures: FoldedLog,
 }
 
 impl LlmJudge {
@@ -41,6 +43,7 @@ impl LlmJudge {
             judge: Judge::new(teacher, choice.sees, context.interrupt.clone()),
             stores: vec![context.folder.root().join("files")],
             decides: grade.filters.contains(&Filter::Judge),
+            failures: FoldedLog::new("grade: the judge gave no opinion"),
         }))
     }
 
@@ -68,10 +71,12 @@ impl LlmJudge {
                 if self.decides || failure.kind == FailureKind::Deferred {
                     return Err(failure);
                 }
-                tracing::warn!(
-                    "the judge gave no opinion on {}: {failure}",
-                    trajectory.id.short()
-                );
+                if self.failures.is_new(&failure.detail) {
+                    tracing::warn!(
+                        "the judge gave no opinion on {}: {failure}",
+                        trajectory.id.short()
+                    );
+                }
                 Ok(None)
             }
         }

@@ -11,7 +11,7 @@ pub mod plan;
 pub mod review;
 pub mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use async_trait::async_trait;
 use pybench_checks::{Checker, check_failure};
 use pybench_interpreter_containers::paced;
 use pybench_run::artifacts::{FILES, TASKS};
+use pybench_run::project::invocation;
+use pybench_run::run_selection::run_argument;
 use pybench_run::{
     ContentStore, Executor, Failure, FailureKind, Mode, RunContext, RunError, Stage,
 };
@@ -64,7 +66,11 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
         return report_shortfall(
             requested,
             written,
-            "`pybench status` shows what was rejected and why",
+            &format!(
+                "`{} status {}` shows what was rejected and why",
+                invocation(),
+                run_argument(folder.root())
+            ),
         );
     }
     let recipe = &context.recipe;
@@ -135,17 +141,12 @@ fn unmade(context: &RunContext, planned: &[PlannedTask]) -> Result<Vec<Language>
     let failures = context.folder.journal().failures()?.into_iter();
     let bad = failures
         .filter(|unit| unit.stage == STAGE && unit.last && unit.failure.kind == FailureKind::Item);
-    let bad: HashMap<String, String> = bad.map(|unit| (unit.item, unit.failure.detail)).collect();
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut languages = Vec::new();
-    for task in planned {
-        if let Some(reason) = bad.get(&task.item) {
-            *reasons.entry(reason).or_default() += 1;
-            languages.push(task.language);
-        }
-    }
-    for (reason, count) in reasons {
-        tracing::info!("{count} planned tasks are replaced: {reason}");
+    let bad: HashSet<String> = bad.map(|unit| unit.item).collect();
+    let replaced = planned.iter().filter(|task| bad.contains(&task.item));
+    let languages: Vec<Language> = replaced.map(|task| task.language).collect();
+    if !languages.is_empty() {
+        // The executor has logged why.
+        tracing::info!("planned tasks that are replaced: {}", languages.len());
     }
     Ok(languages)
 }

@@ -9,11 +9,12 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
+use pybench_run::run_selection::stage_command;
 use pybench_run::{Journal, RunContext, RunError};
 use pybench_types::check::CheckSpec;
 use pybench_types::id::Digest;
 use pybench_types::task::{SourceFile, Task};
-use pybench_types::text::visible;
+use pybench_types::text::{shell_word, visible};
 use serde::{Deserialize, Serialize};
 
 use super::writer::rules;
@@ -242,9 +243,11 @@ pub fn export(context: &RunContext, path: &Path) -> Result<String, RunError> {
     }
     pybench_run::write_output(path, lines.as_bytes())?;
     Ok(format!(
-        "{} tasks in {}: set `decision` to accept, change or reject, then import the file with `--import`\n",
+        "{} tasks in {}: set `decision` to accept, change or reject, then run:\n{} --import {}\n",
         tasks.len(),
-        path.display()
+        path.display(),
+        stage_command(context.folder.root(), "query"),
+        shell_word(&path.to_string_lossy())
     ))
 }
 

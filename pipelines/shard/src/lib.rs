@@ -16,6 +16,8 @@ use pybench_datasets::split::{Assignment, SplitSettings};
 use pybench_run::artifacts::FILES;
 use pybench_run::artifacts::stage::SHARD;
 use pybench_run::local::StageClock;
+use pybench_run::project::invocation;
+use pybench_run::run_selection::run_argument;
 use pybench_run::{ModelChoice, Recipe, RunContext, RunError, RunFolder};
 
 /// For `--help`.
@@ -47,7 +49,7 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     clock.save()?;
     let recipe = &context.recipe;
     let requested = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
-    check_row_count(requested, written.split.assignments.len())
+    check_row_count(&context.folder, requested, written.split.assignments.len())
 }
 
 fn log_scrubbing(written: &WrittenDataset) {
@@ -65,10 +67,11 @@ fn log_scrubbing(written: &WrittenDataset) {
     }
 }
 
-fn check_row_count(requested: usize, accepted: usize) -> Result<(), RunError> {
+fn check_row_count(folder: &RunFolder, requested: usize, accepted: usize) -> Result<(), RunError> {
     if accepted < requested {
+        let (pybench, run) = (invocation(), run_argument(folder.root()));
         return Err(RunError::Incomplete(format!(
-            "{accepted} trajectories were accepted, but the recipe requests {requested}; `pybench status` \
+            "{accepted} trajectories were accepted, but the recipe requests {requested}; `{pybench} status {run}` \
              shows why the others were rejected; to write more tasks, start a new run with `--set \
              query.tasks=N --run NAME`"
         )));
@@ -112,7 +115,10 @@ fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<Car
     Ok(CardInfo {
         title: format!("pybench {}", recipe.name),
         teacher: teacher_name(recipe),
-        endpoint_command: endpoint_command("pybench", &recipe.name),
+        endpoint_command: endpoint_command(
+            &format!("pybench synthesize {}", recipe.name),
+            &recipe.name,
+        ),
         recipe: publishable::recipe(recipe)?,
         funnel: vec![
             step("files", files),
@@ -147,10 +153,11 @@ pub fn teacher_name(recipe: &Recipe) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The command that creates the same dataset with a model behind an endpoint; `pybench` starts the program.
-pub fn endpoint_command(pybench: &str, recipe: &str) -> String {
+/// The command that creates the dataset of `synthesize`, a command line, with a model behind an endpoint, in the run
+/// `<name>-model`.
+pub fn endpoint_command(synthesize: &str, name: &str) -> String {
     format!(
-        "{pybench} synthesize {recipe} --run {recipe}-model \\\n  --set 'teacher={{ kind = \"openai\", \
+        "{synthesize} --run {name}-model \\\n  --set 'teacher={{ kind = \"openai\", \
          model = \"MODEL\", base_url = \"https://HOST/v1\", key_env = \"OPENAI_API_KEY\" }}' \\\n  \
          --set budget.usd=5"
     )

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use pybench_datasets::samples::{self, ReadError, Sample};
 use pybench_run::artifacts::{TASKS, VERDICTS, stage};
 use pybench_run::project::find_run;
+use pybench_run::run_selection::stage_command;
 use pybench_run::{ContentStore, Journal, RunError};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
@@ -80,8 +81,9 @@ impl TrajectorySource {
         match self {
             Self::Run { records, folder } if records.is_empty() => {
                 Err(RunError::BadInput(format!(
-                    "{} has no trajectories; `pybench rollout` makes them",
-                    folder.display()
+                    "{} has no trajectories; `{}` makes them",
+                    folder.display(),
+                    stage_command(folder, "rollout")
                 )))
             }
             Self::Run { records, .. } => records.iter().cloned().try_for_each(visit),

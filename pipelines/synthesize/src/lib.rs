@@ -10,6 +10,7 @@ use pybench_interpreter::environment::Environment;
 use pybench_interpreter::make_environment;
 use pybench_net::pypi::find_uv;
 use pybench_run::project::invocation;
+use pybench_run::run_selection::{RunSelection, run_argument, stage_command};
 use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError};
 use serde_json::json;
 
@@ -133,23 +134,52 @@ fn summary(context: &RunContext, funnel: &Funnel) -> String {
         text += &next_steps(context.folder.root());
     }
     if let ModelChoice::Expert { .. } = context.recipe.teacher {
-        let command = shard::endpoint_command(invocation(), &context.recipe.name);
+        let command = endpoint_command(context.folder.root(), &context.recipe.name);
         text += &format!("to use a model behind an endpoint:\n{command}\n");
     }
     text
 }
 
 /// What one does with a dataset that has just been made.
-fn next_steps(run: &Path) -> String {
-    let name = run.file_name().unwrap_or(run.as_os_str());
-    let (name, pybench) = (name.to_string_lossy(), invocation());
-    format!(
-        "next:\n\
-         {pybench} show {name} 1                                       # read a trajectory\n\
-         {pybench} dataset export {name} --to openai --out rows.jsonl  # rows for another trainer, per split\n\
-         {pybench} verify {name}                                       # execute a sample of the rows again\n\
-         {pybench} publish {name}                                      # see what would go to the Hub\n"
-    )
+fn next_steps(root: &Path) -> String {
+    let (run, pybench) = (run_argument(root), invocation());
+    let steps = [
+        (format!("{pybench} show {run} 1"), "read a trajectory"),
+        (
+            stage_command(root, "query") + " --export review.jsonl",
+            "review the tasks",
+        ),
+        (
+            format!("{pybench} dataset export {run} --to openai --out rows.jsonl"),
+            "rows for another trainer, per split",
+        ),
+        (
+            format!("{pybench} verify {run}"),
+            "execute a sample of the rows again",
+        ),
+        (
+            format!("{pybench} publish {run}"),
+            "see what would go to the Hub",
+        ),
+    ];
+    let width = steps.iter().map(|(command, _)| command.chars().count());
+    let width = width.max().unwrap_or(0).min(MAX_ALIGNED);
+    let lines = steps.map(|(command, why)| format!("{command:<width$}  # {why}\n"));
+    format!("next:\n{}", lines.concat())
+}
+
+/// Commands of at most this many characters have their remarks below each other.
+const MAX_ALIGNED: usize = 80;
+
+/// The command that makes the dataset of this run with a model behind an endpoint, in a run of its own.
+fn endpoint_command(root: &Path, name: &str) -> String {
+    let selection = RunSelection::of(root).unwrap_or_default();
+    let selection = RunSelection {
+        recipe: Some(selection.recipe.unwrap_or_else(|| name.into())),
+        run: None,
+        ..selection
+    };
+    shard::endpoint_command(&selection.command("synthesize"), name)
 }
 
 /// An error if rollout or grading units failed. Failures of other stages, such as a broken source file, and of

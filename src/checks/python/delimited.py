@@ -28,18 +28,20 @@ class Column:
         return sum(value is None for value in self.values)
 
 
-DAY_FIRST = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})", re.ASCII)
+DAY_FIRST = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4}|[0-9]{2})", re.ASCII)
 
 
 def read(text, delimiter, options=None):
     """Names and columns. What pandas refuses, or takes for an index, is an error of ours.
 
-    `options` names the columns whose numbers have a decimal comma or whose dates are written day first.
+    `options` names the columns whose numbers or dates are written in another way, and those of a header of two rows.
     """
     rows = _records(text, delimiter)
     if not rows:
         raise OursError("the file has no header")
     header, rows = rows[0], rows[1:]
+    if "names" in (options or {}):
+        header, rows = options["names"], rows[1:]
     width = len(header)
     for number, row in enumerate(rows, start=1):
         if len(row) > width:
@@ -54,19 +56,30 @@ def read(text, delimiter, options=None):
 
 def _plain(name, cells, options):
     """Cells with numbers and dates as pandas reads them by default."""
+    if name in options.get("numbers", {}):
+        return [cell if cell in NA else plain_number(cell, options["numbers"][name]) for cell in cells]
     if name in options.get("decimal_comma", ()):
         thousands = options.get("thousands") or ""
         return [cell if cell in NA else cell.replace(thousands, "").replace(",", ".") for cell in cells]
     if name in options.get("dates", {}):
-        return [cell if cell in NA else _iso(name, cell) for cell in cells]
+        return [cell if cell in NA else iso_date(name, cell) for cell in cells]
     return cells
 
 
-def _iso(name, cell):
+def plain_number(text, notation):
+    """A number as programs write it, of a text in another notation."""
+    text = text.replace(notation.get("currency") or "", "")
+    text = "".join(c for c in text if c not in notation.get("ignored", ""))
+    return text.replace(",", ".") if notation.get("decimal_comma") else text
+
+
+def iso_date(name, cell):
+    """A date in ISO 8601, of one that is written day first. Years of two digits are 1969 to 2068."""
     day = DAY_FIRST.fullmatch(cell)
     if day is None:
         raise OursError(f"column {name} has {cell!r}, which is no date that is written day first")
-    return f"{day[3]}-{day[2]:0>2}-{day[1]:0>2}"
+    year = day[3] if len(day[3]) == 4 else ("20" if day[3] < "69" else "19") + day[3]
+    return f"{year}-{day[2]:0>2}-{day[1]:0>2}"
 
 
 def _records(text, delimiter):

@@ -40,6 +40,7 @@ def table(path, sheet=None):
         if "names" in options:
             names, rows = _second_header(path, options["names"], rows)
         columns = [list(column) for column in zip(*rows)] or [[] for _ in names]
+        columns = [_converted(name, column, options) for name, column in zip(names, columns)]
         columns = [_unified(column, kind_of(path, path)) for column in columns]
         return names, [_filled(column) if name in options.get("filled", ()) else column for name, column in zip(names, columns)]
     content = text(path)
@@ -58,6 +59,16 @@ def _second_header(path, names, rows):
     if not rows or len(names) != len(rows[0]):
         raise OursError(f"{path} has another number of columns than {len(names)}, as its profile says")
     return names, rows[1:]
+
+
+def _converted(name, column, options):
+    """Numbers and dates of the texts of a column, where its profile says how they are written."""
+    if name in options.get("numbers", {}):
+        notation = options["numbers"][name]
+        return [_number(delimited.plain_number(value, notation)) if isinstance(value, str) and value not in NA else None for value in column]
+    if name in options.get("dates", {}):
+        return [delimited.iso_date(name, value) if isinstance(value, str) and value not in NA else None for value in column]
+    return column
 
 
 def _filled(column):

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use pybench_run::RunError;
-use pybench_run::cli::{self, LogArgs, RunArgs};
+use pybench_run::cli::{self, BeginArgs, LogArgs, RunArgs};
 
 use crate::{Cli, doctor, help, interpreter, setup, trainer};
 
@@ -14,11 +14,11 @@ use crate::{Cli, doctor, help, interpreter, setup, trainer};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a dataset: crawl, query, rollout, grade and shard in order
-    Synthesize(StageArgs),
+    Synthesize(BeginArgs),
     /// Profile a folder of your own files and write a recipe for it
     Init(pybench_crawl::init::InitArgs),
     /// Collect files from the recipe's sources and profile them
-    Crawl(StageArgs),
+    Crawl(BeginArgs),
     /// Write tasks for the crawled files, from templates or with a model
     Query(pybench_query::command::QueryArgs),
     /// Let a model solve the tasks of a run, step by step, in the interpreter
@@ -107,15 +107,18 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
 impl Command {
     pub(crate) fn run(self) -> ExitCode {
         match self {
-            Self::Synthesize(stage) => cli::stage_with(stage.run, |context| async move {
+            Self::Synthesize(args) => cli::stage_with(args, |context| async move {
                 pybench_synthesize::run(&context).await
             }),
             Self::Init(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_crawl::init::run(args, &process).await?)
             }),
-            Self::Crawl(stage) => cli::stage_with(stage.run, |context| async move {
-                pybench_crawl::run(&context).await
-            }),
+            Self::Crawl(args) => {
+                cli::stage_with(
+                    args,
+                    |context| async move { pybench_crawl::run(&context).await },
+                )
+            }
             Self::Query(args) => pybench_query::command::main(args),
             Self::Rollout(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_rollout::run_alone(&context).await

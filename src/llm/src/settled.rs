@@ -1,5 +1,7 @@
 //! Calls that were paid for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pybench_run::{Price, Reservation};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::Usage;
@@ -37,6 +39,9 @@ impl PaidReply for Reply {
     }
 }
 
+/// Whether this process has warned about an endpoint that counts tokens wrongly: such an endpoint does it in every call.
+static WARNED: AtomicBool = AtomicBool::new(false);
+
 /// Discards token counts that the call `id` cannot have used, given the tokens that were reserved for it and the
 /// text that it returned.
 pub(super) fn check_usage<R: PaidReply>(id: &str, mut reply: R, reserved: u64) -> R {
@@ -45,12 +50,15 @@ pub(super) fn check_usage<R: PaidReply>(id: &str, mut reply: R, reserved: u64) -
         .saturating_add(reply.generated_bytes())
         .saturating_add(UNSEEN_TOKENS);
     if claimed.total() > most {
-        tracing::warn!(
+        let text = format!(
             "call {id}: the endpoint reports {} prompt and {} completion tokens, but at most {most} are possible; \
              charging the {reserved} tokens that were reserved",
-            claimed.prompt_tokens,
-            claimed.completion_tokens,
+            claimed.prompt_tokens, claimed.completion_tokens,
         );
+        match WARNED.swap(true, Ordering::Relaxed) {
+            false => tracing::warn!("{text} (-v logs every such call)"),
+            true => tracing::debug!("{text}"),
+        }
         reply.discard_usage();
     }
     reply

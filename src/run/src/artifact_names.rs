@@ -1,5 +1,6 @@
-//! File names of the artifacts in a run folder.
+//! File names in a run folder: the journal and the artifacts.
 
+pub(crate) const JOURNAL: &str = "journal.sqlite";
 pub(crate) const FILES: &str = "files.jsonl";
 pub(crate) const TASKS: &str = "tasks.jsonl";
 pub(crate) const HELD_OUT: &str = "held_out.jsonl";

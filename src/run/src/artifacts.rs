@@ -19,6 +19,7 @@ pub use index::{Index, ItemReader};
 use lines::Lines;
 
 use crate::replace::{finish_file, new_file};
+use crate::run_selection::stage_command;
 use crate::{RunError, RunFolder, artifact_names};
 
 /// Written by `crawl`: one source file per line, sorted by type and origin.
@@ -124,19 +125,20 @@ impl<T: DeserializeOwned> Artifact<T> {
     fn lines(&self, root: &Path) -> Result<Lines, RunError> {
         let path = self.path(root);
         let remedy = format!(
-            "restore it from a backup, or delete it and run `pybench {}` to write it again",
-            self.stage
+            "restore it from a backup, or delete it and run `{}` to write it again",
+            stage_command(root, self.stage)
         );
         let written = Checksum::recorded(root, self.name)?;
-        Ok(Lines::new(self.open(&path)?, &path, written, remedy))
+        Ok(Lines::new(self.open(root)?, &path, written, remedy))
     }
 
-    fn open(&self, path: &Path) -> Result<File, RunError> {
-        File::open(path).map_err(|error| match error.kind() {
+    fn open(&self, root: &Path) -> Result<File, RunError> {
+        let path = self.path(root);
+        File::open(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => RunError::BadInput(format!(
-                "{} is missing; run `pybench {}` to create it",
+                "{} is missing; run `{}` to create it",
                 path.display(),
-                self.stage
+                stage_command(root, self.stage)
             )),
             _ => RunError::io(path.display().to_string())(error),
         })
@@ -193,10 +195,7 @@ mod tests {
         let folder = RunFolder::open(root.path(), "a = 1").unwrap();
         let numbers: Artifact<u32> = Artifact::new("numbers.jsonl", "a number", "count");
         let missing = numbers.read(folder.root()).err().unwrap().to_string();
-        assert!(
-            missing.contains("run `pybench count` to create it"),
-            "{missing}"
-        );
+        assert!(missing.contains("pybench count` to create it"), "{missing}");
         assert!(numbers.read_or_none(folder.root()).unwrap().is_empty());
         numbers.write(&folder, [1, 2].map(Ok)).unwrap();
         assert_eq!(numbers.read_all(folder.root()).unwrap(), [1, 2]);

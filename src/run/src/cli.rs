@@ -12,9 +12,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::log::{self, LogFormat};
 use super::open_files;
 use super::project::{RECIPES, default_runs_dir, find_recipe, is_path, project_root};
+use super::run_selection::RunSelection;
 use super::{
     ExecutorOptions, ExitCode, Interrupt, Mode, Progress, Recipe, RecipeError, RetryFailed,
-    RunContext, RunError, RunFolder, Urgency,
+    RunContext, RunError, RunFolder, Urgency, WhenChanged,
 };
 use pybench_interpreter::default_cache_dir;
 use pybench_types::text::visible;
@@ -54,8 +55,34 @@ pub struct RunArgs {
     /// Retry all failed units, bad items included [default: retry only failures of the machine or an endpoint]
     #[arg(long)]
     pub retry_failed: bool,
+    /// What happens to a run folder of another recipe.
+    #[arg(skip)]
+    pub changed: WhenChanged,
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Selects a run for a command that can begin it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BeginArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// If the recipe has changed, delete the run and start over [default: only if nothing was paid for]
+    #[arg(long)]
+    pub start_over: bool,
+}
+
+impl From<BeginArgs> for RunArgs {
+    fn from(args: BeginArgs) -> Self {
+        let changed = match args.start_over {
+            true => WhenChanged::StartOver,
+            false => WhenChanged::StartOverIfFree,
+        };
+        Self {
+            changed,
+            ..args.run
+        }
+    }
 }
 
 /// Level and format of the log.
@@ -92,7 +119,12 @@ impl RunArgs {
         check_run_name(name)?;
         let runs_dir = self.runs_dir.clone();
         let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
-        let folder = RunFolder::open(&runs_dir.join(name), &recipe.to_toml()?)?;
+        let (run, text) = (runs_dir.join(name), recipe.to_toml()?);
+        let folder = match self.dry_run {
+            true => RunFolder::open_for_dry_run(&run, &text)?,
+            false => RunFolder::open_or_start_over(&run, &text, &self.when_changed())?,
+        };
+        self.typed().record(folder.journal())?;
         let beside = || match is_path(self.asked()) {
             true => path.parent().map(Path::to_owned).unwrap_or_default(),
             false => PathBuf::from("."),
@@ -116,6 +148,28 @@ impl RunArgs {
             },
             ..RunContext::new(Arc::new(folder), recipe)
         })
+    }
+
+    /// A command that cannot begin a run offers the one that can.
+    fn when_changed(&self) -> WhenChanged {
+        match &self.changed {
+            WhenChanged::Refuse(_) => {
+                let command = self.typed().command("synthesize");
+                WhenChanged::Refuse(Some(format!("{command} --start-over")))
+            }
+            changed => changed.clone(),
+        }
+    }
+
+    /// The arguments that select the run, as they were typed.
+    fn typed(&self) -> RunSelection {
+        let recipe = self.recipe.as_ref().or(self.recipe_option.as_ref());
+        RunSelection {
+            recipe: recipe.cloned(),
+            set: self.set.clone(),
+            run: self.run.clone(),
+            runs_dir: self.runs_dir.clone(),
+        }
     }
 
     /// Path and content of the recipe, with `--set` applied.
@@ -143,23 +197,25 @@ fn check_run_name(name: &str) -> Result<(), RunError> {
     )))
 }
 
-/// The `main` of a stage binary: parses arguments, opens the run folder, runs `stage`, returns the exit code.
-pub fn stage_main<Stage, Running>(
+/// The `main` of a stage binary: parses `Arguments` ([`RunArgs`], or [`BeginArgs`] for the first stage), opens the run folder, runs `stage`, returns the exit code.
+pub fn stage_main<Arguments, Stage, Running>(
     name: &'static str,
     about: &'static str,
     stage: Stage,
 ) -> std::process::ExitCode
 where
+    Arguments: Args + Into<RunArgs>,
     Stage: FnOnce(RunContext) -> Running,
     Running: Future<Output = Result<(), RunError>>,
 {
-    #[derive(Debug, Parser)]
-    struct StageCli {
-        #[command(flatten)]
-        run: RunArgs,
-    }
-    let args: StageCli = parse_as(name, about);
+    let args: StageCli<Arguments> = parse_as(name, about);
     stage_with(args.run, stage)
+}
+
+#[derive(Debug, Parser)]
+struct StageCli<Arguments: Args> {
+    #[command(flatten)]
+    run: Arguments,
 }
 
 /// Parses the arguments of the program `name`; errors and `--help` end the process.
@@ -176,11 +232,12 @@ pub fn parse_as<T: Parser>(name: &'static str, about: &'static str) -> T {
 }
 
 /// Runs `stage` on the run that `args` selects.
-pub fn stage_with<Stage, Running>(args: RunArgs, stage: Stage) -> std::process::ExitCode
+pub fn stage_with<Stage, Running>(args: impl Into<RunArgs>, stage: Stage) -> std::process::ExitCode
 where
     Stage: FnOnce(RunContext) -> Running,
     Running: Future<Output = Result<(), RunError>>,
 {
+    let args: RunArgs = args.into();
     main_with(args.log, |process| async move {
         let context = args.open(&process)?;
         Ok(stage(context).await?)

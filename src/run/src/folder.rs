@@ -1,10 +1,12 @@
 //! The run folder: frozen recipe, journal, content-addressed files, artifacts and report.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
+use super::frozen_recipe::{self, WhenChanged};
 use super::replace::write_atomically;
 use super::{ContentStore, Journal, Requests, RunError, artifact_names};
 
@@ -17,6 +19,8 @@ pub struct RunFolder {
     requests: Requests,
     /// Holds the lock; the kernel releases it when the process ends.
     _lock: File,
+    /// Deletes the folder of a dry run that may not touch the run's own.
+    _scratch: Option<TempDir>,
 }
 
 impl RunFolder {
@@ -27,6 +31,18 @@ impl RunFolder {
     /// [`RunError::Conflict`] if another process uses the folder, or if it belongs to a different recipe; the
     /// text shows the differences.
     pub fn open(root: &Path, recipe: &str) -> Result<Self, RunError> {
+        Self::open_or_start_over(root, recipe, &WhenChanged::Refuse(None))
+    }
+
+    /// As [`RunFolder::open`]; `changed` decides what happens to a folder of a different recipe.
+    ///
+    /// # Errors
+    /// As [`RunFolder::open`]; I/O errors.
+    pub fn open_or_start_over(
+        root: &Path,
+        recipe: &str,
+        changed: &WhenChanged,
+    ) -> Result<Self, RunError> {
         let at = |path: &Path| format!("run folder {}", path.display());
         fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
         let lock_path = root.join("lock");
@@ -41,9 +57,9 @@ impl RunFolder {
             }
             Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
         }
-        freeze_recipe(root, recipe)?;
-        let journal = root.join("journal.sqlite");
+        let journal = root.join(artifact_names::JOURNAL);
         check_not_lost(root, &journal)?;
+        frozen_recipe::freeze(root, recipe, changed)?;
         let journal = Journal::open(&journal)?;
         let store = ContentStore::open(&root.join("files"))?;
         Ok(Self {
@@ -52,6 +68,32 @@ impl RunFolder {
             store,
             requests: Requests::default(),
             _lock: lock,
+            _scratch: None,
+        })
+    }
+
+    /// The folder for a dry run: `root`, or if that belongs to a different recipe, an empty one beside it, which is
+    /// deleted in the end.
+    ///
+    /// # Errors
+    /// As [`RunFolder::open`].
+    pub fn open_for_dry_run(root: &Path, recipe: &str) -> Result<Self, RunError> {
+        if frozen_recipe::changes(root, recipe)?.is_empty() {
+            return Self::open(root, recipe);
+        }
+        tracing::info!(
+            "{} belongs to another recipe: this is the estimate of a run that starts over",
+            root.display()
+        );
+        let beside = root.parent().unwrap_or(root);
+        let scratch = tempfile::Builder::new()
+            .prefix(".dry-run-")
+            .tempdir_in(beside);
+        let scratch = scratch.map_err(RunError::io(beside.display().to_string()))?;
+        let folder = Self::open(scratch.path(), recipe)?;
+        Ok(Self {
+            _scratch: Some(scratch),
+            ..folder
         })
     }
 
@@ -79,10 +121,6 @@ impl RunFolder {
         Ok(path)
     }
 }
-
-/// Keys that affect how a run is executed, but not its results. They may differ from the frozen recipe, so
-/// that a budget can be raised.
-const MUTABLE_KEYS: [&str; 3] = ["budget.", "rollout.concurrency", "rollout.attempts"];
 
 /// A killed run holds its lock until its last sandbox has ended, about one second later; a command that is
 /// repeated immediately waits for it.
@@ -125,78 +163,6 @@ fn check_not_lost(root: &Path, journal: &Path) -> Result<(), RunError> {
     )))
 }
 
-fn freeze_recipe(root: &Path, recipe: &str) -> Result<(), RunError> {
-    let path = root.join("recipe.toml");
-    let frozen = match fs::read_to_string(&path) {
-        Ok(frozen) => frozen,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(RunError::io(path.display().to_string())(error)),
-    };
-    if frozen == recipe {
-        return Ok(());
-    }
-    if !frozen.is_empty() {
-        let difference = difference(&frozen, recipe);
-        if !difference.is_empty() {
-            return Err(RunError::Conflict(format!(
-                "run folder {} was created with a different recipe:\n{difference}use the original recipe, or choose another run folder with --run NAME",
-                root.display(),
-            )));
-        }
-    }
-    write_atomically(&path, recipe.as_bytes())
-}
-
-/// One line for each immutable key that differs: `  rollout.samples: 1 in the folder, 4 in this recipe`.
-fn difference(frozen: &str, now: &str) -> String {
-    let (frozen, now) = (flatten(frozen), flatten(now));
-    let keys: BTreeSet<&String> = frozen.keys().chain(now.keys()).collect();
-    let shown = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
-    keys.into_iter()
-        .filter(|key| frozen.get(*key) != now.get(*key))
-        .filter(|key| !MUTABLE_KEYS.iter().any(|prefix| key.starts_with(prefix)))
-        .map(|key| {
-            let (old, new) = (shown(frozen.get(key)), shown(now.get(key)));
-            format!("  {key}: {old} in the folder, {new} in this recipe\n")
-        })
-        .collect()
-}
-
-/// Maps the dotted key of every leaf to its value. Text that cannot be parsed counts as one value.
-fn flatten(recipe: &str) -> BTreeMap<String, String> {
-    let mut flat = BTreeMap::new();
-    match toml::from_str::<toml::Value>(recipe) {
-        Ok(value) => flatten_into(&value, String::new(), &mut flat),
-        Err(_) => flat.extend([(
-            "recipe".to_owned(),
-            "a file that cannot be parsed".to_owned(),
-        )]),
-    }
-    flat
-}
-
-fn flatten_into(value: &toml::Value, path: String, flat: &mut BTreeMap<String, String>) {
-    let below = |key: &str| match path.is_empty() {
-        true => key.to_owned(),
-        false => format!("{path}.{key}"),
-    };
-    match value {
-        toml::Value::Table(table) => {
-            for (key, value) in table {
-                flatten_into(value, below(key), flat);
-            }
-        }
-        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
-            for (index, value) in items.iter().enumerate() {
-                flatten_into(value, below(&index.to_string()), flat);
-            }
-        }
-        single => {
-            flat.insert(path, single.to_string());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,25 +177,6 @@ mod tests {
         assert!(error.to_string().contains("--run NAME"), "{error}");
         drop(first);
         RunFolder::open(root.path(), "a = 1").unwrap();
-    }
-
-    #[test]
-    fn a_different_recipe_is_a_conflict_that_shows_the_difference() {
-        let root = tempfile::tempdir().unwrap();
-        drop(RunFolder::open(root.path(), "seed = 1\n[rollout]\nsamples = 1\n").unwrap());
-        let now = "seed = 1\nname = 'b'\n[rollout]\nsamples = 4\n";
-        let error = RunFolder::open(root.path(), now).unwrap_err();
-        assert_eq!(error.exit_code(), ExitCode::Conflict);
-        let text = error.to_string();
-        assert!(
-            text.contains("  rollout.samples: 1 in the folder, 4 in this recipe\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("  name: not set in the folder, \"b\" in this recipe\n"),
-            "{text}"
-        );
-        assert!(!text.contains("seed"), "{text}");
     }
 
     #[test]
@@ -251,15 +198,5 @@ mod tests {
             );
             let _ = fs::remove_file(&journal);
         }
-    }
-
-    #[test]
-    fn a_budget_can_be_raised() {
-        let root = tempfile::tempdir().unwrap();
-        drop(RunFolder::open(root.path(), "seed = 1\n[budget]\nusd = 1.0\n").unwrap());
-        let raised = "seed = 1\n[budget]\nusd = 2.0\n";
-        drop(RunFolder::open(root.path(), raised).unwrap());
-        let frozen = fs::read_to_string(root.path().join("recipe.toml")).unwrap();
-        assert_eq!(frozen, raised);
     }
 }

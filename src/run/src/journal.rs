@@ -198,6 +198,14 @@ impl Journal {
         Ok(())
     }
 
+    /// Number of answers and decisions that people gave: reviews of tasks, and finished attempts of a person.
+    pub(crate) fn work_by_hand(&self) -> Result<u64, RunError> {
+        let counted = "SELECT (SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%') +
+             (SELECT COUNT(*) FROM unit WHERE stage = 'rollout' AND state = 'done'
+              AND json_extract(output, '$.teacher') = 'human')";
+        Ok(self.lock().query_row(counted, [], |row| row.get(0))?)
+    }
+
     /// Reads the metadata stored under `key`.
     pub fn metadata(&self, key: &str) -> Result<Option<Value>, RunError> {
         let text: Option<String> = self

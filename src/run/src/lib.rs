@@ -9,7 +9,9 @@ mod content_store;
 mod context;
 mod error;
 mod executor;
+mod folded_log;
 mod folder;
+mod frozen_recipe;
 mod in_flight;
 mod interrupt;
 mod journal;
@@ -23,6 +25,7 @@ pub mod project;
 mod recipe;
 mod replace;
 mod requests;
+pub mod run_selection;
 mod shipped;
 
 pub use content_store::ContentStore;
@@ -32,7 +35,9 @@ pub use executor::{
     Executor, Failure, FailureKind, Items, Stage, StageSummary, Unit, UnitState,
     interpreter_failure,
 };
+pub use folded_log::FoldedLog;
 pub use folder::{RunFolder, lock_within};
+pub use frozen_recipe::WhenChanged;
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{

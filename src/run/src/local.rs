@@ -18,8 +18,8 @@ use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
 use super::progress::SharedProgress;
 use super::{
-    Bottleneck, BudgetCap, Executor, InFlight, Interrupt, Items, Progress, Recipe, RequestCounts,
-    RetryFailed, RunError, RunFolder, Stage, StageSummary, Urgency,
+    Bottleneck, BudgetCap, Executor, FoldedLog, InFlight, Interrupt, Items, Progress, Recipe,
+    RequestCounts, RetryFailed, RunError, RunFolder, Stage, StageSummary, Urgency,
 };
 
 /// How units are executed.
@@ -170,6 +170,8 @@ struct StageRun<'a> {
     stop: watch::Sender<bool>,
     /// Why no new units start; the first reason is kept.
     reason: Option<RunError>,
+    /// Failures of units.
+    failures: Arc<FoldedLog>,
 }
 
 impl<'a> StageRun<'a> {
@@ -181,6 +183,7 @@ impl<'a> StageRun<'a> {
     ) -> Result<Self, RunError> {
         let clock = StageClock::start(executor.folder.clone(), stage.name())?;
         let (options, spent) = (&executor.options, executor.folder.journal().spent()?);
+        let stage_name = stage.name();
         Ok(Self {
             admission: Admission::new(options.concurrency, options.budget, spent),
             requests: executor.folder.requests().subscribe(),
@@ -193,6 +196,7 @@ impl<'a> StageRun<'a> {
             clock,
             stop: watch::Sender::new(false),
             reason: None,
+            failures: Arc::new(FoldedLog::new(stage_name)),
         })
     }
 
@@ -265,6 +269,7 @@ impl<'a> StageRun<'a> {
                 self.stage.clone(),
                 item,
                 self.stop.subscribe(),
+                self.failures.clone(),
             );
             self.running.spawn(worker.work());
         }

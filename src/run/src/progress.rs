@@ -60,7 +60,7 @@ impl Progress {
             in_flight: Mutex::new(None),
             bar,
             lines: matches!(self.0, Target::Lines),
-            last_line: Mutex::new(Instant::now()),
+            last_line: Mutex::new((Instant::now(), String::new())),
         }
     }
 
@@ -96,7 +96,8 @@ pub struct StageProgress {
     in_flight: Mutex<Option<InFlight>>,
     bar: Option<ProgressBar>,
     lines: bool,
-    last_line: Mutex<Instant>,
+    /// When the last line was logged, and what it said.
+    last_line: Mutex<(Instant, String)>,
 }
 
 impl StageProgress {
@@ -148,10 +149,8 @@ impl StageProgress {
             bar.inc(1);
             bar.set_message(self.message());
         } else if self.lines {
-            let mut last = locked(&self.last_line);
-            if last.elapsed() >= LINE_EVERY {
-                *last = Instant::now();
-                drop(last);
+            let due = locked(&self.last_line).0.elapsed() >= LINE_EVERY;
+            if due {
                 self.line();
             }
         }
@@ -184,10 +183,20 @@ impl StageProgress {
             self.total,
             self.message()
         );
-        tracing::info!(
-            target: "pybench_types::progress",
-            stage = self.name, done, failed, total = self.total, "{}", text.trim_end(),
-        );
+        if self.is_news(&text) {
+            tracing::info!(
+                target: "pybench_types::progress",
+                stage = self.name, done, failed, total = self.total, "{}", text.trim_end(),
+            );
+        }
+    }
+
+    /// Notes the line that is logged next; `false` if the last one said the same.
+    fn is_news(&self, text: &str) -> bool {
+        let mut last = locked(&self.last_line);
+        let news = last.1 != text;
+        *last = (Instant::now(), text.to_owned());
+        news
     }
 }
 
@@ -202,6 +211,14 @@ pub(crate) type SharedProgress = Arc<StageProgress>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_stage_repeats_no_line() {
+        let progress = Progress::lines().stage("rollout", 1);
+        assert!(progress.is_news("rollout: 1 of 1 "));
+        assert!(!progress.is_news("rollout: 1 of 1 "));
+        assert!(progress.is_news("rollout: 1 of 1 (1 failed)"));
+    }
 
     #[test]
     fn failures_and_money_are_shown_where_there_are_any() {

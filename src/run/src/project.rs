@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use pybench_types::text::shell_word;
+
 use super::{RunError, closest, default_cache_dir, shipped};
 
 /// Folder of the recipes, relative to the project root.
@@ -22,12 +24,33 @@ pub fn project_root(start: &Path) -> Option<PathBuf> {
     Some(root.to_owned())
 }
 
-/// What starts this program, for commands that it recommends: `./justw` in a checkout, otherwise `pybench`.
-pub fn invocation() -> &'static str {
-    match project_root(Path::new(".")) {
-        Some(root) if root.join("justw").is_file() => "./justw",
-        _ => "pybench",
+/// What starts this program, for commands that it recommends: `./justw` in a checkout, `pybench` where the shell finds
+/// it, otherwise the path that was typed.
+pub fn invocation() -> String {
+    let current = std::env::current_dir().and_then(|folder| folder.canonicalize());
+    let root = project_root(Path::new(".")).filter(|root| root.join("justw").is_file());
+    if root.is_some_and(|root| root.canonicalize().ok() == current.ok()) {
+        return "./justw".to_owned();
     }
+    let typed = std::env::args_os().next().map(PathBuf::from);
+    let is_path = |path: &PathBuf| path.components().count() > 1;
+    // A stage's own program lies beside `pybench`; a test does not.
+    let path = typed
+        .filter(is_path)
+        .map(|path| path.with_file_name(PROGRAM));
+    let path = path.filter(|path| path.is_file() && on_path() != path.canonicalize().ok());
+    let path = path.map(|path| shell_word(&path.to_string_lossy()));
+    path.unwrap_or_else(|| PROGRAM.to_owned())
+}
+
+/// The program that has every command.
+const PROGRAM: &str = "pybench";
+
+/// The program that the shell starts.
+fn on_path() -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join(PROGRAM));
+    files.find(|file| file.is_file())?.canonicalize().ok()
 }
 
 /// Whether a recipe is given as a path and not as a name.

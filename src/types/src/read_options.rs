@@ -16,6 +16,9 @@ pub struct ReadOptions {
     /// The sign between groups of three digits in these columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thousands: Option<char>,
+    /// Columns of numbers that are read as text first, with their notation.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, NumberNotation>,
     /// Columns of dates that are written day first, with their `strftime` format. They are read as ISO 8601.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dates: BTreeMap<String, String>,
@@ -31,6 +34,39 @@ pub struct ReadOptions {
     /// Columns with cells that are merged over several rows. Their value counts for each of these rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filled: Vec<String>,
+}
+
+/// How a column of texts writes its numbers: `€ 1.018,64`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NumberNotation {
+    /// The sign before or after each number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
+    /// Characters that mean nothing: between thousands, and spaces.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ignored: String,
+    /// Whether the decimal sign is a comma.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub decimal_comma: bool,
+    /// A value of the column.
+    pub example: String,
+}
+
+impl NumberNotation {
+    /// The number in a text as programs write it.
+    pub fn plain(&self, text: &str) -> String {
+        let text = match &self.currency {
+            Some(sign) => text.replace(sign.as_str(), ""),
+            None => text.to_owned(),
+        };
+        let kept = text.chars().filter(|c| !self.ignored.contains(*c));
+        let point = |c| match c {
+            ',' if self.decimal_comma => '.',
+            c => c,
+        };
+        kept.map(point).collect()
+    }
 }
 
 fn is_zero(number: &u32) -> bool {

@@ -120,6 +120,15 @@ pub fn slug(text: &str) -> String {
     format!("{kept}-{}", &digest.as_str()[..8])
 }
 
+/// `text` as one word of a shell.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,5 +193,12 @@ mod tests {
             assert!(!markdown(&text).contains('\n'));
             assert!(!slug(&text).contains('/'));
         });
+    }
+
+    #[test]
+    fn a_word_of_a_shell_is_quoted_where_it_must_be() {
+        assert_eq!(shell_word("data/über-1.csv"), "data/über-1.csv");
+        assert_eq!(shell_word("it's a b"), r"'it'\''s a b'");
+        assert_eq!(shell_word(""), "''");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pybench_run::RunError;
+use pybench_run::project::invocation;
 use serde_json::Value;
 
 use super::{MAX_TEXT_BYTES, bad_file, json, read};
@@ -169,12 +170,13 @@ pub(super) fn label(
     Err(bad_file(
         report,
         &format!(
-            "not a report of this model: {} evaluated {}; run `just eval` on this model first, or omit --report",
+            "not a report of this model: {} evaluated {}; run `{} eval` on this model first, or omit --report",
             path.display(),
             match others.is_empty() {
                 true => "no checkpoint".to_owned(),
                 false => format!("other models ({})", others.join(", ")),
-            }
+            },
+            invocation()
         ),
     ))
 }

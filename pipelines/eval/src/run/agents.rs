@@ -116,9 +116,10 @@ impl Checkpoint {
 /// Describes a checkpoint. Checks now that it can be served, so that errors appear before any agent runs.
 async fn checkpoint(label: &str, model: &str, base: bool) -> Result<Checkpoint, RunError> {
     let program = model_server::program().ok_or_else(|| {
-        RunError::Environment(
-            "`pybench-train` was not found next to this program or on the PATH: run `just train` to build it".to_owned(),
-        )
+        RunError::Environment(format!(
+            "`pybench-train` was not found next to this program or on the PATH: {}",
+            model_server::HOW_TO_BUILD
+        ))
     })?;
     model_server::check(&program, model, base).await?;
     // A new model or adapter in the same folder is another agent.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use pybench_datasets::{DatasetError, read};
 use pybench_run::artifacts::{HELD_OUT, TASKS};
+use pybench_run::run_selection::stage_command;
 use pybench_run::{ContentStore, RunError};
 use pybench_types::held_out::Unseen;
 use pybench_types::id::Digest;
@@ -74,8 +75,10 @@ fn of_run(run: &Path) -> Result<Vec<(Task, Unseen)>, RunError> {
 /// The tasks in the test split of a dataset, with what training rows lack of them.
 fn test_tasks(dataset: &Path) -> Result<HashMap<Digest, Unseen>, RunError> {
     let wrong = |error: DatasetError| {
+        let run = dataset.parent().unwrap_or(dataset);
         RunError::BadInput(format!(
-            "{error}; run `pybench synthesize` to make the dataset"
+            "{error}; run `{}` to make the dataset",
+            stage_command(run, "synthesize")
         ))
     };
     let mut tasks = HashMap::new();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pybench_run::RunError;
+use pybench_run::project::invocation;
 use pybench_types::task::{Category, Task};
 
 use super::recipe::parse_task_ranges;
@@ -88,9 +89,10 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
             }));
     }
     if list.available.is_empty() {
-        return Err(RunError::BadInput(
-            "no tasks to run: the PyBench files were not found (run `pybench-eval fetch` or pass `--pybench DIR`), or `tasks` selects none that can be run, and the recipe names no `library` run with held-out tasks".to_owned(),
-        ));
+        return Err(RunError::BadInput(format!(
+            "no tasks to run: the PyBench files were not found (run `{} eval fetch` or pass `--pybench DIR`), or `tasks` selects none that can be run, and the recipe names no `library` run with held-out tasks",
+            invocation()
+        )));
     }
     Ok(list)
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use pybench_run::project::invocation;
 use pybench_run::{NewFolder, RunError};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -47,7 +48,8 @@ async fn verify(folder: &Path, commit: &str) -> Result<(), RunError> {
     let wrong = |text: String| {
         let folder = folder.display();
         RunError::BadInput(format!(
-            "{folder}: {text}; delete this folder and run `pybench-eval fetch` again"
+            "{folder}: {text}; delete this folder and run `{} eval fetch` again",
+            invocation()
         ))
     };
     let head = git(folder, &["rev-parse", "HEAD"], "").await?;

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pybench_run::RunError;
+use pybench_run::project::invocation;
 use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -134,7 +135,8 @@ fn read_rows(path: &Path) -> Result<BTreeMap<u32, TaskRow>, RunError> {
     let shown = path.display();
     if !path.is_file() {
         return Err(RunError::BadInput(format!(
-            "{shown} does not exist: run `pybench-eval fetch` to download PyBench, or pass a checkout with `--pybench DIR`"
+            "{shown} does not exist: run `{} eval fetch` to download PyBench, or pass a checkout with `--pybench DIR`",
+            invocation()
         )));
     }
     let bytes = read_limited(path, MAX_TASKS).map_err(RunError::BadInput)?;
@@ -226,7 +228,7 @@ fn read_limited(path: &Path, max: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Opens PyBench from the first of: `folder`, `$PYBENCH_DATA`, the checkout of `pybench-eval fetch`, and
+/// Opens PyBench from the first of: `folder`, `$PYBENCH_DATA`, the checkout of `pybench eval fetch`, and
 /// `shared/pybench` next to the project. `$PYBENCH_UPSTREAM`, if set, provides the unit tests.
 ///
 /// # Errors
@@ -248,10 +250,10 @@ pub fn find(
             .find(exists)
     });
     let folder = folder.ok_or_else(|| {
-        RunError::BadInput(
-            "PyBench was not found: run `pybench-eval fetch` to download it, or pass a checkout with `--pybench DIR`"
-                .to_owned(),
-        )
+        RunError::BadInput(format!(
+            "PyBench was not found: run `{} eval fetch` to download it, or pass a checkout with `--pybench DIR`",
+            invocation()
+        ))
     })?;
     let upstream = Upstream::open(&folder)?;
     match variable("PYBENCH_UPSTREAM").map(PathBuf::from) {

@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::support::fixture::RunFixture;
 use pybench_crawl as crawl;
 use pybench_dataset_tools as dataset;
-use pybench_datasets::decontaminate::{BenchmarkIndex, BenchmarkTask, Hit, Table};
+use pybench_datasets::decontaminate::{BenchmarkIndex, BenchmarkTask, Hit, Table, fingerprints};
 use pybench_datasets::text::{hash, mix};
 use pybench_query as query;
 use pybench_types::task::{Task, TaskOrigin};
@@ -248,7 +248,7 @@ fn answers_and_files_are_found() {
         query: "x".into(),
         answers: vec![solution.into()],
         files: vec![file.clone()],
-        tables: vec![],
+        ..BenchmarkTask::default()
     }]);
     assert!(any(&index.answer(&format!(
         "I will do it.\n```python\n{solution}\n```\nFinished."
@@ -313,4 +313,56 @@ fn a_benchmark_is_read_from_a_folder() {
         "{error}"
     );
     assert!(dataset::items(Path::new("/nowhere")).is_err());
+}
+
+#[test]
+fn fingerprints_of_a_benchmark_stand_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let query = "List the ten shops with the highest revenue per visitor in the last quarter, and save the list";
+    let tasks = serde_json::json!([{ "id": "q7", "query": query }]);
+    std::fs::write(path("secret.json"), tasks.to_string()).unwrap();
+    let fingerprint = |from: &Path, to: &Path| {
+        let mut command = crate::support::pybench("dataset");
+        command
+            .arg("fingerprint")
+            .arg(from)
+            .args(["--name", "ours", "--out"]);
+        command.arg(to).output().unwrap()
+    };
+    let output = fingerprint(&path("secret.json"), &path("ours.txt"));
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(path("ours.txt")).unwrap();
+    assert!(
+        !text.contains("shops") && !text.contains("visitor"),
+        "{text}"
+    );
+    let index = BenchmarkIndex::new(dataset::items(&path("ours.txt")).unwrap());
+    let hits = index.query(&format!("Please: {query}. Thanks!"));
+    assert!(any(&hits) && hits[0].task == "ours/q7", "{hits:?}");
+    std::fs::write(path("bad.txt"), text + "ours\tq8\txyz\n").unwrap();
+    let error = dataset::items(&path("bad.txt")).unwrap_err().to_string();
+    assert!(error.contains("bad.txt:3: not a fingerprint"), "{error}");
+}
+
+/// `just fingerprints` would write what is committed.
+#[test]
+fn the_fingerprints_of_pybench_are_up_to_date() {
+    let named = std::env::var_os("PYBENCH_DATA").map(std::path::PathBuf::from);
+    let beside = Path::new(pybench_testing::ROOT).join("../shared/pybench");
+    let data = named.unwrap_or(beside).join("data");
+    if !data.join("meta/task.json").is_file() {
+        let why = format_args!("no benchmark in {}", data.display());
+        return pybench_testing::skip::unavailable(why);
+    }
+    let mut tasks = dataset::items(&data).unwrap();
+    for task in &mut tasks {
+        task.suite = "pybench".into();
+    }
+    let file = "datasets/src/decontaminate/pybench.fingerprints";
+    let committed = std::fs::read_to_string(Path::new(pybench_testing::ROOT).join(file)).unwrap();
+    assert!(
+        fingerprints::write(&tasks) == committed,
+        "run `just fingerprints`"
+    );
 }

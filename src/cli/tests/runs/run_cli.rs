@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use pybench_run::{ExitCode, Journal, RunFolder};
+use pybench_run::{BudgetCap, ExitCode, Journal, Reservation, RunFolder};
 use serde_json::json;
 
 const RECIPE: &str = r#"name = "tiny"
@@ -223,14 +223,30 @@ fn a_run_folder_in_use_or_of_another_recipe_is_a_conflict() {
     let fixture = RecipeFolder::new(RECIPE);
     let root = fixture.path().join("data/runs/tiny");
     let held = RunFolder::open(&root, "name = 'other'").unwrap();
+    let (paid, journal) = (Reservation::default(), held.journal());
+    journal.reserve("a/0", paid, BudgetCap::default()).unwrap();
     let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
     assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
     drop(held);
     let output = fixture.synthesize(&["tiny.toml"]);
     assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
+    let text = stderr(&output);
+    for part in [
+        "  name: \"other\" in the folder, \"tiny\" in this recipe",
+        "add --start-over, which deletes this run and loses replies that cost $0 (calls: 1)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // A stage that reads what others made offers the command that makes it again.
+    let output = fixture.program("rollout", &["tiny.toml", "--set", "seed=3"]);
+    assert_eq!(code(&output), Some(ExitCode::Conflict as i32));
+    let command = "synthesize tiny.toml --set seed=3 --start-over`";
+    assert!(stderr(&output).contains(command), "{}", stderr(&output));
+    let output = fixture.synthesize(&["tiny.toml", "--start-over"]);
+    assert_ne!(code(&output), Some(ExitCode::Conflict as i32));
     assert!(
-        stderr(&output).contains("  name: \"other\" in the folder, \"tiny\" in this recipe"),
+        stderr(&output).contains("starts over"),
         "{}",
         stderr(&output)
     );

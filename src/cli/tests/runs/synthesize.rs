@@ -27,6 +27,13 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
         "{text}"
     );
     assert!(!fixture.folder().join("trajectories.jsonl").exists());
+    // It freezes nothing: another recipe is estimated, and replaces it.
+    let changed = ["--set", "query.tasks=2", "--dry-run"];
+    let (status, text) = synthesize(&fixture, &changed);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("calls              about 8 "), "{text}");
+    let (status, text) = synthesize(&fixture, &["--dry-run"]);
+    assert_eq!(status, Some(0), "{text}");
     if !interpreter_is_here() {
         return;
     }
@@ -64,8 +71,7 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     let (status, text) = synthesize(&fixture, &["--dry-run"]);
     assert_eq!(status, Some(0), "{text}");
     let program = format!("{} synthesize", crate::support::PYBENCH);
-    let command = pybench_shard::endpoint_command("pybench", "t")
-        .replace("pybench synthesize t ", &format!("{program} t.toml "))
+    let command = pybench_shard::endpoint_command(&format!("{program} t.toml"), "t")
         .replace("MODEL", "gpt-4o");
     let mut shell = Command::new("sh");
     shell
@@ -78,6 +84,38 @@ fn the_command_for_a_real_endpoint_is_one_that_works() {
     assert_eq!(code(&output), Some(0), "{output:?}");
     assert!(text.contains("openai:gpt-4o"), "{text}");
     assert!(text.contains("budget             $5.00"), "{text}");
+}
+
+/// As the user would: in a shell, where the runs lie in a folder of his own.
+#[test]
+fn what_comes_next_works_as_it_is_printed() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let fixture = RunFixture::bare(RECIPE);
+    let mut command = crate::support::pybench("synthesize");
+    command.args(["t.toml", "--runs-dir", "my runs", "--set", "query.tasks=2"]);
+    let folder = fixture.path("");
+    let output = command
+        .current_dir(&folder)
+        .env_remove("PYBENCH_ROOT")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let (_, next) = text.split_once("next:\n").unwrap();
+    let commands: Vec<&str> = next.lines().take_while(|line| line.contains('#')).collect();
+    for expected in ["show", "query", "dataset export", "verify", "publish"] {
+        let found = commands.iter().find(|command| command.contains(expected));
+        let found = found.unwrap_or_else(|| panic!("{expected}: {text}"));
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-ec", found])
+            .current_dir(&folder)
+            .env_remove("PYBENCH_ROOT");
+        let output = shell.output().unwrap();
+        assert_eq!(code(&output), Some(0), "{found}: {output:?}");
+    }
 }
 
 /// Every contingency table of `clash.csv` has two columns of the same name, so that its reference raises an error.

@@ -1,5 +1,6 @@
 //! Reads csv and tsv with the tokenization of pandas' C parser.
 
+use super::two_rows::TwoRows;
 use super::{Cell, MAX_COLUMNS, RawTable, is_missing, notation};
 use pybench_files::text;
 
@@ -8,32 +9,55 @@ pub(super) fn read(bytes: &[u8], separators: &[char]) -> Result<RawTable, String
     let decoded = text::decode(bytes)?;
     let text = decoded.text.as_ref();
     let separator = detect_separator(text, separators);
-    let mut table: Option<RawTable> = None;
     let mut records = Records::new(text, separator);
     let mut record = Vec::new();
-    while records.next_into(&mut record)? {
-        match &mut table {
-            None => table = Some(header(&record)?),
-            Some(table) if record.len() == table.names.len() => {
-                table.push(record.drain(..).map(cell))?;
-            }
-            Some(table) => {
-                return Err(format!(
-                    "line {} has {} fields where the header has {}",
-                    records.line,
-                    record.len(),
-                    table.names.len()
-                ));
-            }
-        }
+    if !records.next_into(&mut record)? {
+        return Err("no header".into());
     }
-    let mut table = table.ok_or("no header")?;
+    let (mut table, two_rows) = match header(&record) {
+        Ok(table) => (table, None),
+        Err(reason) => {
+            let (table, joined) =
+                second_header(&record, &mut records).ok_or_else(|| reason.clone())?;
+            (table, Some((joined, reason)))
+        }
+    };
+    while records.next_into(&mut record)? {
+        if record.len() != table.names.len() {
+            return Err(format!(
+                "line {} has {} fields where the header has {}",
+                records.line,
+                record.len(),
+                table.names.len()
+            ));
+        }
+        table.push(record.drain(..).map(cell))?;
+    }
     check_second_header(&table)?;
     table.delimiter = Some(separator);
     table.encoding = Some(decoded.encoding.to_owned());
     table.untyped = true;
     table.read = notation::recognize(&table)?;
+    if let Some((joined, reason)) = two_rows {
+        if !joined.is_proven(&table) {
+            return Err(reason);
+        }
+        table.read.names = joined.names;
+    }
     Ok(table)
+}
+
+/// The table below a header of two rows, which are the first two lines: pandas counts lines where it skips the header.
+fn second_header(upper: &[String], records: &mut Records<'_>) -> Option<(RawTable, TwoRows)> {
+    let mut lower = Vec::new();
+    let lines = (
+        records.line,
+        records.next_into(&mut lower).ok()?,
+        records.line,
+    );
+    let joined =
+        TwoRows::join(upper, &lower).filter(|_| lines == (1, true, 2) && records.next_line == 3)?;
+    Some((RawTable::new(joined.names.clone()).ok()?, joined))
 }
 
 fn cell(field: String) -> Cell {
@@ -228,6 +252,34 @@ mod tests {
         ] {
             let error = rows(text).unwrap_err();
             assert!(error.contains(reason), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_header_of_two_rows_is_read_where_numbers_prove_it() {
+        let text = "Region,Sales,,Share\n,2023,2024,of all\nN,1,2,0.5\nS,3,4,0.5\n";
+        let table = read(text.as_bytes(), &[',']).unwrap();
+        let names = ["Region", "Sales 2023", "Sales 2024", "Share of all"];
+        assert_eq!(
+            (&*table.names, table.rows()),
+            (&names.map(str::to_owned)[..], 2)
+        );
+        assert_eq!(table.read.names, names);
+        let years = "Region;2023;;2024;\n;Q1;Q2;Q1;Q2\nN;1,5;2;3;4\nS;5;6,25;7;8\n";
+        let table = read(years.as_bytes(), &[';']).unwrap();
+        assert_eq!(table.names[2..4], ["2023 Q2", "2024 Q1"]);
+        assert_eq!(table.read.decimal_comma, ["2023 Q1", "2023 Q2"]);
+        for text in [
+            // Rows of values below a header without a name.
+            "name,city,\nAnna,Paris,x\nBob,Rome,y\n",
+            "name,sales,\nA,2020,2021\nB,2019,2022\n",
+            "id,a,\n1,2,3\n4,5,6\n",
+            // Lines that pandas would count.
+            "Region,Sales,\n\n,Q1,Q2\nN,1,2\nS,3,4\n",
+            "Region,Sales,\n,Q1,\nN,1,2\nS,3,4\n",
+        ] {
+            let error = rows(text).unwrap_err();
+            assert!(error.contains("no name"), "{text:?}: {error}");
         }
     }
 

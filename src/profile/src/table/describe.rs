@@ -7,7 +7,7 @@ use polars::prelude::{
 use pybench_types::task::{ColumnKind, ColumnProfile, TableProfile};
 
 use super::value::{is_iso_date, parse_bool, parse_float, parse_int, rows_at_once, trimmed};
-use super::{Cell, RawTable, notation};
+use super::{Cell, RawTable, comma, notation};
 
 /// Limits of the sample: rows, and characters per cell.
 const SAMPLE_ROWS: usize = 5;
@@ -149,7 +149,7 @@ fn is_foreign(column: &[&mut Cell]) -> bool {
         _ => None,
     });
     let texts: Vec<&str> = texts.collect();
-    notation::decimal_comma(&texts).is_some() || notation::day_first(&texts).is_some()
+    comma::decimal_comma(&texts).is_some() || notation::day_first(&texts).is_some()
 }
 
 /// Converts the texts of a part of a csv column to a type that fits all of them, if there is one.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pybench_types::task::TableProfile;
 use serde_json::{Map, Value};
 
-use super::{Cell, MAX_COLUMNS, RawTable, check_names, describe};
+use super::{Cell, MAX_COLUMNS, RawTable, check_names, describe, notation};
 use pybench_files::MAX_JSON;
 use pybench_files::text;
 
@@ -89,6 +89,7 @@ fn table_of(objects: Vec<Map<String, Value>>) -> Result<RawTable, String> {
         }
         table.push(row)?;
     }
+    notation::recognize_texts(&mut table);
     Ok(table)
 }
 

@@ -2,6 +2,8 @@
 //! columns and missing values. Tables that pandas does not read cleanly are rejected, so that tasks are only written
 //! for tables that work.
 
+mod amount;
+mod comma;
 mod delimited;
 mod describe;
 mod json;
@@ -9,6 +11,7 @@ mod lenient;
 mod notation;
 mod parquet;
 mod sqlite;
+mod two_rows;
 mod value;
 mod workbook;
 mod worksheet;

@@ -7,11 +7,9 @@
 
 use pybench_types::read_options::ReadOptions;
 
-use super::value::{is_iso_date, parse_float, rows_at_once};
-use super::{Cell, RawTable};
-
-/// Signs between groups of three digits: point, space, no-break space, narrow no-break space.
-const THOUSANDS: [char; 4] = ['.', ' ', '\u{a0}', '\u{202f}'];
+use super::comma::decimal_comma;
+use super::value::{is_iso_date, parse_float, parse_int, rows_at_once};
+use super::{Cell, RawTable, amount};
 
 /// How a text table writes its numbers and dates.
 ///
@@ -24,6 +22,8 @@ pub(super) fn recognize(table: &RawTable) -> Result<ReadOptions, String> {
         let texts = texts(table, index);
         if let Some(format) = day_first(&texts) {
             read.dates.insert(name.clone(), format);
+        } else if let Some(notation) = amount::with_currency(&texts) {
+            read.numbers.insert(name.clone(), notation);
         } else if let Some(thousands) = decimal_comma(&texts) {
             if let (Some(one), Some(other)) = (read.thousands, thousands)
                 && one != other
@@ -55,6 +55,24 @@ pub(super) fn recognize(table: &RawTable) -> Result<ReadOptions, String> {
     Ok(read)
 }
 
+/// How the texts of a workbook or of json write numbers and dates: columns of nothing else.
+pub(super) fn recognize_texts(table: &mut RawTable) {
+    for (index, name) in table.names.iter().enumerate() {
+        let mut column = table.cells.iter().skip(index).step_by(table.names.len());
+        if !column.all(|cell| matches!(cell, Cell::Text(_) | Cell::Null)) {
+            continue;
+        }
+        let texts = texts(table, index);
+        if let Some(format) = day_first(&texts) {
+            table.read.dates.insert(name.clone(), format);
+        } else if let Some(notation) =
+            amount::with_currency(&texts).or_else(|| amount::with_comma(&texts))
+        {
+            table.read.numbers.insert(name.clone(), notation);
+        }
+    }
+}
+
 fn texts(table: &RawTable, index: usize) -> Vec<&str> {
     let column = table.cells.iter().skip(index).step_by(table.names.len());
     let texts = column.filter_map(|cell| match cell {
@@ -67,22 +85,32 @@ fn texts(table: &RawTable, index: usize) -> Vec<&str> {
 /// Rewrites the columns of the read options: numbers with a decimal point, dates as ISO 8601.
 pub(super) fn convert(table: &mut RawTable) {
     let width = table.names.len();
-    let thousands = table.read.thousands;
+    let (read, untyped) = (&table.read, table.untyped);
     for (index, name) in table.names.iter().enumerate() {
-        let number = table.read.decimal_comma.contains(name);
-        if !number && !table.read.dates.contains_key(name) {
+        let (notation, date) = (read.numbers.get(name), read.dates.contains_key(name));
+        let comma = read.decimal_comma.contains(name);
+        if !comma && !date && notation.is_none() {
             continue;
         }
         for cell in table.cells.iter_mut().skip(index).step_by(width) {
-            if let Cell::Text(text) = cell {
-                let converted = match number {
-                    true => Some(with_point(text, thousands)),
-                    false => Day::parse(text).map(|day| day.iso()),
-                };
-                *cell = converted.map_or(Cell::Null, |text| Cell::Text(text.into()));
-            }
+            let Cell::Text(text) = cell else {
+                continue;
+            };
+            let as_text = |text: String| Cell::Text(text.into());
+            *cell = match notation.map(|notation| notation.plain(text)) {
+                // Columns of csv are typed later.
+                Some(plain) if untyped => as_text(plain),
+                Some(plain) => number(&plain),
+                None if comma => as_text(with_point(text, read.thousands)),
+                None => Day::parse(text).map_or(Cell::Null, |day| as_text(day.iso())),
+            };
         }
     }
+}
+
+fn number(plain: &str) -> Cell {
+    let number = parse_int(plain).or_else(|| parse_float(plain));
+    number.unwrap_or(Cell::Null)
 }
 
 fn with_point(text: &str, thousands: Option<char>) -> String {
@@ -100,85 +128,38 @@ fn unclear<'a>(texts: &[&'a str], thousands: Option<char>) -> Option<&'a str> {
     texts.find(|text| number && text.trim().contains(sign))
 }
 
-/// The sign between thousands (`Some(None)` for no sign) if all texts are numbers with a decimal comma, and at least one
-/// of them can be nothing else.
-pub(super) fn decimal_comma(texts: &[&str]) -> Option<Option<char>> {
-    let (mut thousands, mut proven) = (None, false);
-    for text in texts {
-        let number = CommaNumber::parse(text)?;
-        if number.thousands.is_some() {
-            if thousands.is_some() && thousands != number.thousands {
-                return None;
-            }
-            thousands = number.thousands;
-        }
-        proven |= number.is_proof();
-    }
-    proven.then_some(thousands)
-}
-
-/// A number as German and French texts write it.
-struct CommaNumber<'a> {
-    thousands: Option<char>,
-    whole: &'a str,
-    /// The digits after the comma.
-    decimals: Option<&'a str>,
-}
-
-impl<'a> CommaNumber<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-        let (whole, decimals) = match unsigned.split_once(',') {
-            Some((whole, decimals)) => (whole, Some(decimals)),
-            None => (unsigned, None),
-        };
-        let thousands = whole.chars().find(|c| THOUSANDS.contains(c));
-        let valid = match thousands {
-            None => digits(whole),
-            Some(sign) => {
-                let mut groups = whole.split(sign);
-                let first = groups.next().unwrap_or_default();
-                first.len() <= 3 && digits(first) && groups.all(|g| g.len() == 3 && digits(g))
-            }
-        };
-        (valid && decimals.is_none_or(digits)).then_some(Self {
-            thousands,
-            whole,
-            decimals,
-        })
-    }
-
-    /// Whether the comma cannot separate thousands, as it does in English: `1.018,64`, `0,5`, `1018,640`.
-    fn is_proof(&self) -> bool {
-        self.decimals.is_some_and(|decimals| {
-            self.thousands.is_some()
-                || decimals.len() != 3
-                || self.whole.len() > 3
-                || self.whole.starts_with('0')
-        })
-    }
-}
-
 /// The `strftime` format of a column of days that are written day first. Points are used in no other order; with strokes
-/// or hyphens, one of the days must be after the twelfth.
+/// or hyphens, one of the days must be after the twelfth. With years of two digits this holds for points, too, and where
+/// hyphens might be a short form of ISO 8601, one of the years can be no day.
 pub(super) fn day_first(texts: &[&str]) -> Option<String> {
     let mut days = Vec::with_capacity(texts.len());
     for text in texts {
         days.push(Day::parse(text)?);
     }
-    let sign = days.first()?.sign;
-    let proven = sign == '.' || days.iter().any(|day| day.day > 12);
-    (proven && days.iter().all(|day| day.sign == sign)).then(|| format!("%d{sign}%m{sign}%Y"))
+    let Day { sign, short, .. } = *days.first()?;
+    let late = days.iter().any(|day| day.day > 12);
+    let no_day = days.iter().any(|day| !(1..=31).contains(&(day.year % 100)));
+    let proven = match (short, sign) {
+        (false, '.') => true,
+        (true, '-') => late && no_day,
+        _ => late,
+    };
+    let alike = days
+        .iter()
+        .all(|day| (day.sign, day.short) == (sign, short));
+    let year = if short { "%y" } else { "%Y" };
+    (proven && alike).then(|| format!("%d{sign}%m{sign}{year}"))
 }
 
-/// A day as `31.12.2024`, `31/12/2024` or `31-12-2024`.
+/// A day as `31.12.2024`, `31/12/2024`, `31-12-2024` or `31.12.24`.
 #[derive(Clone, Copy)]
 struct Day {
     day: u32,
     month: u32,
     year: u32,
     sign: char,
+    /// Whether the year has two digits, in which case all parts have.
+    short: bool,
 }
 
 impl Day {
@@ -192,11 +173,20 @@ impl Day {
             let valid = lengths.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
             valid.then(|| text.parse().ok()).flatten()
         };
+        let short = year.len() == 2;
+        let digits = if short { 2..=2 } else { 1..=2 };
         let date = Self {
-            day: number(day, 1..=2)?,
-            month: number(month, 1..=2)?,
-            year: number(year, 4..=4)?,
+            day: number(day, digits.clone())?,
+            month: number(month, digits)?,
+            year: match short {
+                // As `%y` reads it.
+                true => {
+                    number(year, 2..=2).map(|year| year + if year < 69 { 2000 } else { 1900 })?
+                }
+                false => number(year, 4..=4)?,
+            },
             sign,
+            short,
         };
         (matches!(sign, '.' | '/' | '-') && is_iso_date(&date.iso())).then_some(date)
     }
@@ -321,7 +311,8 @@ mod tests {
         for text in [
             "31.02.2024",
             "1.2.3",
-            "31.12.24",
+            "1.2.24",
+            "31.13.24",
             "192.168.0.1",
             "31 12 2024",
             "2024-12-31",
@@ -330,5 +321,24 @@ mod tests {
             assert_eq!(day_first(&[text]), None, "{text}");
         }
         assert_eq!(day_first(&["31.12.2024", "30/12/2024"]), None);
+    }
+
+    #[test]
+    fn years_of_two_digits_need_a_day_after_the_twelfth() {
+        for (texts, format) in [
+            (&["31.12.24", "01.02.99"][..], Some("%d.%m.%y")),
+            (&["31/12/24"], Some("%d/%m/%y")),
+            (&["31-12-99", "01-02-00"], Some("%d-%m-%y")),
+            (&["01.02.24", "12.11.23"], None),
+            (&["31-12-24"], None),
+            (&["31.12.24", "31.12.2024"], None),
+        ] {
+            assert_eq!(day_first(texts).as_deref(), format, "{texts:?}");
+        }
+        let iso = |text| Day::parse(text).unwrap().iso();
+        assert_eq!(
+            (iso("31.12.68"), iso("31.12.69")),
+            ("2068-12-31".into(), "1969-12-31".into())
+        );
     }
 }

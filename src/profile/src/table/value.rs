@@ -6,6 +6,9 @@ use regex::Regex;
 
 use super::Cell;
 
+/// Whole numbers that may be the name of a column below another name.
+pub(super) const YEARS: std::ops::RangeInclusive<i64> = 1900..=2100;
+
 /// The number of rows after which pandas decides on types again (`low_memory`). Columns whose parts
 /// differ become mixed.
 pub(super) fn rows_at_once(width: usize) -> usize {

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use calamine::{DataRef, Reader, SheetType, Xlsx};
 
-use super::{Cell, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, RawTable, is_missing, worksheet};
+use super::{Cell, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, RawTable, is_missing, notation, worksheet};
 
 /// Maximum unpacked size of all parts, in bytes; calamine reads all shared strings into memory.
 const MAX_UNPACKED: u64 = 128 << 20;
@@ -56,7 +56,8 @@ fn read_sheet(book: &mut Xlsx<Cursor<&[u8]>>, sheet: &str) -> Result<RawTable, S
         }
         cells.push((row as usize, column as usize, value));
     }
-    let table = worksheet::arrange(cells, &merged)?;
+    let mut table = worksheet::arrange(cells, &merged)?;
+    notation::recognize_texts(&mut table);
     match table.cells.is_empty() {
         true => Err("no rows".into()),
         false => Ok(table),

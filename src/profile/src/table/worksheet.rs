@@ -3,12 +3,11 @@
 use calamine::Dimensions;
 use pybench_types::read_options::ReadOptions;
 
+use super::value::YEARS;
 use super::{Cell, MAX_CELLS, RawTable};
 
 /// Rows above the header, at most.
 const MAX_ROWS_ABOVE: usize = 10;
-/// Whole numbers that may be the name of a column below another name.
-const YEARS: std::ops::RangeInclusive<i64> = 1900..=2100;
 
 /// The cells of a worksheet as a grid, with the areas of merged cells, of which the first cell has the value.
 struct Sheet<'a> {

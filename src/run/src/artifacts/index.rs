@@ -38,7 +38,7 @@ impl<T: DeserializeOwned> Artifact<T> {
             names,
             by_name,
             items: ItemReader {
-                file: self.open(&path)?,
+                file: self.open(root)?,
                 path,
                 lines: lines_of_items,
                 item: PhantomData,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{ExecutorOptions, LocalExecutor};
-use crate::{Failure, FailureKind, RunError, RunFolder, Stage};
+use crate::{Failure, FailureKind, FoldedLog, RunError, RunFolder, Stage};
 use pybench_types::id::Digest;
 
 /// How the execution of a unit ended.
@@ -33,6 +33,8 @@ pub(super) struct Worker {
     stage: Arc<dyn Stage>,
     item: String,
     stop: watch::Receiver<bool>,
+    /// Failures of the stage's units.
+    failures: Arc<FoldedLog>,
 }
 
 impl Worker {
@@ -41,6 +43,7 @@ impl Worker {
         stage: Arc<dyn Stage>,
         item: String,
         stop: watch::Receiver<bool>,
+        failures: Arc<FoldedLog>,
     ) -> Self {
         Self {
             folder: executor.folder.clone(),
@@ -48,6 +51,7 @@ impl Worker {
             stage,
             item,
             stop,
+            failures,
         }
     }
 
@@ -83,10 +87,7 @@ impl Worker {
             match (stops, wait) {
                 (Some(reason), _) => return Ok(UnitEnd::Stop(reason)),
                 (None, None) => {
-                    match failure.kind {
-                        FailureKind::Item => tracing::info!(stage, item, "left out: {failure}"),
-                        kind => tracing::warn!(stage, item, ?kind, "failed: {failure}"),
-                    }
+                    self.log(&failure);
                     return Ok(UnitEnd::Failed);
                 }
                 (None, Some(wait)) if self.stopped_during(wait).await => {
@@ -94,6 +95,16 @@ impl Worker {
                 }
                 (None, Some(_)) => {}
             }
+        }
+    }
+
+    /// Logs the failure of the unit, unless one like it is logged already.
+    fn log(&self, failure: &Failure) {
+        let (stage, item) = (self.stage.name(), &self.item);
+        match failure.kind {
+            _ if !self.failures.is_new(&failure.detail) => {}
+            FailureKind::Item => tracing::info!(stage, item, "left out: {failure}"),
+            kind => tracing::warn!(stage, item, ?kind, "failed: {failure}"),
         }
     }
 

@@ -40,7 +40,7 @@ for line in sys.stdin:
 "#;
 
 /// Writes Parquet files with an index that has a name and one that has none, texts with decimal commas and days that are
-/// written day first, and workbooks with a bad sheet, titles, merged cells and two header rows.
+/// written day first, amounts of money, headers of two rows, and workbooks with a bad sheet, titles, merged cells and two header rows.
 const FIXTURES: &str = r#"
 import sys
 import openpyxl
@@ -61,6 +61,16 @@ french = [["lieu", "montant", "jour"], ["Lyon", "1 018,64", "31/12/2024"], ["Nic
 text("french.csv", ";", french)
 text("french_narrow.csv", ";", [[cell.replace(" ", "\u202f") for cell in line] for line in french])
 text("plain.csv", ";", [["a", "b"], ["1,5", "x"], ["2,25", "1.2.3"]])
+text("euro.csv", ";", [["Ort", "Preis", "Menge", "Tag"], ["Köln", "€ 1.018,64", "1,5", "31.12.24"], ["Bonn", "-€ 3,00", "2,25", "01.02.99"], ["Ulm", "", "", ""]])
+text("dollar.csv", ",", [["town", "price", "tip"], ["Reno", '"$1,234.50"', "$2"], ["Ames", "$7.25", "$13"], ["Troy", "$7.25", ""]])
+text("euro_behind.csv", ";", [["lieu", "prix"], ["Lyon", "1\u202f234,50\u00a0€"], ["Nice", "12,00\u00a0€"]])
+text("two_rows.csv", ",", [["Region", "Sales", "", "Share"], ["", "2023", "2024", "of all"], ["N", "1", "2", "0.5"], ["S", "3", "", "0.25"]])
+text("two_rows.tsv", "\t", [["Region", "Betrag", "", "Tag"], ["", "Q1", "Q2", ""], ["N", "1.018,64 €", "2,5", "31.12.2024"], ["S", "3,00 €", "4,75", "01.02.2024"]])
+
+rows = [{"Ort": "Köln", "Betrag": "1.018,64", "Preis": "€ 3,50", "date": "31.12.2024"}, {"Ort": "Bonn", "Betrag": "12,5", "Preis": None, "date": "01.02.2023"}]
+pd.DataFrame(rows).to_json(sys.argv[1] + "/german.json", orient="records", force_ascii=False)
+pd.DataFrame(rows).to_json(sys.argv[1] + "/german.jsonl", orient="records", lines=True, force_ascii=False)
+pd.DataFrame(rows).to_excel(sys.argv[1] + "/german.xlsx", index=False)
 
 book = openpyxl.Workbook()
 book.active.title = "Notes"
@@ -115,6 +125,16 @@ fn pandas_sees_what_the_profiles_say() {
     assert!(write.status().unwrap().success());
     let tables = tables(fixtures.path());
     assert!(tables.len() >= 30, "{}", tables.len());
+    for (path, _, table) in &tables {
+        let name = path.file_stem().unwrap().to_string_lossy();
+        let expected = match &*name {
+            "euro" | "dollar" | "euro_behind" => !table.read.numbers.is_empty(),
+            "two_rows" => !table.read.names.is_empty(),
+            "german" => !table.read.dates.is_empty(),
+            _ => true,
+        };
+        assert!(expected, "{}: {:?}", path.display(), table.read);
+    }
     let jobs: String = tables
         .iter()
         .map(|(path, kind, table)| {
@@ -167,6 +187,7 @@ fn expression(kind: FileKind, table: &TableProfile) -> Option<String> {
         read: &table.read,
     };
     let read = matches!(kind, FileKind::Csv | FileKind::Tsv | FileKind::Xlsx);
+    let read = read || !table.read.is_default();
     read.then(|| reading::expression(&file, quoted))
 }
 
