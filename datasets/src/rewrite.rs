@@ -10,8 +10,8 @@ use pybench_types::task::TaskFile;
 
 use crate::card::CardInfo;
 use crate::dataset::{self, FILES_DIR, StagingFolder, WrittenDataset};
-use crate::diversity::Diversity;
 use crate::decontaminate::BenchmarkSearch;
+use crate::diversity::Diversity;
 use crate::row_hashes::{DatasetDigest, row_digest};
 use crate::scrub::{ScrubReport, Scrubber};
 use crate::shards::{ShardSettings, ShardWriter};

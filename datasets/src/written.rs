@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use pybench_types::id::Digest;
 
-use crate::diversity::Diversity;
 use crate::decontaminate::BenchmarkMatches;
+use crate::diversity::Diversity;
 use crate::scrub::ScrubReport;
 use crate::split::Split;
 use crate::stats::Stats;

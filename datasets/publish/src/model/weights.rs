@@ -180,9 +180,19 @@ mod tests {
         }
         let gap = ONE.replace("[0, 12]", "[1, 12]");
         put(path, "model.safetensors", &gap, 12);
-        assert!(check(path, "model").unwrap_err().to_string().contains("gaps"));
+        assert!(
+            check(path, "model")
+                .unwrap_err()
+                .to_string()
+                .contains("gaps")
+        );
         std::fs::write(path.join("model.safetensors"), [255; 8]).unwrap();
-        assert!(check(path, "model").unwrap_err().to_string().contains("longer"));
+        assert!(
+            check(path, "model")
+                .unwrap_err()
+                .to_string()
+                .contains("longer")
+        );
     }
 
     #[test]

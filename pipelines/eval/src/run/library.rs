@@ -59,7 +59,10 @@ fn suite(unseen: Unseen) -> String {
 fn of_run(run: &Path) -> Result<Vec<(Task, Unseen)>, RunError> {
     if HELD_OUT.exists(run) {
         let tasks = HELD_OUT.read_all(run)?;
-        return Ok(tasks.into_iter().map(|task| (task, Unseen::Files)).collect());
+        return Ok(tasks
+            .into_iter()
+            .map(|task| (task, Unseen::Files))
+            .collect());
     }
     let unseen = test_tasks(&run.join("dataset"))?;
     let mut tasks = Vec::new();
