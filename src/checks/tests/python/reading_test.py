@@ -73,11 +73,27 @@ def date(r, texts):
     return r.choice(["2024-02-29", "2024-01-01", "2024-1-1", "01/02/2024", "2024-01-01T10:00", "2024"])
 
 
+def euros(r, texts):
+    return r.choice(["€ 1.018,64", "€ 3,50", "-€ 0,5", "€ 12", "€ -7,25"])
+
+
+def dollars(r, texts):
+    return r.choice(["$1,234.50", "$3.50", "-$0.5", "$12", "$1,018"])
+
+
+def comma(r, texts):
+    return r.choice(["1.018,64", "3,50", "-0,5", "12"])
+
+
+def short_day(r, texts):
+    return r.choice(["31.12.24", "01.02.99", "28.02.68", "30/11/24"])
+
+
 def word(r, texts):
     return r.choice([*texts.split(), texts, "a", "B", 'say "hi"', 'x"y', "two\nlines", "two\r\nlines", "a,b", "a;b", "a\tb", "a|b", " a", "a ", "'q'", "#c", "\\"])
 
 
-MAKERS = [whole, padded, large, huge, decimal, extreme, like_number, truth, like_truth, absent, like_absent, date, word]
+MAKERS = [whole, padded, large, huge, decimal, extreme, like_number, truth, like_truth, absent, like_absent, date, word, euros, dollars, comma, short_day]
 
 
 class File:
@@ -167,12 +183,27 @@ def pandas_reads(path, form):
     """The frame; None where there is none, no row, or where columns are taken for an index."""
     import pandas
 
+    read = form.get("read", {})
+    dates, numbers = read.get("dates", {}), read.get("numbers", {})
+    options = {"dtype": {name: str for name in [*dates, *numbers]}, "thousands": read.get("thousands")}
+    if "decimal_comma" in read:
+        options["decimal"] = ","
+    if "names" in read:
+        options.update(header=None, names=read["names"], skiprows=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            frame = pandas.read_csv(path, sep=form["delimiter"], encoding=form["encoding"])
+            frame = pandas.read_csv(path, sep=form["delimiter"], encoding=form["encoding"], **options)
         except (ValueError, OverflowError):
             return None
+    for name, format in dates.items():
+        frame[name] = pandas.to_datetime(frame[name], format=format).dt.strftime("%Y-%m-%d")
+    for name, notation in numbers.items():
+        for sign in [notation.get("currency", ""), *notation.get("ignored", "")]:
+            frame[name] = frame[name].str.replace(sign, "", regex=False)
+        if notation.get("decimal_comma"):
+            frame[name] = frame[name].str.replace(",", ".", regex=False)
+        frame[name] = pandas.to_numeric(frame[name])
     return frame if len(frame) and isinstance(frame.index, pandas.RangeIndex) else None
 
 
