@@ -1,12 +1,14 @@
 //! Splits tasks before anything has solved them, by the rules for rows.
 
+use pybench_types::held_out::HeldOutRule;
 use pybench_types::task::Task;
 
 use crate::row::{category_name, shared_keys, template};
 use crate::split::{Split, SplitRow, SplitSettings, split};
 
-/// Splits tasks: those that share a file stay together. Near duplicates are not looked for, since there is no code yet.
-pub fn split_tasks(tasks: &[Task], settings: &SplitSettings) -> Split {
+/// Splits tasks: those that share a file stay together, and those with a part that `rule` holds out are not trained on.
+/// Near duplicates are not looked for, since there is no code yet.
+pub fn split_tasks(tasks: &[Task], settings: &SplitSettings, rule: &HeldOutRule) -> Split {
     let templates: Vec<String> = tasks.iter().map(template).collect();
     let keys = tasks.iter().map(|task| {
         let files = task.files.iter().chain(&task.held_out);
@@ -20,6 +22,7 @@ pub fn split_tasks(tasks: &[Task], settings: &SplitSettings) -> Split {
             category: category_name(task.category),
             keys,
             near_keys: &[],
+            held_out: rule.of_task(task),
         })
         .collect();
     split(&rows, settings)

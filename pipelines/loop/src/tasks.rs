@@ -26,7 +26,8 @@ impl LoopTasks {
             held_out_templates: context.recipe.shard.held_out_templates,
             seed: context.recipe.seed,
         };
-        let split = split_tasks(&tasks, &settings);
+        let rule = context.recipe.shard.held_out(context.recipe.seed);
+        let split = split_tasks(&tasks, &settings, &rule);
         let count = looped.rounds as usize;
         let (mut held_out, mut rounds) = (Vec::new(), vec![Vec::new(); count]);
         let mut next = 0;

@@ -215,7 +215,7 @@ mod tests {
     fn the_memory_of_a_session_is_measured_once_there_are_enough() {
         let (free, reserve) = (20 << 30, 10 << 30);
         assert_eq!(allowed(3, free, free, reserve), 160, "as usual");
-        let taken = |each: u64| free - (100 * each << 20);
+        let taken = |each: u64| free - ((100 * each) << 20);
         assert_eq!(allowed(100, free, taken(20), reserve), 341);
         assert_eq!(allowed(100, free, taken(80), reserve), 85, "they grew");
         assert_eq!(allowed(100, free, free, reserve), 640, "the least");
