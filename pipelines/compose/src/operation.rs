@@ -35,11 +35,14 @@ pub enum Order {
 
 pub(crate) type DrawArguments = Box<dyn Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync>;
 
+type OneTable = dyn Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync;
+type TwoTables = dyn Fn(&Arguments, LazyFrame, LazyFrame) -> LazyFrame + Send + Sync;
+
 /// What an operation does, as polars expressions. This is the reference.
 pub(crate) enum Meaning {
-    OneTable(Box<dyn Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync>),
+    OneTable(Box<OneTable>),
     /// The second table is that of the argument [`OTHER`].
-    TwoTables(Box<dyn Fn(&Arguments, LazyFrame, LazyFrame) -> LazyFrame + Send + Sync>),
+    TwoTables(Box<TwoTables>),
 }
 
 /// The argument of an operation that names another file.

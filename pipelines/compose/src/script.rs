@@ -178,8 +178,8 @@ impl<'a> Script<'a> {
             0 => {
                 let said: [&str; 3] = match en {
                     true => [
-                        "First I load $name and look at its size, its columns and some rows.",
-                        "Before I compute anything I check what $name contains.",
+                        "First I load $name and look at the size, the columns and some rows.",
+                        "Before I compute anything I check the contents of $name.",
                         "I read $name and look at the columns that I need.",
                     ],
                     false => [
