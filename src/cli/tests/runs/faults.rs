@@ -243,11 +243,8 @@ async fn impossible_token_counts_neither_end_nor_stop_a_run() {
     let output = fixture.rollout(&[]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(code(&output), Some(0), "{stderr}");
-    assert_eq!(
-        stderr.matches("tokens that were reserved").count(),
-        8,
-        "{stderr}"
-    );
+    let warnings = stderr.matches("tokens that were reserved (-v logs every such call)");
+    assert_eq!(warnings.count(), 1, "{stderr}");
     assert_eq!(server.call_count(), 8, "nothing is paid twice");
     assert!((8..8_000_000).contains(&fixture.spent().tokens));
 }

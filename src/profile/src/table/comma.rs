@@ -3,6 +3,9 @@
 /// Signs between groups of three digits: point, space, no-break space, narrow no-break space.
 const THOUSANDS: [char; 4] = ['.', ' ', '\u{a0}', '\u{202f}'];
 
+/// Whole numbers of more digits are not exact; pandas keeps some of them as text.
+const MAX_WHOLE: usize = 15;
+
 /// The sign between thousands (`Some(None)` for no sign) if all texts are numbers with a decimal comma, and at least one
 /// of them can be nothing else.
 pub(super) fn decimal_comma(texts: &[&str]) -> Option<Option<char>> {
@@ -45,7 +48,8 @@ impl<'a> CommaNumber<'a> {
                 first.len() <= 3 && digits(first) && groups.all(|g| g.len() == 3 && digits(g))
             }
         };
-        (valid && decimals.is_none_or(digits)).then_some(Self {
+        let exact = whole.bytes().filter(u8::is_ascii_digit).count() <= MAX_WHOLE;
+        (valid && exact && decimals.is_none_or(digits)).then_some(Self {
             thousands,
             whole,
             decimals,
