@@ -17,7 +17,7 @@ use crate::support::fixture::{
 };
 
 /// Requests in flight before the first reply of an endpoint (`pybench_llm`).
-const FIRST: usize = 8;
+const FIRST: usize = 16;
 
 /// Requests at the same time at an endpoint.
 #[derive(Default)]
@@ -84,8 +84,8 @@ async fn a_slow_endpoint_gets_more_requests_than_there_are_cores() {
     let mut status = crate::support::pybench("status");
     status.arg(fixture.folder());
     let shown = String::from_utf8(status.output().unwrap().stdout).unwrap();
-    let line = "requests in flight: 8, limited by the endpoint";
-    assert!(shown.contains(line), "{shown}");
+    let line = format!("requests in flight: {FIRST}, limited by the endpoint");
+    assert!(shown.contains(&line), "{shown}");
     seen.store(true, Ordering::SeqCst);
     let ended = tokio::task::spawn_blocking(move || child.wait()).await;
     assert_eq!(ended.unwrap().unwrap().code(), Some(0));
