@@ -18,6 +18,8 @@ use crate::support::fixture::{
 
 /// Requests in flight before the first reply of an endpoint (`pybench_llm`).
 const FIRST: usize = 16;
+/// Tasks in flight before the first one is done and shows what a task costs (`pybench_run`).
+const OF_UNKNOWN_COST: usize = 8;
 
 /// Requests at the same time at an endpoint.
 #[derive(Default)]
@@ -148,7 +150,7 @@ async fn a_small_budget_finishes_what_it_starts() {
     let (started, done) = (conversations(&server), done.count());
     eprintln!("{started} trajectories started, {done} done");
     let cores = pybench_run::cores();
-    assert!(done > 0 && started - done <= FIRST.max(2 * cores + 1));
+    assert!(done > 0 && started - done <= OF_UNKNOWN_COST.max(2 * cores + 1));
     let mut raised = fixture.rollout(&["--set", "budget.usd=100"]);
     let output = raised.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
