@@ -70,6 +70,7 @@ impl Saturation {
         tokens: u64,
         took: Duration,
     ) -> Growth {
+        let parallel = self.is_parallel(in_flight, tokens, took);
         let round = &mut self.round;
         if round.replies == 0 {
             round.size = window.max(MIN_REPLIES);
@@ -80,16 +81,16 @@ impl Saturation {
         // Replies without counted tokens count as equal.
         round.tokens += tokens.max(1);
         round.seconds += took.as_secs_f64();
-        let used = 2 * self.peak.max(round.peak) > window;
+        // In one round it doubles, or quadruples.
+        let reach = if parallel { 4 } else { 2 };
+        let used = reach * self.peak.max(round.peak) > window;
         if round.replies >= round.size
             && let Some(back) = self.end_round()
         {
             return Growth::Back(back);
         }
         match used && self.held == 0 {
-            true => Growth::Open {
-                parallel: self.is_parallel(in_flight, tokens, took),
-            },
+            true => Growth::Open { parallel },
             false => Growth::Hold,
         }
     }

@@ -9,6 +9,7 @@ use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::SplitSettings;
 use pybench_datasets::{Row, dataset};
 use pybench_run::ExitCode;
+use pybench_types::trajectory::Role;
 use serde_json::Value;
 
 use crate::publish::hub::{Hub, TOKEN};
@@ -212,7 +213,10 @@ pub fn texts(rows: &[Row]) -> Vec<Value> {
     let row = |row: &Row| {
         let messages = row.messages.iter();
         let messages: Vec<_> = messages
-            .map(|m| serde_json::json!({"role": m.role, "content": m.content}))
+            .map(|m| {
+                let weight = (m.role == Role::Assistant).then_some(u32::from(m.trained));
+                serde_json::json!({"role": m.role, "content": m.content, "weight": weight})
+            })
             .collect();
         serde_json::json!({
             "trajectory_id": row.trajectory_id, "query": row.query, "messages": messages,
