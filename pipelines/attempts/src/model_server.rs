@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use pybench_run::RunError;
+use pybench_llm::OpenAiOptions;
+use pybench_run::{Price, RunError};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -15,6 +16,8 @@ const PROGRAM: &str = "pybench-train";
 pub const SLOTS: usize = 4;
 /// Time limit for the start of the server, which includes downloading the model.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
+/// Time limit of a request, since a model may run on few CPU cores.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Maximum length of the server's first line, in bytes.
 const MAX_LINE: u64 = 4096;
 
@@ -101,6 +104,19 @@ impl ModelServer {
         Ok(Self { base_url, child })
     }
 
+    /// Options of a client of this server, which serves the model as `name`. It costs nothing.
+    pub fn client_options(&self, name: &str) -> OpenAiOptions {
+        OpenAiOptions {
+            model: name.to_owned(),
+            base_url: self.base_url.clone(),
+            key: None,
+            headers: Default::default(),
+            price: Some(Price::default()),
+            timeout: REQUEST_TIMEOUT,
+            extra: Default::default(),
+        }
+    }
+
     /// Stops the server and waits until its memory is free.
     pub async fn stop(mut self) {
         if let Err(error) = self.child.kill().await {
@@ -112,6 +128,18 @@ impl ModelServer {
 /// Path of `pybench-train`, next to this program or on the PATH.
 pub fn program() -> Option<PathBuf> {
     pybench_run::program::find(PROGRAM)
+}
+
+/// As [`program`].
+///
+/// # Errors
+/// [`RunError::Environment`] if there is none.
+pub fn required_program() -> Result<PathBuf, RunError> {
+    program().ok_or_else(|| {
+        RunError::Environment(format!(
+            "`{PROGRAM}` was not found next to this program or on the PATH: {HOW_TO_BUILD}"
+        ))
+    })
 }
 
 /// Where `pybench-train` comes from, for messages.

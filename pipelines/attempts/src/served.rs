@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, OpenAiOptions, Reply};
+use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, Reply};
 use pybench_run::{ModelChoice, Price, RunError};
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -16,8 +16,6 @@ pub const LIMITS: Limits = Limits {
     tokens: None,
     in_flight: Some(SLOTS),
 };
-/// Request timeout, since a model may run on few CPU cores.
-const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1800);
 
 /// A checkpoint that is served when it is first asked, so that a run with nothing left to ask loads no model.
 pub struct Served {
@@ -37,15 +35,9 @@ impl Served {
     /// # Errors
     /// [`RunError::Environment`] if `pybench-train` is missing.
     pub fn new(model: &str, path: String, tools: Option<Value>) -> Result<Self, RunError> {
-        let program = model_server::program().ok_or_else(|| {
-            RunError::Environment(
-                "`pybench-train` was not found next to this program or on the PATH: run `just train` to build it"
-                    .to_owned(),
-            )
-        })?;
         Ok(Self {
             name: ModelChoice::checkpoint_name(model),
-            program,
+            program: model_server::required_program()?,
             model: path,
             tools,
             started: OnceCell::new(),
@@ -55,15 +47,7 @@ impl Served {
     async fn start(&self) -> Result<(ModelServer, OpenAi), ChatError> {
         let server = ModelServer::start(&self.program, &self.model, &self.name, false).await;
         let server = server.map_err(|error| ChatError::Connection(error.to_string()))?;
-        let options = OpenAiOptions {
-            model: self.name.clone(),
-            base_url: server.base_url.clone(),
-            key: None,
-            headers: std::collections::BTreeMap::new(),
-            price: Some(Price::default()),
-            timeout: TIMEOUT,
-            extra: serde_json::Map::new(),
-        };
+        let options = server.client_options(&self.name);
         let client = OpenAi::new(options.with_tools(self.tools.clone()))?;
         Ok((server, client))
     }

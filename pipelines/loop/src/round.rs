@@ -29,7 +29,7 @@ pub(crate) struct Played {
     pub(crate) preferences: usize,
 }
 
-/// Lets the student play the tasks of round `number`, and writes what came of it as a dataset.
+/// The student plays the tasks of round `number`; the accepted attempts and corrections become its dataset.
 ///
 /// # Errors
 /// Errors of the run; [`RunError::Incomplete`] if not a single row was accepted.

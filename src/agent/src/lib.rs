@@ -6,6 +6,8 @@ mod correction;
 #[cfg(test)]
 mod linear_tests;
 mod log;
+#[cfg(test)]
+mod memory_log;
 pub mod notebook;
 #[cfg(test)]
 mod prompt_tests;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 
 use super::*;
+use crate::memory_log::MemoryLog;
 use crate::{PybenchFormat, ScriptedSolver, observation_text};
 use pybench_interpreter::{Collected, InterpreterError, InterruptHandle};
 use pybench_llm::{ChatError, ChatModel};
@@ -79,25 +80,6 @@ impl Session for Echo {
         Ok(Collected::default())
     }
     async fn close(self: Box<Self>) -> Result<(), InterpreterError> {
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-struct MemoryLog(Mutex<Vec<Step>>);
-
-impl TurnLog for MemoryLog {
-    fn steps(&self) -> Result<Vec<Step>, Failure> {
-        Ok(self.0.lock().unwrap().clone())
-    }
-    fn append(&self, position: u64, step: &Step) -> Result<(), Failure> {
-        let mut steps = self.0.lock().unwrap();
-        assert_eq!(steps.len() as u64, position);
-        steps.push(step.clone());
-        Ok(())
-    }
-    fn clear(&self) -> Result<(), Failure> {
-        self.0.lock().unwrap().clear();
         Ok(())
     }
 }

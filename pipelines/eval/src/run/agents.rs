@@ -24,9 +24,6 @@ use pybench_attempts::{RolloutConfig, money};
 use pybench_embedded_client::{Embedded, Model};
 use pybench_library::Library;
 
-/// Request timeout for local servers, where a model may run on few CPU cores.
-const LOCAL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1800);
-
 /// An agent and how to run it.
 pub(super) struct AgentSpec {
     pub(super) label: String,
@@ -91,15 +88,7 @@ impl Checkpoint {
         format: &'static dyn Format,
         server: &ModelServer,
     ) -> Result<Arc<dyn ChatModel>, RunError> {
-        let options = OpenAiOptions {
-            model: self.name.clone(),
-            base_url: server.base_url.clone(),
-            key: None,
-            headers: std::collections::BTreeMap::new(),
-            price: Some(Price::default()),
-            timeout: LOCAL_TIMEOUT,
-            extra: serde_json::Map::new(),
-        };
+        let options = server.client_options(&self.name);
         // The port differs between runs, so replies are not shared with other runs.
         let (folder, options) = (setup.folder.clone(), options.with_tools(format.tools()));
         metered(
@@ -115,12 +104,7 @@ impl Checkpoint {
 
 /// Describes a checkpoint. Checks now that it can be served, so that errors appear before any agent runs.
 async fn checkpoint(label: &str, model: &str, base: bool) -> Result<Checkpoint, RunError> {
-    let program = model_server::program().ok_or_else(|| {
-        RunError::Environment(format!(
-            "`pybench-train` was not found next to this program or on the PATH: {}",
-            model_server::HOW_TO_BUILD
-        ))
-    })?;
+    let program = model_server::required_program()?;
     model_server::check(&program, model, base).await?;
     // A new model or adapter in the same folder is another agent.
     let made = ["config.json", "adapter_config.json"]
