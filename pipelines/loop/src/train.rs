@@ -19,7 +19,7 @@ const RECIPES: &str = "training/recipes";
 /// [`RunError::BadInput`] if there is no such recipe; [`RunError::Environment`] if `pybench-train` is missing.
 pub(crate) fn check(context: &RunContext, path: &Path) -> Result<(), RunError> {
     find(context, path)?;
-    program().map(drop)
+    model_server::required_program().map(drop)
 }
 
 /// Trains the student with the recipe at `path`, whose `model` and `data` the round sets, and returns the trained
@@ -139,16 +139,8 @@ fn absolute(path: &Path) -> Result<String, RunError> {
     Ok(absolute.display().to_string())
 }
 
-fn program() -> Result<PathBuf, RunError> {
-    model_server::program().ok_or_else(|| {
-        RunError::Environment(
-            "`pybench-train` was not found next to this program or on the PATH: run `just train` to build it".into(),
-        )
-    })
-}
-
 async fn run_trainer(recipe: &Path, out: &Path, number: u32) -> Result<(), RunError> {
-    let program = program()?;
+    let program = model_server::required_program()?;
     let mut command = tokio::process::Command::new(&program);
     command.arg("run").arg(recipe).arg("--out").arg(out);
     // Standard output belongs to this program.
