@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use pybench_types::held_out::is_skeleton;
 use pybench_types::id::Digest;
 use serde::Serialize;
 
@@ -11,8 +12,6 @@ use crate::DatasetError;
 use crate::dedup::{Clusters, RowDeduplicator, RowTexts};
 use crate::samples::Sample;
 
-/// Separates the operations of a composed row in its column `template`.
-const ARROW: char = '>';
 /// What stands for a name, a text or a number in a skeleton.
 const HOLE: char = '#';
 
@@ -48,7 +47,7 @@ pub struct GroupDiversity {
 impl TaskGroup {
     fn of(template: Option<&str>) -> Self {
         match template {
-            Some(template) if template.contains(ARROW) => Self::Composed,
+            Some(template) if is_skeleton(template) => Self::Composed,
             Some(_) => Self::Templates,
             None => Self::Other,
         }

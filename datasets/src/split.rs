@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use pybench_types::held_out::Unseen;
+use pybench_types::held_out::{Unseen, is_skeleton};
 use pybench_types::id::Digest;
 
 /// The properties of a row that the split depends on.
@@ -305,10 +305,9 @@ impl<'a> SplitBuilder<'a> {
 
     fn best(&self, allowance: usize) -> Option<HoldOutPlan<'a>> {
         // Each composed task has a template of its own, which holds out nothing.
-        let is_composed = |template: &&str| template.contains('>');
         let all = self.templates.keys().copied();
-        let some = all.clone().any(|template| !is_composed(&template));
-        let candidates = all.filter(|template| !some || !is_composed(template));
+        let some = all.clone().any(|template| !is_skeleton(template));
+        let candidates = all.filter(|template| !some || !is_skeleton(template));
         candidates
             .filter(|template| !self.held_out.contains(template))
             .filter_map(|template| self.plan(template, allowance))

@@ -1,4 +1,5 @@
-//! The command `pybench loop`: rounds in which a student plays tasks, trains on accepted attempts and corrections, and is measured.
+//! The command `pybench loop`: rounds in which a student plays tasks, trains on accepted attempts and corrections, and is
+//! measured.
 //!
 //! A round is made of runs of their own, beside that of the loop: `NAME-round-1` plays tasks and writes a dataset,
 //! `NAME-round-1-train` is the training run, `NAME-round-1-eval` measures the trained student on held-out tasks. Each of

@@ -197,7 +197,8 @@ fn check_run_name(name: &str) -> Result<(), RunError> {
     )))
 }
 
-/// The `main` of a stage binary: parses `Arguments` ([`RunArgs`], or [`BeginArgs`] for the first stage), opens the run folder, runs `stage`, returns the exit code.
+/// The `main` of a stage binary: parses `Arguments` ([`RunArgs`], or [`BeginArgs`] for the first stage), opens the run
+/// folder, runs `stage`, returns the exit code.
 pub fn stage_main<Arguments, Stage, Running>(
     name: &'static str,
     about: &'static str,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pybench_types::text::{count, dollars};
 
-use super::artifact_names::JOURNAL;
+use super::artifact_names::{FILES, HELD_OUT, JOURNAL, TASKS, TRAJECTORIES, VERDICTS};
 use super::replace::write_atomically;
 use super::{Journal, RunError};
 
@@ -32,18 +32,20 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 17] = [
+const CONTENTS: [&str; 19] = [
     "dataset",
     "report.md",
     "report.json",
     "report",
     "upstream",
     "results.jsonl",
-    "verdicts.jsonl",
-    "trajectories.jsonl",
-    "tasks.jsonl",
+    "preferences.jsonl",
+    VERDICTS,
+    TRAJECTORIES,
+    HELD_OUT,
+    TASKS,
     "tasks.written.jsonl",
-    "files.jsonl",
+    FILES,
     "crawl-report.jsonl",
     "files",
     "journal.sqlite-shm",
@@ -228,7 +230,8 @@ mod tests {
 
     fn begin(root: &Path) -> RunFolder {
         let folder = RunFolder::open(root, BEFORE).unwrap();
-        folder.write("tasks.jsonl", b"old").unwrap();
+        folder.write(TASKS, b"old").unwrap();
+        folder.write(HELD_OUT, b"old").unwrap();
         folder.store().put(b"old").unwrap();
         folder
     }
@@ -268,6 +271,7 @@ mod tests {
         drop(same);
         let folder = RunFolder::open_or_start_over(root.path(), NOW, &changed).unwrap();
         assert!(!root.path().join("tasks.jsonl").exists());
+        assert!(!root.path().join(HELD_OUT).exists());
         assert_eq!(
             fs::read_dir(folder.root().join("files")).unwrap().count(),
             0

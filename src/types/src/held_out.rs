@@ -124,6 +124,11 @@ pub fn pair(first: &str, second: &str) -> String {
     format!("{first}{ARROW}{second}")
 }
 
+/// Whether a dataset's column `template` holds the skeleton of a composed task, and not the name of a template.
+pub fn is_skeleton(template: &str) -> bool {
+    template.contains(ARROW)
+}
+
 /// The operations of a skeleton, in order.
 pub fn operations(skeleton: &str) -> Vec<String> {
     skeleton.split(ARROW).map(str::to_owned).collect()

@@ -17,6 +17,7 @@ use pybench_library::audit::fixtures::Fixtures;
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::samples;
 use pybench_run::{RunError, cores};
+use pybench_types::held_out;
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
 use pybench_types::task::{Language, SourceFile, Task};
@@ -198,8 +199,11 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
     };
     let skeletons: BTreeSet<String> = tasks.iter().map(skeleton).collect();
     let mut operations: BTreeMap<String, usize> = BTreeMap::new();
-    for name in skeletons.iter().flat_map(|skeleton| skeleton.split('>')) {
-        *operations.entry(name.to_owned()).or_default() += 1;
+    for name in skeletons
+        .iter()
+        .flat_map(|skeleton| held_out::operations(skeleton))
+    {
+        *operations.entry(name).or_default() += 1;
     }
     let sound = audits
         .iter()
