@@ -1,4 +1,4 @@
-//! Runs `pybench-train serve` while a checkpoint is evaluated.
+//! Runs `pybench-train serve` while a checkpoint is asked, as a teacher or in an evaluation.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
