@@ -109,20 +109,18 @@ impl Peer {
 }
 
 /// A connection that counts its bytes, and fails when its client does not read.
-pub(super) struct PacedStream {
-    stream: TcpStream,
+pub(super) struct PacedStream<S = TcpStream> {
+    stream: S,
     peer: Arc<Peer>,
-    max_unread: Duration,
     /// Runs while a write waits.
     unread: Option<Pin<Box<Sleep>>>,
 }
 
-impl PacedStream {
-    pub(super) fn new(stream: TcpStream, peer: Arc<Peer>) -> Self {
+impl<S> PacedStream<S> {
+    pub(super) fn new(stream: S, peer: Arc<Peer>) -> Self {
         Self {
             stream,
             peer,
-            max_unread: MAX_UNREAD,
             unread: None,
         }
     }
@@ -140,7 +138,7 @@ impl PacedStream {
             return Poll::Ready(written);
         }
         pace.wait();
-        let left = self.max_unread.saturating_sub(pace.behind());
+        let left = MAX_UNREAD.saturating_sub(pace.behind());
         let unread = self.unread.get_or_insert_with(|| Box::pin(sleep(left)));
         ready!(unread.as_mut().poll(context));
         let text = "the client does not read its response";
@@ -148,7 +146,7 @@ impl PacedStream {
     }
 }
 
-impl AsyncRead for PacedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -161,7 +159,7 @@ impl AsyncRead for PacedStream {
     }
 }
 
-impl AsyncWrite for PacedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -197,25 +195,26 @@ impl AsyncWrite for PacedStream {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_let_go_and_one_that_reads_is_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
+        let (mut client, stream) = tokio::io::duplex(64 << 10);
         let mut stream = PacedStream::new(stream, Peer::new());
-        stream.max_unread = Duration::from_millis(200);
-        let large = vec![0; 16 << 20];
-        let (sent, received) = tokio::join!(stream.write_all(&large), async {
-            let mut received = vec![0; large.len()];
-            client.read_exact(&mut received).await
-        });
-        assert_eq!((sent.unwrap(), received.unwrap()), ((), large.len()));
+        let large = vec![0; 1 << 20];
+        // Together these pauses are twice what it may keep us waiting.
+        let reads = async {
+            let mut part = vec![0; 64 << 10];
+            for _ in 0..large.len() / part.len() {
+                sleep(MAX_UNREAD / 8).await;
+                client.read_exact(&mut part).await.unwrap();
+            }
+        };
+        let (sent, ()) = tokio::join!(stream.write_all(&large), reads);
+        sent.unwrap();
+        let began = Instant::now();
         let error = stream.write_all(&large).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= MAX_UNREAD);
     }
 
     #[test]
