@@ -49,19 +49,6 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// The queries of PyBench, where somebody has given its files.
-fn pybench_queries() -> Option<Vec<String>> {
-    let named = std::env::var_os("PYBENCH_DATA").map(PathBuf::from);
-    let folder = named.unwrap_or(Path::new(pybench_testing::ROOT).join("../shared/pybench"));
-    let Ok(text) = fs::read_to_string(folder.join("data/meta/task.json")) else {
-        pybench_testing::skip::unavailable(format_args!("no PyBench in {}", folder.display()));
-        return None;
-    };
-    let tasks: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let query = |task: &serde_json::Value| task["user"].as_str().unwrap().to_owned();
-    Some(tasks.iter().map(query).collect())
-}
-
 #[test]
 fn the_card_says_that_no_row_matches_a_benchmark() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +64,7 @@ fn the_card_says_that_no_row_matches_a_benchmark() {
 
 #[test]
 fn the_card_warns_of_rows_that_copy_a_benchmark() {
-    let Some(queries) = pybench_queries() else {
+    let Some(queries) = pybench_testing::benchmark::pybench_queries() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

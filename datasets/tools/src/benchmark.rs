@@ -55,6 +55,13 @@ const ID_FIELDS: [&str; 5] = ["index", "id", "task_id", "name", "qid"];
 /// # Errors
 /// [`RunError::BadInput`] if the list of tasks is missing or invalid.
 pub fn items(path: &Path) -> Result<Vec<BenchmarkTask>, RunError> {
+    if !path.exists() {
+        return Err(RunError::BadInput(format!(
+            "{}: there is no such file or folder; name a list of tasks (JSON or JSON lines), a folder with one, or a \
+             file that `dataset fingerprint` wrote",
+            path.display()
+        )));
+    }
     if let Some(tasks) = fingerprints_in(path)? {
         return Ok(tasks);
     }

@@ -11,10 +11,12 @@ use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{self, LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_recipe, invocation, project_root};
+use pybench_run::run_selection::{recommend, run_argument};
 use pybench_run::{
     BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, WhenChanged,
     apply_sets,
 };
+use pybench_types::text::shell_word;
 
 use super::agent::config::UpstreamConfig;
 use super::audit::{AuditEnv, AuditRow, audit, markdown, summary};
@@ -425,13 +427,36 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
     .map_err(|error| RunError::Internal(error.to_string()))?;
     let (shown, page) = (records.display(), report_dir.join("index.html"));
     let text = format!(
-        "{}\n{}records: {shown}\nreport: {}\n",
+        "{}\n{}records: {shown}\nreport: {}\n{}",
         terminal::table(&evaluation),
         terminal::fingerprint(&evaluation),
-        page.display()
+        page.display(),
+        next_steps(root, &evaluation)
     );
     process.progress.suspend(|| print!("{text}"));
     Ok(evaluation)
+}
+
+/// What one does with an evaluation.
+fn next_steps(root: &Path, evaluation: &Evaluation) -> String {
+    let (run, pybench) = (run_argument(root), invocation());
+    let folder = shell_word(&root.to_string_lossy());
+    let mut steps = vec![(
+        format!("{pybench} show {run} 1"),
+        "read an attempt, with its checks",
+    )];
+    let agents = evaluation.fingerprint.agents.values();
+    if agents.filter(|agent| agent.kind.competes()).count() > 1 {
+        steps.push((
+            format!("{pybench} eval compare {folder}"),
+            "test whether the agents differ",
+        ));
+    }
+    steps.push((
+        format!("{pybench} eval report {folder} OTHER-RUN"),
+        "one report of several evaluations",
+    ));
+    recommend(&steps)
 }
 
 /// Adds the newest checkpoint of `just train` and its base model as agents; warns if one is missing.

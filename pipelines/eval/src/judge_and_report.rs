@@ -15,7 +15,7 @@ use pybench_checks::judge::{FORMAT, Judge};
 
 use super::file_error::FileError;
 use super::judge::calibrate;
-use super::record::{AgentKind, Evaluation};
+use super::record::Evaluation;
 use super::report::{self, ReportError};
 use super::run::{AgentChoice, EvalRecipe, RESULTS};
 use super::stats::{Measure, compare_all};
@@ -222,7 +222,6 @@ pub fn run_compare(args: &CompareArgs) -> Result<(), RunError> {
     {
         return Err(unknown(label, &evaluation));
     }
-    let competes = |kind: AgentKind| !matches!(kind, AgentKind::Reference | AgentKind::Null);
     let agents: Vec<String> = match labels.is_empty() {
         false => labels.into_iter().cloned().collect(),
         true => {
@@ -230,7 +229,7 @@ pub fn run_compare(args: &CompareArgs) -> Result<(), RunError> {
                 .fingerprint
                 .agents
                 .iter()
-                .filter(|(_, agent)| competes(agent.kind));
+                .filter(|(_, agent)| agent.kind.competes());
             all.map(|(label, _)| label.clone()).collect()
         }
     };

@@ -72,6 +72,13 @@ pub enum AgentKind {
     Foreign,
 }
 
+impl AgentKind {
+    /// Whether it is ranked and compared: no reference and no null agent.
+    pub fn competes(self) -> bool {
+        !matches!(self, Self::Reference | Self::Null)
+    }
+}
+
 /// One attempt of one agent at one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

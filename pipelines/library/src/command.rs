@@ -11,9 +11,11 @@ use pybench_interpreter::InterpreterChoice;
 use pybench_interpreter::InterpreterError;
 use pybench_interpreter_containers::interpreter;
 use pybench_run::cli::{LogArgs, Process};
-use pybench_run::project::{project_root, samples};
+use pybench_run::project::{invocation, project_root, samples};
+use pybench_run::run_selection::recommend;
 use pybench_run::{RunError, cores};
 use pybench_types::task::{Category, Language, Task, TaskOrigin};
+use pybench_types::text::shell_word;
 
 use super::audit::fixtures::Fixtures;
 use super::audit::{AuditEnv, AuditOptions, audit, matrix, matrix_markdown, summary, table};
@@ -126,8 +128,14 @@ pub async fn run(args: LibraryArgs, process: Process) -> Result<(), RunError> {
         Command::List => print!("{}", list(&library)),
         Command::Show(show) => print!("{}", render_example(&library, &show)?),
         Command::New(new) => {
-            let folder = args.library.unwrap_or_else(|| in_project(LIBRARY));
-            println!("{}", create_template(&library, &folder, &new)?.display());
+            let given = args.library;
+            let folder = given.clone().unwrap_or_else(|| in_project(LIBRARY));
+            let path = create_template(&library, &folder, &new)?;
+            print!(
+                "{}\n{}",
+                path.display(),
+                next_steps(given.as_deref(), &new.id)
+            );
         }
         Command::Coverage => print!("{}", coverage(&library)?),
         Command::Audit(options) => {
@@ -223,6 +231,24 @@ fn create_template(library: &Library, folder: &Path, args: &NewArgs) -> Result<P
     let mut file = std::fs::File::create_new(&path).map_err(wrap())?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(wrap())?;
     Ok(path)
+}
+
+/// What one does with a new template of the library in the folder `library`.
+fn next_steps(library: Option<&Path>, id: &str) -> String {
+    let library = library.map_or_else(String::new, |folder| {
+        format!(" --library {}", shell_word(&folder.to_string_lossy()))
+    });
+    let command = format!("{} library{library}", invocation());
+    recommend(&[
+        (
+            format!("{command} show {id}"),
+            "see a task, its solution and its checks",
+        ),
+        (
+            format!("{command} audit --template {id}"),
+            "test it: its solution must pass, wrong ones must fail",
+        ),
+    ])
 }
 
 fn render_example(library: &Library, args: &ShowArgs) -> Result<String, RunError> {

@@ -10,7 +10,7 @@ use pybench_interpreter::environment::Environment;
 use pybench_interpreter::make_environment;
 use pybench_net::pypi::find_uv;
 use pybench_run::project::invocation;
-use pybench_run::run_selection::{RunSelection, run_argument, stage_command};
+use pybench_run::run_selection::{RunSelection, recommend, run_argument, stage_command};
 use pybench_run::{Journal, Mode, ModelChoice, RunContext, RunError};
 use serde_json::json;
 
@@ -162,14 +162,8 @@ fn next_steps(root: &Path) -> String {
             "see what would go to the Hub",
         ),
     ];
-    let width = steps.iter().map(|(command, _)| command.chars().count());
-    let width = width.max().unwrap_or(0).min(MAX_ALIGNED);
-    let lines = steps.map(|(command, why)| format!("{command:<width$}  # {why}\n"));
-    format!("next:\n{}", lines.concat())
+    recommend(&steps)
 }
-
-/// Commands of at most this many characters have their remarks below each other.
-const MAX_ALIGNED: usize = 80;
 
 /// The command that makes the dataset of this run with a model behind an endpoint, in a run of its own.
 fn endpoint_command(root: &Path, name: &str) -> String {

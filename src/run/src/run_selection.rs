@@ -99,6 +99,19 @@ pub fn run_argument(root: &Path) -> String {
     }
 }
 
+/// Commands of at most this many characters have their remarks below each other.
+const MAX_ALIGNED: usize = 80;
+
+/// What one does next: commands, each with what it is for.
+pub fn recommend(steps: &[(String, &str)]) -> String {
+    let width = steps.iter().map(|(command, _)| command.chars().count());
+    let width = width.max().unwrap_or(0).min(MAX_ALIGNED);
+    let lines = steps
+        .iter()
+        .map(|(command, why)| format!("{command:<width$}  # {why}\n"));
+    format!("next:\n{}", lines.collect::<String>())
+}
+
 fn current_folder() -> PathBuf {
     std::env::current_dir().unwrap_or_default()
 }

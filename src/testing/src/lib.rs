@@ -1,6 +1,7 @@
 //! Helpers that tests share; nothing here is part of the product.
 
 pub mod batches;
+pub mod benchmark;
 pub mod endpoint;
 pub mod files;
 pub mod kill;

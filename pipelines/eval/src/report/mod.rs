@@ -27,7 +27,7 @@ pub(crate) use titles::Titles;
 
 pub use published::{Published, SOURCE, published};
 
-use super::record::{AgentKind, Evaluation};
+use super::record::Evaluation;
 use super::stats::{AgentSummary, Comparison, Measure, compare_all, summarize};
 use pybench_library::template_value;
 use pybench_profile::preview::Store;
@@ -169,11 +169,10 @@ impl<'a> ReportData<'a> {
 fn comparisons(summaries: &[AgentSummary], evaluation: &Evaluation) -> Vec<Comparison> {
     let mut suites: Vec<_> = summaries.iter().map(|s| &s.suite).collect();
     suites.dedup();
-    let competes = |s: &&AgentSummary| !matches!(s.kind, AgentKind::Reference | AgentKind::Null);
     let mut found = Vec::new();
     for suite in suites {
         let of_suite = summaries.iter().filter(|s| s.suite == *suite);
-        let agents = of_suite.filter(competes).take(MAX_COMPARED);
+        let agents = of_suite.filter(|s| s.kind.competes()).take(MAX_COMPARED);
         let agents: Vec<_> = agents.map(|s| s.agent.clone()).collect();
         for measure in Measure::ALL {
             found.extend(compare_all(evaluation, suite, measure, &agents));

@@ -3,7 +3,7 @@ use std::io::Write as _;
 
 use super::*;
 use crate::record::tests::{attempt, fingerprint};
-use crate::record::{Attempt, Check, Duel, Headline, Judgment, Outcome, Score, Scores};
+use crate::record::{AgentKind, Attempt, Check, Duel, Headline, Judgment, Outcome, Score, Scores};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{
     End, Message, OutputFile, Role, Sampling, Trajectory, Turn, Usage,

@@ -343,18 +343,19 @@ fn fingerprints_of_a_benchmark_stand_for_it() {
     std::fs::write(path("bad.txt"), text + "ours\tq8\txyz\n").unwrap();
     let error = dataset::items(&path("bad.txt")).unwrap_err().to_string();
     assert!(error.contains("bad.txt:3: not a fingerprint"), "{error}");
+    let error = dataset::items(&path("missing")).unwrap_err().to_string();
+    assert!(
+        error.contains("missing: there is no such file or folder"),
+        "{error}"
+    );
 }
 
 /// `just fingerprints` would write what is committed.
 #[test]
 fn the_fingerprints_of_pybench_are_up_to_date() {
-    let named = std::env::var_os("PYBENCH_DATA").map(std::path::PathBuf::from);
-    let beside = Path::new(pybench_testing::ROOT).join("../shared/pybench");
-    let data = named.unwrap_or(beside).join("data");
-    if !data.join("meta/task.json").is_file() {
-        let why = format_args!("no benchmark in {}", data.display());
-        return pybench_testing::skip::unavailable(why);
-    }
+    let Some(data) = pybench_testing::benchmark::pybench_data() else {
+        return;
+    };
     let mut tasks = dataset::items(&data).unwrap();
     for task in &mut tasks {
         task.suite = "pybench".into();

@@ -43,14 +43,8 @@ fn recorded() -> Option<(PathBuf, PathBuf)> {
         skip::unavailable("PYBENCH_TRAJECTORIES does not name upstream's trajectory.jsonl");
         return None;
     };
-    let named = std::env::var_os("PYBENCH_DATA").map(PathBuf::from);
-    let beside = Path::new(pybench_testing::ROOT).join("../shared/pybench");
-    let data = named.unwrap_or(beside);
-    if !data.join("data").is_dir() {
-        skip::unavailable(format_args!("no benchmark in {}", data.display()));
-        return None;
-    }
-    Some((lines.into(), data))
+    let data = pybench_testing::benchmark::pybench_data()?;
+    Some((lines.into(), data.parent()?.to_owned()))
 }
 
 /// A model that returns the recorded replies for each query.

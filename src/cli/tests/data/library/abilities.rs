@@ -1,7 +1,6 @@
 //! The library covers PyBench's abilities and does not copy its texts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use pybench_library::Library;
@@ -21,16 +20,8 @@ struct UpstreamTask {
 
 /// PyBench's tasks, where its files are; else why the test skips.
 fn upstream() -> Option<Vec<UpstreamTask>> {
-    let named = std::env::var_os("PYBENCH_DATA").map(PathBuf::from);
-    let beside = Path::new(pybench_testing::ROOT).join("../shared/pybench");
-    let path = named.unwrap_or(beside).join("data/meta/task.json");
-    match std::fs::read(&path) {
-        Ok(bytes) => Some(serde_json::from_slice(&bytes).unwrap()),
-        Err(error) => {
-            pybench_testing::skip::unavailable(format_args!("{}: {error}", path.display()));
-            None
-        }
-    }
+    let path = pybench_testing::benchmark::pybench_data()?.join("meta/task.json");
+    Some(serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap())
 }
 
 #[test]
@@ -146,6 +137,7 @@ fn a_template_is_begun_shown_and_never_overwritten() {
     assert!(output.status.success(), "{}", said(&output));
     let path = folder.path().join("templates/math/my-own.toml");
     assert!(said(&output).contains("my-own.toml"));
+    assert!(said(&output).contains("audit --template my-own"));
     let text = std::fs::read_to_string(&path).unwrap();
     let shown = program(&["--library", at, "show", "my-own"]);
     assert!(shown.status.success(), "{}", said(&shown));

@@ -11,6 +11,23 @@ use crate::publish::fixture::DatasetFixture;
 use crate::publish::hub::Hub;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_benchmark_are_named_before_they_leave() {
+    let Some(queries) = pybench_testing::benchmark::pybench_queries() else {
+        return;
+    };
+    let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
+    let mut rows = pybench_testing::rows::rows(60);
+    rows[7].query = format!("Hello! {}", queries[0]);
+    fixture.write(rows);
+    let shown = fixture.run(&hub, &["--repo", "o/n"]).succeeded();
+    let text = shown.out + &shown.err;
+    assert!(
+        text.contains("warning: 1 of 60 rows match tasks or files of PyBench"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_fails_its_checks_does_not_leave() {
     let hub = Hub::start().await;
     let refused = |change: &dyn Fn(&Path), words: &str| {
