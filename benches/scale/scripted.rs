@@ -101,6 +101,7 @@ impl ChatModel for Model {
                 completion_tokens: 100,
             },
             truncated: false,
+            repetition: false,
         })
     }
 }

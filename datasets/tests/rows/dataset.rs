@@ -3,7 +3,7 @@
 use pybench_testing::rows as common;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};

@@ -218,6 +218,7 @@ impl Verifier {
             format,
             sampling: &row.sampling,
             max_turns,
+            max_identical_turns: None,
         };
         let session = self.interpreter.start(session_spec).await;
         let mut session = session.map_err(interpreter_failure)?;
@@ -515,6 +516,7 @@ impl ChatModel for RecordedReplies {
             usage: Usage::default(),
             // The recorded reply is complete: nothing must be appended.
             truncated: true,
+            repetition: false,
         })
     }
 }

@@ -250,6 +250,7 @@ impl ChatModel for Embedded {
                     completion_tokens: reply.completion_tokens,
                 },
                 truncated: reply.truncated,
+                repetition: false,
             }),
             Answer::Refused(text) => Err(ChatError::Rejected(text)),
             Answer::Failed(text) => Err(ChatError::Broken(text)),

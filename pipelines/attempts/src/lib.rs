@@ -8,6 +8,7 @@ pub mod model_server;
 pub mod money;
 pub mod outcomes;
 pub mod plan;
+pub mod request_options;
 pub mod served;
 mod stage;
 mod task_list;

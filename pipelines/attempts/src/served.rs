@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, Reply};
 use pybench_run::{ModelChoice, Price, RunError};
-use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::model_server::{self, ModelServer, SLOTS};
+use crate::request_options::RequestOptions;
 
 /// The server generates that many replies at once.
 pub const LIMITS: Limits = Limits {
@@ -24,8 +24,7 @@ pub struct Served {
     program: PathBuf,
     /// The model folder, or a name in the trainer's catalog.
     model: String,
-    /// The tools offered with every request.
-    tools: Option<Value>,
+    request_options: RequestOptions,
     started: OnceCell<(ModelServer, OpenAi)>,
 }
 
@@ -34,12 +33,16 @@ impl Served {
     ///
     /// # Errors
     /// [`RunError::Environment`] if `pybench-train` is missing.
-    pub fn new(model: &str, path: String, tools: Option<Value>) -> Result<Self, RunError> {
+    pub fn new(
+        model: &str,
+        path: String,
+        request_options: RequestOptions,
+    ) -> Result<Self, RunError> {
         Ok(Self {
             name: ModelChoice::checkpoint_name(model),
             program: model_server::required_program()?,
             model: path,
-            tools,
+            request_options,
             started: OnceCell::new(),
         })
     }
@@ -48,7 +51,7 @@ impl Served {
         let server = ModelServer::start(&self.program, &self.model, &self.name, false).await;
         let server = server.map_err(|error| ChatError::Connection(error.to_string()))?;
         let options = server.client_options(&self.name);
-        let client = OpenAi::new(options.with_tools(self.tools.clone()))?;
+        let client = OpenAi::new(self.request_options.apply(options))?;
         Ok((server, client))
     }
 }

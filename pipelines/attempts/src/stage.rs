@@ -274,6 +274,7 @@ impl AttemptStage {
             format: self.format,
             sampling: &self.rollout.sampling,
             max_turns: self.rollout.max_turns,
+            max_identical_turns: self.rollout.max_identical_turns,
         };
         let log = JournalLog::new(self.folder.clone(), attempt.id.clone());
         let solved = match (spec.solver, &attempt.corrects) {

@@ -14,6 +14,7 @@ use pybench_run::{
 };
 use pybench_types::id::Digest;
 
+use crate::request_options::RequestOptions;
 use crate::served::{self, Served};
 use pybench_embedded_client::{Embedded, Model};
 use pybench_library::{Expert, Library};
@@ -83,25 +84,8 @@ fn solver(
         | ModelChoice::Embedded { .. }
         | ModelChoice::Checkpoint { .. } => {}
     }
-    let call_format = CallFormat {
-        name: format.name(),
-        tools: format.tools(),
-    };
-    chat_model(context, choice, &call_format, ledger).map(Solver::Model)
-}
-
-/// How a model is called: the journal name of its calls and the tools offered.
-pub struct CallFormat {
-    /// Journal name of the calls.
-    name: &'static str,
-    tools: Option<serde_json::Value>,
-}
-
-impl CallFormat {
-    /// Plain questions without tools.
-    pub fn plain(name: &'static str) -> Self {
-        Self { name, tools: None }
-    }
+    let request_options = RequestOptions::of_rollout(format, &context.recipe.rollout);
+    chat_model(context, choice, &request_options, ledger).map(Solver::Model)
 }
 
 /// Builds one chat model. It shares the budget with the other models of `ledger`.
@@ -112,7 +96,7 @@ impl CallFormat {
 pub fn chat_model(
     context: &RunContext,
     choice: &ModelChoice,
-    call_format: &CallFormat,
+    request_options: &RequestOptions,
     ledger: &Arc<BudgetLedger>,
 ) -> Result<Arc<dyn ChatModel>, RunError> {
     let recipe = &context.recipe;
@@ -131,23 +115,36 @@ pub fn chat_model(
         })?;
         let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
         let limits = pybench_embedded_client::LIMITS;
-        let metered =
-            Metered::with_keys(teacher, Vec::new(), limits, folder, cap, call_format.name)
-                .with_interrupt(context.interrupt.clone());
+        let metered = Metered::with_keys(
+            teacher,
+            Vec::new(),
+            limits,
+            folder,
+            cap,
+            request_options.name,
+        )
+        .with_interrupt(context.interrupt.clone());
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
     if let ModelChoice::Checkpoint { model } = choice {
-        let teacher = Served::new(model, checkpoint(context, model), call_format.tools.clone())?;
+        let path = checkpoint(context, model);
+        let teacher = Served::new(model, path, request_options.clone())?;
         let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
         let limits = served::LIMITS;
-        let metered =
-            Metered::with_keys(teacher, Vec::new(), limits, folder, cap, call_format.name)
-                .with_interrupt(context.interrupt.clone());
+        let metered = Metered::with_keys(
+            teacher,
+            Vec::new(),
+            limits,
+            folder,
+            cap,
+            request_options.name,
+        )
+        .with_interrupt(context.interrupt.clone());
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
-    let options = options(choice, call_format)?;
+    let options = options(choice, request_options)?;
     let batches = batches(context, choice, &options)?;
-    let (name, build) = (call_format.name, Metered::with_keys);
+    let (name, build) = (request_options.name, Metered::with_keys);
     let metered = endpoint(context, choice, options, name, OpenAi::new, build)?;
     let metered = metered.with_ledger(ledger.clone());
     Ok(match batches {
@@ -190,18 +187,21 @@ pub fn embedder(
     name: &'static str,
     ledger: &Arc<BudgetLedger>,
 ) -> Result<Metered<Embedder>, RunError> {
-    let options = options(choice, &CallFormat::plain(name))?;
+    let options = options(choice, &RequestOptions::plain(name))?;
     let (new, build) = (Embedder::new, Metered::embedder);
     let metered = endpoint(context, choice, options, name, new, build)?;
     Ok(metered.with_ledger(ledger.clone()))
 }
 
 /// The connection settings of an endpoint of the recipe.
-fn options(choice: &ModelChoice, call_format: &CallFormat) -> Result<OpenAiOptions, RunError> {
+fn options(
+    choice: &ModelChoice,
+    request_options: &RequestOptions,
+) -> Result<OpenAiOptions, RunError> {
     let options = OpenAiOptions::from_recipe(choice, variable).map_err(setup_error)?;
     let options =
         options.ok_or_else(|| RunError::Internal("this model has no endpoint".to_owned()))?;
-    Ok(options.with_tools(call_format.tools.clone()))
+    Ok(request_options.apply(options))
 }
 
 /// Checks that the API keys and headers of all models of a recipe are in the environment, so that a missing one is

@@ -42,6 +42,7 @@ pub(super) fn finished(case: &GradeCase<'_>) -> Vec<Finding> {
         End::Finished => return vec![passed("finished", "end")],
         End::NoAnswer => "the last reply has neither code nor the words that end a run",
         End::MaxTurns => "the limit of turns was reached",
+        End::Repetition => "the model repeated itself",
     };
     vec![failed("finished", "end", why)]
 }

@@ -14,7 +14,8 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Opinion, Outcome, Trajectory, Verdict};
 
 use super::filters;
-use pybench_attempts::teacher::{CallFormat, chat_model};
+use pybench_attempts::request_options::RequestOptions;
+use pybench_attempts::teacher::chat_model;
 use pybench_checks::agreement::{Agreement, agreement};
 use pybench_checks::judge::{FORMAT, Judge};
 
@@ -37,8 +38,8 @@ impl LlmJudge {
         let Some(choice) = &grade.judge else {
             return Ok(None);
         };
-        let call_format = CallFormat::plain(FORMAT);
-        let teacher = chat_model(context, &choice.teacher, &call_format, &Arc::default())?;
+        let request_options = RequestOptions::plain(FORMAT);
+        let teacher = chat_model(context, &choice.teacher, &request_options, &Arc::default())?;
         Ok(Some(Self {
             judge: Judge::new(teacher, choice.sees, context.interrupt.clone()),
             stores: vec![context.folder.root().join("files")],

@@ -87,6 +87,8 @@ pub async fn correct(
     let spec = AttemptSpec {
         solver: &solver,
         max_turns: spec.max_turns + turns.len() as u32,
+        // The student may have sent equal replies.
+        max_identical_turns: None,
         ..*spec
     };
     let mut solved = solve(&spec, session, log).await?;
@@ -121,6 +123,7 @@ fn steps(turn: &Turn) -> Vec<Step> {
             usage: Usage::default(),
             // The reply is complete: nothing must be appended.
             truncated: true,
+            repetition: false,
         },
     };
     let executed = turn.cell_runs();

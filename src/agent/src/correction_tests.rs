@@ -136,6 +136,7 @@ async fn corrected(
         format: &FORMAT,
         sampling: &sampling,
         max_turns: 4,
+        max_identical_turns: None,
     };
     let mut session = Echo {
         noise,

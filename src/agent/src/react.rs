@@ -23,6 +23,22 @@ pub struct AttemptSpec<'a> {
     pub sampling: &'a Sampling,
     /// Maximum number of replies.
     pub max_turns: u32,
+    /// The attempt ends after this many equal replies in a row.
+    pub max_identical_turns: Option<u32>,
+}
+
+impl AttemptSpec<'_> {
+    /// Whether the last replies are equal, as many as are allowed.
+    fn is_stuck(&self, turns: &[Turn]) -> bool {
+        let Some((count, last)) = self.max_identical_turns.zip(turns.last()) else {
+            return false;
+        };
+        let equal = turns
+            .iter()
+            .rev()
+            .take_while(|turn| turn.reply == last.reply);
+        equal.count() >= count as usize
+    }
 }
 
 /// The result of an attempt.
@@ -84,14 +100,16 @@ pub async fn solve(
         messages.push(Message::new(Role::Assistant, text.clone()));
         let parsed = attempt.format.parse(&text);
         let done = match &parsed {
+            _ if reply.repetition => Some(End::Repetition),
             Parsed::Answer(_) => Some(End::Finished),
             Parsed::Unfinished(_) => Some(End::NoAnswer),
             _ => None,
         };
-        let mut runs = steps
-            .run(attempt, session, parsed.cells())
-            .await?
-            .into_iter();
+        let cells = match reply.repetition {
+            true => Vec::new(),
+            false => parsed.cells(),
+        };
+        let mut runs = steps.run(attempt, session, cells).await?.into_iter();
         let first = runs.next();
         let turn = Turn {
             cell: first.as_ref().and_then(|run| run.cell.clone()),
@@ -102,7 +120,8 @@ pub async fn solve(
         };
         messages.extend(turn.observations().map(|seen| attempt.format.observe(seen)));
         turns.push(turn);
-        if let Some(done) = done {
+        let stuck = attempt.is_stuck(&turns).then_some(End::Repetition);
+        if let Some(done) = done.or(stuck) {
             end = done;
             break;
         }

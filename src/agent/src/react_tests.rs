@@ -26,6 +26,7 @@ impl Scripted {
             content,
             usage: Default::default(),
             truncated: false,
+            repetition: false,
         };
         let lines = lines.into_iter().map(|line| line.map(reply)).collect();
         Arc::new(Self {
@@ -113,6 +114,7 @@ async fn run_solver(
         format: &FORMAT,
         sampling: &sampling,
         max_turns: 4,
+        max_identical_turns: Some(3),
     };
     let mut session = Echo {
         cells: vec![],
@@ -187,6 +189,25 @@ async fn the_kinds_of_ends_are_distinguished() {
     let solved = solved.unwrap();
     assert_eq!((solved.end, cells.len()), (End::MaxTurns, 4));
     assert!(solved.turns[3].observation.is_some(), "the last cell runs");
+}
+
+#[tokio::test]
+async fn an_attempt_that_repeats_itself_ends() {
+    let within = Scripted::new([step("0"), step("1")]);
+    if let Ok(reply) = &mut within.lines.lock().unwrap()[1] {
+        (reply.truncated, reply.repetition) = (true, true);
+    }
+    let (solved, cells) = run(&within, &MemoryLog::default(), 0).await;
+    assert_eq!(solved.unwrap().end, End::Repetition);
+    assert_eq!(cells, ["0"], "what came before the repetition is not run");
+
+    let again = Scripted::new(["0", "1", "0", "0", "0"].map(step));
+    let (solved, cells) = run(&again, &MemoryLog::default(), 0).await;
+    assert_eq!((solved.unwrap().end, cells.len()), (End::MaxTurns, 4));
+
+    let stuck = Scripted::new(["1", "0", "0", "0"].map(step));
+    let (solved, cells) = run(&stuck, &MemoryLog::default(), 0).await;
+    assert_eq!((solved.unwrap().end, cells.len()), (End::Repetition, 4));
 }
 
 #[tokio::test]

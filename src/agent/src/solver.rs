@@ -82,6 +82,7 @@ impl Solver {
             content,
             usage: Usage::default(),
             truncated: false,
+            repetition: false,
         })
     }
 

@@ -42,6 +42,7 @@ impl ChatModel for &Paid {
             content: format!("reply {number}"),
             usage: self.claims.unwrap_or(usage),
             truncated: false,
+            repetition: false,
         })
     }
 }

@@ -76,8 +76,11 @@ pub struct Reply {
     pub content: String,
     /// Tokens as counted by the endpoint.
     pub usage: Usage,
-    /// Whether the reply was truncated at `max_tokens`.
+    /// Whether the reply was truncated: at `max_tokens`, or because it repeated itself.
     pub truncated: bool,
+    /// Whether the server ended the reply because it repeated itself (`repetition_detection`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repetition: bool,
 }
 
 /// Why there is no reply. None of these errors is a verdict on the model.

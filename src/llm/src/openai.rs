@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::http::Transport;
 use super::{ChatError, ChatModel, ChatRequest, Reply, price_of};
 use pybench_run::ModelChoice;
-use pybench_run::Price;
+use pybench_run::{Price, RepetitionDetection};
 use wire::Body;
 
 pub(super) use wire::read_answer;
@@ -106,6 +106,16 @@ impl OpenAiOptions {
     pub fn with_tools(mut self, tools: Option<Value>) -> Self {
         self.extra
             .extend(tools.map(|tools| ("tools".to_owned(), tools)));
+        self
+    }
+
+    /// Asks the server to end replies that repeat themselves: a parameter of vLLM and of `pybench serve`.
+    pub fn with_repetition_detection(mut self, detection: Option<RepetitionDetection>) -> Self {
+        let field = detection.map(|detection| {
+            let value = serde_json::json!(detection);
+            ("repetition_detection".to_owned(), value)
+        });
+        self.extra.extend(field);
         self
     }
 }

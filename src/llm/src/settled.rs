@@ -104,6 +104,7 @@ mod tests {
                 completion_tokens,
             },
             truncated: false,
+            repetition: false,
         }
     }
 

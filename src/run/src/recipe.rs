@@ -393,6 +393,14 @@ pub struct Rollout {
     /// Maximum number of turns of a trajectory.
     #[schemars(range(min = 1, max = 100))]
     pub max_turns: u32,
+    /// An attempt ends when a model has sent the same reply this many times in a row [default: it goes on].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 100))]
+    pub max_identical_turns: Option<u32>,
+    /// A reply that repeats itself ends, and the attempt with it. For servers that know vLLM's parameter of this name:
+    /// vLLM, and `pybench serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repetition_detection: Option<RepetitionDetection>,
     /// Sampling parameters of the teachers.
     pub sampling: Sampling,
     /// Number of trajectories in flight; 0: as many as the endpoint, the cores, the memory and the budget allow.
@@ -412,12 +420,44 @@ impl Rollout {
     }
 }
 
+/// When a reply counts as repeating itself, as vLLM defines it: it ends with a pattern that follows itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RepetitionDetection {
+    /// Tokens of the longest pattern.
+    #[schemars(range(min = 1, max = 4096))]
+    pub max_pattern_size: u32,
+    /// Tokens of the shortest pattern.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub min_pattern_size: u32,
+    /// How often the pattern occurs in a row.
+    #[schemars(range(min = 2, max = 4096))]
+    pub min_count: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl RepetitionDetection {
+    /// Why no pattern can have these sizes.
+    pub fn problem(&self) -> Option<String> {
+        let (min, max) = (self.min_pattern_size, self.max_pattern_size);
+        (min > max).then(|| {
+            format!("min_pattern_size: {min} is more than max_pattern_size, {max}; lower it")
+        })
+    }
+}
+
 impl Default for Rollout {
     fn default() -> Self {
         Self {
             samples: 1,
             format: FormatChoice::Pybench,
             max_turns: 10,
+            max_identical_turns: None,
+            repetition_detection: None,
             sampling: Sampling::default(),
             concurrency: 0,
             attempts: 4,

@@ -202,6 +202,8 @@ pub enum End {
     NoAnswer,
     /// The turn limit was reached.
     MaxTurns,
+    /// The model repeated itself, within a reply or by sending the same reply again and again.
+    Repetition,
 }
 
 /// A file in the agent's `./output`, as collected by the host.

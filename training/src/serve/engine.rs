@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use tch::Tensor;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::repetition::RepetitionDetection;
 use super::sampler::{Sampler, Sampling, log_probabilities};
 use super::slots::Slots;
 use super::text::TextStream;
@@ -35,6 +36,7 @@ pub(super) struct GenerationJob {
     pub(super) shown: Arc<Vec<u32>>,
     /// Number of alternatives to report with each token.
     pub(super) top_logprobs: Option<usize>,
+    pub(super) repetition: Option<RepetitionDetection>,
     /// Whether to remove the space before the first word.
     pub(super) trim_first: bool,
     pub(super) out: mpsc::UnboundedSender<(usize, ReplyEvent)>,
@@ -54,6 +56,8 @@ pub(super) struct TokenLogprob {
 pub(super) enum FinishReason {
     Stop,
     Length,
+    /// The reply repeats itself.
+    Repetition,
 }
 
 impl FinishReason {
@@ -61,6 +65,7 @@ impl FinishReason {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
+            Self::Repetition => "repetition",
         }
     }
 }
@@ -88,7 +93,7 @@ struct ActiveReply {
     job: GenerationJob,
     sampler: Sampler,
     text: TextStream,
-    tokens: usize,
+    tokens: Vec<u32>,
     cached: usize,
 }
 
@@ -206,7 +211,7 @@ impl EngineLoop {
             self.slots.admit(&prompt, |cached| ActiveReply {
                 sampler: Sampler::new(job.sampling),
                 text: TextStream::new(job.stops.clone()),
-                tokens: 0,
+                tokens: vec![],
                 cached,
                 job,
             });
@@ -291,7 +296,7 @@ impl ActiveReply {
             return Err(ReplyEvent::Failed(reason.into()));
         }
         let id = self.sampler.pick(logits);
-        self.tokens += 1;
+        self.tokens.push(id);
         let logprob = self.job.top_logprobs.map(|count| {
             let (logprob, top) = log_probabilities(logits, id, count);
             TokenLogprob { id, logprob, top }
@@ -302,10 +307,9 @@ impl ActiveReply {
             true => (String::new(), false),
             false => self.text.push(self.trimmed(vocabulary.bytes(id))),
         };
-        let finish = match (ends_turn || stopped, self.tokens >= self.job.max_tokens) {
-            (true, _) => Some(FinishReason::Stop),
-            (_, true) => Some(FinishReason::Length),
-            _ => None,
+        let finish = match ends_turn || stopped {
+            true => Some(FinishReason::Stop),
+            false => self.forced_end(),
         };
         let rest = match (finish, stopped) {
             (Some(_), false) => self.text.finish(),
@@ -323,14 +327,23 @@ impl ActiveReply {
             None => Ok(id),
             Some(finish) => Err(ReplyEvent::Done {
                 finish,
-                tokens: self.tokens,
+                tokens: self.tokens.len(),
                 cached: self.cached,
             }),
         }
     }
 
+    /// Why the reply ends here although the model would go on.
+    fn forced_end(&self) -> Option<FinishReason> {
+        if self.tokens.len() >= self.job.max_tokens {
+            return Some(FinishReason::Length);
+        }
+        let repeats = self.job.repetition?.matches(&self.tokens);
+        repeats.then_some(FinishReason::Repetition)
+    }
+
     fn trimmed<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        match self.job.trim_first && self.tokens == 1 {
+        match self.job.trim_first && self.tokens.len() == 1 {
             true => bytes.strip_prefix(b" ").unwrap_or(bytes),
             false => bytes,
         }

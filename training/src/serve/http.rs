@@ -275,6 +275,7 @@ impl Server {
                 stop_tokens: self.stop_tokens.clone(),
                 shown: prompts[prompt].1.clone(),
                 top_logprobs: params.top_logprobs,
+                repetition: params.repetition,
                 trim_first: endpoint == Endpoint::Chat && self.vocabulary.marks_words,
                 out: out.clone(),
                 permit,

@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod http;
 mod prompt;
+mod repetition;
 mod reply;
 mod request;
 mod sampler;

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::repetition::RepetitionDetection;
 use super::tools::OfferedTools;
 
 /// Number of stop strings, and bytes of each.
@@ -28,6 +29,7 @@ pub(super) struct CommonFields {
     #[serde(default)]
     pub(super) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    repetition_detection: Option<RepetitionDetection>,
     // Not supported; a request that uses them is rejected.
     frequency_penalty: Option<f64>,
     presence_penalty: Option<f64>,
@@ -118,6 +120,7 @@ pub(super) struct GenerationParams {
     pub(super) stream: bool,
     pub(super) stream_usage: bool,
     pub(super) top_logprobs: Option<usize>,
+    pub(super) repetition: Option<RepetitionDetection>,
 }
 
 pub(super) fn parse<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, ApiError> {
@@ -215,6 +218,7 @@ impl CommonFields {
             stream: self.stream.unwrap_or(false),
             stream_usage: usage.unwrap_or(false),
             top_logprobs,
+            repetition: self.repetition_detection.unwrap_or_default().validate()?,
         })
     }
 
@@ -313,6 +317,10 @@ mod tests {
             (r#","top_logprobs":3"#, "top_logprobs"),
             (r#","logprobs":true,"top_logprobs":21"#, "top_logprobs"),
             (r#","tools":[{}]"#, "tools"),
+            (
+                r#","repetition_detection":{"max_pattern_size":4,"min_count":1}"#,
+                "repetition_detection",
+            ),
             (
                 r#","response_format":{"type":"json_object"}"#,
                 "response_format",

@@ -355,6 +355,31 @@ fn a_stop_string_ends_the_reply_anywhere() {
 }
 
 #[test]
+fn a_reply_that_repeats_itself_ends() {
+    let folder = folder();
+    let server = Running::start(folder.path(), &[]);
+    // Any two equal tokens in a row.
+    let detection = json!({"max_pattern_size": 1, "min_count": 2});
+    let whole = json!({"max_tokens": 400, "temperature": 0, "logprobs": true});
+    let ended = json!({"max_tokens": 400, "temperature": 0, "logprobs": true, "repetition_detection": detection});
+    let tokens = |body: &Value| -> Vec<Value> {
+        let logprobs = body["choices"][0]["logprobs"]["content"].as_array();
+        logprobs
+            .unwrap()
+            .iter()
+            .map(|one| one["bytes"].clone())
+            .collect()
+    };
+    let whole = server.chat(ask("a", whole));
+    let ended = server.chat(ask("a", ended));
+    let (whole, tail) = (tokens(&whole), tokens(&ended));
+    let pair = whole.windows(2).position(|pair| pair[0] == pair[1]);
+    let end = pair.expect("greedy decoding of a tiny random model repeats itself") + 2;
+    assert_eq!(tail, whole[..end]);
+    assert_eq!(ended["choices"][0]["finish_reason"], "repetition");
+}
+
+#[test]
 fn bad_requests_are_refused_as_openai_does() {
     let folder = folder();
     let server = Running::start(folder.path(), &["--context", "128"]);

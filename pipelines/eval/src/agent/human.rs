@@ -92,6 +92,7 @@ impl ChatModel for HumanAgent {
             content: to_message(&typed, self.format),
             usage: Usage::default(),
             truncated: false,
+            repetition: false,
         })
     }
 }

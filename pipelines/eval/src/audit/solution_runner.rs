@@ -90,6 +90,7 @@ impl SolutionRunner<'_> {
             format: &PybenchFormat,
             sampling: &sampling,
             max_turns: MAX_TURNS,
+            max_identical_turns: None,
         };
         let mut session = self.start().await?;
         let solved = agent::solve(&attempt, session.as_mut(), &NoLog).await;

@@ -33,6 +33,7 @@ impl ChatModel for ScriptedModel {
             content: (self.0)(&request.messages[0].content)?,
             usage: Usage::default(),
             truncated: false,
+            repetition: false,
         })
     }
 }

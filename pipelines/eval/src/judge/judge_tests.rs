@@ -36,6 +36,7 @@ impl ChatModel for ScriptedJudge {
             content: (self.say)(&request.messages[0].content, request.pictures.len())?,
             usage: Usage::default(),
             truncated: false,
+            repetition: false,
         })
     }
 }

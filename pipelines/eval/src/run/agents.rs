@@ -19,6 +19,7 @@ use crate::agent::{HumanAgent, Script, ScriptedAgent, UpstreamFormat};
 use crate::record::{Agent, AgentKind};
 use crate::suite::spec;
 use pybench_attempts::model_server::{self, ModelServer};
+use pybench_attempts::request_options::RequestOptions;
 use pybench_attempts::teacher::{metered, setup_error};
 use pybench_attempts::{RolloutConfig, money};
 use pybench_embedded_client::{Embedded, Model};
@@ -90,7 +91,8 @@ impl Checkpoint {
     ) -> Result<Arc<dyn ChatModel>, RunError> {
         let options = server.client_options(&self.name);
         // The port differs between runs, so replies are not shared with other runs.
-        let (folder, options) = (setup.folder.clone(), options.with_tools(format.tools()));
+        let options = RequestOptions::of_rollout(format, &setup.recipe.rollout).apply(options);
+        let folder = setup.folder.clone();
         metered(
             options,
             folder,
@@ -238,7 +240,8 @@ fn openai(
     let options = options.ok_or_else(|| internal("the model has no endpoint"))?;
     let format = agent::format(setup.recipe.rollout.format);
     let price = options.price;
-    let backend = endpoint(setup, options.with_tools(format.tools()), format)?;
+    let options = RequestOptions::of_rollout(format, &setup.recipe.rollout).apply(options);
+    let backend = endpoint(setup, options, format)?;
     Ok(AgentSpec {
         format,
         price,

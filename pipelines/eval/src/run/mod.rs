@@ -22,10 +22,10 @@ use std::time::Instant;
 use async_trait::async_trait;
 use pybench_agent::Solver;
 use pybench_checks::Checker;
-use pybench_interpreter::Interpreter;
+use pybench_interpreter::{Interpreter, Limits};
 use pybench_run::{
-    Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, RunError, RunFolder,
-    Stage,
+    Executor, ExecutorOptions, Failure, Interrupt, LocalExecutor, Progress, Rollout, RunError,
+    RunFolder, Stage,
 };
 use pybench_types::id::Digest;
 use pybench_types::trajectory::Trajectory;
@@ -286,17 +286,36 @@ fn fingerprint(setup: &Setup, tasks: &[EvalTask], specs: &[AgentSpec]) -> EvalFi
         checker: Digest::of_json(&checker).to_string(),
         environment: setup.interpreter.environment().to_owned(),
         prompts: Digest::of_json(&prompts).to_string(),
-        limits: BTreeMap::from([
-            ("max_turns".to_owned(), recipe.rollout.max_turns.into()),
-            ("cell_seconds".to_owned(), limits.cell_seconds),
-            ("memory_mib".to_owned(), limits.memory_mib),
-            ("output_chars".to_owned(), limits.output_chars as u64),
-            ("output_files".to_owned(), limits.output_files as u64),
-            ("output_mib".to_owned(), limits.output_mib),
-        ]),
+        limits: limit_values(&recipe.rollout, limits),
         agents: specs
             .iter()
             .map(|spec| (spec.label.clone(), spec.description()))
             .collect(),
     }
+}
+
+/// The limits of an attempt, by name.
+fn limit_values(rollout: &Rollout, session: &Limits) -> BTreeMap<String, u64> {
+    let repetition = rollout.repetition_detection.iter().flat_map(|detection| {
+        [
+            ("repetition_min_pattern_size", detection.min_pattern_size),
+            ("repetition_max_pattern_size", detection.max_pattern_size),
+            ("repetition_min_count", detection.min_count),
+        ]
+    });
+    let identical = rollout.max_identical_turns.into_iter();
+    let of_replies = [("max_turns", rollout.max_turns)]
+        .into_iter()
+        .chain(identical.map(|count| ("max_identical_turns", count)))
+        .chain(repetition)
+        .map(|(name, value)| (name, u64::from(value)));
+    let of_cells = [
+        ("cell_seconds", session.cell_seconds),
+        ("memory_mib", session.memory_mib),
+        ("output_chars", session.output_chars as u64),
+        ("output_files", session.output_files as u64),
+        ("output_mib", session.output_mib),
+    ];
+    let all = of_replies.chain(of_cells);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -259,6 +259,10 @@ impl EvalRecipe {
         if self.rollout.samples == 0 || self.rollout.max_turns == 0 {
             return Err("rollout.samples and rollout.max_turns must be at least 1".to_owned());
         }
+        let detection = self.rollout.repetition_detection;
+        if let Some(problem) = detection.and_then(|detection| detection.problem()) {
+            return Err(format!("rollout.repetition_detection.{problem}"));
+        }
         Ok(())
     }
 }

@@ -10,7 +10,8 @@ use pybench_types::trajectory::{Message, Role, Sampling};
 
 use super::answer::{self, ModelAnswer};
 use super::prompt;
-use pybench_attempts::teacher::{self, CallFormat, chat_model};
+use pybench_attempts::request_options::RequestOptions;
+use pybench_attempts::teacher::{self, chat_model};
 
 /// Journal name of these calls.
 pub(super) const FORMAT: &str = "query";
@@ -54,14 +55,14 @@ impl Models {
         writer: &'w WriterChoice,
         ledger: &Arc<BudgetLedger>,
     ) -> Result<Self, RunError> {
-        let call_format = CallFormat::plain(FORMAT);
+        let request_options = RequestOptions::plain(FORMAT);
         let mut known: Vec<(&'w ModelChoice, Arc<dyn ChatModel>)> = Vec::new();
         let mut model =
             |choice: &'w ModelChoice, sampling: &Sampling| -> Result<ModelHandle, RunError> {
                 let earlier = known.iter().find(|(other, _)| *other == choice);
                 let chat = match earlier {
                     Some((_, chat)) => chat.clone(),
-                    None => chat_model(context, choice, &call_format, ledger)?,
+                    None => chat_model(context, choice, &request_options, ledger)?,
                 };
                 known.push((choice, chat.clone()));
                 let sampling = sampling.clone();

@@ -69,6 +69,7 @@ impl ChatModel for Recorded {
             content: next.cloned().unwrap_or_else(|| "Finished: \n-".to_owned()),
             usage: Default::default(),
             truncated: false,
+            repetition: false,
         })
     }
 }

@@ -135,10 +135,12 @@ pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
         None if called.is_empty() => return Err(malformed("the message has no content")),
         content => tool_calls::write(&content.unwrap_or_default(), &called),
     };
+    let repetition = choice.finish_reason == "repetition";
     Ok(Reply {
         content,
         usage: lenient::chat_usage(&answer.usage),
-        truncated: choice.finish_reason == "length",
+        truncated: choice.finish_reason == "length" || repetition,
+        repetition,
     })
 }
 
@@ -179,6 +181,7 @@ mod tests {
             json!("content_filter"),
             json!("function_call"),
             json!("length"),
+            json!("repetition"),
             json!("unknown"),
             json!(null),
             json!({"type": "stop"}),
@@ -187,7 +190,8 @@ mod tests {
             let reply = read_answer(answer).unwrap();
             let calls = tool_calls::read(&reply.content, 2).calls;
             assert!(calls.len() == 2 && calls.iter().all(Option::is_some));
-            assert_eq!(reply.truncated, reason == "length");
+            assert_eq!(reply.repetition, reason == "repetition");
+            assert_eq!(reply.truncated, reason == "length" || reply.repetition);
         }
     }
 

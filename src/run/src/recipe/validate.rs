@@ -34,6 +34,10 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
             ),
         );
     }
+    let detection = recipe.rollout.repetition_detection;
+    if let Some(problem) = detection.and_then(|detection| detection.problem()) {
+        reject("rollout.repetition_detection.min_pattern_size", problem);
+    }
     let filters: HashSet<_> = recipe.grade.filters.iter().map(|f| *f as u8).collect();
     if filters.len() < recipe.grade.filters.len() {
         reject("grade.filters", "filters: a filter is listed twice".into());
