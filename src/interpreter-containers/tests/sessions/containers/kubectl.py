@@ -78,7 +78,10 @@ def delete(name):
             os.kill(int(pid), signal.SIGKILL)
         except ProcessLookupError:
             pass
-    shutil.rmtree(pod(name))
+    # At once, because processes that are dying may still write below it.
+    os.makedirs(gone := os.path.join(STATE, "deleted"), exist_ok=True)
+    os.rename(pod(name), os.path.join(gone, name))
+    shutil.rmtree(os.path.join(gone, name), ignore_errors=True)
 
 
 def run(name, container, command):
