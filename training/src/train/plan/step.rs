@@ -148,15 +148,10 @@ impl MemoryPlan {
             };
             with_fragmentation(chunk, device) + if on_disk { paged_in(elements) } else { 0 }
         };
-        let in_backward = optimizer.optimizer_in_bwd.then(|| {
-            UnitGradients::new(
-                recipe,
-                config,
-                &counts,
-                world,
-                update(counts.largest_matrix),
-            )
-        });
+        let of_block = update(counts.largest.min(counts.largest_matrix));
+        let in_backward = optimizer
+            .optimizer_in_bwd
+            .then(|| UnitGradients::new(recipe, config, &counts, world, of_block));
         let micro_batches = recipe
             .train
             .batch_size
