@@ -1,11 +1,8 @@
 // Parts of libtorch that tch does not expose. Tensors are passed as `torch::Tensor *`, the C_tensor of tch. Every
 // function returns 0, or 1 and stores a message for `shim_error`.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-
-#include <memory>
 
 #include "guarded.h"
 
@@ -75,63 +72,5 @@ int shim_reset_device_peak(int device) {
 // Frees the gradient of a tensor.
 int shim_forget_gradient(Tensor *tensor) {
   return guarded([&] { tensor->mutable_grad() = Tensor(); });
-}
-
-// Recomputation of a block in the backward pass. `run` is called twice with the input of the block; it returns a new
-// tensor that the caller owns, or null on failure. `done` is called after the forward pass (0) and after the
-// backward pass (1), and returns 0 on success. `drop` frees `user` once.
-typedef Tensor *(*block_run)(void *user, Tensor *input);
-typedef int (*block_done)(void *user, int backward);
-typedef void (*block_drop)(void *user);
-
-struct Block : torch::CustomClassHolder {
-  block_run run;
-  block_done done;
-  block_drop drop;
-  void *user;
-  Block(block_run run, block_done done, block_drop drop, void *user)
-      : run(run), done(done), drop(drop), user(user) {}
-  ~Block() override { drop(user); }
-  Tensor operator()(Tensor input) const {
-    std::unique_ptr<Tensor> output(run(user, &input));
-    TORCH_CHECK(output, "a recomputed block failed");
-    return *output;
-  }
-  void finish(bool backward) const {
-    TORCH_CHECK(done(user, backward) == 0, "what follows a recomputed block failed");
-  }
-};
-
-struct Recompute : torch::autograd::Function<Recompute> {
-  // `anchor` requires a gradient, so that backward is called even if `input` does not.
-  static Tensor forward(torch::autograd::AutogradContext *context, Tensor input, Tensor anchor,
-                        c10::intrusive_ptr<Block> block) {
-    (void)anchor;
-    context->save_for_backward({input});
-    context->saved_data["block"] = c10::IValue::make_capsule(block);
-    at::AutoGradMode off(false);
-    Tensor output = (*block)(input);
-    block->finish(false);
-    return output;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext *context,
-                                                 torch::autograd::variable_list gradients) {
-    auto holder = context->saved_data["block"].toCapsule();
-    auto *block = static_cast<Block *>(holder.get());
-    Tensor input = context->get_saved_variables()[0].detach().requires_grad_(true);
-    at::AutoGradMode on(true);
-    Tensor output = (*block)(input);
-    torch::autograd::backward({output}, {gradients[0]});
-    block->finish(true);
-    return {input.grad(), Tensor(), Tensor()};
-  }
-};
-
-int shim_recompute(Tensor *input, Tensor *anchor, block_run run, block_done done, block_drop drop,
-                   void *user, Tensor **output) {
-  return guarded([&] {
-    auto block = c10::make_intrusive<Block>(run, done, drop, user);
-    *output = new Tensor(Recompute::apply(*input, *anchor, block));
-  });
 }
 }

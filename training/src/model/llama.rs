@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::nf4::{Nf4, ScaleFormat};
 use super::sharding::{GatherGuard, ParamSharding, ShardUnit};
 use crate::torch::fused::{self, Sequences};
-use crate::torch::{Pass, kernels, recompute};
+use crate::torch::kernels;
 
 /// A LoRA adapter: adds `scale · B · A` to a matrix.
 #[derive(Debug)]
@@ -224,7 +224,7 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: &Tensor, context: &Context) -> Tensor {
+    pub(super) fn forward(&self, x: &Tensor, context: &Context) -> Tensor {
         self.apply(x, context, |q, k, v| {
             let sequences = context.sequences.as_ref();
             attend(q, k, v, &context.layout, sequences, self.window)
@@ -293,7 +293,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    fn new(model: &Model, layout: &Arc<Layout>) -> Self {
+    pub(super) fn new(model: &Model, layout: &Arc<Layout>) -> Self {
         let positions = layout.positions(model.embed.device());
         Self::at(model, layout, &positions)
     }
@@ -319,17 +319,6 @@ impl Context {
         }
     }
 
-    fn share(&self) -> Self {
-        Self {
-            layout: self.layout.clone(),
-            sequences: self.sequences.as_ref().map(Sequences::share),
-            cos: self.cos.shallow_clone(),
-            sin: self.sin.shallow_clone(),
-            head_dim: self.head_dim,
-            eps: self.eps,
-        }
-    }
-
     /// Applies rotary positions to `[rows, width, heads * head_dim]`.
     fn rotate(&self, x: &Tensor) -> Tensor {
         if fused::supports(x) {
@@ -341,15 +330,6 @@ impl Context {
         let [cos, sin] = [&self.cos, &self.sin].map(|one| one.unsqueeze(2));
         (heads * cos + turned * sin).flatten(-2, -1)
     }
-}
-
-/// Whether blocks keep their activations for the backward pass, or are recomputed in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GradientCheckpointing {
-    /// Keep all activations: fastest.
-    Off,
-    /// Keep only the input of each block: about a third more time, a fraction of the memory.
-    Blocks,
 }
 
 #[derive(Debug)]
@@ -522,34 +502,13 @@ impl Model {
         }
     }
 
-    /// Hidden states `[rows, width, hidden]` of tokens `[rows, width]` (int64), before the final norm.
-    pub fn hidden(
-        &self,
-        ids: &Tensor,
-        layout: &Arc<Layout>,
-        checkpointing: GradientCheckpointing,
-    ) -> Tensor {
-        self.hidden_of(self.embed_tokens(ids), layout, checkpointing)
-    }
-
-    /// Like [`Model::hidden`], from the rows of the embedding.
-    pub(super) fn hidden_of(
-        &self,
-        mut x: Tensor,
-        layout: &Arc<Layout>,
-        checkpointing: GradientCheckpointing,
-    ) -> Tensor {
+    /// Hidden states `[rows, width, hidden]` from the rows of the embedding, before the final norm. All activations
+    /// are kept for a backward pass, which a sharded model does not support here.
+    pub(super) fn hidden_of(&self, mut x: Tensor, layout: &Arc<Layout>) -> Tensor {
         let context = Context::new(self, layout);
         for (layer, block) in self.blocks.iter().enumerate() {
-            x = match (checkpointing, &self.sharding) {
-                (GradientCheckpointing::Off, None) => block.forward(&x, &context),
-                // Only without a backward pass: the autograd graph would keep the gathered parameters alive.
-                (GradientCheckpointing::Off, Some(_)) => {
-                    let _guard = self.gathered(ShardUnit::Block(layer));
-                    block.forward(&x, &context)
-                }
-                (GradientCheckpointing::Blocks, _) => self.recomputed(layer, &x, &context),
-            };
+            let _guard = self.gathered(ShardUnit::Block(layer));
+            x = block.forward(&x, &context);
         }
         x
     }
@@ -558,34 +517,9 @@ impl Model {
         norm(hidden, &self.norm, self.config.norm_eps)
     }
 
-    fn recomputed(&self, layer: usize, x: &Tensor, context: &Context) -> Tensor {
-        let (block, context) = (self.blocks[layer].share(), context.share());
-        let unit = ShardUnit::Block(layer);
-        let (before, after) = (self.sharding.clone(), self.sharding.clone());
-        let run = move |x: &Tensor| {
-            if let Some(sharding) = &before
-                && let Err(error) = sharding.gather(unit)
-            {
-                panic!("{error}");
-            }
-            block.forward(x, &context)
-        };
-        let done = move |pass| match &after {
-            None => Ok(()),
-            Some(sharding) => {
-                if pass == Pass::Backward {
-                    sharding.reduce(unit)?;
-                }
-                sharding.release(unit)
-            }
-        };
-        // Fails only if the block itself fails.
-        recompute(x, run, done).unwrap_or_else(|error| panic!("{error}"))
-    }
-
     /// Logits `[rows, width, vocab]`, for tests and generation. Training computes them in chunks.
     pub fn logits(&self, ids: &Tensor, layout: &Arc<Layout>) -> Tensor {
-        self.final_norm(&self.hidden(ids, layout, GradientCheckpointing::Off))
+        self.final_norm(&self.hidden_of(self.embed_tokens(ids), layout))
             .linear(self.head(), None::<Tensor>)
     }
 }

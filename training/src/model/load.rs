@@ -11,7 +11,7 @@ use pybench_training_data::{FileError, read_bounded};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor, no_grad};
 use thiserror::Error;
 
 use crate::exit::{self, ExitCode};
@@ -248,6 +248,36 @@ impl Weights {
         // as the caller promises.
         let tensor = unsafe { Tensor::f_from_blob(pointer, shape, &strides, kind, device) };
         Ok(tensor?)
+    }
+
+    /// Copies the elements of a flat tensor from `start` on into `target`, which is flat, contiguous and of the same kind.
+    /// Checks that the tensor has so many `elements`, and that all values are finite.
+    pub fn read_range(
+        &self,
+        name: &str,
+        elements: i64,
+        start: i64,
+        target: &Tensor,
+    ) -> Result<(), LoadError> {
+        let kind = target.kind();
+        let stored = self.stored(name, &[elements], kind)?;
+        let size = kind.elt_size_in_bytes();
+        let (from, length) = (start as usize * size, target.numel() * size);
+        let part = stored.bytes.get(from..from + length);
+        let part = part.filter(|_| stored.kind == kind).ok_or_else(|| {
+            let found = format!("{:?} [{elements}]", stored.kind);
+            TchError::Shape(format!(
+                "{name} is {found}, not {kind:?} up to element {}",
+                start + target.numel() as i64
+            ))
+        })?;
+        let shape = [length as i64];
+        // SAFETY: bytes need no alignment, and stay mapped during this call, which only reads them.
+        let bytes =
+            unsafe { Tensor::f_from_blob(part.as_ptr(), &shape, &[1], Kind::Uint8, Device::Cpu) }?;
+        no_grad(|| target.f_view_dtype(Kind::Uint8)?.f_copy_(&bytes))?;
+        stored.release();
+        Ok(())
     }
 
     /// Gives the memory of a tensor that was read back to the system, which reads it again when it is used.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tch::{Device, IndexOp, Kind, Reduction, Tensor, no_grad};
 
+use super::checkpointing::{BlockInputs, GradientCheckpointing};
 use super::layout::Layout;
-use super::llama::{GradientCheckpointing, Model};
-use super::sharding::{GatherGuard, ParamSharding, ShardUnit};
+use super::llama::Model;
+use super::sharding::{GatherGuard, ShardUnit};
 use crate::torch::fused;
 
 /// Elements of logits per chunk. On a CPU they nearly fit its caches.
@@ -89,37 +90,81 @@ impl Targets {
 
 /// A backward pass that has gone through the output matrix, and not yet through the blocks.
 #[derive(Debug)]
-pub struct HeadBackward {
+pub struct HeadBackward<'a> {
+    model: &'a Model,
     loss: Loss,
-    /// The states before the output matrix, and their gradient.
-    states: Option<(Tensor, Tensor)>,
+    /// `None` if no token is a target.
+    rest: Option<BlocksBackward>,
+}
+
+/// The forward pass from the embedding to the output matrix.
+#[derive(Debug)]
+struct BlocksBackward {
+    ids: Tensor,
+    /// Rows of the embedding, `[rows, width, hidden]`.
+    rows: Tensor,
+    /// The inputs of blocks that are recomputed, and their output.
+    recomputed: Option<(BlockInputs, Tensor)>,
+    /// The states before the output matrix, `[n, hidden]`, and their gradient.
+    states: Tensor,
+    gradient: Tensor,
     /// The backward pass needs the final norm.
     norm: Option<GatherGuard>,
-    embedded: Option<EmbeddedTokens>,
 }
 
-/// Rows of a sharded embedding, whose gradients are not those of the whole embedding.
-#[derive(Debug)]
-struct EmbeddedTokens {
-    ids: Tensor,
-    rows: Tensor,
-    sharding: Arc<dyn ParamSharding>,
-}
-
-impl HeadBackward {
-    /// Completes the gradients.
-    pub fn backward_blocks(self) -> Loss {
-        if let Some((states, gradient)) = &self.states {
-            fused::backward(states, gradient);
-        }
-        drop(self.norm);
-        if let Some(embedded) = self.embedded {
-            let gradient = embedded.rows.grad();
-            let (ids, hidden) = (embedded.ids.reshape([-1]), embedded.rows.size()[2]);
-            let gradient = gradient.reshape([-1, hidden]);
-            embedded.sharding.add_embedding_rows(ids, gradient);
-        }
+impl HeadBackward<'_> {
+    pub fn loss(&self) -> Loss {
         self.loss
+    }
+
+    /// Completes the gradients. `complete` is called for each unit as soon as its gradients are complete; nothing of
+    /// the backward pass that follows reads its parameters. The blocks come one by one if they are recomputed.
+    ///
+    /// # Errors
+    /// That of `complete`, which ends the backward pass.
+    pub fn finish<E>(self, mut complete: impl FnMut(ShardUnit) -> Result<(), E>) -> Result<(), E> {
+        let Some(rest) = self.rest else {
+            return Ok(());
+        };
+        if self.model.head.is_some() {
+            complete(ShardUnit::Head)?;
+        }
+        rest.backward(self.model, complete)
+    }
+}
+
+impl BlocksBackward {
+    fn backward<E>(
+        self,
+        model: &Model,
+        mut complete: impl FnMut(ShardUnit) -> Result<(), E>,
+    ) -> Result<(), E> {
+        fused::backward(&self.states, &self.gradient);
+        drop((self.states, self.gradient));
+        complete(ShardUnit::FinalNorm)?;
+        drop(self.norm);
+        match self.recomputed {
+            None => {
+                let blocks = (0..model.blocks.len()).rev();
+                blocks.map(ShardUnit::Block).try_for_each(&mut complete)?;
+            }
+            Some((inputs, output)) => {
+                let gradient = output.grad();
+                drop(output);
+                let gradient = inputs.backward(model, gradient, &mut complete)?;
+                if self.rows.requires_grad() {
+                    fused::backward(&self.rows, &gradient);
+                }
+            }
+        }
+        if let Some(sharding) = &model.sharding
+            && model.cuts_off_embedding()
+        {
+            let gradient = self.rows.grad().reshape([-1, model.config.hidden]);
+            sharding.add_embedding_rows(self.ids.reshape([-1]), gradient);
+        }
+        drop(self.rows);
+        complete(ShardUnit::Embedding)
     }
 }
 
@@ -133,8 +178,12 @@ impl Model {
         denominator: f64,
         checkpointing: GradientCheckpointing,
     ) -> Loss {
-        self.backward_head(ids, layout, targets, denominator, checkpointing)
-            .backward_blocks()
+        let pending = self.backward_head(ids, layout, targets, denominator, checkpointing);
+        let loss = pending.loss();
+        match pending.finish(|_| Ok::<_, std::convert::Infallible>(())) {
+            Ok(()) => loss,
+            Err(never) => match never {},
+        }
     }
 
     /// The first part of [`Model::backward`]: the gradient of the output matrix is complete, unless it is tied to
@@ -146,23 +195,28 @@ impl Model {
         targets: &Targets,
         denominator: f64,
         checkpointing: GradientCheckpointing,
-    ) -> HeadBackward {
+    ) -> HeadBackward<'_> {
         // With sharded parameters every process must run all blocks.
         if targets.is_empty() && self.sharding.is_none() {
             return HeadBackward {
+                model: self,
                 loss: Loss::default(),
-                states: None,
-                norm: None,
-                embedded: None,
+                rest: None,
             };
         }
         let norm = self.gathered(ShardUnit::FinalNorm);
-        let embedded = self.embedded_tokens(ids);
-        let rows = match &embedded {
-            Some(embedded) => embedded.rows.shallow_clone(),
-            None => self.embed_tokens(ids),
+        let rows = match self.cuts_off_embedding() {
+            true => no_grad(|| self.embed_tokens(ids)).set_requires_grad(true),
+            false => self.embed_tokens(ids),
         };
-        let states = self.target_states(rows, layout, targets, checkpointing);
+        let (inputs, hidden) = match checkpointing {
+            GradientCheckpointing::Off => (None, self.hidden_of(rows.shallow_clone(), layout)),
+            GradientCheckpointing::Blocks => {
+                let (inputs, hidden) = BlockInputs::forward(self, &rows, layout);
+                (Some(inputs), hidden)
+            }
+        };
+        let states = self.target_states(&hidden, targets);
         let _head = self.gathered(self.head_unit());
         // The head runs forward and backward chunk by chunk on a detached copy. The gradient that accumulates
         // there is then propagated through the blocks once.
@@ -177,22 +231,22 @@ impl Model {
         };
         let gradient = gradient.unwrap_or_else(|| states.zeros_like());
         HeadBackward {
+            model: self,
             loss,
-            states: Some((states, gradient)),
-            norm,
-            embedded,
+            rest: Some(BlocksBackward {
+                ids: ids.shallow_clone(),
+                rows,
+                recomputed: inputs.map(|inputs| (inputs, hidden)),
+                states,
+                gradient,
+                norm,
+            }),
         }
     }
 
-    /// Cuts the embedding off from the backward pass if it is sharded and has its gradient to itself.
-    fn embedded_tokens(&self, ids: &Tensor) -> Option<EmbeddedTokens> {
-        let sharding = self.sharding.clone()?;
-        let own = self.head.is_some() && self.embed.requires_grad();
-        own.then(|| EmbeddedTokens {
-            ids: ids.shallow_clone(),
-            rows: no_grad(|| self.embed_tokens(ids)).set_requires_grad(true),
-            sharding,
-        })
+    /// Whether the backward pass ends at the rows of the embedding: it is sharded, and has its gradient to itself.
+    fn cuts_off_embedding(&self) -> bool {
+        self.sharding.is_some() && self.head.is_some() && self.embed.requires_grad()
     }
 
     /// The loss without gradients.
@@ -203,7 +257,7 @@ impl Model {
         let _norm = self.gathered(ShardUnit::FinalNorm);
         no_grad(|| {
             let rows = self.embed_tokens(ids);
-            let states = self.target_states(rows, layout, targets, GradientCheckpointing::Off);
+            let states = self.target_states(&self.hidden_of(rows, layout), targets);
             let _head = self.gathered(self.head_unit());
             match fused::supports(&states) {
                 true => self.fused_loss(&states, targets, None).0,
@@ -212,15 +266,8 @@ impl Model {
         })
     }
 
-    /// The hidden states that predict a target, after the final norm, `[n, hidden]`; `rows` are those of the embedding.
-    fn target_states(
-        &self,
-        rows: Tensor,
-        layout: &Arc<Layout>,
-        targets: &Targets,
-        checkpointing: GradientCheckpointing,
-    ) -> Tensor {
-        let hidden = self.hidden_of(rows, layout, checkpointing);
+    /// The hidden states that predict a target, after the final norm, `[n, hidden]`.
+    fn target_states(&self, hidden: &Tensor, targets: &Targets) -> Tensor {
         let flat = hidden.reshape([-1, self.config.hidden]);
         self.final_norm(&flat.index_select(0, &targets.positions.to_device(hidden.device())))
     }

@@ -3,6 +3,7 @@
 mod adapter;
 mod attention;
 mod cache;
+mod checkpointing;
 mod config;
 mod layout;
 mod llama;
@@ -17,9 +18,10 @@ pub use adapter::{
     Adapter, AdapterOrigin, AdapterSettings, is_adapter, save_adapter, weights_fingerprint,
 };
 pub use cache::{Extension, KvCache};
+pub use checkpointing::GradientCheckpointing;
 pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub use layout::{Document, Layout};
-pub use llama::{Block, Dropout, GradientCheckpointing, Linear, Lora, Model};
+pub use llama::{Block, Dropout, Linear, Lora, Model};
 pub use load::{LoadError, LoadOptions, Weights, load_config};
 pub(crate) use loss::chunk_elements;
 pub use loss::{HeadBackward, Loss, Targets};

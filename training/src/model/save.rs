@@ -75,14 +75,31 @@ impl SafetensorsWriter {
         tensors: &[(String, Tensor)],
         metadata: &Map<String, Value>,
     ) -> std::io::Result<()> {
+        Self::write_with(path, tensors, metadata, |_| ())
+    }
+
+    /// Like [`SafetensorsWriter::write`]; calls `written` with the number of tensors that have been written, before
+    /// the next one is read.
+    pub fn write_with(
+        path: &Path,
+        tensors: &[(String, Tensor)],
+        metadata: &Map<String, Value>,
+        mut written: impl FnMut(usize),
+    ) -> std::io::Result<()> {
         let entries: Vec<_> = tensors.iter().map(TensorEntry::of).collect();
-        let mut next = tensors.iter();
+        let mut next = tensors.iter().enumerate();
         Self::write_each(path, &entries, metadata, |_| {
             // One entry was made of each tensor.
-            Ok(next
-                .next()
-                .map_or_else(Tensor::new, |(_, tensor)| tensor.shallow_clone()))
-        })
+            Ok::<_, std::io::Error>(
+                next.next()
+                    .map_or_else(Tensor::new, |(count, (_, tensor))| {
+                        written(count);
+                        tensor.shallow_clone()
+                    }),
+            )
+        })?;
+        written(tensors.len());
+        Ok(())
     }
 
     /// Writes a safetensors file; `tensor` gives each tensor when its turn has come.

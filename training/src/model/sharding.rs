@@ -1,10 +1,11 @@
 //! The interface to parameters that are sharded over several processes (ZeRO-3).
 
+use std::fmt;
 use std::sync::Arc;
 
 use tch::{TchError, Tensor};
 
-/// Parameters that are gathered together.
+/// Parameters that are gathered together, and whose gradients are complete together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShardUnit {
     Block(usize),
@@ -13,6 +14,17 @@ pub enum ShardUnit {
     FinalNorm,
     /// The output matrix.
     Head,
+}
+
+impl fmt::Display for ShardUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block(layer) => write!(f, "block {layer}"),
+            Self::Embedding => f.write_str("the embedding"),
+            Self::FinalNorm => f.write_str("the final norm"),
+            Self::Head => f.write_str("the output matrix"),
+        }
+    }
 }
 
 /// Gathers sharded parameters when they are needed. All processes must call these methods in the same order.

@@ -145,16 +145,6 @@ pub struct Sequences {
     pub longest: i64,
 }
 
-impl Sequences {
-    /// Shares the tensor.
-    pub fn share(&self) -> Self {
-        Self {
-            offsets: self.offsets.shallow_clone(),
-            longest: self.longest,
-        }
-    }
-}
-
 /// Causal flash attention (arXiv 2307.08691) of `[rows, heads, width, dim]` within sequences that cross rows. The
 /// number of key and value heads divides that of the queries. With a window, a token attends to that
 /// many tokens including itself.

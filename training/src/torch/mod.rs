@@ -1,4 +1,4 @@
-//! Safe bindings to parts of libtorch that `tch` lacks: [`fused_adamw`], [`recompute`], [`fused`] operations,
+//! Safe bindings to parts of libtorch that `tch` lacks: [`fused_adamw`], [`fused`] operations,
 //! [`kernels`] for GPUs, [`release`] and [`allocate`] of storage, the [`Communicator`] over c10d.
 
 mod communicator;
@@ -14,5 +14,5 @@ pub use cuda::enable_cuda;
 pub use memory::{
     DeviceMemory, device_memory, keep_memory, release_free_memory, reset_device_peak,
 };
-pub use shim::{AdamStep, Pass, allocate, clear_gradient, fused_adamw, recompute, release};
+pub use shim::{AdamStep, allocate, clear_gradient, fused_adamw, release};
 pub use threads::sleep_while_waiting;

@@ -1,15 +1,11 @@
 //! Safe wrappers of the C++ shim.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::{CStr, c_char, c_int};
 
-use tch::{Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 use torch_sys::C_tensor;
 
 pub(super) type Raw = *mut C_tensor;
-type BlockDone = extern "C" fn(*mut c_void, c_int) -> c_int;
-type BlockRun = extern "C" fn(*mut c_void, Raw) -> Raw;
-type BlockDrop = extern "C" fn(*mut c_void);
 
 unsafe extern "C" {
     fn shim_error() -> *const c_char;
@@ -30,15 +26,6 @@ unsafe extern "C" {
     fn shim_release(tensor: Raw) -> c_int;
     fn shim_allocate(tensor: Raw) -> c_int;
     fn shim_forget_gradient(tensor: Raw) -> c_int;
-    fn shim_recompute(
-        input: Raw,
-        anchor: Raw,
-        run: BlockRun,
-        done: BlockDone,
-        drop: BlockDrop,
-        user: *mut c_void,
-        output: *mut Raw,
-    ) -> c_int;
 }
 
 pub(super) fn check(code: c_int) -> Result<(), TchError> {
@@ -121,81 +108,4 @@ pub fn allocate(tensor: &Tensor) -> Result<(), TchError> {
 pub fn clear_gradient(tensor: &Tensor) -> Result<(), TchError> {
     // SAFETY: the tensor is alive.
     check(unsafe { shim_forget_gradient(tensor.as_ptr() as Raw) })
-}
-
-/// The pass of a recomputed block that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// The forward pass, without an autograd graph.
-    Forward,
-    /// The recomputation with its backward pass; the gradients of the parameters exist.
-    Backward,
-}
-
-/// Gradient checkpointing: applies `block` to `input` and saves only the input. The block runs again in the
-/// backward pass, on another thread, and must give the same result. `done` is called after each pass.
-pub fn recompute(
-    input: &Tensor,
-    block: impl Fn(&Tensor) -> Tensor + Send + 'static,
-    done: impl Fn(Pass) -> Result<(), TchError> + Send + 'static,
-) -> Result<Tensor, TchError> {
-    let anchor = Tensor::zeros([], (Kind::Float, input.device())).set_requires_grad(true);
-    let user = Box::into_raw(Box::new(Block {
-        run: Box::new(block),
-        done: Box::new(done),
-    }));
-    let mut output: Raw = std::ptr::null_mut();
-    // SAFETY: `user` is owned by the node from here on, which frees it by `drop_block`; both
-    // tensors live through the call.
-    check(unsafe {
-        shim_recompute(
-            input.as_ptr() as Raw,
-            anchor.as_ptr() as Raw,
-            run_block,
-            done_block,
-            drop_block,
-            user.cast(),
-            &mut output,
-        )
-    })?;
-    // SAFETY: on success the shim handed over a new tensor.
-    Ok(unsafe { Tensor::from_ptr(output.cast()) })
-}
-
-/// Both closures behind a thin pointer.
-struct Block {
-    run: Box<dyn Fn(&Tensor) -> Tensor + Send>,
-    done: Box<dyn Fn(Pass) -> Result<(), TchError> + Send>,
-}
-
-extern "C" fn run_block(user: *mut c_void, input: Raw) -> Raw {
-    // SAFETY: `user` is the `Block` that `recompute` made; `input` is alive during the call.
-    let (block, input) = unsafe { (&*user.cast::<Block>(), Tensor::clone_from_ptr(input.cast())) };
-    // A panic must not cross C++.
-    match catch_unwind(AssertUnwindSafe(|| (block.run)(&input))) {
-        Ok(mut output) => {
-            let pointer = output.as_mut_ptr() as Raw;
-            std::mem::forget(output);
-            pointer
-        }
-        Err(_) => std::ptr::null_mut(),
-    }
-}
-
-extern "C" fn done_block(user: *mut c_void, backward: c_int) -> c_int {
-    // SAFETY: `user` is the `Block` that `recompute` made.
-    let block = unsafe { &*user.cast::<Block>() };
-    let pass = match backward {
-        0 => Pass::Forward,
-        _ => Pass::Backward,
-    };
-    match catch_unwind(AssertUnwindSafe(|| (block.done)(pass))) {
-        Ok(Ok(())) => 0,
-        _ => 1,
-    }
-}
-
-extern "C" fn drop_block(user: *mut c_void) {
-    // SAFETY: called once, by the node that owns it.
-    drop(unsafe { Box::from_raw(user.cast::<Block>()) });
 }

@@ -116,13 +116,15 @@ impl Checkpoint {
         optimizer: &AdamW,
     ) -> Result<(), CheckpointError> {
         self.finish()?;
-        let tensors: Vec<(String, Tensor)> = optimizer
-            .state()
-            .into_iter()
-            .map(|part| (stored_name(&part), snapshot(&part.tensor)))
-            .collect();
+        let parts = optimizer.state();
+        let copies: Vec<_> = parts.iter().map(|part| named(part, snapshot)).collect();
+        drop(parts);
         let dir = self.dir.clone();
-        let write = move || dir.write(&state, &tensors);
+        let write = move || {
+            dir.write(&state, |path| {
+                SafetensorsWriter::write(path, &copies, &Map::new())
+            })
+        };
         let thread = std::thread::Builder::new().name("checkpoint".into());
         self.writing = Some(
             thread
@@ -130,6 +132,25 @@ impl Checkpoint {
                 .map_err(|error| self.dir.failed(error))?,
         );
         Ok(())
+    }
+
+    /// Writes a checkpoint without copying the tensors, and returns when it is complete. Parts of the optimizer state
+    /// that are on disk are in memory one at a time.
+    pub fn save_streaming(
+        &mut self,
+        state: &CheckpointState,
+        optimizer: &AdamW,
+    ) -> Result<(), CheckpointError> {
+        self.finish()?;
+        let parts = optimizer.state();
+        let shared = |part| named(part, Tensor::shallow_clone);
+        let tensors: Vec<_> = parts.iter().map(shared).collect();
+        self.dir.write(state, |path| {
+            SafetensorsWriter::write_with(path, &tensors, &Map::new(), |count| {
+                let before = count.checked_sub(1).and_then(|last| parts.get(last));
+                before.into_iter().for_each(|part| optimizer.page_out(part));
+            })
+        })
     }
 
     /// Returns the error of the last write if it has failed. Does not wait.
@@ -179,6 +200,7 @@ impl Checkpoint {
         let parts = CheckpointReader::open(path)?;
         for part in optimizer.state() {
             parts.read(&part)?;
+            optimizer.page_out(&part);
         }
         optimizer.sync_weights();
         Ok(Some(state))
@@ -192,8 +214,10 @@ impl Drop for Checkpoint {
     }
 }
 
-fn stored_name(part: &StateSlice) -> String {
-    format!("{}@{}", part.name, part.start)
+/// A part with its name in a file.
+fn named(part: &StateSlice, tensor: impl Fn(&Tensor) -> Tensor) -> (String, Tensor) {
+    let name = format!("{}@{}", part.name, part.start);
+    (name, tensor(&part.tensor))
 }
 
 fn snapshot(tensor: &Tensor) -> Tensor {
@@ -214,12 +238,12 @@ impl CheckpointDir {
     fn write(
         &self,
         state: &CheckpointState,
-        tensors: &[(String, Tensor)],
+        write_tensors: impl FnOnce(&Path) -> std::io::Result<()>,
     ) -> Result<(), CheckpointError> {
         let name = format!("{PREFIX}{:08}", state.step);
         let building = self.folder.join(format!("{BUILDING}{name}"));
         let path = self.folder.join(name);
-        let written = self.write_part(&building, tensors);
+        let written = self.write_part(&building, write_tensors);
         let result = match (written, self.rank) {
             (Ok(()), 0) => self.complete(state, &building, &path),
             (written, _) => written,
@@ -234,11 +258,15 @@ impl CheckpointDir {
         result.map_err(|error| CheckpointError::Write { path, error })
     }
 
-    fn write_part(&self, building: &Path, tensors: &[(String, Tensor)]) -> std::io::Result<()> {
+    fn write_part(
+        &self,
+        building: &Path,
+        write_tensors: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         fs::create_dir_all(building)?;
         let name = part_file_name(self.rank, self.world);
         let unfinished = building.join(format!("{name}.unfinished"));
-        SafetensorsWriter::write(&unfinished, tensors, &Map::new())?;
+        write_tensors(&unfinished)?;
         fs::rename(unfinished, building.join(name))
     }
 
@@ -377,8 +405,7 @@ impl CheckpointReader {
     /// Fills a tensor from the ranges that overlap it.
     fn read(&self, part: &StateSlice) -> Result<(), CheckpointError> {
         let ranges = self.ranges.get(&part.name);
-        let (kind, elements) = (part.tensor.kind(), part.tensor.size()[0]);
-        let (start, end) = (part.start, part.start + elements);
+        let (start, end) = (part.start, part.start + part.tensor.size()[0]);
         let mut filled = start;
         let mut ranges = ranges.cloned().unwrap_or_default();
         ranges.sort_unstable();
@@ -388,9 +415,8 @@ impl CheckpointReader {
                 continue;
             }
             let name = format!("{}@{from}", part.name);
-            let found = self.files[file].tensor(&name, &[length], kind, Device::Cpu)?;
-            let mut target = part.tensor.narrow(0, first - start, last - first);
-            no_grad(|| target.copy_(&found.narrow(0, first - from, last - first)));
+            let target = part.tensor.detach().narrow(0, first - start, last - first);
+            self.files[file].read_range(&name, length, first - from, &target)?;
             filled = last;
         }
         match filled == end {
@@ -406,7 +432,7 @@ mod tests {
     use tch::Kind;
 
     use crate::train::optimizer::ParamSlice;
-    use crate::train::recipe::{OptimizerConfig, StateDtype};
+    use crate::train::recipe::{Offload, OptimizerConfig, StateDtype};
 
     /// An optimizer over a range of a parameter of 1000 elements, after a step.
     fn adam(offset: i64, elements: i64, step: bool) -> AdamW {
@@ -427,6 +453,40 @@ mod tests {
             adam.step(0, &[Some(gradient)], 1.0, 0.1).unwrap();
         }
         adam
+    }
+
+    #[test]
+    fn a_streamed_checkpoint_restores_a_state_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = OptimizerConfig {
+            offload: Some(Offload::Disk(folder.path().join("state"))),
+            ..OptimizerConfig::default()
+        };
+        let adam = |value: f64, step: bool| {
+            let weight = Tensor::full([1001], value, (Kind::BFloat16, Device::Cpu));
+            let gradient = Tensor::arange(1001, (Kind::BFloat16, Device::Cpu)).sin();
+            let slice = ParamSlice {
+                name: "w".into(),
+                offset: 0,
+                is_matrix: true,
+                weight,
+            };
+            let mut adam = AdamW::new(vec![slice], &options, 0).unwrap();
+            if step {
+                adam.step(0, &[Some(gradient)], 1.0, 0.1).unwrap();
+            }
+            adam
+        };
+        let state = CheckpointState::new(1, "r", "d", vec![]);
+        let trained = adam(0.5, true);
+        let mut checkpoint = Checkpoint::new(&folder.path().join("all"), 1, (0, 1));
+        checkpoint.save_streaming(&state, &trained).unwrap();
+        let mut resumed = adam(0.25, false);
+        assert!(!same(&resumed, &trained));
+        let found = checkpoint.resume("r", "d", &mut resumed).unwrap();
+        assert_eq!(found, Some(state));
+        assert!(same(&resumed, &trained));
+        assert!(resumed.slices[0].weight.equal(&trained.slices[0].weight));
     }
 
     fn same(a: &AdamW, b: &AdamW) -> bool {

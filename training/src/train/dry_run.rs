@@ -8,7 +8,7 @@ use super::flops::measured_peak;
 use super::plan::{Limits, PlanTarget, RunPlan, Speed, Workload};
 use super::recipe::Recipe;
 use crate::catalog;
-use crate::exit::environment;
+use crate::exit::{bad_input, environment};
 use crate::model::{ModelConfig, load_config};
 
 const GB: f64 = 1e9;
@@ -97,7 +97,7 @@ impl PlanOptions {
     /// Prints memory, disk space and time of a run.
     ///
     /// # Errors
-    /// The run does not fit.
+    /// The run does not fit, or the recipe does not allow so many processes.
     pub(super) fn describe(
         &self,
         recipe: &Recipe,
@@ -106,6 +106,9 @@ impl PlanOptions {
         default: PlanTarget,
     ) -> Result<()> {
         let target = self.target(default);
+        if let Some(conflict) = recipe.conflict(target.processes) {
+            return Err(bad_input(conflict));
+        }
         let speed = self.speed(recipe, &target);
         eprintln!(
             "{}",

@@ -2,11 +2,13 @@
 
 mod adapter;
 mod agent_eval;
+mod backward_update;
 mod checkpoint;
 mod dataset;
 mod dry_run;
 mod flops;
 mod folder;
+mod grad_norm;
 mod held_out;
 mod lora;
 mod loss_spike;
@@ -26,6 +28,7 @@ mod schedule;
 mod shard;
 mod spawn;
 mod state_offload;
+mod step_error;
 mod tensorboard;
 mod trainer;
 
@@ -43,5 +46,6 @@ pub use recipe::{Recipe, RecipeError};
 pub use recipe_stages::RecipeStage;
 pub use run::{RunOptions, run};
 pub use schedule::{LrSchedule, LrScheduler};
-pub use shard::{Parameters, ShardBuilder, Shards};
-pub use trainer::{StepError, StepReport, TrainedModel, Trainer};
+pub use shard::{Parameters, Scope, ShardBuilder, Shards};
+pub use step_error::StepError;
+pub use trainer::{StepReport, TrainedModel, Trainer};

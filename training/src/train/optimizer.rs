@@ -40,6 +40,8 @@ pub struct StateSlice {
     pub start: i64,
     /// `[elements]`.
     pub tensor: Tensor,
+    /// Whether it is stored where `optimizer.offload` says.
+    offloaded: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl AdamW {
                 && options.bf16_update == Bf16Update::MasterWeights;
             let copy = |mut room: Tensor| {
                 no_grad(|| room.copy_(&slice.weight));
+                offload.page_out(&room);
                 room
             };
             let room = || offload.zeros(slice.weight.size()[0], Kind::Float);
@@ -263,27 +266,36 @@ impl AdamW {
     pub fn state(&self) -> Vec<StateSlice> {
         let mut all = vec![];
         for (index, slice) in self.slices.iter().enumerate() {
-            let mut push = |kind: &str, unit: i64, tensor: Tensor| {
+            let mut push = |kind: &str, unit: i64, tensor: Tensor, offloaded: bool| {
                 all.push(StateSlice {
                     name: format!("{kind}.{}", slice.name),
                     start: slice.offset / unit,
                     tensor,
+                    offloaded,
                 });
             };
-            let weight = self.master_weights[index].as_ref().unwrap_or(&slice.weight);
-            push("param", 1, weight.shallow_clone());
+            let master = self.master_weights[index].as_ref();
+            let weight = master.unwrap_or(&slice.weight).shallow_clone();
+            push("param", 1, weight, master.is_some());
             let states = [
                 ("exp_avg", &self.exp_avgs),
                 ("exp_avg_sq", &self.exp_avg_sqs),
             ];
             for (kind, states) in states {
                 for (suffix, unit, tensor) in states[index].state() {
-                    push(&format!("{kind}{suffix}"), unit, tensor);
+                    push(&format!("{kind}{suffix}"), unit, tensor, true);
                 }
             }
-            push("steps", i64::MAX, self.steps[index].shallow_clone());
+            push("steps", i64::MAX, self.steps[index].shallow_clone(), false);
         }
         all
+    }
+
+    /// Removes a part of the state that is on disk from the memory of this process until it is used again.
+    pub(super) fn page_out(&self, part: &StateSlice) {
+        if part.offloaded {
+            self.offload.page_out(&part.tensor);
+        }
     }
 
     /// Copies master weights to the weights, after a checkpoint was read.
@@ -291,6 +303,7 @@ impl AdamW {
         for (slice, master) in self.slices.iter_mut().zip(&self.master_weights) {
             if let Some(master) = master {
                 no_grad(|| slice.weight.copy_(master));
+                self.offload.page_out(master);
             }
         }
     }

@@ -183,7 +183,8 @@ pub struct TrainConfig {
     /// Allows that the padding token is also a trained token, as in ChatML models that pad with the end of turn.
     #[serde(default)]
     pub allow_trained_pad: bool,
-    /// Recompute blocks in the backward pass. Always on with several processes and with quantization.
+    /// Recompute blocks in the backward pass. Always on with several processes, with quantization, and with
+    /// `optimizer.optimizer_in_bwd`.
     #[serde(default)]
     pub gradient_checkpointing: bool,
     /// Data type of weights and computation.
@@ -301,6 +302,9 @@ pub struct OptimizerConfig {
     pub max_grad_norm: f64,
     pub bf16_update: Bf16Update,
     pub state_dtype: StateDtype,
+    /// Updates the parameters of each block in the backward pass, as soon as their gradients are complete, and frees
+    /// these. For one micro-batch per step, without clipping.
+    pub optimizer_in_bwd: bool,
     /// Where optimizer state and master weights are stored. Default: on the device of the weights.
     pub offload: Option<Offload>,
     /// Stops the run and saves the batch when the loss exceeds the median of the last 64 by this many standard
@@ -331,6 +335,7 @@ impl Default for OptimizerConfig {
             max_grad_norm: 1.0,
             bf16_update: Bf16Update::MasterWeights,
             state_dtype: StateDtype::Float32,
+            optimizer_in_bwd: false,
             offload: None,
             loss_spike_threshold: 10.0,
         }
@@ -426,6 +431,7 @@ impl Recipe {
         same.checkpoint = CheckpointConfig::default();
         same.optimizer.loss_spike_threshold = 0.0;
         same.optimizer.offload = None;
+        same.optimizer.optimizer_in_bwd = false;
         same.agent_eval = None;
         same.train.merge = true;
         blake3::hash(format!("{same:?}").as_bytes())
@@ -436,7 +442,15 @@ impl Recipe {
     /// Whether blocks are recomputed in the backward pass.
     pub fn recomputes(&self, several_processes: bool) -> bool {
         let quantized = self.lora.as_ref().is_some_and(|l| l.quantization.is_some());
-        self.train.gradient_checkpointing || several_processes || quantized
+        let in_backward = self.optimizer.optimizer_in_bwd;
+        self.train.gradient_checkpointing || several_processes || quantized || in_backward
+    }
+
+    /// Whether checkpoints are written from the tensors of the run itself, while it waits. A copy to write from in the
+    /// background would need the memory that these settings save.
+    pub(super) fn streams_checkpoints(&self) -> bool {
+        let on_disk = matches!(self.optimizer.offload, Some(Offload::Disk(_)));
+        self.optimizer.optimizer_in_bwd || on_disk
     }
 }
 
@@ -450,6 +464,34 @@ mod tests {
     fn error(text: &str) -> String {
         let parsed = Recipe::parse(text, Path::new("r.toml"));
         parsed.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn updates_in_the_backward_pass_exclude_clipping_and_several_micro_batches() {
+        let recipe = |train: &str, optimizer: &str| {
+            let text = format!("{GOOD}{train}\n[optimizer]\noptimizer_in_bwd=true\n{optimizer}\n");
+            Recipe::parse(&text, Path::new("r.toml"))
+        };
+        let text = recipe("", "").unwrap_err().to_string();
+        assert!(text.contains("optimizer.max_grad_norm = 0"), "{text}");
+        let one = recipe("", "max_grad_norm=0").unwrap();
+        assert!(one.recomputes(false) && one.streams_checkpoints());
+        assert_eq!(one.conflict(1), None);
+        let plain = Recipe::parse(
+            &format!("{GOOD}[optimizer]\nmax_grad_norm=0\n"),
+            Path::new("r"),
+        );
+        assert_eq!(plain.unwrap().identity(), one.identity());
+        let several = recipe("batch_size=7\nmicro_batch_size=2", "max_grad_norm=0").unwrap();
+        assert_eq!(several.conflict(4), None);
+        let text = several.conflict(2).unwrap();
+        for words in [
+            "4 micro-batches",
+            "train.batch_size = 4",
+            "train.micro_batch_size = 4",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use pybench_training_data::{Bins, Renderer};
 
 use super::adapter::{self, merge};
-use super::checkpoint::{Checkpoint, CheckpointState};
+use super::checkpoint::{Checkpoint, CheckpointError, CheckpointState};
 use super::dataset::Dataset;
 use super::dry_run::{self, PlanOptions};
 use super::folder::replace_folder;
@@ -23,7 +23,8 @@ use super::recipe::{LoraConfig, Recipe};
 use super::recipe_stages::RecipeStage;
 use super::shard::ShardBuilder;
 use super::spawn::{has_rank, spawn_processes};
-use super::trainer::{StepError, TrainedModel, Trainer};
+use super::step_error::StepError;
+use super::trainer::{TrainedModel, Trainer};
 use super::{agent_eval, flops, report};
 use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted};
@@ -142,6 +143,9 @@ fn run_stage(
     let processes = group.world_size().max(options.processes);
     if dry_run && dry_run::is_offline(recipe) {
         return dry_run::plan_offline(recipe, &options.plan, processes);
+    }
+    if let Some(conflict) = recipe.conflict(processes).filter(|_| !dry_run) {
+        return Err(bad_input(conflict));
     }
     let mut meter = PhaseMeter::start(Phase::Pack, group.device());
     let files = group.main_first(|| catalog::find_files(&recipe.model))?;
@@ -475,15 +479,17 @@ impl TrainingRun<'_> {
         let curve = draws.then(|| HeldOutCurve::open(self.out, before, done));
         let mut curve = curve.transpose()?;
         let save_steps = recipe.checkpoint.save_steps;
+        let state = |step: u64, trainer: &Trainer| {
+            let losses = trainer.loss_spikes.to_bits();
+            CheckpointState::new(step, &identity, &data_hash, losses)
+        };
         // The first signal ends the run after the current step, the second at once.
         let _deferral = Deferral::of(1);
         for step in done..self.steps {
             if group.any(interrupt::received() > 0)? {
                 let saved = save_steps > 0 && step > done;
                 if saved && !step.is_multiple_of(save_steps) {
-                    let losses = trainer.loss_spikes.to_bits();
-                    let state = CheckpointState::new(step, &identity, &data_hash, losses);
-                    checkpoints.save(state, &trainer.optimizer)?;
+                    self.save_checkpoint(&mut checkpoints, trainer, state(step, trainer), meter)?;
                 }
                 checkpoints.finish()?;
                 return Err(interrupted(match save_steps {
@@ -512,15 +518,30 @@ impl TrainingRun<'_> {
             }
             self.measure(trainer, step + 1, &mut curve, meter)?;
             if save_steps > 0 && (step + 1) % save_steps == 0 {
-                // From here on a checkpoint may be written during any step.
-                meter.begin(Phase::Checkpoint);
-                let losses = trainer.loss_spikes.to_bits();
-                let state = CheckpointState::new(step + 1, &identity, &data_hash, losses);
-                checkpoints.save(state, &trainer.optimizer)?;
+                let state = state(step + 1, trainer);
+                self.save_checkpoint(&mut checkpoints, trainer, state, meter)?;
             }
         }
         checkpoints.finish()?;
         Ok(curve)
+    }
+
+    fn save_checkpoint(
+        &self,
+        checkpoints: &mut Checkpoint,
+        trainer: &Trainer,
+        state: CheckpointState,
+        meter: &mut PhaseMeter,
+    ) -> Result<(), CheckpointError> {
+        let optimizer = &trainer.optimizer;
+        if self.recipe.streams_checkpoints() {
+            return meter.during(Phase::Checkpoint, || {
+                checkpoints.save_streaming(&state, optimizer)
+            });
+        }
+        // From here on a checkpoint may be written during any step.
+        meter.begin(Phase::Checkpoint);
+        checkpoints.save(state, optimizer)
     }
 
     /// Peak operations per second of the devices of all processes.

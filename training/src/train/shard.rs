@@ -14,6 +14,19 @@ use crate::torch::{Communicator, allocate, clear_gradient, release};
 /// processes.
 const ALIGN: i64 = 256;
 
+/// Units whose gradients are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    Unit(ShardUnit),
+}
+
+impl Scope {
+    fn has(self, unit: ShardUnit) -> bool {
+        self == Self::All || self == Self::Unit(unit)
+    }
+}
+
 /// The trained parameters.
 #[derive(Debug)]
 pub enum Parameters {
@@ -30,26 +43,35 @@ impl Parameters {
         }
     }
 
-    /// Flat gradients of the slices.
-    pub fn gradients(&self) -> Vec<Option<Tensor>> {
+    /// Flat gradients of the slices; `None` for those that have none, or that are not of the units in `scope`.
+    pub fn gradients(&self, scope: Scope) -> Vec<Option<Tensor>> {
         match self {
             Self::Whole(all) => {
-                let gradients = all.iter().map(|(_, parameter)| parameter.grad());
                 let flat = |g: Tensor| g.defined().then(|| no_grad(|| g.reshape([-1])));
-                gradients.map(flat).collect()
+                all.iter()
+                    .map(|(name, parameter)| match scope.has(unit_of(name)) {
+                        true => flat(parameter.grad()),
+                        false => None,
+                    })
+                    .collect()
             }
-            Self::Sharded(shards) => shards.gradients(),
+            Self::Sharded(shards) => shards.gradients(scope),
         }
     }
 
-    /// Frees all gradients.
-    pub fn clear_gradients(&self) -> Result<(), TchError> {
+    /// Frees the gradients of the units in `scope`.
+    pub fn clear_gradients(&self, scope: Scope) -> Result<(), TchError> {
         match self {
-            Self::Whole(all) => all.iter().try_for_each(|(_, p)| clear_gradient(p)),
+            Self::Whole(all) => all
+                .iter()
+                .filter(|(name, _)| scope.has(unit_of(name)))
+                .try_for_each(|(_, parameter)| clear_gradient(parameter)),
             Self::Sharded(shards) => {
-                shards.flats(|flat| {
-                    flat.gradient = None;
-                    flat.rows.clear();
+                shards.flats(|unit, flat| {
+                    if scope.has(unit) {
+                        flat.gradient = None;
+                        flat.rows.clear();
+                    }
                 });
                 Ok(())
             }
@@ -218,19 +240,17 @@ impl Shards {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn flats(&self, mut each: impl FnMut(&mut Flat)) {
-        for &unit in self.units.keys() {
-            let mut unit = self.unit(unit);
-            unit.flats
-                .iter_mut()
-                .filter(|f| f.trained)
-                .for_each(&mut each);
+    fn flats(&self, mut each: impl FnMut(ShardUnit, &mut Flat)) {
+        for &name in self.units.keys() {
+            let mut unit = self.unit(name);
+            let trained = unit.flats.iter_mut().filter(|f| f.trained);
+            trained.for_each(|flat| each(name, flat));
         }
     }
 
     fn slices(&self) -> Vec<ParamSlice> {
         let mut all = vec![];
-        self.flats(|flat| {
+        self.flats(|_, flat| {
             flat.owned(self.communicator.rank, |member, offset, start, length| {
                 all.push(ParamSlice {
                     name: member.name.clone(),
@@ -243,11 +263,11 @@ impl Shards {
         all
     }
 
-    fn gradients(&self) -> Vec<Option<Tensor>> {
+    fn gradients(&self, scope: Scope) -> Vec<Option<Tensor>> {
         let mut all = vec![];
-        self.flats(|flat| {
+        self.flats(|unit, flat| {
             flat.owned(self.communicator.rank, |_, _, start, length| {
-                let gradient = flat.gradient.as_ref();
+                let gradient = flat.gradient.as_ref().filter(|_| scope.has(unit));
                 all.push(gradient.map(|gradient| gradient.narrow(0, start, length)));
             });
         });

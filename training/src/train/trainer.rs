@@ -6,64 +6,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use tch::{Device, Kind, TchError, Tensor};
-use thiserror::Error;
+use tch::{TchError, Tensor};
 
+use super::backward_update::BackwardUpdate;
 use super::dataset::Batch;
 use super::flops;
+use super::grad_norm::square_norm;
 use super::loss_spike::LossSpikeDetector;
 use super::optimizer::{AdamW, mix_seed};
 use super::recipe::{OptimizerConfig, Recipe};
 use super::schedule::LrSchedule;
-use super::shard::{Parameters, Shards};
-use crate::exit::{self, ExitCode};
+use super::shard::{Parameters, Scope, Shards};
+use super::step_error::StepError;
 use crate::model::{
-    GradientCheckpointing, LoadError, Loss, Model, SaveError, ShardUnit, save_model,
+    GradientCheckpointing, HeadBackward, LoadError, Loss, Model, SaveError, ShardUnit, save_model,
     save_model_with,
 };
 use crate::torch::{Communicator, release_free_memory};
-
-#[derive(Debug, Error)]
-pub enum StepError {
-    #[error(
-        "step {step}: the {what} is {value}: training diverged, or a document is broken. Inspect the saved batch, or lower optimizer.learning_rate"
-    )]
-    Diverged {
-        step: u64,
-        what: &'static str,
-        value: f64,
-    },
-    #[error(
-        "step {step}: the loss jumped to {loss:.3} from a median of {median:.3}: training diverges, or a document is broken. Inspect the saved batch; lower optimizer.learning_rate, or raise optimizer.loss_spike_threshold (now {threshold}) to continue"
-    )]
-    Spike {
-        step: u64,
-        loss: f64,
-        median: f64,
-        threshold: f64,
-    },
-    #[error("step {0} has no trained token; raise train.batch_size, or check the data")]
-    NoTargets(u64),
-    #[error("step {step}: {reason}")]
-    Failed { step: u64, reason: String },
-    #[error("libtorch: {0}")]
-    Torch(#[from] TchError),
-}
-
-impl StepError {
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Diverged { .. } | Self::Spike { .. } | Self::NoTargets(_) => ExitCode::BadInput,
-            Self::Failed { reason, .. } => exit::of_torch(reason),
-            Self::Torch(error) => exit::of_tch(error),
-        }
-    }
-
-    /// Whether the batch should be saved for inspection.
-    pub fn is_divergence(&self) -> bool {
-        matches!(self, Self::Diverged { .. } | Self::Spike { .. })
-    }
-}
 
 /// The metrics of a step, a line of `metrics.jsonl`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -82,6 +41,17 @@ pub struct StepReport {
     pub seconds: f64,
     /// Floating-point operations, without those of recomputation.
     pub flops: f64,
+}
+
+/// What a step is computed from.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    /// From 0.
+    step: u64,
+    micro_batches: &'a [Batch],
+    /// Sum of the loss weights over all processes.
+    denominator: f64,
+    learning_rate: f64,
 }
 
 /// A model in training.
@@ -187,20 +157,17 @@ impl Trainer {
         if denominator == 0.0 {
             return Err(StepError::NoTargets(step));
         }
-        let ours = self.gradient(step, micro_batches, denominator)?;
-        let gradients = self.parameters.gradients();
-        let [loss, square] = self.sum([ours.sum, square_norm(&gradients)])?;
-        let (loss, norm) = (loss / denominator, square.sqrt());
-        self.check(step, loss, norm)?;
-        let gradient_scale = match self.options.max_grad_norm {
-            max if max > 0.0 && norm > max => max / norm,
-            _ => 1.0,
-        };
         let learning_rate = self.schedule.at(step);
-        self.optimizer
-            .step(step, &gradients, gradient_scale, learning_rate)?;
-        drop(gradients);
-        self.parameters.clear_gradients()?;
+        let work = Work {
+            step,
+            micro_batches,
+            denominator,
+            learning_rate,
+        };
+        let (loss, norm) = match self.options.optimizer_in_bwd {
+            true => self.step_in_backward(work)?,
+            false => self.step_after_backward(work)?,
+        };
         if self.communicator.is_some() {
             // What blocks needed in the backward pass is no place for the tables that the next step gathers.
             release_free_memory();
@@ -217,59 +184,87 @@ impl Trainer {
         })
     }
 
-    /// Accumulates the gradients of the step. Returns the loss of the micro-batches of this process.
-    fn gradient(
-        &mut self,
-        step: u64,
-        micro_batches: &[Batch],
-        denominator: f64,
-    ) -> Result<Loss, TchError> {
-        self.parameters.clear_gradients()?;
-        let sharding = self.model.sharding.clone();
-        let mut loss = Loss::default();
-        let rank = self.communicator.as_ref().map_or(0, |c| c.rank);
-        for (number, batch) in micro_batches.iter().enumerate() {
-            let pass = [self.seed, step, rank as u64, number as u64];
-            self.model.set_dropout_seed(mix_seed(&pass));
-            let pending = self.model.backward_head(
-                &batch.ids,
-                &batch.layout,
-                &batch.targets,
-                denominator,
-                self.checkpointing,
-            );
-            // Before the gradient of the embedding exists.
-            if let Some(sharding) = &sharding
-                && self.model.head.is_some()
-                && number + 1 == micro_batches.len()
-            {
-                sharding.reduce(ShardUnit::Head)?;
+    /// Updates the parameters when all gradients exist. Returns the loss and the norm of the gradient.
+    fn step_after_backward(&mut self, work: Work) -> Result<(f64, f64), StepError> {
+        let ours = self.gradient(work)?;
+        let gradients = self.parameters.gradients(Scope::All);
+        let [loss, square] = self.sum([ours.sum, square_norm(&gradients)])?;
+        let (loss, norm) = (loss / work.denominator, square.sqrt());
+        check_finite(work.step, "loss", loss)?;
+        check_finite(work.step, "gradient norm", norm)?;
+        let threshold = self.options.loss_spike_threshold;
+        check_spike(&mut self.loss_spikes, work.step, loss, threshold)?;
+        let gradient_scale = match self.options.max_grad_norm {
+            max if max > 0.0 && norm > max => max / norm,
+            _ => 1.0,
+        };
+        self.optimizer
+            .step(work.step, &gradients, gradient_scale, work.learning_rate)?;
+        drop(gradients);
+        self.parameters.clear_gradients(Scope::All)?;
+        Ok((loss, norm))
+    }
+
+    /// Updates the parameters of each unit as soon as its gradients are complete. Returns the loss and the norm of the
+    /// gradient.
+    fn step_in_backward(&mut self, work: Work) -> Result<(f64, f64), StepError> {
+        let [batch] = work.micro_batches else {
+            return Err(StepError::SeveralMicroBatches {
+                step: work.step,
+                count: work.micro_batches.len(),
+            });
+        };
+        self.parameters.clear_gradients(Scope::All)?;
+        self.seed_dropout(work.step, 0);
+        let pending = backward_head(&self.model, batch, work.denominator, self.checkpointing);
+        // The last moment before parameters change.
+        let [loss] = self.sum([pending.loss().sum])?;
+        let loss = loss / work.denominator;
+        check_finite(work.step, "loss", loss)?;
+        let threshold = self.options.loss_spike_threshold;
+        check_spike(&mut self.loss_spikes, work.step, loss, threshold)?;
+        let mut updates = BackwardUpdate {
+            step: work.step,
+            learning_rate: work.learning_rate,
+            parameters: &self.parameters,
+            optimizer: &mut self.optimizer,
+            communicator: self.communicator.as_deref(),
+            square: 0.0,
+        };
+        pending.finish(|unit| {
+            if let Some(sharding) = &self.model.sharding {
+                sharding.reduce(unit)?;
             }
-            loss += pending.backward_blocks();
-        }
-        if let Some(sharding) = &sharding {
-            sharding.reduce(ShardUnit::Embedding)?;
-            sharding.reduce(ShardUnit::FinalNorm)?;
+            updates.update(unit)
+        })?;
+        Ok((loss, updates.square.sqrt()))
+    }
+
+    /// Accumulates the gradients of the step. Returns the loss of the micro-batches of this process.
+    fn gradient(&mut self, work: Work) -> Result<Loss, TchError> {
+        self.parameters.clear_gradients(Scope::All)?;
+        let mut loss = Loss::default();
+        for (number, batch) in work.micro_batches.iter().enumerate() {
+            self.seed_dropout(work.step, number as u64);
+            let pending = backward_head(&self.model, batch, work.denominator, self.checkpointing);
+            loss += pending.loss();
+            let is_last = number + 1 == work.micro_batches.len();
+            pending.finish(|unit| match &self.model.sharding {
+                // Gradients of the other units accumulate on this process.
+                Some(sharding) if is_last || matches!(unit, ShardUnit::Block(_)) => {
+                    sharding.reduce(unit)
+                }
+                _ => Ok(()),
+            })?;
         }
         Ok(loss)
     }
 
-    fn check(&mut self, step: u64, loss: f64, norm: f64) -> Result<(), StepError> {
-        for (what, value) in [("loss", loss), ("gradient norm", norm)] {
-            if !value.is_finite() {
-                return Err(StepError::Diverged { step, what, value });
-            }
-        }
-        let threshold = self.options.loss_spike_threshold;
-        match self.loss_spikes.observe(loss, threshold) {
-            None => Ok(()),
-            Some(median) => Err(StepError::Spike {
-                step,
-                loss,
-                median,
-                threshold,
-            }),
-        }
+    /// Gives each forward pass of each process its own dropout.
+    fn seed_dropout(&mut self, step: u64, micro_batch: u64) {
+        let rank = self.communicator.as_ref().map_or(0, |c| c.rank);
+        let seed = mix_seed(&[self.seed, step, rank as u64, micro_batch]);
+        self.model.set_dropout_seed(seed);
     }
 
     fn sum<const N: usize>(&self, numbers: [f64; N]) -> Result<[f64; N], TchError> {
@@ -285,6 +280,45 @@ impl Trainer {
             model: self.model,
             parameters: self.parameters,
         }
+    }
+}
+
+fn backward_head<'a>(
+    model: &'a Model,
+    batch: &Batch,
+    denominator: f64,
+    checkpointing: GradientCheckpointing,
+) -> HeadBackward<'a> {
+    model.backward_head(
+        &batch.ids,
+        &batch.layout,
+        &batch.targets,
+        denominator,
+        checkpointing,
+    )
+}
+
+fn check_finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {
+    match value.is_finite() {
+        true => Ok(()),
+        false => Err(StepError::Diverged { step, what, value }),
+    }
+}
+
+fn check_spike(
+    seen: &mut LossSpikeDetector,
+    step: u64,
+    loss: f64,
+    threshold: f64,
+) -> Result<(), StepError> {
+    match seen.observe(loss, threshold) {
+        None => Ok(()),
+        Some(median) => Err(StepError::Spike {
+            step,
+            loss,
+            median,
+            threshold,
+        }),
     }
 }
 
@@ -326,29 +360,6 @@ impl TrainedModel {
                 let all = self.model.parameters().into_iter();
                 Ok(all.filter(|(name, _)| is_adapter(name)).collect())
             }
-        }
-    }
-}
-
-/// Elements whose norm is computed at once if they must be converted to float32 first.
-const NORM_CHUNK: i64 = 1 << 22;
-
-fn square_norm(gradients: &[Option<Tensor>]) -> f64 {
-    let chunks = |gradient: &Tensor| match (gradient.kind(), gradient.device()) {
-        (Kind::BFloat16, Device::Cpu) => gradient.split(NORM_CHUNK, 0),
-        _ => vec![gradient.shallow_clone()],
-    };
-    let norms: Vec<Tensor> = gradients
-        .iter()
-        .flatten()
-        .flat_map(chunks)
-        .map(|g| g.norm_scalaropt_dtype(2, Kind::Float))
-        .collect();
-    match norms.is_empty() {
-        true => 0.0,
-        false => {
-            let norms = Tensor::stack(&norms, 0).to_kind(Kind::Double);
-            norms.square().sum(Kind::Double).double_value(&[])
         }
     }
 }

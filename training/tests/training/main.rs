@@ -9,6 +9,7 @@ mod exit_codes;
 mod fused;
 mod gguf;
 mod hub;
+mod in_backward;
 mod installed;
 mod kernels;
 mod loss_spike;

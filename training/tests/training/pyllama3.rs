@@ -165,6 +165,8 @@ fn presets_fit_the_devices_that_they_are_for() {
     let devices = [
         ("llama3-8b-full", PlanTarget::gpus(1), 80, 128),
         ("llama3-8b-full-8gpu", PlanTarget::gpus(8), 80, 1000),
+        ("llama3-8b-full-24gb", PlanTarget::gpus(1), 24, 64),
+        ("llama3-8b-cpu-full", PlanTarget::cpu(1), 0, 24),
         ("llama3-8b-lora", PlanTarget::gpus(1), 40, 64),
         ("llama3-8b-qlora", PlanTarget::gpus(1), 24, 64),
         ("llama3-8b-cpu", PlanTarget::cpu(1), 0, 24),

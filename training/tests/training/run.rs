@@ -249,12 +249,17 @@ fn a_run_killed_at_any_step_ends_with_the_same_bits() {
     let project = Project::new(
         "batch_size=3\nmicro_batch_size=2\nmax_steps=40\n[checkpoint]\nsave_steps=3\nsave_total_limit=2",
     );
+    assert_killed_runs_end_with_the_same_bits(&project);
+}
+
+/// Compares a run that is killed and resumed several times with one that is not.
+pub(crate) fn assert_killed_runs_end_with_the_same_bits(project: &Project) {
     let (good, text) = project.run("whole");
     assert!(good, "{text}");
     let whole = std::fs::read(project.path("whole/model/model.safetensors")).unwrap();
     // On a busy machine this test may sleep until a run is over.
     let runs = (0..5).map(|n| format!("killed-{n}"));
-    let mut runs = runs.map(|out| (kill(&project, &out), out));
+    let mut runs = runs.map(|out| (kill(project, &out), out));
     let (kills, out) = runs
         .find(|(kills, _)| *kills > 0)
         .expect("every run was over before it could be killed");

@@ -26,9 +26,27 @@ pub(super) fn changes(recipe: &Recipe) -> Vec<RecipeChange> {
     change("train.gradient_checkpointing = true".into(), &|r| {
         r.train.gradient_checkpointing = true;
     });
-    change("train.micro_batch_size = 1".into(), &|r| {
-        r.train.micro_batch_size = 1;
-    });
+    match recipe.optimizer.optimizer_in_bwd {
+        false => change("train.micro_batch_size = 1".into(), &|r| {
+            r.train.micro_batch_size = 1;
+        }),
+        // Its rows must stay one micro-batch.
+        true => change(
+            "train.batch_size = 1 with train.micro_batch_size = 1".into(),
+            &|r| {
+                (r.train.batch_size, r.train.micro_batch_size) = (1, 1);
+            },
+        ),
+    }
+    if recipe.train.gradient_checkpointing && recipe.train.batch_size == 1 {
+        change(
+            "optimizer.optimizer_in_bwd = true with optimizer.max_grad_norm = 0".into(),
+            &|r| {
+                r.optimizer.optimizer_in_bwd = true;
+                r.optimizer.max_grad_norm = 0.0;
+            },
+        );
+    }
     change("train.dtype = \"bf16\"".into(), &|r| {
         r.train.dtype = WeightDtype::Bf16;
     });

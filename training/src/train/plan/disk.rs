@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::step::{ParamCounts, checkpoint_bytes, element_bytes};
+use super::step::{ParamCounts, checkpoint_bytes, element_bytes, master_bytes, state_bytes};
 use super::target::PlanTarget;
 use crate::model::ModelConfig;
 use crate::train::machine::{self, FreeDisk};
@@ -46,9 +46,8 @@ pub(super) fn disk_uses(
         push("the model", None, bytes * counts.all);
     }
     if let Some(Offload::Disk(folder)) = &recipe.optimizer.offload {
-        // A checkpoint holds the same state beside the weights.
         let here = counts.trained * target.processes_per_machine as u64 / target.processes as u64;
-        let state = checkpoint_bytes(recipe, here);
+        let state = state_bytes(recipe, here) + master_bytes(recipe, here);
         push("the optimizer state", Some(folder.clone()), state);
     }
     all

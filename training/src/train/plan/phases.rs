@@ -4,10 +4,11 @@ use serde::Serialize;
 
 use super::step::{
     MemoryPlan, ParamCounts, collective_bytes, element_bytes, evaluation, is_quantized,
+    master_bytes, state_bytes,
 };
 use super::target::{LIBTORCH_BYTES, PlanTarget};
 use crate::model::ModelConfig;
-use crate::train::recipe::Recipe;
+use crate::train::recipe::{Offload, Recipe};
 
 /// Records that are tokenized at once, and bytes per token of their text, tokens and spans.
 const PACKED_RECORDS: u64 = 256;
@@ -30,7 +31,7 @@ pub enum Phase {
     /// Measure the loss on held-out conversations.
     Evaluate,
     Train,
-    /// Train while a checkpoint is written.
+    /// Train while a checkpoint is written, or wait for it.
     Checkpoint,
     /// Save the model or the adapter.
     Save,
@@ -109,8 +110,8 @@ pub(super) fn phases(
         ),
         (
             Phase::Checkpoint,
-            step.snapshot > 0,
-            (step.offloaded + step.snapshot, step.total() - step.base),
+            recipe.checkpoint.save_steps > 0,
+            sizes.checkpoint(),
         ),
         (Phase::Save, true, sizes.save()),
         (Phase::Merge, merges, (sizes.merge(), sizes.kept_mapped())),
@@ -206,6 +207,27 @@ impl Sizes<'_> {
         let state = step.optimizer_state + step.master_weights;
         let temporary = (loading + quantizing).max(state);
         (host.max(step.offloaded), step.weights + temporary)
+    }
+
+    fn checkpoint(&self) -> (u64, u64) {
+        let step = self.step;
+        if !self.recipe.streams_checkpoints() {
+            return (step.offloaded + step.snapshot, step.total() - step.base);
+        }
+        let largest = self.counts.largest;
+        let host = match self.target.is_gpu() {
+            // A weight is copied before it is written.
+            true => step.offloaded + self.bytes * largest,
+            false => 0,
+        };
+        let paged_in = match (&self.recipe.optimizer.offload, self.target.is_gpu()) {
+            (Some(Offload::Disk(_)), false) => {
+                (state_bytes(self.recipe, largest) / 2).max(master_bytes(self.recipe, largest))
+            }
+            _ => 0,
+        };
+        let state = step.optimizer_state + step.master_weights;
+        (host, step.weights + state + paged_in)
     }
 
     fn save(&self) -> (u64, u64) {

@@ -22,7 +22,7 @@ pub struct MemoryPlan {
     /// Float32 copies of bf16 weights.
     pub master_weights: u64,
     pub optimizer_state: u64,
-    /// Gradients that exist until the end of a step.
+    /// Gradients that exist until the end of a step; with `optimizer_in_bwd` the most that exist at once.
     pub gradients: u64,
     /// The part of them that the embedding has, after those of all blocks.
     late_gradients: u64,
@@ -42,8 +42,23 @@ pub struct MemoryPlan {
     pub offloaded: u64,
     /// Activations that still exist when the last gradients appear.
     backward: u64,
+    /// With `optimizer_in_bwd`.
+    in_backward: Option<UnitGradients>,
     /// Whether gradients of an earlier micro-batch exist during the next forward pass.
     accumulates: bool,
+}
+
+/// Bytes of a step that updates parameters in its backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnitGradients {
+    /// The gradient of the output matrix.
+    head: u64,
+    /// That of the embedding while blocks are updated, because it is also the output matrix.
+    tied: u64,
+    block: u64,
+    embedding: u64,
+    /// Temporaries of the optimizer for a block.
+    block_update: u64,
 }
 
 /// Number of elements of the parameters of a model.
@@ -55,7 +70,7 @@ pub(super) struct ParamCounts {
     pub(super) all: u64,
     pub(super) trained: u64,
     /// The largest trained parameter.
-    largest: u64,
+    pub(super) largest: u64,
     /// The embedding.
     pub(super) table: u64,
     pub(super) block: u64,
@@ -71,7 +86,11 @@ impl ParamCounts {
         let tables = if config.tied { 1 } else { 2 } * (config.vocab * config.hidden) as u64;
         let block: u64 = shapes.iter().map(|(_, out, input)| out * input).sum();
         let (trained, largest) = match &recipe.lora {
-            None => (all, (config.vocab * config.hidden) as u64),
+            None => {
+                let matrices = shapes.iter().map(|(_, out, input)| out * input);
+                let table = (config.vocab * config.hidden) as u64;
+                (all, matrices.fold(table, u64::max))
+            }
             Some(lora) => {
                 let chosen = shapes.iter().filter(|(name, ..)| {
                     lora.target_modules.is_empty()
@@ -109,25 +128,30 @@ impl MemoryPlan {
         let counts = ParamCounts::new(recipe, config);
         let optimizer = &recipe.optimizer;
         let bytes = element_bytes(recipe);
-        let int8 = optimizer.state_dtype == StateDtype::Int8;
         let trained = counts.trained / world;
-        // Two states of one byte, and one float32 per 256 bytes.
-        let optimizer_state = if int8 {
-            2 * trained + trained / 32
-        } else {
-            8 * trained
-        };
-        let has_master = bytes == 2 && optimizer.bf16_update == Bf16Update::MasterWeights;
-        let master_weights = if has_master { 4 * trained } else { 0 };
-        let state = optimizer_state + master_weights;
+        let optimizer_state = state_bytes(recipe, trained);
+        let master_weights = master_bytes(recipe, trained);
         // The state of one parameter at a time is in memory if it is on disk.
-        let one_parameter = state / trained.max(1) * counts.largest;
-        let (on_device, working, offloaded) = match (&optimizer.offload, device) {
-            (Some(Offload::Cpu), Device::Cuda(_)) => (0, 0, state),
-            (Some(Offload::Disk(_)), Device::Cuda(_)) => (0, 0, one_parameter),
-            (Some(Offload::Disk(_)), _) => (0, one_parameter, 0),
-            _ => (1, 0, 0),
+        let paged_in = |elements| state_bytes(recipe, elements) + master_bytes(recipe, elements);
+        let (on_device, on_disk, offloaded) = match (&optimizer.offload, device) {
+            (Some(Offload::Cpu), Device::Cuda(_)) => (0, false, optimizer_state + master_weights),
+            (Some(Offload::Disk(_)), Device::Cuda(_)) => (0, false, paged_in(counts.largest)),
+            (Some(Offload::Disk(_)), _) => (0, true, 0),
+            _ => (1, false, 0),
         };
+        let converts = bytes == 2 || optimizer.state_dtype == StateDtype::Int8;
+        let update = |elements: u64| {
+            let chunk = match converts && (device == Device::Cpu || !target.fused) {
+                false => 0,
+                // Weight, gradient, optimizer state, and temporaries of quantization.
+                true => 64 * elements.min(optimizer_chunk(device) as u64),
+            };
+            with_fragmentation(chunk, device) + if on_disk { paged_in(elements) } else { 0 }
+        };
+        let of_block = update(counts.largest.min(counts.largest_matrix));
+        let in_backward = optimizer
+            .optimizer_in_bwd
+            .then(|| UnitGradients::new(recipe, config, &counts, world, of_block));
         let micro_batches = recipe
             .train
             .batch_size
@@ -142,8 +166,12 @@ impl MemoryPlan {
             retained: held.retained,
             master_weights: on_device * master_weights,
             optimizer_state: on_device * optimizer_state,
-            gradients: match world {
-                1 => bytes * counts.trained,
+            gradients: match (in_backward, world) {
+                (Some(units), _) => units
+                    .head
+                    .max(units.tied + units.block)
+                    .max(units.embedding),
+                (None, 1) => bytes * counts.trained,
                 // The shard in float32.
                 _ => 4 * trained,
             },
@@ -161,20 +189,13 @@ impl MemoryPlan {
             activations,
             backward,
             logits: logits(recipe, config, bytes, &counts, target),
-            update: working
-                + match (bytes == 2 || int8) && (device == Device::Cpu || !target.fused) {
-                    false => 0,
-                    // Weight, gradient, optimizer state, and temporaries of quantization.
-                    true => with_fragmentation(
-                        64 * counts.largest.min(optimizer_chunk(device) as u64),
-                        device,
-                    ),
-                },
-            snapshot: match recipe.checkpoint.save_steps {
-                0 => 0,
-                _ => checkpoint_bytes(recipe, trained),
+            update: update(counts.largest),
+            snapshot: match recipe.checkpoint.save_steps > 0 && !recipe.streams_checkpoints() {
+                false => 0,
+                true => checkpoint_bytes(recipe, trained),
             },
             offloaded,
+            in_backward,
             accumulates: micro_batches > world,
         }
     }
@@ -189,6 +210,13 @@ impl MemoryPlan {
             0 => self.gathered_block,
             _ => 2 * self.gathered_block,
         };
+        if let Some(units) = self.in_backward {
+            let kept = self.retained + self.activations;
+            let head = kept + units.head + self.update;
+            let blocks = kept + units.tied + units.block + block + units.block_update;
+            let end = units.embedding + self.update.max(self.reducing);
+            return always + forward.max(head).max(blocks).max(end);
+        }
         let backward = self.gradients - self.late_gradients + block + self.retained + self.backward;
         let end = backward.max(self.gradients + self.update.max(self.reducing));
         always
@@ -223,6 +251,33 @@ impl MemoryPlan {
     }
 }
 
+impl UnitGradients {
+    fn new(
+        recipe: &Recipe,
+        config: &ModelConfig,
+        counts: &ParamCounts,
+        world: u64,
+        block_update: u64,
+    ) -> Self {
+        // Of several processes each keeps the shard in float32.
+        let held = |elements: u64| match world {
+            1 => element_bytes(recipe) * elements,
+            _ => 4 * elements / world,
+        };
+        let (table, block) = match recipe.lora {
+            None => (held(counts.table), counts.block),
+            Some(_) => (0, counts.trained / config.layers as u64),
+        };
+        Self {
+            head: if config.tied { 0 } else { table },
+            tied: if config.tied { table } else { 0 },
+            block: held(block),
+            embedding: table,
+            block_update,
+        }
+    }
+}
+
 /// Bytes per weight in training.
 pub(super) fn element_bytes(recipe: &Recipe) -> u64 {
     match recipe.train.dtype {
@@ -233,14 +288,29 @@ pub(super) fn element_bytes(recipe: &Recipe) -> u64 {
 
 /// Bytes in a checkpoint for a number of trained elements: optimizer state, and weights or their master copy.
 pub(super) fn checkpoint_bytes(recipe: &Recipe, trained: u64) -> u64 {
-    let optimizer = &recipe.optimizer;
-    let bytes = element_bytes(recipe);
-    let state = match optimizer.state_dtype {
-        StateDtype::Int8 => 2 * trained + trained / 32,
-        StateDtype::Float32 => 8 * trained,
+    let weights = match master_bytes(recipe, trained) {
+        0 => element_bytes(recipe) * trained,
+        master => master,
     };
-    let has_master = bytes == 2 && optimizer.bf16_update == Bf16Update::MasterWeights;
-    state + trained * if has_master { 4 } else { bytes }
+    state_bytes(recipe, trained) + weights
+}
+
+/// Bytes of the optimizer state of so many elements.
+pub(super) fn state_bytes(recipe: &Recipe, elements: u64) -> u64 {
+    match recipe.optimizer.state_dtype {
+        // Two states of one byte, and one float32 per 256 bytes.
+        StateDtype::Int8 => 2 * elements + elements / 32,
+        StateDtype::Float32 => 8 * elements,
+    }
+}
+
+/// Bytes of the float32 copy of so many weights.
+pub(super) fn master_bytes(recipe: &Recipe, elements: u64) -> u64 {
+    let copied = recipe.optimizer.bf16_update == Bf16Update::MasterWeights;
+    match recipe.train.dtype {
+        WeightDtype::Bf16 if copied => 4 * elements,
+        _ => 0,
+    }
 }
 
 /// Whether the matrices of the blocks are quantized.
@@ -456,6 +526,15 @@ mod tests {
         assert_eq!(gib(one.weights + one.gradients + one.optimizer_state), 45);
         assert!(gib(one.total()) < 72, "{one:?}");
         assert!(gib(plan("", 1).total()) > 120);
+        // With the gradients of the output matrix, the largest unit, instead of all; and the state on disk.
+        let leaner = lean.replace(
+            "[optimizer]",
+            "[optimizer]\noptimizer_in_bwd=true\nmax_grad_norm=0\noffload={disk='d'}",
+        );
+        let in_backward = plan(&leaner, 1);
+        assert_eq!(in_backward.gradients, 2 * 128_256 * 4096);
+        assert_eq!(in_backward.optimizer_state, 0);
+        assert!(gib(in_backward.total()) < 24, "{in_backward:?}");
         let eight = plan(lean, 8);
         assert!(eight.total() < one.total() / 2, "{eight:?}");
         assert_eq!(eight.optimizer_state, one.optimizer_state / 8);

@@ -32,6 +32,9 @@ const RENAMED: &[(&str, &str)] = &[
     ("spike", "optimizer.loss_spike_threshold"),
     ("loss_watchdog_threshold", "optimizer.loss_spike_threshold"),
     ("offload_optimizer", "optimizer.offload"),
+    ("is_paged", "optimizer.offload"),
+    ("fused_backward_pass", "optimizer.optimizer_in_bwd"),
+    ("optimizer_in_backward", "optimizer.optimizer_in_bwd"),
     ("context", "train.max_seq_len"),
     ("max_length", "train.max_seq_len"),
     ("max_seq_length", "train.max_seq_len"),
@@ -132,6 +135,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "max_grad_norm",
             "bf16_update",
             "state_dtype",
+            "optimizer_in_bwd",
             "offload",
             "loss_spike_threshold",
         ],
@@ -186,6 +190,7 @@ fn remark(key: &str) -> &'static str {
         "optim" | "optimizer_type" => {
             ": the optimizer is AdamW, \"8bit\" stores its state in 8 bits"
         }
+        "is_paged" => ", \"cpu\" or { disk = \"FOLDER\" }",
         "bf16" | "fp16" | "mixed_precision" => ": \"float32\" or \"bf16\"",
         "train_on_inputs" | "train_on_input" => ": 1 trains prompts like replies, 0 not at all",
         "bnb_4bit_use_double_quant" => " = \"nf4_double\"",

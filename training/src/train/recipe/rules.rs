@@ -29,6 +29,19 @@ impl Recipe {
         }
     }
 
+    /// Why a run of so many processes cannot follow this recipe; `None` if it can.
+    pub(in crate::train) fn conflict(&self, processes: usize) -> Option<String> {
+        let (rows, micro) = (self.train.batch_size, self.train.micro_batch_size);
+        let count = rows.div_ceil(micro);
+        (self.optimizer.optimizer_in_bwd && count > processes).then(|| {
+            format!(
+                "optimizer.optimizer_in_bwd = true needs one micro-batch per step and process, because it keeps no gradients that others could be added to. train.batch_size = {rows} and train.micro_batch_size = {micro} make {count} micro-batches for {processes} process(es). Set train.batch_size = {}, or train.micro_batch_size = {}",
+                micro * processes,
+                rows.div_ceil(processes)
+            )
+        })
+    }
+
     fn source_rules(&self) -> Vec<Rule> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let valid_name = (1..=64).contains(&self.name.len()) && self.name.chars().all(fits);
@@ -176,6 +189,12 @@ impl OptimizerConfig {
                 "optimizer.max_grad_norm",
                 self.max_grad_norm,
                 "it must be 0 (no clipping) or more",
+            ),
+            rule(
+                !self.optimizer_in_bwd || self.max_grad_norm == 0.0,
+                "optimizer.optimizer_in_bwd",
+                self.optimizer_in_bwd,
+                "it needs optimizer.max_grad_norm = 0, because parameters are updated before the norm of the whole gradient is known",
             ),
             rule(
                 self.weight_decay >= 0.0,
