@@ -8,6 +8,7 @@ of replies; Meta's parser must find the code again. `--record` writes what `Chat
 tests.
 """
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ class Reference:
         """Whether Meta's parser finds the same text or code in a reply."""
         found = self.format.decode_assistant_message(tokens, self.stop.end_of_turn)
         if not content.startswith(TAG):
-            return found.content == content.strip(" ") and not found.tool_calls
+            return found.content == content.lstrip(" ") and not found.tool_calls
         call, = found.tool_calls
         same = call.tool_name == self.interpreter and call.arguments["code"] == content.removeprefix(TAG)
         return same and found.stop_reason == self.stop.end_of_message
@@ -83,12 +84,27 @@ class Wrapped:
 
 
 def conversations():
-    """Those that Meta's roles allow. Meta tokenizes the two line ends of a header alone, and we, like transformers, with
-    the white space that follows: messages that start with line ends are left out."""
-    for messages in CONVERSATIONS + INTERPRETER_CONVERSATIONS:
-        starts = (m["content"][: len(m["content"]) - len(m["content"].lstrip())] for m in messages)
-        if not any("\n" in start or "\r" in start for start in starts):
-            yield messages
+    """Meta tokenizes the two line ends of a header alone, and we, like transformers, with the white space that follows:
+    conversations with a message that starts with line ends are left out."""
+    return filter(comparable, CONVERSATIONS + INTERPRETER_CONVERSATIONS)
+
+
+def comparable(messages):
+    starts = (m["content"][: len(m["content"]) - len(m["content"].lstrip())] for m in messages)
+    return not any("\n" in start or "\r" in start for start in starts)
+
+
+def random_conversations(count):
+    """Conversations of hard pieces, with a fixed seed."""
+    pieces = [*CONTROLS, "<|python_", "tag|>", "<|", "|>", " ", "   ", "\n", "\n\n", "\r\n", "\t", "x = 1", "print('a')", "# b", "平均", "👩‍🔬", "e\u0301", "\u00a0", "\u2028", "1234567", "'s", "ipython", "[stdout]"]
+    rng = random.Random(1)
+    text = lambda: "".join(rng.choices(pieces, k=rng.randrange(8)))
+    for _ in range(count):
+        messages = [dict(role=rng.choice(["system", "user"]), content=text())]
+        for _ in range(rng.randrange(1, 6)):
+            messages.append(dict(role="assistant", content=rng.choice(["", TAG]) + text()))
+            messages.append(dict(role=rng.choice(["tool", "user"]), content=text()))
+        yield messages
 
 
 def save(core, folder):
@@ -118,6 +134,12 @@ def record(folder):
     (folder / "expected.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def unambiguous(reply):
+    """Meta's parser works on text: it obeys a tag or a header that a text spells after spaces."""
+    content, _ = reply
+    return content.startswith(TAG) or not content.lstrip(" ").startswith((TAG, "<|start_header_id|>"))
+
+
 def ours(binary, folder, chats):
     (folder / "config.json").write_text("{}")
     (folder / "chat_template.jinja").write_text(TEMPLATE.read_text())
@@ -137,7 +159,7 @@ def compare(binary):
     converter.extra_special_tokens = sorted(meta.special_tokens, key=meta.special_tokens.get)
     core = converter.converted()
     core.post_processor = None
-    chats = list(conversations())
+    chats = [*conversations(), *filter(comparable, random_conversations(1000))]
     with tempfile.TemporaryDirectory() as scratch:
         save(core, Path(scratch))
         found = ours(binary, Path(scratch), chats)
@@ -146,7 +168,7 @@ def compare(binary):
         ids, trained, replies = reference.encode(messages)
         same = (mine["ids"], mine["trained"]) == (ids, trained)
         counts["equal" if same else "different"] += 1
-        for reply in replies:
+        for reply in filter(unambiguous, replies):
             counts["replies" if reference.reads(*reply) else "misread"] += 1
         if not same:
             print("different:", json.dumps(messages, ensure_ascii=False))
