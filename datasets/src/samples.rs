@@ -10,7 +10,7 @@ pub mod parquet;
 use std::path::{Path, PathBuf};
 
 use pybench_agent::{Parsed, format_named};
-use pybench_llm::tool_calls::ToolCall;
+use pybench_llm::tool_calls::{PYTHON_TAG, ToolCall};
 use pybench_types::trajectory::{Message, Role};
 use serde_json::Value;
 
@@ -101,6 +101,7 @@ impl Sample {
             Some(format) => format.name(),
             None if uses("<execute>") => "codeact",
             None if uses("<tool_call>") => "tools",
+            None if uses(PYTHON_TAG) => "code_interpreter",
             None => "pybench",
         }
     }

@@ -56,6 +56,33 @@ pub fn license(name: &str) -> Option<String> {
         .map(|model| model.license)
 }
 
+/// A folder that comes with the program: of the environment that its wheel was installed into, or of the checkout.
+pub fn shipped(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let installed = own
+        .ancestors()
+        .nth(2)
+        .map(|root| root.join("share/pybench/training"));
+    let checkout = || PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    installed
+        .filter(|folder| folder.is_dir())
+        .unwrap_or_else(checkout)
+        .join(name)
+}
+
+/// The file of a chat template: a path, or the name of one of `training/recipes/templates`, perhaps after the folder of
+/// a recipe.
+pub fn chat_template(file: &Path) -> PathBuf {
+    let named = file.file_name().map(|name| {
+        let name = Path::new(name).with_extension("jinja");
+        shipped("recipes/templates").join(name)
+    });
+    match named {
+        Some(named) if !file.exists() && file.extension().is_none() && named.is_file() => named,
+        _ => file.to_owned(),
+    }
+}
+
 /// The files of a model, or of an adapter with its base model.
 pub struct ModelFiles {
     /// Tokenizer and chat template.

@@ -183,7 +183,7 @@ fn execute(command: Command) -> Result<()> {
 }
 
 fn recipe_path(recipe: &str) -> Result<PathBuf> {
-    let named = shipped("recipes").join(format!("{recipe}.toml"));
+    let named = catalog::shipped("recipes").join(format!("{recipe}.toml"));
     match PathBuf::from(recipe) {
         path if path.is_file() => Ok(path),
         _ if named.is_file() => Ok(named),
@@ -192,20 +192,6 @@ fn recipe_path(recipe: &str) -> Result<PathBuf> {
             named.display()
         ))),
     }
-}
-
-/// A folder that comes with the program: of the environment that its wheel was installed into, or of the checkout.
-fn shipped(name: &str) -> PathBuf {
-    let own = std::env::current_exe().unwrap_or_default();
-    let installed = own
-        .ancestors()
-        .nth(2)
-        .map(|root| root.join("share/pybench/training"));
-    let checkout = || PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    installed
-        .filter(|folder| folder.is_dir())
-        .unwrap_or_else(checkout)
-        .join(name)
 }
 
 fn tokens(model: &str, path: PathBuf) -> Result<()> {

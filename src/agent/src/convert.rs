@@ -4,7 +4,11 @@
 //! format. The result is parsed back and compared. Content that the other format cannot express is an error with
 //! the number of the message; messages that would not convert back verbatim are listed.
 
+use std::borrow::Cow;
+
+use super::code_interpreter::with_comment;
 use super::{Format, Parsed};
+use pybench_llm::tool_calls::PYTHON_TAG;
 use pybench_types::trajectory::{Message, Role};
 
 /// A format-independent conversation.
@@ -90,7 +94,8 @@ pub fn convert(
     for (index, (part, message)) in dialogue.parts.iter().zip(messages).enumerate() {
         // A format writes each part in exactly one way, so a different message does not convert back.
         let same = |back: &Message| (back.role, &back.content) == (message.role, &message.content);
-        if !part.write(from).as_ref().is_some_and(same) {
+        let kept = *part.adapted(to) == *part;
+        if !kept || !part.write(from).as_ref().is_some_and(same) {
             reworded.push((index + 1, part.describe()));
         }
     }
@@ -119,12 +124,14 @@ impl Dialogue {
         })
     }
 
-    /// Writes the conversation in a format.
+    /// Writes the conversation in a format. Where a reply with code may have no other text, its thought becomes a
+    /// comment.
     ///
     /// # Errors
     /// The first part that the format cannot express, because it would be parsed as something else.
     pub fn write(&self, format: &dyn Format) -> Result<Vec<Message>, Unsupported> {
         let message = |(index, part): (usize, &Part)| {
+            let part = &*part.adapted(format);
             let message = part.write(format);
             let back = message.as_ref().map(|message| Part::read(message, format));
             let what = match (message, back) {
@@ -173,6 +180,26 @@ impl Part {
             Self::Reply(message) => (Role::Assistant, message.write(format)?),
         };
         Some(Message::new(role, text))
+    }
+
+    /// The part as a format can express it.
+    fn adapted(&self, format: &dyn Format) -> Cow<'_, Self> {
+        match self {
+            Self::Reply(DialogueMessage {
+                thought,
+                act: Act::Cells(cells),
+            }) if !format.has_thoughts() && !thought.is_empty() => {
+                let comment = |cell: (usize, &String)| match cell {
+                    (0, cell) => with_comment(thought, cell),
+                    (_, cell) => cell.clone(),
+                };
+                Cow::Owned(Self::Reply(DialogueMessage {
+                    thought: String::new(),
+                    act: Act::Cells(cells.iter().enumerate().map(comment).collect()),
+                }))
+            }
+            _ => Cow::Borrowed(self),
+        }
     }
 
     fn describe(&self) -> &'static str {
@@ -226,6 +253,7 @@ impl DialogueMessage {
             "<execute>",
             "<solution>",
             "<tool_call>",
+            PYTHON_TAG,
             "```",
             "inished",
         ];

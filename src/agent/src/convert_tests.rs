@@ -2,9 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::PybenchFormat;
-use crate::{CodeActFormat, ToolsFormat};
+use crate::{CodeActFormat, CodeInterpreterFormat, ToolsFormat};
 
-const FORMATS: [&dyn Format; 3] = [&PybenchFormat, &CodeActFormat, &ToolsFormat];
+const FORMATS: [&dyn Format; 4] = [
+    &PybenchFormat,
+    &CodeActFormat,
+    &ToolsFormat,
+    &CodeInterpreterFormat,
+];
 
 fn pairs() -> impl Iterator<Item = (&'static dyn Format, &'static dyn Format)> {
     FORMATS
@@ -23,6 +28,8 @@ fn text() -> BoxedStrategy<String> {
         "</solution>",
         "<tool_call>",
         "</tool_call>",
+        "<|python_tag|>",
+        "completed\n[stdout]\n",
         "Observation:\n",
         "Finished:\n",
         "Finished: ",
@@ -67,10 +74,22 @@ fn parts(text: BoxedStrategy<String>, most: usize) -> impl Strategy<Value = Dial
     prop::collection::vec(part, 0..6).prop_map(|parts| Dialogue { parts })
 }
 
+impl Dialogue {
+    fn adapted(&self, format: &dyn Format) -> Self {
+        let parts = self.parts.iter();
+        Self {
+            parts: parts
+                .map(|part| part.adapted(format).into_owned())
+                .collect(),
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn converting_there_and_back_is_lossless(dialogue in parts(text(), 3)) {
         for (a, b) in pairs() {
+            let dialogue = dialogue.adapted(b);
             let Ok(messages) = dialogue.write(a) else { continue };
             let there = match convert(&messages, a, b) {
                 Ok(there) => there,
@@ -88,6 +107,7 @@ proptest! {
     #[test]
     fn content_that_every_format_supports_is_never_rejected(dialogue in parts(plain(), 1)) {
         for (a, b) in pairs() {
+            let dialogue = dialogue.adapted(a);
             let messages = dialogue.write(a).unwrap();
             prop_assert_eq!(&Dialogue::read(&messages, a).unwrap(), &dialogue);
             prop_assert_eq!(convert(&messages, a, b).unwrap().messages, dialogue.write(b).unwrap());
@@ -159,4 +179,20 @@ fn other_wordings_are_listed_and_keep_their_meaning() {
         converted.messages[2].content,
         "<solution>\nIt is 1.\n</solution>"
     );
+}
+
+#[test]
+fn thoughts_become_comments_where_code_has_no_other_text() {
+    let messages = [
+        Message::new(Role::System, PybenchFormat.system()),
+        Message::new(Role::Assistant, PybenchFormat.write_step("I look.", "x")),
+        Message::new(Role::Assistant, PybenchFormat.write_answer("It is 1.")),
+    ];
+    let converted = convert(&messages, &PybenchFormat, &CodeInterpreterFormat).unwrap();
+    assert_eq!(converted.reworded, [(2, "a reply with code")]);
+    assert_eq!(converted.messages[1].content, "<|python_tag|># I look.\nx");
+    let back = convert(&converted.messages, &CodeInterpreterFormat, &PybenchFormat).unwrap();
+    assert_eq!(back.reworded, []);
+    let step = PybenchFormat.write_step("", "# I look.\nx");
+    assert_eq!(back.messages[1].content, step);
 }

@@ -1,5 +1,6 @@
 //! The ReAct loop between a model and an interpreter, and its message formats.
 
+mod code_interpreter;
 mod codeact;
 mod convert;
 mod correction;
@@ -18,6 +19,7 @@ mod text;
 mod tools;
 
 pub use self::pybench::{END, PybenchFormat, START};
+pub use code_interpreter::CodeInterpreterFormat;
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
 pub use correction::correct;
@@ -38,13 +40,13 @@ pub fn format(choice: FormatChoice) -> &'static dyn Format {
         FormatChoice::Pybench => &PybenchFormat,
         FormatChoice::Codeact => &CodeActFormat,
         FormatChoice::Tools => &ToolsFormat,
+        FormatChoice::CodeInterpreter => &CodeInterpreterFormat,
     }
 }
 
 /// The format with this name, as stored in trajectories and rows.
 pub fn format_named(name: &str) -> Option<&'static dyn Format> {
-    use FormatChoice::*;
-    let all = [Pybench, Codeact, Tools].map(format);
+    let all = FormatChoice::ALL.map(format);
     all.into_iter().find(|format| format.name() == name)
 }
 
@@ -82,6 +84,11 @@ pub trait Format: Send + Sync {
     /// Maximum number of cells of one reply that are run.
     fn max_cells(&self) -> usize {
         1
+    }
+
+    /// Whether a reply with code may have other text. If not, thoughts are comments in the code.
+    fn has_thoughts(&self) -> bool {
+        true
     }
 
     /// Stop sequences.

@@ -7,14 +7,8 @@ const HOSTILE: usize = 4 << 20;
 /// Bytes of a fuzzed reply.
 const FUZZED: usize = 1 << 15;
 
-const FORMATS: [FormatChoice; 3] = [
-    FormatChoice::Pybench,
-    FormatChoice::Codeact,
-    FormatChoice::Tools,
-];
-
 fn parse_in_all_formats(reply: &str) {
-    for choice in FORMATS {
+    for choice in FormatChoice::ALL {
         let format = format(choice);
         let kept = format.truncate(reply, false);
         assert!(kept.len() <= reply.len() + 64, "{}", format.name());
@@ -46,6 +40,8 @@ fn hostile_replies_are_parsed_in_linear_time() {
         "<tool_call>",
         "<tool_call></tool_call>",
         "<tool_call>{\"name\":",
+        "<|python_tag|>",
+        "<|eom_id|>",
     ];
     for unit in units {
         parse_in_all_formats(&repeated(unit, HOSTILE));

@@ -33,6 +33,14 @@ pub fn observation_text(observation: &Observation) -> String {
     text
 }
 
+/// Whether the text of an observation tells of an exception or of a cell that was stopped.
+pub(crate) fn is_failure(text: &str) -> bool {
+    let notices = [Stopped::Interrupted, Stopped::Restarted, Stopped::Died];
+    let stopped = notices.map(stop_notice);
+    stopped.iter().any(|notice| text.ends_with(notice))
+        || text.lines().any(|line| line == ERROR_NOTICE)
+}
+
 /// Appends a piece on a line of its own.
 fn push(text: &mut String, piece: &str) {
     if !text.is_empty() && !text.ends_with('\n') && !piece.is_empty() {

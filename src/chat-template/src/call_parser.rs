@@ -2,14 +2,12 @@
 
 use serde_json::{Map, Value};
 
+use crate::call_block::{CLOSE_TAG, ClosingTag, OPEN_TAG, call_fields};
 use crate::call_format::CallSyntax;
 
-/// Ends of a call that are tried: its arguments may contain one.
-const MAX_ENDS: usize = 64;
-const PYTHON_TAG: &str = "<|python_tag|>";
+/// Starts code for the built-in interpreter of Llama 3.1.
+pub const PYTHON_TAG: &str = "<|python_tag|>";
 const CALLS_TAG: &str = "[TOOL_CALLS]";
-const OPEN_TAG: &str = "<tool_call>";
-const CLOSE_TAG: &str = "</tool_call>";
 
 /// Texts that may be control tokens and that the parser must see.
 pub const CALL_TAGS: [&str; 6] = [
@@ -79,10 +77,8 @@ pub struct CallParser {
     state: State,
     /// Text that is not decided.
     held: String,
-    /// Ends of the current call that were tried.
-    ends: usize,
-    /// How much of `held` was searched for an end.
-    searched: usize,
+    /// The end of the current call.
+    closing: ClosingTag,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,8 +99,7 @@ impl CallParser {
             tools,
             state: State::Start,
             held: String::new(),
-            ends: 0,
-            searched: 0,
+            closing: ClosingTag::default(),
         }
     }
 
@@ -166,7 +161,7 @@ impl CallParser {
             parts.extend(text(self.held[from.min(before)..before].to_owned()));
             self.state = State::Call(self.held[from.max(before)..rest].to_owned());
             self.held.drain(..rest);
-            (self.ends, self.searched) = (0, 0);
+            self.closing = ClosingTag::default();
             return true;
         }
         // White space belongs to a call that may follow.
@@ -191,21 +186,12 @@ impl CallParser {
 
     /// Looks for the end of a call in tags.
     fn close(&mut self, opening: &str, parts: &mut Vec<ReplyPart>) -> bool {
-        let Some(at) = self.held[self.searched..].find(CLOSE_TAG) else {
-            let end = self.held.len() - overlap(&self.held, CLOSE_TAG);
-            self.searched = end.max(self.searched);
+        let Some(at) = self.closing.find(&self.held) else {
             return false;
         };
-        let at = self.searched + at;
         let end = at + CLOSE_TAG.len();
-        let call = serde_json::from_str(&self.held[..at]);
-        let inside_string = call.as_ref().is_err_and(|error| error.is_eof());
-        self.ends += 1;
-        if inside_string && self.ends < MAX_ENDS {
-            self.searched = end;
-            return true;
-        }
-        match call.ok().and_then(|call| self.call(&call)) {
+        let call = serde_json::from_str(&self.held[..at]).ok();
+        match call.and_then(|call| self.call(&call)) {
             Some(call) => {
                 parts.push(ReplyPart::Call(call));
                 self.state = State::Between;
@@ -255,10 +241,7 @@ impl CallParser {
     }
 
     fn call(&self, value: &Value) -> Option<ToolCall> {
-        let function = value.get("function").filter(|f| f.is_object());
-        let value = function.unwrap_or(value);
-        let name = value.get("name")?.as_str()?;
-        let arguments = value.get("arguments").or(value.get("parameters"));
+        let (name, arguments) = call_fields(value)?;
         let arguments = match arguments {
             None => Map::new(),
             Some(Value::Object(arguments)) => arguments.clone(),

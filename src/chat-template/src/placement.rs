@@ -20,7 +20,7 @@ pub(crate) struct Placement {
 
 /// Tried in this order, because a template may decide by the text of a message. Without any marks, replies are found by
 /// rendering each beginning of the conversation.
-pub(crate) const PLACEMENTS: [Placement; 5] = {
+pub(crate) const PLACEMENTS: [Placement; 6] = {
     let all = Placement {
         all: true,
         start: true,
@@ -30,6 +30,10 @@ pub(crate) const PLACEMENTS: [Placement; 5] = {
     [
         all,
         Placement { all: false, ..all },
+        Placement {
+            start: false,
+            ..all
+        },
         Placement {
             all: false,
             start: false,

@@ -7,7 +7,10 @@
 
 use serde_json::{Value, json};
 
+use pybench_chat_template::{CallBlock, call_fields};
 use pybench_types::trajectory::{Message, Role};
+
+pub use pybench_chat_template::PYTHON_TAG;
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
@@ -50,12 +53,14 @@ impl ToolCall {
 
     fn read(block: &str) -> Option<Self> {
         let call: Value = serde_json::from_str(block).ok()?;
-        let name = call.get("name")?.as_str()?.to_owned();
-        let arguments = match call.get("arguments")? {
-            Value::String(text) => text.clone(),
-            object @ Value::Object(_) => object.to_string(),
-            _ => return None,
+        let (name, arguments) = call_fields(&call)?;
+        let arguments = match arguments {
+            None => "{}".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(object @ Value::Object(_)) => object.to_string(),
+            Some(_) => return None,
         };
+        let name = name.to_owned();
         Some(Self { name, arguments })
     }
 }
@@ -70,19 +75,16 @@ pub fn read(reply: &str, most: usize) -> ParsedReply<'_> {
         end: first,
         unclosed: false,
     };
-    while let Some(at) = reply[parsed.end..].find(OPEN) {
-        let body = parsed.end + at + OPEN.len();
-        let Some(length) = reply[body..].find(CLOSE) else {
+    while let Some(block) = CallBlock::find(reply, parsed.end) {
+        let Some(end) = block.end else {
             parsed.unclosed = true;
             break;
         };
         if parsed.calls.len() >= most {
             break;
         }
-        parsed
-            .calls
-            .push(ToolCall::read(&reply[body..body + length]));
-        parsed.end = body + length + CLOSE.len();
+        parsed.calls.push(ToolCall::read(&reply[block.body]));
+        parsed.end = end;
     }
     parsed
 }

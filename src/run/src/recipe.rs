@@ -478,6 +478,19 @@ pub enum FormatChoice {
     Codeact,
     /// OpenAI function calling with the function `execute_python`; parallel calls are supported.
     Tools,
+    /// Llama 3.1's built-in code interpreter: cells after `<|python_tag|>`, observations of the role `ipython`.
+    #[serde(rename = "code_interpreter")]
+    CodeInterpreter,
+}
+
+impl FormatChoice {
+    /// All formats.
+    pub const ALL: [Self; 4] = [
+        Self::Pybench,
+        Self::Codeact,
+        Self::Tools,
+        Self::CodeInterpreter,
+    ];
 }
 
 /// Limits on money, tokens and time. An absent limit means unlimited, but a paid endpoint requires `usd`.

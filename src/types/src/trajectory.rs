@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use crate::id::Digest;
 use crate::observation::Observation;
 
-/// Role of a message. Observations are user messages, as in PyBench and CodeAct, or tool messages in the format
-/// `tools`.
+/// Role of a message. Observations are user messages, as in PyBench and CodeAct, or tool messages in the formats
+/// `tools` and `code_interpreter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     System,
     User,
     Assistant,
-    /// The interpreter, in the format `tools`.
+    /// The interpreter, in the formats `tools` and `code_interpreter`.
     Tool,
 }
 
@@ -235,7 +235,7 @@ pub struct Trajectory {
     pub seed: u64,
     /// Digest of the Python environment.
     pub environment: String,
-    /// Message format (`pybench`, `codeact`, `tools`).
+    /// Message format (`pybench`, `codeact`, `tools`, `code_interpreter`).
     pub format: String,
     /// The full conversation, including the system prompt.
     pub messages: Vec<Message>,

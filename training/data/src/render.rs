@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use pybench_chat_template::{CallFormat, Chat, ChatTemplate, Message, Piece};
+use pybench_chat_template::{CallFormat, Chat, ChatTemplate, Message, PYTHON_TAG, Piece};
 use serde::{Deserialize, Serialize};
 
 use crate::called_tools::with_tool_calls;
@@ -80,6 +80,8 @@ pub struct Renderer {
     pub template: ChatTemplate,
     /// How the template writes tool calls, if it does.
     pub calls: Option<CallFormat>,
+    /// The token `<|python_tag|>`, if the template writes it before code for the built-in interpreter.
+    pub python_tag: Option<u32>,
     digest: String,
 }
 
@@ -100,12 +102,17 @@ impl Renderer {
         for part in [tokenizer.digest(), &template.digest()] {
             hasher.update(part.as_bytes());
         }
-        Ok(Self {
+        let mut renderer = Self {
             digest: hasher.finalize().to_hex().to_string(),
             tokenizer,
             calls: template.call_format(),
+            python_tag: None,
             template,
-        })
+        };
+        let tag = renderer.tokenizer.control(PYTHON_TAG);
+        let code = renderer.render_as_given(Chat::from(&replying(&format!("{PYTHON_TAG}x"))));
+        renderer.python_tag = tag.filter(|tag| code.is_ok_and(|code| code.ids.contains(tag)));
+        Ok(renderer)
     }
 
     /// A hash of everything that determines the tokens of a conversation.
@@ -113,14 +120,19 @@ impl Renderer {
         &self.digest
     }
 
-    /// The control token that ends a turn of the assistant, if the template has one.
-    pub fn end_of_turn(&self) -> Option<u32> {
-        let messages = [Message::new("user", "x"), Message::new("assistant", "x")];
-        let rendered = self.render(&messages).ok()?;
-        let mut tokens = rendered.ids.iter().zip(&rendered.spans);
-        let ends =
-            tokens.find(|(id, s)| s.trained && s.ends_turn && self.tokenizer.is_control(**id));
-        ends.map(|(&id, _)| id)
+    /// The control tokens that end a reply, if the template has any: an answer, and code for the built-in
+    /// interpreter.
+    pub fn ends_of_turn(&self) -> Vec<u32> {
+        let code = self.python_tag.map(|_| format!("{PYTHON_TAG}x"));
+        let replies = [Some("x".to_owned()), code];
+        let ends = replies.iter().flatten().filter_map(|reply| {
+            let rendered = self.render_as_given(Chat::from(&replying(reply))).ok()?;
+            let mut tokens = rendered.ids.iter().zip(&rendered.spans);
+            let ends =
+                tokens.find(|(id, s)| s.trained && s.ends_turn && self.tokenizer.is_control(**id));
+            ends.map(|(&id, _)| id)
+        });
+        ends.collect()
     }
 
     /// The tokens of a plain text, all trained, with BOS and EOS if the model has them.
@@ -145,9 +157,23 @@ impl Renderer {
     /// The tokens of a conversation. Calls that the messages write as text become those of the template.
     pub fn render<'a>(&self, chat: impl Into<Chat<'a>>) -> Result<Rendered, TokenizerError> {
         let chat = chat.into();
+        self.expect_interpreter(chat)?;
         match self.with_tool_calls(chat) {
             None => self.render_as_given(chat),
             Some(messages) => self.render_as_given(Chat::new(&messages, chat.tools)),
+        }
+    }
+
+    /// Refuses code for the built-in interpreter whose tag the template would write as text.
+    fn expect_interpreter(&self, chat: Chat<'_>) -> Result<(), TokenizerError> {
+        let runs_code = |m: &Message| m.is_assistant() && m.content.starts_with(PYTHON_TAG);
+        let tag = self.tokenizer.control(PYTHON_TAG);
+        if tag.is_none() || self.python_tag.is_some() {
+            return Ok(());
+        }
+        match chat.messages.iter().position(runs_code) {
+            Some(message) => Err(TokenizerError::NoInterpreter { message }),
+            None => Ok(()),
         }
     }
 
@@ -189,6 +215,11 @@ impl Renderer {
         let text = self.template.render(chat, false)?;
         Ok(self.tokenizer.encode_with_controls(&text)? == self.render_as_given(chat)?.ids)
     }
+}
+
+/// A conversation with one reply.
+fn replying(reply: &str) -> [Message; 2] {
+    [Message::new("user", "x"), Message::new("assistant", reply)]
 }
 
 fn span(message: usize, trained: bool, ends_turn: bool) -> Span {

@@ -22,6 +22,10 @@ pub enum TokenizerError {
         "the model has no chat template (neither in chat_template.jinja nor in tokenizer_config.json)"
     )]
     NoTemplate,
+    #[error(
+        "message {message} is code for Llama 3.1's built-in interpreter, but the chat template writes <|python_tag|> as text; set chat_template = \"code_interpreter\""
+    )]
+    NoInterpreter { message: usize },
     #[error(transparent)]
     Template(#[from] TemplateError),
     #[error("control token {0} has lstrip or rstrip set, which is not supported")]

@@ -46,7 +46,7 @@ pub struct ServeOptions {
     /// Serve as a base model: completions only, even if there is a chat template
     #[arg(long)]
     base: bool,
-    /// A chat template (Jinja) that replaces that of the model
+    /// A chat template (Jinja) that replaces that of the model: a file, or the name of one in training/recipes/templates
     #[arg(long, conflicts_with = "base")]
     chat_template: Option<PathBuf>,
     /// Name of the model in the API [default: name of the folder]
@@ -83,6 +83,13 @@ pub struct ServeOptions {
     /// read the weights
     #[arg(long)]
     check: bool,
+}
+
+impl ServeOptions {
+    /// The file of the chat template that replaces that of the model.
+    fn template(&self) -> Option<PathBuf> {
+        self.chat_template.as_deref().map(catalog::chat_template)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -161,7 +168,8 @@ fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
         ));
     }
     // Reports a broken template here and not in a Python traceback.
-    if let Some(path) = &options.chat_template {
+    let template = options.template();
+    if let Some(path) = &template {
         Renderer::load_with(&folder, Some(path))?;
     }
     let launch = vllm::VllmCommand {
@@ -170,7 +178,7 @@ fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
         port: options.port,
         slots: options.slots,
         context: context(options, &load_config(&folder)?)?,
-        template: options.chat_template.as_deref(),
+        template: template.as_deref(),
         dtype: options.dtype.map(Dtype::name),
         folder: &folder,
     };
@@ -262,7 +270,7 @@ fn load(options: &ServeOptions) -> Result<(Server, usize)> {
     let vocab = model.config.vocab;
     let bytes = bytes_per_token(&model.config, kind) * found.context;
     let mut stop_tokens = found.vocabulary.eos_ids.clone();
-    stop_tokens.extend(found.chat.as_ref().and_then(ChatPrompt::end_of_turn));
+    stop_tokens.extend(found.chat.iter().flat_map(ChatPrompt::ends_of_turn));
     let (slots, queue) = (options.slots.into(), options.queue.into());
     let server = Server {
         name: name(options, &found.files.folder),
@@ -284,7 +292,7 @@ fn chat_prompt(
     options: &ServeOptions,
     vocabulary: &Arc<Vocabulary>,
 ) -> Result<ChatPrompt> {
-    let renderer = match &options.chat_template {
+    let renderer = match &options.template() {
         None => Renderer::load(folder)
             .context("use --base to serve a model without a chat template, or --chat-template to provide one")?,
         Some(path) => Renderer::load_with(folder, Some(path))?,

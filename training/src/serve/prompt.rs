@@ -26,7 +26,7 @@ pub(super) enum PromptError {
 pub(super) struct PreparedPrompt {
     pub(super) ids: Vec<i64>,
     pub(super) reader: ReplyReader,
-    /// Control tokens of the reply that are shown as text, because they are part of calls.
+    /// Control tokens of the reply that are shown as text, because they are part of calls, or tell code from text.
     pub(super) shown: Vec<u32>,
 }
 
@@ -69,7 +69,11 @@ impl ChatPrompt {
         let template = &self.renderer.template;
         let mut ids = self.encode(&template.prompt(Chat::new(messages, &offered.tools))?)?;
         if offered.tools.is_empty() {
-            return Ok(PreparedPrompt::of_text(ids));
+            let shown = self.renderer.python_tag.into_iter().collect();
+            return Ok(PreparedPrompt {
+                shown,
+                ..PreparedPrompt::of_text(ids)
+            });
         }
         let opening = offered.forced().map(|name| match format {
             Some(format) => format.opening(name),
@@ -116,8 +120,8 @@ impl ChatPrompt {
         Ok(ids)
     }
 
-    /// The control token that ends a reply, if the template has one.
-    pub(super) fn end_of_turn(&self) -> Option<u32> {
-        self.renderer.end_of_turn()
+    /// The control tokens that end a reply, if the template has any.
+    pub(super) fn ends_of_turn(&self) -> Vec<u32> {
+        self.renderer.ends_of_turn()
     }
 }

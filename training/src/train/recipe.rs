@@ -80,7 +80,8 @@ pub struct Recipe {
     /// A `config.json` for dry runs without the model; relative to the recipe.
     #[serde(default)]
     pub model_config: Option<PathBuf>,
-    /// A chat template that replaces that of the model and is saved with it; relative to the recipe.
+    /// A chat template that replaces that of the model and is saved with it: a file, relative to the recipe, or the name
+    /// of one in `training/recipes/templates`.
     #[serde(default)]
     pub chat_template: Option<PathBuf>,
     pub data: Vec<Source>,

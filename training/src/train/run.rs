@@ -153,7 +153,8 @@ fn run_stage(
     if let Some(adapter) = &files.adapter {
         adapter::check_continued(recipe, adapter, &config)?;
     }
-    let renderer = Renderer::load_with(&files.folder, recipe.chat_template.as_deref())?;
+    let template = recipe.chat_template.as_deref().map(catalog::chat_template);
+    let renderer = Renderer::load_with(&files.folder, template.as_deref())?;
     let cache = catalog::cache_folder()?.join("tokens");
     let mut data = group.main_first(|| Dataset::load(recipe, &renderer, config.vocab, &cache))?;
     let train = &recipe.train;
@@ -222,7 +223,7 @@ fn merge_in(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Saves the recipe's chat template with the model, and adds the template's end of turn to `eos_token_id`.
+/// Saves the recipe's chat template with the model, and adds the template's ends of turn to `eos_token_id`.
 fn install_chat_template(
     recipe: &Recipe,
     renderer: &Renderer,
@@ -242,7 +243,7 @@ fn install_chat_template(
         .tokenizer
         .eos
         .into_iter()
-        .chain(renderer.end_of_turn())
+        .chain(renderer.ends_of_turn())
         .collect();
     kept.insert("eos_token_id".into(), ends.into());
     crate::model::write_json(&path, &kept.into())

@@ -5,6 +5,7 @@ mod adapters;
 mod bad_input;
 mod batching;
 mod cache;
+mod code_interpreter;
 mod exit_codes;
 mod fused;
 mod gguf;

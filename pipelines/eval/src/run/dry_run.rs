@@ -27,7 +27,8 @@ pub async fn dry_run(setup: &Setup) -> Result<String, RunError> {
     for (label, choice) in &setup.recipe.agents {
         text += &match Model::of(setup, choice)? {
             Some(model) => format!(
-                "\n{label}\n{}",
+                "\n{label} (message format {})\n{}",
+                model.format.name(),
                 model.estimate(setup, &tasks.available, &done)
             ),
             None => format!("\n{label}\nno paid model\n"),

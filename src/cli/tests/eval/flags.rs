@@ -118,6 +118,7 @@ async fn upstreams_flags_run_an_evaluation() {
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}{stderr}");
     }
+    assert!(stdout.contains("(message format pybench:"), "{stdout}");
     let mistyped = evaluate(
         &fixture,
         &["--dry-run", "--set", "rollout.sample=2", "--run", "planned"],

@@ -15,7 +15,7 @@ async fn the_expert_is_believed_in_every_format() {
     if !interpreter_is_here() {
         return;
     }
-    for name in ["codeact", "tools"] {
+    for name in ["codeact", "tools", "code_interpreter"] {
         let rest = format!("[rollout]\nformat = '{name}'\n");
         let fixture = RunFixture::new(&recipe(4, "{ kind = 'expert' }", &rest)).await;
         for stage in ["rollout", "grade"] {
@@ -32,7 +32,7 @@ async fn the_expert_is_believed_in_every_format() {
         for trajectory in fixture.trajectories() {
             assert_eq!((&*trajectory.format, trajectory.end), (name, End::Finished));
             let there = convert(&trajectory.messages, format, &PybenchFormat).unwrap();
-            assert_eq!(there.reworded, []);
+            assert_eq!(there.reworded, [], "{name}");
             let back = convert(&there.messages, &PybenchFormat, format).unwrap();
             assert_eq!(back.messages, trajectory.messages);
         }
@@ -99,4 +99,81 @@ async fn parallel_calls_are_run_in_order_and_answered_one_by_one() {
         ids,
         asked.iter().map(|call| &call["id"]).collect::<Vec<_>>()
     );
+}
+
+/// A reply of vLLM, which leaves out control tokens and names the one that ended the reply.
+fn stopped_by(token: u32, content: &str) -> Answer {
+    let message = json!({"role": "assistant", "content": content});
+    let choice =
+        json!({"index": 0, "finish_reason": "stop", "stop_reason": token, "message": message});
+    let answer = json!({
+        "choices": [choice],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10},
+    });
+    Answer::Bytes(answer.to_string().into_bytes())
+}
+
+/// A reply of an endpoint that returns the built-in interpreter as a tool call.
+fn interpreter_call(cell: &str) -> Answer {
+    let arguments = json!({"code": cell}).to_string();
+    let function = json!({"name": "code_interpreter", "arguments": arguments});
+    let calls = json!([{"id": "a", "type": "function", "function": function}]);
+    let message = json!({"role": "assistant", "content": "", "tool_calls": calls});
+    let answer = json!({
+        "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10},
+    });
+    Answer::Bytes(answer.to_string().into_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_built_in_interpreter_is_used_however_an_endpoint_returns_it() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let keep = seen.clone();
+    let server = Endpoint::start(move |request| {
+        keep.lock().unwrap().push(request.clone());
+        let answered = request["messages"].as_array().unwrap().iter();
+        let answered = answered.filter(|m| m["role"] == "tool").count();
+        std::future::ready(match answered {
+            0 => stopped_by(128_008, "x = 6 * 7\nprint(x)"),
+            1 => interpreter_call("print(x + 1)"),
+            2 => Answer::Content("<|python_tag|>1 / 0".to_owned()),
+            _ => stopped_by(128_009, "Finished: 43"),
+        })
+    })
+    .await;
+    let rest = "[rollout]\nformat = 'code_interpreter'\n";
+    let fixture = RunFixture::new(&recipe(1, &openai(&server.base_url(), FREE), rest)).await;
+    let output = fixture.rollout(&[]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    let trajectory = &fixture.trajectories()[0];
+    assert_eq!(trajectory.end, End::Finished);
+    let cells = ["x = 6 * 7\nprint(x)", "print(x + 1)", "1 / 0"];
+    let found = trajectory.turns.iter().flat_map(|turn| turn.cells());
+    assert_eq!(found.collect::<Vec<_>>(), cells);
+
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().all(|request| request.get("tools").is_none()));
+    let messages = seen[3]["messages"].as_array().unwrap();
+    assert!(
+        messages[0]["content"]
+            .as_str()
+            .unwrap()
+            .starts_with("Environment: ipython\n")
+    );
+    let of = |role: &str| {
+        let of_role = messages.iter().filter(|message| message["role"] == role);
+        let texts = of_role.map(|message| message["content"].as_str().unwrap());
+        texts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of("assistant"),
+        cells.map(|cell| format!("<|python_tag|>{cell}"))
+    );
+    let results = of("tool");
+    assert_eq!(results[0], "completed\n[stdout]\n42\n\n[/stdout]");
+    assert!(results[2].starts_with("error\n[stderr]\n") && results[2].contains("ZeroDivision"));
 }

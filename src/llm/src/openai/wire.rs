@@ -90,6 +90,9 @@ struct Choice {
     message: Content,
     #[serde(default)]
     finish_reason: Value,
+    /// vLLM: the token that ended the reply, if it is not the main one.
+    #[serde(default)]
+    stop_reason: Value,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +114,9 @@ struct WireFunction {
     #[serde(default)]
     arguments: Value,
 }
+
+/// `<|eom_id|>` of Llama 3.1 and later.
+const END_OF_MESSAGE: u32 = 128_008;
 
 /// Parses the reply in a response; fails with [`ChatError::Malformed`].
 pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
@@ -134,6 +140,12 @@ pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
     let content = match content {
         None if called.is_empty() => return Err(malformed("the message has no content")),
         content => tool_calls::write(&content.unwrap_or_default(), &called),
+    };
+    // vLLM leaves out the tag before code for the built-in interpreter, but tells how the reply ended.
+    let is_code = choice.stop_reason == END_OF_MESSAGE && called.is_empty();
+    let content = match is_code && !content.contains(tool_calls::PYTHON_TAG) {
+        true => tool_calls::PYTHON_TAG.to_owned() + &content,
+        false => content,
     };
     let repetition = choice.finish_reason == "repetition";
     Ok(Reply {
@@ -192,6 +204,22 @@ mod tests {
             assert!(calls.len() == 2 && calls.iter().all(Option::is_some));
             assert_eq!(reply.repetition, reason == "repetition");
             assert_eq!(reply.truncated, reason == "length" || reply.repetition);
+        }
+    }
+
+    #[test]
+    fn code_for_the_built_in_interpreter_has_its_tag_again() {
+        let read = |content: &str, stop_reason: Value| {
+            let message = json!({"content": content});
+            let choice =
+                json!({"message": message, "finish_reason": "stop", "stop_reason": stop_reason});
+            read_answer(json!({"choices": [choice]})).unwrap().content
+        };
+        let code = "<|python_tag|>print(1)";
+        assert_eq!(read("print(1)", json!(128_008)), code);
+        assert_eq!(read(code, json!(128_008)), code);
+        for stop_reason in [json!(128_009), json!(null), json!("x")] {
+            assert_eq!(read("print(1)", stop_reason), "print(1)");
         }
     }
 
