@@ -4,6 +4,7 @@ mod adapter;
 mod attention;
 mod cache;
 mod config;
+mod inference;
 mod layout;
 mod llama;
 mod load;

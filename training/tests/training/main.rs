@@ -9,6 +9,7 @@ mod exit_codes;
 mod fused;
 mod gguf;
 mod hub;
+mod inference;
 mod installed;
 mod kernels;
 mod loss_spike;
