@@ -139,6 +139,9 @@ impl Attention {
         };
         let pages = from(tokens.start) / PANEL..(sequence.past + tokens.end).div_ceil(PANEL);
         for page in pages {
+            if let Some(&next) = sequence.pages.get(page + 1) {
+                self.layout.prefetch(next, layer, head);
+            }
             let start = page * PANEL;
             let clip = |key: usize| key.saturating_sub(start).min(PANEL);
             for row in 0..rows {

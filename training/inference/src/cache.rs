@@ -6,6 +6,10 @@ use crate::format::{Format, PANEL, to_bf16};
 use crate::shared::Shared;
 use crate::words::Words;
 
+/// Words of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE_WORDS: usize = 16;
+
 /// Rotated keys and values of one sequence.
 #[derive(Debug, Default)]
 pub struct KvCache {
@@ -118,6 +122,20 @@ impl CacheLayout {
         let start = self.start(layer, head) + self.key_words() + panel * self.value_panel_words();
         // SAFETY: pages are that large.
         unsafe { page.0.add(start) }
+    }
+
+    /// Starts loading what a page has of a head: pages lie apart, so the processor does not foresee the next one.
+    pub(crate) fn prefetch(&self, page: Page, layer: usize, head: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for line in (0..self.head_words()).step_by(LINE_WORDS) {
+                // SAFETY: prefetching has no effect but on time.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.keys(page, layer, head).add(line).cast()) };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (page, layer, head);
     }
 
     /// Stores the key and the value of token `slot` of a page.

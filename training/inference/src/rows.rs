@@ -36,30 +36,46 @@ pub(crate) use vectorized;
 
 const LANES: usize = 16;
 
-/// The sum of `of(element)` over a slice, in lanes.
+/// Combines `of(element)` of a slice in lanes, and the lanes pair by pair.
 #[inline(always)]
-fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f32 {
-    let mut lanes = [0f32; LANES];
+fn fold(
+    values: &[f32],
+    start: f32,
+    of: impl Fn(f32) -> f32,
+    combine: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    let mut lanes = [start; LANES];
     let (parts, rest) = values.as_chunks::<LANES>();
     for part in parts {
         for (lane, &value) in lanes.iter_mut().zip(part) {
-            *lane += of(value);
+            *lane = combine(*lane, of(value));
         }
     }
-    lanes.into_iter().sum::<f32>() + rest.iter().map(|&value| of(value)).sum::<f32>()
+    let mut step = LANES / 2;
+    while step > 0 {
+        for lane in 0..step {
+            lanes[lane] = combine(lanes[lane], lanes[lane + step]);
+        }
+        step /= 2;
+    }
+    rest.iter().fold(lanes[0], |sum, &value| combine(sum, of(value)))
+}
+
+/// The sum of `of(element)` over a slice.
+#[inline(always)]
+fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+    fold(values, 0.0, of, |a, b| a + b)
 }
 
 #[inline(always)]
 fn max(values: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (parts, rest) = values.as_chunks::<LANES>();
-    for part in parts {
-        for (lane, &value) in lanes.iter_mut().zip(part) {
-            *lane = if value > *lane { value } else { *lane };
-        }
-    }
-    let all = lanes.into_iter().chain(rest.iter().copied());
-    all.fold(f32::NEG_INFINITY, f32::max)
+    fold(values, f32::NEG_INFINITY, |value| value, larger)
+}
+
+/// The larger of two numbers; the first if they are not comparable.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
 }
 
 /// The exponential function, off by at most 2 units in the last place; 0 below -87.
@@ -148,7 +164,7 @@ vectorized! {
                 }
             }
             let before = largest[row];
-            let now = before.max(max(scores));
+            let now = larger(before, max(scores));
             if now == f32::NEG_INFINITY {
                 *scores = [0.0; PANEL];
                 continue;
