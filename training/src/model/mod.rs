@@ -5,6 +5,7 @@ mod attention;
 mod cache;
 mod checkpointing;
 mod config;
+mod inference;
 mod layout;
 mod llama;
 mod load;

@@ -6,15 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use tch::Tensor;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::decoder::{Decoder, SequenceCache as _};
 use super::repetition::RepetitionDetection;
 use super::sampler::{Sampler, Sampling, log_probabilities};
 use super::slots::Slots;
 use super::text::TextStream;
 use super::vocabulary::Vocabulary;
-use crate::model::{Extension, Model};
 
 /// Tokens per forward pass, so that a long prompt does not delay other replies.
 const MAX_PASS_TOKENS: usize = 512;
@@ -106,17 +105,20 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Starts the thread. `slots` replies are active at once, `queue` more may wait.
-    pub(super) fn start(
-        model: Model,
+    pub(super) fn start<D: Decoder + Send + 'static>(
+        decoder: D,
         vocabulary: Arc<Vocabulary>,
         slots: usize,
         queue: usize,
-    ) -> std::io::Result<Self> {
+    ) -> std::io::Result<Self>
+    where
+        D::Cache: Send,
+    {
         let (jobs, inbox) = channel();
         let runner = EngineLoop {
             slots: Slots::new(slots),
             waiting: VecDeque::new(),
-            model,
+            decoder,
             vocabulary,
         };
         let thread = std::thread::Builder::new().name("engine".into());
@@ -144,21 +146,21 @@ impl Engine {
     }
 }
 
-struct EngineLoop {
-    slots: Slots<ActiveReply>,
+struct EngineLoop<D: Decoder> {
+    slots: Slots<ActiveReply, D::Cache>,
     waiting: VecDeque<GenerationJob>,
-    model: Model,
+    decoder: D,
     vocabulary: Arc<Vocabulary>,
 }
 
-impl EngineLoop {
+impl<D: Decoder> EngineLoop<D> {
     fn run(mut self, inbox: &Receiver<GenerationJob>) {
         while self.collect(inbox) {
             self.drop_abandoned();
             self.admit();
             let pass = AssertUnwindSafe(|| self.pass());
             if catch_unwind(pass).is_err() {
-                // libtorch failed, for example for lack of memory. Only the active replies are lost.
+                // The forward pass failed, for example for lack of memory. Only the active replies are lost.
                 self.fail_all("the forward pass failed; see the log of the server");
             }
         }
@@ -235,27 +237,22 @@ impl EngineLoop {
             if count > 0 {
                 let start = slot.cache.len();
                 budget -= count;
-                extensions.push(Extension {
-                    ids: &slot.ids[start..start + count],
-                    cache: &mut slot.cache,
-                });
+                extensions.push((&mut slot.cache, &slot.ids[start..start + count]));
             }
         }
         if extensions.is_empty() {
             return;
         }
         let taken = extensions.len();
-        let logits = self.model.extend(&mut extensions);
-        drop(extensions);
+        self.decoder.extend(extensions);
         for (row, slot) in running.into_iter().take(taken).enumerate() {
             if slot.pending() > 0 {
                 continue;
             }
-            let logits = to_vec(&logits.get(row as i64));
             let Some(work) = slot.work.as_mut() else {
                 continue;
             };
-            match work.next(&logits, &self.vocabulary) {
+            match work.next(self.decoder.logits(row), &self.vocabulary) {
                 Ok(id) => slot.ids.push(i64::from(id)),
                 Err(last) => {
                     if let Some(work) = slot.work.take() {
@@ -277,10 +274,6 @@ impl EngineLoop {
     }
 }
 
-fn to_vec(logits: &Tensor) -> Vec<f32> {
-    Vec::<f32>::try_from(logits).unwrap_or_default()
-}
-
 impl ActiveReply {
     /// Sends the last event. The permit is released first, because a client may send its next request
     /// immediately.
@@ -291,11 +284,10 @@ impl ActiveReply {
 
     /// Samples the next token and sends its text. Returns the token, or the last event if the reply is complete.
     fn next(&mut self, logits: &[f32], vocabulary: &Vocabulary) -> Result<u32, ReplyEvent> {
-        if logits.is_empty() || logits.iter().any(|logit| !logit.is_finite()) {
+        let Some(id) = self.sampler.pick(logits) else {
             let reason = "the model returned NaN: its weights are broken";
             return Err(ReplyEvent::Failed(reason.into()));
-        }
-        let id = self.sampler.pick(logits);
+        };
         self.tokens.push(id);
         let logprob = self.job.top_logprobs.map(|count| {
             let (logprob, top) = log_probabilities(logits, id, count);

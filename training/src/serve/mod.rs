@@ -1,8 +1,11 @@
-//! An OpenAI-compatible server of one model, based on the forward pass of the trainer with a key-value cache.
+//! An OpenAI-compatible server of one model.
 //!
-//! One thread ([`engine`]) owns the model and computes all active replies together. Requests reach it through a
+//! One thread ([`engine`]) owns the model and computes all active replies together: on a CPU with
+//! `pybench-inference`, on a GPU with the forward pass of the trainer ([`decoder`]). Requests reach it through a
 //! bounded queue. Prompts reuse the cached prefix of earlier ones.
 
+mod decoder;
+mod dtype;
 mod engine;
 mod error;
 mod http;
@@ -26,15 +29,19 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use pybench_training_data::Renderer;
-use tch::{Device, Kind};
+use tch::Device;
 
+pub use dtype::Dtype;
 pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
 use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted, usage};
 use crate::interrupt::{self, Deferral};
-use crate::model::{Model, ModelConfig, Weights, load_config};
+use crate::model::{LoadOptions, Model, ModelConfig, Weights, load_config};
+use crate::torch::release_free_memory;
+use decoder::TorchDecoder;
+use dtype::ServedDtype;
 use engine::Engine;
 use http::Server;
 use prompt::ChatPrompt;
@@ -73,9 +80,9 @@ pub struct ServeOptions {
     /// Device of the model
     #[arg(long, value_enum, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
-    /// Data type of weights and cache [default: float32 on a CPU, bfloat16 on a GPU]
+    /// Data type of weights and cache; int8: weights on a CPU [default: float32 on a CPU, bfloat16 on a GPU]
     #[arg(long, value_enum)]
-    dtype: Option<Dtype>,
+    dtype: Option<ServedDtype>,
     /// API key that clients must send
     #[arg(long, env = "PYBENCH_SERVE_KEY", hide_env_values = true)]
     key: Option<String>,
@@ -118,34 +125,6 @@ enum Backend {
     Auto,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Dtype {
-    Float32,
-    #[value(alias = "bfloat16")]
-    Bf16,
-    #[value(alias = "half")]
-    Float16,
-}
-
-impl Dtype {
-    pub fn kind(self) -> Kind {
-        match self {
-            Self::Float32 => Kind::Float,
-            Self::Bf16 => Kind::BFloat16,
-            Self::Float16 => Kind::Half,
-        }
-    }
-
-    /// Its name in vLLM.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Float32 => "float32",
-            Self::Bf16 => "bfloat16",
-            Self::Float16 => "float16",
-        }
-    }
-}
-
 /// Loads and serves the model until a signal arrives; with `--check` only checks its files.
 pub fn serve(options: &ServeOptions) -> Result<()> {
     match (options.engine, vllm::installed()) {
@@ -179,7 +158,7 @@ fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
         slots: options.slots,
         context: context(options, &load_config(&folder)?)?,
         template: template.as_deref(),
-        dtype: options.dtype.map(Dtype::name),
+        dtype: options.dtype.map(ServedDtype::vllm_name).transpose()?,
         folder: &folder,
     };
     match options.check {
@@ -257,25 +236,16 @@ fn check_model(options: &ServeOptions) -> Result<CheckedModel> {
 fn load(options: &ServeOptions) -> Result<(Server, usize)> {
     let found = check_model(options)?;
     let device = options.device.device()?;
-    let kind = match (options.dtype, device) {
-        (Some(dtype), _) => dtype.kind(),
-        (None, Device::Cpu) => Kind::Float,
-        (None, _) => Kind::BFloat16,
-    };
-    let mut model = Model::load(&found.files.weights, kind, device)?;
-    if let Some(adapter) = &found.files.adapter {
-        adapter.attach(&mut model)?;
-        model.merge_adapters();
-    }
-    let vocab = model.config.vocab;
-    let bytes = bytes_per_token(&model.config, kind) * found.context;
+    let dtype = options.dtype.unwrap_or(ServedDtype::default_on(device));
+    let (engine, config) = start_engine(options, &found, dtype, device)?;
+    let vocab = config.vocab;
+    let bytes = bytes_per_token(&config, dtype) * found.context;
     let mut stop_tokens = found.vocabulary.eos_ids.clone();
     stop_tokens.extend(found.chat.iter().flat_map(ChatPrompt::ends_of_turn));
-    let (slots, queue) = (options.slots.into(), options.queue.into());
     let server = Server {
         name: name(options, &found.files.folder),
         created: reply::seconds(),
-        engine: Engine::start(model, found.vocabulary.clone(), slots, queue)?,
+        engine,
         vocabulary: found.vocabulary,
         chat: found.chat,
         stop_tokens: Arc::new(stop_tokens),
@@ -285,6 +255,39 @@ fn load(options: &ServeOptions) -> Result<(Server, usize)> {
         requests: AtomicU64::new(0),
     };
     Ok((server, bytes))
+}
+
+/// Loads the weights and starts the thread that computes with them.
+fn start_engine(
+    options: &ServeOptions,
+    found: &CheckedModel,
+    dtype: ServedDtype,
+    device: Device,
+) -> Result<(Engine, ModelConfig)> {
+    let format = dtype.format(device)?;
+    let load = LoadOptions {
+        kind: dtype.loaded_kind(),
+        device,
+        mapped: format.is_some(),
+        quantize: None,
+    };
+    let mut model = Model::load_with(&found.files.weights, &load)?;
+    if let Some(adapter) = &found.files.adapter {
+        adapter.attach(&mut model)?;
+        model.merge_adapters();
+    }
+    let config = model.config.clone();
+    let (slots, queue) = (options.slots.into(), options.queue.into());
+    let vocabulary = found.vocabulary.clone();
+    let engine = match format {
+        Some(format) => {
+            let model = model.into_inference(format)?;
+            release_free_memory();
+            Engine::start(model, vocabulary, slots, queue)?
+        }
+        None => Engine::start(TorchDecoder::new(model), vocabulary, slots, queue)?,
+    };
+    Ok((engine, config))
 }
 
 fn chat_prompt(
@@ -325,7 +328,7 @@ fn name(options: &ServeOptions, folder: &Path) -> String {
     asked.or_else(own).unwrap_or_else(|| "model".into())
 }
 
-fn bytes_per_token(config: &ModelConfig, kind: Kind) -> usize {
+fn bytes_per_token(config: &ModelConfig, dtype: ServedDtype) -> usize {
     let keys = (config.kv_heads * config.head_dim) as usize;
-    2 * config.layers * keys * kind.elt_size_in_bytes()
+    2 * config.layers * keys * dtype.cache_kind().elt_size_in_bytes()
 }

@@ -1,5 +1,6 @@
 //! Sampling of tokens.
 
+use pybench_inference::{argmax, exp_weights};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -16,6 +17,8 @@ pub struct Sampling {
 pub(super) struct Sampler {
     sampling: Sampling,
     random: ChaCha8Rng,
+    /// Of all tokens, relative to the most likely one.
+    weights: Vec<f32>,
 }
 
 impl Sampler {
@@ -23,58 +26,60 @@ impl Sampler {
         Self {
             random: ChaCha8Rng::seed_from_u64(sampling.seed),
             sampling,
+            weights: vec![],
         }
     }
 
-    /// Samples a token. There must be at least one logit, and all must be finite.
-    pub(super) fn pick(&mut self, logits: &[f32]) -> u32 {
+    /// Samples a token. `None` if a logit is not finite, or if there is none.
+    pub(super) fn pick(&mut self, logits: &[f32]) -> Option<u32> {
+        let best = argmax(logits)?;
         if self.sampling.temperature <= 0.0 {
-            return argmax(logits);
+            return Some(best as u32);
         }
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weight = |&logit: &f32| (f64::from(logit - max) / self.sampling.temperature).exp();
-        let mut kept: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(weight)).collect();
-        let mut total: f64 = kept.iter().map(|(_, weight)| weight).sum();
-        if self.sampling.top_p < 1.0 {
-            // All tokens below this weight together have less than 1 - top_p, so they need not be sorted.
-            let min_weight = total * (1.0 - self.sampling.top_p) / logits.len() as f64;
-            kept.retain(|&(_, weight)| weight >= min_weight);
-            kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            total = keep_nucleus(&mut kept, total * self.sampling.top_p);
+        let inverse = (1.0 / self.sampling.temperature) as f32;
+        let mut total = exp_weights(logits, logits[best], inverse, &mut self.weights);
+        if self.sampling.top_p >= 1.0 {
+            return self.draw(total, |weights| (0..).zip(weights.iter().copied()));
         }
+        // All tokens below this weight together have less than 1 - top_p, so they need not be sorted.
+        let min_weight = (total * (1.0 - self.sampling.top_p) / logits.len() as f64) as f32;
+        let all = (0u32..).zip(self.weights.iter().copied());
+        let mut kept: Vec<_> = all.filter(|&(_, weight)| weight >= min_weight).collect();
+        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        total = keep_nucleus(&mut kept, total * self.sampling.top_p);
+        self.draw(total, |_| kept.iter().copied())
+    }
+
+    /// Draws one of the tokens that `tokens` makes of all weights, whose sum is `total`.
+    fn draw<'a, I: Iterator<Item = (u32, f32)>>(
+        &'a mut self,
+        total: f64,
+        tokens: impl FnOnce(&'a [f32]) -> I,
+    ) -> Option<u32> {
         let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let mut left = uniform * total;
-        for &(id, weight) in &kept {
-            left -= weight;
+        let mut last = None;
+        for (id, weight) in tokens(&self.weights) {
+            left -= f64::from(weight);
+            last = Some(id);
             if left < 0.0 {
-                return id;
+                break;
             }
         }
-        // Rounding errors may leave a remainder: take the last token.
-        kept.last().map_or(0, |&(id, _)| id)
+        // Rounding errors may leave a remainder: then it is the last token.
+        last
     }
 }
 
 /// Keeps the first tokens, at least one, that together reach `goal`. Returns their weight.
-fn keep_nucleus(kept: &mut Vec<(u32, f64)>, goal: f64) -> f64 {
+fn keep_nucleus(kept: &mut Vec<(u32, f32)>, goal: f64) -> f64 {
     let mut sum = 0.0;
     let reached = kept.iter().position(|&(_, weight)| {
-        sum += weight;
+        sum += f64::from(weight);
         sum >= goal
     });
     kept.truncate(reached.map_or(kept.len(), |index| index + 1));
     sum
-}
-
-/// The index of the largest logit, the first of equal ones.
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (index, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = index;
-        }
-    }
-    best as u32
 }
 
 /// The log-probabilities of a token and of the `count` most likely tokens, in descending order.
@@ -118,14 +123,24 @@ mod tests {
 
     #[test]
     fn temperature_zero_takes_the_first_of_the_largest() {
-        assert_eq!(sampler(0.0, 1.0, 1).pick(&[0.0, 2.0, 2.0]), 1);
+        assert_eq!(sampler(0.0, 1.0, 1).pick(&[0.0, 2.0, 2.0]), Some(1));
+    }
+
+    #[test]
+    fn logits_that_are_not_finite_give_no_token() {
+        for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert_eq!(sampler(0.0, 1.0, 1).pick(&[0.0, broken, 2.0]), None);
+        }
+        assert_eq!(sampler(1.0, 1.0, 1).pick(&[]), None);
     }
 
     #[test]
     fn frequencies_match_the_softmax() {
         let mut sampler = sampler(2.0, 1.0, 7);
         let logits = [0.0, 2.0 * 3f32.ln()];
-        let ones = (0..20_000).filter(|_| sampler.pick(&logits) == 1).count();
+        let ones = (0..20_000)
+            .filter(|_| sampler.pick(&logits) == Some(1))
+            .count();
         // 3 to 1; six standard deviations of 20,000 draws are 0.018.
         assert!((ones as f64 / 20_000.0 - 0.75).abs() < 0.02, "{ones}");
     }
@@ -136,7 +151,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         let mut sampler = sampler(1.0, 0.7, 3);
         (0..2_000).for_each(|_| {
-            seen.insert(sampler.pick(&logits));
+            seen.insert(sampler.pick(&logits).unwrap());
         });
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 3]);
     }

@@ -2,17 +2,17 @@
 //! computed.
 //!
 //! The slots of `embedded` are other ones: there one request runs at a time and llama.cpp owns the cache, here many
-//! replies are in progress and each slot owns its tensors.
+//! replies are in progress and each slot owns its cache.
 
-use crate::model::KvCache;
+use super::decoder::SequenceCache;
 
 /// The shortest shared prefix that is worth copying to another slot.
 const MIN_COPIED_TOKENS: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct Slot<T> {
+pub(super) struct Slot<T, C> {
     /// Keys and values of the first tokens of `ids`.
-    pub(super) cache: KvCache,
+    pub(super) cache: C,
     /// The prompt and the generated tokens.
     pub(super) ids: Vec<i64>,
     /// The reply in progress.
@@ -22,12 +22,12 @@ pub(super) struct Slot<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Slots<T> {
-    pub(super) all: Vec<Slot<T>>,
+pub(super) struct Slots<T, C> {
+    pub(super) all: Vec<Slot<T, C>>,
     clock: u64,
 }
 
-impl<T> Slot<T> {
+impl<T, C: SequenceCache> Slot<T, C> {
     /// Number of tokens that have not been computed.
     pub(super) fn pending(&self) -> usize {
         self.ids.len() - self.cache.len()
@@ -41,16 +41,16 @@ impl<T> Slot<T> {
 
     /// Clears the slot after a failure.
     pub(super) fn reset(&mut self) {
-        self.cache = KvCache::default();
+        self.cache = C::default();
         self.ids.clear();
         self.work = None;
     }
 }
 
-impl<T> Slots<T> {
+impl<T, C: SequenceCache> Slots<T, C> {
     pub(super) fn new(count: usize) -> Self {
         let slot = |_| Slot {
-            cache: KvCache::default(),
+            cache: C::default(),
             ids: vec![],
             work: None,
             last_used: 0,
@@ -69,7 +69,7 @@ impl<T> Slots<T> {
     /// because its logits are needed. `None` if no slot is free.
     pub(super) fn admit(&mut self, prompt: &[i64], work: impl FnOnce(usize) -> T) -> Option<usize> {
         let max = prompt.len().saturating_sub(1);
-        let shared = |slot: &Slot<T>| slot.shared(prompt).min(max);
+        let shared = |slot: &Slot<T, C>| slot.shared(prompt).min(max);
         let donor = (0..self.all.len()).max_by_key(|&i| shared(&self.all[i]))?;
         let reused = shared(&self.all[donor]);
         let continues = self.all[donor].work.is_none() && 2 * reused >= self.all[donor].ids.len();
@@ -99,7 +99,9 @@ impl<T> Slots<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::model::KvCache;
+
+    type Slots<T> = super::Slots<T, KvCache>;
 
     fn slot_of(slots: &Slots<u32>, work: u32) -> usize {
         let found = slots.all.iter().position(|slot| slot.work == Some(work));

@@ -11,6 +11,7 @@ mod fused;
 mod gguf;
 mod hub;
 mod in_backward;
+mod inference;
 mod installed;
 mod kernels;
 mod loss_spike;
