@@ -99,7 +99,6 @@ pub fn chat_model(
     request_options: &RequestOptions,
     ledger: &Arc<BudgetLedger>,
 ) -> Result<Arc<dyn ChatModel>, RunError> {
-    let recipe = &context.recipe;
     if let ModelChoice::Embedded {
         model,
         sha256,
@@ -113,33 +112,18 @@ pub fn chat_model(
             root: context.project_root.clone(),
             cache: context.cache_dir.clone(),
         })?;
-        let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
-        let limits = pybench_embedded_client::LIMITS;
-        let metered = Metered::with_keys(
+        let metered = local(
+            context,
             teacher,
-            Vec::new(),
-            limits,
-            folder,
-            cap,
+            pybench_embedded_client::LIMITS,
             request_options.name,
-        )
-        .with_interrupt(context.interrupt.clone());
+        );
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
     if let ModelChoice::Checkpoint { model } = choice {
         let path = checkpoint(context, model);
         let teacher = Served::new(model, path, request_options.clone())?;
-        let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
-        let limits = served::LIMITS;
-        let metered = Metered::with_keys(
-            teacher,
-            Vec::new(),
-            limits,
-            folder,
-            cap,
-            request_options.name,
-        )
-        .with_interrupt(context.interrupt.clone());
+        let metered = local(context, teacher, served::LIMITS, request_options.name);
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
     let options = options(choice, request_options)?;
@@ -151,6 +135,21 @@ pub fn chat_model(
         None => Arc::new(metered),
         Some(batches) => Arc::new(metered.with_batches(batches)),
     })
+}
+
+/// Meters a model that runs on this machine. `name` is the journal name of its calls.
+fn local<T: ChatModel>(
+    context: &RunContext,
+    model: T,
+    limits: Limits,
+    name: &'static str,
+) -> Metered<T> {
+    let (folder, cap) = (
+        context.folder.clone(),
+        BudgetCap::of(&context.recipe.budget),
+    );
+    Metered::with_keys(model, Vec::new(), limits, folder, cap, name)
+        .with_interrupt(context.interrupt.clone())
 }
 
 /// The folder of a checkpoint, or its name if that is one of the trainer's catalog.
