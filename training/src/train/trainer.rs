@@ -45,7 +45,7 @@ pub struct StepReport {
 
 /// What a step is computed from.
 #[derive(Clone, Copy)]
-struct Work<'a> {
+struct StepInput<'a> {
     /// From 0.
     step: u64,
     micro_batches: &'a [Batch],
@@ -158,15 +158,15 @@ impl Trainer {
             return Err(StepError::NoTargets(step));
         }
         let learning_rate = self.schedule.at(step);
-        let work = Work {
+        let input = StepInput {
             step,
             micro_batches,
             denominator,
             learning_rate,
         };
         let (loss, norm) = match self.options.optimizer_in_bwd {
-            true => self.step_in_backward(work)?,
-            false => self.step_after_backward(work)?,
+            true => self.step_in_backward(input)?,
+            false => self.step_after_backward(input)?,
         };
         if self.communicator.is_some() {
             // What blocks needed in the backward pass is no place for the tables that the next step gathers.
@@ -185,21 +185,21 @@ impl Trainer {
     }
 
     /// Updates the parameters when all gradients exist. Returns the loss and the norm of the gradient.
-    fn step_after_backward(&mut self, work: Work) -> Result<(f64, f64), StepError> {
-        let ours = self.gradient(work)?;
+    fn step_after_backward(&mut self, input: StepInput) -> Result<(f64, f64), StepError> {
+        let ours = self.gradient(input)?;
         let gradients = self.parameters.gradients(Scope::All);
         let [loss, square] = self.sum([ours.sum, square_norm(&gradients)])?;
-        let (loss, norm) = (loss / work.denominator, square.sqrt());
-        check_finite(work.step, "loss", loss)?;
-        check_finite(work.step, "gradient norm", norm)?;
+        let (loss, norm) = (loss / input.denominator, square.sqrt());
+        check_finite(input.step, "loss", loss)?;
+        check_finite(input.step, "gradient norm", norm)?;
         let threshold = self.options.loss_spike_threshold;
-        check_spike(&mut self.loss_spikes, work.step, loss, threshold)?;
+        check_spike(&mut self.loss_spikes, input.step, loss, threshold)?;
         let gradient_scale = match self.options.max_grad_norm {
             max if max > 0.0 && norm > max => max / norm,
             _ => 1.0,
         };
         self.optimizer
-            .step(work.step, &gradients, gradient_scale, work.learning_rate)?;
+            .step(input.step, &gradients, gradient_scale, input.learning_rate)?;
         drop(gradients);
         self.parameters.clear_gradients(Scope::All)?;
         Ok((loss, norm))
@@ -207,25 +207,25 @@ impl Trainer {
 
     /// Updates the parameters of each unit as soon as its gradients are complete. Returns the loss and the norm of the
     /// gradient.
-    fn step_in_backward(&mut self, work: Work) -> Result<(f64, f64), StepError> {
-        let [batch] = work.micro_batches else {
+    fn step_in_backward(&mut self, input: StepInput) -> Result<(f64, f64), StepError> {
+        let [batch] = input.micro_batches else {
             return Err(StepError::SeveralMicroBatches {
-                step: work.step,
-                count: work.micro_batches.len(),
+                step: input.step,
+                count: input.micro_batches.len(),
             });
         };
         self.parameters.clear_gradients(Scope::All)?;
-        self.seed_dropout(work.step, 0);
-        let pending = backward_head(&self.model, batch, work.denominator, self.checkpointing);
+        self.seed_dropout(input.step, 0);
+        let pending = backward_head(&self.model, batch, input.denominator, self.checkpointing);
         // The last moment before parameters change.
         let [loss] = self.sum([pending.loss().sum])?;
-        let loss = loss / work.denominator;
-        check_finite(work.step, "loss", loss)?;
+        let loss = loss / input.denominator;
+        check_finite(input.step, "loss", loss)?;
         let threshold = self.options.loss_spike_threshold;
-        check_spike(&mut self.loss_spikes, work.step, loss, threshold)?;
+        check_spike(&mut self.loss_spikes, input.step, loss, threshold)?;
         let mut updates = BackwardUpdate {
-            step: work.step,
-            learning_rate: work.learning_rate,
+            step: input.step,
+            learning_rate: input.learning_rate,
             parameters: &self.parameters,
             optimizer: &mut self.optimizer,
             communicator: self.communicator.as_deref(),
@@ -241,14 +241,14 @@ impl Trainer {
     }
 
     /// Accumulates the gradients of the step. Returns the loss of the micro-batches of this process.
-    fn gradient(&mut self, work: Work) -> Result<Loss, TchError> {
+    fn gradient(&mut self, input: StepInput) -> Result<Loss, TchError> {
         self.parameters.clear_gradients(Scope::All)?;
         let mut loss = Loss::default();
-        for (number, batch) in work.micro_batches.iter().enumerate() {
-            self.seed_dropout(work.step, number as u64);
-            let pending = backward_head(&self.model, batch, work.denominator, self.checkpointing);
+        for (number, batch) in input.micro_batches.iter().enumerate() {
+            self.seed_dropout(input.step, number as u64);
+            let pending = backward_head(&self.model, batch, input.denominator, self.checkpointing);
             loss += pending.loss();
-            let is_last = number + 1 == work.micro_batches.len();
+            let is_last = number + 1 == input.micro_batches.len();
             pending.finish(|unit| match &self.model.sharding {
                 // Gradients of the other units accumulate on this process.
                 Some(sharding) if is_last || matches!(unit, ShardUnit::Block(_)) => {

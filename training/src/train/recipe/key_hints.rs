@@ -188,7 +188,7 @@ fn remark(key: &str) -> &'static str {
             ", the rows of a whole step: micro_batch_size × accumulation steps × processes"
         }
         "optim" | "optimizer_type" => {
-            ": the optimizer is AdamW, \"8bit\" stores its state in 8 bits"
+            ": the optimizer is AdamW, \"8bit\" stores its state in 8 bits; what others call paged is optimizer.offload"
         }
         "is_paged" => ", \"cpu\" or { disk = \"FOLDER\" }",
         "bf16" | "fp16" | "mixed_precision" => ": \"float32\" or \"bf16\"",
