@@ -8,7 +8,7 @@ use pybench_run::{ModelChoice, Price, RunError};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::model_server::{self, ModelServer, SLOTS};
+use crate::model_server::{self, ModelServer, SLOTS, ServeOptions};
 
 /// The server generates that many replies at once.
 pub const LIMITS: Limits = Limits {
@@ -45,7 +45,13 @@ impl Served {
     }
 
     async fn start(&self) -> Result<(ModelServer, OpenAi), ChatError> {
-        let server = ModelServer::start(&self.program, &self.model, &self.name, false).await;
+        let server = ModelServer::start(
+            &self.program,
+            &self.model,
+            &self.name,
+            ServeOptions::default(),
+        )
+        .await;
         let server = server.map_err(|error| ChatError::Connection(error.to_string()))?;
         let options = server.client_options(&self.name);
         let client = OpenAi::new(options.with_tools(self.tools.clone()))?;

@@ -131,7 +131,9 @@ impl CacheLayout {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             for line in (0..self.head_words()).step_by(LINE_WORDS) {
                 // SAFETY: prefetching has no effect but on time.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.keys(page, layer, head).add(line).cast()) };
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T0>(self.keys(page, layer, head).add(line).cast())
+                };
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

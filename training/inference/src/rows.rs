@@ -58,7 +58,8 @@ fn fold(
         }
         step /= 2;
     }
-    rest.iter().fold(lanes[0], |sum, &value| combine(sum, of(value)))
+    rest.iter()
+        .fold(lanes[0], |sum, &value| combine(sum, of(value)))
 }
 
 /// The sum of `of(element)` over a slice.
@@ -197,8 +198,8 @@ vectorized! {
 vectorized! {
     /// The index of the largest number, the first of equal ones; `None` if one is not finite or there is none.
     pub fn argmax(values: &[f32]) -> Option<usize> {
-        // A difference of infinities or with NaN is not 0.
-        let finite = sum(values, |value| value - value) == 0.0;
+        // The product of 0 with infinity or NaN is NaN.
+        let finite = sum(values, |value| value * 0.0) == 0.0;
         let largest = max(values);
         let index = values.iter().position(|&value| value == largest);
         index.filter(|_| finite)
