@@ -37,7 +37,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The fastest of this machine.
     pub(crate) fn best(format: Format) -> Self {
-        Self::of(format, Isa::detect_for(format))
+        Self::of(format, best_isa(format))
     }
 
     /// The one for an instruction set that the machine has.
@@ -76,6 +76,23 @@ impl Kernel {
             start = end;
         }
     }
+}
+
+/// The best instruction set for a format: AVX-512 needs BF16 or VNNI for the small ones.
+fn best_isa(format: Format) -> Isa {
+    let best = Isa::detect();
+    #[cfg(target_arch = "x86_64")]
+    {
+        let extended = match format {
+            Format::Float32 => true,
+            Format::Bf16 => is_x86_feature_detected!("avx512bf16"),
+            Format::Int8 => is_x86_feature_detected!("avx512vnni"),
+        };
+        if !extended {
+            return best.min(Isa::Avx2);
+        }
+    }
+    best
 }
 
 /// A function that calls `$kernel::<ROWS>` for a number of rows that is only known at run time.
