@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pybench_llm::OpenAiOptions;
 use pybench_run::{Price, RunError};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -13,13 +14,43 @@ use tokio::time::timeout;
 /// Name of the program.
 const PROGRAM: &str = "pybench-train";
 /// Number of replies that the server generates in one batch, which takes little longer than one reply.
-pub const SLOTS: usize = 4;
+pub const SLOTS: usize = 8;
 /// Time limit for the start of the server, which includes downloading the model.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
 /// Time limit of a request, since a model may run on few CPU cores.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Maximum length of the server's first line, in bytes.
 const MAX_LINE: u64 = 4096;
+
+/// How a model is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// A base model, without a chat template.
+    pub base: bool,
+    /// `None` leaves it to the server: float32 on a CPU, bfloat16 on a GPU.
+    pub dtype: Option<ServedDtype>,
+}
+
+/// The numbers that a model is served with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedDtype {
+    Float32,
+    Bf16,
+    /// On a CPU only.
+    Int8,
+}
+
+impl ServedDtype {
+    /// Its name in recipes and as an option of the server.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+}
 
 /// A running server. It is stopped when this value is dropped.
 pub struct ModelServer {
@@ -32,8 +63,8 @@ pub struct ModelServer {
 ///
 /// # Errors
 /// [`RunError::Environment`] if the program is missing or cannot load the model.
-pub async fn check(program: &Path, model: &str, base: bool) -> Result<(), RunError> {
-    let mut command = serve(program, model, base);
+pub async fn check(program: &Path, model: &str, options: ServeOptions) -> Result<(), RunError> {
+    let mut command = serve(program, model, options);
     let status = command.arg("--check").stdout(Stdio::null()).status().await;
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -46,11 +77,14 @@ pub async fn check(program: &Path, model: &str, base: bool) -> Result<(), RunErr
     }
 }
 
-fn serve(program: &Path, model: &str, base: bool) -> Command {
+fn serve(program: &Path, model: &str, options: ServeOptions) -> Command {
     let mut command = Command::new(program);
     command.args(["serve", model]);
-    if base {
+    if options.base {
         command.arg("--base");
+    }
+    if let Some(dtype) = options.dtype {
+        command.args(["--dtype", dtype.name()]);
     }
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     command.kill_on_drop(true);
@@ -62,8 +96,7 @@ fn environment(program: &Path, model: &str, what: impl std::fmt::Display) -> Run
 }
 
 impl ModelServer {
-    /// Serves a model directory, or a model of the trainer's catalog, as `name` on a free port. Set `base` for
-    /// a model without a chat template.
+    /// Serves a model directory, or a model of the trainer's catalog, as `name` on a free port.
     ///
     /// # Errors
     /// [`RunError::Environment`] if the program is missing, exits, or prints no address in time.
@@ -71,10 +104,10 @@ impl ModelServer {
         program: &Path,
         model: &str,
         name: &str,
-        base: bool,
+        options: ServeOptions,
     ) -> Result<Self, RunError> {
         let environment = |text: String| environment(program, model, text);
-        let mut command = serve(program, model, base);
+        let mut command = serve(program, model, options);
         command.args(["--port", "0", "--name", name]);
         command.args(["--slots", &SLOTS.to_string()]);
         let mut child = command
@@ -239,11 +272,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("serve");
         let write = |script: &str| write_program(&program, script);
-        write("#!/bin/sh\necho http://127.0.0.1:7/v1/$2/$6\nexec sleep 60\n");
-        let server = ModelServer::start(&program, "M", "N", false).await.unwrap();
-        assert_eq!(server.base_url, "http://127.0.0.1:7/v1/M/N");
+        let options = ServeOptions {
+            base: true,
+            dtype: Some(ServedDtype::Int8),
+        };
+        write("#!/bin/sh\necho http://127.0.0.1:7/v1/$2$3$4=$5/$9\nexec sleep 60\n");
+        let server = ModelServer::start(&program, "M", "N", options).await;
+        let address = "http://127.0.0.1:7/v1/M--base--dtype=int8/N";
+        assert_eq!(server.unwrap().base_url, address);
         write("#!/bin/sh\necho no such model\n");
-        let error = ModelServer::start(&program, "M", "N", false)
+        let error = ModelServer::start(&program, "M", "N", ServeOptions::default())
             .await
             .err()
             .unwrap();

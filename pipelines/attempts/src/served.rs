@@ -7,7 +7,7 @@ use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, Reply};
 use pybench_run::{ModelChoice, Price, RunError};
 use tokio::sync::OnceCell;
 
-use crate::model_server::{self, ModelServer, SLOTS};
+use crate::model_server::{self, ModelServer, SLOTS, ServeOptions};
 use crate::request_options::RequestOptions;
 
 /// The server generates that many replies at once.
@@ -48,7 +48,13 @@ impl Served {
     }
 
     async fn start(&self) -> Result<(ModelServer, OpenAi), ChatError> {
-        let server = ModelServer::start(&self.program, &self.model, &self.name, false).await;
+        let server = ModelServer::start(
+            &self.program,
+            &self.model,
+            &self.name,
+            ServeOptions::default(),
+        )
+        .await;
         let server = server.map_err(|error| ChatError::Connection(error.to_string()))?;
         let options = server.client_options(&self.name);
         let client = OpenAi::new(self.request_options.apply(options))?;

@@ -497,6 +497,7 @@ fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
         let choice = AgentChoice::Checkpoint {
             model,
             base: false,
+            dtype: None,
             about: Some(about),
         };
         recipe.agents.entry(label.to_owned()).or_insert(choice);

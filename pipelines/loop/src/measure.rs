@@ -111,6 +111,7 @@ fn agent(context: &RunContext, student: &ModelChoice) -> Result<AgentChoice, Run
                     false => model,
                 },
                 base: false,
+                dtype: None,
                 about: None,
             }
         }

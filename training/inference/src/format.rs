@@ -1,6 +1,6 @@
 //! Number formats of weights, and how rows of activations are packed for products with them.
 
-use crate::rows::vectorized;
+use crate::isa::vectorized;
 
 /// Outputs that are computed side by side: two vectors of AVX-512.
 pub(crate) const PANEL: usize = 32;

@@ -1,7 +1,5 @@
 //! The instruction sets that kernels exist for.
 
-use crate::format::Format;
-
 /// What the processor can do, from the least to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Isa {
@@ -28,30 +26,35 @@ impl Isa {
         }
         Self::Portable
     }
+}
 
-    /// The best for matrix products in a format: AVX-512 needs BF16 or VNNI for the small ones.
-    pub(crate) fn detect_for(format: Format) -> Self {
-        let best = Self::detect();
-        #[cfg(target_arch = "x86_64")]
-        {
-            let extended = match format {
-                Format::Float32 => true,
-                Format::Bf16 => is_x86_feature_detected!("avx512bf16"),
-                Format::Int8 => is_x86_feature_detected!("avx512vnni"),
-            };
-            if !extended {
-                return best.min(Self::Avx2);
+/// Defines a function that is compiled for AVX-512, for AVX2 and for any processor; the best is called.
+macro_rules! vectorized {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $kind:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+        $(#[$doc])*
+        $vis fn $name($($arg: $kind),*) $(-> $out)? {
+            #[inline(always)]
+            fn plain($($arg: $kind),*) $(-> $out)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+            fn avx512($($arg: $kind),*) $(-> $out)? {
+                plain($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2($($arg: $kind),*) $(-> $out)? {
+                plain($($arg),*)
+            }
+            match $crate::isa::Isa::detect() {
+                // SAFETY: the processor has these instructions.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: the processor has these instructions.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                _ => plain($($arg),*),
             }
         }
-        let _ = format;
-        best
-    }
-
-    /// Those that this machine can run in a format, for tests.
-    #[cfg(test)]
-    pub(crate) fn available(format: Format) -> Vec<Self> {
-        let best = Self::detect_for(format);
-        let all = [Self::Portable, Self::Avx2, Self::Avx512];
-        all.into_iter().filter(|isa| *isa <= best).collect()
-    }
+    };
 }
+pub(crate) use vectorized;

@@ -2,37 +2,7 @@
 //! multiplication and addition, so all give the same numbers.
 
 use crate::format::PANEL;
-
-/// Defines a function that is compiled for AVX-512, for AVX2 and for any processor; the best is called.
-macro_rules! vectorized {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $kind:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
-        $(#[$doc])*
-        $vis fn $name($($arg: $kind),*) $(-> $out)? {
-            #[inline(always)]
-            fn plain($($arg: $kind),*) $(-> $out)? $body
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-            fn avx512($($arg: $kind),*) $(-> $out)? {
-                plain($($arg),*)
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
-            fn avx2($($arg: $kind),*) $(-> $out)? {
-                plain($($arg),*)
-            }
-            match $crate::isa::Isa::detect() {
-                // SAFETY: the processor has these instructions.
-                #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: the processor has these instructions.
-                #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                _ => plain($($arg),*),
-            }
-        }
-    };
-}
-pub(crate) use vectorized;
+use crate::isa::vectorized;
 
 const LANES: usize = 16;
 
@@ -198,8 +168,8 @@ vectorized! {
 vectorized! {
     /// The index of the largest number, the first of equal ones; `None` if one is not finite or there is none.
     pub fn argmax(values: &[f32]) -> Option<usize> {
-        // A difference of infinities or with NaN is not 0.
-        let finite = sum(values, |value| value - value) == 0.0;
+        // The product of 0 with infinity or NaN is NaN.
+        let finite = sum(values, |value| value * 0.0) == 0.0;
         let largest = max(values);
         let index = values.iter().position(|&value| value == largest);
         index.filter(|_| finite)

@@ -66,7 +66,7 @@ pub struct ServeOptions {
     #[arg(long, default_value_t = 8000)]
     port: u16,
     /// Replies that are generated at the same time
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     slots: u16,
     /// Replies that may wait; further requests get status 429
     #[arg(long, default_value_t = 64)]

@@ -142,15 +142,16 @@ fn formats_stay_close_on_smollm2() {
     let load = || pybench_training::model::Model::load(&folder, Kind::Float, Device::Cpu).unwrap();
     let json = std::fs::read(data("smollm2.json")).unwrap();
     let expected: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    let ids: Vec<i64> = serde_json::from_value(expected["ids"].clone()).unwrap();
-    let ids = &ids[..ids.len().min(128)];
+    let ids = expected["conversations"][0]["ids"].clone();
+    let ids: Vec<i64> = serde_json::from_value(ids).unwrap();
+    let ids = &ids[..ids.len().min(160)];
     let layout = std::sync::Arc::new(pybench_training::model::Layout::plain(1, ids.len() as i64));
     let all = no_grad(|| load().logits(&Tensor::from_slice(ids).unsqueeze(0), &layout)).get(0);
     let wanted: Vec<_> = (0..ids.len() as i64).map(|i| all.get(i)).collect();
     for (format, kl, agreement) in [
         (Format::Float32, 1e-8, 1.0),
-        (Format::Bf16, 2e-3, 0.95),
-        (Format::Int8, 2e-2, 0.8),
+        (Format::Bf16, 2e-3, 0.9),
+        (Format::Int8, 3e-2, 0.8),
     ] {
         let mut model = load().into_inference(format).unwrap();
         let mut cache = KvCache::default();

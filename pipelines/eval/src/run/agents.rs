@@ -18,7 +18,7 @@ use crate::agent::config::UpstreamConfig;
 use crate::agent::{HumanAgent, Script, ScriptedAgent, UpstreamFormat};
 use crate::record::{Agent, AgentKind};
 use crate::suite::spec;
-use pybench_attempts::model_server::{self, ModelServer};
+use pybench_attempts::model_server::{self, ModelServer, ServeOptions};
 use pybench_attempts::request_options::RequestOptions;
 use pybench_attempts::teacher::{metered, setup_error};
 use pybench_attempts::{RolloutConfig, money};
@@ -68,7 +68,7 @@ pub(super) struct Checkpoint {
     model: String,
     /// Model name that the server reports.
     name: String,
-    base: bool,
+    options: ServeOptions,
 }
 
 impl Checkpoint {
@@ -79,7 +79,7 @@ impl Checkpoint {
 
     /// Starts the server. It is stopped when the returned value is dropped.
     pub(super) async fn serve(&self) -> Result<ModelServer, RunError> {
-        ModelServer::start(&self.program, &self.model, &self.name, self.base).await
+        ModelServer::start(&self.program, &self.model, &self.name, self.options).await
     }
 
     /// The chat model behind `server`. Its price is zero.
@@ -105,9 +105,13 @@ impl Checkpoint {
 }
 
 /// Describes a checkpoint. Checks now that it can be served, so that errors appear before any agent runs.
-async fn checkpoint(label: &str, model: &str, base: bool) -> Result<Checkpoint, RunError> {
+async fn checkpoint(
+    label: &str,
+    model: &str,
+    options: ServeOptions,
+) -> Result<Checkpoint, RunError> {
     let program = model_server::required_program()?;
-    model_server::check(&program, model, base).await?;
+    model_server::check(&program, model, options).await?;
     // A new model or adapter in the same folder is another agent.
     let made = ["config.json", "adapter_config.json"]
         .into_iter()
@@ -120,8 +124,11 @@ async fn checkpoint(label: &str, model: &str, base: bool) -> Result<Checkpoint, 
     Ok(Checkpoint {
         program,
         model: model.to_owned(),
-        name: format!("{label}-{}", digest.short()),
-        base,
+        name: match options.dtype {
+            None => format!("{label}-{}", digest.short()),
+            Some(dtype) => format!("{label}-{}-{}", digest.short(), dtype.name()),
+        },
+        options,
     })
 }
 
@@ -164,10 +171,17 @@ async fn agent_spec(
             let about = about.unwrap_or_else(|| format!("`{model}` at {}", host(base_url)));
             openai(setup, label, choice, about)
         }
-        AgentChoice::Checkpoint { model, base, about } => {
+        AgentChoice::Checkpoint {
+            model,
+            base,
+            dtype,
+            about,
+        } => {
             let about = about.clone();
             let about = about.unwrap_or_else(|| format!("`{model}`, served on this machine"));
-            let checkpoint = checkpoint(label, model, *base).await?;
+            let (base, dtype) = (*base, *dtype);
+            let options = ServeOptions { base, dtype };
+            let checkpoint = checkpoint(label, model, options).await?;
             Ok(AgentSpec {
                 format: agent::format(setup.recipe.rollout.format),
                 price: Some(Price::default()),

@@ -9,6 +9,7 @@ use pybench_run::{Budget, ModelChoice, Rollout, RunError};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Script;
+use pybench_attempts::model_server::ServedDtype;
 use pybench_library::problem::TomlSource;
 
 /// Maximum size of a recipe, in bytes.
@@ -97,6 +98,9 @@ pub enum AgentChoice {
         /// Whether it is a base model without a chat template.
         #[serde(default)]
         base: bool,
+        /// `float32`, `bf16` or `int8`. Default: float32 on a CPU, bfloat16 on a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dtype: Option<ServedDtype>,
         /// Description for the report.
         #[serde(default)]
         about: Option<String>,

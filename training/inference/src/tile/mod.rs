@@ -7,17 +7,15 @@ mod avx512;
 mod portable;
 
 use crate::format::Format;
-#[cfg(doc)]
-use crate::format::PANEL;
 use crate::isa::Isa;
 
-/// Adds to `y[row][output]` the products of the rows of `x` with the [`PANEL`] outputs of `w`.
+/// Adds to `y[row][output]` the products of the rows of `x` with the `PANEL` outputs of `w`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile {
     /// Packed activations, and words from one row to the next.
     pub(crate) x: *const u32,
     pub(crate) x_stride: usize,
-    /// A panel: for each unit, [`PANEL`] outputs side by side; starts on a cache line.
+    /// A panel: for each unit, `PANEL` outputs side by side; starts on a cache line.
     pub(crate) w: *const u32,
     /// Units of the sum, as [`Format::units`].
     pub(crate) units: usize,
@@ -39,7 +37,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The fastest of this machine.
     pub(crate) fn best(format: Format) -> Self {
-        Self::of(format, Isa::detect_for(format))
+        Self::of(format, best_isa(format))
     }
 
     /// The one for an instruction set that the machine has.
@@ -59,7 +57,7 @@ impl Kernel {
     ///
     /// # Safety
     ///
-    /// For each of the rows, `x` and `y` must be valid for the words and the [`PANEL`] numbers, and nobody else may
+    /// For each of the rows, `x` and `y` must be valid for the words and the `PANEL` numbers, and nobody else may
     /// use those of `y`. `w` must be valid for the panel.
     pub(crate) unsafe fn add(self, rows: usize, tile: Tile) {
         let parts = rows.div_ceil(self.rows).max(1);
@@ -78,6 +76,23 @@ impl Kernel {
             start = end;
         }
     }
+}
+
+/// The best instruction set for a format: AVX-512 needs BF16 or VNNI for the small ones.
+fn best_isa(format: Format) -> Isa {
+    let best = Isa::detect();
+    #[cfg(target_arch = "x86_64")]
+    {
+        let extended = match format {
+            Format::Float32 => true,
+            Format::Bf16 => is_x86_feature_detected!("avx512bf16"),
+            Format::Int8 => is_x86_feature_detected!("avx512vnni"),
+        };
+        if !extended {
+            return best.min(Isa::Avx2);
+        }
+    }
+    best
 }
 
 /// A function that calls `$kernel::<ROWS>` for a number of rows that is only known at run time.

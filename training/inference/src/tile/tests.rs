@@ -64,7 +64,10 @@ proptest! {
         for format in FORMATS {
             let matrix = Matrix::pack(format, [outputs, inputs], |i| Some(row(i)));
             let width = matrix.panels() * PANEL;
-            for isa in Isa::available(format) {
+            for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+                if isa > best_isa(format) {
+                    continue;
+                }
                 let kernel = Kernel::of(format, isa);
                 let found = product(kernel, format, &x, &matrix);
                 for (index, x) in x.iter().enumerate() {
