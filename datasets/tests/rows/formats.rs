@@ -380,9 +380,10 @@ fn each_parallel_call_has_its_own_result() {
 }
 
 /// A row with the system prompt of the format, and with files and query in two user messages, as rollouts make them.
-fn rollout_row() -> pybench_datasets::Row {
-    let format = pybench_agent::format_named("pybench").unwrap();
+fn rollout_row(format: &str) -> pybench_datasets::Row {
     let mut row = common::row(4);
+    row.format = format.into();
+    let format = pybench_agent::format_named(format).unwrap();
     row.messages = vec![
         Message::new(Role::System, format.system()),
         Message::new(Role::User, "[INFO]The data is uploaded to ./data/f4.csv"),
@@ -399,19 +400,26 @@ fn rollout_row() -> pybench_datasets::Row {
 
 #[test]
 fn the_system_prompt_of_calls_teaches_calls() {
-    let row = rollout_row();
-    let format = pybench_agent::format_named("pybench").unwrap();
     let tools = pybench_agent::format_named("tools").unwrap();
-    let called = of_row(&row, true);
-    assert_eq!(called.messages[0].content, tools.system());
-    assert_eq!(called.tools, tools.tools().unwrap());
-    let text = serde_json::to_string(&Schema::Openai.write(&called).0).unwrap();
-    assert!(text.contains("tool_calls") && !text.contains("execute_start"));
-    assert_eq!(of_row(&row, false).messages[0].content, format.system());
-    // Another prompt may say anything, and stays.
-    let mut other = row;
-    other.messages[0].content = "Be exact.".to_owned();
-    assert_eq!(of_row(&other, true).messages[0].content, "Be exact.");
+    for name in ["pybench", "codeact", "code_interpreter"] {
+        let row = rollout_row(name);
+        let format = pybench_agent::format_named(name).unwrap();
+        let called = of_row(&row, true);
+        assert_eq!(called.messages[0].content, tools.system());
+        assert_eq!(called.messages[3].calls.len(), 1, "{name}");
+        assert_eq!(called.messages[4].content, "7\n", "{name}");
+        assert_eq!(called.tools, tools.tools().unwrap());
+        let text = serde_json::to_string(&Schema::Openai.write(&called).0).unwrap();
+        assert!(text.contains("tool_calls"));
+        for tag in ["execute_start", "<execute>", "python_tag"] {
+            assert!(!text.contains(tag), "{name}: {tag}");
+        }
+        assert_eq!(of_row(&row, false).messages[0].content, format.system());
+        // Another prompt may say anything, and stays.
+        let mut other = row;
+        other.messages[0].content = "Be exact.".to_owned();
+        assert_eq!(of_row(&other, true).messages[0].content, "Be exact.");
+    }
 }
 
 /// What the chat templates of these models check, in small: roles alternate.
@@ -470,7 +478,7 @@ fn templates_that_demand_alternation_take_merged_user_messages() {
         (MISTRAL, Schema::Openai, true),
         (GEMMA, Schema::Ultrachat, false),
     ] {
-        let (mut fitted, _) = schema.fit(&of_row(&rollout_row(), calls));
+        let (mut fitted, _) = schema.fit(&of_row(&rollout_row("pybench"), calls));
         let separate = schema.write(&fitted).0[0]["messages"].clone();
         let error = rendered(template, &separate).unwrap_err().to_string();
         assert!(error.contains("roles must alternate"), "{error}");
