@@ -39,19 +39,24 @@ async fn the_expert_is_believed_in_every_format() {
     }
 }
 
-fn calls(cells: &[&str]) -> Answer {
+fn completion(choice: &Value) -> Answer {
+    let answer = json!({
+        "choices": [choice],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10},
+    });
+    Answer::Bytes(answer.to_string().into_bytes())
+}
+
+/// A reply that calls a function with each of these cells.
+fn calls(function: &str, cells: &[&str]) -> Answer {
     let call = |(n, cell): (usize, &&str)| {
         let arguments = json!({"code": cell}).to_string();
-        let function = json!({"name": "execute_python", "arguments": arguments});
+        let function = json!({"name": function, "arguments": arguments});
         json!({"id": format!("call_{n}_random"), "type": "function", "function": function})
     };
     let calls: Vec<Value> = cells.iter().enumerate().map(call).collect();
     let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
-    let answer = json!({
-        "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 10},
-    });
-    Answer::Bytes(answer.to_string().into_bytes())
+    completion(&json!({"index": 0, "finish_reason": "tool_calls", "message": message}))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +71,10 @@ async fn parallel_calls_are_run_in_order_and_answered_one_by_one() {
         let answered = request["messages"].as_array().unwrap().iter();
         let answered = answered.filter(|m| m["role"] == "tool").count();
         std::future::ready(match answered {
-            0 => calls(&["x = 6 * 7\nprint(x)", "1 / 0", "print(x + 1)"]),
+            0 => calls(
+                "execute_python",
+                &["x = 6 * 7\nprint(x)", "1 / 0", "print(x + 1)"],
+            ),
             _ => Answer::Content("Finished: 43".to_owned()),
         })
     })
@@ -104,26 +112,9 @@ async fn parallel_calls_are_run_in_order_and_answered_one_by_one() {
 /// A reply of vLLM, which leaves out control tokens and names the one that ended the reply.
 fn stopped_by(token: u32, content: &str) -> Answer {
     let message = json!({"role": "assistant", "content": content});
-    let choice =
-        json!({"index": 0, "finish_reason": "stop", "stop_reason": token, "message": message});
-    let answer = json!({
-        "choices": [choice],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 10},
-    });
-    Answer::Bytes(answer.to_string().into_bytes())
-}
-
-/// A reply of an endpoint that returns the built-in interpreter as a tool call.
-fn interpreter_call(cell: &str) -> Answer {
-    let arguments = json!({"code": cell}).to_string();
-    let function = json!({"name": "code_interpreter", "arguments": arguments});
-    let calls = json!([{"id": "a", "type": "function", "function": function}]);
-    let message = json!({"role": "assistant", "content": "", "tool_calls": calls});
-    let answer = json!({
-        "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 10},
-    });
-    Answer::Bytes(answer.to_string().into_bytes())
+    completion(&json!({
+        "index": 0, "finish_reason": "stop", "stop_reason": token, "message": message,
+    }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +130,7 @@ async fn the_built_in_interpreter_is_used_however_an_endpoint_returns_it() {
         let answered = answered.filter(|m| m["role"] == "tool").count();
         std::future::ready(match answered {
             0 => stopped_by(128_008, "x = 6 * 7\nprint(x)"),
-            1 => interpreter_call("print(x + 1)"),
+            1 => calls("code_interpreter", &["print(x + 1)"]),
             2 => Answer::Content("<|python_tag|>1 / 0".to_owned()),
             _ => stopped_by(128_009, "Finished: 43"),
         })
