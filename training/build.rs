@@ -24,7 +24,7 @@ fn main() {
         shim.flag("-fopenmp");
     }
     shim.include("shim").include(kernels_text());
-    for file in ["shim", "fused", "loops", "kernels", "gpu", "group"] {
+    for file in ["shim", "fused", "loops", "adamw", "kernels", "gpu", "group"] {
         shim.file(format!("shim/{file}.cpp"));
     }
     shim.compile("shim");

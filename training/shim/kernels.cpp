@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "adamw.h"
 #include "arguments.h"
 #include "backend.h"
 #include "guarded.h"
@@ -141,7 +142,7 @@ const Backend &kernels = these;
 
 extern "C" {
 
-// One AdamW step on flat tensors in one pass, for all dtypes. `master` may be null, and so may scales and levels of
+// One AdamW step on flat tensors in one pass, for all dtypes, on a GPU or a CPU. `master` may be null, and so may scales and levels of
 // both states; `step` is a float32 that includes this step. With a seed below 0 bf16 weights are rounded to
 // nearest, otherwise at random; `place` is the index of the first element in its parameter.
 int shim_kernel_adamw(Tensor *weight, Tensor *gradient, Tensor *master, Tensor *const first[3],
@@ -153,10 +154,13 @@ int shim_kernel_adamw(Tensor *weight, Tensor *gradient, Tensor *master, Tensor *
     TORCH_CHECK(gradient->numel() == count, "a gradient of ", gradient->numel(), " elements for ",
                 count, " weights");
     std::string kinds = std::string(kind(*weight)) + ", " + kind(*gradient);
+    Moment means = moment(first[0], first[1], first[2]), squares = moment(second[0], second[1], second[2]);
+    if (!weight->is_cuda() && !emulating)
+      return adamw_on_cpu(*weight, *gradient, master ? at_start<float>(*master) : nullptr, means, squares,
+                          *at_start<float>(*step), adam);
     int64_t blocks = (count + THREADS_OF_A_BLOCK - 1) / THREADS_OF_A_BLOCK;
     launch(*weight, "adamw", kinds, blocks, start(*weight), start(*gradient),
-           master ? start(*master) : nullptr, moment(first[0], first[1], first[2]),
-           moment(second[0], second[1], second[2]), start(*step), adam, count);
+           master ? start(*master) : nullptr, means, squares, start(*step), adam, count);
   });
 }
 }

@@ -128,8 +128,56 @@ double cross_entropy(float *logits, int64_t n, int64_t target, float weight) {
   return std::log(sum) + (static_cast<double>(most) - chosen);
 }
 
+void adamw(float *weight, const float *gradient, float *first, float *second, const AdamRow &adam,
+           int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    float g = gradient[i] * adam.factor, w = weight[i];
+    w -= adam.decay * w;
+    float m = first[i] + adam.toward * (g - first[i]);
+    float v = adam.hold * second[i] + adam.add * g * g;
+    first[i] = m;
+    second[i] = v;
+    weight[i] = w - adam.step * m / (std::sqrt(v) / adam.correction + adam.epsilon);
+  }
+}
+
+void unpack(const uint8_t *codes, float scale, const NearestLevel &nearest, float *to, int64_t n) {
+  for (int64_t i = 0; i < n; i++) to[i] = nearest.levels[codes[i]] * scale;
+}
+
+float pack(const float *from, const NearestLevel &nearest, bool roots, uint8_t *codes, int64_t n) {
+  float largest = 0, parts[256];
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < n; i++) largest = std::fabs(from[i]) > largest ? std::fabs(from[i]) : largest;
+  const float divisor = largest > 1.17549435e-38f ? largest : 1.17549435e-38f;
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) parts[i] = from[i] / divisor;
+  for (int64_t i = 0; i < n; i++) {
+    uint8_t code = nearest.least[to_bits(parts[i]) >> 16];
+    while (parts[i] > nearest.middles[code]) code++;
+    codes[i] = roots && code == 0 && from[i] > 0 ? 1 : code;
+  }
+  return largest;
+}
+
+inline uint32_t noise(int64_t seed, int64_t place) {
+  uint64_t z = static_cast<uint64_t>(seed) + static_cast<uint64_t>(place) * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return static_cast<uint32_t>((z ^ (z >> 31)) & 0xffff);
+}
+
+void narrow_at_random(const float *from, int64_t seed, int64_t place, uint16_t *to, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    // Close to infinity a number could become one.
+    if (std::fabs(from[i]) < 3.3e38f) to[i] = (to_bits(from[i]) + noise(seed, place + i)) >> 16;
+    else narrow(from + i, to + i, 1);
+  }
+}
+
 } // namespace
 
 extern const Rows ROWS;
-const Rows ROWS = {widen,  narrow,          rms,    rms_norm,     rms_norm_backward,
-                   swiglu, swiglu_backward, rotate, cross_entropy};
+const Rows ROWS = {widen,         narrow, rms,    rms_norm, rms_norm_backward, swiglu,          swiglu_backward, rotate,
+                   cross_entropy, adamw,  unpack, pack,     narrow_at_random};

@@ -141,7 +141,7 @@ impl MemoryPlan {
         };
         let converts = bytes == 2 || optimizer.state_dtype == StateDtype::Int8;
         let update = |elements: u64| {
-            let chunk = match converts && (device == Device::Cpu || !target.fused) {
+            let chunk = match converts && device != Device::Cpu && !target.fused {
                 false => 0,
                 // Weight, gradient, optimizer state, and temporaries of quantization.
                 true => 64 * elements.min(optimizer_chunk(device) as u64),
