@@ -18,10 +18,21 @@ pub fn rows(count: usize) -> Vec<Row> {
 
 /// One row; its number decides on everything.
 pub fn row(number: usize) -> Row {
-    let task = task(number);
-    let trajectory = trajectory(&task, number);
-    let verdict = verdict(&trajectory, &task);
-    Row::new(&task, &trajectory, &verdict)
+    row_of(&task(number), number)
+}
+
+/// One row whose task asks something else.
+pub fn row_with_query(number: usize, query: String) -> Row {
+    let mut task = task(number);
+    task.query = query;
+    task.id = task.compute_id();
+    row_of(&task, number)
+}
+
+fn row_of(task: &Task, number: usize) -> Row {
+    let trajectory = trajectory(task, number);
+    let verdict = verdict(&trajectory, task);
+    Row::new(task, &trajectory, &verdict)
 }
 
 /// One row with that much text of its own, about a byte a character and hard to compress.

@@ -17,7 +17,7 @@ async fn rows_of_a_benchmark_are_named_before_they_leave() {
     };
     let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     let mut rows = pybench_testing::rows::rows(60);
-    rows[7].query = format!("Hello! {}", queries[0]);
+    rows[7] = pybench_testing::rows::row_with_query(7, format!("Hello! {}", queries[0]));
     fixture.write(rows);
     let shown = fixture.run(&hub, &["--repo", "o/n"]).succeeded();
     let text = shown.out + &shown.err;
