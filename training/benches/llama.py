@@ -1,11 +1,12 @@
 """Measures memory and time of fine-tuning a model of Llama 3 8B's shape on a CPU, beside PEFT.
 
-    python training/benches/llama.py PYBENCH_TRAIN LLAMA_MODELS [--layers N] [--folder DIR] [--only ROW …] [--again]
+    python training/benches/llama.py PYBENCH_TRAIN LLAMA_MODELS [--layers N] [--folder DIR] [--only ROW …] [--no-merge] [--again]
 
 The weights are random (bf16, four shards); the tokenizer is Llama 3's, from the unpacked package `llama-models` in
 LLAMA_MODELS. At all 32 layers the model takes 16 GB of disk, a merged one 16 GB more while its row runs, and one of the
 two GGUF files up to 16 GB. Each row runs in processes of its own and is kept in DIR/rows.json, so that an interrupted
-benchmark continues; `--again` measures rows anew. Memory is sampled ten times a second: `resident` is all of a process,
+benchmark continues; `--again` measures all rows again. `--no-merge` leaves out the merged model of LoRA and QLoRA, and
+its disk. Memory is sampled ten times a second: `resident` is all of a process,
 `anonymous` is what does not belong to a file and cannot be given back.
 """
 import argparse
@@ -143,8 +144,7 @@ def measured(command, env=None):
 class Bench:
     def __init__(self, asked):
         self.binary, self.folder, self.layers = asked.binary, Path(asked.folder), asked.layers
-        self.model = self.folder / f"model-{asked.layers}"
-        self.small = self.folder / "model-2"
+        self.merge = not asked.no_merge
         self.packages = Path(asked.llama_models)
         self.data = self.folder / "train.jsonl"
 
@@ -156,8 +156,12 @@ class Bench:
             for n in range(4 * STEPS)
         ]
         self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        for folder, layers in {self.model: self.layers, self.small: 2}.items():
-            make_model(folder, layers, self.packages)
+
+    def model(self, layers=None):
+        """The directory of a model, which is made when it is first needed."""
+        folder = self.folder / f"model-{layers or self.layers}"
+        make_model(folder, layers or self.layers, self.packages)
+        return folder
 
     def train(self, name, model, sections, processes=1):
         """A run of ours: its seconds per step after the first, peaks, and planned against measured bytes by phase."""
@@ -180,9 +184,9 @@ class Bench:
             "phases": {one["phase"]: one["host"] for one in phases if one["host"]["measured"]},
         }
 
-    def lora(self, name, processes=1, quantization="", merge=True):
+    def lora(self, name, merge, processes=1, quantization=""):
         return self.train(
-            name, self.model,
+            name, self.model(),
             f"merge = {str(merge).lower()}\n[optimizer]\nlearning_rate = 1e-4\n"
             f"[lora]\nrank = {RANK}\nalpha = {2 * RANK}\n{quantization}\n[checkpoint]\nsave_steps = 0\n",
             processes,
@@ -190,7 +194,7 @@ class Bench:
 
     def full(self, name, processes):
         return self.train(
-            name, self.small,
+            name, self.model(2),
             '[optimizer]\nlearning_rate = 1e-5\nstate_dtype = "8bit"\nbf16_update = "stochastic_rounding"\n'
             "[checkpoint]\nsave_steps = 0\n",
             processes,
@@ -198,23 +202,23 @@ class Bench:
 
     def peft(self):
         output, peaks = measured(
-            [sys.executable, __file__, "--peft", self.model, self.data], {"OMP_NUM_THREADS": str(os.cpu_count())}
+            [sys.executable, __file__, "--peft", self.model(), self.data], {"OMP_NUM_THREADS": str(os.cpu_count())}
         )
         return {**peaks, **json.loads(output.splitlines()[-1])}
 
     def gguf(self, kind):
         target = self.folder / "model.gguf"
-        _, peaks = measured([self.binary, "export", self.model, "--gguf", target, "--type", kind])
+        _, peaks = measured([self.binary, "export", self.model(), "--gguf", target, "--type", kind])
         size = target.stat().st_size
         target.unlink()
         return {**peaks, "size": size}
 
     def rows(self):
         return {
-            "lora": lambda: self.lora("lora"),
+            "lora": lambda: self.lora("lora", self.merge),
             "peft": self.peft,
-            "qlora": lambda: self.lora("qlora", quantization='quantization = "nf4"'),
-            "lora-2-processes": lambda: self.lora("lora2", processes=2, merge=False),
+            "qlora": lambda: self.lora("qlora", self.merge, quantization='quantization = "nf4"'),
+            "lora-2-processes": lambda: self.lora("lora2", False, processes=2),
             "full-2-blocks": lambda: self.full("full", 1),
             "full-2-blocks-2-processes": lambda: self.full("full2", 2),
             "gguf-f16": lambda: self.gguf("f16"),
@@ -278,6 +282,7 @@ def main():
     parse.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
     parse.add_argument("--folder", default="data/bench/llama")
     parse.add_argument("--only", nargs="+", metavar="ROW")
+    parse.add_argument("--no-merge", action="store_true")
     parse.add_argument("--again", action="store_true")
     asked = parse.parse_args()
     bench = Bench(asked)

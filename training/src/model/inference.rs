@@ -1,9 +1,9 @@
 //! The model in the form of `pybench-inference`, which serves it on CPUs.
 
 use pybench_inference::{self as inference, Dense, Format, Shape};
-use tch::{Kind, Tensor};
 
 use super::llama::{Block, Linear, Model};
+use crate::torch::floats;
 
 impl Model {
     /// Packs the model for inference on a CPU in as many threads as libtorch uses. Adapters must be merged. Each block
@@ -21,15 +21,15 @@ impl Model {
             norm_eps: config.norm_eps as f32,
             frequencies: config.frequencies(),
         };
-        let head = self.head.as_ref().map(numbers);
+        let head = self.head.as_ref().map(floats);
         let mut model = inference::Model::new(
             shape,
             format,
             self.blocks.len(),
             size(tch::get_num_threads().into()),
-            &numbers(&self.embed),
+            &floats(&self.embed),
             head.as_deref(),
-            numbers(&self.norm),
+            floats(&self.norm),
         )?;
         drop((head, self.embed, self.head));
         for block in self.blocks {
@@ -41,12 +41,12 @@ impl Model {
 
 fn plain(block: &Block) -> inference::Block {
     inference::Block {
-        input_norm: numbers(&block.input_norm),
+        input_norm: floats(&block.input_norm),
         q: dense(&block.q),
         k: dense(&block.k),
         v: dense(&block.v),
         o: dense(&block.o),
-        post_norm: numbers(&block.post_norm),
+        post_norm: floats(&block.post_norm),
         gate: dense(&block.gate),
         up: dense(&block.up),
         down: dense(&block.down),
@@ -56,16 +56,7 @@ fn plain(block: &Block) -> inference::Block {
 
 fn dense(linear: &Linear) -> Dense {
     Dense {
-        weight: numbers(&linear.weight),
-        bias: linear.bias.as_ref().map(numbers),
+        weight: floats(&linear.weight),
+        bias: linear.bias.as_ref().map(floats),
     }
-}
-
-/// The numbers of a tensor, row after row.
-fn numbers(tensor: &Tensor) -> Vec<f32> {
-    let flat = tensor.detach().to_kind(Kind::Float).contiguous();
-    let mut out = vec![0.0; flat.numel()];
-    let count = out.len();
-    flat.copy_data(&mut out, count);
-    out
 }

@@ -2,9 +2,8 @@
 
 use std::fmt::Debug;
 
-use tch::{Device, Kind, Tensor};
-
 use crate::model::{Extension, KvCache, Model};
+use crate::torch::floats;
 
 /// A model with a key-value cache for each sequence.
 pub(super) trait Decoder {
@@ -56,21 +55,13 @@ impl Decoder for TorchDecoder {
             .map(|(cache, ids)| Extension { cache, ids })
             .collect();
         let logits = self.model.extend(&mut extensions);
-        self.logits = to_vec(&logits);
+        self.logits = floats(&logits);
     }
 
     fn logits(&self, sequence: usize) -> &[f32] {
         let vocab = self.model.config.vocab as usize;
         &self.logits[sequence * vocab..(sequence + 1) * vocab]
     }
-}
-
-fn to_vec(logits: &Tensor) -> Vec<f32> {
-    let logits = logits.to_device(Device::Cpu).to_kind(Kind::Float);
-    let mut out = vec![0.0; logits.numel()];
-    let count = out.len();
-    logits.contiguous().copy_data(&mut out, count);
-    out
 }
 
 impl SequenceCache for KvCache {

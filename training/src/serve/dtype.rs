@@ -53,7 +53,7 @@ impl ServedDtype {
             (Device::Cpu, Self::Bf16) => Ok(Some(Format::Bf16)),
             (Device::Cpu, Self::Int8) => Ok(Some(Format::Int8)),
             (_, Self::Int8) => Err(usage("--dtype int8: only on a CPU; add --device cpu")),
-            (Device::Cpu, Self::Float16) | (_, _) => Ok(None),
+            _ => Ok(None),
         }
     }
 

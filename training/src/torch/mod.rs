@@ -3,6 +3,7 @@
 
 mod communicator;
 mod cuda;
+mod floats;
 pub mod fused;
 pub mod kernels;
 mod memory;
@@ -11,6 +12,7 @@ mod threads;
 
 pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
+pub use floats::floats;
 pub use memory::{
     DeviceMemory, device_memory, keep_memory, release_free_memory, reset_device_peak,
 };
