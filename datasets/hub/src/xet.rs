@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use pybench_xet::{CommitJob, Event, FileUpload, PROGRAM};
+use pybench_xet_protocol::{CommitJob, Event, FileUpload, PROGRAM};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};

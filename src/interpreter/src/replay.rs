@@ -2,18 +2,27 @@
 
 use std::sync::Arc;
 
-use super::InterpreterError;
 use super::cell_history::digest;
 use super::session::LocalSession;
+use super::{InterpreterError, Session};
 
 impl LocalSession {
-    /// Starts a new session and replays all cells in it.
+    /// Starts a new session and replays all cells in it. If it differs, the new session has ended before
+    /// this returns.
     pub(super) async fn replay(&self) -> Result<Self, InterpreterError> {
-        let refuse = |why: String| Err(InterpreterError::Fork(why));
         if let Some(why) = &self.history.invalid {
-            return refuse(why.clone());
+            return Err(InterpreterError::Fork(why.clone()));
         }
         let mut copy = Self::start(Arc::clone(&self.shared), self.spec.clone()).await?;
+        match self.reproduce(&mut copy).await {
+            Ok(()) => Ok(copy),
+            Err(error) => Box::new(copy).close().await.and(Err(error)),
+        }
+    }
+
+    /// Runs all cells in a new session and compares what they gave.
+    async fn reproduce(&self, copy: &mut Self) -> Result<(), InterpreterError> {
+        let refuse = |why: String| Err(InterpreterError::Fork(why));
         for (index, cell) in self.history.cells.iter().enumerate() {
             let observation = copy.run(&cell.code).await?;
             if digest(&observation) != cell.observation_digest {
@@ -30,7 +39,7 @@ impl LocalSession {
                 engine.digest(&other).await?,
             );
             return match ours == theirs {
-                true => Ok(copy),
+                true => Ok(()),
                 false => {
                     refuse("the files have other contents after the cells ran again".to_owned())
                 }
@@ -38,7 +47,7 @@ impl LocalSession {
         }
         let same = move || super::workspace_sync::sync_contents(original.fd(), other.fd());
         match tokio::task::spawn_blocking(same).await {
-            Ok(Ok(())) => Ok(copy),
+            Ok(Ok(())) => Ok(()),
             Ok(Err(why)) => refuse(why),
             Err(error) => refuse(error.to_string()),
         }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use hf_hub::progress::{ProgressEvent, ProgressHandler, UploadEvent};
 use hf_hub::repository::{CommitOperation, RepoType};
 use hf_hub::{HFClient, HFError, HFRepository};
-use pybench_xet::{CommitJob, Event};
+use pybench_xet_protocol::{CommitJob, Event};
 
 #[tokio::main]
 async fn main() -> ExitCode {

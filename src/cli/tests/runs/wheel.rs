@@ -1,5 +1,6 @@
 //! The wheel, as a user installs it: in an empty environment outside the checkout, without Rust.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -108,7 +109,15 @@ fn wheel(folder: &Path) -> Option<PathBuf> {
     ])
     .arg(folder)
     .env("CARGO_TARGET_DIR", compiled);
+    let inode = || std::fs::metadata(PYBENCH).unwrap().ino();
+    let tested = inode();
     pybench_testing::python::made(&mut pack)?;
+    // Other tests run this program meanwhile, and cargo would have replaced it.
+    assert_eq!(
+        inode(),
+        tested,
+        "the wheel has another program than the tests: see .ci/features"
+    );
     let files = folder.read_dir().unwrap().flatten();
     files.map(|file| file.path()).next()
 }

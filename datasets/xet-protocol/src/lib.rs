@@ -2,8 +2,7 @@
 //!
 //! The program reads one [`CommitJob`] as a line of JSON from standard input. It exits when standard input is closed.
 //! It writes one [`Event`] per line, as JSON, to standard output; the last event is the result. Token and address of
-//! the Hub are in the environment variables `HF_TOKEN` and `HF_ENDPOINT`. With the feature `program` this crate also
-//! builds the program, which uses the crate hf-hub.
+//! the Hub are in the environment variables `HF_TOKEN` and `HF_ENDPOINT`.
 
 use std::path::PathBuf;
 
