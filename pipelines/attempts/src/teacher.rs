@@ -74,9 +74,13 @@ fn solver(
         Ok(Expert::new(Arc::new(library), format))
     };
     match choice {
-        ModelChoice::Expert { faults, recoveries } => {
+        ModelChoice::Expert {
+            faults,
+            recoveries,
+            idioms,
+        } => {
             let expert = expert()?.with_faults(*faults, context.recipe.seed);
-            let expert = expert.with_recoveries(*recoveries);
+            let expert = expert.with_recoveries(*recoveries).with_idioms(idioms);
             return Ok(Solver::Script(Arc::new(expert)));
         }
         ModelChoice::Correction {} => return Ok(Solver::Correction(Arc::new(expert()?))),

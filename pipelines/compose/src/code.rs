@@ -26,6 +26,11 @@ pub enum Idiom {
     Sqlite,
 }
 
+impl Idiom {
+    /// All idioms.
+    pub const ALL: [Self; 3] = [Self::Pandas, Self::Plain, Self::Sqlite];
+}
+
 /// How the code looks.
 #[derive(Clone, Debug)]
 pub struct Style {
@@ -43,11 +48,16 @@ pub struct Style {
 }
 
 impl Style {
-    /// A style for a graph over a file, from the idioms in which all of its steps can be written.
+    /// A style for a graph over a file, from those of the allowed idioms in which all of its steps can be written; with
+    /// pandas if there are none.
     ///
     /// # Errors
     /// [`GraphError::Unknown`].
-    pub fn draw(job: &Job<'_>, rng: &mut ChaCha8Rng) -> Result<Self, GraphError> {
+    pub fn draw(
+        job: &Job<'_>,
+        allowed: &[Idiom],
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Self, GraphError> {
         let mut idioms = vec![Idiom::Pandas, Idiom::Pandas, Idiom::Pandas];
         let mut operations = Vec::new();
         for step in &job.graph.0 {
@@ -60,6 +70,7 @@ impl Style {
         if all(|o| o.sql.is_some()) {
             idioms.extend([Idiom::Sqlite, Idiom::Sqlite]);
         }
+        idioms.retain(|idiom| allowed.contains(idiom));
         idioms.shuffle(rng);
         let others = [
             ["other", "third"],
@@ -69,7 +80,7 @@ impl Style {
             ["right", "last"],
         ];
         Ok(Self {
-            idiom: idioms[0],
+            idiom: idioms.first().copied().unwrap_or(Idiom::Pandas),
             table: ["df", "df", "data", "table", "frame"]
                 .choose(rng)
                 .copied()

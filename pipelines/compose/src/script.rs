@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
-use crate::code::{Job, Solution, Style, solution};
+use crate::code::{Idiom, Job, Solution, Style, solution};
 use crate::graph::{Graph, GraphError, Step};
 use crate::plan::{Plan, PlanError};
 use crate::slip::{self, Slip};
@@ -58,13 +58,26 @@ impl<'a> Script<'a> {
     /// # Errors
     /// [`ScriptError`] for a task that was not composed, or not by this version.
     pub fn new(task: &'a Task, sample: u32, fault: Option<Fault>) -> Result<Self, ScriptError> {
+        Self::in_idioms(task, sample, fault, &Idiom::ALL)
+    }
+
+    /// The script of a sample in one of these idioms, or with pandas if the task has none of them.
+    ///
+    /// # Errors
+    /// As [`Script::new`].
+    pub fn in_idioms(
+        task: &'a Task,
+        sample: u32,
+        fault: Option<Fault>,
+        idioms: &[Idiom],
+    ) -> Result<Self, ScriptError> {
         let mut graph = Plan::of(task)?.graph;
         if let Some(Fault::LeftOut(at)) = fault
             && at < graph.0.len()
         {
             graph.0.remove(at);
         }
-        Self::of_graph(task, graph, sample, fault)
+        Self::of_graph(task, graph, sample, fault, idioms)
     }
 
     /// The script that solves another graph than the task's, as one who misunderstood it would.
@@ -73,7 +86,13 @@ impl<'a> Script<'a> {
     /// As [`Script::new`].
     pub fn mistaken(task: &'a Task, graph: Graph) -> Result<Self, ScriptError> {
         // Where its code fails, it has no answer.
-        Self::of_graph(task, graph, 0, Some(Fault::LeftOut(usize::MAX)))
+        Self::of_graph(
+            task,
+            graph,
+            0,
+            Some(Fault::LeftOut(usize::MAX)),
+            &Idiom::ALL,
+        )
     }
 
     fn of_graph(
@@ -81,6 +100,7 @@ impl<'a> Script<'a> {
         graph: Graph,
         sample: u32,
         fault: Option<Fault>,
+        idioms: &[Idiom],
     ) -> Result<Self, ScriptError> {
         let plan = Plan {
             graph,
@@ -89,7 +109,7 @@ impl<'a> Script<'a> {
         let mut rng =
             ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, sample, "style")).seed());
         let job = job(task, &plan);
-        let style = Style::draw(&job, &mut rng)?;
+        let style = Style::draw(&job, idioms, &mut rng)?;
         let solution = solution(&job, &style, &mut rng)?;
         Ok(Self {
             task,

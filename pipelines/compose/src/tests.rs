@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::argument::{Notation, fill};
+use crate::code::Idiom;
 use crate::draw::Draw;
 use crate::prove::{same, survivor};
 
@@ -257,6 +258,29 @@ fn the_expert_varies_with_the_sample_and_states_what_it_saw() {
     ));
 }
 
+#[test]
+fn the_expert_keeps_to_the_idioms_that_are_allowed() {
+    let tasks = (0..40).filter_map(|seed| task(seed, false));
+    let mut idioms = BTreeSet::new();
+    for made in tasks {
+        for sample in 0..8 {
+            let cells = |allowed: &[Idiom]| {
+                let script = script::Script::in_idioms(&made.task, sample, None, allowed);
+                script.unwrap().cells().join("\n")
+            };
+            let idiom = |cells: &str| match cells {
+                _ if cells.contains("import sqlite3\nimport pandas") => "sqlite",
+                _ if cells.contains("pd.read_") => "pandas",
+                _ => "plain",
+            };
+            idioms.insert(idiom(&cells(&Idiom::ALL)));
+            assert_eq!(idiom(&cells(&[Idiom::Pandas])), "pandas");
+            assert_ne!(idiom(&cells(&[Idiom::Sqlite])), "plain");
+        }
+    }
+    assert_eq!(idioms.len(), 3, "{idioms:?}");
+}
+
 /// A step on the table of four orders and the file `./data/towns.csv`.
 fn combined(operation: &str, arguments: &[(&str, argument::Argument)]) -> Frame {
     use argument::Argument::File;
@@ -277,6 +301,26 @@ fn combined(operation: &str, arguments: &[(&str, argument::Argument)]) -> Frame 
     }
     step.apply(&orders.with_others(vec![other(path, lookup())]))
         .unwrap()
+}
+
+#[test]
+fn the_slices_of_whole_numbers_are_shares() {
+    let columns = vec![
+        Column::new("town".into(), vec!["Oslo", "Bergen", "Tromsø"]),
+        Column::new("entries".into(), vec![1_u32, 2, 5]),
+    ];
+    let step = Step {
+        operation: "pie_chart".into(),
+        arguments: argument::Arguments::new([
+            ("label", argument::Argument::Column("town".into())),
+            ("column", argument::Argument::Column("entries".into())),
+        ]),
+    };
+    let frame = Frame::new(DataFrame::new(3, columns).unwrap());
+    let shares = step.apply(&frame).unwrap().data;
+    let shares = shares.column("entries").unwrap().f64().unwrap();
+    let shares: Vec<f64> = shares.iter().flatten().collect();
+    assert_eq!(shares, [0.25, 0.125, 0.625], "by label");
 }
 
 #[test]

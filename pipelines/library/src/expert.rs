@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use pybench_agent::{Format, ScriptedSolver};
+use pybench_compose::code::Idiom;
 use pybench_compose::script::{self as composed, Fault};
+use pybench_run::CodeIdiom;
 use pybench_types::id::Digest;
 use pybench_types::task::{Task, TaskOrigin};
 use pybench_types::trajectory::{Message, Role};
@@ -23,6 +25,8 @@ pub struct Expert {
     fault_seed: u64,
     /// Share of the samples of composed tasks with a mistake that the expert repairs.
     recovery_share: f64,
+    /// Idioms in which composed tasks are solved.
+    idioms: Vec<Idiom>,
 }
 
 impl Expert {
@@ -34,6 +38,7 @@ impl Expert {
             fault_share: 0.0,
             fault_seed: 0,
             recovery_share: 0.0,
+            idioms: Idiom::ALL.to_vec(),
         }
     }
 
@@ -52,6 +57,14 @@ impl Expert {
         self
     }
 
+    /// Restricts the idioms in which composed tasks are solved; an empty list allows all.
+    pub fn with_idioms(mut self, idioms: &[CodeIdiom]) -> Self {
+        if !idioms.is_empty() {
+            self.idioms = idioms.iter().copied().map(idiom).collect();
+        }
+        self
+    }
+
     /// The script of a sample of a composed task.
     fn composed<'a>(
         &self,
@@ -59,7 +72,7 @@ impl Expert {
         sample: u32,
     ) -> Result<composed::Script<'a>, ScriptError> {
         let fault = self.composed_fault(task, sample)?.map(|(_, fault)| fault);
-        let script = composed::Script::new(task, sample, fault)?;
+        let script = composed::Script::in_idioms(task, sample, fault, &self.idioms)?;
         let drawn = Digest::of_json(&(&task.id, sample, "recovery"));
         let recovers = fault.is_none() && drawn.fraction() < self.recovery_share;
         Ok(match recovers {
@@ -155,6 +168,14 @@ pub fn observations<'a>(format: &dyn Format, messages: &'a [Message]) -> Vec<&'a
     answered
         .map(|(_, after)| format.parse_observation(after).unwrap_or(&after.content))
         .collect()
+}
+
+fn idiom(choice: CodeIdiom) -> Idiom {
+    match choice {
+        CodeIdiom::Pandas => Idiom::Pandas,
+        CodeIdiom::Plain => Idiom::Plain,
+        CodeIdiom::Sqlite => Idiom::Sqlite,
+    }
 }
 
 impl ScriptedSolver for Expert {

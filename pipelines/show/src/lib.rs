@@ -26,7 +26,7 @@ pub struct ShowArgs {
     /// Row number from 1, or a trajectory id or its first eight characters or more
     pub which: Option<String>,
     /// Convert the messages to another message format
-    #[arg(long, value_name = "FORMAT", value_parser = ["pybench", "codeact", "tools", "code_interpreter"])]
+    #[arg(long, value_name = "FORMAT", value_parser = ["pybench", "pybench_short", "codeact", "tools", "code_interpreter"])]
     pub format: Option<String>,
     /// Also show the system prompt
     #[arg(long)]

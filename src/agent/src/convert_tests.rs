@@ -1,11 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::PybenchFormat;
 use crate::{CodeActFormat, CodeInterpreterFormat, ToolsFormat};
+use crate::{PybenchFormat, PybenchShortFormat};
 
-const FORMATS: [&dyn Format; 4] = [
+const FORMATS: [&dyn Format; 5] = [
     &PybenchFormat,
+    &PybenchShortFormat,
     &CodeActFormat,
     &ToolsFormat,
     &CodeInterpreterFormat,

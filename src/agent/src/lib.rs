@@ -13,6 +13,7 @@ pub mod notebook;
 #[cfg(test)]
 mod prompt_tests;
 mod pybench;
+mod pybench_short;
 mod react;
 mod solver;
 mod text;
@@ -24,6 +25,7 @@ pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
 pub use correction::correct;
 pub use log::JournalLog;
+pub use pybench_short::PybenchShortFormat;
 pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};
 pub use solver::{CORRECTION, ScriptedSolver, Solver, chat_failure};
 pub use text::observation_text;
@@ -41,6 +43,7 @@ pub fn format(choice: FormatChoice) -> &'static dyn Format {
         FormatChoice::Codeact => &CodeActFormat,
         FormatChoice::Tools => &ToolsFormat,
         FormatChoice::CodeInterpreter => &CodeInterpreterFormat,
+        FormatChoice::PybenchShort => &PybenchShortFormat,
     }
 }
 

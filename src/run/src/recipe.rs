@@ -271,6 +271,18 @@ fn is_default_recoveries(share: &f64) -> bool {
     *share == default_recoveries()
 }
 
+/// A way to work on a table in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CodeIdiom {
+    /// Data frames of pandas.
+    Pandas,
+    /// Lists of dicts and the standard library.
+    Plain,
+    /// SQLite in memory.
+    Sqlite,
+}
+
 /// A model: a teacher, a judge, or a model that writes tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
@@ -289,6 +301,10 @@ pub enum ModelChoice {
         )]
         #[schemars(range(min = 0, max = 1))]
         recoveries: f64,
+        /// Idioms in which composed tasks are solved; an empty list allows all. A task that has none of them is solved
+        /// with pandas.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        idioms: Vec<CodeIdiom>,
     },
     /// In `escalation`: the expert continues the rejected attempts of the level before, from their first failing turn
     /// on. Their turns are context in the row and are not trained.
@@ -481,12 +497,16 @@ pub enum FormatChoice {
     /// Llama 3.1's built-in code interpreter: cells after `<|python_tag|>`, observations of the role `ipython`.
     #[serde(rename = "code_interpreter")]
     CodeInterpreter,
+    /// `pybench` with a system prompt of about 90 tokens instead of 300, for small models.
+    #[serde(rename = "pybench_short")]
+    PybenchShort,
 }
 
 impl FormatChoice {
     /// All formats.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Pybench,
+        Self::PybenchShort,
         Self::Codeact,
         Self::Tools,
         Self::CodeInterpreter,

@@ -296,6 +296,11 @@ fn extreme(groups: LazyFrame, key: &str, largest: bool) -> LazyFrame {
         .select([col(key).alias("answer")])
 }
 
+/// Whether values of a column can stand in a list with commas between them.
+fn is_listable(draw: &Draw<'_>, column: &str) -> bool {
+    !draw.values(column).iter().any(|value| value.contains(','))
+}
+
 /// Names and lists.
 fn names() -> Vec<Operation> {
     let labeled = |draw: &mut Draw<'_>| {
@@ -329,7 +334,8 @@ fn names() -> Vec<Operation> {
         let arguments = labeled(draw)?;
         let column = arguments.name("column");
         let clear = (1..=3).all(|n| draw.clear_cut(column, n, true));
-        (clear && draw.frame.height() > 4).then_some(arguments)
+        let listable = is_listable(draw, arguments.name("name"));
+        (clear && listable && draw.frame.height() > 4).then_some(arguments)
     };
     vec![
         Operation::new("answer_name_of_largest", Role::Answer, one(true), top(true, 1))
@@ -363,7 +369,7 @@ fn names() -> Vec<Operation> {
                     draw.nulls(name) == 0
                         && (2..=8).contains(&draw.distinct(name))
                         && draw.values(name).len() == draw.distinct(name)
-                        && !draw.values(name).iter().any(|value| value.contains(','))
+                        && is_listable(draw, name)
                 })?;
                 Some(Arguments::new([("column", Argument::Column(column))]))
             },

@@ -211,7 +211,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:5:10: source: unknown value `locale`; did you mean `local`? (expected one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`)
     r.toml:4:1: sources.0: the key `source` is missing; expected one of `local`, `http`, `pypi`, `arxiv`, `github`, `hub`, `kaggle`, `zenodo`
     r.toml:16:10: faults: 1.1 must be at most 1
-    r.toml:16:1: unknown key `fault` in teacher with kind `expert`; did you mean `faults`? (known keys: `kind`, `faults`, `recoveries`)
+    r.toml:16:1: unknown key `fault` in teacher with kind `expert`; did you mean `faults`? (known keys: `kind`, `faults`, `recoveries`, `idioms`)
     r.toml:15:8: kind: expected one of `expert`, `correction`, `openai`, `checkpoint`, `embedded`, found a whole number
     r.toml:15:15: temperature: NaN must be a finite number
     r.toml:15:7: usd: -1 must be at least 0
