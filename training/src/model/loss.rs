@@ -211,8 +211,8 @@ impl Model {
         };
         let (inputs, hidden) = match checkpointing {
             GradientCheckpointing::Off => (None, self.hidden_of(rows.shallow_clone(), layout)),
-            GradientCheckpointing::Blocks => {
-                let (inputs, hidden) = BlockInputs::forward(self, &rows, layout);
+            GradientCheckpointing::Blocks { first } => {
+                let (inputs, hidden) = BlockInputs::forward(self, &rows, layout, first);
                 (Some(inputs), hidden)
             }
         };

@@ -188,6 +188,10 @@ pub struct TrainConfig {
     /// `optimizer.optimizer_in_bwd`.
     #[serde(default)]
     pub gradient_checkpointing: bool,
+    /// With gradient checkpointing, the number of blocks that are recomputed, from the first one on; the others keep
+    /// their activations. Default: all. Megatron-LM's option of this name.
+    #[serde(default)]
+    pub recompute_num_layers: Option<usize>,
     /// Data type of weights and computation.
     #[serde(default)]
     pub dtype: WeightDtype,
@@ -438,6 +442,15 @@ impl Recipe {
         blake3::hash(format!("{same:?}").as_bytes())
             .to_hex()
             .to_string()
+    }
+
+    /// Number of the `layers` blocks that are recomputed in the backward pass; `None` if each keeps its activations.
+    /// Of several processes each recomputes all, because blocks are gathered one at a time.
+    pub fn recomputed_blocks(&self, layers: usize, several_processes: bool) -> Option<usize> {
+        let wanted = self.train.recompute_num_layers;
+        let wanted = wanted.filter(|_| !several_processes).unwrap_or(layers);
+        self.recomputes(several_processes)
+            .then_some(wanted.min(layers))
     }
 
     /// Whether blocks are recomputed in the backward pass.

@@ -100,6 +100,7 @@ impl Trainer {
         communicator: Option<Arc<Communicator>>,
     ) -> Result<Self, StepError> {
         let options = &recipe.optimizer;
+        let layers = model.config.layers;
         Ok(Self {
             optimizer: AdamW::new(parameters.slices(), options, recipe.seed)?,
             loss_spikes: LossSpikeDetector::default(),
@@ -112,9 +113,9 @@ impl Trainer {
                 min_ratio: options.min_lr_ratio,
             },
             options: options.clone(),
-            checkpointing: match recipe.recomputes(communicator.is_some()) {
-                true => GradientCheckpointing::Blocks,
-                false => GradientCheckpointing::Off,
+            checkpointing: match recipe.recomputed_blocks(layers, communicator.is_some()) {
+                Some(first) => GradientCheckpointing::Blocks { first },
+                None => GradientCheckpointing::Off,
             },
             seed: recipe.seed,
             communicator,

@@ -1,5 +1,6 @@
 //! Logits, loss and every gradient are transformers' own, to 1e-4 of their norm.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pybench_training::model::{GradientCheckpointing, Layout, Targets, save_model};
@@ -47,7 +48,13 @@ fn compare() {
             assert!(off <= TOLERANCE, "{name} {case_name} logits: {off:e}");
 
             let targets = Targets::new(&case.ids.concat(), &case.weights.concat(), &layout);
-            for memory in [GradientCheckpointing::Off, GradientCheckpointing::Blocks] {
+            let first_block = GradientCheckpointing::Blocks { first: 1 };
+            let mut recomputed = BTreeMap::new();
+            for memory in [
+                GradientCheckpointing::Off,
+                GradientCheckpointing::ALL,
+                first_block,
+            ] {
                 let loss = model.backward(&ids, &layout, &targets, targets.weight(), memory);
                 let wanted_loss = wanted("loss", &[1]).double_value(&[0]);
                 let off = (loss.mean() - wanted_loss).abs() / wanted_loss;
@@ -57,6 +64,12 @@ fn compare() {
                     let off = distance(&gradient, &wanted);
                     assert!(off <= TOLERANCE, "{name} {case_name} {parameter}: {off:e}");
                     compared += 1;
+                    if memory != GradientCheckpointing::Off {
+                        let bits = recomputed
+                            .entry(parameter.clone())
+                            .or_insert_with(|| gradient.copy());
+                        assert!(gradient.equal(bits), "{name} {case_name} {parameter}");
+                    }
                 }
             }
         }

@@ -25,6 +25,7 @@ pub(super) fn changes(recipe: &Recipe) -> Vec<RecipeChange> {
     };
     change("train.gradient_checkpointing = true".into(), &|r| {
         r.train.gradient_checkpointing = true;
+        r.train.recompute_num_layers = None;
     });
     match recipe.optimizer.optimizer_in_bwd {
         false => change("train.micro_batch_size = 1".into(), &|r| {

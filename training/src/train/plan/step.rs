@@ -397,9 +397,12 @@ fn activations(recipe: &Recipe, c: &ModelConfig, bytes: u64, target: &PlanTarget
     let block = per_token(recipe, c, target) + lora_per_token(recipe, c);
     let layers = c.layers as u64;
     let hidden = c.hidden as u64;
-    let kept = match recipe.recomputes(target.processes > 1) {
-        false => layers * block,
-        true => layers * hidden + block,
+    let kept = match recipe.recomputed_blocks(c.layers, target.processes > 1) {
+        None => layers * block,
+        Some(first) => {
+            let working = if first > 0 { block } else { 0 };
+            layers * hidden + (layers - first as u64) * block + working
+        }
     };
     // Temporaries of the backward pass of a block, about as much as its gated layer saved; and the hidden
     // states of the targets before and after the final norm.
@@ -514,6 +517,19 @@ mod tests {
             "vocab_size":128256}"#;
         let config = ModelConfig::parse(llama3).unwrap();
         MemoryPlan::new(&recipe, &config, &PlanTarget::gpus(world))
+    }
+
+    #[test]
+    fn each_block_that_is_not_recomputed_needs_as_much_more() {
+        let lora = "dtype='bf16'\ngradient_checkpointing=KEYS\n[lora]\nrank=8\nalpha=16\n";
+        let activations = |keys: &str| plan(&lora.replace("KEYS", keys), 1).activations;
+        let first = |count: i64| activations(&format!("true\nrecompute_num_layers={count}"));
+        assert_eq!(first(32), activations("true"));
+        assert_eq!(first(99), first(32));
+        assert_eq!(first(1) - first(17), first(15) - first(31));
+        assert!(first(1) > first(31));
+        // The inputs of blocks are kept besides, which autograd needs anyway.
+        assert!(first(0) >= activations("false"));
     }
 
     #[test]

@@ -119,6 +119,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "observation_weight",
             "allow_trained_pad",
             "gradient_checkpointing",
+            "recompute_num_layers",
             "dtype",
         ],
     ),

@@ -9,6 +9,7 @@ impl Recipe {
     pub(super) fn check(&self, path: &Path) -> Result<(), RecipeError> {
         let parts = [
             self.source_rules(),
+            vec![self.recompute_rule()],
             self.train.rules(),
             self.optimizer.rules(),
             self.lora.iter().flat_map(LoraConfig::rules).collect(),
@@ -31,6 +32,10 @@ impl Recipe {
 
     /// Why a run of so many processes cannot follow this recipe; `None` if it can.
     pub(in crate::train) fn conflict(&self, processes: usize) -> Option<String> {
+        if processes > 1 && self.train.recompute_num_layers.is_some() {
+            let why = "train.recompute_num_layers is for one process: of several, each recomputes all blocks, because their weights are gathered one block at a time. Take the key out";
+            return Some(why.to_owned());
+        }
         let (rows, micro) = (self.train.batch_size, self.train.micro_batch_size);
         let count = rows.div_ceil(micro);
         (self.optimizer.optimizer_in_bwd && count > processes).then(|| {
@@ -40,6 +45,16 @@ impl Recipe {
                 rows.div_ceil(processes)
             )
         })
+    }
+
+    fn recompute_rule(&self) -> Rule {
+        let wanted = self.train.recompute_num_layers;
+        rule(
+            wanted.is_none() || self.recomputes(false),
+            "train.recompute_num_layers",
+            wanted.unwrap_or_default(),
+            "it needs train.gradient_checkpointing = true",
+        )
     }
 
     fn source_rules(&self) -> Vec<Rule> {
