@@ -1,4 +1,4 @@
-"""Makes what transformers computes on tiny random models and hard conversations, for the tests of
+"""Makes what transformers and TRL compute on tiny random models and hard conversations, for the tests of
 `training`. Run with the versions below; the output is committed.
 
     python training/parity/fixtures.py training/tests/data
@@ -12,11 +12,13 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
+import trl
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedTokenizerFast, Qwen2Config
 
 from conversations import CONVERSATIONS, TEMPLATES
+from dpo import dpo_fixtures
 
 SIZES = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, vocab_size=48, max_position_embeddings=64,
@@ -129,10 +131,11 @@ def main():
     torch.set_num_threads(1)
     model_fixtures(out)
     token_fixtures(out)
+    dpo_fixtures(out)
     files = sorted(p for p in out.rglob("*") if p.is_file() and p.name != "provenance.json")
     provenance = dict(
         script="training/parity/fixtures.py",
-        versions=dict(python=platform.python_version(), torch=torch.__version__, transformers=transformers.__version__, tokenizers=tokenizers.__version__),
+        versions=dict(python=platform.python_version(), torch=torch.__version__, transformers=transformers.__version__, trl=trl.__version__, tokenizers=tokenizers.__version__),
         sha256={str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files},
     )
     (out / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")

@@ -32,6 +32,13 @@ pub(crate) fn text(
         if let Some(train) = &looped.train {
             let _ = writeln!(text, "training           {}", train.display());
         }
+        if let Some(preference) = &looped.preference {
+            let _ = writeln!(
+                text,
+                "then DPO           on the preference pairs of all rounds so far: beta {}, learning rate {:e}, {} epochs",
+                preference.beta, preference.learning_rate, preference.num_epochs
+            );
+        }
     }
     let mut recipe = round::recipe(context, 0, student);
     recipe.escalation.clear();

@@ -45,7 +45,7 @@ pub async fn run(context: &RunContext, process: &Process) -> Result<(), RunError
     for number in 1..=looped.rounds {
         let played = round::play(context, number, &student, &tasks).await?;
         if let Some(recipe) = &looped.train {
-            student = train::train(context, number, recipe, &student).await?;
+            student = train::train(context, number, (looped, recipe), &student).await?;
         }
         let measured = after(context, process, looped, (number, &student)).await?;
         report.rounds.push(RoundReport {

@@ -19,6 +19,9 @@ struct Preference {
     chosen: Vec<Message>,
     /// The student's reply, on the way to a result that they reject.
     rejected: Vec<Message>,
+    /// Those of the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tools: Option<String>,
     task_id: Digest,
 }
 
@@ -56,11 +59,14 @@ fn pair(row: &Row, student: &[String]) -> Option<Preference> {
     let at = own.position(|m| m.role == Role::Assistant && m.trained)?;
     let rejected = student.get(context)?;
     let prompt = row.messages[..at].iter().cloned();
+    // A tokenizer could join white space at the beginning of a reply with the end of the prompt.
+    let reply = |content: &str| vec![Message::new(Role::Assistant, content.trim_start())];
     Some(Preference {
         // Neither side trains what is before it.
         prompt: prompt.map(|m| Message::new(m.role, m.content)).collect(),
-        chosen: vec![row.messages[at].clone()],
-        rejected: vec![Message::new(Role::Assistant, rejected)],
+        chosen: reply(&row.messages[at].content),
+        rejected: reply(rejected),
+        tools: row.tools.clone(),
         task_id: row.task_id.clone(),
     })
     .filter(|pair| pair.chosen != pair.rejected)

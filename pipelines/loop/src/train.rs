@@ -1,17 +1,22 @@
-//! What a round trains: the student, on the datasets of all rounds so far.
+//! What a round trains: the student, on the datasets of all rounds so far, then on their preference pairs.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use pybench_attempts::model_server;
-use pybench_run::{ExitCode, ModelChoice, RunContext, RunError, write_output};
+use pybench_run::{
+    ExitCode, LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output,
+};
 use pybench_shard::DATASET;
 use toml::{Table, Value};
 
+use crate::preferences::PREFERENCES;
 use crate::{run_name, runs_dir};
 
 /// Folder of training recipes, relative to the project root.
 const RECIPES: &str = "training/recipes";
+/// Stages of a round with preference pairs: supervised, then on the pairs.
+const STAGES: [&str; 2] = ["sft", "dpo"];
 
 /// Checks that a round can train, before anything is played.
 ///
@@ -22,7 +27,7 @@ pub(crate) fn check(context: &RunContext, path: &Path) -> Result<(), RunError> {
     model_server::required_program().map(drop)
 }
 
-/// Trains the student with the recipe at `path`, whose `model` and `data` the round sets, and returns the trained
+/// Trains the student with the recipe `looped.train`, whose `model` and `data` the round sets, and returns the trained
 /// student. A training run that is done is not repeated; one that was interrupted resumes from its last checkpoint.
 ///
 /// # Errors
@@ -31,14 +36,19 @@ pub(crate) fn check(context: &RunContext, path: &Path) -> Result<(), RunError> {
 pub(crate) async fn train(
     context: &RunContext,
     number: u32,
-    path: &Path,
+    (looped, path): (&LoopChoice, &Path),
     student: &ModelChoice,
 ) -> Result<ModelChoice, RunError> {
     let name = format!("{}-round-{number}-train", run_name(context));
     let out = runs_dir(context).join(&name);
     let (journal, key) = (context.folder.journal(), format!("trained/{number}"));
     if journal.metadata(&key)?.is_none() || trained(&out).is_none() {
-        let text = recipe(context, number, path, (&name, student))?;
+        let mut table = recipe(context, number, path, (&name, student))?;
+        if let Some(preference) = &looped.preference {
+            add_preference(context, number, preference, &mut table)?;
+        }
+        let text = toml::to_string(&table)
+            .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
         let own = context.folder.root().join(format!("train-{number}.toml"));
         write_output(&own, text.as_bytes())?;
         tracing::info!("round {number}: training, run {name}");
@@ -56,10 +66,76 @@ pub(crate) async fn train(
     })
 }
 
-/// The folder with what a training run has made.
+/// The folder with what a training run has made: that of its last stage, if it has stages.
 fn trained(out: &Path) -> Option<PathBuf> {
+    let [first, last] = STAGES.map(|stage| out.join(stage));
+    let out = match first.is_dir() {
+        true => last,
+        false => out.to_owned(),
+    };
     let folders = ["model", "adapter"].map(|name| out.join(name));
     folders.into_iter().find(|folder| folder.is_dir())
+}
+
+/// Adds the stage that trains on the preference pairs of all rounds so far; none if there are no pairs.
+fn add_preference(
+    context: &RunContext,
+    number: u32,
+    preference: &PreferenceChoice,
+    table: &mut Table,
+) -> Result<(), RunError> {
+    let mut sources = vec![];
+    for round in 1..=number {
+        let file = round_folder(context, round).join(PREFERENCES);
+        let size = std::fs::metadata(&file).map_err(RunError::io(file.display().to_string()))?;
+        if size.len() > 0 {
+            let source = [("path", absolute(&file)?), ("kind", "preference".into())];
+            sources.push(strings(source));
+        }
+    }
+    if sources.is_empty() {
+        tracing::info!("round {number}: there are no preference pairs to train on");
+        return Ok(());
+    }
+    let values = |pairs: &[(&str, Value)]| -> Value {
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone()));
+        Value::Table(pairs.collect())
+    };
+    let stage = values(&[
+        ("data", Value::Array(sources)),
+        ("dpo", values(&[("beta", preference.beta.into())])),
+        (
+            "train",
+            values(&[
+                ("num_epochs", preference.num_epochs.into()),
+                // A pair cannot be cut, and only its replies count.
+                ("overflow", "drop".into()),
+                ("prompt_weight", 0.0.into()),
+                ("observation_weight", 0.0.into()),
+            ]),
+        ),
+        (
+            "optimizer",
+            values(&[("learning_rate", preference.learning_rate.into())]),
+        ),
+    ]);
+    let names = STAGES.map(Value::from);
+    table.insert("stages".into(), Value::Array(names.into()));
+    let stages = [(STAGES[0], values(&[])), (STAGES[1], stage)];
+    table.insert("stage".into(), values(&stages));
+    Ok(())
+}
+
+/// The folder of a round's run.
+fn round_folder(context: &RunContext, round: u32) -> PathBuf {
+    runs_dir(context).join(format!("{}-round-{round}", run_name(context)))
+}
+
+fn strings<const N: usize>(pairs: [(&str, String); N]) -> Value {
+    let pairs = pairs.map(|(key, value)| (key.to_owned(), Value::String(value)));
+    Value::Table(pairs.into_iter().collect())
 }
 
 /// The path as recipes and ids have it: relative to the project, so that it is the same on every machine.
@@ -77,7 +153,7 @@ fn recipe(
     number: u32,
     path: &Path,
     (name, student): (&str, &ModelChoice),
-) -> Result<String, RunError> {
+) -> Result<Table, RunError> {
     let path = find(context, path)?;
     let bad = |why: String| RunError::BadInput(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(&path);
@@ -111,13 +187,11 @@ fn recipe(
         .as_array_mut()
         .ok_or_else(|| bad("`data` is not a list".into()))?;
     for round in 1..=number {
-        let run = format!("{}-round-{round}", run_name(context));
-        let folder = runs_dir(context).join(run).join(DATASET).join("data");
+        let folder = round_folder(context, round).join(DATASET).join("data");
         let source = [("path", absolute(&folder)?), ("prefix", "train-".into())];
-        let source = source.map(|(key, value)| (key.to_owned(), Value::String(value)));
-        data.push(Value::Table(source.into_iter().collect()));
+        data.push(strings(source));
     }
-    toml::to_string(&table).map_err(|error| bad(error.to_string()))
+    Ok(table)
 }
 
 /// The training recipe: a file of the project, or the name of one in `training/recipes`.

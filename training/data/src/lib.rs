@@ -8,6 +8,7 @@ mod hub_model;
 mod lines;
 mod notebook;
 mod pack;
+mod preference;
 mod preflight;
 mod reader;
 mod record;
@@ -30,7 +31,7 @@ pub use pybench_chat_template::{
     NaiveDate, Piece, RenderedText, ReplyPart, TemplateError, ToolCall, Weight, tool_name,
 };
 pub use reader::{RecordKind, SourceError};
-pub use record::{Conversation, Record};
+pub use record::{Conversation, Preference, Record};
 pub use render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
 pub use source::{ResolvedSource, SizeHint, Source, read};
 pub use store::{StoreError, TokenClass, TokenStore};

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use pybench_chat_template::Message;
 use serde_json::{Map, Value};
 
+use crate::preference;
 use crate::reader::{
     RecordKind, Records, SourceError, TOOLS_COLUMN, conversation, default_columns, io,
-    is_default_column, json_list, normalize_role, unseen,
+    is_default_column, json_list, messages, unseen,
 };
 use crate::record::Record;
 
@@ -176,6 +176,10 @@ fn record(
     };
     let mut row: Map<String, Value> =
         serde_json::from_slice(row).map_err(|error| bad(error.to_string()))?;
+    if kind == RecordKind::Preference {
+        let pair = preference::of_row(row, &location).map_err(bad)?;
+        return Ok(Record::Preference(Box::new(pair)));
+    }
     let key = match column {
         Some(name) => Some(name.to_owned()),
         None => row.keys().find(|key| is_default_column(kind, key)).cloned(),
@@ -191,11 +195,7 @@ fn record(
         let text: String = serde_json::from_value(found).map_err(|error| bad(error.to_string()))?;
         return Ok(Record::Text { text, location });
     }
-    let Value::Array(found) = found else {
-        return Err(bad("the messages are not a list".into()));
-    };
-    let messages = found.into_iter().map(message).collect::<Result<_, _>>();
-    let messages = messages.map_err(|reason: String| bad(reason))?;
+    let messages = messages(found).map_err(bad)?;
     let tools = row.remove(TOOLS_COLUMN).unwrap_or_default();
     let tools = json_list(TOOLS_COLUMN, tools).map_err(bad)?;
     let held_out = row.get("held_out_template") == Some(&true.into());
@@ -203,30 +203,16 @@ fn record(
     conversation(messages, tools, unseen(named, held_out), location)
 }
 
-/// Parses a message. The content may be null or missing, as in a message that only calls tools.
-fn message(mut value: Value) -> Result<Message, String> {
-    let calls = value["tool_calls"].as_array();
-    if calls.is_some_and(|c| !c.is_empty()) && value.get("content").is_none() {
-        value["content"] = "".into();
-    }
-    for key in ["content", "value"] {
-        if let Some(content) = value.get_mut(key).filter(|content| content.is_null()) {
-            *content = "".into();
-        }
-    }
-    let mut message: Message = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    message.role = normalize_role(&message.role).to_owned();
-    Ok(message)
-}
-
 #[cfg(test)]
 mod tests {
+    use pybench_chat_template::Message;
+
     use super::*;
 
     fn messages(row: &[u8]) -> Vec<Message> {
         match record(row, RecordKind::Messages, None, "x".into()).unwrap() {
             Record::Conversation(conversation) => conversation.messages,
-            Record::Text { .. } => panic!(),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -259,7 +245,7 @@ mod tests {
             let row = format!(r#"{{"messages":[],"tools":{tools}}}"#);
             match record(row.as_bytes(), RecordKind::Messages, None, "x".into()) {
                 Ok(Record::Conversation(conversation)) => Ok(conversation.tools),
-                Ok(Record::Text { .. }) => panic!(),
+                Ok(other) => panic!("{other:?}"),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -327,6 +313,7 @@ mod tests {
         bolero::check!().for_each(|row: &[u8]| {
             let _ = record(row, RecordKind::Messages, None, String::new());
             let _ = record(row, RecordKind::Text, None, String::new());
+            let _ = record(row, RecordKind::Preference, None, String::new());
         });
     }
 

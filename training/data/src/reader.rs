@@ -25,6 +25,8 @@ pub enum RecordKind {
     Messages,
     /// Plain text, such as the `content` column of starcoderdata, and notebooks (.ipynb).
     Text,
+    /// Pairs in TRL's conversational preference format: lists of messages in `prompt`, `chosen` and `rejected`.
+    Preference,
 }
 
 #[derive(Debug, Error)]
@@ -79,6 +81,7 @@ pub(crate) fn is_default_column(kind: RecordKind, name: &str) -> bool {
     match kind {
         RecordKind::Messages => ["messages", "conversations"].contains(&name),
         RecordKind::Text => ["content", "text"].contains(&name),
+        RecordKind::Preference => name == "chosen",
     }
 }
 
@@ -87,6 +90,7 @@ pub(crate) fn default_columns(kind: RecordKind) -> &'static str {
     match kind {
         RecordKind::Messages => "messages or conversations",
         RecordKind::Text => "content or text",
+        RecordKind::Preference => "chosen",
     }
 }
 
@@ -117,6 +121,30 @@ pub(crate) fn json_list(name: &str, value: Value) -> Result<Vec<Value>, String> 
         },
         _ => Err(format!("{name} is not a list")),
     }
+}
+
+/// Parses a list of messages.
+pub(crate) fn messages(found: Value) -> Result<Vec<Message>, String> {
+    match found {
+        Value::Array(found) => found.into_iter().map(message).collect(),
+        _ => Err("the messages are not a list".into()),
+    }
+}
+
+/// Parses a message. The content may be null or missing, as in a message that only calls tools.
+fn message(mut value: Value) -> Result<Message, String> {
+    let calls = value["tool_calls"].as_array();
+    if calls.is_some_and(|c| !c.is_empty()) && value.get("content").is_none() {
+        value["content"] = "".into();
+    }
+    for key in ["content", "value"] {
+        if let Some(content) = value.get_mut(key).filter(|content| content.is_null()) {
+            *content = "".into();
+        }
+    }
+    let mut message: Message = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    message.role = normalize_role(&message.role).to_owned();
+    Ok(message)
 }
 
 /// A conversation, if it is not too long.

@@ -28,6 +28,18 @@ pub enum Record {
     Conversation(Conversation),
     /// All of the text is trained.
     Text { text: String, location: String },
+    /// Two replies to the same messages.
+    Preference(Box<Preference>),
+}
+
+/// A row of a preference dataset: two conversations that begin with the same messages, of which only what follows is
+/// trained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// Number of messages that both begin with.
+    pub prompt: usize,
+    pub chosen: Conversation,
+    pub rejected: Conversation,
 }
 
 impl Record {
@@ -35,6 +47,7 @@ impl Record {
         match self {
             Self::Conversation(conversation) => &conversation.location,
             Self::Text { location, .. } => location,
+            Self::Preference(pair) => &pair.chosen.location,
         }
     }
 }

@@ -195,6 +195,25 @@ impl Renderer {
         Ok(builder.out)
     }
 
+    /// The tokens that the model gets before it writes a reply to these messages.
+    pub(crate) fn prompt<'a>(&self, chat: impl Into<Chat<'a>>) -> Result<Vec<u32>, TokenizerError> {
+        let mut chat = chat.into();
+        let messages = self.with_tool_calls(chat);
+        if let Some(messages) = &messages {
+            chat = Chat::new(messages, chat.tools);
+        }
+        let rendered = self.template.prompt(chat)?;
+        let mut builder = SpanBuilder::new(&self.tokenizer);
+        for piece in rendered.pieces(0..rendered.text.len()) {
+            match piece {
+                Piece::Text(text) => builder.text(text, span(0, false, false)),
+                Piece::Control(text) => builder.control(text, span(0, false, false))?,
+            }
+        }
+        builder.flush()?;
+        Ok(builder.out.ids)
+    }
+
     /// Whether the tokens equal those of the rendered text, as transformers computes them. Always true for
     /// conversations whose texts spell control tokens: transformers would parse those as control tokens.
     pub fn matches_rendered_text<'a>(

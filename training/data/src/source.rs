@@ -199,7 +199,7 @@ pub fn read(source: &Source) -> Result<Vec<Conversation>, SourceError> {
     let located = source.resolve()?;
     let conversation = |record| match record {
         Ok(Record::Conversation(conversation)) => Some(Ok(conversation)),
-        Ok(Record::Text { .. }) => None,
+        Ok(Record::Text { .. } | Record::Preference(_)) => None,
         Err(error) => Some(Err(error)),
     };
     located.records().filter_map(conversation).collect()

@@ -31,6 +31,13 @@ pub(crate) fn read(
         path: path.into(),
         reason,
     };
+    if kind == RecordKind::Preference {
+        return Err(broken(
+            "preference pairs are read from .jsonl and .json files; convert this file with `datasets`: \
+             Dataset.from_parquet(FILE).to_json(FILE)"
+                .into(),
+        ));
+    }
     let file = File::open(path).map_err(io(path))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|error| broken(error.to_string()))?;
@@ -122,6 +129,7 @@ impl ParquetRows {
         match self.kind {
             RecordKind::Text => self.texts(found, first),
             RecordKind::Messages => self.conversations(found, batch, first),
+            RecordKind::Preference => Ok(vec![]),
         }
     }
 

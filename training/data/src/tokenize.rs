@@ -9,9 +9,10 @@ use thiserror::Error;
 
 use pybench_types::exit_code::ExitCode;
 
+use crate::preference::PairError;
 use crate::preflight::COMPARED_CONVERSATIONS;
 use crate::reader::SourceError;
-use crate::record::Record;
+use crate::record::{Preference, Record};
 use crate::render::{Overflow, OverflowReport, Rendered, Renderer, Span, fit_to_length};
 use crate::source::Source;
 use crate::store::{StoreError, TokenClass, TokenStore, TokenStoreWriter};
@@ -40,6 +41,8 @@ pub enum TokenizeError {
         tokens: usize,
         max_seq_len: usize,
     },
+    #[error("{location}: {reason}")]
+    Pair { location: String, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -49,7 +52,7 @@ impl TokenizeError {
         match self {
             Self::Source(error) => error.exit_code(),
             Self::Render { error, .. } => error.exit_code(),
-            Self::Overflow { .. } => ExitCode::BadInput,
+            Self::Overflow { .. } | Self::Pair { .. } => ExitCode::BadInput,
             Self::Store(_) => ExitCode::Environment,
         }
     }
@@ -63,7 +66,8 @@ pub struct LengthLimit {
     pub overflow: Overflow,
 }
 
-/// The tokens of a source; read from the folder `cache` if they are there.
+/// The tokens of a source; read from the folder `cache` if they are there. A pair is two documents, first the chosen
+/// conversation.
 pub fn tokenize(
     source: &Source,
     renderer: &Renderer,
@@ -98,7 +102,7 @@ pub fn tokenize(
             let tokenized = tokenized?;
             stats.records += 1;
             stats.overflow += tokenized.overflow;
-            let is_conversation = matches!(record, Record::Conversation(_));
+            let is_conversation = !matches!(record, Record::Text { .. });
             for part in &tokenized.parts {
                 stats.add(part, is_conversation, &renderer.tokenizer);
                 writer.add(&part.ids, &token_classes(part, record), record.location())?;
@@ -115,13 +119,17 @@ fn compare(
 ) -> Result<(), TokenizeError> {
     let left = COMPARED_CONVERSATIONS.saturating_sub(stats.records);
     for record in batch.iter().take(left) {
-        let Record::Conversation(conversation) = record else {
-            continue;
+        let conversations = match record {
+            Record::Conversation(conversation) => vec![conversation],
+            Record::Preference(pair) => vec![&pair.chosen, &pair.rejected],
+            Record::Text { .. } => vec![],
         };
-        let matches = renderer.matches_rendered_text(conversation);
-        let location = &conversation.location;
-        if !matches.map_err(|error| at(location, error))? && stats.mismatch.is_none() {
-            stats.mismatch = Some(location.clone());
+        for conversation in conversations {
+            let matches = renderer.matches_rendered_text(conversation);
+            let location = &conversation.location;
+            if !matches.map_err(|error| at(location, error))? && stats.mismatch.is_none() {
+                stats.mismatch = Some(location.clone());
+            }
         }
     }
     Ok(())
@@ -182,13 +190,56 @@ fn tokenize_record(
             })?;
             Ok(TokenizedRecord { parts, overflow })
         }
+        Record::Preference(pair) => tokenize_pair(pair, renderer, limit),
     }
+}
+
+/// The chosen and the rejected conversation of a pair; nothing if one of them is too long and may be dropped.
+fn tokenize_pair(
+    pair: &Preference,
+    renderer: &Renderer,
+    limit: LengthLimit,
+) -> Result<TokenizedRecord, TokenizeError> {
+    let location = &pair.chosen.location;
+    let rendered = renderer.render_pair(pair).map_err(|error| match error {
+        PairError::Render(error) => at(location, error),
+        PairError::Row(reason) => TokenizeError::Pair {
+            location: location.clone(),
+            reason,
+        },
+    })?;
+    let parts = Vec::from(rendered);
+    let longest = parts.iter().map(|part| part.ids.len()).max().unwrap_or(0);
+    if longest <= limit.max_seq_len {
+        return Ok(TokenizedRecord {
+            parts,
+            overflow: OverflowReport::default(),
+        });
+    }
+    if limit.overflow != Overflow::Drop {
+        return Err(TokenizeError::Pair {
+            location: location.clone(),
+            reason: format!(
+                "the longer conversation of the pair has {longest} tokens, more than train.max_seq_len = {}; raise that, or set train.overflow to \"drop\"",
+                limit.max_seq_len
+            ),
+        });
+    }
+    Ok(TokenizedRecord {
+        overflow: OverflowReport {
+            conversations: 1,
+            lost: parts.iter().map(|part| part.ids.len()).sum(),
+            lost_trained: parts.iter().map(Rendered::trained).sum(),
+            repeated: 0,
+        },
+        parts: vec![],
+    })
 }
 
 fn token_classes(part: &Rendered, record: &Record) -> Vec<u8> {
     let messages = match record {
         Record::Conversation(one) => one.messages.as_slice(),
-        Record::Text { .. } => &[],
+        Record::Text { .. } | Record::Preference(_) => &[],
     };
     let untrained: Vec<TokenClass> = messages.iter().map(untrained_class).collect();
     let class = |span: &Span| match span.trained {

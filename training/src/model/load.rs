@@ -182,7 +182,7 @@ impl Weights {
     }
 
     /// The contents of the files, in order of their names.
-    pub(super) fn file_bytes(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn file_bytes(&self) -> impl Iterator<Item = &[u8]> {
         self.files.iter().map(|(_, map)| &map[..])
     }
 

@@ -28,6 +28,8 @@ pub struct Targets {
     tokens: Tensor,
     /// Their weights, float32 `[n]`.
     weights: Tensor,
+    /// Number of targets of each document, in the order of rows and columns.
+    per_document: Vec<i64>,
 }
 
 /// A weighted sum of losses.
@@ -46,6 +48,14 @@ impl Loss {
     }
 }
 
+/// A loss that is a function of the log-probabilities of documents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DocumentLoss {
+    pub loss: Loss,
+    /// The derivative of `loss.sum` by the log-probability of each document, negated.
+    pub factors: Vec<f64>,
+}
+
 impl std::ops::AddAssign for Loss {
     fn add_assign(&mut self, other: Self) {
         self.sum += other.sum;
@@ -58,9 +68,11 @@ impl Targets {
     /// document is never a target.
     pub fn new(ids: &[i64], weights: &[f32], layout: &Layout) -> Self {
         let (mut positions, mut tokens, mut kept) = (vec![], vec![], vec![]);
+        let mut per_document = vec![];
         for (row, documents) in layout.rows().iter().enumerate() {
             for document in documents {
                 let start = row as i64 * layout.width() + document.start;
+                let before = kept.len();
                 for position in start..start + document.length - 1 {
                     let next = position as usize + 1;
                     if weights[next] != 0.0 {
@@ -69,12 +81,51 @@ impl Targets {
                         kept.push(weights[next]);
                     }
                 }
+                per_document.push((kept.len() - before) as i64);
             }
         }
         Self {
             positions: Tensor::from_slice(&positions),
             tokens: Tensor::from_slice(&tokens),
             weights: Tensor::from_slice(&kept),
+            per_document,
+        }
+    }
+
+    /// Number of targets of each document, in the order of rows and columns.
+    pub fn per_document(&self) -> &[i64] {
+        &self.per_document
+    }
+
+    /// The targets of each document, and where they begin among those of all.
+    fn documents(&self) -> impl Iterator<Item = (i64, Self)> {
+        let mut end = 0;
+        self.per_document.iter().map(move |&count| {
+            let start = end;
+            end += count;
+            let part = |all: &Tensor| all.narrow(0, start, count);
+            let targets = Self {
+                positions: part(&self.positions),
+                tokens: part(&self.tokens),
+                weights: part(&self.weights),
+                per_document: vec![count],
+            };
+            (start, targets)
+        })
+    }
+
+    /// The same targets with the weights of each document multiplied by a factor, which may be negative.
+    fn scaled(&self, factors: &[f64]) -> Self {
+        let counts = self.per_document.iter().map(|&count| count as usize);
+        let factors = factors.iter().zip(counts);
+        let each: Vec<f32> = factors
+            .flat_map(|(&factor, count)| std::iter::repeat_n(factor as f32, count))
+            .collect();
+        Self {
+            positions: self.positions.shallow_clone(),
+            tokens: self.tokens.shallow_clone(),
+            weights: &self.weights * Tensor::from_slice(&each),
+            per_document: self.per_document.clone(),
         }
     }
 
@@ -196,6 +247,34 @@ impl Model {
         denominator: f64,
         checkpointing: GradientCheckpointing,
     ) -> HeadBackward<'_> {
+        let plain = None::<fn(&[f64]) -> DocumentLoss>;
+        self.backward_head_of(ids, layout, targets, denominator, checkpointing, plain)
+    }
+
+    /// Like [`Model::backward_head`], for a loss that is a function of the log-probability of each document.
+    /// `document_loss` gets these, in the order of rows and columns.
+    pub fn backward_documents_head(
+        &self,
+        ids: &Tensor,
+        layout: &Arc<Layout>,
+        targets: &Targets,
+        denominator: f64,
+        checkpointing: GradientCheckpointing,
+        document_loss: impl FnOnce(&[f64]) -> DocumentLoss,
+    ) -> HeadBackward<'_> {
+        let loss = Some(document_loss);
+        self.backward_head_of(ids, layout, targets, denominator, checkpointing, loss)
+    }
+
+    fn backward_head_of(
+        &self,
+        ids: &Tensor,
+        layout: &Arc<Layout>,
+        targets: &Targets,
+        denominator: f64,
+        checkpointing: GradientCheckpointing,
+        document_loss: Option<impl FnOnce(&[f64]) -> DocumentLoss>,
+    ) -> HeadBackward<'_> {
         // With sharded parameters every process must run all blocks.
         if targets.is_empty() && self.sharding.is_none() {
             return HeadBackward {
@@ -218,6 +297,14 @@ impl Model {
         };
         let states = self.target_states(&hidden, targets);
         let _head = self.gathered(self.head_unit());
+        let of_documents = document_loss.map(|document_loss| {
+            let logps = no_grad(|| self.log_probabilities(&states.detach(), targets));
+            document_loss(&logps)
+        });
+        let scaled = of_documents
+            .as_ref()
+            .map(|loss| targets.scaled(&loss.factors));
+        let targets = scaled.as_ref().unwrap_or(targets);
         // The head runs forward and backward chunk by chunk on a detached copy. The gradient that accumulates
         // there is then propagated through the blocks once.
         let (loss, gradient) = match fused::supports(&states) {
@@ -232,7 +319,7 @@ impl Model {
         let gradient = gradient.unwrap_or_else(|| states.zeros_like());
         HeadBackward {
             model: self,
-            loss,
+            loss: of_documents.map_or(loss, |of_documents| of_documents.loss),
             rest: Some(BlocksBackward {
                 ids: ids.shallow_clone(),
                 rows,
@@ -264,6 +351,38 @@ impl Model {
                 false => self.chunked_loss(&states, targets, |_| ()),
             }
         })
+    }
+
+    /// The log-probability of the targets of each document, in nats, in the order of rows and columns.
+    pub fn document_log_probabilities(
+        &self,
+        ids: &Tensor,
+        layout: &Arc<Layout>,
+        targets: &Targets,
+    ) -> Vec<f64> {
+        let _norm = self.gathered(ShardUnit::FinalNorm);
+        no_grad(|| {
+            let rows = self.embed_tokens(ids);
+            let states = self.target_states(&self.hidden_of(rows, layout), targets);
+            let _head = self.gathered(self.head_unit());
+            self.log_probabilities(&states, targets)
+        })
+    }
+
+    /// The weighted log-probability of the targets of each document, from the states that predict them.
+    fn log_probabilities(&self, states: &Tensor, targets: &Targets) -> Vec<f64> {
+        let of_document = |(start, targets): (i64, Targets)| {
+            if targets.is_empty() {
+                return 0.0;
+            }
+            let states = states.narrow(0, start, targets.positions.numel() as i64);
+            let loss = match fused::supports(&states) {
+                true => self.fused_loss(&states, &targets, None).0,
+                false => self.chunked_loss(&states, &targets, |_| ()),
+            };
+            -loss.sum
+        };
+        targets.documents().map(of_document).collect()
     }
 
     /// The hidden states that predict a target, after the final norm, `[n, hidden]`.

@@ -25,7 +25,7 @@ pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, Linear, Lora, Model};
 pub use load::{LoadError, LoadOptions, Weights, load_config};
 pub(crate) use loss::chunk_elements;
-pub use loss::{HeadBackward, Loss, Targets};
+pub use loss::{DocumentLoss, HeadBackward, Loss, Targets};
 pub use merge::merge_adapter;
 pub use nf4::{Nf4, ScaleFormat};
 pub(crate) use save::write_json;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use pybench_training_data::{
-    Bins, Conversation, LengthLimit, Overflow, Preflight, Rendered, Renderer, TokenClass,
-    TokenStats, TokenStore, TokenizeError, fit_to_length, judge, pack, tokenize,
+    Bins, Conversation, LengthLimit, Overflow, Preflight, RecordKind, Rendered, Renderer, Source,
+    TokenClass, TokenStats, TokenStore, TokenizeError, fit_to_length, judge, pack, tokenize,
 };
 use tch::{Device, Tensor};
 
+use super::dpo::{DpoConfig, Pair, PreferenceSums};
 use super::mixture::{SourceShare, sample_documents, source_shares};
 use super::recipe::Recipe;
-use crate::model::{Layout, Targets};
+use crate::model::{DocumentLoss, Layout, Targets};
 
 /// A tokenized document with loss weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +101,10 @@ pub struct Dataset {
     packed: Option<(u64, Bins)>,
     /// Number of rows of each epoch that has been packed.
     counts: Vec<usize>,
+    /// Whether two documents at a time are a pair, the chosen conversation first.
+    pairs: bool,
+    /// The log-probabilities of the reference model for each pair, once they are known.
+    pub(super) reference: Vec<Pair<f64>>,
 }
 
 /// Tokens of one forward pass.
@@ -113,6 +118,8 @@ pub struct Batch {
     pub documents: Vec<usize>,
     /// Number of tokens, without padding.
     pub tokens: usize,
+    /// The log-probabilities of the reference model for the pair in each row; empty for other batches.
+    pub reference: Vec<Pair<f64>>,
 }
 
 impl Batch {
@@ -152,7 +159,35 @@ impl Batch {
             layout: Arc::new(layout),
             documents: rows.concat(),
             tokens: lengths.iter().map(tokens).sum::<i64>() as usize,
+            reference: vec![],
         })
+    }
+
+    /// What the sum of the loss is divided by: the number of pairs, or the sum of the loss weights.
+    pub(super) fn denominator(&self) -> f64 {
+        match self.reference.len() {
+            0 => self.targets.weight(),
+            pairs => pairs as f64,
+        }
+    }
+
+    /// The loss of the pairs from the log-probabilities of their conversations, and what is measured of them.
+    /// `sft_scale` is the number of pairs per chosen token of the whole step.
+    pub(super) fn pair_loss(
+        &self,
+        dpo: &DpoConfig,
+        logps: &[f64],
+        sft_scale: f64,
+    ) -> (DocumentLoss, PreferenceSums) {
+        let tokens = self.targets.per_document();
+        dpo.batch_loss(logps, tokens, &self.reference, sft_scale)
+    }
+
+    /// Number of tokens of the chosen replies.
+    pub(super) fn chosen_tokens(&self) -> f64 {
+        let pairs = self.reference.len();
+        let chosen = self.targets.per_document().iter().step_by(2).take(pairs);
+        chosen.sum::<i64>() as f64
     }
 }
 
@@ -191,6 +226,22 @@ impl Dataset {
     /// Tokenizes the sources of a recipe, with the cache folder `cache`. `vocab` is the number of rows of the
     /// embedding.
     pub fn load(recipe: &Recipe, renderer: &Renderer, vocab: i64, cache: &Path) -> Result<Self> {
+        let mut sources = recipe.data.clone();
+        if recipe.dpo.is_some() {
+            let kinds = sources.iter_mut().map(|source| &mut source.kind);
+            kinds.for_each(|kind| *kind = RecordKind::Preference);
+        }
+        Self::load_sources(&sources, recipe, renderer, vocab, cache)
+    }
+
+    /// Like [`Self::load`] for other sources, which are all pairs or all none.
+    pub(super) fn load_sources(
+        sources: &[Source],
+        recipe: &Recipe,
+        renderer: &Renderer,
+        vocab: i64,
+        cache: &Path,
+    ) -> Result<Self> {
         let train = &recipe.train;
         let limit = LengthLimit {
             max_seq_len: train.max_seq_len,
@@ -200,23 +251,24 @@ impl Dataset {
             prompt: train.prompt_weight,
             observation: train.observation_weight,
         };
-        let stores = recipe
-            .data
+        let stores = sources
             .iter()
             .map(|source| tokenize(source, renderer, limit, cache));
         let stores = stores.collect::<Result<Vec<_>, _>>()?;
         let mut stats = TokenStats::default();
         stores.iter().for_each(|store| stats += store.stats());
-        let named = recipe.data.iter().zip(&stores);
+        let named = sources.iter().zip(&stores);
         let mixture = source_shares(
             named.map(|(source, store)| (source.title(), source.weight, store.stats())),
         );
         let preflight = judge(&stats, &renderer.tokenizer, vocab, train.allow_trained_pad);
-        let parts = stores.into_iter().zip(&recipe.data);
+        let parts = stores.into_iter().zip(sources);
         let parts = parts
             .map(|(store, source)| (Documents::Stored(Box::new(store), weights), source.weight));
         let mut data = Self::from_sources(parts.collect(), train.max_seq_len, recipe.seed);
         (data.mixture, data.stats, data.preflight) = (mixture, stats, preflight);
+        let is_pairs = |source: &Source| source.kind == RecordKind::Preference;
+        data.pairs = sources.iter().any(is_pairs);
         Ok(data)
     }
 
@@ -254,6 +306,36 @@ impl Dataset {
             seed,
             packed: None,
             counts: vec![],
+            pairs: false,
+            reference: vec![],
+        }
+    }
+
+    /// Number of pairs.
+    pub(super) fn pair_count(&self) -> usize {
+        match self.pairs {
+            true => {
+                self.parts
+                    .iter()
+                    .map(|part| part.documents.len())
+                    .sum::<usize>()
+                    / 2
+            }
+            false => 0,
+        }
+    }
+
+    /// A dataset of pairs in memory: two documents each, the chosen conversation first, and what the reference model
+    /// says of them.
+    pub fn from_pairs(
+        documents: Vec<TokenizedDocument>,
+        reference: Vec<Pair<f64>>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            pairs: true,
+            reference,
+            ..Self::from_documents(documents, usize::MAX, seed)
         }
     }
 
@@ -272,7 +354,12 @@ impl Dataset {
             .iter()
             .map(|row| next.by_ref().take(row.len()).collect::<Vec<usize>>());
         let batch = Batch::new(&documents, &local.collect::<Vec<_>>(), device)?;
+        let reference = rows.iter().filter_map(|row| {
+            let pair = row.first().filter(|_| self.pairs)? / 2;
+            self.reference.get(pair).copied()
+        });
         Ok(Batch {
+            reference: reference.collect(),
             documents: numbers,
             ..batch
         })
@@ -313,12 +400,29 @@ impl Dataset {
     }
 
     fn pack(&self, epoch: u64) -> Bins {
+        if self.pairs {
+            return self.shuffle_pairs(epoch);
+        }
         let (documents, lengths) = self.epoch_documents(epoch);
         let mut bins = pack(&lengths, self.max_seq_len, self.seed, epoch);
         bins.iter_mut()
             .flatten()
             .for_each(|index| *index = documents[*index]);
         bins
+    }
+
+    /// The pairs of an epoch, each in a row of its own.
+    fn shuffle_pairs(&self, epoch: u64) -> Bins {
+        let mut first = vec![];
+        for (number, part) in self.parts.iter().enumerate() {
+            let seed = self.seed.wrapping_add(number as u64);
+            let pairs = sample_documents(part.documents.len() / 2, part.weight, seed, epoch);
+            first.extend(pairs.into_iter().map(|pair| part.first + 2 * pair));
+        }
+        // Rows with room for one each.
+        let order = pack(&vec![1; first.len()], 1, self.seed, epoch);
+        let pairs = order.concat().into_iter().map(|index| first[index]);
+        pairs.map(|first| vec![first, first + 1]).collect()
     }
 
     /// The packed rows of an epoch.
@@ -394,6 +498,30 @@ mod tests {
             .collect();
         assert_eq!(seen[..wanted.len()], wanted);
         assert!(seen.len() - wanted.len() < 4);
+    }
+
+    #[test]
+    fn every_pair_is_in_one_row_of_an_epoch() {
+        let documents = dataset().parts.remove(0).documents;
+        let count = documents.len() / 2 * 2;
+        let documents = (0..count).map(|number| documents.get(number)).collect();
+        let reference = (0..count / 2).map(|pair| Pair {
+            chosen: pair as f64,
+            rejected: -1.0,
+        });
+        let mut data = Dataset::from_pairs(documents, reference.collect(), 5);
+        assert_eq!(data.pair_count(), count / 2);
+        let rows = data.rows(0).clone();
+        assert_ne!(&rows, data.rows(1), "each epoch has an order of its own");
+        let mut seen = rows.concat();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..count).collect::<Vec<_>>());
+        let batch = data.batch(&rows[..3], Device::Cpu).unwrap();
+        let wanted = rows[..3].iter().map(|row| (row[0] / 2) as f64);
+        let found = batch.reference.iter().map(|pair| pair.chosen);
+        assert!(found.eq(wanted));
+        assert!(rows.iter().all(|row| row[0] + 1 == row[1]));
+        assert_eq!(batch.denominator(), 3.0);
     }
 
     #[test]

@@ -31,6 +31,11 @@ pub(super) fn document_flops(config: &ModelConfig, tokens: f64, full: bool) -> f
     passes * 2.0 * matrices * tokens + 3.0 * attention
 }
 
+/// Operations of a forward pass over a document, a third of those of training.
+pub(super) fn forward_flops(config: &ModelConfig, tokens: f64) -> f64 {
+    document_flops(config, tokens, true) / 3.0
+}
+
 /// Operations per second of a large matrix product: the best of five measurements, because other programs may
 /// use the device.
 pub(super) fn measured_peak(kind: Kind, device: Device) -> f64 {

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::dpo::PreferenceMetrics;
 use super::tensorboard::EventFile;
 use super::trainer::StepReport;
 
@@ -48,7 +49,7 @@ impl Metrics {
         let mut line = serde_json::to_string(report)?;
         line.push('\n');
         self.file.write_all(line.as_bytes())?;
-        let scalars = [
+        let mut scalars = vec![
             ("train/loss", report.loss),
             ("train/learning_rate", report.learning_rate),
             ("train/grad_norm", report.grad_norm),
@@ -58,6 +59,8 @@ impl Metrics {
             ),
             ("speed/mfu", report.flops / report.seconds / self.peak),
         ];
+        let preference = report.preference.iter();
+        scalars.extend(preference.flat_map(PreferenceMetrics::named));
         self.events.scalars(report.step, &scalars)?;
         self.seconds += report.seconds;
         self.tokens += report.tokens;
@@ -77,8 +80,15 @@ impl Metrics {
         }
         self.last_line = Some(Instant::now());
         let left = (self.steps - report.step) as f64 * self.seconds / self.done as f64;
+        let preference = match &report.preference {
+            None => String::new(),
+            Some(metrics) => format!(
+                "margin {:.4}  accuracy {:.2}  ",
+                metrics.rewards_margins, metrics.rewards_accuracies
+            ),
+        };
         let line = format!(
-            "step {}/{}  loss {:.4}  grad norm {:.3}  lr {:.2e}  {:.0} tokens/s  MFU {:.0} %  {} left",
+            "step {}/{}  loss {:.4}  {preference}grad norm {:.3}  lr {:.2e}  {:.0} tokens/s  MFU {:.0} %  {} left",
             report.step,
             self.steps,
             report.loss,

@@ -94,7 +94,7 @@ impl ProcessGroup {
 
 /// Two tokens without a target. A process without work runs the model on them, because all processes must
 /// gather parameters together.
-fn no_targets() -> TokenizedDocument {
+pub(super) fn no_targets() -> TokenizedDocument {
     TokenizedDocument {
         ids: vec![0; 2],
         weights: vec![0.0; 2],

@@ -5,11 +5,12 @@ mod rules;
 
 use std::path::{Path, PathBuf};
 
-use pybench_training_data::{Overflow, Source};
+use pybench_training_data::{Overflow, RecordKind, Source};
 use serde::Deserialize;
 use tch::Kind;
 use thiserror::Error;
 
+use super::dpo::DpoConfig;
 use super::schedule::LrScheduler;
 use crate::exit::ExitCode;
 use crate::model::ScaleFormat;
@@ -97,6 +98,9 @@ pub struct Recipe {
     /// LoRA; without this section every parameter is trained.
     #[serde(default)]
     pub lora: Option<LoraConfig>,
+    /// Direct preference optimization: the rows of `data` are preference pairs.
+    #[serde(default)]
+    pub dpo: Option<DpoConfig>,
     #[serde(default)]
     pub checkpoint: CheckpointConfig,
 }
@@ -109,10 +113,13 @@ pub struct HeldOutConfig {
     /// Reads only files whose names start with this.
     #[serde(default)]
     pub prefix: String,
-    /// Maximum number of conversations of each group: unseen files, held-out templates, and, of composed tasks, unseen
+    /// Maximum number of pairs, or of conversations of each group: unseen files, held-out templates, and, of composed tasks, unseen
     /// wordings, pairs of operations and operations.
     #[serde(default = "HeldOutConfig::default_max_conversations")]
     pub max_conversations: usize,
+    /// `preference`: pairs, whose loss and rewards are measured.
+    #[serde(default)]
+    pub kind: RecordKind,
     /// Measures every this many steps, beside before and after; 0 does not. Default: three times, evenly spaced.
     #[serde(default)]
     pub eval_steps: Option<u64>,
@@ -451,6 +458,11 @@ impl Recipe {
         let wanted = wanted.filter(|_| !several_processes).unwrap_or(layers);
         self.recomputes(several_processes)
             .then_some(wanted.min(layers))
+    }
+
+    /// The maximum number of tokens in a row of a batch. A pair is one row of two conversations.
+    pub(super) fn row_tokens(&self) -> usize {
+        self.train.max_seq_len * if self.dpo.is_some() { 2 } else { 1 }
     }
 
     /// Whether blocks are recomputed in the backward pass.

@@ -10,6 +10,8 @@ use super::recipe::{Recipe, RecipeError, read_recipe, resolve};
 
 /// Recipes that extend one another.
 const MAX_DEPTH: usize = 8;
+/// Keys for the length of a run, of which a recipe has one.
+const LENGTH_KEYS: [&str; 2] = ["max_steps", "num_epochs"];
 /// Keys whose values are paths relative to the recipe.
 const PATH_KEYS: [&str; 2] = ["model_config", "chat_template"];
 
@@ -124,8 +126,14 @@ fn extended(mut table: Table, path: &Path, depth: usize) -> Result<Table, Recipe
     Ok(below)
 }
 
-/// Overrides keys of a table: tables are merged key by key, other values are replaced.
+/// Overrides keys of a table: tables are merged key by key, other values are replaced. A key that excludes another one
+/// replaces it.
 fn merge(below: &mut Table, over: Table) {
+    for [one, other] in [LENGTH_KEYS, [LENGTH_KEYS[1], LENGTH_KEYS[0]]] {
+        if over.contains_key(one) && !over.contains_key(other) {
+            below.remove(other);
+        }
+    }
     for (key, value) in over {
         match (below.get_mut(&key), value) {
             (Some(Value::Table(below)), Value::Table(over)) => merge(below, over),
@@ -159,6 +167,16 @@ mod tests {
         let steps: Vec<_> = stages.iter().map(|s| s.recipe.train.max_steps).collect();
         assert_eq!(steps, [Some(1), Some(7)]);
         assert!(stages.iter().all(|s| s.recipe.train.max_seq_len == 8));
+    }
+
+    #[test]
+    fn a_stage_may_have_the_other_key_for_its_length() {
+        let text = TWO.replace("max_steps=7", "num_epochs=0.5");
+        let stages = load(&[("r.toml", &text)]).unwrap();
+        let length =
+            |stage: &RecipeStage| (stage.recipe.train.max_steps, stage.recipe.train.num_epochs);
+        assert_eq!(length(&stages[0]), (Some(1), None));
+        assert_eq!(length(&stages[1]), (None, Some(0.5)));
     }
 
     #[test]

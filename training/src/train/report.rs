@@ -7,7 +7,7 @@ use std::path::Path;
 use pybench_types::text::{count, escape};
 use serde_json::Value;
 
-use super::held_out::{GROUPS, HeldOutCurve};
+use super::held_out::{GROUPS, HeldOutCurve, PAIR_LOSS};
 use super::metrics::minutes;
 
 /// Width and height of a plot, and its margins.
@@ -32,19 +32,29 @@ pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<
     let metrics = read_lines(&out.join("metrics.jsonl"))?;
     let loss = [series(&metrics, "loss", "")];
     let rate = [series(&metrics, "learning_rate", "")];
-    let mut plots = vec![
-        ("loss.svg", plot("Loss, nats per trained token", &loss)),
-        ("learning_rate.svg", plot("Learning rate", &rate)),
-    ];
+    let of_pairs = preference_plots(&metrics);
+    let title = match of_pairs.is_empty() {
+        true => "Loss, nats per trained token",
+        false => "Loss of preference pairs",
+    };
+    let mut plots = vec![("loss.svg", plot(title, &loss))];
+    plots.extend(of_pairs);
+    plots.push(("learning_rate.svg", plot("Learning rate", &rate)));
     let path = out.join(HeldOutCurve::FILE);
     if path.exists() {
         let measured = read_lines(&path)?;
-        let lines = GROUPS.map(|(_, key, name)| series(&measured, key, name));
-        let lines: Vec<Series> = lines
-            .into_iter()
-            .filter(|line| !line.points.is_empty())
-            .collect();
-        let title = "Held-out loss, nats per trained token";
+        let groups = GROUPS.iter().map(|(_, key, name)| (*key, *name));
+        let pairs = [
+            (PAIR_LOSS, "loss of pairs"),
+            ("rewards/accuracies", "accuracy of pairs"),
+        ];
+        let lines = groups.chain(pairs);
+        let lines = lines.map(|(key, name)| series(&measured, key, name));
+        let lines: Vec<Series> = lines.filter(|line| !line.points.is_empty()).collect();
+        let title = match measured.iter().any(|row| row[PAIR_LOSS].is_f64()) {
+            true => "Held-out preference pairs",
+            false => "Held-out loss, nats per trained token",
+        };
         plots.insert(0, ("held_out.svg", plot(title, &lines)));
     }
     for (file, svg) in &plots {
@@ -55,6 +65,33 @@ pub(super) fn write(out: &Path, name: &str, results: &Value) -> std::io::Result<
         out.join("report.html"),
         page(name, results, &metrics, &plots),
     )
+}
+
+/// Plots of what is measured of preference pairs; none for other runs.
+fn preference_plots(metrics: &[Value]) -> Vec<(&'static str, String)> {
+    let kinds: [(_, _, &[_]); 3] = [
+        (
+            "rewards.svg",
+            "Rewards",
+            &["rewards/margins", "rewards/chosen", "rewards/rejected"],
+        ),
+        (
+            "accuracies.svg",
+            "Share of pairs with a higher reward of the chosen reply",
+            &["rewards/accuracies"],
+        ),
+        (
+            "logps.svg",
+            "Log-probability of a reply, nats",
+            &["logps/chosen", "logps/rejected"],
+        ),
+    ];
+    let drawn = kinds.map(|(file, title, keys)| {
+        let lines: Vec<Series> = keys.iter().map(|key| series(metrics, key, key)).collect();
+        let has_points = lines.iter().any(|line| !line.points.is_empty());
+        has_points.then(|| (file, plot(title, &lines)))
+    });
+    drawn.into_iter().flatten().collect()
 }
 
 fn read_lines(path: &Path) -> std::io::Result<Vec<Value>> {
@@ -133,7 +170,18 @@ fn data_table(mixture: &Value) -> String {
 /// The held-out losses before and after, and what agents passed.
 fn held_out_table(results: &Value) -> String {
     let mut rows = String::new();
-    for (_, key, name) in GROUPS {
+    let of_pairs = results["before"][PAIR_LOSS].is_f64();
+    let pairs = [
+        (PAIR_LOSS, "loss of pairs"),
+        ("rewards/margins", "reward margin of pairs"),
+        ("rewards/accuracies", "accuracy of pairs"),
+    ];
+    let groups = GROUPS.iter().map(|(_, key, name)| (*key, *name));
+    let keys: Vec<_> = match of_pairs {
+        true => pairs.to_vec(),
+        false => groups.collect(),
+    };
+    for (key, name) in keys {
         let cell = |when: &str| match results[when][key].as_f64() {
             Some(loss) => format!("{loss:.4}"),
             None => "not measured".into(),

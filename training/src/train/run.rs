@@ -21,6 +21,7 @@ use super::plan::{Limits, Phase, PlanTarget, RunPlan, Workload, gib};
 use super::process_group::ProcessGroup;
 use super::recipe::{LoraConfig, Recipe};
 use super::recipe_stages::RecipeStage;
+use super::reference::{self, ReferenceFile};
 use super::shard::ShardBuilder;
 use super::spawn::{has_rank, spawn_processes};
 use super::step_error::StepError;
@@ -167,9 +168,12 @@ fn run_stage(
     if let Some(error) = data.preflight.errors.first() {
         return Err(bad_input(error.clone()));
     }
-    let held_out = HeldOutData::load(recipe, &renderer)?;
+    let held_out =
+        group.main_first(|| HeldOutData::load(recipe, &renderer, config.vocab, &cache))?;
     if dry_run {
-        let workload = Workload::counted(recipe, steps, document);
+        let held_out_pairs = held_out.pairs.as_ref().map_or(0, |pairs| pairs.count);
+        let pairs = data.pair_count() + held_out_pairs;
+        let workload = Workload::counted(recipe, steps, document, pairs);
         return options.plan.describe(recipe, &config, &workload, target);
     }
     let plan = RunPlan::new(recipe, &config, &target);
@@ -190,7 +194,7 @@ fn run_stage(
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     meter.begin(Phase::Load);
     let trainer = prepare_trainer(recipe, &files, steps, group)?;
-    let run = TrainingRun {
+    let mut run = TrainingRun {
         recipe,
         files: &files,
         renderer: &renderer,
@@ -200,6 +204,10 @@ fn run_stage(
         steps,
         plan,
     };
+    if recipe.dpo.is_some() {
+        meter.begin(Phase::Reference);
+        run.add_reference(&mut data, &trainer.model)?;
+    }
     run.finish(&mut data, trainer, &mut meter)
 }
 
@@ -308,6 +316,30 @@ struct TrainingRun<'a> {
 }
 
 impl TrainingRun<'_> {
+    /// Adds the log-probabilities of the reference model, which has not been trained yet, to all pairs.
+    fn add_reference(&mut self, data: &mut Dataset, model: &Model) -> Result<()> {
+        let (out, group) = (self.out, self.group);
+        let model_key = reference::model_key(self.recipe, self.files)?;
+        let add = |name: &str, data: &mut Dataset, count: usize| -> Result<()> {
+            let file = ReferenceFile {
+                path: &out.join(name),
+                key: &format!("{model_key} {}", data.digest()),
+            };
+            data.reference = file.load_or_compute(model, data, count, group)?;
+            Ok(())
+        };
+        let count = data.pair_count();
+        add("ref_logps.safetensors", data, count)?;
+        match &mut self.held_out.pairs {
+            None => Ok(()),
+            Some(pairs) => add(
+                "ref_logps_held_out.safetensors",
+                &mut pairs.data,
+                pairs.count,
+            ),
+        }
+    }
+
     fn finish(
         &self,
         data: &mut Dataset,
@@ -593,6 +625,7 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, group: &ProcessGrou
     let rows = data.rows(0);
     let documents: usize = rows.iter().map(Vec::len).sum();
     let rows = rows.len();
+    let pairs = data.pair_count();
     let per_epoch = |tokens: fn(&SourceShare) -> usize| -> f64 {
         let shares = data.mixture.iter();
         shares
@@ -607,6 +640,13 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, group: &ProcessGrou
     if !group.is_main() {
         return mean;
     }
+    if pairs > 0 {
+        eprintln!(
+            "{}\nper epoch: {rows} pairs, {tokens:.0} tokens, {trained:.0} of them in replies",
+            mixture_table(&data.mixture)
+        );
+        return described_steps(recipe, data, steps, mean);
+    }
     eprintln!(
         "{}\nper epoch: {documents} documents, {tokens:.0} tokens, {trained:.0} of them trained, in {rows} rows of {} ({:.1} % full)",
         mixture_table(&data.mixture),
@@ -620,7 +660,16 @@ fn describe(recipe: &Recipe, data: &mut Dataset, steps: u64, group: &ProcessGrou
             lost.conversations, lost.lost, lost.lost_trained, lost.repeated
         );
     }
-    eprintln!("{steps} steps of {} rows", recipe.train.batch_size);
+    described_steps(recipe, data, steps, mean)
+}
+
+/// Prints the steps of a run and what the preflight checks have found. Returns `mean`.
+fn described_steps(recipe: &Recipe, data: &Dataset, steps: u64, mean: f64) -> f64 {
+    let rows = match recipe.dpo {
+        Some(_) => "pairs",
+        None => "rows",
+    };
+    eprintln!("{steps} steps of {} {rows}", recipe.train.batch_size);
     for note in &data.preflight.notes {
         eprintln!("note: {note}");
     }

@@ -10,6 +10,7 @@ use tch::{TchError, Tensor};
 
 use super::backward_update::BackwardUpdate;
 use super::dataset::Batch;
+use super::dpo::{DpoConfig, PreferenceMetrics, PreferenceSums};
 use super::flops;
 use super::grad_norm::square_norm;
 use super::loss_spike::LossSpikeDetector;
@@ -29,18 +30,21 @@ use crate::torch::{Communicator, release_free_memory};
 pub struct StepReport {
     /// Number of completed steps, including this one.
     pub step: u64,
-    /// Nats per trained token.
+    /// Nats per trained token; with `[dpo]` the mean over pairs.
     pub loss: f64,
     pub learning_rate: f64,
     /// Before clipping.
     pub grad_norm: f64,
     /// Tokens of all documents in the step.
     pub tokens: usize,
-    /// Sum of the loss weights.
+    /// Sum of the loss weights; with `[dpo]` the tokens of both replies.
     pub trained: f64,
     pub seconds: f64,
     /// Floating-point operations, without those of recomputation.
     pub flops: f64,
+    /// Of preference pairs.
+    #[serde(flatten)]
+    pub preference: Option<PreferenceMetrics>,
 }
 
 /// What a step is computed from.
@@ -49,9 +53,21 @@ struct StepInput<'a> {
     /// From 0.
     step: u64,
     micro_batches: &'a [Batch],
-    /// Sum of the loss weights over all processes.
+    /// Sum of the loss weights over all processes, or number of pairs.
     denominator: f64,
+    /// Pairs per token of chosen replies.
+    sft_scale: f64,
     learning_rate: f64,
+}
+
+/// What a step has computed.
+#[derive(Clone, Copy, Debug, Default)]
+struct StepOutcome {
+    loss: f64,
+    /// Norm of the gradient.
+    norm: f64,
+    /// Sums over the pairs of all processes.
+    preference: PreferenceSums,
 }
 
 /// A model in training.
@@ -65,6 +81,7 @@ pub struct Trainer {
     schedule: LrSchedule,
     options: OptimizerConfig,
     checkpointing: GradientCheckpointing,
+    dpo: Option<DpoConfig>,
     seed: u64,
 }
 
@@ -117,6 +134,7 @@ impl Trainer {
                 Some(first) => GradientCheckpointing::Blocks { first },
                 None => GradientCheckpointing::Off,
             },
+            dpo: recipe.dpo.clone(),
             seed: recipe.seed,
             communicator,
             model,
@@ -145,16 +163,17 @@ impl Trainer {
             .slices
             .iter()
             .all(|p| !p.name.contains(".lora_"));
-        let ours: f64 = micro_batches
-            .iter()
-            .map(|batch| batch.targets.weight())
-            .sum();
+        let ours =
+            |of_batch: fn(&Batch) -> f64| -> f64 { micro_batches.iter().map(of_batch).sum() };
+        let trained = ours(|batch| batch.targets.weight());
+        let (denominator, chosen) = (ours(Batch::denominator), ours(Batch::chosen_tokens));
         let tokens: usize = micro_batches.iter().map(|batch| batch.tokens).sum();
         let flops: f64 = micro_batches
             .iter()
             .map(|batch| flops::batch_flops(&self.model.config, &batch.layout, full))
             .sum();
-        let [denominator, tokens, flops] = self.sum([ours, tokens as f64, flops])?;
+        let [denominator, trained, chosen, tokens, flops] =
+            self.sum([denominator, trained, chosen, tokens as f64, flops])?;
         if denominator == 0.0 {
             return Err(StepError::NoTargets(step));
         }
@@ -163,9 +182,10 @@ impl Trainer {
             step,
             micro_batches,
             denominator,
+            sft_scale: denominator / chosen.max(1.0),
             learning_rate,
         };
-        let (loss, norm) = match self.options.optimizer_in_bwd {
+        let outcome = match self.options.optimizer_in_bwd {
             true => self.step_in_backward(input)?,
             false => self.step_after_backward(input)?,
         };
@@ -175,25 +195,30 @@ impl Trainer {
         }
         Ok(StepReport {
             step: step + 1,
-            loss,
+            loss: outcome.loss,
             learning_rate,
-            grad_norm: norm,
+            grad_norm: outcome.norm,
             tokens: tokens as usize,
-            trained: denominator,
+            trained,
             seconds: started.elapsed().as_secs_f64(),
             flops,
+            preference: self
+                .dpo
+                .as_ref()
+                .map(|_| outcome.preference.means(denominator)),
         })
     }
 
-    /// Updates the parameters when all gradients exist. Returns the loss and the norm of the gradient.
-    fn step_after_backward(&mut self, input: StepInput) -> Result<(f64, f64), StepError> {
-        let ours = self.gradient(input)?;
+    /// Updates the parameters when all gradients exist.
+    fn step_after_backward(&mut self, input: StepInput) -> Result<StepOutcome, StepError> {
+        let (ours, preference) = self.gradient(input)?;
         let gradients = self.parameters.gradients(Scope::All);
         let [loss, square] = self.sum([ours.sum, square_norm(&gradients)])?;
+        let preference = self.sum_preference(preference)?;
         let (loss, norm) = (loss / input.denominator, square.sqrt());
         check_finite(input.step, "loss", loss)?;
         check_finite(input.step, "gradient norm", norm)?;
-        let threshold = self.options.loss_spike_threshold;
+        let threshold = self.spike_threshold();
         check_spike(&mut self.loss_spikes, input.step, loss, threshold)?;
         let gradient_scale = match self.options.max_grad_norm {
             max if max > 0.0 && norm > max => max / norm,
@@ -203,12 +228,15 @@ impl Trainer {
             .step(input.step, &gradients, gradient_scale, input.learning_rate)?;
         drop(gradients);
         self.parameters.clear_gradients(Scope::All)?;
-        Ok((loss, norm))
+        Ok(StepOutcome {
+            loss,
+            norm,
+            preference,
+        })
     }
 
-    /// Updates the parameters of each unit as soon as its gradients are complete. Returns the loss and the norm of the
-    /// gradient.
-    fn step_in_backward(&mut self, input: StepInput) -> Result<(f64, f64), StepError> {
+    /// Updates the parameters of each unit as soon as its gradients are complete.
+    fn step_in_backward(&mut self, input: StepInput) -> Result<StepOutcome, StepError> {
         let [batch] = input.micro_batches else {
             return Err(StepError::SeveralMicroBatches {
                 step: input.step,
@@ -217,12 +245,16 @@ impl Trainer {
         };
         self.parameters.clear_gradients(Scope::All)?;
         self.seed_dropout(input.step, 0);
-        let pending = backward_head(&self.model, batch, input.denominator, self.checkpointing);
+        let mut preference = PreferenceSums::default();
+        let (dpo, checkpointing) = (self.dpo.as_ref(), self.checkpointing);
+        let sums = &mut preference;
+        let pending = backward_head(&self.model, batch, input, checkpointing, dpo, sums);
         // The last moment before parameters change.
         let [loss] = self.sum([pending.loss().sum])?;
+        let preference = self.sum_preference(preference)?;
         let loss = loss / input.denominator;
         check_finite(input.step, "loss", loss)?;
-        let threshold = self.options.loss_spike_threshold;
+        let threshold = self.spike_threshold();
         check_spike(&mut self.loss_spikes, input.step, loss, threshold)?;
         let mut updates = BackwardUpdate {
             step: input.step,
@@ -238,16 +270,23 @@ impl Trainer {
             }
             updates.update(unit)
         })?;
-        Ok((loss, updates.square.sqrt()))
+        Ok(StepOutcome {
+            loss,
+            norm: updates.square.sqrt(),
+            preference,
+        })
     }
 
-    /// Accumulates the gradients of the step. Returns the loss of the micro-batches of this process.
-    fn gradient(&mut self, input: StepInput) -> Result<Loss, TchError> {
+    /// Accumulates the gradients of the step. Returns the loss of the micro-batches of this process, and the sums over
+    /// its pairs.
+    fn gradient(&mut self, input: StepInput) -> Result<(Loss, PreferenceSums), TchError> {
         self.parameters.clear_gradients(Scope::All)?;
-        let mut loss = Loss::default();
+        let (mut loss, mut preference) = (Loss::default(), PreferenceSums::default());
         for (number, batch) in input.micro_batches.iter().enumerate() {
             self.seed_dropout(input.step, number as u64);
-            let pending = backward_head(&self.model, batch, input.denominator, self.checkpointing);
+            let (dpo, checkpointing) = (self.dpo.as_ref(), self.checkpointing);
+            let sums = &mut preference;
+            let pending = backward_head(&self.model, batch, input, checkpointing, dpo, sums);
             loss += pending.loss();
             let is_last = number + 1 == input.micro_batches.len();
             pending.finish(|unit| match &self.model.sharding {
@@ -258,7 +297,24 @@ impl Trainer {
                 _ => Ok(()),
             })?;
         }
-        Ok(loss)
+        Ok((loss, preference))
+    }
+
+    /// The sums over the pairs of all processes.
+    fn sum_preference(&self, ours: PreferenceSums) -> Result<PreferenceSums, TchError> {
+        match self.dpo {
+            None => Ok(ours),
+            Some(_) => self.sum(ours.to_array()).map(PreferenceSums::from_array),
+        }
+    }
+
+    /// The threshold of the check for loss spikes; 0 for pairs, whose loss is far above its median wherever the model
+    /// prefers the rejected reply.
+    fn spike_threshold(&self) -> f64 {
+        match self.dpo {
+            None => self.options.loss_spike_threshold,
+            Some(_) => 0.0,
+        }
     }
 
     /// Gives each forward pass of each process its own dropout.
@@ -284,19 +340,35 @@ impl Trainer {
     }
 }
 
+/// The first part of the backward pass of a batch. What is measured of its pairs is added to `sums`.
 fn backward_head<'a>(
     model: &'a Model,
     batch: &Batch,
-    denominator: f64,
+    input: StepInput,
     checkpointing: GradientCheckpointing,
+    dpo: Option<&DpoConfig>,
+    sums: &mut PreferenceSums,
 ) -> HeadBackward<'a> {
-    model.backward_head(
-        &batch.ids,
-        &batch.layout,
-        &batch.targets,
-        denominator,
-        checkpointing,
-    )
+    let (ids, layout, targets) = (&batch.ids, &batch.layout, &batch.targets);
+    let denominator = input.denominator;
+    match dpo.filter(|_| !batch.reference.is_empty()) {
+        None => model.backward_head(ids, layout, targets, denominator, checkpointing),
+        Some(dpo) => {
+            let document_loss = |logps: &[f64]| {
+                let (loss, of_batch) = batch.pair_loss(dpo, logps, input.sft_scale);
+                *sums += of_batch;
+                loss
+            };
+            model.backward_documents_head(
+                ids,
+                layout,
+                targets,
+                denominator,
+                checkpointing,
+                document_loss,
+            )
+        }
+    }
 }
 
 fn check_finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {

@@ -6,6 +6,7 @@ mod bad_input;
 mod batching;
 mod cache;
 mod code_interpreter;
+mod dpo;
 mod exit_codes;
 mod fused;
 mod gguf;

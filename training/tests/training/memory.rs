@@ -10,17 +10,29 @@ const TOLERANCE: f64 = 0.15;
 /// and on a busy machine).
 const SLACK: f64 = 32.0 * MIB;
 const MIB: f64 = 1048576.0;
+/// How often a word and a number fill most of 1024 tokens.
+const FULL: usize = 122;
+
+/// A model of 15 million parameters.
+fn shape() -> serde_json::Value {
+    serde_json::json!({
+        "hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64,
+        "vocab_size": 16384, "max_position_embeddings": 2048, "tie_word_embeddings": true,
+    })
+}
 
 /// Phases of a run with a model of 15 million parameters, with every token trained, whose measured peak is not the
 /// predicted one.
 fn wrong_phases(train: &str, rest: &str, expected: &[&str]) -> Vec<String> {
-    let shape = serde_json::json!({
-        "hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64,
-        "vocab_size": 16384, "max_position_embeddings": 2048, "tie_word_embeddings": true,
-    });
+    let shape = shape();
     let train = format!("max_seq_len=1024\nmax_steps=2\nprompt_weight=1.0\n{train}\n");
     let project = Project::shaped(&shape, &format!("{train}\n{rest}"));
+    wrong_phases_of(&project, &format!("{train:?} {rest:?}"), expected)
+}
+
+/// The same for a project.
+fn wrong_phases_of(project: &Project, name_of_run: &str, expected: &[&str]) -> Vec<String> {
     let (good, text) = project.run("out");
     assert!(good, "{text}");
     let memory = losses(&project.path("out"))["memory"].clone();
@@ -34,7 +46,7 @@ fn wrong_phases(train: &str, rest: &str, expected: &[&str]) -> Vec<String> {
         };
         seen.push(name);
         let text = format!(
-            "{train:?} {rest:?} {name}: {:.0} MiB of {:.0}",
+            "{name_of_run} {name}: {:.0} MiB of {:.0}",
             measured / MIB,
             planned / MIB
         );
@@ -74,6 +86,25 @@ fn the_peak_of_each_phase_is_what_was_predicted() {
     for (train, rest, expected) in ways {
         wrong.extend(wrong_phases(train, &rest, expected));
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Both conversations of a pair are one row, nearly full here.
+#[test]
+fn the_peak_of_pairs_is_what_was_predicted() {
+    let text = "max_seq_len=1024\nmax_steps=2\n[dpo]\n[checkpoint]\nsave_steps=0\n";
+    let project = Project::shaped(&shape(), text);
+    let says = |role: &str, text: String| serde_json::json!([{"role": role, "content": text}]);
+    let pair = |number: u32| {
+        let reply = |number| says("assistant", format!("number {number} ").repeat(FULL));
+        serde_json::json!({"prompt": says("user", "count".into()), "chosen": reply(number), "rejected": reply(number + 10)})
+    };
+    let lines: String = (10..14)
+        .map(|number| format!("{}\n", pair(number)))
+        .collect();
+    std::fs::write(project.path("train.jsonl"), lines).unwrap();
+    let phases = ["pack", "load", "reference", "evaluate", "train", "save"];
+    let wrong = wrong_phases_of(&project, "pairs", &phases);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

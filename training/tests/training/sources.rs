@@ -177,7 +177,7 @@ fn notebooks_are_texts_wherever_they_come_from() {
     let resolved = source.resolve().unwrap();
     let found = resolved.records().map(|record| match record.unwrap() {
         Record::Text { text, .. } => text,
-        Record::Conversation(_) => panic!("no text"),
+        other => panic!("{other:?}"),
     });
     let wanted = contents
         .into_iter()

@@ -31,9 +31,14 @@ case \"$*\" in
     serve*) echo URL; exec sleep 600;;
 esac
 sleep 0.1
-mkdir -p \"$4/model\"
-cp \"$2\" \"$4/model/config.json\"
-echo '{}' >\"$4/results.json\"
+out=$4
+if grep -q '^stages' \"$2\"; then
+    mkdir -p \"$4/sft/model\"
+    out=$4/dpo
+fi
+mkdir -p \"$out/model\"
+cp \"$2\" \"$out/model/config.json\"
+echo '{}' >\"$out/results.json\"
 ";
 
 const ROUND: &str = "data/runs/t-round";
@@ -370,6 +375,46 @@ async fn kills_change_nothing_of_a_loop() {
     assert_eq!(killed.results().len(), expected.len());
 }
 
+/// The pairs are a second stage of the recipe of each round. A round without pairs trains on those of the rounds before.
+#[tokio::test(flavor = "multi_thread")]
+async fn pairs_are_trained_after_the_rows() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let preference = format!("{LOOP}\n[loop.preference]\nlearning_rate = 5e-7");
+    let project = Project::new(&server, &preference);
+    project.write_tasks(&tasks);
+    let dry = project.output("loop", &["t.toml", "--dry-run"]);
+    let text = String::from_utf8(dry.stdout).unwrap();
+    let line = "then DPO           on the preference pairs of all rounds so far: beta 0.1, learning rate 5e-7, 1 epochs";
+    assert!(text.contains(line), "{text}");
+    let output = project.output("loop", &["t.toml"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(0), "{stderr}");
+    for round in [1, 2] {
+        let path = format!("{ROUND}-{round}-train/dpo/model/config.json");
+        let recipe = std::fs::read_to_string(project.0.path(&path)).unwrap();
+        let recipe: toml::Table = recipe.parse().unwrap();
+        let stage = &recipe["stage"]["dpo"];
+        assert_eq!(stage["dpo"]["beta"].as_float(), Some(0.1));
+        assert_eq!(stage["optimizer"]["learning_rate"].as_float(), Some(5e-7));
+        assert_eq!(stage["train"]["num_epochs"].as_float(), Some(1.0));
+        let pairs = stage["data"].as_array().unwrap();
+        // The student of the second round needs no corrections.
+        assert_eq!(pairs.len(), 1, "{recipe}");
+        let file = pairs[0]["path"].as_str().unwrap();
+        assert!(file.ends_with("t-round-1/preferences.jsonl"), "{file}");
+        assert_eq!(recipe["data"].as_array().unwrap().len(), round);
+    }
+    let second = &project.report()["rounds"][1]["played"];
+    assert_eq!(
+        second["student"],
+        "checkpoint:data/runs/t-round-1-train/dpo/model"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_loop_says_why() {
     let tasks = Arc::new(OnceLock::new());
@@ -391,6 +436,13 @@ async fn what_cannot_loop_says_why() {
     refused(&project, &expert, bad, "the student of `[loop]` has");
     let misplaced = recipe("{ kind = 'correction' }", LOOP);
     refused(&project, &misplaced, bad, "can only be the first entry");
+    let untrained = recipe(&student, "rounds = 2\n[loop.preference]\nbeta = 0.2");
+    refused(
+        &project,
+        &untrained,
+        bad,
+        "pairs are trained after `loop.train`",
+    );
     if !interpreter_is_here() {
         return;
     }

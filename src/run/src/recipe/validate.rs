@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{Filter, Grade, Keep, ModelChoice, ProposedChecks, Recipe, SourceChoice, WriterChoice};
+use super::{
+    Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe, SourceChoice,
+    WriterChoice,
+};
 use pybench_interpreter::Network;
 use pybench_interpreter::{InterpreterChoice, Tier};
 
@@ -62,8 +65,9 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
     goal_problems(recipe, rows, &mut reject);
     judge_problems(&recipe.grade, &mut reject);
     correction_problems(recipe, &mut reject);
-    if recipe.learning.is_some() {
+    if let Some(learning) = &recipe.learning {
         student_problems(recipe, &mut reject);
+        preference_problems(learning, &mut reject);
     }
     if let Some(writer) = &recipe.query.writer {
         writer_problems(recipe, writer, &mut reject);
@@ -178,6 +182,13 @@ fn student_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
         let message =
             "teacher_mix: a loop has one student; remove it, or put a teacher into `escalation`";
         reject("teacher_mix", message.into());
+    }
+}
+
+fn preference_problems(learning: &LoopChoice, reject: &mut impl FnMut(&str, String)) {
+    if learning.preference.is_some() && learning.train.is_none() {
+        let message = "preference: pairs are trained after `loop.train`, a training recipe; add it, or remove `loop.preference`";
+        reject("loop.preference", message.into());
     }
 }
 

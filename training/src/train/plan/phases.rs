@@ -1,5 +1,6 @@
 //! Predicts the memory of each phase of a run.
 
+use pybench_training_data::RecordKind;
 use serde::Serialize;
 
 use super::step::{
@@ -28,6 +29,8 @@ pub enum Phase {
     Pack,
     /// Load, quantize and shard the model.
     Load,
+    /// Compute the log-probabilities of the reference model.
+    Reference,
     /// Measure the loss on held-out conversations.
     Evaluate,
     Train,
@@ -46,6 +49,7 @@ impl Phase {
         match self {
             Self::Pack => "pack",
             Self::Load => "load",
+            Self::Reference => "reference",
             Self::Evaluate => "evaluate",
             Self::Train => "train",
             Self::Checkpoint => "checkpoint",
@@ -94,14 +98,32 @@ pub(super) fn phases(
     };
     let merges = recipe.lora.is_some() && recipe.train.merge;
     let state = step.optimizer_state + step.master_weights;
-    let measured = evaluation(recipe, config, target) + step.gathered + step.weights + state;
+    let held = step.gathered + step.weights + state;
+    let measured = |tokens: usize| {
+        (
+            step.offloaded,
+            evaluation(recipe, config, target, tokens) + held,
+        )
+    };
+    let held_out = recipe
+        .held_out
+        .as_ref()
+        .map(|held_out| match held_out.kind {
+            RecordKind::Preference => recipe.row_tokens(),
+            _ => recipe.train.max_seq_len,
+        });
     let all = [
         (Phase::Pack, true, sizes.pack()),
         (Phase::Load, true, sizes.load()),
         (
+            Phase::Reference,
+            recipe.dpo.is_some(),
+            measured(recipe.row_tokens()),
+        ),
+        (
             Phase::Evaluate,
-            recipe.held_out.is_some(),
-            (step.offloaded, measured),
+            held_out.is_some(),
+            measured(held_out.unwrap_or_default()),
         ),
         (
             Phase::Train,

@@ -393,7 +393,7 @@ pub(super) fn collective_bytes(target: &PlanTarget) -> u64 {
 /// All activations, and those that the backward pass of one block needs.
 fn activations(recipe: &Recipe, c: &ModelConfig, bytes: u64, target: &PlanTarget) -> (u64, u64) {
     let device = target.device;
-    let tokens = (recipe.train.max_seq_len * recipe.train.micro_batch_size) as u64;
+    let tokens = (recipe.row_tokens() * recipe.train.micro_batch_size) as u64;
     let block = per_token(recipe, c, target) + lora_per_token(recipe, c);
     let layers = c.layers as u64;
     let hidden = c.hidden as u64;
@@ -456,7 +456,7 @@ fn logits(
     target: &PlanTarget,
 ) -> u64 {
     let device = target.device;
-    let tokens = (recipe.train.max_seq_len * recipe.train.micro_batch_size) as u64;
+    let tokens = (recipe.row_tokens() * recipe.train.micro_batch_size) as u64;
     let elements = (chunk_elements(device) as u64).min(tokens * c.vocab as u64);
     let (each, tables) = match target.fused {
         // Logits are overwritten by their gradient.
@@ -487,10 +487,14 @@ fn matrices(c: &ModelConfig) -> [(&'static str, u64, u64); 7] {
     ]
 }
 
-/// Temporary memory of a forward pass over one conversation, without a backward pass.
-pub(super) fn evaluation(recipe: &Recipe, c: &ModelConfig, target: &PlanTarget) -> u64 {
-    let bytes = element_bytes(recipe);
-    let tokens = recipe.train.max_seq_len as u64;
+/// Temporary memory of a forward pass over so many tokens, without a backward pass.
+pub(super) fn evaluation(
+    recipe: &Recipe,
+    c: &ModelConfig,
+    target: &PlanTarget,
+    tokens: usize,
+) -> u64 {
+    let (bytes, tokens) = (element_bytes(recipe), tokens as u64);
     // The input of a block, its normalized form, and the three arrays of the gated layer.
     let block = tokens * (3 * c.hidden + 3 * c.intermediate) as u64;
     let logits = (chunk_elements(target.device) as u64).min(tokens * c.vocab as u64);

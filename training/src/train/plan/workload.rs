@@ -7,7 +7,7 @@ use pybench_training_data::Source;
 
 use super::target::PlanTarget;
 use crate::model::ModelConfig;
-use crate::train::flops::document_flops;
+use crate::train::flops::{document_flops, forward_flops};
 use crate::train::machine::folder_bytes;
 use crate::train::recipe::Recipe;
 
@@ -24,6 +24,8 @@ pub(in crate::train) struct Workload {
     steps: Option<u64>,
     /// Mean length of a document in tokens, which decides the cost of attention.
     document: f64,
+    /// Preference pairs whose log-probabilities the reference model computes; `None` if their number is unknown.
+    pairs: Option<f64>,
 }
 
 /// How fast a run is assumed to compute.
@@ -121,31 +123,48 @@ impl Workload {
         }
         let train = &recipe.train;
         let row = train.max_seq_len as f64;
-        let rows = tokens.map(|tokens| (tokens / row).ceil());
+        let pairs = documents.filter(|_| recipe.dpo.is_some());
+        let full = |tokens: f64| (tokens / recipe.row_tokens() as f64).ceil();
+        // Pairs are not packed.
+        let rows = pairs.or(tokens.map(full));
         let in_all = rows.map(|rows| rows * train.num_epochs.unwrap_or(1.0));
         let steps = in_all.map(|rows| (rows / train.batch_size as f64).ceil() as u64);
-        let mean = tokens.zip(documents).map(|(tokens, all)| tokens / all);
+        let of_row = recipe.row_tokens() as f64 / row;
+        let mean = tokens
+            .zip(documents)
+            .map(|(tokens, all)| tokens / (all * of_row));
         Self {
             sources: lines,
             tokens_per_epoch: tokens,
             steps: train.max_steps.or(steps),
             document: mean.filter(|mean| *mean >= 1.0).unwrap_or(row).min(row),
+            pairs: rows.filter(|_| recipe.dpo.is_some()),
         }
     }
 
-    /// Of data that was tokenized and counted.
-    pub(in crate::train) fn counted(recipe: &Recipe, steps: u64, document: f64) -> Self {
+    /// Of data that was tokenized and counted; `pairs` counts all that the reference model sees.
+    pub(in crate::train) fn counted(
+        recipe: &Recipe,
+        steps: u64,
+        document: f64,
+        pairs: usize,
+    ) -> Self {
         Self {
             sources: vec![],
             tokens_per_epoch: None,
             steps: Some(steps),
             document: document.clamp(1.0, recipe.train.max_seq_len as f64),
+            pairs: Some(pairs as f64),
         }
     }
 
     /// Sources, tokens and steps as text.
     pub(in crate::train) fn describe_data(&self, recipe: &Recipe) -> String {
         let (rows, row) = (recipe.train.batch_size, recipe.train.max_seq_len);
+        let what = match recipe.dpo {
+            Some(_) => "pairs of conversations of up to",
+            None => "rows of",
+        };
         let mut text = self.sources.join("\n");
         let epoch = match self.tokens_per_epoch {
             Some(tokens) => format!("{tokens:.0} tokens per epoch, "),
@@ -154,17 +173,17 @@ impl Workload {
         let _ = match self.steps {
             Some(steps) => write!(
                 text,
-                "\n{epoch}{steps} steps of {rows} rows of {row} (estimated for full rows)"
+                "\n{epoch}{steps} steps of {rows} {what} {row} (estimated for full rows)"
             ),
             None => write!(
                 text,
-                "\nan unknown number of steps of {rows} rows of {row}, since the size of the data is unknown"
+                "\nan unknown number of steps of {rows} {what} {row}, since the size of the data is unknown"
             ),
         };
         text
     }
 
-    /// Operations and time as text, for full rows.
+    /// Operations and time as text, for full rows, or for pairs of the mean length.
     pub(in crate::train) fn describe_time(
         &self,
         recipe: &Recipe,
@@ -173,7 +192,7 @@ impl Workload {
         speed: &Speed,
     ) -> String {
         let flops = self.step_flops(recipe, config);
-        let tokens = recipe.train.batch_size * recipe.train.max_seq_len;
+        let tokens = self.step_tokens(recipe);
         let per_second = speed.peak * speed.mfu * target.processes as f64;
         let each = flops / per_second;
         let assumed = format!(
@@ -189,11 +208,33 @@ impl Workload {
             ),
             None => format!("{each:.3} s per step at {assumed}"),
         };
-        format!("{tokens} tokens and {flops:.3e} FLOPs per step; {time}")
+        let text = format!("{tokens:.0} tokens and {flops:.3e} FLOPs per step; {time}");
+        match (&recipe.dpo, self.pairs) {
+            (None, _) => text,
+            (Some(_), None) => format!(
+                "{text}\nbefore the first step: the log-probabilities of the reference model for all pairs, kept in the run folder"
+            ),
+            (Some(_), Some(pairs)) => {
+                let forward = pairs * 2.0 * forward_flops(config, self.document);
+                format!(
+                    "{text}\nbefore the first step: the log-probabilities of the reference model for {pairs} pairs, kept in the run folder; {}",
+                    duration(forward / per_second)
+                )
+            }
+        }
+    }
+
+    /// Tokens of a step.
+    fn step_tokens(&self, recipe: &Recipe) -> f64 {
+        let rows = recipe.train.batch_size as f64;
+        match recipe.dpo {
+            None => rows * recipe.train.max_seq_len as f64,
+            Some(_) => rows * 2.0 * self.document,
+        }
     }
 
     fn step_flops(&self, recipe: &Recipe, config: &ModelConfig) -> f64 {
-        let tokens = (recipe.train.batch_size * recipe.train.max_seq_len) as f64;
+        let tokens = self.step_tokens(recipe);
         let each = document_flops(config, self.document, recipe.lora.is_none());
         tokens / self.document * each
     }
@@ -258,7 +299,7 @@ mod tests {
             "tie_word_embeddings":true}"#;
         let config = ModelConfig::parse(json).unwrap();
         let recipe = recipe("[[data]]\nhub='a/b'", "max_steps=1000");
-        let workload = Workload::counted(&recipe, 1000, 50.0);
+        let workload = Workload::counted(&recipe, 1000, 50.0, 0);
         let flops = workload.step_flops(&recipe, &config);
         let attention = 6.0 * 64.0 * 50.0 * 50.0 * 2.0;
         let wanted = 6.0 * config.parameters() as f64 * 400.0 + 8.0 * attention;

@@ -85,6 +85,12 @@ const RENAMED: &[(&str, &str)] = &[
     ("load_in_4bit", "lora.quantization"),
     ("bnb_4bit_quant_type", "lora.quantization"),
     ("bnb_4bit_use_double_quant", "lora.quantization"),
+    ("dpo_beta", "dpo.beta"),
+    ("pref_beta", "dpo.beta"),
+    ("rl_beta", "dpo.beta"),
+    ("pref_loss", "dpo.loss_type"),
+    ("dpo_label_smoothing", "dpo.label_smoothing"),
+    ("rpo_alpha", "dpo.loss_weights"),
     ("every", "checkpoint.save_steps"),
     ("save_every", "checkpoint.save_steps"),
     ("save_interval", "checkpoint.save_steps"),
@@ -146,6 +152,10 @@ const SECTIONS: &[(&str, &[&str])] = &[
         &["rank", "alpha", "target_modules", "dropout", "quantization"],
     ),
     ("checkpoint", &["save_steps", "save_total_limit"]),
+    (
+        "dpo",
+        &["beta", "loss_type", "loss_weights", "label_smoothing"],
+    ),
 ];
 
 /// What to write instead, for serde's message about an unknown field; empty where nothing is known.
@@ -191,6 +201,7 @@ fn remark(key: &str) -> &'static str {
         "optim" | "optimizer_type" => {
             ": the optimizer is AdamW, \"8bit\" stores its state in 8 bits; what others call paged is optimizer.offload"
         }
+        "rpo_alpha" => ": loss_type = [\"sigmoid\", \"sft\"] with loss_weights = [1, ALPHA]",
         "is_paged" => ", \"cpu\" or { disk = \"FOLDER\" }",
         "bf16" | "fp16" | "mixed_precision" => ": \"float32\" or \"bf16\"",
         "train_on_inputs" | "train_on_input" => ": 1 trains prompts like replies, 0 not at all",

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::{LoraConfig, OptimizerConfig, Recipe, RecipeError, TrainConfig};
+use pybench_training_data::{Overflow, RecordKind};
+
+use super::super::dpo::LossType;
+use super::{DpoConfig, LoraConfig, OptimizerConfig, Recipe, RecipeError, TrainConfig};
 
 impl Recipe {
     /// Fails with [`RecipeError::Value`] on the first value that is out of bounds.
@@ -13,6 +16,8 @@ impl Recipe {
             self.train.rules(),
             self.optimizer.rules(),
             self.lora.iter().flat_map(LoraConfig::rules).collect(),
+            self.dpo.iter().flat_map(DpoConfig::rules).collect(),
+            self.preference_rules(),
         ];
         match parts.into_iter().flatten().find(|rule| !rule.holds) {
             None => Ok(()),
@@ -81,6 +86,117 @@ impl Recipe {
                 "data.weight",
                 bad.unwrap_or_default(),
                 "it must be from 0 to 1000",
+            ),
+        ]
+    }
+}
+
+impl Recipe {
+    /// What preference pairs need of other sections.
+    fn preference_rules(&self) -> Vec<Rule> {
+        let pairs = RecordKind::Preference;
+        let held_out = self.held_out.as_ref().map(|held_out| held_out.kind);
+        let of_pairs = rule(
+            held_out != Some(RecordKind::Text),
+            "held_out.kind",
+            "\"text\"",
+            "it must be \"messages\" or \"preference\"",
+        );
+        if self.dpo.is_none() {
+            let without = "pairs need the section [dpo]";
+            let data = self.data.iter().all(|source| source.kind != pairs);
+            return vec![
+                of_pairs,
+                rule(data, "data.kind", "\"preference\"", without),
+                rule(
+                    held_out != Some(pairs),
+                    "held_out.kind",
+                    "\"preference\"",
+                    without,
+                ),
+            ];
+        }
+        let train = &self.train;
+        let whole = matches!(train.overflow, Overflow::Error | Overflow::Drop);
+        let texts = self.data.iter().any(|s| s.kind == RecordKind::Text);
+        let column = self.data.iter().find_map(|source| source.column.as_ref());
+        let replies_only = "only replies count in the log-probabilities of [dpo]; leave it out";
+        vec![
+            of_pairs,
+            rule(
+                whole,
+                "train.overflow",
+                format!("{:?}", train.overflow),
+                "a pair cannot be cut: with [dpo] it must be \"error\" or \"drop\"",
+            ),
+            rule(
+                !texts,
+                "data.kind",
+                "\"text\"",
+                "with [dpo] every source has preference pairs",
+            ),
+            rule(
+                column.is_none(),
+                "data.column",
+                column.map_or("", String::as_str),
+                "pairs have the columns prompt, chosen and rejected; leave it out",
+            ),
+            rule(
+                train.prompt_weight == 0.0,
+                "train.prompt_weight",
+                train.prompt_weight,
+                replies_only,
+            ),
+            rule(
+                train.observation_weight == 0.0,
+                "train.observation_weight",
+                train.observation_weight,
+                replies_only,
+            ),
+        ]
+    }
+}
+
+impl DpoConfig {
+    fn rules(&self) -> Vec<Rule> {
+        let weights = &self.loss_weights;
+        let smoothed = self.loss_type.contains(&LossType::Robust);
+        vec![
+            rule(
+                positive(self.beta),
+                "dpo.beta",
+                self.beta,
+                "it must be above 0",
+            ),
+            rule(
+                !self.loss_type.is_empty(),
+                "dpo.loss_type",
+                "[]",
+                "it must be a loss, or a list of losses",
+            ),
+            rule(
+                weights.is_empty() || weights.len() == self.loss_type.len(),
+                "dpo.loss_weights",
+                format!("{weights:?}"),
+                "there must be one weight for each loss in dpo.loss_type",
+            ),
+            rule(
+                weights.iter().all(|weight| (0.0..=1000.0).contains(weight)),
+                "dpo.loss_weights",
+                format!("{weights:?}"),
+                "each must be from 0 to 1000",
+            ),
+            rule(
+                (0.0..0.5).contains(&self.label_smoothing),
+                "dpo.label_smoothing",
+                self.label_smoothing,
+                "it must be at least 0 and below 0.5",
+            ),
+            rule(
+                smoothed || self.label_smoothing == 0.0,
+                "dpo.label_smoothing",
+                self.label_smoothing,
+                "only the loss_type \"robust\" has it",
             ),
         ]
     }
