@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use crate::argument::Argument;
+use crate::content::{Content, Medium};
 use crate::draw::Draw;
 use crate::frame::Frame;
 use crate::graph::{Graph, Step, records};
@@ -80,14 +81,14 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
     all
 }
 
-/// The graphs that differ from a task's in one step; empty if one of its files is no table. `bytes` are those of the
+/// The graphs that differ from a task's in one step; empty if one of its files cannot be read. `bytes` are those of the
 /// files, in their order.
 ///
 /// # Errors
 /// The task was not composed.
 pub fn mistakes(task: &Task, bytes: &[Vec<u8>]) -> Result<Vec<Mutation>, PlanError> {
     let graph = Plan::of(task)?.graph;
-    let Some(start) = inputs::tables(&task.files, bytes) else {
+    let Some(start) = inputs::start(&task.files, bytes) else {
         return Ok(Vec::new());
     };
     let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, "mistakes")).seed());
@@ -113,6 +114,16 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "left" => "inner",
         "semi" => "anti",
         "anti" => "semi",
+        "horizontally" => "vertically",
+        "vertically" => "horizontally",
+        "clockwise" => "counterclockwise",
+        "counterclockwise" => "clockwise",
+        "red" => "green",
+        "green" => "blue",
+        "blue" => "red",
+        "in" => "out",
+        "out" => "in",
+        "right" => "left",
         _ => return None,
     };
     let name = format!("{kind}_{other}");
@@ -133,6 +144,7 @@ fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
         }
         Argument::Count(count) => Argument::Count(count + 1),
         Argument::Text(text) => Argument::Text(other_value(&draw, text)?),
+        Argument::Color(color) => Argument::Color(color.iter().map(|v| v ^ 0x60).collect()),
         Argument::Texts(texts) => Argument::Texts(texts.split_last()?.1.to_vec()),
         Argument::File(path) => {
             let others = draw.frame.others.iter().map(|other| &other.path);
@@ -144,8 +156,13 @@ fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
     })
 }
 
-/// Another value of the column that holds this one.
+/// Another value of the column that holds this one, or another word of the text.
 fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
+    if let Content::Text(whole) = &draw.frame.content {
+        let words = whole.split(|c: char| !c.is_ascii_alphabetic());
+        let words: Vec<&str> = words.filter(|word| word.len() > 3 && *word != text).collect();
+        return words.choose(&mut rand_chacha_of(text)).map(|word| (*word).to_owned());
+    }
     let names = draw.frame.data.get_column_names_owned();
     let values = names.iter().map(|name| draw.values(name));
     let mut others = values.filter(|values| values.iter().any(|value| value == text));
@@ -174,6 +191,9 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
     mutations(graph, start, rng).into_iter().find(|mutation| {
         // A mutant that cannot run is noticed.
         mutation.graph.evaluate(start).is_ok_and(|result| {
+            if expected.medium() != Medium::Table {
+                return expected.content.resembles(&result.content);
+            }
             let ordered = is_answer || (expected.ordered && expected.height() == result.height());
             same_within(&expected.data, &result.data, ordered, tolerance)
         })
