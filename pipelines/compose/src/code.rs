@@ -146,12 +146,16 @@ pub fn solution(
         Idiom::Sqlite => (vec![queries(job, style)?], vec![0]),
     };
     let work: Vec<String> = work.into_iter().map(hoist_imports).collect();
-    let numpy = style.idiom != Idiom::Plain && work.iter().any(|cell| cell.contains("np."));
+    let table = job.medium() == Medium::Table;
+    let may = style.idiom != Idiom::Plain || !table;
+    let numpy = may && work.iter().any(|cell| cell.contains("np."));
     let look = match numpy {
         true => format!("import numpy as np\n{look}"),
         false => look,
     };
-    let check = job.output.map(|path| check(path, style.idiom, job.medium()));
+    let check = job
+        .output
+        .map(|path| check(path, style.idiom, job.medium()));
     Ok(Solution {
         look,
         work,
@@ -465,11 +469,15 @@ fn check(path: &str, idiom: Idiom, medium: Medium) -> String {
         "json" => "read_json",
         "parquet" => "read_parquet",
         "png" | "bmp" if medium == Medium::Picture => {
-            return format!("saved = Image.open({quoted})\nprint(saved.format, saved.size, saved.mode)");
+            return format!(
+                "saved = Image.open({quoted})\nprint(saved.format, saved.size, saved.mode)"
+            );
         }
         "wav" => return format!("print(sf.info({quoted}))"),
         "txt" => {
-            return format!("with open({quoted}, encoding=\"utf-8\") as file:\n    print(file.read()[:400])");
+            return format!(
+                "with open({quoted}, encoding=\"utf-8\") as file:\n    print(file.read()[:400])"
+            );
         }
         "png" => {
             return format!("import os\nprint(os.path.getsize({quoted}), \"bytes\")");

@@ -115,7 +115,11 @@ fn roles(length: usize, others: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
 /// The roles of the steps before the ending of a task on a text, a picture or a sound: it is changed, and perhaps read
 /// into a table, on which the others work.
 fn roles_on(medium: Medium, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
-    let reads = rng.random_bool(if medium == Medium::Text { READS_TEXT } else { READS });
+    let reads = rng.random_bool(if medium == Medium::Text {
+        READS_TEXT
+    } else {
+        READS
+    });
     if !reads {
         return vec![Role::Edit; length];
     }

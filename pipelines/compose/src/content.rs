@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn a_text_has_one_kind_of_line_end_and_no_odd_characters() {
         let read = |bytes: &[u8]| Content::read(FileKind::Txt, bytes);
-        assert_eq!(read(b"a\r\nb\rc\n"), Some(Content::Text("a\nb\nc\n".into())));
+        assert_eq!(
+            read(b"a\r\nb\rc\n"),
+            Some(Content::Text("a\nb\nc\n".into()))
+        );
         assert_eq!(read(b"a\x0cb"), None);
         assert_eq!(read(b"\xff\xfe"), None);
     }

@@ -66,7 +66,11 @@ pub(crate) fn draw(
         Content::Picture(picture) => {
             let kind = *[FileKind::Png, FileKind::Png, FileKind::Bmp].choose(rng)?;
             // Pillow reads gray bitmaps by their palette.
-            let kind = if picture.is_gray() { FileKind::Png } else { kind };
+            let kind = if picture.is_gray() {
+                FileKind::Png
+            } else {
+                kind
+            };
             (kind, recolored(picture, renamed, rng).encoded(kind)?)
         }
         Content::Sound(sound) => (FileKind::Wav, cut(sound, rng).wav()),
@@ -146,16 +150,18 @@ fn recolored(picture: &Picture, renamed: bool, rng: &mut ChaCha8Rng) -> Picture 
         true => rng.random_range(0..side / 8),
         false => 0,
     };
-    let (left, top, right, bottom) = (
-        margin(width),
-        margin(height),
-        margin(width),
-        margin(height),
-    );
+    let (left, top, right, bottom) = (margin(width), margin(height), margin(width), margin(height));
     let part = picture.moved(width - left - right, height - top - bottom, |x, y| {
         ((x + left) * step, (y + top) * step)
     });
-    let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [1, 0, 2], [2, 1, 0]];
+    let orders = [
+        [0, 1, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [0, 2, 1],
+        [1, 0, 2],
+        [2, 1, 0],
+    ];
     match (orders.choose(rng), renamed && !part.is_gray()) {
         (Some(order), true) => Picture::from_fn(part.width, part.height, 3, |x, y, channel| {
             part.at(x, y, order[channel])
@@ -166,7 +172,9 @@ fn recolored(picture: &Picture, renamed: bool, rng: &mut ChaCha8Rng) -> Picture 
 
 /// The start of a sound, not too long, without its first samples.
 fn cut(sound: &Sound, rng: &mut ChaCha8Rng) -> Sound {
-    let frames = sound.frames().min((MAX_SECONDS * f64::from(sound.rate)) as usize);
+    let frames = sound
+        .frames()
+        .min((MAX_SECONDS * f64::from(sound.rate)) as usize);
     let first = rng.random_range(0..=frames / 10);
     let samples = sound.samples[first * sound.channels..frames * sound.channels].to_vec();
     sound.with(samples)
@@ -182,7 +190,9 @@ mod tests {
     fn invented_words_keep_their_case_and_are_always_the_same() {
         let text = "Harbour harbour HARBOUR, the clock of 3 harbours. Clock!\n".repeat(3);
         let changed = (0..40).map(|seed| invented(&text, &mut ChaCha8Rng::seed_from_u64(seed)));
-        let changed: Vec<String> = changed.filter(|new| !new.contains("arbour harbour")).collect();
+        let changed: Vec<String> = changed
+            .filter(|new| !new.contains("arbour harbour"))
+            .collect();
         assert!(!changed.is_empty(), "some draw replaces the word");
         for new in changed {
             let words: Vec<&str> = new.split([' ', ',']).collect();

@@ -156,7 +156,8 @@ impl Picture {
                 - sums[y * stride + x + width]
                 - sums[(y + height) * stride + x]
         };
-        let all = (0..=self.height - height).flat_map(|y| (0..=self.width - width).map(move |x| (x, y)));
+        let all =
+            (0..=self.height - height).flat_map(|y| (0..=self.width - width).map(move |x| (x, y)));
         let worst = all.map(|(x, y)| window(x, y)).max().unwrap_or(0);
         worst as f64 / (width * height) as f64
     }
@@ -186,13 +187,18 @@ mod tests {
         let picture = ramp(40, 30, 3);
         let change = |at: fn(usize, usize) -> bool, by: u8| {
             Picture::from_fn(40, 30, 3, |x, y, channel| {
-                picture.at(x, y, channel).wrapping_add(by * u8::from(at(x, y)))
+                picture
+                    .at(x, y, channel)
+                    .wrapping_add(by * u8::from(at(x, y)))
             })
         };
         assert!(picture.resembles(&picture));
         assert!(picture.resembles(&change(|x, y| x == 3 && y == 4, 1)));
         assert!(!picture.resembles(&change(|x, _| x == 3, 128)));
-        assert!(!picture.resembles(&change(|x, y| (3..6).contains(&x) && (3..6).contains(&y), 128)));
+        assert!(!picture.resembles(&change(
+            |x, y| (3..6).contains(&x) && (3..6).contains(&y),
+            128
+        )));
         assert!(!picture.resembles(&ramp(30, 40, 3)));
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use polars::prelude::DataFrame;
+use polars::prelude::{DataFrame, DataType};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use rand::seq::IndexedRandom;
@@ -25,6 +25,9 @@ const TOLERANCE: f64 = 1e-5;
 
 /// As [`TOLERANCE`], for the data of a chart, which are read from a picture.
 const CHART_TOLERANCE: f64 = 1e-2;
+
+/// As [`TOLERANCE`], for an answer that is no whole number: it is stated with four digits or more.
+const ANSWER_TOLERANCE: f64 = 1e-3;
 
 /// A graph with one step changed.
 #[derive(Clone, Debug)]
@@ -160,8 +163,12 @@ fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
 fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
     if let Content::Text(whole) = &draw.frame.content {
         let words = whole.split(|c: char| !c.is_ascii_alphabetic());
-        let words: Vec<&str> = words.filter(|word| word.len() > 3 && *word != text).collect();
-        return words.choose(&mut rand_chacha_of(text)).map(|word| (*word).to_owned());
+        let words: Vec<&str> = words
+            .filter(|word| word.len() > 3 && *word != text)
+            .collect();
+        return words
+            .choose(&mut rand_chacha_of(text))
+            .map(|word| (*word).to_owned());
     }
     let names = draw.frame.data.get_column_names_owned();
     let values = names.iter().map(|name| draw.values(name));
@@ -184,8 +191,12 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
     let expected = graph.evaluate(start).ok()?;
     let output = graph.ending().and_then(|step| step.operation().ok());
     let is_answer = output.is_some_and(|operation| operation.role == Role::Answer);
+    let answer = expected.data.column("answer").map(|answer| answer.dtype());
     let tolerance = match output.is_some_and(Operation::is_chart) {
         true => CHART_TOLERANCE,
+        false if is_answer && answer.is_ok_and(|kind| kind == &DataType::Float64) => {
+            ANSWER_TOLERANCE
+        }
         false => TOLERANCE,
     };
     mutations(graph, start, rng).into_iter().find(|mutation| {

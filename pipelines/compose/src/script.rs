@@ -7,8 +7,8 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
-use crate::content::Medium;
 use crate::code::{Job, Solution, Style, solution};
+use crate::content::Medium;
 use crate::graph::{Graph, GraphError, Step};
 use crate::plan::{Plan, PlanError};
 use crate::slip::{self, Slip};

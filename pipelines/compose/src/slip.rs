@@ -7,8 +7,8 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Argument, python_string};
-use crate::content::Medium;
 use crate::code::{self, Idiom, Job, Solution, Style};
+use crate::content::Medium;
 use crate::inputs;
 use crate::operation::Operation;
 

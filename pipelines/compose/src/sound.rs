@@ -120,7 +120,9 @@ mod tests {
     use super::*;
 
     fn tone(frames: usize, channels: usize) -> Sound {
-        let sample = |at: usize| ((at / channels) as f64 * 0.11).sin() * 9_000.0 * (at % channels + 1) as f64;
+        let sample = |at: usize| {
+            ((at / channels) as f64 * 0.11).sin() * 9_000.0 * (at % channels + 1) as f64
+        };
         Sound {
             rate: 8_000,
             channels,

@@ -110,7 +110,13 @@ fn write(
         Some(ending) => output(composed, ending, rng),
         None => None,
     };
-    let Some(Written { ending: result, mut plan, check, expected }) = written else {
+    let Some(Written {
+        ending: result,
+        mut plan,
+        check,
+        expected,
+    }) = written
+    else {
         return Ok(None);
     };
     plan.numbers = numbers(&inputs.frame);
@@ -167,7 +173,10 @@ fn reference(
 ) -> Option<(String, Option<(TaskFile, Vec<u8>)>)> {
     let (kind, reader, bytes) = match expected {
         Expected::Json(text) => {
-            let code = format!("import json\n\nexpected = json.loads({})\n", python_string(&text));
+            let code = format!(
+                "import json\n\nexpected = json.loads({})\n",
+                python_string(&text)
+            );
             return (text.len() <= MAX_REFERENCE).then_some((code, None));
         }
         Expected::Picture(bytes) => (FileKind::Png, "image", bytes),
@@ -179,7 +188,10 @@ fn reference(
     file.derived_from.get_or_insert(first);
     file.kind = kind;
     file.format = None;
-    let code = format!("import ref\n\nexpected = ref.{reader}(\"./held_out/{}\")\n", file.name);
+    let code = format!(
+        "import ref\n\nexpected = ref.{reader}(\"./held_out/{}\")\n",
+        file.name
+    );
     (bytes.len() <= MAX_HELD_OUT).then_some((code, Some((file, bytes))))
 }
 
@@ -317,7 +329,10 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Opti
         Content::Table if extension == "txt" => text(&path, &lines(rows)),
         Content::Table => table(composed, &path, rows),
         Content::Text(whole) => text(&path, whole),
-        Content::Picture(picture) => (image(&path, extension), Expected::Picture(picture.encoded(FileKind::Png)?)),
+        Content::Picture(picture) => (
+            image(&path, extension),
+            Expected::Picture(picture.encoded(FileKind::Png)?),
+        ),
         Content::Sound(sound) => (audio(&path), Expected::Sound(sound.wav())),
     };
     let plan = Plan {
@@ -363,7 +378,9 @@ fn table(composed: &Composed, path: &str, rows: Vec<Row>) -> (CheckSpec, Expecte
 /// The values of a table with one column, one per line.
 fn lines(rows: Vec<Row>) -> String {
     let values = rows.into_iter().flat_map(serde_json::Map::into_values);
-    let lines: Vec<String> = values.filter_map(|value| Some(value.as_str()?.to_owned())).collect();
+    let lines: Vec<String> = values
+        .filter_map(|value| Some(value.as_str()?.to_owned()))
+        .collect();
     lines.join("\n")
 }
 
@@ -372,7 +389,10 @@ fn text(path: &str, expected: &str) -> (CheckSpec, Expected) {
         path: path.to_owned(),
         expected: "expected".into(),
     };
-    (check, Expected::Json(serde_json::Value::from(expected).to_string()))
+    (
+        check,
+        Expected::Json(serde_json::Value::from(expected).to_string()),
+    )
 }
 
 fn image(path: &str, extension: &str) -> CheckSpec {

@@ -170,7 +170,12 @@ pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Query
         Language::En => (&STYLES_EN, &CONTEXTS_EN, ANY_EN),
         Language::Zh => (&STYLES_ZH, &CONTEXTS_ZH, ANY_ZH),
     };
-    let first = request.graph.0.first().map(|step| step.operation()).transpose()?;
+    let first = request
+        .graph
+        .0
+        .first()
+        .map(|step| step.operation())
+        .transpose()?;
     let contexts = match first.is_none_or(|operation| operation.input == Medium::Table) {
         true => contexts,
         false => &contexts[..any],
@@ -236,7 +241,10 @@ fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
             };
             let text = said.choose(rng).copied().unwrap_or_default();
             rest.push(text.replace("$path", path));
-            if ["csv", "xlsx", "json", "parquet"].iter().any(|kind| path.ends_with(kind)) {
+            if ["csv", "xlsx", "json", "parquet"]
+                .iter()
+                .any(|kind| path.ends_with(kind))
+            {
                 rest.push(if en {
                     "Do not round any number.".into()
                 } else {

@@ -18,19 +18,17 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(sizes());
     all.extend(colors());
     all.extend(paints());
-    all.extend(
-        ["png", "bmp"].map(|kind| {
-            let upper = kind.to_uppercase();
-            Operation::save(Medium::Picture, format!("save_{kind}"))
-                .code("$source.save($path)")
-                .en([
-                    &format!("save the resulting picture as a {upper} file"),
-                    &format!("write what you get to a {upper} file of this size"),
-                ])
-                .zh([&format!("把得到的图片保存为{upper}文件")])
-                .counted_as("convert image")
-        }),
-    );
+    all.extend(["png", "bmp"].map(|kind| {
+        let upper = kind.to_uppercase();
+        Operation::save(Medium::Picture, format!("save_{kind}"))
+            .code("$source.save($path)")
+            .en([
+                &format!("save the resulting picture as a {upper} file"),
+                &format!("write what you get to a {upper} file of this size"),
+            ])
+            .zh([&format!("把得到的图片保存为{upper}文件")])
+            .counted_as("convert image")
+    }));
     all
 }
 
@@ -77,7 +75,11 @@ fn size(a: &Arguments, key: &str) -> usize {
 /// A color of a picture's mode.
 fn color(draw: &mut Draw<'_>) -> Option<Argument> {
     let channels = draw.picture()?.channels;
-    let values = (0..channels).map(|_| *[0, 32, 64, 90, 128, 180, 200, 230, 255].choose(draw.rng).unwrap_or(&0));
+    let values = (0..channels).map(|_| {
+        *[0, 32, 64, 90, 128, 180, 200, 230, 255]
+            .choose(draw.rng)
+            .unwrap_or(&0)
+    });
     Some(Argument::Color(values.collect()))
 }
 
@@ -227,7 +229,8 @@ fn sizes() -> Vec<Operation> {
     let thinned = |draw: &mut Draw<'_>| {
         let picture = draw.picture()?;
         let factor = draw.count(2, 4) as usize;
-        (picture.width.min(picture.height) / factor >= 16).then(|| Arguments::new([("count", count(factor))]))
+        (picture.width.min(picture.height) / factor >= 16)
+            .then(|| Arguments::new([("count", count(factor))]))
     };
     let averaged = move |draw: &mut Draw<'_>| {
         let arguments = thinned(draw)?;
@@ -331,7 +334,8 @@ pub(super) fn luma(color: &[u8]) -> u8 {
 }
 
 /// Names of the channels in English and Chinese.
-pub(super) const CHANNELS: [(&str, &str); 3] = [("red", "红色"), ("green", "绿色"), ("blue", "蓝色")];
+pub(super) const CHANNELS: [(&str, &str); 3] =
+    [("red", "红色"), ("green", "绿色"), ("blue", "蓝色")];
 
 /// Pixels that change by their own value.
 fn colors() -> Vec<Operation> {
@@ -344,7 +348,10 @@ fn colors() -> Vec<Operation> {
         let mut values: Vec<u8> = picture.channel(0).collect();
         values.sort_unstable();
         let level = values.get(values.len() * draw.rng.random_range(30..70) / 100)?;
-        Some(Arguments::new([("count", Argument::Count(i64::from(*level)))]))
+        Some(Arguments::new([(
+            "count",
+            Argument::Count(i64::from(*level)),
+        )]))
     };
     let gray_level = move |draw: &mut Draw<'_>| {
         only_gray(draw)?;
@@ -454,11 +461,17 @@ fn colors() -> Vec<Operation> {
                     return None;
                 }
                 let pixels = picture.channel(channel).collect();
-                Some(Picture { channels: 1, pixels, ..picture.clone() })
+                Some(Picture {
+                    channels: 1,
+                    pixels,
+                    ..picture.clone()
+                })
             })
             .pandas(format!("$source = $source.split()[{channel}]"))
             .pandas(format!("$source = $source.getchannel({channel})"))
-            .code(&format!("$source = Image.fromarray(np.asarray($source)[..., {channel}])"))
+            .code(&format!(
+                "$source = Image.fromarray(np.asarray($source)[..., {channel}])"
+            ))
             .en([
                 &format!("take the {en} channel alone as a grayscale picture"),
                 &format!("keep only the {en} channel, as a gray picture of its values"),
@@ -511,7 +524,10 @@ fn paints() -> Vec<Operation> {
     let border = |draw: &mut Draw<'_>| {
         let color = color(draw)?;
         let width = draw.count(3, 30);
-        Some(Arguments::new([("count", Argument::Count(width)), ("color", color)]))
+        Some(Arguments::new([
+            ("count", Argument::Count(width)),
+            ("color", color),
+        ]))
     };
     let canvas = |draw: &mut Draw<'_>| {
         let picture = draw.picture()?;
@@ -544,7 +560,10 @@ fn paints() -> Vec<Operation> {
         ]))
     };
     let inside = |picture: &Picture, x: Option<usize>, y: Option<usize>| {
-        Some((x.filter(|x| *x < picture.width)?, y.filter(|y| *y < picture.height)?))
+        Some((
+            x.filter(|x| *x < picture.width)?,
+            y.filter(|y| *y < picture.height)?,
+        ))
     };
     vec![
         edit("add_border", border, move |a, picture| {
@@ -627,7 +646,10 @@ mod tests {
         let picture = gray(3, &[1, 2, 3, 4, 5, 6]);
         let turned = |name| changed(name, &[], &picture);
         assert_eq!(turned("rotate_clockwise"), gray(2, &[4, 1, 5, 2, 6, 3]));
-        assert_eq!(turned("rotate_counterclockwise"), gray(2, &[3, 6, 2, 5, 1, 4]));
+        assert_eq!(
+            turned("rotate_counterclockwise"),
+            gray(2, &[3, 6, 2, 5, 1, 4])
+        );
         assert_eq!(turned("rotate_around"), gray(3, &[6, 5, 4, 3, 2, 1]));
         assert_eq!(turned("flip_horizontally"), gray(3, &[3, 2, 1, 6, 5, 4]));
         assert_eq!(turned("flip_vertically"), gray(3, &[4, 5, 6, 1, 2, 3]));
@@ -641,10 +663,22 @@ mod tests {
         let picture = gray(2, &[1, 2, 3, 4]);
         assert_eq!(changed("average_blocks", &two, &picture), gray(1, &[3]));
         assert_eq!(changed("thin_out_picture", &two, &picture), gray(1, &[1]));
-        assert_eq!(changed("enlarge_picture", &two, &gray(1, &[7])), gray(2, &[7; 4]));
+        assert_eq!(
+            changed("enlarge_picture", &two, &gray(1, &[7])),
+            gray(2, &[7; 4])
+        );
         let darker = [("count", Argument::Count(-2))];
-        assert_eq!(changed("brighten_picture", &darker, &picture), gray(2, &[0, 0, 1, 2]));
-        let border = [("count", Argument::Count(1)), ("color", Argument::Color(vec![9]))];
-        assert_eq!(changed("add_border", &border, &gray(1, &[5])), gray(3, &[9, 9, 9, 9, 5, 9, 9, 9, 9]));
+        assert_eq!(
+            changed("brighten_picture", &darker, &picture),
+            gray(2, &[0, 0, 1, 2])
+        );
+        let border = [
+            ("count", Argument::Count(1)),
+            ("color", Argument::Color(vec![9])),
+        ];
+        assert_eq!(
+            changed("add_border", &border, &gray(1, &[5])),
+            gray(3, &[9, 9, 9, 9, 5, 9, 9, 9, 9])
+        );
     }
 }

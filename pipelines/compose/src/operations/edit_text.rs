@@ -60,7 +60,10 @@ fn by_lines<'a>(text: &'a str, keep: impl Fn(&str) -> bool) -> String {
 /// A word that some lines have and some have not.
 fn dividing_word(draw: &mut Draw<'_>) -> Option<Arguments> {
     let text = draw.text()?;
-    let lines: Vec<&str> = text.split('\n').filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text
+        .split('\n')
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     let words: BTreeSet<&str> = lines.iter().flat_map(|line| ascii_words(line)).collect();
     let divides = |word: &&str| {
         let count = lines.iter().filter(|line| line.contains(word)).count();
@@ -179,8 +182,9 @@ fn lines() -> Vec<Operation> {
 
 /// Whether lower case is the same in Rust and in Python: other scripts have letters that depend on their neighbors.
 fn has_plain_case(text: &str) -> bool {
-    text.chars()
-        .all(|c| c.is_ascii() || !(c.is_uppercase() || c.is_lowercase()) || ('à'..='ÿ').contains(&c))
+    text.chars().all(|c| {
+        c.is_ascii() || !(c.is_uppercase() || c.is_lowercase()) || ('à'..='ÿ').contains(&c)
+    })
 }
 
 /// Words and characters that are changed.
@@ -191,7 +195,9 @@ fn words() -> Vec<Operation> {
         for word in ascii_words(&text) {
             *counts.entry(word).or_default() += 1;
         }
-        let words = counts.into_iter().filter(|(word, count)| word.len() >= 3 && *count >= 2);
+        let words = counts
+            .into_iter()
+            .filter(|(word, count)| word.len() >= 3 && *count >= 2);
         let words: Vec<&str> = words.map(|(word, _)| word).collect();
         let word = (*words.choose(draw.rng)?).to_owned();
         Some(word)
@@ -261,11 +267,16 @@ fn words() -> Vec<Operation> {
 fn parts() -> Vec<Operation> {
     let title = |draw: &mut Draw<'_>| {
         let text = draw.text()?;
-        let titles: Vec<String> = super::read_text::sections(&text).into_iter().map(|section| section.title).collect();
-        let once = |title: &&String| quotable(title) && titles.iter().filter(|other| other == title).count() == 1;
+        let titles: Vec<String> = super::read_text::sections(&text)
+            .into_iter()
+            .map(|section| section.title)
+            .collect();
+        let once = |title: &&String| {
+            quotable(title) && titles.iter().filter(|other| other == title).count() == 1
+        };
         let titles: Vec<&String> = titles.iter().filter(once).collect();
         let title = (*titles.choose(draw.rng)?).clone();
-        Some(Arguments::new([("title", Argument::Text(title))]))
+        Some(Arguments::new([("heading", Argument::Text(title))]))
     };
     let many_paragraphs = |draw: &mut Draw<'_>| {
         let count = super::read_text::paragraphs(&draw.text()?).len();
@@ -275,7 +286,7 @@ fn parts() -> Vec<Operation> {
     vec![
         edit("take_section", title, |a, text| {
             let sections = super::read_text::sections(text);
-            let found = sections.into_iter().find(|section| section.title == a.text("title"));
+            let found = sections.into_iter().find(|section| section.title == a.text("heading"));
             found.map_or_else(String::new, |section| section.lines.join("\n"))
         })
         .code(
@@ -284,15 +295,15 @@ fn parts() -> Vec<Operation> {
              for line in $source.split(\"\\n\"):\n    \
              fenced ^= line.startswith(\"```\")\n    \
              heading = None if fenced else re.match(r\"#{1,6} +(.*)\", line)\n    \
-             if heading:\n        inside = heading[1].strip() == $title\n    \
+             if heading:\n        inside = heading[1].strip() == $heading\n    \
              elif inside:\n        kept.append(line)\n\
              $source = \"\\n\".join(kept)",
         )
         .en([
-            "take only the text below the Markdown heading $title, without the heading, up to the next heading of any level (headings in code fences do not count)",
-            "continue with the section $title alone: the lines after that heading and before the next heading of any level (those in code fences are none)",
+            "take only the text below the Markdown heading $heading, without the heading, up to the next heading of any level (headings in code fences do not count)",
+            "continue with the section $heading alone: the lines after that heading and before the next heading of any level (those in code fences are none)",
         ])
-        .zh(["只取Markdown标题$title之下的文本（不含标题行），到下一个任意级别的标题为止（代码块中的不算标题）"])
+        .zh(["只取Markdown标题$heading之下的文本（不含标题行），到下一个任意级别的标题为止（代码块中的不算标题）"])
         .counted_as("headings"),
         edit("skip_paragraphs", many_paragraphs, |a, text| {
             let paragraphs = super::read_text::paragraphs(text);
@@ -314,17 +325,29 @@ fn parts() -> Vec<Operation> {
 }
 
 fn answer(name: &str, value: fn(&str) -> Vec<String>) -> Operation {
-    Operation::read(Medium::Text, name, Role::Answer, always, move |_, content| {
-        let values = value(text_of(content)?);
-        DataFrame::new(values.len(), vec![Column::new("answer".into(), values)]).ok()
-    })
+    Operation::read(
+        Medium::Text,
+        name,
+        Role::Answer,
+        always,
+        move |_, content| {
+            let values = value(text_of(content)?);
+            DataFrame::new(values.len(), vec![Column::new("answer".into(), values)]).ok()
+        },
+    )
 }
 
 fn number(name: &str, value: fn(&str) -> usize) -> Operation {
-    Operation::read(Medium::Text, name, Role::Answer, always, move |_, content| {
-        let value = value(text_of(content)?) as i64;
-        DataFrame::new(1, vec![Column::new("answer".into(), vec![value])]).ok()
-    })
+    Operation::read(
+        Medium::Text,
+        name,
+        Role::Answer,
+        always,
+        move |_, content| {
+            let value = value(text_of(content)?) as i64;
+            DataFrame::new(1, vec![Column::new("answer".into(), vec![value])]).ok()
+        },
+    )
 }
 
 fn answers() -> Vec<Operation> {

@@ -6,6 +6,7 @@ mod chart;
 mod combine;
 mod derive;
 mod edit_picture;
+mod edit_sound;
 mod edit_text;
 mod filter;
 mod output;
@@ -37,6 +38,7 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         read_text::operations(),
         edit_picture::operations(),
         read_picture::operations(),
+        edit_sound::operations(),
     ];
     let all = families.into_iter().flatten();
     all.map(|operation| (operation.name.clone(), operation))

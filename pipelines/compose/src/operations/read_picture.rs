@@ -33,10 +33,16 @@ fn answer(
     draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
     values: impl Fn(&Arguments, &Picture) -> Option<Column> + Send + Sync + 'static,
 ) -> Operation {
-    Operation::read(Medium::Picture, name, Role::Answer, draw, move |a, content| {
-        let column = values(a, picture_of(content)?)?.with_name("answer".into());
-        DataFrame::new(column.len(), vec![column]).ok()
-    })
+    Operation::read(
+        Medium::Picture,
+        name,
+        Role::Answer,
+        draw,
+        move |a, content| {
+            let column = values(a, picture_of(content)?)?.with_name("answer".into());
+            DataFrame::new(column.len(), vec![column]).ok()
+        },
+    )
 }
 
 fn always(_: &mut Draw<'_>) -> Option<Arguments> {
@@ -100,8 +106,11 @@ fn extremes(values: &[u64], largest: bool) -> Vec<usize> {
 
 /// The sums of the values in each row.
 fn row_sums(picture: &Picture) -> Vec<u64> {
-    let rows = picture.pixels.chunks_exact(picture.width * picture.channels);
-    rows.map(|row| row.iter().map(|value| u64::from(*value)).sum()).collect()
+    let rows = picture
+        .pixels
+        .chunks_exact(picture.width * picture.channels);
+    rows.map(|row| row.iter().map(|value| u64::from(*value)).sum())
+        .collect()
 }
 
 /// The sums of the values in each column.
@@ -234,14 +243,24 @@ fn pixels_above(channel: usize, en: &str, zh: &str) -> Operation {
         only_rgb(draw)?;
         above(draw, channel)
     };
-    answer(format!("answer_pixels_with_{en}"), level, move |a, picture| {
-        (!picture.is_gray()).then(|| {
-            let above = picture.channel(channel).filter(|v| i64::from(*v) > a.count("count"));
-            whole([above.count()])
-        })
-    })
-    .pandas(format!("answer = int((np.asarray($source)[..., {channel}] > $count).sum())"))
-    .code(&format!("answer = sum($source.getchannel({channel}).histogram()[$count + 1:])"))
+    answer(
+        format!("answer_pixels_with_{en}"),
+        level,
+        move |a, picture| {
+            (!picture.is_gray()).then(|| {
+                let above = picture
+                    .channel(channel)
+                    .filter(|v| i64::from(*v) > a.count("count"));
+                whole([above.count()])
+            })
+        },
+    )
+    .pandas(format!(
+        "answer = int((np.asarray($source)[..., {channel}] > $count).sum())"
+    ))
+    .code(&format!(
+        "answer = sum($source.getchannel({channel}).histogram()[$count + 1:])"
+    ))
     .en([
         &format!("report how many pixels have a {en} value above $count"),
         &format!("count the pixels whose {en} channel is greater than $count"),
@@ -256,10 +275,16 @@ fn table(
     draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
     columns: impl Fn(&Arguments, &Picture) -> Option<Vec<Column>> + Send + Sync + 'static,
 ) -> Operation {
-    Operation::read(Medium::Picture, name, Role::Read, draw, move |a, content| {
-        let columns = columns(a, picture_of(content)?)?;
-        DataFrame::new(columns.first().map_or(0, Column::len), columns).ok()
-    })
+    Operation::read(
+        Medium::Picture,
+        name,
+        Role::Read,
+        draw,
+        move |a, content| {
+            let columns = columns(a, picture_of(content)?)?;
+            DataFrame::new(columns.first().map_or(0, Column::len), columns).ok()
+        },
+    )
     .counted_as("colour statistics")
 }
 
@@ -278,7 +303,9 @@ fn named(draw: &mut Draw<'_>, names: &[(&str, &[&str])]) -> Arguments {
     let mut arguments = Arguments::default();
     for (key, choices) in names {
         let name = choices.choose(draw.rng).copied().unwrap_or(key);
-        arguments.0.insert((*key).to_owned(), Argument::New(name.to_owned()));
+        arguments
+            .0
+            .insert((*key).to_owned(), Argument::New(name.to_owned()));
     }
     arguments
 }
@@ -298,7 +325,9 @@ fn tile(draw: &mut Draw<'_>, names: &[(&str, &[&str])]) -> Option<Arguments> {
     let edge = *[4, 5, 8, 10, 12, 16, 20, 25, 32].choose(draw.rng)?;
     let tiles = (picture.width / edge) * (picture.height / edge);
     let mut arguments = named(draw, names);
-    arguments.0.insert("count".into(), Argument::Count(edge as i64));
+    arguments
+        .0
+        .insert("count".into(), Argument::Count(edge as i64));
     (12..=MAX_TILES).contains(&tiles).then_some(arguments)
 }
 
@@ -306,7 +335,9 @@ fn tile(draw: &mut Draw<'_>, names: &[(&str, &[&str])]) -> Option<Arguments> {
 fn tiles(a: &Arguments, picture: &Picture) -> (Vec<(usize, usize)>, Vec<Vec<f64>>) {
     let edge = usize::try_from(a.count("count")).unwrap_or(1).max(1);
     let (across, down) = (picture.width / edge, picture.height / edge);
-    let places: Vec<(usize, usize)> = (0..down).flat_map(|y| (0..across).map(move |x| (x, y))).collect();
+    let places: Vec<(usize, usize)> = (0..down)
+        .flat_map(|y| (0..across).map(move |x| (x, y)))
+        .collect();
     let of = |channel: usize| {
         let mean_at = |(x, y): &(usize, usize)| {
             let inside = (0..edge * edge).map(|at| (x * edge + at % edge, y * edge + at / edge));

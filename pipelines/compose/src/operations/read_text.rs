@@ -35,7 +35,7 @@ const COUNT: (&str, &[&str]) = ("count", &["count", "occurrences", "frequency", 
 const LINE: (&str, &[&str]) = ("line", &["line", "line_no", "row"]);
 const LETTER: (&str, &[&str]) = ("letter", &["letter", "initial", "first_letter"]);
 const LINES: (&str, &[&str]) = ("lines", &["lines", "n_lines", "line_count"]);
-const TITLE: (&str, &[&str]) = ("title", &["title", "heading", "section"]);
+const TITLE: (&str, &[&str]) = ("heading", &["title", "heading", "section"]);
 const LEVEL: (&str, &[&str]) = ("level", &["level", "depth"]);
 
 /// An operation whose columns have one of these names each.
@@ -164,10 +164,7 @@ fn word_count(text: &str) -> usize {
 }
 
 /// A row for each unit of a text, numbered from 1.
-fn numbered(
-    name: &str,
-    split: fn(&str) -> Vec<String>,
-) -> Operation {
+fn numbered(name: &str, split: fn(&str) -> Vec<String>) -> Operation {
     read(name, &[NUMBER, TEXT, WORDS, SIZE], move |a, text| {
         let units = split(text);
         vec![
@@ -195,19 +192,37 @@ fn units() -> Vec<Operation> {
     });
     let columns_en = "the columns $number (from 1), $text, $words (number of words, separated by white space) and $size (number of characters)";
     let columns_zh = "列为$number（从1开始）、$text、$words（按空白分隔的单词数）和$size（字符数）";
-    let sections = read("read_sections", &[NUMBER, TITLE, LEVEL, WORDS, LINES], |a, text| {
-        let sections = self::sections(text);
-        let filled = |section: &Section| {
-            section.lines.iter().filter(|line| !line.trim().is_empty()).count()
-        };
-        vec![
-            column(a, "number", 1..=sections.len()),
-            column(a, "level", sections.iter().map(|section| section.level)),
-            column(a, "words", sections.iter().map(|section| word_count(&section.lines.join("\n")))),
-            column(a, "lines", sections.iter().map(filled)),
-            column(a, "title", sections.into_iter().map(|section| section.title)),
-        ]
-    });
+    let sections = read(
+        "read_sections",
+        &[NUMBER, TITLE, LEVEL, WORDS, LINES],
+        |a, text| {
+            let sections = self::sections(text);
+            let filled = |section: &Section| {
+                section
+                    .lines
+                    .iter()
+                    .filter(|line| !line.trim().is_empty())
+                    .count()
+            };
+            vec![
+                column(a, "number", 1..=sections.len()),
+                column(a, "level", sections.iter().map(|section| section.level)),
+                column(
+                    a,
+                    "words",
+                    sections
+                        .iter()
+                        .map(|section| word_count(&section.lines.join("\n"))),
+                ),
+                column(a, "lines", sections.iter().map(filled)),
+                column(
+                    a,
+                    "heading",
+                    sections.into_iter().map(|section| section.title),
+                ),
+            ]
+        },
+    );
     vec![
         unit_rows(lines, "", "[line.strip() for line in $source.split(\"\\n\") if line.strip()]")
             .en([
@@ -248,14 +263,14 @@ fn units() -> Vec<Operation> {
                  if heading:\n        sections.append((len(heading[1]), heading[2].strip(), []))\n    \
                  elif sections:\n        sections[-1][2].append(line)\n",
                 "[{$number: number, $level: level, $words: len(\" \".join(lines).split()), \
-                 $lines: sum(1 for line in lines if line.strip()), $title: title} \
+                 $lines: sum(1 for line in lines if line.strip()), $heading: title} \
                  for number, (level, title, lines) in enumerate(sections, 1)]",
             )
             .en([
-                "make a table of the Markdown sections, each from its heading to the next heading of any level (lines in code fences are no headings), with the columns $number (from 1), $title, $level (number of `#`), $words (words below the heading, separated by white space) and $lines (lines below it that are not blank)",
-                "treat each Markdown heading (outside of code fences) with the text up to the next one as a row with the columns $number (from 1), $title, $level (how many `#` it has), $words (number of words of that text, split at white space) and $lines (number of its non-blank lines)",
+                "make a table of the Markdown sections, each from its heading to the next heading of any level (lines in code fences are no headings), with the columns $number (from 1), $heading, $level (number of `#`), $words (words below the heading, separated by white space) and $lines (lines below it that are not blank)",
+                "treat each Markdown heading (outside of code fences) with the text up to the next one as a row with the columns $number (from 1), $heading, $level (how many `#` it has), $words (number of words of that text, split at white space) and $lines (number of its non-blank lines)",
             ])
-            .zh(["把每个Markdown标题（代码块内的除外）到下一个标题之间作为一行建表，列为$number（从1开始）、$title、$level（“#”的个数）、$words（标题下文本按空白分隔的单词数）和$lines（其中非空行数）"])
+            .zh(["把每个Markdown标题（代码块内的除外）到下一个标题之间作为一行建表，列为$number（从1开始）、$heading、$level（“#”的个数）、$words（标题下文本按空白分隔的单词数）和$lines（其中非空行数）"])
             .counted_as("headings"),
     ]
 }
@@ -284,7 +299,8 @@ fn counted(items: Vec<String>) -> Vec<(String, usize)> {
 
 /// Words one by one, their counts, pairs of words, names.
 fn words() -> Vec<Operation> {
-    let find = "import re\nwords = [word.lower() for word in re.findall(r\"[A-Za-z]+\", $source)]\n";
+    let find =
+        "import re\nwords = [word.lower() for word in re.findall(r\"[A-Za-z]+\", $source)]\n";
     let rule_en = "words being runs of the letters A to Z, put in lower case";
     let rule_zh = "单词为连续的英文字母，转为小写";
     vec![
@@ -474,7 +490,11 @@ fn pattern(of: &'static Pattern) -> Operation {
         };
         let lines = text.split('\n').enumerate();
         let found: Vec<(usize, String)> = lines
-            .flat_map(|(at, line)| regex.find_iter(line).map(move |found| (at + 1, found.as_str().to_owned())))
+            .flat_map(|(at, line)| {
+                regex
+                    .find_iter(line)
+                    .map(move |found| (at + 1, found.as_str().to_owned()))
+            })
             .collect();
         let line = column(a, "line", found.iter().map(|(line, _)| *line));
         let values = found.into_iter().map(|(_, value)| value);
@@ -532,14 +552,34 @@ fn fields(cuts: usize) -> Operation {
         Some(arguments)
     };
     let meaning = move |a: &Arguments, content: &crate::content::Content| {
-        let lines: Vec<&str> = text_of(content)?.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
+        let lines: Vec<&str> = text_of(content)?
+            .split('\n')
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
         let rows: Vec<Vec<String>> = lines.into_iter().map(|line| split(line, cuts)).collect();
-        let part = |at: usize| rows.iter().map(move |row| row.get(at).cloned().unwrap_or_default());
-        let columns: Vec<Column> = keys.iter().enumerate().map(|(at, key)| column(a, key, part(at))).collect();
+        let part = |at: usize| {
+            rows.iter()
+                .map(move |row| row.get(at).cloned().unwrap_or_default())
+        };
+        let columns: Vec<Column> = keys
+            .iter()
+            .enumerate()
+            .map(|(at, key)| column(a, key, part(at)))
+            .collect();
         DataFrame::new(rows.len(), columns).ok()
     };
-    let listed = |sign: &str| keys.iter().map(|key| format!("${key}")).collect::<Vec<_>>().join(sign);
-    let items: Vec<String> = keys.iter().enumerate().map(|(at, key)| format!("${key}: parts[{at}]")).collect();
+    let listed = |sign: &str| {
+        keys.iter()
+            .map(|key| format!("${key}"))
+            .collect::<Vec<_>>()
+            .join(sign)
+    };
+    let items: Vec<String> = keys
+        .iter()
+        .enumerate()
+        .map(|(at, key)| format!("${key}: parts[{at}]"))
+        .collect();
     Operation::read(Medium::Text, format!("read_fields_{}", cuts + 1), Role::Read, names, meaning)
         .rows(
             &format!("lines = [line.strip().split(maxsplit={cuts}) for line in $source.split(\"\\n\") if line.strip()]\n"),
@@ -575,8 +615,14 @@ mod tests {
     #[test]
     fn a_text_is_split_as_the_wordings_say() {
         let text = "One two.  Three!\nfour?\n\n \nFive 3.5 ok.Six\n";
-        assert_eq!(sentences(text), ["One two.", "Three!", "four?", "Five 3.5 ok.Six"]);
-        assert_eq!(paragraphs(text), ["One two. Three! four?", "Five 3.5 ok.Six"]);
+        assert_eq!(
+            sentences(text),
+            ["One two.", "Three!", "four?", "Five 3.5 ok.Six"]
+        );
+        assert_eq!(
+            paragraphs(text),
+            ["One two. Three! four?", "Five 3.5 ok.Six"]
+        );
         assert_eq!(sentences("一。二！三"), ["一。", "二！", "三"]);
         assert_eq!(split("a  b\tc d", 2), ["a", "b", "c d"]);
     }
@@ -584,7 +630,10 @@ mod tests {
     #[test]
     fn headings_are_outside_of_fences() {
         let found = sections("x\n# One\na\n```\n# no\n```\n## Two \nb\n####### no\n#no");
-        let shown: Vec<_> = found.iter().map(|s| (s.title.as_str(), s.level, s.lines.len())).collect();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|s| (s.title.as_str(), s.level, s.lines.len()))
+            .collect();
         assert_eq!(shown, [("One", 1, 4), ("Two", 2, 3)]);
     }
 }

@@ -174,14 +174,20 @@ fn each(
     move |draw| {
         let arguments = one(patterns)(draw)?;
         let texts = draw.texts(arguments.name("column"));
-        texts.iter().flatten().all(|text| fits(text)).then_some(arguments)
+        texts
+            .iter()
+            .flatten()
+            .all(|text| fits(text))
+            .then_some(arguments)
     }
 }
 
 /// Parts of a text: a number, a word, how often a letter occurs.
 fn parts() -> Vec<Operation> {
     let digits = |text: &str| {
-        let first = text.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty());
+        let first = text
+            .split(|c: char| !c.is_ascii_digit())
+            .find(|part| !part.is_empty());
         first.is_some_and(|digits| digits.len() <= 9)
     };
     let words = |text: &str| !text.trim().is_empty();
@@ -189,7 +195,9 @@ fn parts() -> Vec<Operation> {
         let arguments = one(&["*_letters", "occurrences"])(draw)?;
         let letter = ["a", "e", "i", "n", "o", "r", "s", "t"][draw.count(0, 7) as usize];
         let mut arguments = arguments;
-        arguments.0.insert("letter".into(), Argument::Text(letter.into()));
+        arguments
+            .0
+            .insert("letter".into(), Argument::Text(letter.into()));
         Some(arguments)
     };
     vec![

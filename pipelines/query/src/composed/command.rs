@@ -66,8 +66,9 @@ pub struct ComposeArgs {
 /// The category of this name, if tasks of it can be composed.
 fn category(name: &str) -> Result<Category, String> {
     let mut all = COMPOSED.into_iter();
-    all.find(|category| category.name() == name)
-        .ok_or_else(|| "composed tasks have the categories `chart`, `text` and `image_audio`".into())
+    all.find(|category| category.name() == name).ok_or_else(|| {
+        "composed tasks have the categories `chart`, `text` and `image_audio`".into()
+    })
 }
 
 /// Runs the command.
@@ -263,7 +264,12 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
 
 /// How many tasks each category has.
 fn by_category(tasks: &[Task]) -> String {
-    let count = |category: Category| tasks.iter().filter(|task| task.category == category).count();
+    let count = |category: Category| {
+        tasks
+            .iter()
+            .filter(|task| task.category == category)
+            .count()
+    };
     let counts = COMPOSED.map(|category| format!("{} {}", category.name(), count(category)));
     counts.join(", ")
 }

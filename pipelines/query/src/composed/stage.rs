@@ -66,7 +66,9 @@ fn validate_query(query: &Query) -> Result<(), RunError> {
         _ if !query.keywords.is_empty() => {
             "keywords choose among templates; remove `query.keywords`"
         }
-        _ if !query.categories.is_empty() && !COMPOSED.iter().any(|one| query.categories.contains(one)) => {
+        _ if !query.categories.is_empty()
+            && !COMPOSED.iter().any(|one| query.categories.contains(one)) =>
+        {
             "composed tasks are of the categories `chart`, `text` and `image_audio`; add one of them to `query.categories`"
         }
         _ => return Ok(()),
