@@ -431,9 +431,11 @@ fn colors() -> Vec<Operation> {
         .zh(["每个通道值只保留最高的$count位，其余位置0"])
         .counted_as("palette"),
         edit("rotate_channels", only_rgb, |_, picture| {
-            Some(Picture::from_fn(picture.width, picture.height, 3, |x, y, channel| {
-                picture.at(x, y, (channel + 1) % 3)
-            }))
+            (!picture.is_gray()).then(|| {
+                Picture::from_fn(picture.width, picture.height, 3, |x, y, channel| {
+                    picture.at(x, y, (channel + 1) % 3)
+                })
+            })
         })
         .pandas("red, green, blue = $source.split()\n$source = Image.merge(\"RGB\", (green, blue, red))")
         .code("$source = Image.fromarray(np.asarray($source)[..., [1, 2, 0]])")
@@ -444,9 +446,11 @@ fn colors() -> Vec<Operation> {
         .zh(["交换颜色通道：新的红、绿、蓝分别取原来的绿、蓝、红"])
         .counted_as("colour channels"),
         edit("swap_red_and_blue_channel", only_rgb, |_, picture| {
-            Some(Picture::from_fn(picture.width, picture.height, 3, |x, y, channel| {
-                picture.at(x, y, 2 - channel)
-            }))
+            (!picture.is_gray()).then(|| {
+                Picture::from_fn(picture.width, picture.height, 3, |x, y, channel| {
+                    picture.at(x, y, 2 - channel)
+                })
+            })
         })
         .pandas("red, green, blue = $source.split()\n$source = Image.merge(\"RGB\", (blue, green, red))")
         .code("$source = Image.fromarray(np.asarray($source)[..., ::-1])")

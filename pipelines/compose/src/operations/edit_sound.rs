@@ -331,10 +331,9 @@ fn levels() -> Vec<Operation> {
 fn channels() -> Vec<Operation> {
     let one = |name: &str, channel: usize, en: &str, zh: &str| {
         edit(name, stereo, move |_, sound| {
-            let samples = sound.channel(channel).collect();
-            (sound.channels == 2).then_some(Sound {
+            (sound.channels == 2).then(|| Sound {
                 channels: 1,
-                samples,
+                samples: sound.channel(channel).collect(),
                 rate: sound.rate,
             })
         })

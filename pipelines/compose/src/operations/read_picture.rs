@@ -129,7 +129,7 @@ fn answers() -> Vec<Operation> {
     };
     vec![
         answer("answer_gray_mean", only_gray, |_, picture| {
-            Some(decimal(mean(picture.channel(0))))
+            picture.is_gray().then(|| decimal(mean(picture.channel(0))))
         })
         .pandas("answer = float(np.asarray($source).mean())")
         .code("answer = sum(level * count for level, count in enumerate($source.histogram())) / ($source.width * $source.height)")
