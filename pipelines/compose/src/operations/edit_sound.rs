@@ -182,14 +182,14 @@ fn times() -> Vec<Operation> {
             Some(sound.with([sound.samples.clone(), silence(a, sound)].concat()))
         })
         .code("$source = np.concatenate([$source, np.zeros((round($seconds * rate), $source.shape[1]), dtype=np.int16)])")
-        .en(["add $seconds s of silence at the end", "append $seconds seconds of zero samples"])
+        .en(["add $seconds s of silence at the end", "append $seconds s of zero samples"])
         .zh(["在末尾加上$seconds秒静音"])
         .counted_as("join audio"),
         edit("prepend_silence", duration, move |a, sound| {
             Some(sound.with([silence(a, sound), sound.samples.clone()].concat()))
         })
         .code("$source = np.concatenate([np.zeros((round($seconds * rate), $source.shape[1]), dtype=np.int16), $source])")
-        .en(["add $seconds s of silence at the start", "put $seconds seconds of zero samples before the sound"])
+        .en(["add $seconds s of silence at the start", "put $seconds s of zero samples before the sound"])
         .zh(["在开头加上$seconds秒静音"])
         .counted_as("join audio"),
     ]
@@ -249,7 +249,7 @@ fn levels() -> Vec<Operation> {
     };
     let fade_code = |part: &str, ramp: &str| {
         format!(
-            "n = round($seconds * rate)\nfaded = $source.astype(float)\nfaded[{part}] *= {ramp}[:, None]\n{}",
+            "n = round($seconds * rate)\nfaded = $source.astype(float)\nfaded[{part}] *= ({ramp})[:, None]\n{}",
             rounded("faded")
         )
     };
@@ -294,7 +294,7 @@ fn levels() -> Vec<Operation> {
             .code(&fade_code(":n", "np.arange(n) / n"))
             .en([
                 &format!("fade in over the first $seconds s: of the n samples in that time (per channel), multiply number i (from 0) by i/n, {ROUNDED_EN}"),
-                &format!("apply a linear fade-in to the first $seconds seconds, with the factor i/n for sample i = 0 … n-1 of the n samples there, {ROUNDED_EN}"),
+                &format!("apply a linear fade-in to the first $seconds s, with the factor i/n for sample i = 0 … n-1 of the n samples there, {ROUNDED_EN}"),
             ])
             .zh([&format!("对开头$seconds秒做线性淡入：其中n个采样中的第i个（从0起）乘以i/n，{ROUNDED_ZH}")])
             .counted_as("fade"),
@@ -302,7 +302,7 @@ fn levels() -> Vec<Operation> {
             .code(&fade_code("len(faded) - n:", "np.arange(n)[::-1] / n"))
             .en([
                 &format!("fade out over the last $seconds s: of the n samples in that time (per channel), multiply the one that is i places before the last by i/n, {ROUNDED_EN}"),
-                &format!("apply a linear fade-out to the last $seconds seconds, with the factor i/n for the sample i places before the very last (i = 0 … n-1), {ROUNDED_EN}"),
+                &format!("apply a linear fade-out to the last $seconds s, with the factor i/n for the sample i places before the very last (i = 0 … n-1), {ROUNDED_EN}"),
             ])
             .zh([&format!("对末尾$seconds秒做线性淡出：其中n个采样里距最后一个i个位置的采样乘以i/n，{ROUNDED_ZH}")])
             .counted_as("fade"),
