@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use polars::prelude::{DataFrame, DataType};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
+use rand::SeedableRng;
 use rand::seq::IndexedRandom;
-use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
@@ -69,8 +69,7 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
             );
         }
         for (name, argument) in &step.arguments.0 {
-            let draw = Draw::new(&frame, rng);
-            if let Some(other) = altered(argument, draw) {
+            for other in altered(argument, Draw::new(&frame, rng)) {
                 let mut step = step.clone();
                 step.arguments.0.insert(name.clone(), other);
                 changed(&format!("another {name}"), Some(step));
@@ -133,18 +132,35 @@ fn sibling(operation: &str) -> Option<&'static str> {
     operations::named(&name).map(|found| found.name.as_str())
 }
 
-/// Another argument of the same kind.
-fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
-    Some(match argument {
+/// Other columns that are tried in place of one.
+const OTHER_COLUMNS: usize = 3;
+
+/// Other arguments of the same kind: a smaller and a larger number, some other columns, one other value.
+fn altered(argument: &Argument, draw: Draw<'_>) -> Vec<Argument> {
+    match argument {
+        Argument::Number(number) => around(*number).map(Argument::Number).into(),
         Argument::Column(name) => {
-            let class = draw.frame.class(name)?;
-            Argument::Column(draw.pick(class, |_, other| other != name)?)
+            let class = draw.frame.class(name);
+            let all = class.map_or_else(Vec::new, |class| draw.frame.of_class(class));
+            let others = all.into_iter().filter(|other| other != name);
+            others.take(OTHER_COLUMNS).map(Argument::Column).collect()
         }
-        Argument::Number(number) if *number == 0.0 => Argument::Number(1.0),
-        Argument::Number(number) => {
-            let by = if draw.rng.random_bool(0.5) { 1.3 } else { 0.7 };
-            Argument::Number(number * by)
-        }
+        _ => other(argument, draw).into_iter().collect(),
+    }
+}
+
+/// A smaller and a larger number; whole ones of a whole number.
+fn around(number: f64) -> [f64; 2] {
+    let apart = match number.fract() == 0.0 {
+        true => (number.abs() * 0.3).round().max(1.0),
+        false => number.abs() * 0.3,
+    };
+    [number - apart, number + apart]
+}
+
+/// Another argument of the same kind.
+fn other(argument: &Argument, draw: Draw<'_>) -> Option<Argument> {
+    Some(match argument {
         Argument::Count(count) => Argument::Count(count + 1),
         Argument::Text(text) => Argument::Text(other_value(&draw, text)?),
         Argument::Color(color) => Argument::Color(color.iter().map(|v| v ^ 0x60).collect()),
@@ -155,7 +171,9 @@ fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
             Argument::File((*others.choose(draw.rng)?).clone())
         }
         // Names of new columns and of those that stay show in a table; the check compares them.
-        Argument::Columns(_) | Argument::New(_) => return None,
+        Argument::Column(_) | Argument::Columns(_) | Argument::New(_) | Argument::Number(_) => {
+            return None;
+        }
     })
 }
 
