@@ -337,7 +337,8 @@ pub(super) fn luma(color: &[u8]) -> u8 {
 pub(super) const CHANNELS: [(&str, &str); 3] =
     [("red", "红色"), ("green", "绿色"), ("blue", "蓝色")];
 
-/// Pixels that change by their own value.
+/// Pixels that change by their own value. What Python does with a picture of another mode holds here, too: a changed graph
+/// shows it.
 fn colors() -> Vec<Operation> {
     let step = |draw: &mut Draw<'_>| {
         let by = *[-70, -50, -40, -30, 30, 40, 50, 60].choose(draw.rng)?;
@@ -385,7 +386,7 @@ fn colors() -> Vec<Operation> {
             .zh(["把图片反色：每个通道值v变为255 - v"])
             .counted_as("invert colours"),
         edit("threshold_picture", gray_level, move |a, picture| {
-            picture.is_gray().then(|| picture.map(|v| if at_least(a, v) { 255 } else { 0 }))
+            Some(picture.map(|v| if at_least(a, v) { 255 } else { 0 }))
         })
         .pandas("$source = $source.point(lambda v: 255 if v >= $count else 0)")
         .code("$source = Image.fromarray(np.where(np.asarray($source) >= $count, 255, 0).astype(np.uint8))")
@@ -461,13 +462,9 @@ fn colors() -> Vec<Operation> {
     for (channel, (en, zh)) in CHANNELS.into_iter().enumerate() {
         all.push(
             edit(format!("keep_channel_{en}"), only_rgb, move |_, picture| {
-                if picture.is_gray() {
-                    return None;
-                }
-                let pixels = picture.channel(channel).collect();
-                Some(Picture {
+                (channel < picture.channels).then(|| Picture {
                     channels: 1,
-                    pixels,
+                    pixels: picture.channel(channel).collect(),
                     ..picture.clone()
                 })
             })

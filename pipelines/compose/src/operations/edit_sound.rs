@@ -327,11 +327,11 @@ fn levels() -> Vec<Operation> {
     ]
 }
 
-/// The channels.
+/// The channels. What Python does with a sound of another number of channels holds here, too: a changed graph shows it.
 fn channels() -> Vec<Operation> {
     let one = |name: &str, channel: usize, en: &str, zh: &str| {
         edit(name, stereo, move |_, sound| {
-            (sound.channels == 2).then(|| Sound {
+            (channel < sound.channels).then(|| Sound {
                 channels: 1,
                 samples: sound.channel(channel).collect(),
                 rate: sound.rate,
@@ -350,11 +350,11 @@ fn channels() -> Vec<Operation> {
         one("keep_channel_left", 0, "left", "左"),
         one("keep_channel_right", 1, "right", "右"),
         edit("mix_to_mono", stereo, |_, sound| {
-            let means = sound
-                .samples
-                .chunks_exact(2)
-                .map(|frame| sample((f64::from(frame[0]) + f64::from(frame[1])) / 2.0));
-            (sound.channels == 2).then(|| Sound {
+            let means = sound.samples.chunks_exact(sound.channels).map(|frame| {
+                let sum: f64 = frame.iter().map(|value| f64::from(*value)).sum();
+                sample(sum / frame.len() as f64)
+            });
+            Some(Sound {
                 channels: 1,
                 samples: means.collect(),
                 rate: sound.rate,
@@ -370,11 +370,9 @@ fn channels() -> Vec<Operation> {
         .zh([&format!("把两个声道按平均值混合为单声道，{ROUNDED_ZH}")])
         .counted_as("audio channels"),
         edit("swap_channels", stereo, |_, sound| {
-            let swapped = sound
-                .samples
-                .chunks_exact(2)
-                .flat_map(|frame| [frame[1], frame[0]]);
-            (sound.channels == 2).then(|| sound.with(swapped.collect()))
+            let frames = sound.samples.chunks_exact(sound.channels);
+            let swapped = frames.flat_map(|frame| frame.iter().rev().copied());
+            Some(sound.with(swapped.collect()))
         })
         .code("$source = $source[:, ::-1]")
         .en([

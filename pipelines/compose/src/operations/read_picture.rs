@@ -129,15 +129,15 @@ fn answers() -> Vec<Operation> {
     };
     vec![
         answer("answer_gray_mean", only_gray, |_, picture| {
-            picture.is_gray().then(|| decimal(mean(picture.channel(0))))
+            Some(decimal(mean(picture.pixels.iter().copied())))
         })
         .pandas("answer = float(np.asarray($source).mean())")
         .code("answer = sum(level * count for level, count in enumerate($source.histogram())) / ($source.width * $source.height)")
         .en(["report the mean gray level of the picture", "compute the average of all pixel values"])
         .zh(["求图片灰度值的平均值"]),
         answer("answer_gray_above", level, |a, picture| {
-            let above = picture.channel(0).filter(|v| i64::from(*v) > a.count("count"));
-            picture.is_gray().then(|| whole([above.count()]))
+            let above = picture.pixels.iter().filter(|v| i64::from(**v) > a.count("count"));
+            Some(whole([above.count()]))
         })
         .pandas("answer = int((np.asarray($source) > $count).sum())")
         .code("answer = sum($source.histogram()[$count + 1:])")
@@ -223,7 +223,7 @@ fn above(draw: &mut Draw<'_>, channel: usize) -> Option<Arguments> {
 
 fn mean_of(channel: usize, en: &str, zh: &str) -> Operation {
     answer(format!("answer_mean_{en}"), only_rgb, move |_, picture| {
-        (!picture.is_gray()).then(|| decimal(mean(picture.channel(channel))))
+        (channel < picture.channels).then(|| decimal(mean(picture.channel(channel))))
     })
     .pandas(format!("answer = float(np.asarray($source)[..., {channel}].mean())"))
     .code(&format!(
@@ -247,7 +247,7 @@ fn pixels_above(channel: usize, en: &str, zh: &str) -> Operation {
         format!("answer_pixels_with_{en}"),
         level,
         move |a, picture| {
-            (!picture.is_gray()).then(|| {
+            (channel < picture.channels).then(|| {
                 let above = picture
                     .channel(channel)
                     .filter(|v| i64::from(*v) > a.count("count"));
@@ -385,9 +385,8 @@ fn tables() -> Vec<Operation> {
     vec![
         table("read_gray_tiles", gray_tiles, move |a, picture| {
             let (at, means_of) = tiles(a, picture);
-            let [level] = <[Vec<f64>; 1]>::try_from(means_of).ok()?;
             let mut columns = places(a, &at);
-            columns.push(means(a, "level", level));
+            columns.push(means(a, "level", means_of.into_iter().next()?));
             Some(columns)
         })
         .rows(
