@@ -166,11 +166,14 @@ fn write(
     Ok(fits.then_some(Made { task, files }))
 }
 
+/// A file that only the checker sees, and its bytes.
+type HeldOutFile = (TaskFile, Vec<u8>);
+
 /// The code of the reference, and the file that only the checker sees; `None` if it is too large.
 fn reference(
     expected: Expected,
     crawled: Option<&TaskFile>,
-) -> Option<(String, Option<(TaskFile, Vec<u8>)>)> {
+) -> Option<(String, Option<HeldOutFile>)> {
     let (kind, reader, bytes) = match expected {
         Expected::Json(text) => {
             let code = format!(

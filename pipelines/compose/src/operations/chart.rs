@@ -98,7 +98,7 @@ fn pie_chart() -> Operation {
     };
     // What a slice shows is its share: a column that is only scaled looks the same.
     let shares = |a: &Arguments, t: LazyFrame| {
-        let share = a.col("column") / a.col("column").sum();
+        let share = a.col("column").cast(DataType::Float64) / a.col("column").sum();
         by_label(a, t).with_column(share.alias(a.name("column")))
     };
     Operation::new("pie_chart", Role::Output, draw, shares)

@@ -146,7 +146,7 @@ fn lines() -> Vec<Operation> {
             "skip_lines",
             |draw| {
                 let lines = draw.text()?.split('\n').count() as i64;
-                let count = draw.count(1, (lines / 3).min(12).max(1));
+                let count = draw.count(1, (lines / 3).clamp(1, 12));
                 (lines >= 8).then(|| Arguments::new([("count", Argument::Count(count))]))
             },
             |a, text| {
