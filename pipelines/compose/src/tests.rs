@@ -312,7 +312,7 @@ fn a_task_on_a_picture_expects_a_file_that_only_the_checker_sees() {
         let seed = TaskSeed {
             seed,
             language: Language::En,
-            renamed: seed % 2 == 0,
+            renamed: seed.is_multiple_of(2),
             avoided: &HeldOutRule::default(),
         };
         make(&source, &bytes, seed, str::to_owned).unwrap()
