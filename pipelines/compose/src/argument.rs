@@ -21,6 +21,8 @@ pub enum Argument {
     /// A value of a text column, or a part of one.
     Text(String),
     Texts(Vec<String>),
+    /// A gray level, or red, green and blue.
+    Color(Vec<u8>),
     /// The path of another file of the task, such as `./data/plants.csv`.
     File(String),
 }
@@ -86,6 +88,14 @@ impl Arguments {
         }
     }
 
+    /// The values of a color.
+    pub fn color(&self, key: &str) -> &[u8] {
+        match self.0.get(key) {
+            Some(Argument::Color(color)) => color,
+            _ => &[],
+        }
+    }
+
     pub fn texts(&self, key: &str) -> &[String] {
         match self.0.get(key) {
             Some(Argument::Texts(texts)) => texts,
@@ -148,6 +158,7 @@ fn write(argument: &Argument, notation: Notation) -> String {
         Argument::Number(number) => self::number(*number),
         Argument::Count(count) => count.to_string(),
         Argument::Text(text) => value(text, notation),
+        Argument::Color(color) => self::color(color, notation),
         // Code names its table instead.
         Argument::File(path) => path.clone(),
         Argument::Texts(texts) => list(texts.iter().map(|text| value(text, notation)), notation),
@@ -159,6 +170,18 @@ pub fn number(number: f64) -> String {
     match number.fract() == 0.0 && number.abs() < 1e15 {
         true => format!("{number:.0}"),
         false => number.to_string(),
+    }
+}
+
+fn color(color: &[u8], notation: Notation) -> String {
+    let values: Vec<String> = color.iter().map(u8::to_string).collect();
+    let values = values.join(", ");
+    match (notation, color.len()) {
+        (Notation::English, 1) => format!("gray level {values}"),
+        (Notation::Chinese, 1) => format!("灰度值 {values}"),
+        (_, 1) => values,
+        (Notation::English | Notation::Chinese, _) => format!("RGB ({values})"),
+        _ => format!("({values})"),
     }
 }
 

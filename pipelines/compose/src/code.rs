@@ -8,6 +8,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Arguments, Notation, fill, python_string};
+use crate::content::Medium;
 use crate::graph::{Graph, GraphError, Step};
 use crate::inputs;
 use crate::operation::{OTHER, Operation, Role};
@@ -37,6 +38,8 @@ pub struct Style {
     pub idiom: Idiom,
     /// Name of the table.
     pub table: &'static str,
+    /// Name of the text, the picture or the sound.
+    pub source: &'static str,
     /// Names of the tables of the other files, in their order.
     pub others: [&'static str; 2],
     /// Steps in one cell.
@@ -79,7 +82,13 @@ impl Style {
             ["extra", "more"],
             ["right", "last"],
         ];
+        let sources = match job.medium() {
+            Medium::Picture => ["image", "img", "picture"],
+            Medium::Sound => ["samples", "sound", "audio"],
+            Medium::Text | Medium::Table => ["text", "content", "document"],
+        };
         Ok(Self {
+            source: sources.choose(rng).copied().unwrap_or("source"),
             idiom: idioms.first().copied().unwrap_or(Idiom::Pandas),
             table: ["df", "df", "data", "table", "frame"]
                 .choose(rng)
@@ -120,6 +129,12 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// What the first file is.
+    pub(crate) fn medium(&self) -> Medium {
+        let kind = self.files.first().map(|file| file.kind);
+        kind.map_or(Medium::Table, Medium::of)
+    }
+
     /// The place of another file among the others, by its path.
     fn other(&self, path: &str) -> Option<usize> {
         let mut others = self.files.iter().skip(1);
@@ -142,12 +157,16 @@ pub fn solution(
         Idiom::Sqlite => (vec![queries(job, style)?], vec![0]),
     };
     let work: Vec<String> = work.into_iter().map(hoist_imports).collect();
-    let numpy = style.idiom != Idiom::Plain && work.iter().any(|cell| cell.contains("np."));
+    let table = job.medium() == Medium::Table;
+    let may = style.idiom != Idiom::Plain || !table;
+    let numpy = may && work.iter().any(|cell| cell.contains("np."));
     let look = match numpy {
         true => format!("import numpy as np\n{look}"),
         false => look,
     };
-    let check = job.output.map(|path| check(path, style.idiom));
+    let check = job
+        .output
+        .map(|path| check(path, style.idiom, job.medium()));
     Ok(Solution {
         look,
         work,
@@ -182,6 +201,9 @@ fn encoding(file: &TaskFile) -> Option<&str> {
 }
 
 fn look(job: &Job<'_>, style: &Style) -> String {
+    if let Some(file) = job.files.first().filter(|_| job.medium() != Medium::Table) {
+        return look_at(file, job.medium(), style.source);
+    }
     if style.idiom == Idiom::Plain {
         return plain_reader(job, style);
     }
@@ -203,6 +225,23 @@ fn look(job: &Job<'_>, style: &Style) -> String {
     cell
 }
 
+/// Loads a file that is no table, and shows what is in it.
+fn look_at(file: &TaskFile, medium: Medium, source: &str) -> String {
+    let path = python_string(&inputs::path(file));
+    match medium {
+        Medium::Picture => format!(
+            "from PIL import Image\n\n{source} = Image.open({path})\nprint({source}.format, {source}.size, {source}.mode)"
+        ),
+        Medium::Sound => format!(
+            "import soundfile as sf\n\n{source}, rate = sf.read({path}, dtype=\"int16\", always_2d=True)\nprint(rate, \"samples per second\", {source}.shape)"
+        ),
+        Medium::Text | Medium::Table => format!(
+            "with open({path}, encoding=\"utf-8\") as file:\n    {source} = file.read()\n\n\
+             print(len({source}), \"characters,\", {source}.count(\"\\n\"), \"line ends\")\nprint({source}[:400])"
+        ),
+    }
+}
+
 /// Name of the table in SQLite that holds a file.
 fn source(at: usize) -> String {
     match at {
@@ -217,6 +256,9 @@ pub(crate) const SOURCE: &str = "source";
 /// Whether plain Python can read the files in a few lines: text, in which columns are numbers or texts. A column that two
 /// files have is of one type in both.
 fn plain_reads(job: &Job<'_>) -> bool {
+    if job.medium() != Medium::Table {
+        return true;
+    }
     let simple = |column: &ColumnFormat| {
         matches!(
             column.kind,
@@ -267,7 +309,7 @@ fn plain_load(file: &TaskFile, t: &str) -> String {
     )
 }
 
-/// Loads a file again into its table.
+/// Loads a file with a table again into it.
 pub(crate) fn load(file: &TaskFile, idiom: Idiom, t: &str) -> String {
     match idiom {
         Idiom::Plain => plain_load(file, t),
@@ -299,7 +341,10 @@ fn statements(
             }
             cell.push(statement(operation, step, job, style, rng));
             if !is_ending && in_cell >= style.steps_per_cell && style.looks {
-                cell.push(shown(style));
+                cell.push(match operation.role {
+                    Role::Edit => seen(operation.input, style.source),
+                    _ => shown(style),
+                });
             }
         }
     }
@@ -331,6 +376,7 @@ fn python(code: &str, arguments: &Arguments, job: &Job<'_>, style: &Style) -> St
     let other = other.and_then(|at| style.others.get(at));
     let extra = [
         ("t", style.table),
+        ("source", style.source),
         ("path", path.as_str()),
         ("title", title.as_str()),
         (OTHER, other.copied().unwrap_or_default()),
@@ -357,12 +403,22 @@ fn shown(style: &Style) -> String {
     }
 }
 
+/// Shows the size of a text, a picture or a sound.
+fn seen(medium: Medium, source: &str) -> String {
+    match medium {
+        Medium::Picture => format!("print({source}.size, {source}.mode)"),
+        Medium::Sound => format!("print({source}.shape, rate)"),
+        Medium::Text | Medium::Table => format!("print(len({source}), \"characters\")"),
+    }
+}
+
 /// Shows the answer, or the table that was saved.
 fn last_lines(operation: &Operation, job: &Job<'_>, style: &Style) -> String {
     let t = style.table;
     match (operation.role, style.idiom) {
         (Role::Answer, _) if operation.is_list() => PRINT_LIST.to_owned(),
         (Role::Answer, _) => PRINT_ANSWER.to_owned(),
+        _ if operation.input != Medium::Table => seen(operation.input, style.source),
         (_, Idiom::Plain) => format!("print(len({t}), \"rows saved\")"),
         _ if job.output.is_some_and(|path| path.ends_with(".png")) => "print(bars)".to_owned(),
         _ => format!("print({t}.to_string(max_rows=8))"),
@@ -417,18 +473,29 @@ fn triple(text: &str) -> String {
     }
 }
 
-fn check(path: &str, idiom: Idiom) -> String {
+fn check(path: &str, idiom: Idiom, medium: Medium) -> String {
     let quoted = python_string(&format!("./{path}"));
     let read = match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
         "xlsx" => "read_excel",
         "json" => "read_json",
         "parquet" => "read_parquet",
+        "png" | "bmp" if medium == Medium::Picture => {
+            return format!(
+                "saved = Image.open({quoted})\nprint(saved.format, saved.size, saved.mode)"
+            );
+        }
+        "wav" => return format!("print(sf.info({quoted}))"),
+        "txt" => {
+            return format!(
+                "with open({quoted}, encoding=\"utf-8\") as file:\n    print(file.read()[:400])"
+            );
+        }
         "png" => {
             return format!("import os\nprint(os.path.getsize({quoted}), \"bytes\")");
         }
         _ => "read_csv",
     };
-    let import = if idiom == Idiom::Plain {
+    let import = if idiom == Idiom::Plain || medium != Medium::Table {
         "import pandas as pd\n"
     } else {
         ""

@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Argument, Arguments};
+use crate::content::{Content, Medium};
 use crate::draw::Draw;
 use crate::frame::{Class, Frame};
 use crate::graph::{Graph, Step};
@@ -31,6 +32,20 @@ const ROLES: [Role; 9] = [
 ];
 /// Share of the tasks on several files in which another step comes before the first that brings in a file.
 const EARLIER: f64 = 0.3;
+/// Share of the tasks on texts that read the text into a table.
+const READS_TEXT: f64 = 0.75;
+/// As `READS_TEXT`, of those on pictures and sounds.
+const READS: f64 = 0.3;
+/// Share of the tasks that read a text which change it before.
+const EDITS_TEXT: f64 = 0.4;
+/// Rows of a table that is read from a text, a picture or a sound.
+const READ_ROWS: std::ops::RangeInclusive<usize> = 5..=20_000;
+/// Characters of a text that is worked on.
+const CHARACTERS: std::ops::RangeInclusive<usize> = 40..=200_000;
+/// Pixels on each side of a picture that is worked on.
+const SIDE: std::ops::RangeInclusive<usize> = 12..=2_000;
+/// Samples of a sound that is worked on.
+const SAMPLES: std::ops::RangeInclusive<usize> = 800..=2_000_000;
 /// Share of the tasks that end with a file.
 const OUTPUTS: f64 = 0.4;
 /// A filter leaves between these shares of the rows.
@@ -56,7 +71,11 @@ pub struct Composed {
 pub fn compose(start: &Frame, avoided: &HeldOutRule, rng: &mut ChaCha8Rng) -> Option<Composed> {
     let length = *LENGTHS.choose(rng)?;
     let mut chain = Chain::new(start, avoided);
-    for role in roles(length, start.others.len(), rng) {
+    let roles = match start.medium() {
+        Medium::Table => roles(length, start.others.len(), rng),
+        medium => roles_on(medium, length, rng),
+    };
+    for role in roles {
         chain.extend(role, rng);
     }
     if !chain.frame.others.is_empty() {
@@ -93,6 +112,28 @@ fn roles(length: usize, others: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
     roles
 }
 
+/// The roles of the steps before the ending of a task on a text, a picture or a sound: it is changed, and perhaps read
+/// into a table, on which the others work.
+fn roles_on(medium: Medium, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
+    let reads = rng.random_bool(if medium == Medium::Text {
+        READS_TEXT
+    } else {
+        READS
+    });
+    if !reads {
+        return vec![Role::Edit; length];
+    }
+    let edits = match medium {
+        Medium::Text => usize::from(length > 2 && rng.random_bool(EDITS_TEXT)),
+        _ => rng.random_range(1..=2.min(length)),
+    };
+    let mut roles = vec![Role::Edit; edits];
+    roles.push(Role::Read);
+    let rest = (roles.len()..length.max(2)).filter_map(|_| ROLES.choose(rng).copied());
+    roles.extend(rest);
+    roles
+}
+
 /// The steps so far, and the table after them.
 struct Chain<'a> {
     avoided: &'a HeldOutRule,
@@ -116,7 +157,9 @@ impl<'a> Chain<'a> {
 
     /// Adds a step of a role. Returns whether one was found.
     fn extend(&mut self, role: Role, rng: &mut ChaCha8Rng) -> bool {
-        let candidates: Vec<&Operation> = operations::all().filter(|o| o.role == role).collect();
+        let medium = self.frame.medium();
+        let candidates = operations::all().filter(|o| o.role == role && o.input == medium);
+        let candidates: Vec<&Operation> = candidates.collect();
         for _ in 0..TRIES {
             let Some(operation) = candidates.choose(rng) else {
                 return false;
@@ -219,8 +262,23 @@ fn useful(role: Role, before: &Frame, after: &Frame) -> bool {
             after.height() >= MIN_ROWS && KEPT.contains(&kept)
         }
         Role::Combine => after.height() >= MIN_ROWS,
+        Role::Read => READ_ROWS.contains(&after.height()),
+        Role::Edit => after.content != before.content && workable(&after.content),
+        Role::Output if after.medium() != Medium::Table => true,
         Role::Shape => after.height() >= 2,
         Role::Derive | Role::Answer | Role::Output => after.height() >= 1,
+    }
+}
+
+/// Whether a content is neither too small nor too large.
+fn workable(content: &Content) -> bool {
+    match content {
+        Content::Table => true,
+        Content::Text(text) => CHARACTERS.contains(&text.chars().count()),
+        Content::Picture(picture) => {
+            SIDE.contains(&picture.width) && SIDE.contains(&picture.height)
+        }
+        Content::Sound(sound) => SAMPLES.contains(&sound.samples.len()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Draws arguments for an operation from the table that it would work on, so that the task is well defined.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use polars::prelude::{Column, DataType};
 use rand::RngExt;
@@ -8,7 +9,10 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::Argument;
+use crate::content::Content;
 use crate::frame::{Class, Frame};
+use crate::picture::Picture;
+use crate::sound::Sound;
 
 /// Categories of a grouping.
 const CATEGORIES: std::ops::RangeInclusive<usize> = 2..=25;
@@ -37,6 +41,30 @@ impl<'a> Draw<'a> {
     pub(crate) fn preferring(mut self, unused: &'a [String]) -> Self {
         self.unused = unused;
         self
+    }
+
+    /// The text that the step would work on.
+    pub(crate) fn text(&self) -> Option<Arc<str>> {
+        match &self.frame.content {
+            Content::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// As [`Draw::text`].
+    pub(crate) fn picture(&self) -> Option<Arc<Picture>> {
+        match &self.frame.content {
+            Content::Picture(picture) => Some(picture.clone()),
+            _ => None,
+        }
+    }
+
+    /// As [`Draw::text`].
+    pub(crate) fn sound(&self) -> Option<Arc<Sound>> {
+        match &self.frame.content {
+            Content::Sound(sound) => Some(sound.clone()),
+            _ => None,
+        }
     }
 
     fn column(&self, name: &str) -> Option<&Column> {

@@ -1,9 +1,11 @@
-//! A table between two operations, and the classes of its columns.
+//! What is between two operations: a table with the classes of its columns, or another content.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use polars::prelude::{Column, DataFrame, DataType, IntoLazy, LazyFrame, PolarsResult};
+
+use crate::content::{Content, Medium};
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Frame {
     pub(crate) ordered: bool,
     /// The other files of the task that no step has used yet.
     pub(crate) others: Vec<OtherTable>,
+    /// A text, a picture or a sound that no step has read into the table yet.
+    pub(crate) content: Content,
 }
 
 /// The table of another file of a task.
@@ -51,7 +55,21 @@ impl Frame {
             data,
             ordered: true,
             others: Vec::new(),
+            content: Content::Table,
         }
+    }
+
+    /// Another content than a table.
+    pub fn of_content(content: Content) -> Self {
+        Self {
+            content,
+            ..Self::new(DataFrame::empty())
+        }
+    }
+
+    /// What a step can work on.
+    pub fn medium(&self) -> Medium {
+        self.content.medium()
     }
 
     /// The table with the other files of its task.
@@ -122,6 +140,7 @@ impl Frame {
             data,
             ordered,
             others: self.others.clone(),
+            content: Content::Table,
         }))
     }
 }

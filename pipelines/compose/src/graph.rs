@@ -37,6 +37,10 @@ pub enum GraphError {
     NoFile(String),
     #[error("`{0}` gives a number that is not finite")]
     NotFinite(String),
+    #[error("`{0}` works on something else than what the steps before it give")]
+    WrongMedium(String),
+    #[error("`{0}` cannot be done with this text, picture or sound")]
+    Impossible(String),
 }
 
 impl Step {
@@ -57,6 +61,10 @@ impl Step {
             operation: self.operation.clone(),
             reason,
         };
+        if operation.input != frame.medium() {
+            return Err(GraphError::WrongMedium(self.operation.clone()));
+        }
+        let impossible = || GraphError::Impossible(self.operation.clone());
         let path = self.arguments.file(OTHER);
         let data = match &operation.meaning {
             Meaning::OneTable(meaning) => meaning(&self.arguments, frame.lazy()),
@@ -64,6 +72,17 @@ impl Step {
                 let other = frame.other(path);
                 let other = other.ok_or_else(|| GraphError::NoFile(path.to_owned()))?;
                 meaning(&self.arguments, frame.lazy(), other.lazy())
+            }
+            Meaning::Edit(meaning) => {
+                let content = meaning(&self.arguments, &frame.content);
+                return content.map(Frame::of_content).ok_or_else(impossible);
+            }
+            Meaning::Read(meaning) => {
+                let data = meaning(&self.arguments, &frame.content).ok_or_else(impossible)?;
+                return Ok(Frame {
+                    ordered: operation.order != Order::Loses,
+                    ..Frame::new(data)
+                });
             }
         };
         let data = data.collect().map_err(unfit)?;
@@ -110,16 +129,22 @@ impl Graph {
     }
 
     /// The keyword of the dictionary under which the task is counted: that of its last step that is no filter and no
-    /// ending, or else of its first step.
+    /// ending, or else of its first step. Of a task on another content than a table, steps on tables do not count.
     ///
     /// # Errors
     /// [`GraphError::Unknown`].
     pub fn keyword(&self) -> Result<&'static str, GraphError> {
         let mut keyword = None;
+        let mut medium = None;
         for step in &self.0 {
             let operation = step.operation()?;
+            if *medium.get_or_insert(operation.input) != operation.input {
+                break;
+            }
             match operation.role {
-                Role::Derive | Role::Shape | Role::Combine => keyword = Some(operation.keyword()),
+                Role::Derive | Role::Shape | Role::Combine | Role::Edit | Role::Read => {
+                    keyword = Some(operation.keyword());
+                }
                 _ => keyword = keyword.or(Some(operation.keyword())),
             }
         }

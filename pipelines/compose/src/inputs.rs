@@ -10,9 +10,10 @@ use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
+use crate::content::{Content, Medium};
 use crate::draw::quotable;
 use crate::frame::{Class, Frame, OtherTable};
-use crate::rename;
+use crate::{media, rename};
 
 /// Keys of a lookup table.
 const KEYS: std::ops::RangeInclusive<usize> = 3..=60;
@@ -63,6 +64,9 @@ pub(crate) fn draw(
     renamed: bool,
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
+    if Medium::of(file.kind) != Medium::Table {
+        return media::draw(file, bytes, renamed, rng);
+    }
     let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
     let frame = Frame::new(data);
     let (frame, stem) = match renamed {
@@ -113,7 +117,7 @@ const PART_NAMES: [(&str, &str); 6] = [
     (" part 1", " part 2"),
 ];
 
-fn stem(name: &str) -> &str {
+pub(crate) fn stem(name: &str) -> &str {
     let name = name.rsplit('/').next().unwrap_or(name);
     name.split_once('.').map_or(name, |(stem, _)| stem)
 }
@@ -215,8 +219,17 @@ fn joined(files: &[TaskFile], frames: Vec<Frame>) -> Option<Frame> {
     Some(first.with_others(others))
 }
 
+/// What a task starts from, from the bytes of its files; `None` if one cannot be read.
+pub(crate) fn start(files: &[TaskFile], bytes: &[Vec<u8>]) -> Option<Frame> {
+    let (file, first) = (files.first()?, bytes.first()?);
+    match Medium::of(file.kind) {
+        Medium::Table => tables(files, bytes),
+        _ => Content::read(file.kind, first).map(Frame::of_content),
+    }
+}
+
 /// The tables of a task's files, from their bytes; `None` if one is no table.
-pub(crate) fn tables(files: &[TaskFile], bytes: &[Vec<u8>]) -> Option<Frame> {
+fn tables(files: &[TaskFile], bytes: &[Vec<u8>]) -> Option<Frame> {
     let frames = files.iter().zip(bytes).map(|(file, bytes)| {
         let (data, _) = pybench_profile::frame(file.kind, bytes)?;
         Some(Frame::new(data))

@@ -1,8 +1,9 @@
-//! One operation on a table: when it may be drawn, what it means, how it is said and how it is written in code.
+//! One operation: when it may be drawn, what it means, how it is said and how it is written in code.
 
-use polars::prelude::{Expr, LazyFrame};
+use polars::prelude::{DataFrame, Expr, LazyFrame};
 
 use crate::argument::Arguments;
+use crate::content::{Content, Medium};
 use crate::draw::Draw;
 
 /// What an operation is in a task.
@@ -16,6 +17,10 @@ pub enum Role {
     Shape,
     /// Brings in another file of the task: joins, appends.
     Combine,
+    /// Changes a text, a picture or a sound.
+    Edit,
+    /// Makes a table of a text, a picture or a sound.
+    Read,
     /// Ends a task with an answer: a table with one column, whose rows are the answer.
     Answer,
     /// Ends a task with a file.
@@ -38,11 +43,17 @@ pub(crate) type DrawArguments = Box<dyn Fn(&mut Draw<'_>) -> Option<Arguments> +
 type OneTable = dyn Fn(&Arguments, LazyFrame) -> LazyFrame + Send + Sync;
 type TwoTables = dyn Fn(&Arguments, LazyFrame, LazyFrame) -> LazyFrame + Send + Sync;
 
-/// What an operation does, as polars expressions. This is the reference.
+type OfContent<T> = dyn Fn(&Arguments, &Content) -> Option<T> + Send + Sync;
+
+/// What an operation does, on tables as polars expressions. This is the reference.
 pub(crate) enum Meaning {
     OneTable(Box<OneTable>),
     /// The second table is that of the argument [`OTHER`].
     TwoTables(Box<TwoTables>),
+    /// Another content of the same kind.
+    Edit(Box<OfContent<Content>>),
+    /// A table.
+    Read(Box<OfContent<DataFrame>>),
 }
 
 /// The argument of an operation that names another file.
@@ -52,6 +63,8 @@ pub(crate) const OTHER: &str = "file";
 pub struct Operation {
     pub name: String,
     pub role: Role,
+    /// What it works on.
+    pub input: Medium,
     pub order: Order,
     /// Whether the result depends on the order of the rows.
     pub needs_order: bool,
@@ -59,6 +72,7 @@ pub struct Operation {
     pub(crate) draw: DrawArguments,
     pub(crate) meaning: Meaning,
     /// Equivalent statements in pandas; `$t` is the data frame, which they replace, and `$file` that of another file.
+    /// Where the input is no table, `$source` is the text, the picture or the sound, and they may use other packages.
     pub pandas: Vec<String>,
     /// Statements in plain Python; `$t` is the list of rows, each a dict, which they replace.
     pub python: Option<String>,
@@ -68,6 +82,8 @@ pub struct Operation {
     pub en: Vec<String>,
     /// Wordings in Chinese.
     pub zh: Vec<String>,
+    /// The keyword of the dictionary, where the name does not say it.
+    keyword: Option<&'static str>,
 }
 
 impl std::fmt::Debug for Operation {
@@ -97,10 +113,49 @@ impl Operation {
         Self::with_meaning(name.into(), Role::Combine, Box::new(draw), meaning)
     }
 
+    /// An operation that changes a text, a picture or a sound.
+    pub(crate) fn edit(
+        input: Medium,
+        name: impl Into<String>,
+        draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
+        meaning: impl Fn(&Arguments, &Content) -> Option<Content> + Send + Sync + 'static,
+    ) -> Self {
+        let meaning = Meaning::Edit(Box::new(meaning));
+        Self {
+            input,
+            ..Self::with_meaning(name.into(), Role::Edit, Box::new(draw), meaning)
+        }
+    }
+
+    /// An operation that makes a table of a text, a picture or a sound: a [`Role::Read`] or a [`Role::Answer`].
+    pub(crate) fn read(
+        input: Medium,
+        name: impl Into<String>,
+        role: Role,
+        draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
+        meaning: impl Fn(&Arguments, &Content) -> Option<DataFrame> + Send + Sync + 'static,
+    ) -> Self {
+        let meaning = Meaning::Read(Box::new(meaning));
+        Self {
+            input,
+            ..Self::with_meaning(name.into(), role, Box::new(draw), meaning)
+        }
+    }
+
+    /// An operation that ends a task with the text, the picture or the sound in a file.
+    pub(crate) fn save(input: Medium, name: impl Into<String>) -> Self {
+        let whole = |_: &Arguments, content: &Content| Some(content.clone());
+        Self {
+            role: Role::Output,
+            ..Self::edit(input, name, |_| Some(Arguments::default()), whole)
+        }
+    }
+
     fn with_meaning(name: String, role: Role, draw: DrawArguments, meaning: Meaning) -> Self {
         Self {
             name,
             role,
+            input: Medium::Table,
             order: Order::Keeps,
             needs_order: false,
             draw,
@@ -110,6 +165,7 @@ impl Operation {
             sql: None,
             en: Vec::new(),
             zh: Vec::new(),
+            keyword: None,
         }
     }
 
@@ -131,6 +187,9 @@ impl Operation {
 
     /// The keyword of the dictionary that fits best.
     pub fn keyword(&self) -> &'static str {
+        if let Some(keyword) = self.keyword {
+            return keyword;
+        }
         let starts =
             |prefixes: &[&str]| prefixes.iter().any(|prefix| self.name.starts_with(prefix));
         match self.role {
@@ -153,7 +212,7 @@ impl Operation {
             Role::Output if starts(&["line_chart"]) => "line chart",
             Role::Output if starts(&["scatter_plot"]) => "scatter plot",
             Role::Output => "convert format",
-            Role::Filter | Role::Shape | Role::Answer => "filter",
+            Role::Filter | Role::Shape | Role::Answer | Role::Edit | Role::Read => "filter",
         }
     }
 
@@ -166,6 +225,11 @@ impl Operation {
         Self::new(name, Role::Derive, draw, move |a, t| {
             t.with_column(value(a).alias(a.name("new")))
         })
+    }
+
+    pub(crate) fn counted_as(mut self, keyword: &'static str) -> Self {
+        self.keyword = Some(keyword);
+        self
     }
 
     pub(crate) fn order(mut self, order: Order) -> Self {
@@ -187,6 +251,20 @@ impl Operation {
     pub(crate) fn python(mut self, code: impl Into<String>) -> Self {
         self.python = Some(code.into());
         self
+    }
+
+    /// Adds a statement that needs no table: it is the same in pandas and in plain Python.
+    pub(crate) fn code(self, code: &str) -> Self {
+        let plain = self.python.clone().unwrap_or_else(|| code.to_owned());
+        self.pandas(code).python(plain)
+    }
+
+    /// Adds the expression of a list of dicts, which is the table.
+    pub(crate) fn rows(self, before: &str, expression: &str) -> Self {
+        self.pandas(format!(
+            "import pandas as pd\n{before}$t = pd.DataFrame({expression})"
+        ))
+        .python(format!("{before}$t = {expression}"))
     }
 
     pub(crate) fn sql(mut self, query: impl Into<String>) -> Self {

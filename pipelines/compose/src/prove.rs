@@ -2,15 +2,16 @@
 
 use std::cmp::Ordering;
 
-use polars::prelude::DataFrame;
+use polars::prelude::{DataFrame, DataType};
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
+use rand::SeedableRng;
 use rand::seq::IndexedRandom;
-use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use crate::argument::Argument;
+use crate::content::{Content, Medium};
 use crate::draw::Draw;
 use crate::frame::Frame;
 use crate::graph::{Graph, Step, records};
@@ -24,6 +25,9 @@ const TOLERANCE: f64 = 1e-5;
 
 /// As [`TOLERANCE`], for the data of a chart, which are read from a picture.
 const CHART_TOLERANCE: f64 = 1e-2;
+
+/// As [`TOLERANCE`], for an answer that is no whole number: it is stated with four digits or more.
+const ANSWER_TOLERANCE: f64 = 1e-3;
 
 /// A graph with one step changed.
 #[derive(Clone, Debug)]
@@ -65,8 +69,7 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
             );
         }
         for (name, argument) in &step.arguments.0 {
-            let draw = Draw::new(&frame, rng);
-            if let Some(other) = altered(argument, draw) {
+            for other in altered(argument, Draw::new(&frame, rng)) {
                 let mut step = step.clone();
                 step.arguments.0.insert(name.clone(), other);
                 changed(&format!("another {name}"), Some(step));
@@ -80,14 +83,14 @@ pub fn mutations(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Vec<Muta
     all
 }
 
-/// The graphs that differ from a task's in one step; empty if one of its files is no table. `bytes` are those of the
+/// The graphs that differ from a task's in one step; empty if one of its files cannot be read. `bytes` are those of the
 /// files, in their order.
 ///
 /// # Errors
 /// The task was not composed.
 pub fn mistakes(task: &Task, bytes: &[Vec<u8>]) -> Result<Vec<Mutation>, PlanError> {
     let graph = Plan::of(task)?.graph;
-    let Some(start) = inputs::tables(&task.files, bytes) else {
+    let Some(start) = inputs::start(&task.files, bytes) else {
         return Ok(Vec::new());
     };
     let mut rng = ChaCha8Rng::seed_from_u64(Digest::of_json(&(&task.id, "mistakes")).seed());
@@ -113,26 +116,54 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "left" => "inner",
         "semi" => "anti",
         "anti" => "semi",
+        "horizontally" => "vertically",
+        "vertically" => "horizontally",
+        "clockwise" => "counterclockwise",
+        "counterclockwise" => "clockwise",
+        "red" => "green",
+        "green" => "blue",
+        "blue" => "red",
+        "in" => "out",
+        "out" => "in",
+        "right" => "left",
         _ => return None,
     };
     let name = format!("{kind}_{other}");
     operations::named(&name).map(|found| found.name.as_str())
 }
 
-/// Another argument of the same kind.
-fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
-    Some(match argument {
+/// Other columns that are tried in place of one.
+const OTHER_COLUMNS: usize = 3;
+
+/// Other arguments of the same kind: a smaller and a larger number, some other columns, one other value.
+fn altered(argument: &Argument, draw: Draw<'_>) -> Vec<Argument> {
+    match argument {
+        Argument::Number(number) => around(*number).map(Argument::Number).into(),
         Argument::Column(name) => {
-            let class = draw.frame.class(name)?;
-            Argument::Column(draw.pick(class, |_, other| other != name)?)
+            let class = draw.frame.class(name);
+            let all = class.map_or_else(Vec::new, |class| draw.frame.of_class(class));
+            let others = all.into_iter().filter(|other| other != name);
+            others.take(OTHER_COLUMNS).map(Argument::Column).collect()
         }
-        Argument::Number(number) if *number == 0.0 => Argument::Number(1.0),
-        Argument::Number(number) => {
-            let by = if draw.rng.random_bool(0.5) { 1.3 } else { 0.7 };
-            Argument::Number(number * by)
-        }
+        _ => other(argument, draw).into_iter().collect(),
+    }
+}
+
+/// A smaller and a larger number; whole ones of a whole number.
+fn around(number: f64) -> [f64; 2] {
+    let apart = match number.fract() == 0.0 {
+        true => (number.abs() * 0.3).round().max(1.0),
+        false => number.abs() * 0.3,
+    };
+    [number - apart, number + apart]
+}
+
+/// Another argument of the same kind.
+fn other(argument: &Argument, draw: Draw<'_>) -> Option<Argument> {
+    Some(match argument {
         Argument::Count(count) => Argument::Count(count + 1),
         Argument::Text(text) => Argument::Text(other_value(&draw, text)?),
+        Argument::Color(color) => Argument::Color(color.iter().map(|v| v ^ 0x60).collect()),
         Argument::Texts(texts) => Argument::Texts(texts.split_last()?.1.to_vec()),
         Argument::File(path) => {
             let others = draw.frame.others.iter().map(|other| &other.path);
@@ -140,12 +171,23 @@ fn altered(argument: &Argument, mut draw: Draw<'_>) -> Option<Argument> {
             Argument::File((*others.choose(draw.rng)?).clone())
         }
         // Names of new columns and of those that stay show in a table; the check compares them.
-        Argument::Columns(_) | Argument::New(_) => return None,
+        Argument::Column(_) | Argument::Columns(_) | Argument::New(_) | Argument::Number(_) => {
+            return None;
+        }
     })
 }
 
-/// Another value of the column that holds this one.
+/// Another value of the column that holds this one, or another word of the text.
 fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
+    if let Content::Text(whole) = &draw.frame.content {
+        let words = whole.split(|c: char| !c.is_ascii_alphabetic());
+        let words: Vec<&str> = words
+            .filter(|word| word.len() > 3 && *word != text)
+            .collect();
+        return words
+            .choose(&mut rand_chacha_of(text))
+            .map(|word| (*word).to_owned());
+    }
     let names = draw.frame.data.get_column_names_owned();
     let values = names.iter().map(|name| draw.values(name));
     let mut others = values.filter(|values| values.iter().any(|value| value == text));
@@ -167,13 +209,20 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
     let expected = graph.evaluate(start).ok()?;
     let output = graph.ending().and_then(|step| step.operation().ok());
     let is_answer = output.is_some_and(|operation| operation.role == Role::Answer);
+    let answer = expected.data.column("answer").map(|answer| answer.dtype());
     let tolerance = match output.is_some_and(Operation::is_chart) {
         true => CHART_TOLERANCE,
+        false if is_answer && answer.is_ok_and(|kind| kind == &DataType::Float64) => {
+            ANSWER_TOLERANCE
+        }
         false => TOLERANCE,
     };
     mutations(graph, start, rng).into_iter().find(|mutation| {
         // A mutant that cannot run is noticed.
         mutation.graph.evaluate(start).is_ok_and(|result| {
+            if expected.medium() != Medium::Table {
+                return expected.content.resembles(&result.content);
+            }
             let ordered = is_answer || (expected.ordered && expected.height() == result.height());
             same_within(&expected.data, &result.data, ordered, tolerance)
         })

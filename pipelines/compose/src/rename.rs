@@ -153,7 +153,7 @@ pub(crate) fn unused(
     }
 }
 
-fn word(rng: &mut ChaCha8Rng) -> String {
+pub(crate) fn word(rng: &mut ChaCha8Rng) -> String {
     let count = rng.random_range(2..=3);
     (0..count)
         .filter_map(|_| SYLLABLES.choose(rng).copied())

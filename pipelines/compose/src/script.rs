@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
 use crate::code::{Idiom, Job, Solution, Style, solution};
+use crate::content::Medium;
 use crate::graph::{Graph, GraphError, Step};
 use crate::plan::{Plan, PlanError};
 use crate::slip::{self, Slip};
@@ -196,7 +197,18 @@ impl<'a> Script<'a> {
         let name = names.join(if en { " and " } else { "、" });
         Ok(match at {
             0 => {
+                let table = job(self.task, &self.plan).medium() == Medium::Table;
                 let said: [&str; 3] = match en {
+                    true if !table => [
+                        "First I load $name and see what is in it.",
+                        "Before I change anything I look at $name.",
+                        "I open $name and check that it is what the task describes.",
+                    ],
+                    false if !table => [
+                        "先打开 $name，看看内容。",
+                        "动手之前先看看 $name。",
+                        "读取 $name，确认与描述一致。",
+                    ],
                     true => [
                         "First I load $name and look at the size, the columns and some rows.",
                         "Before I compute anything I check the contents of $name.",
@@ -228,8 +240,10 @@ impl<'a> Script<'a> {
         for step in steps {
             clauses.push(self.clause(step, en)?);
         }
+        let table = job(self.task, &self.plan).medium() == Medium::Table;
         let joined = clauses.join(if en { ", then " } else { "，再" });
         Ok(match (en, cell) {
+            (true, 0) if !table => format!("The file is as described. Now I {joined}."),
             (true, 0) => format!("The columns are as the task says. Now I {joined}."),
             (true, _) => format!("Next I {joined}."),
             (false, 0) => format!("数据与任务描述一致。接下来{joined}。"),

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Argument, python_string};
 use crate::code::{self, Idiom, Job, Solution, Style};
+use crate::content::Medium;
 use crate::inputs;
 use crate::operation::Operation;
 
@@ -48,6 +49,9 @@ pub(crate) fn draw(
     solution: &Solution,
     rng: &mut ChaCha8Rng,
 ) -> Option<Slip> {
+    if job.medium() != Medium::Table {
+        return file_name(job, solution, rng);
+    }
     let candidates = [
         file_name(job, solution, rng),
         read_options(job, style, solution),

@@ -5,13 +5,16 @@ use std::collections::HashSet;
 use pybench_types::check::{CheckSpec, Orientation, PlotKind, RowOrder};
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
-use pybench_types::task::{Category, FileKind, Language, Profile, SourceFile, Task, TaskOrigin};
+use pybench_types::task::{
+    Category, FileKind, Language, Profile, SourceFile, Task, TaskFile, TaskOrigin,
+};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::python_string;
 use crate::compose::{Composed, compose};
+use crate::content::{Content, Medium};
 use crate::frame::{Class, Frame};
 use crate::graph::{GraphError, Step, records};
 use crate::inputs::{self, Inputs};
@@ -19,11 +22,14 @@ use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
 use crate::wording::{self, Form, Request};
+use crate::{media, picture};
 
 /// Rows of a table that tasks are composed over.
 const ROWS: std::ops::RangeInclusive<u64> = 20..=20_000;
 /// Largest text of the expected table in a reference, in bytes.
 const MAX_REFERENCE: usize = 40_000;
+/// Largest expected picture or sound, in bytes.
+const MAX_HELD_OUT: usize = 4 << 20;
 /// Tolerance for the numbers of a table, relative.
 const TABLE_TOLERANCE: f64 = 1e-6;
 /// Graphs that are drawn over a file before it is given up for a task.
@@ -52,13 +58,18 @@ pub struct Made {
 pub fn fits(file: &SourceFile) -> bool {
     use FileKind::*;
     let Profile::Table(table) = &file.profile else {
-        return false;
+        return media::fits(file);
     };
     let readable = matches!(file.kind, Csv | Tsv | Xlsx | Json | Jsonl | Parquet);
     readable
         && table.tables.len() <= 1
         && ROWS.contains(&table.rows)
         && (2..=40).contains(&table.columns.len())
+}
+
+/// The category of the tasks over a file.
+pub fn category(file: &SourceFile) -> Category {
+    Medium::of(file.kind).category()
 }
 
 /// Makes a task over a file; `None` if no draw gives a proven one. `subcategory` looks up a keyword.
@@ -79,35 +90,39 @@ pub fn make(
     let Some(composed) = drawn else {
         return Ok(None);
     };
-    let task = write(&composed, &inputs, seed, subcategory, &mut rng)?;
+    let made = write(&composed, inputs, seed, subcategory, &mut rng)?;
     // All wordings of an operation may be avoided.
-    let task = task.filter(|task| seed.avoided.of_task(task).is_none());
-    Ok(task.map(|task| Made {
-        task,
-        files: inputs.written,
-    }))
+    Ok(made.filter(|made| seed.avoided.of_task(&made.task).is_none()))
 }
 
 /// Writes the task; `None` if its result is too large to be checked.
 fn write(
     composed: &Composed,
-    inputs: &Inputs,
+    inputs: Inputs,
     seed: TaskSeed<'_>,
     subcategory: impl Fn(&str) -> String,
     rng: &mut ChaCha8Rng,
-) -> Result<Option<Task>, GraphError> {
+) -> Result<Option<Made>, GraphError> {
     let (graph, language) = (&composed.graph, seed.language);
     let keyword = graph.keyword()?;
-    let (result, mut plan, check, expected) =
-        match graph.ending().map(|step| step.operation()).transpose()? {
-            Some(ending) if ending.role == Role::Answer => answer(composed, rng),
-            Some(ending) => output(composed, ending, rng),
-            None => return Ok(None),
-        };
-    plan.numbers = numbers(&inputs.frame);
-    if expected.len() > MAX_REFERENCE {
+    let written = match graph.ending().map(|step| step.operation()).transpose()? {
+        Some(ending) if ending.role == Role::Answer => Some(answer(composed, rng)),
+        Some(ending) => output(composed, ending, rng),
+        None => None,
+    };
+    let Some(Written {
+        ending: result,
+        mut plan,
+        check,
+        expected,
+    }) = written
+    else {
         return Ok(None);
-    }
+    };
+    plan.numbers = numbers(&inputs.frame);
+    let Some((reference, held_out)) = reference(expected, inputs.files.first()) else {
+        return Ok(None);
+    };
     let notes = inputs.files.iter().filter_map(|file| {
         let format = file.format.as_ref()?;
         note(&format.read, &inputs::path(file), language)
@@ -125,21 +140,18 @@ fn write(
     let query = wording::query(&request, rng)?;
     let mut task = Task {
         id: Digest::of_bytes(b""),
-        category: Category::Chart,
+        category: inputs.frame.medium().category(),
         subcategory: subcategory(keyword),
         keyword: keyword.to_owned(),
         language,
         query: query.text + &notes,
         files: inputs.files.clone(),
-        held_out: Vec::new(),
+        held_out: held_out.iter().map(|(file, _)| file.clone()).collect(),
         outputs: match &result {
             wording::Ending::File { path, .. } => vec![path.clone()],
             wording::Ending::Line { .. } => Vec::new(),
         },
-        reference: format!(
-            "import json\n\nexpected = json.loads({})\n",
-            python_string(&expected)
-        ),
+        reference,
         checks: vec![check],
         origin: TaskOrigin::Composed {
             skeleton: graph.skeleton(),
@@ -148,7 +160,42 @@ fn write(
         },
     };
     task.id = task.compute_id();
-    Ok((task.query.chars().count() <= pybench_types::task::MAX_QUERY).then_some(task))
+    let mut files = inputs.written;
+    files.extend(held_out.map(|(_, bytes)| bytes));
+    let fits = task.query.chars().count() <= pybench_types::task::MAX_QUERY;
+    Ok(fits.then_some(Made { task, files }))
+}
+
+/// A file that only the checker sees, and its bytes.
+type HeldOutFile = (TaskFile, Vec<u8>);
+
+/// The code of the reference, and the file that only the checker sees; `None` if it is too large.
+fn reference(
+    expected: Expected,
+    crawled: Option<&TaskFile>,
+) -> Option<(String, Option<HeldOutFile>)> {
+    let (kind, reader, bytes) = match expected {
+        Expected::Json(text) => {
+            let code = format!(
+                "import json\n\nexpected = json.loads({})\n",
+                python_string(&text)
+            );
+            return (text.len() <= MAX_REFERENCE).then_some((code, None));
+        }
+        Expected::Picture(bytes) => (FileKind::Png, "image", bytes),
+        Expected::Sound(bytes) => (FileKind::Wav, "audio", bytes),
+    };
+    let mut file = crawled?.clone();
+    file.name = format!("expected.{}", kind.name());
+    let first = std::mem::replace(&mut file.id, Digest::of_bytes(&bytes));
+    file.derived_from.get_or_insert(first);
+    file.kind = kind;
+    file.format = None;
+    let code = format!(
+        "import ref\n\nexpected = ref.{reader}(\"./held_out/{}\")\n",
+        file.name
+    );
+    (bytes.len() <= MAX_HELD_OUT).then_some((code, Some((file, bytes))))
 }
 
 /// The columns of all files that hold numbers, each once.
@@ -162,7 +209,23 @@ fn numbers(frame: &Frame) -> Vec<String> {
     numbers
 }
 
-type Written = (wording::Ending, Plan, CheckSpec, String);
+/// How a task ends, and what is expected.
+struct Written {
+    ending: wording::Ending,
+    plan: Plan,
+    check: CheckSpec,
+    expected: Expected,
+}
+
+/// What is expected.
+enum Expected {
+    /// A value as JSON text.
+    Json(String),
+    /// A png file.
+    Picture(Vec<u8>),
+    /// A wav file.
+    Sound(Vec<u8>),
+}
 
 /// An answer in the last line.
 fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
@@ -223,12 +286,12 @@ fn answer(composed: &Composed, rng: &mut ChaCha8Rng) -> Written {
         numbers: Vec::new(),
         title: String::new(),
     };
-    (
-        wording::Ending::Line { marker, form },
+    Written {
+        ending: wording::Ending::Line { marker, form },
         plan,
         check,
-        expected,
-    )
+        expected: Expected::Json(expected),
+    }
 }
 
 /// Decimals that show at least four digits of a number.
@@ -237,8 +300,8 @@ fn decimals(number: Option<f64>) -> u8 {
     (3.0 - size).clamp(2.0, 8.0) as u8
 }
 
-/// A table or a chart in a file.
-fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Written {
+/// A table, a chart or another content in a file; `None` if it cannot be written.
+fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Option<Written> {
     let stems = [
         "result",
         "summary",
@@ -252,7 +315,7 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Writ
     let stem = stems.choose(rng).copied().unwrap_or("result");
     let extension = match ending.is_chart() {
         true => "png",
-        false => ending.name.trim_start_matches("save_"),
+        false => ending.name.rsplit('_').next().unwrap_or_default(),
     };
     let path = format!("output/{stem}.{extension}");
     let titles = [
@@ -264,28 +327,16 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Writ
     ];
     let title = titles.choose(rng).copied().unwrap_or_default().to_owned();
     let rows = records(&composed.result.data);
-    let (check, expected) = match ending.is_chart() {
-        true => plot(&ending.name, &path, &title, &rows),
-        false => (
-            CheckSpec::Table {
-                path: path.clone(),
-                sheet: None,
-                expected: "expected".into(),
-                rows: if told_order(composed) {
-                    RowOrder::Exact
-                } else {
-                    RowOrder::Any
-                },
-                rtol: TABLE_TOLERANCE,
-                atol: 1e-9,
-                extra_columns: false,
-                column_order: false,
-                only_sheets: Vec::new(),
-                primary_key: None,
-            },
-            serde_json::Value::Array(rows.into_iter().map(serde_json::Value::Object).collect())
-                .to_string(),
+    let (check, expected) = match &composed.result.content {
+        Content::Table if ending.is_chart() => plot(&ending.name, &path, &title, &rows),
+        Content::Table if extension == "txt" => text(&path, &lines(rows)),
+        Content::Table => table(composed, &path, rows),
+        Content::Text(whole) => text(&path, whole),
+        Content::Picture(picture) => (
+            image(&path, extension),
+            Expected::Picture(picture.encoded(FileKind::Png)?),
         ),
+        Content::Sound(sound) => (audio(&path), Expected::Sound(sound.wav())),
     };
     let plan = Plan {
         graph: composed.graph.clone(),
@@ -297,7 +348,77 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Writ
             false => String::new(),
         },
     };
-    (wording::Ending::File { path, title }, plan, check, expected)
+    Some(Written {
+        ending: wording::Ending::File { path, title },
+        plan,
+        check,
+        expected,
+    })
+}
+
+/// The check of a table and its expected rows.
+fn table(composed: &Composed, path: &str, rows: Vec<Row>) -> (CheckSpec, Expected) {
+    let check = CheckSpec::Table {
+        path: path.to_owned(),
+        sheet: None,
+        expected: "expected".into(),
+        rows: match told_order(composed) {
+            true => RowOrder::Exact,
+            false => RowOrder::Any,
+        },
+        rtol: TABLE_TOLERANCE,
+        atol: 1e-9,
+        extra_columns: false,
+        column_order: false,
+        only_sheets: Vec::new(),
+        primary_key: None,
+    };
+    let rows = rows.into_iter().map(serde_json::Value::Object).collect();
+    let expected = serde_json::Value::Array(rows).to_string();
+    (check, Expected::Json(expected))
+}
+
+/// The values of a table with one column, one per line.
+fn lines(rows: Vec<Row>) -> String {
+    let values = rows.into_iter().flat_map(serde_json::Map::into_values);
+    let lines: Vec<String> = values
+        .filter_map(|value| Some(value.as_str()?.to_owned()))
+        .collect();
+    lines.join("\n")
+}
+
+fn text(path: &str, expected: &str) -> (CheckSpec, Expected) {
+    let check = CheckSpec::Text {
+        path: path.to_owned(),
+        expected: "expected".into(),
+    };
+    (
+        check,
+        Expected::Json(serde_json::Value::from(expected).to_string()),
+    )
+}
+
+fn image(path: &str, extension: &str) -> CheckSpec {
+    CheckSpec::Image {
+        path: path.to_owned(),
+        expected: "expected".into(),
+        mean_difference: picture::TOLERANCE,
+        mode: None,
+        quality: None,
+        format: Some(extension.to_uppercase()),
+    }
+}
+
+fn audio(path: &str) -> CheckSpec {
+    CheckSpec::Audio {
+        path: path.to_owned(),
+        expected: "expected".into(),
+        duration: 0.002,
+        level: 0.05,
+        correlation: 0.9999,
+        shift: 0.001,
+        subtype: Some("PCM_16".into()),
+    }
 }
 
 /// Whether the query says how the rows of the result are ordered.
@@ -309,11 +430,11 @@ fn told_order(composed: &Composed) -> bool {
     composed.result.ordered && composed.graph.0.iter().any(sorts)
 }
 
-type Rows = [serde_json::Map<String, serde_json::Value>];
+type Row = serde_json::Map<String, serde_json::Value>;
 
 /// The check of a chart and its expected data, in JSON. The first column of the rows are labels or places, the second one
 /// heights.
-fn plot(chart: &str, path: &str, title: &str, rows: &Rows) -> (CheckSpec, String) {
+fn plot(chart: &str, path: &str, title: &str, rows: &[Row]) -> (CheckSpec, Expected) {
     let part = |at: usize| -> Vec<&serde_json::Value> {
         rows.iter().filter_map(|row| row.values().nth(at)).collect()
     };
@@ -343,5 +464,5 @@ fn plot(chart: &str, path: &str, title: &str, rows: &Rows) -> (CheckSpec, String
         ordered: kind == PlotKind::Bar,
         orientation,
     };
-    (check, expected.to_string())
+    (check, Expected::Json(expected.to_string()))
 }

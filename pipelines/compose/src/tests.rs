@@ -67,6 +67,50 @@ fn other(path: &str, frame: Frame) -> OtherTable {
     }
 }
 
+/// A Markdown text with all that is extracted from texts, a log, a gray and an RGB picture, a mono and a stereo sound.
+fn contents() -> Vec<Frame> {
+    let part = |at: usize| {
+        format!(
+            "{} Part {at}\n\nThe Lamp costs {at}.5 on 2024-05-{:02} at 10:{:02}, says lamp@shop{at}.org.\n\
+             \"Lamp {at}\" is   item AB-{at} of https://shop.org/{at}.\n\n",
+            "#".repeat(at % 3 + 1),
+            at + 1,
+            at + 10
+        )
+    };
+    let text: String = (1..12).map(part).collect();
+    let log = |at: usize| {
+        format!(
+            "2024-05-0{} {} host-{} sent {at} bytes to  node\n",
+            at % 9 + 1,
+            ["INFO", "WARN"][at % 2],
+            at % 3
+        )
+    };
+    let log: String = (0..40).map(log).collect();
+    let picture = |channels| {
+        Picture::from_fn(60, 48, channels, |x, y, channel| {
+            ((x * x / 9 + y * 3 + channel * 40 + x * y / 5) % 256) as u8 & 0xf0
+        })
+    };
+    let sound = |channels: usize| Sound {
+        rate: 8_000,
+        channels,
+        samples: (0..8_000 * channels)
+            .map(|at| ((at as f64 * 0.07).sin() * (at % 4_001 + 2_000) as f64) as i16)
+            .collect(),
+    };
+    let contents = [
+        Content::Text(text.into()),
+        Content::Text(log.into()),
+        Content::Picture(picture(1).into()),
+        Content::Picture(picture(3).into()),
+        Content::Sound(sound(1).into()),
+        Content::Sound(sound(2).into()),
+    ];
+    contents.map(Frame::of_content).into()
+}
+
 fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
@@ -125,7 +169,9 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
     let in_parts = Frame::new(whole.lazy().limit(30).collect().unwrap());
     let in_parts = in_parts.with_others(vec![other("./data/b.csv", second)]);
     let facts = lookup().with_others(vec![other("./data/sales.csv", table(60))]);
+    let contents = contents();
     let all = [&whole, &doubled, &small, &with_lookup, &in_parts, &facts];
+    let all: Vec<&Frame> = all.into_iter().chain(&contents).collect();
     let mut drawn = BTreeSet::new();
     for operation in operations::all() {
         assert!(
@@ -133,7 +179,11 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
             "{operation:?} is not said in both languages"
         );
         assert!(!operation.pandas.is_empty(), "{operation:?} has no code");
-        for (seed, frame) in (0..60).flat_map(|seed| all.map(|frame| (seed, frame))) {
+        let fitting = all.iter().filter(|frame| frame.medium() == operation.input);
+        let fitting: Vec<&Frame> = fitting.copied().collect();
+        for (seed, frame) in
+            (0..60).flat_map(|seed| fitting.iter().map(move |frame| (seed, *frame)))
+        {
             let Some(arguments) = operation.arguments(Draw::new(frame, &mut rng(seed))) else {
                 continue;
             };
@@ -145,6 +195,7 @@ fn every_operation_draws_what_its_wordings_and_code_name() {
             let said = operation.en.iter().chain(&operation.zh);
             for pattern in codes.chain(said) {
                 let extra = [("t", "df"), ("path", "p"), ("title", "t"), ("file", "o")];
+                let extra = [&extra[..], &[("source", "x")]].concat();
                 let filled = fill(pattern, &arguments, Notation::Python, &extra);
                 assert!(!filled.contains('$'), "{operation:?}: {filled}");
             }
@@ -185,6 +236,105 @@ fn a_proven_graph_has_no_step_that_could_be_left_out() {
         }
     }
     assert!(made >= 8, "only {made} graphs of 40 draws");
+}
+
+/// A graph with a changed step meets contents that its arguments were not drawn for.
+#[test]
+fn every_operation_takes_every_content_of_its_medium() {
+    let contents = contents();
+    let mut taken = 0;
+    for operation in operations::all().filter(|operation| operation.input != Medium::Table) {
+        for (seed, frame) in (0..4).flat_map(|seed| contents.iter().map(move |frame| (seed, frame)))
+        {
+            let Some(arguments) = operation.arguments(Draw::new(frame, &mut rng(seed))) else {
+                continue;
+            };
+            let step = Step {
+                operation: operation.name.clone(),
+                arguments,
+            };
+            for other in &contents {
+                let result = step.apply(other);
+                taken += usize::from(result.is_ok());
+                assert!(
+                    result.is_err() || operation.input == other.medium(),
+                    "{operation:?}"
+                );
+            }
+        }
+    }
+    assert!(taken > 1_000, "{taken} results");
+}
+
+#[test]
+fn a_proven_graph_on_each_content_ends_with_a_file_or_an_answer() {
+    for start in contents() {
+        let mut skeletons = BTreeSet::new();
+        for seed in 0..60 {
+            let Some(composed) = compose(&start, &HeldOutRule::default(), &mut rng(seed)) else {
+                continue;
+            };
+            let skeleton = composed.graph.skeleton();
+            let mut steps = composed.graph.0.clone();
+            steps.remove(0);
+            let without = Graph(steps).evaluate(&start);
+            let resembles = |result: &Frame| {
+                result.content.resembles(&composed.result.content)
+                    && same(&result.data, &composed.result.data, composed.result.ordered)
+            };
+            assert!(
+                !without.is_ok_and(|result| resembles(&result)),
+                "{skeleton}"
+            );
+            skeletons.insert(skeleton);
+        }
+        assert!(skeletons.len() >= 8, "{:?}: {skeletons:?}", start.medium());
+        let ends = |ending: &str| skeletons.iter().any(|skeleton| skeleton.contains(ending));
+        assert!(ends(">save_") && ends(">answer_"), "{skeletons:?}");
+    }
+}
+
+#[test]
+fn a_task_on_a_picture_expects_a_file_that_only_the_checker_sees() {
+    let picture = Picture::from_fn(90, 70, 3, |x, y, channel| {
+        (x * 3 + y * y + channel * 50) as u8
+    });
+    let bytes = picture.encoded(FileKind::Png).unwrap();
+    let (csv, _) = file(&table(30));
+    let source = SourceFile {
+        id: pybench_types::id::Digest::of_bytes(&bytes),
+        name: "map.png".into(),
+        kind: FileKind::Png,
+        profile: pybench_profile::profile(FileKind::Png, &bytes),
+        ..csv
+    };
+    assert!(fits(&source));
+    let makes = |seed: u64| {
+        let seed = TaskSeed {
+            seed,
+            language: Language::En,
+            renamed: seed.is_multiple_of(2),
+            avoided: &HeldOutRule::default(),
+        };
+        make(&source, &bytes, seed, str::to_owned).unwrap()
+    };
+    let made: Vec<Made> = (0..40)
+        .filter_map(makes)
+        .filter(|made| !made.task.held_out.is_empty())
+        .collect();
+    assert!(made.len() >= 5, "only {} tasks", made.len());
+    for Made { task, files } in made {
+        let [expected] = task.held_out.as_slice() else {
+            panic!("{:?}", task.held_out);
+        };
+        assert_eq!(expected.derived_from.as_ref(), Some(&source.id));
+        let bytes = files
+            .iter()
+            .find(|bytes| pybench_types::id::Digest::of_bytes(bytes) == expected.id);
+        assert!(Picture::read(FileKind::Png, bytes.unwrap()).is_some());
+        assert!(task.reference.contains("held_out") && !task.query.contains("held_out"));
+        assert_eq!(task.category, pybench_types::task::Category::ImageAudio);
+    }
 }
 
 #[test]

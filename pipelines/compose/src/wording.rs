@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Notation, fill};
+use crate::content::Medium;
 use crate::graph::{Graph, GraphError};
 use crate::operations;
 
@@ -94,39 +95,43 @@ const STYLES_EN: [&str; 9] = [
     "Take $path and work through these steps:\n$numbered",
     "In $path, $chain. $rest",
     "Hi! I have a question about $path. Could you $chain? $rest Thanks!",
-    "$context The data are in $path. $sentences $rest",
+    "$context The file is $path. $sentences $rest",
     "$path: $semicolons. $rest",
     "I need one result from $path. $sentences $rest",
     "Please process $path as follows:\n$bullets",
-    "With the table in $path, $chain. $rest",
+    "Working with $path, $chain. $rest",
     "$context Please open $path and $chain. $rest",
 ];
 const STYLES_ZH: [&str; 5] = [
     "请按以下步骤处理 $path：\n$numbered",
     "请读取 $path，$chain。$rest",
-    "$context数据在 $path 中。请$chain。$rest",
+    "$context文件是 $path。请$chain。$rest",
     "你好，我有一个关于 $path 的问题：请$chain。$rest 谢谢！",
     "处理 $path：\n$bullets",
 ];
+/// Why someone asks; the first ones suit any file, the others tables only.
 const CONTEXTS_EN: [&str; 10] = [
-    "We are preparing the quarterly review and one figure is still open.",
-    "My manager asked me to double-check a number before the meeting.",
     "I am cleaning up an old analysis and want to reproduce it.",
     "This is for a short note to the team.",
     "I am writing a report and need to be sure of the details.",
     "A colleague and I got different results, so I want an independent one.",
     "We received this export from a partner.",
+    "My manager asked me to double-check a number before the meeting.",
+    "We are preparing the quarterly review and one figure is still open.",
     "For an exercise in my statistics course I have to do the following.",
     "The dashboard shows something odd, so I want to compute it by hand.",
     "I am comparing suppliers and need a quick look at the numbers.",
 ];
+const ANY_EN: usize = 5;
+/// As [`CONTEXTS_EN`].
 const CONTEXTS_ZH: [&str; 5] = [
-    "我们在准备季度总结，还差一个结果。",
-    "开会之前我想核对一个数字。",
-    "我在整理一份旧的分析，想重新算一遍。",
-    "同事和我算的结果不一样，想请你独立算一次。",
     "这是合作方发来的数据。",
+    "同事和我算的结果不一样，想请你独立算一次。",
+    "我在整理一份旧的分析，想重新算一遍。",
+    "开会之前我想核对一个数字。",
+    "我们在准备季度总结，还差一个结果。",
 ];
+const ANY_ZH: usize = 3;
 
 /// The query.
 ///
@@ -161,9 +166,19 @@ pub(crate) fn query(request: &Request<'_>, rng: &mut ChaCha8Rng) -> Result<Query
         ));
     }
     let rest = rest(request, rng);
-    let (styles, contexts): (&[&str], &[&str]) = match language {
-        Language::En => (&STYLES_EN, &CONTEXTS_EN),
-        Language::Zh => (&STYLES_ZH, &CONTEXTS_ZH),
+    let (styles, contexts, any): (&[&str], &[&str], usize) = match language {
+        Language::En => (&STYLES_EN, &CONTEXTS_EN, ANY_EN),
+        Language::Zh => (&STYLES_ZH, &CONTEXTS_ZH, ANY_ZH),
+    };
+    let first = request
+        .graph
+        .0
+        .first()
+        .map(|step| step.operation())
+        .transpose()?;
+    let contexts = match first.is_none_or(|operation| operation.input == Medium::Table) {
+        true => contexts,
+        false => &contexts[..any],
     };
     let (style, name) = worded("style", styles, request, rng);
     names.extend(name);
@@ -226,7 +241,10 @@ fn rest(request: &Request<'_>, rng: &mut ChaCha8Rng) -> String {
             };
             let text = said.choose(rng).copied().unwrap_or_default();
             rest.push(text.replace("$path", path));
-            if !path.ends_with(".png") {
+            if ["csv", "xlsx", "json", "parquet"]
+                .iter()
+                .any(|kind| path.ends_with(kind))
+            {
                 rest.push(if en {
                     "Do not round any number.".into()
                 } else {

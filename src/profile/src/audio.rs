@@ -17,6 +17,33 @@ const MAX_SAMPLES: u64 = 3600 * 2 * 48_000;
 /// # Errors
 /// The reason why it is broken.
 pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<AudioProfile, String> {
+    let (decoded, codec) = read(kind, bytes, |_| {})?;
+    let frames = decoded.samples / u64::from(decoded.channels.max(1));
+    Ok(AudioProfile {
+        duration: frames as f64 / f64::from(decoded.rate),
+        rate: decoded.rate,
+        channels: decoded.channels,
+        rms: (decoded.squares / decoded.samples as f64).sqrt(),
+        codec,
+    })
+}
+
+/// The samples of all channels side by side, full scale being 1, their rate, and the number of channels.
+///
+/// # Errors
+/// As [`profile`].
+pub(super) fn samples(kind: FileKind, bytes: &[u8]) -> Result<(Vec<f32>, u32, u32), String> {
+    let mut samples = Vec::new();
+    let (decoded, _) = read(kind, bytes, |packet| samples.extend_from_slice(packet))?;
+    Ok((samples, decoded.rate, decoded.channels))
+}
+
+/// Decodes a file, packet by packet; also returns the name of its codec.
+fn read(
+    kind: FileKind,
+    bytes: &[u8],
+    sink: impl FnMut(&[f32]),
+) -> Result<(Decoded, String), String> {
     if kind == FileKind::Wav {
         check_wav_length(bytes)?;
     }
@@ -38,18 +65,12 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<AudioProfile, Stri
     let mut decoder = symphonia::default::get_codecs()
         .make_audio_decoder(&parameters, &Default::default())
         .map_err(unreadable)?;
-    let decoded = decode(&mut *format, &mut *decoder, track_id)?;
+    let decoded = decode(&mut *format, &mut *decoder, track_id, sink)?;
     let frames = decoded.samples / u64::from(decoded.channels.max(1));
     if frames == 0 || decoded.rate == 0 {
         return Err("no samples".into());
     }
-    Ok(AudioProfile {
-        duration: frames as f64 / f64::from(decoded.rate),
-        rate: decoded.rate,
-        channels: decoded.channels,
-        rms: (decoded.squares / decoded.samples as f64).sqrt(),
-        codec: decoder.codec_info().short_name.to_owned(),
-    })
+    Ok((decoded, decoder.codec_info().short_name.to_owned()))
 }
 
 /// Rejects a wav whose data chunk is shorter than its header says. Decoders do not report this.
@@ -81,6 +102,7 @@ fn decode(
     format: &mut dyn FormatReader,
     decoder: &mut dyn AudioDecoder,
     track_id: u32,
+    mut sink: impl FnMut(&[f32]),
 ) -> Result<Decoded, String> {
     let (mut decoded, mut buffer, mut errors) = (Decoded::default(), Vec::<f32>::new(), 0u32);
     loop {
@@ -108,6 +130,7 @@ fn decode(
             }
             Err(error) => return Err(format!("not a readable sound: {error}")),
         }
+        sink(&buffer);
         decoded.samples += buffer.len() as u64;
         decoded.squares += buffer
             .iter()

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use ::image::DynamicImage;
 use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
 use pybench_types::task::{ColumnKind, FileKind, Profile};
@@ -61,6 +62,19 @@ pub fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
 pub fn frame(kind: FileKind, bytes: &[u8]) -> Option<(DataFrame, Vec<ColumnKind>)> {
     let bytes = bytes.to_vec();
     parsed(move || table::frame(kind, &bytes).ok())
+}
+
+/// The first frame of a picture file; `None` for any other file.
+pub fn picture(kind: FileKind, bytes: &[u8]) -> Option<DynamicImage> {
+    let bytes = bytes.to_vec();
+    parsed(move || image::decode(kind, &bytes).ok())
+}
+
+/// The samples of a sound file, those of all channels side by side and full scale being 1, their rate in Hz, and the
+/// number of channels; `None` for any other file.
+pub fn sound(kind: FileKind, bytes: &[u8]) -> Option<(Vec<f32>, u32, u32)> {
+    let bytes = bytes.to_vec();
+    parsed(move || audio::samples(kind, &bytes).ok())
 }
 
 /// Runs a parser in a thread of its own; `None` if it panics.

@@ -232,7 +232,7 @@ pub struct Query {
     /// Keywords to use; an empty list uses all.
     #[serde(default)]
     pub keywords: Vec<String>,
-    /// Share of the tasks that are composed of operations on the crawled tables, from 0 to 1; the others are from
+    /// Share of the tasks that are composed of operations on the crawled files, from 0 to 1; the others are from
     /// templates.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 1))]

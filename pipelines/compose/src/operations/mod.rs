@@ -5,8 +5,13 @@ mod answer;
 mod chart;
 mod combine;
 mod derive;
+mod edit_picture;
+mod edit_sound;
+mod edit_text;
 mod filter;
 mod output;
+mod read_picture;
+mod read_text;
 mod shape;
 mod text;
 mod time;
@@ -29,6 +34,11 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         answer::operations(),
         output::operations(),
         chart::operations(),
+        edit_text::operations(),
+        read_text::operations(),
+        edit_picture::operations(),
+        read_picture::operations(),
+        edit_sound::operations(),
     ];
     let all = families.into_iter().flatten();
     all.map(|operation| (operation.name.clone(), operation))

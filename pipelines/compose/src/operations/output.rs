@@ -1,11 +1,13 @@
 //! Operations that end a task with a file of the table.
 
-use crate::argument::Arguments;
+use crate::argument::{Argument, Arguments};
 use crate::draw::{Draw, quotable};
 use crate::operation::{Operation, Role};
 
 /// Largest table that a task asks for, in cells: a check holds all of them.
 const MAX_CELLS: usize = 1_200;
+/// Most lines of a text file.
+const MAX_LINES: usize = 400;
 
 pub(super) fn operations() -> Vec<Operation> {
     let small = |draw: &mut Draw<'_>| {
@@ -17,7 +19,26 @@ pub(super) fn operations() -> Vec<Operation> {
         (plain && draw.frame.height() >= 2 && cells <= MAX_CELLS).then(Arguments::default)
     };
     let save = |name: &str| Operation::new(name, Role::Output, small, |_, t| t);
+    let column = |draw: &mut Draw<'_>| {
+        let column = draw.full_text()?;
+        let texts = draw.texts(&column);
+        let fits = |text: &String| !text.is_empty() && text.trim() == text && !text.contains('\n');
+        let lines = texts.iter().flatten().all(fits) && (3..=MAX_LINES).contains(&texts.len());
+        (lines && draw.frame.ordered)
+            .then(|| Arguments::new([("column", Argument::Column(column))]))
+    };
     vec![
+        Operation::new("save_column_txt", Role::Output, column, |a, t| {
+            t.select([a.col("column").alias("line")])
+        })
+        .needs_order()
+        .pandas("with open($path, \"w\", encoding=\"utf-8\") as file:\n    file.write(\"\\n\".join($t[$column]))")
+        .python("with open($path, \"w\", encoding=\"utf-8\") as file:\n    file.write(\"\\n\".join(row[$column] for row in $t))")
+        .en([
+            "write the values of $column to a text file, one per line, in the order of the rows",
+            "save $column alone as a plain text file with one value on each line, keeping the order of the rows",
+        ])
+        .zh(["按行的顺序把$column的值写入文本文件，每行一个"]),
         save("save_csv")
             .pandas("$t.to_csv($path, index=False)")
             .python(

@@ -9,6 +9,7 @@ use crate::operation::{Operation, Role};
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = filters();
     all.extend(measures());
+    all.extend(parts());
     all.extend(changes());
     all
 }
@@ -162,6 +163,88 @@ fn measures() -> Vec<Operation> {
             "count the vowels a, e, i, o, u of $column, upper or lower case, into $new",
         ])
         .zh(["新增一列$new，为$column中元音字母（a、e、i、o、u，不分大小写）的个数"]),
+    ]
+}
+
+/// A text column of which each text has a match of a test.
+fn each(
+    patterns: &'static [&'static str],
+    fits: fn(&str) -> bool,
+) -> impl Fn(&mut Draw<'_>) -> Option<Arguments> {
+    move |draw| {
+        let arguments = one(patterns)(draw)?;
+        let texts = draw.texts(arguments.name("column"));
+        texts
+            .iter()
+            .flatten()
+            .all(|text| fits(text))
+            .then_some(arguments)
+    }
+}
+
+/// Parts of a text: a number, a word, how often a letter occurs.
+fn parts() -> Vec<Operation> {
+    let digits = |text: &str| {
+        let first = text
+            .split(|c: char| !c.is_ascii_digit())
+            .find(|part| !part.is_empty());
+        first.is_some_and(|digits| digits.len() <= 9)
+    };
+    let words = |text: &str| !text.trim().is_empty();
+    let letter = |draw: &mut Draw<'_>| {
+        let arguments = one(&["*_letters", "occurrences"])(draw)?;
+        let letter = ["a", "e", "i", "n", "o", "r", "s", "t"][draw.count(0, 7) as usize];
+        let mut arguments = arguments;
+        arguments
+            .0
+            .insert("letter".into(), Argument::Text(letter.into()));
+        Some(arguments)
+    };
+    vec![
+        Operation::derive("text_number", each(&["*_number", "value"], digits), |a| {
+            a.col("column").str().extract(lit("([0-9]+)"), 1).cast(DataType::Int64)
+        })
+        .pandas("$t[$new] = $t[$column].str.extract(r\"([0-9]+)\")[0].astype(int)")
+        .pandas("import re\n$t = $t.assign(**{$new: [int(re.search(r\"[0-9]+\", text)[0]) for text in $t[$column]]})")
+        .python("import re\nfor row in $t:\n    row[$new] = int(re.search(r\"[0-9]+\", row[$column])[0])")
+        .en([
+            "add a column $new with the first run of digits in $column as a whole number",
+            "read the first whole number (a run of digits, no sign) out of $column into $new",
+        ])
+        .zh(["新增一列$new，为$column中第一串连续数字所表示的整数"]),
+        Operation::derive("text_first_word", each(&["*_start", "first_word"], words), |a| {
+            a.col("column").str().extract(lit(r"(\S+)"), 1)
+        })
+        .pandas("$t[$new] = $t[$column].str.split().str[0]")
+        .python("for row in $t:\n    row[$new] = row[$column].split()[0]")
+        .en([
+            "add a column $new with the first word of $column (up to the first white space)",
+            "store what $column has before its first white space as $new",
+        ])
+        .zh(["新增一列$new，为$column中的第一个词（到第一个空白为止）"]),
+        Operation::derive("text_last_word", each(&["*_end", "last_word"], words), |a| {
+            a.col("column").str().extract(lit(r"(\S+)\s*$"), 1)
+        })
+        .pandas("$t[$new] = $t[$column].str.split().str[-1]")
+        .python("for row in $t:\n    row[$new] = row[$column].split()[-1]")
+        .en([
+            "add a column $new with the last word of $column (after the last white space)",
+            "store what $column has after its last white space as $new",
+        ])
+        .zh(["新增一列$new，为$column中的最后一个词（最后一个空白之后）"]),
+        Operation::derive("text_letter_count", letter, |a| {
+            a.col("column")
+                .str()
+                .count_matches(lit(a.text("letter").to_owned()), true)
+                .cast(DataType::Int64)
+        })
+        .pandas("$t[$new] = $t[$column].str.count($letter)")
+        .python("for row in $t:\n    row[$new] = row[$column].count($letter)")
+        .en([
+            "add a column $new with how often the letter $letter occurs in $column (lower case only)",
+            "count the lower-case letter $letter in $column into $new",
+        ])
+        .zh(["新增一列$new，为$column中小写字母$letter出现的次数"]),
     ]
 }
 

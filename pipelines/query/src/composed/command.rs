@@ -20,19 +20,23 @@ use pybench_run::{RunError, cores};
 use pybench_types::held_out;
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
-use pybench_types::task::{Language, SourceFile, Task};
+use pybench_types::task::{Category, Language, SourceFile, Task};
 
 use super::audit::{Audit, Environment, audit};
+use super::stage::{COMPOSED, fits};
 
 /// Draws for each task that is asked for.
 const DRAWS: usize = 8;
 
-/// Compose tasks from operations over the tables of a folder, print them, and prove them
+/// Compose tasks from operations over the files of a folder, print them, and prove them
 #[derive(Debug, clap::Parser)]
 pub struct ComposeArgs {
     /// Folder of files [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
+    /// Categories of the tasks, as in a recipe: `chart` (tables), `text`, `image_audio` [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = category)]
+    pub categories: Vec<Category>,
     /// Number of tasks
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub count: usize,
@@ -59,6 +63,14 @@ pub struct ComposeArgs {
     pub log: LogArgs,
 }
 
+/// The category of this name, if tasks of it can be composed.
+fn category(name: &str) -> Result<Category, String> {
+    let mut all = COMPOSED.into_iter();
+    all.find(|category| category.name() == name).ok_or_else(|| {
+        "composed tasks have the categories `chart`, `text` and `image_audio`".into()
+    })
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -74,7 +86,8 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
     let tasks = compose(args, &library, &fixtures)?;
     if tasks.is_empty() {
         return Err(RunError::Incomplete(format!(
-            "no task can be composed over the files in {}: tables (csv, tsv, xlsx, json, jsonl, parquet) of 20 to 20,000 rows are needed",
+            "no task can be composed over the files in {}: tables (csv, tsv, xlsx, json, jsonl, parquet) of 20 to 20,000 rows, \
+             texts (txt, md, log) of 200 to 100,000 characters, pictures, or sounds of 0.5 to 120 seconds are needed",
             folder.display()
         )));
     }
@@ -101,7 +114,7 @@ fn compose(
     let files: Vec<&SourceFile> = fixtures
         .files
         .iter()
-        .filter(|file| pybench_compose::fits(file))
+        .filter(|file| fits(file, &args.categories))
         .collect();
     let subcategory = |keyword: &str| library.keywords().subcategory(keyword);
     let everything = HeldOutRule::default();
@@ -218,6 +231,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
          distinct graphs          {}\n\
          operations used          {} of {}\n\
          on several files         {several}\n\
+         by category              {}\n\
          expert passes            {sound} of {}\n\
          wrong solutions rejected {} of {mutants}\n\
          null agents that pass    {nulls}\n\
@@ -226,6 +240,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         skeletons.len(),
         operations.len(),
         pybench_compose::operations::all().count(),
+        by_category(tasks),
         audits.len(),
         mutants - passed,
         tasks.len() as f64 * 60.0 / seconds
@@ -245,6 +260,18 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         }
     }
     text
+}
+
+/// How many tasks each category has.
+fn by_category(tasks: &[Task]) -> String {
+    let count = |category: Category| {
+        tasks
+            .iter()
+            .filter(|task| task.category == category)
+            .count()
+    };
+    let counts = COMPOSED.map(|category| format!("{} {}", category.name(), count(category)));
+    counts.join(", ")
 }
 
 /// The mistakes that the expert made and repaired, by kind, and how many of them raised an exception.

@@ -17,6 +17,16 @@ use serde_json::Value;
 use crate::STAGE;
 use crate::plan::{allocate, rng};
 
+/// Categories that composed tasks can have.
+pub(super) const COMPOSED: [Category; 3] = [Category::Chart, Category::Text, Category::ImageAudio];
+
+/// Whether tasks of one of these categories can be composed over a file; of any category if none is named.
+pub(super) fn fits(file: &SourceFile, categories: &[Category]) -> bool {
+    let category = pybench_compose::category(file);
+    let wanted = categories.is_empty() || categories.contains(&category);
+    wanted && pybench_compose::fits(file)
+}
+
 /// Draws for each task that is asked for. About a third of the draws gives a proven task.
 const DRAWS: usize = 10;
 
@@ -56,8 +66,10 @@ fn validate_query(query: &Query) -> Result<(), RunError> {
         _ if !query.keywords.is_empty() => {
             "keywords choose among templates; remove `query.keywords`"
         }
-        _ if !query.categories.is_empty() && !query.categories.contains(&Category::Chart) => {
-            "composed tasks are of the category `chart`; add it to `query.categories`"
+        _ if !query.categories.is_empty()
+            && !COMPOSED.iter().any(|one| query.categories.contains(one)) =>
+        {
+            "composed tasks are of the categories `chart`, `text` and `image_audio`; add one of them to `query.categories`"
         }
         _ => return Ok(()),
     };
@@ -124,7 +136,7 @@ impl ComposedStage {
         let recipe = &context.recipe;
         let mut fitting: Vec<SourceFile> = files
             .iter()
-            .filter(|file| pybench_compose::fits(file))
+            .filter(|file| fits(file, &recipe.query.categories))
             .cloned()
             .collect();
         fitting.shuffle(&mut rng(&(recipe.seed, "composed files")));

@@ -1,0 +1,205 @@
+//! The file of a task on a text, a picture or a sound: the crawled one as it is, or a new one that is made from it.
+
+use std::collections::BTreeMap;
+
+use pybench_types::id::Digest;
+use pybench_types::task::{FileKind, Profile, SourceFile, TaskFile};
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::content::{Content, Medium};
+use crate::frame::Frame;
+use crate::inputs::{self, Inputs};
+use crate::picture::Picture;
+use crate::rename;
+use crate::sound::Sound;
+
+/// Share of the words of a text that get invented ones.
+const REPLACED: f64 = 0.25;
+/// Letters of a word that is replaced, at least.
+const MIN_LETTERS: usize = 4;
+/// Longest side of a picture that is written, in pixels.
+const MAX_SIDE: usize = 640;
+/// Longest sound that is written, in seconds.
+const MAX_SECONDS: f64 = 12.0;
+/// Characters of a text that tasks are composed over.
+const CHARACTERS: std::ops::RangeInclusive<u64> = 200..=100_000;
+/// Pixels on each side of a picture.
+const SIDES: std::ops::RangeInclusive<u32> = 32..=4_000;
+
+/// Whether tasks can be composed over a file that is no table.
+pub(crate) fn fits(file: &SourceFile) -> bool {
+    match (Medium::of(file.kind), &file.profile) {
+        (Medium::Text, Profile::Document(text)) => CHARACTERS.contains(&text.characters),
+        (Medium::Picture, Profile::Image(picture)) => {
+            let sides = SIDES.contains(&picture.width) && SIDES.contains(&picture.height);
+            sides && picture.frames == 1 && !picture.uniform
+        }
+        (Medium::Sound, Profile::Audio(sound)) => {
+            (0.5..=120.0).contains(&sound.duration)
+                && (1..=2).contains(&sound.channels)
+                && sound.rms > 1e-3
+        }
+        _ => false,
+    }
+}
+
+/// Draws the file of a task over a crawled one; `None` if tools read it in different ways.
+pub(crate) fn draw(
+    file: &SourceFile,
+    bytes: &[u8],
+    renamed: bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Inputs> {
+    let content = Content::read(file.kind, bytes)?;
+    if !renamed && is_exact(file, bytes) {
+        return Some(Inputs {
+            frame: Frame::of_content(content),
+            files: vec![TaskFile::from(file)],
+            written: Vec::new(),
+        });
+    }
+    let (kind, bytes) = match &content {
+        Content::Table => return None,
+        Content::Text(text) => (file.kind, invented(text, rng).into_bytes()),
+        Content::Picture(picture) => {
+            let kind = *[FileKind::Png, FileKind::Png, FileKind::Bmp].choose(rng)?;
+            // Pillow reads gray bitmaps by their palette.
+            let kind = if picture.is_gray() {
+                FileKind::Png
+            } else {
+                kind
+            };
+            (kind, recolored(picture, renamed, rng).encoded(kind)?)
+        }
+        Content::Sound(sound) => (FileKind::Wav, cut(sound, rng).wav()),
+    };
+    let stem = match renamed {
+        true => rename::file_stem(rng),
+        false => inputs::stem(&file.name).to_owned(),
+    };
+    let mut new = TaskFile::from(file);
+    new.name = format!("{stem}.{}", kind.name());
+    new.derived_from = Some(std::mem::replace(&mut new.id, Digest::of_bytes(&bytes)));
+    new.kind = kind;
+    new.format = pybench_profile::profile(kind, &bytes).format();
+    Some(Inputs {
+        frame: Frame::of_content(Content::read(kind, &bytes)?),
+        files: vec![new],
+        written: vec![bytes],
+    })
+}
+
+/// Whether all tools see the same characters, pixels or samples in a file.
+fn is_exact(file: &SourceFile, bytes: &[u8]) -> bool {
+    match &file.profile {
+        Profile::Document(text) => text.encoding.as_deref() == Some("utf-8"),
+        Profile::Image(picture) => {
+            // The header says how many bits a channel has.
+            let eight_bits = bytes.get(24) == Some(&8);
+            let plain = matches!(picture.mode.as_str(), "L" | "RGB");
+            file.kind == FileKind::Png && plain && eight_bits
+        }
+        Profile::Audio(sound) => file.kind == FileKind::Wav && sound.codec == "pcm_s16le",
+        _ => false,
+    }
+}
+
+/// A text with invented words in place of some, each always of the same one.
+fn invented(text: &str, rng: &mut ChaCha8Rng) -> String {
+    let mut names: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut new = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_alphabetic());
+        let (word, tail) = rest.split_at(end.unwrap_or(rest.len()));
+        let name = names.entry(word.to_lowercase()).or_insert_with(|| {
+            let replaced = word.len() >= MIN_LETTERS && rng.random_bool(REPLACED);
+            replaced.then(|| rename::word(rng))
+        });
+        match name {
+            Some(name) => new.push_str(&in_case_of(word, name)),
+            None => new.push_str(word),
+        }
+        let other = tail.find(|c: char| c.is_ascii_alphabetic());
+        let (between, tail) = tail.split_at(other.unwrap_or(tail.len()));
+        new.push_str(between);
+        rest = tail;
+    }
+    new
+}
+
+/// A name with the upper-case letters of a word: none, the first, or all.
+fn in_case_of(word: &str, name: &str) -> String {
+    let upper = |c: char| c.is_ascii_uppercase();
+    if word.chars().all(upper) {
+        return name.to_uppercase();
+    }
+    match (word.starts_with(upper), name.get(..1), name.get(1..)) {
+        (true, Some(first), Some(rest)) => first.to_uppercase() + rest,
+        _ => name.to_owned(),
+    }
+}
+
+/// A part of a picture, not too large; with its channels exchanged where names and values are invented.
+fn recolored(picture: &Picture, renamed: bool, rng: &mut ChaCha8Rng) -> Picture {
+    let step = picture.width.max(picture.height).div_ceil(MAX_SIDE);
+    let (width, height) = (picture.width / step, picture.height / step);
+    let mut margin = |side: usize| match renamed && side >= 40 {
+        true => rng.random_range(0..side / 8),
+        false => 0,
+    };
+    let (left, top, right, bottom) = (margin(width), margin(height), margin(width), margin(height));
+    let part = picture.moved(width - left - right, height - top - bottom, |x, y| {
+        ((x + left) * step, (y + top) * step)
+    });
+    let orders = [
+        [0, 1, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [0, 2, 1],
+        [1, 0, 2],
+        [2, 1, 0],
+    ];
+    match (orders.choose(rng), renamed && !part.is_gray()) {
+        (Some(order), true) => Picture::from_fn(part.width, part.height, 3, |x, y, channel| {
+            part.at(x, y, order[channel])
+        }),
+        _ => part,
+    }
+}
+
+/// The start of a sound, not too long, without its first samples.
+fn cut(sound: &Sound, rng: &mut ChaCha8Rng) -> Sound {
+    let frames = sound
+        .frames()
+        .min((MAX_SECONDS * f64::from(sound.rate)) as usize);
+    let first = rng.random_range(0..=frames / 10);
+    let samples = sound.samples[first * sound.channels..frames * sound.channels].to_vec();
+    sound.with(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn invented_words_keep_their_case_and_are_always_the_same() {
+        let text = "Harbour harbour HARBOUR, the clock of 3 harbours. Clock!\n".repeat(3);
+        let changed = (0..40).map(|seed| invented(&text, &mut ChaCha8Rng::seed_from_u64(seed)));
+        let changed: Vec<String> = changed
+            .filter(|new| !new.contains("arbour harbour"))
+            .collect();
+        assert!(!changed.is_empty(), "some draw replaces the word");
+        for new in changed {
+            let words: Vec<&str> = new.split([' ', ',']).collect();
+            assert_eq!(words[0].to_lowercase(), words[1]);
+            assert_eq!(words[1].to_uppercase(), words[2]);
+            assert!(new.contains(" 3 ") && new.ends_with("!\n"), "{new}");
+            assert_eq!(new.matches(words[2]).count(), 3);
+        }
+    }
+}
