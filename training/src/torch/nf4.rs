@@ -8,6 +8,9 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::fused::{new_tensor, panic_on_error, raw};
 use super::shim::Raw;
 
+/// Elements of a matrix that a thread dequantizes at once; `PANEL` in `shim/nf4.cpp`.
+pub(crate) const PANEL_ELEMENTS: u64 = 1 << 20;
+
 /// Tensors as `shim/nf4.cpp` reads them.
 #[repr(C)]
 struct RawParts {
@@ -22,13 +25,7 @@ unsafe extern "C" {
     #[cfg(test)]
     fn shim_nf4_has(set: c_int) -> c_int;
     fn shim_nf4_dequantize(parts: *const RawParts, set: c_int, to: Raw) -> c_int;
-    fn shim_nf4_quantize(
-        matrix: Raw,
-        middles: Raw,
-        set: c_int,
-        codes: Raw,
-        scales: Raw,
-    ) -> c_int;
+    fn shim_nf4_quantize(matrix: Raw, middles: Raw, set: c_int, codes: Raw, scales: Raw) -> c_int;
     fn shim_nf4_linear(x: Raw, parts: *const RawParts, bias: Raw, out: i64, y: *mut Raw) -> c_int;
 }
 
