@@ -116,6 +116,7 @@ async fn rollout(
         price: Some(Price::default()),
         timeout: Duration::from_secs(60),
         extra: Default::default(),
+        restore_python_tag: false,
     };
     let (interrupt, budget, format) = (Interrupt::new(), Budget::default(), &PybenchFormat);
     let model = teacher::metered(

@@ -24,12 +24,15 @@ fn main() {
         shim.flag("-fopenmp");
     }
     shim.include("shim").include(kernels_text());
-    for file in ["shim", "fused", "loops", "adamw", "kernels", "gpu", "group"] {
+    let files = [
+        "shim", "fused", "product", "nf4", "loops", "adamw", "kernels", "gpu", "group",
+    ];
+    for file in files {
         shim.file(format!("shim/{file}.cpp"));
     }
     shim.compile("shim");
     emulation();
-    rows();
+    loops();
     nccl(&root);
     // The shim is linked after torch-sys, so its libraries must be listed again.
     println!("cargo:rustc-link-search=native={}", lib.display());
@@ -50,21 +53,32 @@ fn main() {
     println!("cargo:rustc-env=PYBENCH_LIBTORCH={}", libraries.display());
 }
 
-/// The loops of the fused operations, for any x86-64 and for AVX2.
-fn rows() {
+/// The loops of the fused operations and of NF4, for any processor and for extensions of x86-64.
+fn loops() {
     let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
-    let kinds: [(&str, &[&str]); 2] = [("rows_plain", &[]), ("rows_avx2", &["-mavx2", "-mfma"])];
-    for (name, flags) in kinds.into_iter().take(if x86 { 2 } else { 1 }) {
+    let avx2: &[&str] = &["-mavx2", "-mfma"];
+    let avx512: &[&str] = &["-mavx2", "-mavx512f", "-mavx512bw"];
+    let kinds = [
+        ("rows", "ROWS", "rows_plain", [].as_slice()),
+        ("nf4_blocks", "NF4_BLOCKS", "nf4_portable", &[]),
+        ("rows", "ROWS", "rows_avx2", avx2),
+        ("nf4_blocks", "NF4_BLOCKS", "nf4_avx2", avx2),
+        ("nf4_blocks", "NF4_BLOCKS", "nf4_avx512", avx512),
+    ];
+    for (file, symbol, name, flags) in kinds.into_iter().take(if x86 { 5 } else { 2 }) {
         let mut build = cc::Build::new();
         build
             .cpp(true)
             .std("c++17")
             .opt_level(3)
-            .define("ROWS", name)
+            .define(symbol, name)
             .flags(["-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"])
-            .flags(flags.iter().copied())
-            .file("shim/rows.cpp")
-            .compile(name);
+            .flags(flags.iter().copied());
+        if file == "nf4_blocks" {
+            // The same bits with and without fused multiplication and addition. GCC 12 warns of its own intrinsics.
+            build.flag("-ffp-contract=off").warnings(false);
+        }
+        build.file(format!("shim/{file}.cpp")).compile(name);
     }
 }
 

@@ -5,8 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use pybench_llm::OpenAiOptions;
-use pybench_run::{Price, RunError};
-use serde::{Deserialize, Serialize};
+use pybench_run::{Price, RunError, ServedDtype};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -29,27 +28,6 @@ pub struct ServeOptions {
     pub base: bool,
     /// `None` leaves it to the server: float32 on a CPU, bfloat16 on a GPU.
     pub dtype: Option<ServedDtype>,
-}
-
-/// The numbers that a model is served with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServedDtype {
-    Float32,
-    Bf16,
-    /// On a CPU only.
-    Int8,
-}
-
-impl ServedDtype {
-    /// Its name in recipes and as an option of the server.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Float32 => "float32",
-            Self::Bf16 => "bf16",
-            Self::Int8 => "int8",
-        }
-    }
 }
 
 /// A running server. It is stopped when this value is dropped.
@@ -147,6 +125,7 @@ impl ModelServer {
             price: Some(Price::default()),
             timeout: REQUEST_TIMEOUT,
             extra: Default::default(),
+            restore_python_tag: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What requests to a chat model have in common.
 
-use pybench_agent::Format;
+use pybench_agent::{CodeInterpreterFormat, Format};
 use pybench_llm::OpenAiOptions;
 use pybench_run::{RepetitionDetection, Rollout};
 
@@ -12,6 +12,8 @@ pub struct RequestOptions {
     /// The tools offered.
     tools: Option<serde_json::Value>,
     repetition_detection: Option<RepetitionDetection>,
+    /// Whether the model writes code for Llama's built-in interpreter.
+    code_interpreter: bool,
 }
 
 impl RequestOptions {
@@ -21,6 +23,7 @@ impl RequestOptions {
             name,
             tools: None,
             repetition_detection: None,
+            code_interpreter: false,
         }
     }
 
@@ -30,6 +33,7 @@ impl RequestOptions {
             name: format.name(),
             tools: format.tools(),
             repetition_detection: rollout.repetition_detection,
+            code_interpreter: format.name() == CodeInterpreterFormat.name(),
         }
     }
 
@@ -38,5 +42,6 @@ impl RequestOptions {
         options
             .with_tools(self.tools.clone())
             .with_repetition_detection(self.repetition_detection)
+            .with_python_tag(self.code_interpreter)
     }
 }

@@ -124,9 +124,9 @@ pub fn chat_model(
         );
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
-    if let ModelChoice::Checkpoint { model } = choice {
+    if let ModelChoice::Checkpoint { model, dtype } = choice {
         let path = checkpoint(context, model);
-        let teacher = Served::new(model, path, request_options.clone())?;
+        let teacher = Served::new(model, *dtype, path, request_options.clone())?;
         let metered = local(context, teacher, served::LIMITS, request_options.name);
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }

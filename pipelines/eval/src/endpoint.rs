@@ -78,6 +78,7 @@ impl EndpointArgs {
             price,
             timeout: Duration::from_secs(120),
             extra: Default::default(),
+            restore_python_tag: false,
         });
         let endpoint = endpoint.map_err(|error| match error {
             ChatError::Rejected(text) => RunError::BadInput(text),

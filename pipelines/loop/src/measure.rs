@@ -103,7 +103,7 @@ fn agent(context: &RunContext, student: &ModelChoice) -> Result<AgentChoice, Run
             timeout_seconds,
             about: None,
         },
-        ModelChoice::Checkpoint { model } => {
+        ModelChoice::Checkpoint { model, dtype } => {
             let folder = context.project_root.join(&model);
             AgentChoice::Checkpoint {
                 model: match folder.is_dir() {
@@ -111,7 +111,7 @@ fn agent(context: &RunContext, student: &ModelChoice) -> Result<AgentChoice, Run
                     false => model,
                 },
                 base: false,
-                dtype: None,
+                dtype,
                 about: None,
             }
         }

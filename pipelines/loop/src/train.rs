@@ -63,6 +63,10 @@ pub(crate) async fn train(
     })?;
     Ok(ModelChoice::Checkpoint {
         model: shown(context, &folder),
+        dtype: match student {
+            ModelChoice::Checkpoint { dtype, .. } => *dtype,
+            _ => None,
+        },
     })
 }
 
@@ -172,7 +176,7 @@ fn recipe(
     }
     // The loop measures the student itself.
     table.remove("agent_eval");
-    if let ModelChoice::Checkpoint { model } = student {
+    if let ModelChoice::Checkpoint { model, .. } = student {
         let folder = context.project_root.join(model);
         let model = match folder.is_dir() {
             true => absolute(&folder)?,

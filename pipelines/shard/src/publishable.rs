@@ -36,7 +36,7 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
                     *value = PLACEHOLDER.to_owned();
                 }
             }
-            ModelChoice::Embedded { model, .. } | ModelChoice::Checkpoint { model } => {
+            ModelChoice::Embedded { model, .. } | ModelChoice::Checkpoint { model, .. } => {
                 *model = without_folder(Path::new(model)).display().to_string();
             }
             ModelChoice::Expert { .. } | ModelChoice::Correction {} => {}

@@ -39,6 +39,9 @@ pub struct OpenAiOptions {
     pub timeout: Duration,
     /// Additional fields of every request, such as `frequency_penalty`.
     pub extra: serde_json::Map<String, Value>,
+    /// Puts `<|python_tag|>`, which vLLM leaves out, before a reply that `<|eom_id|>` ended. For the built-in code
+    /// interpreter of Llama 3.1 and later; other models have another token with that number.
+    pub restore_python_tag: bool,
 }
 
 impl OpenAiOptions {
@@ -75,6 +78,7 @@ impl OpenAiOptions {
             price: price_of(choice),
             timeout: Duration::from_secs((*timeout_seconds).max(1)),
             extra: serde_json::Map::new(),
+            restore_python_tag: false,
         }))
     }
 }
@@ -106,6 +110,12 @@ impl OpenAiOptions {
     pub fn with_tools(mut self, tools: Option<Value>) -> Self {
         self.extra
             .extend(tools.map(|tools| ("tools".to_owned(), tools)));
+        self
+    }
+
+    /// Reads replies as those of Llama's built-in code interpreter; see [`OpenAiOptions::restore_python_tag`].
+    pub fn with_python_tag(mut self, restore: bool) -> Self {
+        self.restore_python_tag = restore;
         self
     }
 
@@ -210,7 +220,7 @@ impl ChatModel for OpenAi {
         let body = Body::new(&self.options, request);
         let answer: Result<Value, OpenAIError> = self.client.chat().create_byot(body).await;
         match answer {
-            Ok(answer) => read_answer(answer),
+            Ok(answer) => read_answer(answer, self.options.restore_python_tag),
             Err(error) => Err(redact(&self.options, chat_error(error))),
         }
     }
@@ -384,6 +394,7 @@ mod tests {
             price: None,
             timeout: Duration::from_secs(1),
             extra: serde_json::Map::new(),
+            restore_python_tag: false,
         }
     }
 

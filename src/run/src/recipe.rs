@@ -385,6 +385,9 @@ pub enum ModelChoice {
     Checkpoint {
         /// The folder, relative to the project root, or the name of a model in the trainer's catalog.
         model: String,
+        /// The numbers that it is served with. Default: float32 on a CPU, bfloat16 on a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dtype: Option<ServedDtype>,
     },
     /// A GGUF model on this machine, run by `pybench-embedded` in a process without API keys (see `just embedded`).
     Embedded {
@@ -409,8 +412,11 @@ impl ModelChoice {
     }
 
     /// The name of a checkpoint in ids and rows; `model` is as the recipe has it.
-    pub fn checkpoint_name(model: &str) -> String {
-        format!("checkpoint:{model}")
+    pub fn checkpoint_name(model: &str, dtype: Option<ServedDtype>) -> String {
+        match dtype {
+            None => format!("checkpoint:{model}"),
+            Some(dtype) => format!("checkpoint:{model}-{}", dtype.name()),
+        }
     }
 
     /// The same model without `batch`: replies come immediately.
@@ -420,6 +426,27 @@ impl ModelChoice {
             *batch = false;
         }
         live
+    }
+}
+
+/// The numbers that a checkpoint is served with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedDtype {
+    Float32,
+    Bf16,
+    /// On a CPU only.
+    Int8,
+}
+
+impl ServedDtype {
+    /// Its name in recipes and as an option of the server.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl Linear {
         let y = match &self.quantized {
             None if fused::supports(x) => fused::linear(x, &self.weight, self.bias.as_ref()),
             None => x.linear(&self.weight, self.bias.as_ref()),
-            Some(quantized) => x.linear(&quantized.dequantize(), self.bias.as_ref()),
+            Some(quantized) => quantized.linear(x, self.bias.as_ref()),
         };
         match &self.lora {
             None => y,

@@ -366,18 +366,22 @@ pub(super) fn is_block_matrix(name: &str, shape: &[i64]) -> bool {
 
 /// Whether no little-endian number has the largest exponent, which NaN and infinity have.
 fn is_finite(bytes: &[u8], kind: Kind) -> bool {
-    let finite = |exponent: u16| {
-        let highest = bytes.chunks_exact(kind.elt_size_in_bytes());
-        let mut highest =
-            highest.map(|number| [number[number.len() - 2], number[number.len() - 1]]);
-        highest.all(|half| u16::from_le_bytes(half) & exponent != exponent)
+    // The exponent in each number of eight bytes, and the highest bit of each number.
+    let (exponents, tops) = match kind {
+        Kind::Float => (0x7f80_0000_7f80_0000, 0x8000_0000_8000_0000),
+        Kind::BFloat16 => (0x7f80_7f80_7f80_7f80, 0x8000_8000_8000_8000),
+        Kind::Half => (0x7c00_7c00_7c00_7c00, 0x8000_8000_8000_8000),
+        _ => return true,
     };
-    match kind {
-        // The upper half of a float32 is a bfloat16.
-        Kind::Float | Kind::BFloat16 => finite(0x7f80),
-        Kind::Half => finite(0x7c00),
-        _ => true,
-    }
+    // A zero bit of an exponent carries into the highest bit of its number.
+    let carries = |word: u64| ((!word & exponents) + (!tops)) & tops;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let all = words
+        .iter()
+        .fold(tops, |all, word| all & carries(u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    all & carries(u64::from_le_bytes(last)) == tops
 }
 
 fn contiguous_strides(shape: &[i64]) -> Vec<i64> {
@@ -417,4 +421,30 @@ fn copy_to_tensor(bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, Tch
         )));
     }
     Tensor::f_from_data_size(bytes, shape, kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_finite_if_each_of_them_is(
+            mut halves in prop::collection::vec(0u16..0x7c00, 0..40), odd in any::<Option<(prop::sample::Index, u16)>>(),
+        ) {
+            if let (false, Some((place, value))) = (halves.is_empty(), odd) {
+                *place.get_mut(&mut halves) = value;
+            }
+            let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+            let float = |half: u16| f32::from_bits(u32::from(half) << 16);
+            let wanted = halves.iter().all(|half| float(*half).is_finite());
+            prop_assert_eq!(is_finite(&bytes, Kind::BFloat16), wanted);
+            let wanted = halves.iter().all(|half| half & 0x7c00 != 0x7c00);
+            prop_assert_eq!(is_finite(&bytes, Kind::Half), wanted);
+            let pairs = bytes.as_chunks::<4>().0;
+            let wanted = pairs.iter().all(|four| f32::from_le_bytes(*four).is_finite());
+            prop_assert_eq!(is_finite(&bytes[..4 * pairs.len()], Kind::Float), wanted);
+        }
+    }
 }

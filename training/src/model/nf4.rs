@@ -2,6 +2,8 @@
 
 use tch::{Kind, Tensor, no_grad};
 
+use crate::torch::nf4::{self as cpu, InstructionSet};
+
 /// Elements that share a scale.
 const BLOCK: i64 = 64;
 /// Scales that share a second scale in double quantization.
@@ -130,28 +132,58 @@ impl Scales {
 impl Nf4 {
     /// Rounds every element of a floating-point matrix to the nearest level.
     pub fn quantize(matrix: &Tensor, format: ScaleFormat) -> Self {
-        no_grad(|| {
-            let flat = matrix.detach().to_kind(Kind::Float).reshape([-1]);
-            let padding = (BLOCK - flat.size()[0] % BLOCK) % BLOCK;
-            let blocks = flat.constant_pad_nd([0, padding]).view([-1, BLOCK]);
-            let scales = blocks.abs().amax([1], false);
-            let safe = scales.clamp_min(f64::from(f32::MIN_POSITIVE)).unsqueeze(1);
-            let middles: Vec<f32> = LEVELS.windows(2).map(|p| (p[0] + p[1]) / 2.0).collect();
-            let middles = Tensor::from_slice(&middles).to_device(flat.device());
-            let levels = (blocks / safe).bucketize(&middles, true, false);
-            let pairs = levels.view([-1, 2]);
-            let codes = pairs.select(1, 0) * 16 + pairs.select(1, 1);
-            Self {
-                codes: codes.to_kind(Kind::Uint8),
-                scales: Scales::new(scales, format),
-                shape: matrix.size(),
-                kind: matrix.kind(),
-            }
-        })
+        let (codes, scales) = match cpu::supports(matrix.kind(), matrix.device()) {
+            true => cpu::quantize(matrix, &middles(), BLOCK, InstructionSet::Best),
+            false => quantize_by_libtorch(matrix),
+        };
+        Self {
+            codes,
+            scales: no_grad(|| Scales::new(scales, format)),
+            shape: matrix.size(),
+            kind: matrix.kind(),
+        }
     }
 
     /// The matrix in its original dtype.
     pub fn dequantize(&self) -> Tensor {
+        let fits = cpu::supports(self.kind, self.codes.device());
+        match (fits, &self.shape[..]) {
+            (true, &[rows, columns]) => self.with_parts(|parts| {
+                cpu::dequantize(parts, [rows, columns], self.kind, InstructionSet::Best)
+            }),
+            _ => self.dequantize_by_libtorch(),
+        }
+    }
+
+    /// `x · matrixᵀ + bias`. The matrix has no gradient.
+    pub fn linear(&self, x: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let fits = x.kind() == self.kind && cpu::supports(self.kind, x.device());
+        match (fits, &self.shape[..]) {
+            (true, &[rows, _]) => self.with_parts(|parts| cpu::linear(x, parts, bias, rows)),
+            _ => x.linear(&self.dequantize(), bias),
+        }
+    }
+
+    fn with_parts<T>(&self, call: impl FnOnce(cpu::Parts<'_>) -> T) -> T {
+        let levels = Tensor::from_slice(&LEVELS);
+        let (scales, ranges_and_mean) = match &self.scales {
+            Scales::Float32(scales) => (scales, None),
+            Scales::Int8 {
+                codes,
+                ranges,
+                mean,
+                ..
+            } => (codes, Some((ranges, mean))),
+        };
+        call(cpu::Parts {
+            levels: &levels,
+            codes: &self.codes,
+            scales,
+            ranges_and_mean,
+        })
+    }
+
+    fn dequantize_by_libtorch(&self) -> Tensor {
         no_grad(|| {
             let packed = self.codes.to_kind(Kind::Int);
             let high = packed.divide_scalar_mode(16, "floor");
@@ -183,9 +215,31 @@ impl Nf4 {
     }
 }
 
+/// Between each level and the next.
+fn middles() -> [f32; 15] {
+    std::array::from_fn(|code| (LEVELS[code] + LEVELS[code + 1]) / 2.0)
+}
+
+/// Codes and float32 scales, on any device.
+fn quantize_by_libtorch(matrix: &Tensor) -> (Tensor, Tensor) {
+    no_grad(|| {
+        let flat = matrix.detach().to_kind(Kind::Float).reshape([-1]);
+        let padding = (BLOCK - flat.size()[0] % BLOCK) % BLOCK;
+        let blocks = flat.constant_pad_nd([0, padding]).view([-1, BLOCK]);
+        let scales = blocks.abs().amax([1], false);
+        let safe = scales.clamp_min(f64::from(f32::MIN_POSITIVE)).unsqueeze(1);
+        let middles = Tensor::from_slice(&middles()).to_device(flat.device());
+        let levels = (blocks / safe).bucketize(&middles, true, false);
+        let pairs = levels.view([-1, 2]);
+        let codes = pairs.select(1, 0) * 16 + pairs.select(1, 1);
+        (codes.to_kind(Kind::Uint8).view([-1]), scales)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use tch::Device;
 
     /// The nearest of all 16 levels for each element, in float64.
@@ -257,5 +311,78 @@ mod tests {
             off.square().mean(Kind::Double).double_value(&[])
         };
         assert!(error(&double) < 1.01 * error(&single));
+    }
+
+    fn same_bits(a: &Tensor, b: &Tensor) -> bool {
+        let bytes = |tensor: &Tensor| tensor.contiguous().view([-1]).view_dtype(Kind::Uint8);
+        a.size() == b.size() && a.kind() == b.kind() && bytes(a).equal(&bytes(b))
+    }
+
+    /// A matrix whose elements and scales vary in size.
+    fn uneven(shape: [i64; 2], kind: Kind) -> Tensor {
+        let options = (Kind::Float, Device::Cpu);
+        let sizes = Tensor::randn([shape[0], 1], options).exp();
+        (Tensor::randn(shape, options) * sizes * 0.02).to_kind(kind)
+    }
+
+    fn formats() -> impl Strategy<Value = ScaleFormat> {
+        prop_oneof![Just(ScaleFormat::Float32), Just(ScaleFormat::Int8)]
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop_oneof![Just(Kind::Float), Just(Kind::BFloat16)]
+    }
+
+    /// A result and the gradient of `x`, for a loss that weighs every element by `weights`.
+    fn differentiate(x: &Tensor, weights: &Tensor, f: impl Fn(&Tensor) -> Tensor) -> [Tensor; 2] {
+        let leaf = x.detach().copy().set_requires_grad(true);
+        let y = f(&leaf);
+        (&y * weights).sum(Kind::Double).backward();
+        [y.detach(), leaf.grad()]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn every_instruction_set_gives_the_bits_of_libtorch(
+            rows in 1i64..80, columns in 1i64..300, kind in kinds(), format in formats(), seed: i64,
+        ) {
+            let _seeded = crate::random::seed(seed);
+            let matrix = uneven([rows, columns], kind);
+            let nf4 = Nf4::quantize(&matrix, format);
+            let wanted = nf4.dequantize_by_libtorch();
+            let (codes, scales) = quantize_by_libtorch(&matrix);
+            for set in InstructionSet::available() {
+                let found = cpu::quantize(&matrix, &middles(), BLOCK, set);
+                prop_assert!(same_bits(&found.0, &codes) && same_bits(&found.1, &scales), "{set:?}");
+                let found = nf4.with_parts(|parts| cpu::dequantize(parts, [rows, columns], kind, set));
+                prop_assert!(same_bits(&found, &wanted), "{set:?}");
+            }
+            prop_assert!(same_bits(&nf4.dequantize(), &wanted));
+        }
+
+        #[test]
+        fn products_and_gradients_are_those_of_the_dequantized_matrix(
+            tokens in 1i64..50, rows in 1i64..200, columns in 1i64..300, kind in kinds(),
+            format in formats(), biased: bool, seed: i64,
+        ) {
+            let _seeded = crate::random::seed(seed);
+            let nf4 = Nf4::quantize(&uneven([rows, columns], kind), format);
+            let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu)).to_kind(kind);
+            let (x, weights) = (random(&[1, tokens, columns]), random(&[1, tokens, rows]));
+            let bias = biased.then(|| random(&[rows]));
+            let found = differentiate(&x, &weights, |x| nf4.linear(x, bias.as_ref()));
+            let [x, weights, matrix] = [&x, &weights, &nf4.dequantize()].map(|one| one.to_kind(Kind::Double));
+            let bias = bias.map(|bias| bias.to_kind(Kind::Double));
+            let wanted = differentiate(&x, &weights, |x| x.linear(&matrix, bias.as_ref()));
+            // The result is rounded to 8 bits in bf16, once for the sum and once for the bias.
+            let tolerance = if kind == Kind::Float { 1e-6 } else { 1e-2 };
+            for (found, wanted) in found.iter().zip(&wanted) {
+                prop_assert_eq!(found.kind(), kind);
+                let off = (found.to_kind(Kind::Double) - wanted).norm().double_value(&[]);
+                prop_assert!(off <= tolerance * wanted.norm().double_value(&[]), "{off:e}");
+            }
+        }
     }
 }

@@ -62,18 +62,18 @@ pub fn supports_packed_attention(q: &Tensor) -> bool {
     kernels::apply_to(q) && (kernels::emulating() || (fits && q.kind() == Kind::BFloat16))
 }
 
-fn raw(tensor: &Tensor) -> Raw {
+pub(super) fn raw(tensor: &Tensor) -> Raw {
     tensor.as_ptr() as Raw
 }
 
-fn panic_on_error(code: c_int) {
+pub(super) fn panic_on_error(code: c_int) {
     if let Err(error) = check(code) {
         panic!("{error}");
     }
 }
 
 /// Calls a function of the shim that returns a new tensor.
-fn new_tensor(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
+pub(super) fn new_tensor(call: impl FnOnce(*mut Raw) -> c_int) -> Tensor {
     let mut y = null_mut();
     panic_on_error(call(&mut y));
     // SAFETY: on success the shim handed over a new tensor.

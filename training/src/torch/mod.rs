@@ -7,6 +7,7 @@ mod floats;
 pub mod fused;
 pub mod kernels;
 mod memory;
+pub(crate) mod nf4;
 mod shim;
 mod threads;
 

@@ -145,6 +145,7 @@ impl UpstreamConfig {
                 headers: std::collections::BTreeMap::new(),
                 timeout: TIMEOUT,
                 extra: model_args,
+                restore_python_tag: false,
             },
         })
     }

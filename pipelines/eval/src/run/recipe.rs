@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pybench_interpreter::InterpreterChoice;
-use pybench_run::Price;
-use pybench_run::{Budget, ModelChoice, Rollout, RunError};
+use pybench_run::{Budget, ModelChoice, Price, Rollout, RunError, ServedDtype};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Script;
-use pybench_attempts::model_server::ServedDtype;
 use pybench_library::problem::TomlSource;
 
 /// Maximum size of a recipe, in bytes.

@@ -53,12 +53,13 @@ struct Error {
     message: Option<String>,
 }
 
-/// Parses a line of an output or error file; `None` if it belongs to no request.
-pub(super) fn read(line: &[u8]) -> Option<LineResult> {
+/// Parses a line of an output or error file; `None` if it belongs to no request. `restore_python_tag` is that of the
+/// options.
+pub(super) fn read(line: &[u8], restore_python_tag: bool) -> Option<LineResult> {
     let line: Line = serde_json::from_slice(line).ok()?;
     let end = match (line.response, line.error) {
         (Some(response), _) if (200..300).contains(&response.status_code) => {
-            read_answer(response.body)
+            read_answer(response.body, restore_python_tag)
         }
         (Some(response), _) => Err(error_of(response.status_code, &response.body)),
         // Expired, canceled or never started: only completed requests are charged.
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     fn read_json(line: Value) -> Option<LineResult> {
-        read(line.to_string().as_bytes())
+        read(line.to_string().as_bytes(), false)
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
             "{\"custom_id\": \"a\"",
             "\u{0}",
         ] {
-            assert_eq!(read(line.as_bytes()), None, "{line}");
+            assert_eq!(read(line.as_bytes(), false), None, "{line}");
         }
     }
 
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn fuzz_output_lines_never_panic() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            if let Some(Err(ChatError::Unanswered(said))) = read(bytes).map(|line| line.end) {
+            if let Some(Err(ChatError::Unanswered(said))) = read(bytes, true).map(|line| line.end) {
                 assert!(!said.chars().any(char::is_control) && said.chars().count() <= 602);
             }
         });

@@ -112,7 +112,8 @@ impl Batches {
             };
             for line in piece {
                 read += 1;
-                let ended = line.as_deref().and_then(line::read);
+                let restore = self.teacher.options().restore_python_tag;
+                let ended = line.as_deref().and_then(|line| line::read(line, restore));
                 // If a request occurs twice, the first result counts.
                 match ended.map(|ended| (pending.remove(&ended.custom_id), ended.end)) {
                     Some((Some(call), end)) => self.record(&call, end)?,

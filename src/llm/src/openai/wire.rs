@@ -118,8 +118,8 @@ struct WireFunction {
 /// `<|eom_id|>` of Llama 3.1 and later.
 const END_OF_MESSAGE: u32 = 128_008;
 
-/// Parses the reply in a response; fails with [`ChatError::Malformed`].
-pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
+/// Parses the reply in a response; fails with [`ChatError::Malformed`]. `restore_python_tag` is that of the options.
+pub(crate) fn read_answer(answer: Value, restore_python_tag: bool) -> Result<Reply, ChatError> {
     let malformed = |what: &str| ChatError::Malformed(what.to_owned());
     let answer: Answer = serde_json::from_value(answer)
         .map_err(|error| ChatError::Malformed(format!("not a chat completion: {error}")))?;
@@ -141,8 +141,8 @@ pub(crate) fn read_answer(answer: Value) -> Result<Reply, ChatError> {
         None if called.is_empty() => return Err(malformed("the message has no content")),
         content => tool_calls::write(&content.unwrap_or_default(), &called),
     };
-    // vLLM leaves out the tag before code for the built-in interpreter, but tells how the reply ended.
-    let is_code = choice.stop_reason == END_OF_MESSAGE && called.is_empty();
+    // vLLM tells how the reply ended.
+    let is_code = restore_python_tag && choice.stop_reason == END_OF_MESSAGE && called.is_empty();
     let content = match is_code && !content.contains(tool_calls::PYTHON_TAG) {
         true => tool_calls::PYTHON_TAG.to_owned() + &content,
         false => content,
@@ -175,11 +175,11 @@ mod tests {
             json!({"choices": [{"message": {"content": [{"type": "image_url"}]}}]}),
             json!({"choices": [{}]}),
         ] {
-            let error = read_answer(answer.clone()).unwrap_err();
+            let error = read_answer(answer.clone(), false).unwrap_err();
             assert_eq!(error.kind(), "malformed", "{answer}");
         }
         let cut = json!({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": null});
-        let reply = read_answer(cut).unwrap();
+        let reply = read_answer(cut, false).unwrap();
         assert!(reply.truncated && reply.content.is_empty());
     }
 
@@ -199,7 +199,7 @@ mod tests {
             json!({"type": "stop"}),
         ] {
             let answer = json!({"choices": [{"message": message, "finish_reason": reason}]});
-            let reply = read_answer(answer).unwrap();
+            let reply = read_answer(answer, false).unwrap();
             let calls = tool_calls::read(&reply.content, 2).calls;
             assert!(calls.len() == 2 && calls.iter().all(Option::is_some));
             assert_eq!(reply.repetition, reason == "repetition");
@@ -209,18 +209,22 @@ mod tests {
 
     #[test]
     fn code_for_the_built_in_interpreter_has_its_tag_again() {
-        let read = |content: &str, stop_reason: Value| {
+        let read_as = |restore: bool, content: &str, stop_reason: Value| {
             let message = json!({"content": content});
             let choice =
                 json!({"message": message, "finish_reason": "stop", "stop_reason": stop_reason});
-            read_answer(json!({"choices": [choice]})).unwrap().content
+            let answer = json!({"choices": [choice]});
+            read_answer(answer, restore).unwrap().content
         };
+        let read = |content: &str, stop_reason: Value| read_as(true, content, stop_reason);
         let code = "<|python_tag|>print(1)";
         assert_eq!(read("print(1)", json!(128_008)), code);
         assert_eq!(read(code, json!(128_008)), code);
         for stop_reason in [json!(128_009), json!(null), json!("x")] {
             assert_eq!(read("print(1)", stop_reason), "print(1)");
         }
+        // For another model it is another token.
+        assert_eq!(read_as(false, "print(1)", json!(128_008)), "print(1)");
     }
 
     #[test]
@@ -231,7 +235,7 @@ mod tests {
         let read = |message: Value, usage: Value| {
             let answer =
                 json!({"choices": [{"message": message, "finish_reason": 1}], "usage": usage});
-            read_answer(answer).unwrap()
+            read_answer(answer, false).unwrap()
         };
         let counted = json!({"prompt_tokens": "100", "completion_tokens": 10.0});
         let reply = read(message(&[]), counted);
@@ -279,6 +283,7 @@ mod tests {
             price: None,
             timeout: Duration::from_secs(1),
             extra: serde_json::Map::from_iter([("frequency_penalty".to_owned(), json!(1.02))]),
+            restore_python_tag: false,
         };
         let body = serde_json::to_value(Body::new(&options, &request)).unwrap();
         assert_eq!(body["frequency_penalty"], 1.02);
@@ -299,7 +304,7 @@ mod tests {
     fn fuzz_responses_never_panic() {
         bolero::check!().for_each(|bytes: &[u8]| {
             if let Ok(value) = serde_json::from_slice(bytes) {
-                let _ = read_answer(value);
+                let _ = read_answer(value, true);
             }
         });
     }

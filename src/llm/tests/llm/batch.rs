@@ -35,6 +35,7 @@ fn options(server: &BatchServer) -> OpenAiOptions {
         }),
         timeout: Duration::from_secs(20),
         extra: serde_json::Map::new(),
+        restore_python_tag: false,
     }
 }
 

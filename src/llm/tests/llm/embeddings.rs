@@ -28,6 +28,7 @@ fn embedder(server: &Endpoint, folder: &Arc<RunFolder>) -> Metered<Embedder> {
         }),
         timeout: Duration::from_secs(60),
         extra: serde_json::Map::new(),
+        restore_python_tag: false,
     });
     let (model, limits) = (model.unwrap(), Limits::default());
     Metered::embedder(model, Vec::new(), limits, folder.clone(), FREE, "query")

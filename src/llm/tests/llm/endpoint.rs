@@ -22,6 +22,7 @@ fn teacher_with_timeout(timeout: Duration, base_url: String, key: Option<&str>) 
         price: None,
         timeout,
         extra: serde_json::Map::new(),
+        restore_python_tag: false,
     };
     OpenAi::new(options).unwrap()
 }

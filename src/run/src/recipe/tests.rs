@@ -70,6 +70,28 @@ fn every_kind_of_source_and_teacher_round_trips() {
     assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
 }
 
+#[test]
+fn a_checkpoint_is_served_with_the_numbers_of_its_teacher() {
+    let text = |dtype: &str| {
+        let teacher = format!("kind = \"checkpoint\"\nmodel = \"m\"{dtype}");
+        GOOD.replace("kind = \"expert\"\nfaults = 0.1", &teacher)
+    };
+    for (dtype, name) in [
+        ("", "checkpoint:m"),
+        ("\ndtype = \"int8\"", "checkpoint:m-int8"),
+    ] {
+        let recipe = parse(&text(dtype)).unwrap();
+        assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+        let ModelChoice::Checkpoint { model, dtype } = &recipe.teacher else {
+            panic!("{:?}", recipe.teacher);
+        };
+        assert_eq!(ModelChoice::checkpoint_name(model, *dtype), name);
+    }
+    let error = parse(&text("\ndtype = \"int4\"")).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("dtype: unknown value `int4`"), "{error}");
+}
+
 const SERVICES: &str = r#"
 [[crawl.fallback]]
 source = "arxiv"

@@ -16,7 +16,7 @@ const PACKED_RECORDS: u64 = 256;
 const PACKED_TOKEN_BYTES: u64 = 48;
 /// Values that an export converts at once, in several forms.
 const EXPORT_BYTES: u64 = 20 << 22;
-/// Temporary bytes per element of a matrix that is quantized: in float32, scaled, and as indices of levels.
+/// Temporary bytes per element of a matrix that is quantized on a GPU: in float32, scaled, and as indices of levels.
 const QUANTIZE_BYTES: u64 = 20;
 /// Temporary bytes per element of a matrix that an adapter is merged into: three arrays in float32.
 const MERGE_BYTES: u64 = 12;
@@ -212,10 +212,6 @@ impl Sizes<'_> {
             true => (reading, 0),
             false => (0, reading),
         };
-        let quantizing = match is_quantized(self.recipe) {
-            true => self.bytes * counts.block + QUANTIZE_BYTES * counts.largest_matrix,
-            false => 0,
-        };
         let loading = match self.target.processes {
             1 => device,
             // The embedding waits until the blocks are sharded, one by one. Then the tables are.
@@ -225,10 +221,30 @@ impl Sizes<'_> {
                 blocks.max(tables)
             }
         };
+        let beside = match self.target.processes {
+            // The output matrix is read when the blocks are quantized.
+            1 => loading.max(
+                self.quantizing()
+                    .saturating_sub(self.bytes * counts.output_matrix),
+            ),
+            _ => loading + self.quantizing(),
+        };
         // The optimizer state is allocated when the model is complete.
         let state = step.optimizer_state + step.master_weights;
-        let temporary = (loading + quantizing).max(state);
-        (host.max(step.offloaded), step.weights + temporary)
+        (host.max(step.offloaded), step.weights + beside.max(state))
+    }
+
+    /// Memory of the device for a block that is quantized, beside what is packed already.
+    fn quantizing(&self) -> u64 {
+        let counts = &self.counts;
+        let temporary = match self.target.is_gpu() {
+            true => QUANTIZE_BYTES * counts.largest_matrix,
+            false => self.reading(counts.largest_matrix),
+        };
+        match is_quantized(self.recipe) {
+            true => self.bytes * counts.block + temporary,
+            false => 0,
+        }
     }
 
     fn checkpoint(&self) -> (u64, u64) {
@@ -283,12 +299,8 @@ impl Sizes<'_> {
     /// Main memory while one matrix at a time is merged.
     fn merge(&self) -> u64 {
         let table = self.bytes * self.counts.table + self.reading(self.counts.table);
-        let quantizing = match is_quantized(self.recipe) {
-            true => QUANTIZE_BYTES,
-            false => MERGE_BYTES,
-        };
         let matrix = self.counts.largest_matrix;
-        let merged = (quantizing.max(MERGE_BYTES) + self.bytes) * matrix + self.reading(matrix);
+        let merged = (MERGE_BYTES + self.bytes) * matrix + self.reading(matrix);
         table.max(merged)
     }
 

@@ -4,6 +4,7 @@ use tch::Device;
 
 use super::target::PlanTarget;
 use crate::model::{ModelConfig, chunk_elements};
+use crate::torch::nf4;
 use crate::train::optimizer::chunk_elements as optimizer_chunk;
 use crate::train::recipe::{Bf16Update, Offload, Quantization, Recipe, StateDtype, WeightDtype};
 
@@ -16,9 +17,6 @@ pub struct MemoryPlan {
     pub weights: u64,
     /// Weights that exist only while they are used: gathered from other processes, or dequantized.
     pub gathered: u64,
-    /// Dequantized matrices of the other blocks, which autograd keeps for the backward pass without gradient
-    /// checkpointing.
-    retained: u64,
     /// Float32 copies of bf16 weights.
     pub master_weights: u64,
     pub optimizer_state: u64,
@@ -73,6 +71,8 @@ pub(super) struct ParamCounts {
     pub(super) largest: u64,
     /// The embedding.
     pub(super) table: u64,
+    /// 0 if it is the embedding.
+    pub(super) output_matrix: u64,
     pub(super) block: u64,
     /// The largest matrix of a block.
     pub(super) largest_matrix: u64,
@@ -83,12 +83,12 @@ impl ParamCounts {
         let shapes = matrices(config);
         let layers = config.layers as u64;
         let all = config.parameters() as u64;
-        let tables = if config.tied { 1 } else { 2 } * (config.vocab * config.hidden) as u64;
+        let table = (config.vocab * config.hidden) as u64;
+        let output_matrix = if config.tied { 0 } else { table };
         let block: u64 = shapes.iter().map(|(_, out, input)| out * input).sum();
         let (trained, largest) = match &recipe.lora {
             None => {
                 let matrices = shapes.iter().map(|(_, out, input)| out * input);
-                let table = (config.vocab * config.hidden) as u64;
                 (all, matrices.fold(table, u64::max))
             }
             Some(lora) => {
@@ -103,14 +103,15 @@ impl ParamCounts {
                 )
             }
         };
-        let root = tables + config.hidden as u64;
+        let root = table + output_matrix + config.hidden as u64;
         Self {
             matrices: block * layers,
             root,
             all,
             trained,
             largest,
-            table: (config.vocab * config.hidden) as u64,
+            table,
+            output_matrix,
             block: (all - root) / layers,
             largest_matrix: shapes
                 .iter()
@@ -157,13 +158,12 @@ impl MemoryPlan {
             .batch_size
             .div_ceil(recipe.train.micro_batch_size) as u64;
         let (activations, backward) = activations(recipe, config, bytes, target);
-        let held = WeightBytes::new(recipe, config, &counts, bytes, target);
+        let held = WeightBytes::new(recipe, &counts, bytes, target);
         Self {
             base: target.device_base(),
             weights: held.weights,
             gathered: held.gathered,
             gathered_block: held.gathered_block,
-            retained: held.retained,
             master_weights: on_device * master_weights,
             optimizer_state: on_device * optimizer_state,
             gradients: match (in_backward, world) {
@@ -205,19 +205,18 @@ impl MemoryPlan {
     /// embedding at the end.
     pub fn total(&self) -> u64 {
         let always = self.base + self.weights + self.master_weights + self.optimizer_state;
-        let forward = self.gathered + self.retained + self.activations + self.logits;
+        let forward = self.gathered + self.activations + self.logits;
         let block = match self.reducing {
             0 => self.gathered_block,
             _ => 2 * self.gathered_block,
         };
         if let Some(units) = self.in_backward {
-            let kept = self.retained + self.activations;
-            let head = kept + units.head + self.update;
-            let blocks = kept + units.tied + units.block + block + units.block_update;
+            let head = self.activations + units.head + self.update;
+            let blocks = self.activations + units.tied + units.block + block + units.block_update;
             let end = units.embedding + self.update.max(self.reducing);
             return always + forward.max(head).max(blocks).max(end);
         }
-        let backward = self.gradients - self.late_gradients + block + self.retained + self.backward;
+        let backward = self.gradients - self.late_gradients + block + self.backward;
         let end = backward.max(self.gradients + self.update.max(self.reducing));
         always
             + match self.accumulates {
@@ -231,10 +230,7 @@ impl MemoryPlan {
         let parts = [
             ("base", self.base),
             ("weights", self.weights),
-            (
-                "gathered or dequantized weights",
-                self.gathered + self.retained,
-            ),
+            ("gathered or dequantized weights", self.gathered),
             ("master weights", self.master_weights),
             ("optimizer state", self.optimizer_state),
             ("gradients", self.gradients),
@@ -326,30 +322,21 @@ struct WeightBytes {
     /// The most that is gathered or dequantized at once, and the part of it in the backward pass of a block.
     gathered: u64,
     gathered_block: u64,
-    /// As in the plan.
-    retained: u64,
 }
 
 impl WeightBytes {
-    fn new(
-        recipe: &Recipe,
-        config: &ModelConfig,
-        counts: &ParamCounts,
-        bytes: u64,
-        target: &PlanTarget,
-    ) -> Self {
+    fn new(recipe: &Recipe, counts: &ParamCounts, bytes: u64, target: &PlanTarget) -> Self {
         let world = target.processes as u64;
         let lora = match recipe.lora {
             Some(_) => counts.trained,
             None => 0,
         };
         let (packed, plain, block) = match is_quantized(recipe) {
-            // Half a byte per element, not sharded. One block is dequantized at a time, its largest matrix with
-            // temporaries in int32 and float32.
+            // Half a byte per element, not sharded.
             true => (
                 counts.matrices / 2 + scale_bytes(recipe, counts.matrices),
                 counts.all - counts.matrices,
-                bytes * counts.block + 20 * counts.largest_matrix,
+                dequantized_bytes(counts, bytes, target),
             ),
             false if world > 1 => (0, counts.all, bytes * counts.block),
             false => (0, counts.all, 0),
@@ -362,14 +349,19 @@ impl WeightBytes {
             weights: packed + bytes * (plain + lora) / world,
             gathered,
             gathered_block: block,
-            // Of several processes each recomputes its blocks.
-            retained: match is_quantized(recipe)
-                && world == 1
-                && !recipe.train.gradient_checkpointing
-            {
-                true => bytes * (counts.matrices - counts.matrices / config.layers as u64),
-                false => 0,
-            },
+        }
+    }
+}
+
+/// Bytes of matrices while they are dequantized for a step.
+fn dequantized_bytes(counts: &ParamCounts, bytes: u64, target: &PlanTarget) -> u64 {
+    match target.is_gpu() {
+        // One block at a time, its largest matrix with temporaries in int32 and float32.
+        true => bytes * counts.block + 20 * counts.largest_matrix,
+        // A panel per thread, in the layout of the matrix and in that of the product.
+        false => {
+            let panels = tch::get_num_threads() as u64 * nf4::PANEL_ELEMENTS;
+            2 * bytes * panels.min(counts.largest_matrix)
         }
     }
 }
