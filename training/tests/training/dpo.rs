@@ -84,7 +84,7 @@ fn compare() {
         let batch = data.batch(&rows, Device::Cpu).unwrap();
         let count = pairs.len() as f64;
         let chosen_tokens: usize = pairs.iter().map(|row| row.chosen_ids.len()).sum();
-        for memory in [GradientCheckpointing::Off, GradientCheckpointing::Blocks] {
+        for memory in [GradientCheckpointing::Off, GradientCheckpointing::ALL] {
             let mut measured = None;
             let (ids, layout, targets) = (&batch.ids, &batch.layout, &batch.targets);
             let pending =
