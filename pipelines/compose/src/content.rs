@@ -70,6 +70,14 @@ impl Content {
         }
     }
 
+    /// The text of a file of text.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     pub fn medium(&self) -> Medium {
         match self {
             Self::Table => Medium::Table,

@@ -168,3 +168,28 @@ fn exists(year: u32, month: u32, day: u32) -> bool {
     };
     (1700..2200).contains(&year) && (1..=days).contains(&day)
 }
+
+/// The rows of a result as JSON values, each with its columns in order.
+pub(crate) fn records(data: &DataFrame) -> Vec<serde_json::Map<String, serde_json::Value>> {
+    let mut records = vec![serde_json::Map::new(); data.height()];
+    for column in data.columns() {
+        for (at, record) in records.iter_mut().enumerate() {
+            let value = column
+                .get(at)
+                .map_or(serde_json::Value::Null, |value| json(&value));
+            record.insert(column.name().to_string(), value);
+        }
+    }
+    records
+}
+
+fn json(value: &polars::prelude::AnyValue<'_>) -> serde_json::Value {
+    use polars::prelude::AnyValue;
+    match value {
+        AnyValue::Int64(number) => (*number).into(),
+        AnyValue::Float64(number) => (*number).into(),
+        AnyValue::Boolean(truth) => (*truth).into(),
+        AnyValue::Null => serde_json::Value::Null,
+        text => text.get_str().map_or(serde_json::Value::Null, Into::into),
+    }
+}

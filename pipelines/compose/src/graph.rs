@@ -1,6 +1,6 @@
 //! A task as a chain of operations on a table, and what it evaluates to.
 
-use polars::prelude::{DataFrame, PolarsError};
+use polars::prelude::PolarsError;
 use serde::{Deserialize, Serialize};
 
 use crate::argument::Arguments;
@@ -149,30 +149,5 @@ impl Graph {
             }
         }
         Ok(keyword.unwrap_or("filter"))
-    }
-}
-
-/// The rows of a result as JSON values, each with its columns in order.
-pub(crate) fn records(data: &DataFrame) -> Vec<serde_json::Map<String, serde_json::Value>> {
-    let mut records = vec![serde_json::Map::new(); data.height()];
-    for column in data.columns() {
-        for (at, record) in records.iter_mut().enumerate() {
-            let value = column
-                .get(at)
-                .map_or(serde_json::Value::Null, |value| json(&value));
-            record.insert(column.name().to_string(), value);
-        }
-    }
-    records
-}
-
-fn json(value: &polars::prelude::AnyValue<'_>) -> serde_json::Value {
-    use polars::prelude::AnyValue;
-    match value {
-        AnyValue::Int64(number) => (*number).into(),
-        AnyValue::Float64(number) => (*number).into(),
-        AnyValue::Boolean(truth) => (*truth).into(),
-        AnyValue::Null => serde_json::Value::Null,
-        text => text.get_str().map_or(serde_json::Value::Null, Into::into),
     }
 }

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::content::{Content, Medium};
 use crate::draw::quotable;
 use crate::frame::{Class, Frame, OtherTable};
-use crate::{media, rename};
+use crate::rename;
 
 /// Keys of a lookup table.
 const KEYS: std::ops::RangeInclusive<usize> = 3..=60;
@@ -57,16 +57,13 @@ impl Layout {
     }
 }
 
-/// Draws the files of a task over a crawled one; `None` if the table does not suit what was drawn.
+/// Draws the files of a task over a crawled table; `None` if the table does not suit what was drawn.
 pub(crate) fn draw(
     file: &SourceFile,
     bytes: &[u8],
     renamed: bool,
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
-    if Medium::of(file.kind) != Medium::Table {
-        return media::draw(file, bytes, renamed, rng);
-    }
     let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
     let frame = Frame::new(data);
     let (frame, stem) = match renamed {

@@ -294,7 +294,7 @@ pub(crate) fn csv(data: &DataFrame, separator: char) -> String {
             .collect::<Vec<_>>()
             .join(&separator),
     ];
-    for record in crate::graph::records(data) {
+    for record in crate::frame::records(data) {
         let cells = record.values().map(|value| match value {
             serde_json::Value::Null => String::new(),
             serde_json::Value::String(text) => quote(text),
@@ -309,7 +309,7 @@ pub(crate) fn csv(data: &DataFrame, separator: char) -> String {
 
 /// A table as JSON: an array of records, or one record on each line.
 pub(crate) fn json(data: &DataFrame, lines: bool) -> String {
-    let records = crate::graph::records(data)
+    let records = crate::frame::records(data)
         .into_iter()
         .map(serde_json::Value::Object);
     match lines {

@@ -15,8 +15,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::argument::python_string;
 use crate::compose::{Composed, compose};
 use crate::content::{Content, Medium};
-use crate::frame::{Class, Frame};
-use crate::graph::{GraphError, Step, records};
+use crate::frame::{Class, Frame, records};
+use crate::graph::{GraphError, Step};
 use crate::inputs::{self, Inputs};
 use crate::note::note;
 use crate::operation::{Operation, Order, Role};
@@ -83,7 +83,11 @@ pub fn make(
     subcategory: impl Fn(&str) -> String,
 ) -> Result<Option<Made>, GraphError> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.seed);
-    let Some(inputs) = inputs::draw(file, bytes, seed.renamed, &mut rng) else {
+    let draw_inputs = match Medium::of(file.kind) {
+        Medium::Table => inputs::draw,
+        _ => media::draw,
+    };
+    let Some(inputs) = draw_inputs(file, bytes, seed.renamed, &mut rng) else {
         return Ok(None);
     };
     let drawn = (0..DRAWS).find_map(|_| compose(&inputs.frame, seed.avoided, &mut rng));

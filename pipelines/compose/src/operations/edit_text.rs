@@ -29,21 +29,13 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// The text of a step.
-pub(super) fn text_of(content: &Content) -> Option<&str> {
-    match content {
-        Content::Text(text) => Some(text),
-        _ => None,
-    }
-}
-
 fn edit(
     name: &str,
     draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
     meaning: impl Fn(&Arguments, &str) -> String + Send + Sync + 'static,
 ) -> Operation {
     Operation::edit(Medium::Text, name, draw, move |a, content| {
-        Some(Content::Text(meaning(a, text_of(content)?).into()))
+        Some(Content::Text(meaning(a, content.text()?).into()))
     })
 }
 
@@ -331,7 +323,7 @@ fn answer(name: &str, value: fn(&str) -> Vec<String>) -> Operation {
         Role::Answer,
         always,
         move |_, content| {
-            let values = value(text_of(content)?);
+            let values = value(content.text()?);
             DataFrame::new(values.len(), vec![Column::new("answer".into(), values)]).ok()
         },
     )
@@ -344,7 +336,7 @@ fn number(name: &str, value: fn(&str) -> usize) -> Operation {
         Role::Answer,
         always,
         move |_, content| {
-            let value = value(text_of(content)?) as i64;
+            let value = value(content.text()?) as i64;
             DataFrame::new(1, vec![Column::new("answer".into(), vec![value])]).ok()
         },
     )

@@ -7,7 +7,6 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 use regex::Regex;
 
-use super::edit_text::text_of;
 use crate::argument::{Argument, Arguments};
 use crate::content::Medium;
 use crate::draw::Draw;
@@ -53,7 +52,7 @@ fn read(
         Some(arguments)
     };
     Operation::read(Medium::Text, name, Role::Read, draw, move |a, content| {
-        let columns = meaning(a, text_of(content)?);
+        let columns = meaning(a, content.text()?);
         DataFrame::new(columns.first().map_or(0, Column::len), columns).ok()
     })
 }
@@ -552,7 +551,8 @@ fn fields(cuts: usize) -> Operation {
         Some(arguments)
     };
     let meaning = move |a: &Arguments, content: &crate::content::Content| {
-        let lines: Vec<&str> = text_of(content)?
+        let lines: Vec<&str> = content
+            .text()?
             .split('\n')
             .map(str::trim)
             .filter(|line| !line.is_empty())
