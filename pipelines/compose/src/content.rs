@@ -78,6 +78,22 @@ impl Content {
         }
     }
 
+    /// The picture of a file of that kind.
+    pub fn picture(&self) -> Option<&Picture> {
+        match self {
+            Self::Picture(picture) => Some(picture),
+            _ => None,
+        }
+    }
+
+    /// The sound of a file of that kind.
+    pub fn sound(&self) -> Option<&Sound> {
+        match self {
+            Self::Sound(sound) => Some(sound),
+            _ => None,
+        }
+    }
+
     pub fn medium(&self) -> Medium {
         match self {
             Self::Table => Medium::Table,

@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
-use crate::argument::Argument;
+use crate::argument::{Argument, Arguments};
 use crate::content::Content;
 use crate::frame::{Class, Frame};
 use crate::picture::Picture;
@@ -288,4 +288,19 @@ fn round_near(value: f64, previous: f64, range: f64) -> f64 {
         step /= 10.0;
     }
     value
+}
+
+/// The draw of an operation without arguments that fits everywhere.
+pub(crate) fn always(_: &mut Draw<'_>) -> Option<Arguments> {
+    Some(Arguments::default())
+}
+
+/// That of one that fits pictures in color.
+pub(crate) fn only_rgb(draw: &mut Draw<'_>) -> Option<Arguments> {
+    (!draw.picture()?.is_gray()).then(Arguments::default)
+}
+
+/// That of one that fits gray pictures.
+pub(crate) fn only_gray(draw: &mut Draw<'_>) -> Option<Arguments> {
+    draw.picture()?.is_gray().then(Arguments::default)
 }

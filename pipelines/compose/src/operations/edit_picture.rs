@@ -5,7 +5,7 @@ use rand::seq::IndexedRandom;
 
 use crate::argument::{Argument, Arguments};
 use crate::content::{Content, Medium};
-use crate::draw::Draw;
+use crate::draw::{Draw, always, only_gray, only_rgb};
 use crate::operation::Operation;
 use crate::picture::Picture;
 
@@ -32,35 +32,15 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// The picture of a step.
-pub(super) fn picture_of(content: &Content) -> Option<&Picture> {
-    match content {
-        Content::Picture(picture) => Some(picture),
-        _ => None,
-    }
-}
-
 fn edit(
     name: impl Into<String>,
     draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
     meaning: impl Fn(&Arguments, &Picture) -> Option<Picture> + Send + Sync + 'static,
 ) -> Operation {
     Operation::edit(Medium::Picture, name, draw, move |a, content| {
-        let picture = meaning(a, picture_of(content)?)?;
+        let picture = meaning(a, content.picture()?)?;
         Some(Content::Picture(picture.into()))
     })
-}
-
-fn always(_: &mut Draw<'_>) -> Option<Arguments> {
-    Some(Arguments::default())
-}
-
-fn only_rgb(draw: &mut Draw<'_>) -> Option<Arguments> {
-    (!draw.picture()?.is_gray()).then(Arguments::default)
-}
-
-fn only_gray(draw: &mut Draw<'_>) -> Option<Arguments> {
-    draw.picture()?.is_gray().then(Arguments::default)
 }
 
 fn count(value: usize) -> Argument {
@@ -630,7 +610,7 @@ mod tests {
             panic!("{operation} is no edit");
         };
         let content = meaning(&all, &Content::Picture(picture.clone().into())).unwrap();
-        picture_of(&content).unwrap().clone()
+        content.picture().unwrap().clone()
     }
 
     fn gray(width: usize, pixels: &[u8]) -> Picture {

@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 
 use crate::argument::{Argument, Arguments};
 use crate::content::{Content, Medium};
-use crate::draw::Draw;
+use crate::draw::{Draw, always};
 use crate::operation::{Operation, Role};
 use crate::sound::{FULL, Sound};
 
@@ -38,26 +38,15 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-fn sound_of(content: &Content) -> Option<&Sound> {
-    match content {
-        Content::Sound(sound) => Some(sound),
-        _ => None,
-    }
-}
-
 fn edit(
     name: &str,
     draw: impl Fn(&mut Draw<'_>) -> Option<Arguments> + Send + Sync + 'static,
     meaning: impl Fn(&Arguments, &Sound) -> Option<Sound> + Send + Sync + 'static,
 ) -> Operation {
     Operation::edit(Medium::Sound, name, draw, move |a, content| {
-        let sound = meaning(a, sound_of(content)?)?;
+        let sound = meaning(a, content.sound()?)?;
         Some(Content::Sound(sound.into()))
     })
-}
-
-fn always(_: &mut Draw<'_>) -> Option<Arguments> {
-    Some(Arguments::default())
 }
 
 fn short(draw: &mut Draw<'_>) -> Option<Arguments> {
@@ -487,7 +476,7 @@ fn answer(
         Role::Answer,
         draw,
         move |a, content| {
-            let column = value(a, sound_of(content)?).with_name("answer".into());
+            let column = value(a, content.sound()?).with_name("answer".into());
             DataFrame::new(column.len(), vec![column]).ok()
         },
     )
@@ -600,7 +589,7 @@ fn windows() -> Operation {
         (exact && WINDOWS.contains(&(windows as usize))).then_some(arguments)
     };
     Operation::read(Medium::Sound, "read_sound_windows", Role::Read, draw, |a, content| {
-        let sound = sound_of(content)?;
+        let sound = content.sound()?;
         let frames = i64::from(sound.rate) * a.count("count") / 1000;
         let size = usize::try_from(frames).ok().filter(|size| *size > 0)? * sound.channels;
         let windows: Vec<&[i16]> = sound.samples.chunks_exact(size).collect();
@@ -641,7 +630,7 @@ mod tests {
             panic!("{operation} is no edit");
         };
         let content = meaning(&all, &Content::Sound(sound.clone().into())).unwrap();
-        sound_of(&content).unwrap().clone()
+        content.sound().unwrap().clone()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 
 use crate::argument::{Argument, Arguments};
 use crate::content::{Content, Medium};
-use crate::draw::{Draw, quotable};
+use crate::draw::{Draw, always, quotable};
 use crate::operation::{Operation, Role};
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -37,10 +37,6 @@ fn edit(
     Operation::edit(Medium::Text, name, draw, move |a, content| {
         Some(Content::Text(meaning(a, content.text()?).into()))
     })
-}
-
-fn always(_: &mut Draw<'_>) -> Option<Arguments> {
-    Some(Arguments::default())
 }
 
 /// The lines that a function leaves, each followed by a line end where another one comes.

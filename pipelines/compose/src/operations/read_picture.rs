@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use polars::prelude::{Column, DataFrame};
 use rand::seq::IndexedRandom;
 
-use super::edit_picture::{CHANNELS, luma, picture_of};
+use super::edit_picture::{CHANNELS, luma};
 use crate::argument::{Argument, Arguments};
 use crate::content::Medium;
-use crate::draw::Draw;
+use crate::draw::{Draw, always, only_gray, only_rgb};
 use crate::operation::{Operation, Order, Role};
 use crate::picture::Picture;
 
@@ -39,22 +39,10 @@ fn answer(
         Role::Answer,
         draw,
         move |a, content| {
-            let column = values(a, picture_of(content)?)?.with_name("answer".into());
+            let column = values(a, content.picture()?)?.with_name("answer".into());
             DataFrame::new(column.len(), vec![column]).ok()
         },
     )
-}
-
-fn always(_: &mut Draw<'_>) -> Option<Arguments> {
-    Some(Arguments::default())
-}
-
-fn only_rgb(draw: &mut Draw<'_>) -> Option<Arguments> {
-    (!draw.picture()?.is_gray()).then(Arguments::default)
-}
-
-fn only_gray(draw: &mut Draw<'_>) -> Option<Arguments> {
-    draw.picture()?.is_gray().then(Arguments::default)
 }
 
 fn whole(values: impl IntoIterator<Item = usize>) -> Column {
@@ -281,7 +269,7 @@ fn table(
         Role::Read,
         draw,
         move |a, content| {
-            let columns = columns(a, picture_of(content)?)?;
+            let columns = columns(a, content.picture()?)?;
             DataFrame::new(columns.first().map_or(0, Column::len), columns).ok()
         },
     )
