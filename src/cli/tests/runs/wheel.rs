@@ -1,6 +1,5 @@
 //! The wheel, as a user installs it: in an empty environment outside the checkout, without Rust.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -93,7 +92,9 @@ fn wheel(folder: &Path) -> Option<PathBuf> {
         std::fs::copy(given, &wheel).unwrap();
         return Some(wheel);
     }
-    let compiled = Path::new(PYBENCH).ancestors().nth(2).unwrap();
+    let tested = Path::new(PYBENCH);
+    let compiled = tested.ancestors().nth(2).unwrap();
+    let target = tempfile::tempdir().unwrap();
     let profile = if cfg!(debug_assertions) {
         "dev"
     } else {
@@ -108,14 +109,16 @@ fn wheel(folder: &Path) -> Option<PathBuf> {
         "--out",
     ])
     .arg(folder)
-    .env("CARGO_TARGET_DIR", compiled);
-    let inode = || std::fs::metadata(PYBENCH).unwrap().ino();
-    let tested = inode();
+    // What is compiled is used again, but the program is linked elsewhere: maturin moves it away while it packs it,
+    // and other tests start the one beside them meanwhile.
+    .env("CARGO_BUILD_BUILD_DIR", compiled)
+    .env("CARGO_TARGET_DIR", target.path());
     pybench_testing::python::made(&mut pack)?;
-    // Other tests run this program meanwhile, and cargo would have replaced it.
+    let packed = target.path().join(tested.strip_prefix(compiled).unwrap());
+    let size = |program: &Path| std::fs::metadata(program).unwrap().len();
     assert_eq!(
-        inode(),
-        tested,
+        size(&packed),
+        size(tested),
         "the wheel has another program than the tests: see .ci/features"
     );
     let files = folder.read_dir().unwrap().flatten();
