@@ -6,7 +6,7 @@ The weights are random (bf16, four shards); the tokenizer is Llama 3's, from the
 LLAMA_MODELS. At all 32 layers the model takes 16 GB of disk, a merged one 16 GB more while its row runs, and one of the
 two GGUF files up to 16 GB. Each row runs in processes of its own and is kept in DIR/rows.json, so that an interrupted
 benchmark continues; `--again` measures all rows again. `--no-merge` leaves out the merged model of LoRA and QLoRA, and
-its disk. Memory is sampled ten times a second: `resident` is all of a process,
+its disk. `lora-kept` keeps the activations of three quarters of the blocks. Memory is sampled ten times a second: `resident` is all of a process,
 `anonymous` is what does not belong to a file and cannot be given back.
 """
 import argparse
@@ -163,7 +163,7 @@ class Bench:
         make_model(folder, layers or self.layers, self.packages)
         return folder
 
-    def train(self, name, model, sections, processes=1):
+    def train(self, name, model, sections, processes=1, recompute=""):
         """A run of ours: its seconds per step after the first, peaks, and planned against measured bytes by phase."""
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
@@ -171,7 +171,7 @@ class Bench:
         recipe.write_text(
             f'name = "{name}"\nseed = 1\nmodel = "{model}"\n[[data]]\npath = "{self.data}"\n'
             f"[train]\nmax_seq_len = {CONTEXT}\nmax_steps = {STEPS}\nbatch_size = {processes}\nmicro_batch_size = 1\n"
-            f'dtype = "bf16"\ngradient_checkpointing = true\n{sections}\n'
+            f'dtype = "bf16"\ngradient_checkpointing = true\n{recompute}{sections}\n'
         )
         command = [self.binary, "run", recipe, "--out", out, "--processes", processes]
         _, peaks = measured(command)
@@ -184,12 +184,12 @@ class Bench:
             "phases": {one["phase"]: one["host"] for one in phases if one["host"]["measured"]},
         }
 
-    def lora(self, name, merge, processes=1, quantization=""):
+    def lora(self, name, merge, processes=1, quantization="", recompute=""):
         return self.train(
             name, self.model(),
             f"merge = {str(merge).lower()}\n[optimizer]\nlearning_rate = 1e-4\n"
             f"[lora]\nrank = {RANK}\nalpha = {2 * RANK}\n{quantization}\n[checkpoint]\nsave_steps = 0\n",
-            processes,
+            processes, recompute,
         )
 
     def full(self, name, processes):
@@ -216,6 +216,9 @@ class Bench:
     def rows(self):
         return {
             "lora": lambda: self.lora("lora", self.merge),
+            "lora-kept": lambda: self.lora(
+                "lora-kept", False, recompute=f"recompute_num_layers = {self.layers // 4}\n"
+            ),
             "peft": self.peft,
             "qlora": lambda: self.lora("qlora", self.merge, quantization='quantization = "nf4"'),
             "lora-2-processes": lambda: self.lora("lora2", False, processes=2),
@@ -266,8 +269,9 @@ def table(rows):
         if "phases" in row:
             shares = (f"{phase} {host['measured'] / host['planned']:.2f}" for phase, host in row["phases"].items())
             print(f"- {name}: {', '.join(shares)}")
-    if "lora" in rows and "peft" in rows:
-        print(f"\nA LoRA step takes {rows['lora']['step'] / rows['peft']['step']:.2f} of PEFT's time.")
+    for name in ("lora", "lora-kept"):
+        if name in rows and "peft" in rows:
+            print(f"\nA step of {name} takes {rows[name]['step'] / rows['peft']['step']:.2f} of PEFT's time.")
     if "lora" in rows and "qlora" in rows:
         print(f"A QLoRA step takes {rows['qlora']['step'] / rows['lora']['step']:.2f} of a LoRA step's.")
     pair = [rows.get("full-2-blocks-2-processes"), rows.get("full-2-blocks")]

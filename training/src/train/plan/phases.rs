@@ -288,11 +288,13 @@ impl Sizes<'_> {
         }
     }
 
-    /// Pages of the model's file that this process has read and the system has not dropped.
+    /// Pages of the model's file that this process has read and the system has not dropped. What was quantized is not
+    /// among them, and the packed weights are freed by now.
     fn kept_mapped(&self) -> u64 {
-        match self.is_mapped() {
-            true => self.step.weights,
-            false => 0,
+        match (self.is_mapped(), is_quantized(self.recipe)) {
+            (false, _) => 0,
+            (true, false) => self.step.weights,
+            (true, true) => self.bytes * self.counts.root,
         }
     }
 
