@@ -11,4 +11,3 @@
 //! `strict` runs candidate code in a session that contains neither the reference nor the checker.
 
 pub mod strict;
-pub mod unit;
