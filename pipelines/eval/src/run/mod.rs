@@ -14,7 +14,7 @@ mod scores;
 mod shown;
 mod tasks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -217,10 +217,14 @@ fn collect_attempts(
     planned: Vec<PlannedAttempt>,
 ) -> Result<Vec<AgentAttempt>, RunError> {
     let journal = setup.folder.journal();
-    let mut results = pybench_attempts::results(journal)?;
+    let results = pybench_attempts::results(journal)?.into_iter();
+    let results: HashMap<String, _> = results
+        .map(|(id, result)| (id, result.map(Arc::new)))
+        .collect();
     let mut attempts = Vec::new();
     for PlannedAttempt { id, task, sample } in planned {
-        let Some(result) = results.remove(id.as_str()) else {
+        // Equal tasks of two suites, one of which is a subset of the other, share a trajectory.
+        let Some(result) = results.get(id.as_str()).cloned() else {
             continue;
         };
         let seconds = journal.metadata(&seconds_key(id.as_str()))?;
@@ -228,7 +232,7 @@ fn collect_attempts(
             agent,
             task,
             sample,
-            result: result.map(Arc::new),
+            result,
             seconds: seconds.and_then(|value| value.as_f64()).unwrap_or_default(),
         });
     }

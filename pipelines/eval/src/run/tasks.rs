@@ -49,7 +49,7 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
     }
     if list.available.is_empty() {
         return Err(RunError::BadInput(format!(
-            "no tasks to run: the PyBench files were not found (run `{} eval fetch` or pass `--pybench DIR`), or `tasks` selects none that can be run, and the recipe names no `library` run with held-out tasks",
+            "no tasks to run: `suites` and `tasks` of the recipe select none that can be run, and it names no `library` run with held-out tasks; `{} eval fetch` downloads PyBench, and with `--suite NAME` another benchmark",
             invocation()
         )));
     }

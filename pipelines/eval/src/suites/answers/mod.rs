@@ -152,7 +152,11 @@ impl Suite for AnswerSuite {
         let questions: HashMap<String, &dyn Question> = questions.collect();
         let score = |attempt: &SuiteAttempt<'_>| {
             let question = questions.get(&attempt.task.name)?;
-            Some(scores(*question, reply(attempt.trajectory?)))
+            let scores = scores(*question, reply(attempt.trajectory?));
+            Some(AttemptScores {
+                strict: scores.strict.filter(|_| attempt.task.headline.counts),
+                ..scores
+            })
         };
         let scores = attempts.iter().map(|one| score(one).unwrap_or_default());
         Ok(scores.collect())
