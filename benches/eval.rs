@@ -15,10 +15,10 @@ use pybench_checks::Checker;
 use pybench_eval::agent::Script;
 use pybench_eval::record::Evaluation;
 use pybench_eval::run::{AgentChoice, EvalRecipe, Setup, run};
-use pybench_eval::suite::Suite;
-use pybench_eval::suite::spec;
-use pybench_eval::suite::upstream;
-use pybench_eval::suite::upstream::Upstream;
+use pybench_eval::suites::pybench::PyBench;
+use pybench_eval::suites::pybench::spec;
+use pybench_eval::suites::pybench::upstream;
+use pybench_eval::suites::pybench::upstream::Upstream;
 use pybench_interpreter::Interpreter;
 use pybench_interpreter_containers::interpreter;
 use pybench_run::Price;
@@ -62,7 +62,7 @@ async fn main() -> Result<()> {
     );
     println!("\nours is {:.1} times as fast", theirs / mine);
     match upstream::find(None, Path::new(""), Some(&root())) {
-        Ok(upstream) => reference(&ours, Suite::new(upstream)?, quick).await,
+        Ok(upstream) => reference(&ours, PyBench::new(upstream)?, quick).await,
         Err(_) => {
             println!("The reference solutions were not timed: the benchmark's files are not here.");
             Ok(())
@@ -71,7 +71,7 @@ async fn main() -> Result<()> {
 }
 
 /// The reference solutions of the benchmark's tasks, apart: nothing of the other side does their work.
-async fn reference(interpreter: &Arc<dyn Interpreter>, bench: Suite, quick: bool) -> Result<()> {
+async fn reference(interpreter: &Arc<dyn Interpreter>, bench: PyBench, quick: bool) -> Result<()> {
     let script = Script::Reference;
     let agents = BTreeMap::from([("reference".to_owned(), AgentChoice::Script { script })]);
     let mut recipe = EvalRecipe::new("reference", agents);
@@ -130,7 +130,7 @@ async fn trivial(interpreter: &Arc<dyn Interpreter>, tasks: usize) -> Result<f64
 async fn evaluate(
     interpreter: &Arc<dyn Interpreter>,
     recipe: EvalRecipe,
-    bench: Suite,
+    bench: PyBench,
 ) -> Result<(Evaluation, f64)> {
     let place = tempfile::tempdir()?;
     let begun = Instant::now();
@@ -140,7 +140,7 @@ async fn evaluate(
             &recipe.to_toml()?,
         )?),
         recipe,
-        suite: Some(bench),
+        suites: vec![Arc::new(bench)],
         checker: Checker::new(interpreter.clone())?,
         interpreter: interpreter.clone(),
         options: ExecutorOptions::default(),
@@ -158,7 +158,7 @@ fn root() -> PathBuf {
 }
 
 /// Tasks without inputs, each with a unit test.
-fn bench(place: &Path, tasks: usize) -> Result<Suite> {
+fn bench(place: &Path, tasks: usize) -> Result<PyBench> {
     let data = place.join("data");
     std::fs::create_dir_all(data.join("meta"))?;
     std::fs::create_dir_all(data.join("unit_test"))?;
@@ -181,7 +181,7 @@ fn bench(place: &Path, tasks: usize) -> Result<Suite> {
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str())),
     )?;
-    Ok(Suite {
+    Ok(PyBench {
         specs: Arc::new(specs),
         upstream: Arc::new(Upstream::open(place)?),
     })

@@ -19,17 +19,16 @@ use pybench_run::{
 use pybench_types::text::shell_word;
 
 use super::agent::config::UpstreamConfig;
-use super::audit::{AuditEnv, AuditRow, audit, markdown, summary};
 use super::general;
 use super::judge_and_report::{self, REPORT};
 use super::record::Evaluation;
 use super::report;
 use super::run::artifacts::copy;
-use super::run::recipe::parse_task_ranges;
 use super::run::{AgentChoice, EvalRecipe, RESULTS, Setup, dry_run, run};
-use super::suite::prepare::Changes;
-use super::suite::spec::TaskSpec;
-use super::suite::{Suite, fetch, upstream};
+use super::suite::{AuditOptions, Selection, Suite, SuiteEnv};
+use super::suites::pybench::upstream::Upstream;
+use super::suites::pybench::{PyBench, SUITE as PYBENCH};
+use super::suites::{Entry, Place, entry};
 use super::terminal;
 
 /// Label of the base model of a checkpoint.
@@ -38,7 +37,8 @@ const BASE: &str = "base";
 const RECIPES: &str = "pipelines/recipes/eval";
 
 /// First line of `--help`.
-pub const ABOUT: &str = "Evaluate agents on PyBench and on the held-out tasks of the library";
+pub const ABOUT: &str =
+    "Evaluate agents on PyBench and other benchmarks, and on the held-out tasks of the library";
 
 /// Arguments of `pybench eval`.
 #[derive(Debug, Parser)]
@@ -58,9 +58,9 @@ pub struct EvalArgs {
 /// Subcommands of `pybench eval`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Download the PyBench repository with git at the pinned commit and verify every file
+    /// Download the repository of a benchmark with git at the pinned commit and verify every file
     Fetch(FetchArgs),
-    /// Validate the strict checks: correct solutions must pass, null agents and incorrect solutions must fail
+    /// Validate the scores of a benchmark: correct solutions must pass, null agents and incorrect solutions must fail
     Audit(AuditArgs),
     /// Run an LLM judge on recorded attempts and measure its agreement with human labels
     Judge(judge_and_report::JudgeArgs),
@@ -75,6 +75,9 @@ pub enum Command {
 /// Options shared by `eval` and `eval audit`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CommonArgs {
+    /// Benchmark: pybench, wikitablequestions, da-dev or da-dev-verified [default: those of the recipe; audit: pybench]
+    #[arg(long, value_name = "NAME")]
+    pub suite: Option<String>,
     /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]
     #[arg(long, value_name = "DIR")]
     pub pybench: Option<PathBuf>,
@@ -90,6 +93,9 @@ pub struct CommonArgs {
     /// Run only these PyBench tasks, for example 2-51,60
     #[arg(long, value_name = "TASKS")]
     pub tasks: Option<String>,
+    /// Run only so many tasks of each benchmark, drawn with the seed
+    #[arg(long, value_name = "N")]
+    pub max_tasks: Option<usize>,
     /// Generate new input variants with this seed, for the tasks that support it
     #[arg(long, value_name = "SEED")]
     pub regenerate: Option<u64>,
@@ -136,18 +142,21 @@ pub struct RunArgs {
     pub start_over: bool,
 }
 
-/// Download PyBench.
+/// Download the files of a benchmark.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
+    /// Benchmark
+    #[arg(long, value_name = "NAME", default_value = PYBENCH)]
+    pub suite: String,
     /// Folder to check out into [default: a folder in the cache]
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
-    /// Repository to clone
-    #[arg(long, value_name = "URL", default_value = fetch::REPOSITORY)]
-    pub repository: String,
+    /// Repository to clone [default: the authors' repository]
+    #[arg(long, value_name = "URL")]
+    pub repository: Option<String>,
 }
 
-/// Validate the strict checks.
+/// Validate the scores.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
     /// Common options.
@@ -195,17 +204,23 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
 }
 
 async fn fetch_suite(args: &FetchArgs) -> Result<(), RunError> {
-    let folder = args
-        .into
-        .clone()
-        .unwrap_or_else(|| fetch::checkout_dir(&default_cache_dir()));
-    fetch::fetch(&args.repository, fetch::COMMIT, &folder).await?;
-    let suite = Suite::new(upstream::Upstream::open(&folder)?)?;
-    println!(
-        "{}: commit {}, all files verified",
-        folder.display(),
-        fetch::COMMIT
-    );
+    let origin = entry(&args.suite).map_err(RunError::BadInput)?.origin;
+    let cached = || origin.checkout_dir(&default_cache_dir());
+    let folder = args.into.clone().unwrap_or_else(cached);
+    let repository = args.repository.as_deref().unwrap_or(origin.repository);
+    println!("{repository}\nlicense: {}", origin.license);
+    origin.fetch(repository, &folder).await?;
+    let (shown, commit) = (folder.display(), origin.commit);
+    println!("{shown}: commit {commit}, all files verified");
+    if args.suite == PYBENCH {
+        print_missing(&folder)?;
+    }
+    Ok(())
+}
+
+/// Prints the inputs that upstream's repository lacks.
+fn print_missing(folder: &Path) -> Result<(), RunError> {
+    let suite = PyBench::new(Upstream::open(folder)?)?;
     for (path, tasks) in suite.missing() {
         let tasks: Vec<_> = tasks.iter().map(u32::to_string).collect();
         println!(
@@ -216,10 +231,38 @@ async fn fetch_suite(args: &FetchArgs) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Opens PyBench from `--pybench`, the environment, the cache or the project.
-fn open_suite(common: &CommonArgs, root: Option<&Path>) -> Result<Suite, RunError> {
-    let fetched = fetch::checkout_dir(&default_cache_dir());
-    Suite::new(upstream::find(common.pybench.as_deref(), &fetched, root)?)
+/// Opens the files of a benchmark.
+fn open_suite(
+    entry: &Entry,
+    common: &CommonArgs,
+    task_path: Option<&Path>,
+    root: Option<&Path>,
+) -> Result<Arc<dyn Suite>, RunError> {
+    (entry.open)(&Place {
+        cache: &default_cache_dir(),
+        project: root,
+        pybench: common.pybench.as_deref(),
+        pybench_tasks: task_path,
+    })
+}
+
+/// Opens the benchmarks of a recipe.
+fn open_suites(
+    args: &RunArgs,
+    recipe: &EvalRecipe,
+    root: &Path,
+) -> Result<Vec<Arc<dyn Suite>>, RunError> {
+    let mut suites = Vec::new();
+    for name in &recipe.suites {
+        let entry = entry(name).map_err(RunError::BadInput)?;
+        let can_skip = name == PYBENCH && recipe.library.is_some() && args.common.pybench.is_none();
+        match open_suite(entry, &args.common, args.task_path.as_deref(), Some(root)) {
+            Ok(suite) => suites.push(suite),
+            Err(error) if can_skip => tracing::warn!("{error}; PyBench tasks are skipped"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(suites)
 }
 
 struct Sandbox {
@@ -287,63 +330,47 @@ fn executor_options(common: &CommonArgs, base: ExecutorOptions) -> ExecutorOptio
 
 async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> {
     let root = project_root(Path::new("."));
-    let suite = open_suite(&args.common, root.as_deref())?;
-    let specs = select_specs(&suite, args.common.tasks.as_deref())?;
+    let name = args.common.suite.as_deref().unwrap_or(PYBENCH);
+    let entry = entry(name).map_err(RunError::BadInput)?;
+    let suite = open_suite(entry, &args.common, None, root.as_deref())?;
     let sandbox = open_sandbox(&InterpreterChoice::default())?;
     let root = run_folder(&args.common, root.as_deref(), "eval-audit")?;
     let folder = Arc::new(RunFolder::open(&root, "name = \"eval-audit\"\n")?);
     let options = executor_options(&args.common, ExecutorOptions::default());
     let (progress, interrupt) = (process.progress.clone(), process.interrupt.clone());
-    let executor = LocalExecutor::new(folder.clone(), options, progress, interrupt);
-    let env = AuditEnv {
-        suite,
+    let env = SuiteEnv {
+        executor: LocalExecutor::new(folder.clone(), options, progress, interrupt),
         folder,
         interpreter: sandbox.interpreter,
         checker: sandbox.checker,
-        changes: Changes {
-            seed: args.common.regenerate.unwrap_or(args.seed),
+    };
+    let options = AuditOptions {
+        selection: Selection {
+            tasks: args.common.tasks.clone(),
+            max_tasks: args.common.max_tasks,
+            seed: args.seed,
             perturb: true,
-            regenerate: args.common.regenerate.is_some(),
+            regenerate: args.common.regenerate,
         },
         quick: args.quick,
     };
-    let rows = audit(env, &specs, &executor, log_row).await?;
+    let audit = suite.audit(&env, &options).await?;
     if let Some(path) = &args.json {
-        write_file(path, &(serde_json::to_string_pretty(&rows)? + "\n"))?;
+        write_file(path, &(serde_json::to_string_pretty(&audit.json)? + "\n"))?;
     }
     if let Some(path) = &args.markdown {
-        write_file(path, &format!("{}\n\n{}", summary(&rows), markdown(&rows)))?;
+        write_file(path, &format!("{}\n\n{}", audit.summary, audit.markdown))?;
     }
-    process.progress.suspend(|| println!("{}", summary(&rows)));
-    let failed: Vec<_> = rows.iter().filter(|row| !row.passed()).collect();
-    for row in &failed {
-        tracing::warn!("task {}: {}", row.index, row.problems().join("; "));
+    process.progress.suspend(|| println!("{}", audit.summary));
+    for (task, problem) in &audit.problems {
+        tracing::warn!("task {task}: {problem}");
     }
-    match failed.len() {
+    match audit.problems.len() {
         0 => Ok(()),
         count => Err(RunError::Incomplete(format!(
             "{count} tasks failed the audit; see the warnings above"
         ))),
     }
-}
-
-fn log_row(row: &AuditRow) {
-    match row.passed() {
-        true => tracing::info!("task {}: passed the audit", row.index),
-        false => tracing::warn!("task {}: {}", row.index, row.problems().join("; ")),
-    }
-}
-
-fn select_specs(suite: &Suite, tasks: Option<&str>) -> Result<Vec<TaskSpec>, RunError> {
-    let indexes = tasks
-        .map(parse_task_ranges)
-        .transpose()
-        .map_err(RunError::BadInput)?;
-    let selected = suite
-        .specs
-        .values()
-        .filter(|spec| indexes.as_ref().is_none_or(|set| set.contains(&spec.index)));
-    Ok(selected.cloned().collect())
 }
 
 /// Opens the recipe, the suite, the sandbox and the run folder that the arguments describe.
@@ -355,6 +382,11 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
         recipe = EvalRecipe::parse(&name, &apply_sets(&name, &text, &args.set)?)?;
     }
     recipe.tasks = args.common.tasks.clone().or(recipe.tasks);
+    recipe.max_tasks = args.common.max_tasks.or(recipe.max_tasks);
+    if let Some(name) = &args.common.suite {
+        entry(name).map_err(RunError::BadInput)?;
+        recipe.suites = vec![name.clone()];
+    }
     recipe.regenerate = args.common.regenerate.or(recipe.regenerate);
     recipe.budget.usd = args.usd.or(recipe.budget.usd);
     recipe.budget.tokens = args.tokens.or(recipe.budget.tokens);
@@ -362,22 +394,6 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
     if recipe.checkpoints {
         add_checkpoints(&mut recipe, &root);
     }
-    let suite = match (recipe.pybench, open_suite(&args.common, Some(&root))) {
-        (false, _) => None,
-        (true, Ok(suite)) => Some(suite),
-        (true, Err(error)) if recipe.library.is_some() && args.common.pybench.is_none() => {
-            tracing::warn!("{error}; PyBench tasks are skipped");
-            None
-        }
-        (true, Err(error)) => return Err(error),
-    };
-    let suite = match (suite, &args.task_path) {
-        (Some(suite), Some(path)) => Some(Suite {
-            upstream: Arc::new((*suite.upstream).clone().with_tasks(path)?),
-            ..suite
-        }),
-        (suite, _) => suite,
-    };
     let sandbox = open_sandbox(&recipe.interpreter)?;
     let base = ExecutorOptions {
         concurrency: recipe.rollout.fixed_concurrency(),
@@ -388,8 +404,8 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
     Ok(Setup {
         folder: open_run_folder(args, &root, &recipe)?,
         options: executor_options(&args.common, base),
+        suites: open_suites(args, &recipe, &root)?,
         recipe,
-        suite,
         interpreter: sandbox.interpreter,
         checker: sandbox.checker,
         progress: process.progress.clone(),

@@ -1,12 +1,10 @@
 //! Evaluation of agents on PyBench and other suites.
 //!
-//! The work has two halves that share only the file of records ([`record`]): [`suite`], [`run`],
-//! [`score`] and [`general`] run agents and write records; [`stats`], [`judge`] and [`report`] read
-//! records and turn them into statistics, judge verdicts and a report. [`audit`] validates the checks of
-//! the strict score.
+//! The work has two halves that share only the file of records ([`record`]): [`suite`],
+//! [`suites`], [`run`], [`score`] and [`general`] run agents and write records; [`stats`], [`judge`] and
+//! [`report`] read records and turn them into statistics, judge verdicts and a report.
 
 pub mod agent;
-pub mod audit;
 pub mod command;
 pub mod endpoint;
 mod file_error;
@@ -20,6 +18,7 @@ pub mod score;
 pub mod stats;
 pub mod status;
 pub mod suite;
+pub mod suites;
 mod terminal;
 
 pub use file_error::FileError;

@@ -27,6 +27,9 @@ pub const MAX_CHECKS: usize = 200;
 pub struct EvalFingerprint {
     /// Description of the tasks: `pybench`, `task library, held-out split`.
     pub task_set: String,
+    /// The benchmarks by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub suites: BTreeMap<String, SuiteSource>,
     /// Digest of all tasks: prompts, inputs and checks.
     pub tasks: Digest,
     /// Digest of the checker's source and environment.
@@ -39,6 +42,20 @@ pub struct EvalFingerprint {
     pub limits: BTreeMap<String, u64>,
     /// Agents by label.
     pub agents: BTreeMap<String, Agent>,
+}
+
+/// Where the tasks of a benchmark come from, and what a reader of its scores must know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteSource {
+    /// URL of the repository.
+    pub repository: String,
+    pub commit: String,
+    /// License of the data, as its authors state it.
+    pub license: String,
+    /// How the scores are defined.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// An evaluated agent.

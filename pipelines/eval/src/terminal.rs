@@ -8,12 +8,14 @@ use pybench_types::text::line;
 
 /// One line per agent and suite: attempts that pass each score, of those that have it.
 pub(super) fn table(evaluation: &Evaluation) -> String {
-    let mut text = format!(
-        "{:24} {:12} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
-        "agent", "suite", "upstream", "fixed", "strict", "not run", "failed"
-    );
     let attempts = &evaluation.attempts;
     let suites: BTreeSet<&str> = attempts.iter().map(|attempt| &*attempt.suite).collect();
+    let longest = suites.iter().map(|suite| suite.chars().count()).max();
+    let width = longest.unwrap_or(0).clamp(12, 32);
+    let mut text = format!(
+        "{:24} {:width$} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
+        "agent", "suite", "upstream", "fixed", "strict", "not run", "failed"
+    );
     let labels = evaluation.fingerprint.agents.keys();
     for (label, suite) in labels.flat_map(|label| suites.iter().map(move |suite| (label, *suite))) {
         let own = || {
@@ -34,7 +36,7 @@ pub(super) fn table(evaluation: &Evaluation) -> String {
         let count =
             |wanted: fn(&Outcome) -> bool| own().filter(|attempt| wanted(&attempt.outcome)).count();
         text += &format!(
-            "{label:24} {:12} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
+            "{label:24} {:width$} {:>10} {:>10} {:>10} {:>8} {:>8}\n",
             line(suite),
             share(Score::Upstream),
             share(Score::Fixed),

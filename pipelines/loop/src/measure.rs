@@ -72,7 +72,7 @@ fn recipe(context: &RunContext, name: &str, student: &ModelChoice) -> Result<Str
     let library = std::path::absolute(context.folder.root());
     let library = library.map_err(RunError::io("the run folder"))?;
     let mut recipe = EvalRecipe {
-        pybench: false,
+        suites: Vec::new(),
         library: Some(library),
         rollout: context.recipe.rollout.clone(),
         budget: context.recipe.budget.clone(),

@@ -9,8 +9,7 @@ use pybench_types::trajectory::{Message, Role};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::suite::index;
-use crate::suite::spec::{Solution, TaskSpec};
+use crate::suite::{Solution, Suite, name_in};
 use pybench_library::{Expert, Library, observations};
 
 /// A scripted agent.
@@ -75,22 +74,22 @@ enum NextStep {
 /// A script that solves the tasks of an evaluation.
 pub struct ScriptedAgent {
     script: Script,
-    specs: Arc<BTreeMap<u32, TaskSpec>>,
+    suites: Vec<Arc<dyn Suite>>,
     expert: Expert,
     format: &'static dyn Format,
 }
 
 impl ScriptedAgent {
-    /// Creates an agent. Solutions come from `specs`, those of library tasks from `library`.
+    /// Creates an agent. Solutions come from the `suites`, those of library tasks from `library`.
     pub fn new(
         script: Script,
-        specs: Arc<BTreeMap<u32, TaskSpec>>,
+        suites: Vec<Arc<dyn Suite>>,
         library: Arc<Library>,
         format: &'static dyn Format,
     ) -> Self {
         Self {
             script,
-            specs,
+            suites,
             expert: Expert::new(library, format),
             format,
         }
@@ -107,11 +106,10 @@ impl ScriptedAgent {
                 &observations(self.format, messages),
             ));
         }
-        let number = index(task).ok_or("the task belongs to another suite")?;
-        let spec = self.specs.get(&number);
-        let solution = spec.and_then(|spec| spec.solution.as_ref());
-        let solution =
-            solution.ok_or_else(|| format!("the task file of task {number} has no solution"))?;
+        let mut suites = self.suites.iter();
+        let suite = suites.find(|suite| name_in(suite.name(), task).is_some());
+        let suite = suite.ok_or("the task belongs to another suite")?;
+        let solution = &suite.solution(task)?;
         match solution.turns.get(done) {
             Some(turn) => Ok(NextStep::Cell(turn.cell.clone())),
             None => Ok(NextStep::Answer(answer(
@@ -235,7 +233,7 @@ mod tests {
 
     #[test]
     fn answers_are_filled_with_the_values_read() {
-        let turn = |name: &str, pattern: &str| crate::suite::spec::SolutionTurn {
+        let turn = |name: &str, pattern: &str| crate::suite::SolutionTurn {
             cell: String::new(),
             read: BTreeMap::from([(name.to_owned(), pattern.to_owned())]),
         };

@@ -121,6 +121,7 @@ fn fingerprint(args: &GeneralArgs, sets: &[QuestionSet], config: &GeneralEval) -
         .iter()
         .flat_map(|set| set.items.iter().map(super::Item::prompt));
     EvalFingerprint {
+        suites: Default::default(),
         task_set: names.join(", "),
         tasks: digest(sets),
         checker: super::program::digest().to_string(),

@@ -34,6 +34,9 @@ impl EvalFingerprint {
             Some(_) => self.merge_other_suite(&other),
             None => {}
         }
+        for (name, source) in other.suites {
+            self.suites.entry(name).or_insert(source);
+        }
         if self.prompts != other.prompts {
             self.prompts = Digest::of_json(&(&self.prompts, &other.prompts)).to_string();
         }

@@ -12,6 +12,7 @@ pub(crate) fn fingerprint(agents: &[(&str, AgentKind)]) -> EvalFingerprint {
         ((*label).to_owned(), agent)
     });
     EvalFingerprint {
+        suites: Default::default(),
         task_set: "made for a test".to_owned(),
         tasks: Digest::of_bytes(b"tasks"),
         checker: "checker".to_owned(),

@@ -22,6 +22,7 @@ pub(super) fn report(data: &ReportData<'_>) -> String {
     }
     out += &coverage(data);
     out += &comparisons(data);
+    out += &benchmarks(data);
     out += "## What defines these scores\n\n";
     for (name, value) in [
         ("task set", fingerprint.tasks.as_str()),
@@ -35,6 +36,28 @@ pub(super) fn report(data: &ReportData<'_>) -> String {
         out += &format!("- {}: {value}\n", markdown(name));
     }
     out
+}
+
+/// Where the benchmarks come from, and how their scores are defined.
+fn benchmarks(data: &ReportData<'_>) -> String {
+    let suites = &data.evaluation.fingerprint.suites;
+    if suites.is_empty() {
+        return String::new();
+    }
+    let mut out = "## Benchmarks\n\n".to_owned();
+    for (name, source) in suites {
+        out += &format!(
+            "- **{}**: {}, commit `{}`. License: {}.\n",
+            markdown(name),
+            markdown(&source.repository),
+            markdown(&source.commit),
+            markdown(&source.license)
+        );
+        for note in &source.notes {
+            out += &format!("  - {}\n", markdown(note));
+        }
+    }
+    out + "\n"
 }
 
 fn row(cells: &[String]) -> String {

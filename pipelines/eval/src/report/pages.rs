@@ -177,6 +177,13 @@ impl<'a> PageWriter<'a> {
             });
             context! { label => line(label), about => format!("{}{sampling}", line(&agent.about)) }
         });
+        let benchmarks = fingerprint.suites.iter().map(|(name, source)| {
+            let notes = source.notes.iter().map(|note| line(note));
+            context! {
+                name => line(name), repository => line(&source.repository), commit => line(&source.commit),
+                license => line(&source.license), notes => notes.collect::<Vec<_>>(),
+            }
+        });
         let summaries = &self.data.summaries;
         let (comparisons, titles) = (self.data.comparisons.iter(), &self.data.titles);
         let context = context! {
@@ -190,6 +197,7 @@ impl<'a> PageWriter<'a> {
             warnings => value(&self.data.warnings),
             boards => value(&leaderboards(self.data)),
             agents => agents.collect::<Vec<_>>(),
+            benchmarks => benchmarks.collect::<Vec<_>>(),
             counts => summaries.iter().map(|s| self.counts(s)).collect::<Vec<_>>(),
             missing => summaries.iter().flat_map(missing).collect::<Vec<_>>(),
             at_k => summaries.iter().flat_map(at_k).collect::<Vec<_>>(),

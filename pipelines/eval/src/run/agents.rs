@@ -17,7 +17,6 @@ use super::{AgentChoice, Setup};
 use crate::agent::config::UpstreamConfig;
 use crate::agent::{HumanAgent, Script, ScriptedAgent, UpstreamFormat};
 use crate::record::{Agent, AgentKind};
-use crate::suite::spec;
 use pybench_attempts::model_server::{self, ModelServer, ServeOptions};
 use pybench_attempts::request_options::RequestOptions;
 use pybench_attempts::teacher::{metered, setup_error};
@@ -296,11 +295,8 @@ fn variable(name: &str) -> Option<String> {
 fn scripted(setup: &Setup, script: Script) -> Result<Solver, RunError> {
     let wrong = |error: String| RunError::BadInput(error);
     let library = Library::embedded().map_err(|error| wrong(error.to_string()))?;
-    let specs = match &setup.suite {
-        Some(suite) => suite.specs.clone(),
-        None => Arc::new(spec::embedded().map_err(|error| wrong(error.to_string()))?),
-    };
-    let agent = ScriptedAgent::new(script, specs, Arc::new(library), &PybenchFormat);
+    let suites = setup.suites.clone();
+    let agent = ScriptedAgent::new(script, suites, Arc::new(library), &PybenchFormat);
     Ok(Solver::Script(Arc::new(agent)))
 }
 

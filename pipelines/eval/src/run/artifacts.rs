@@ -7,14 +7,14 @@ use pybench_run::RunError;
 use pybench_types::trajectory::Trajectory;
 use serde_json::{Map, Value, json};
 
-use super::tasks::EvalTask;
 use super::{AgentAttempt, Setup};
+use crate::suite::EvalTask;
 use pybench_agent::notebook::{Notebook, Style};
 
 /// Name of the file of trajectories.
 pub const TRAJECTORIES: &str = "trajectory.jsonl";
 
-/// Writes the artifacts of one agent below `root`, in task order. Library tasks have none.
+/// Writes the artifacts of one agent below `root`, in task order. Only PyBench has some.
 pub(super) fn write<'a>(
     root: &Path,
     setup: &Setup,
@@ -25,14 +25,13 @@ pub(super) fn write<'a>(
     let store = setup.folder.store();
     for attempt in attempts {
         let eval_task = &tasks[attempt.task];
-        let (Some(index), Ok(trajectory)) = (eval_task.index, &attempt.result) else {
+        let suite = setup.suites.iter().find(|s| s.name() == eval_task.suite);
+        let row = suite.and_then(|suite| suite.upstream_row(&eval_task.name));
+        let (Some(row), Ok(trajectory)) = (row, &attempt.result) else {
             continue;
         };
-        let row = setup
-            .suite
-            .as_ref()
-            .and_then(|suite| suite.upstream.row(index));
-        lines += &line(trajectory, serde_json::to_value(row)?).to_string();
+        let index = &eval_task.name;
+        lines += &line(trajectory, row).to_string();
         lines.push('\n');
         for file in &trajectory.outputs {
             let plain = |part| matches!(part, Component::Normal(_));

@@ -8,10 +8,11 @@ use pybench_run::artifacts::stage::ROLLOUT;
 use pybench_run::{ModelChoice, Rollout, RunError, UnitState};
 use pybench_types::trajectory::Trajectory;
 
-use super::tasks::{self, EvalTask};
+use super::tasks;
 use super::{AgentChoice, Setup};
 use crate::agent::UpstreamFormat;
 use crate::agent::config::UpstreamConfig;
+use crate::suite::EvalTask;
 
 /// Prepares the tasks and describes, for each agent, the attempts that are left and what they cost.
 ///

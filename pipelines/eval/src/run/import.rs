@@ -22,8 +22,8 @@ use pybench_types::trajectory::{
 use serde::Deserialize;
 
 use super::artifacts::TRAJECTORIES;
-use super::tasks::EvalTask;
 use super::{AgentAttempt, Setup};
+use crate::suite::{EvalTask, name_in};
 
 /// Maximum line length, in bytes.
 const MAX_LINE: u64 = 32 << 20;
@@ -99,7 +99,9 @@ fn read_upstream(
     let limits = &setup.recipe.interpreter.limits;
     let mut found = Vec::new();
     for (at, eval_task) in tasks.iter().enumerate() {
-        let Some(messages) = eval_task.index.and_then(|_| by_index.get(&eval_task.name)) else {
+        let Some(messages) =
+            name_in(&eval_task.suite, &eval_task.task).and_then(|name| by_index.get(name))
+        else {
             continue;
         };
         let files = collect(&outputs, &eval_task.name, &eval_task.task, limits);

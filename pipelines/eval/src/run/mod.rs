@@ -14,7 +14,7 @@ mod scores;
 mod shown;
 mod tasks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,13 +31,12 @@ use pybench_types::id::Digest;
 use pybench_types::trajectory::Trajectory;
 use serde_json::{Value, json};
 
-use super::record::{EvalFingerprint, Evaluation};
-use super::suite::Suite;
+use super::record::{EvalFingerprint, Evaluation, SuiteSource};
+use super::suite::{EvalTask, Suite, SuiteEnv};
 use agents::{AgentBackend, AgentSpec, Checkpoint};
 pub use dry_run::dry_run;
 use pybench_attempts::AttemptStage;
 pub use recipe::{AgentChoice, EvalRecipe};
-use tasks::EvalTask;
 
 /// Name of the file of records in the run folder.
 pub const RESULTS: &str = "results.jsonl";
@@ -48,8 +47,8 @@ pub struct Setup {
     pub recipe: EvalRecipe,
     /// Run folder with journal, content store and artifacts.
     pub folder: Arc<RunFolder>,
-    /// PyBench, if its files are available.
-    pub suite: Option<Suite>,
+    /// The benchmarks.
+    pub suites: Vec<Arc<dyn Suite>>,
     /// Runs cells and unit tests.
     pub interpreter: Arc<dyn Interpreter>,
     /// Evaluates checks.
@@ -73,10 +72,14 @@ impl Setup {
         LocalExecutor::new(self.folder.clone(), options, progress, interrupt)
     }
 
-    /// Runs all items of a stage that are not done yet.
-    async fn execute(&self, stage: Arc<dyn Stage>, items: &[String]) -> Result<(), RunError> {
-        self.executor(None).run(stage, &items).await?;
-        Ok(())
+    /// What suites work with.
+    fn env(&self) -> SuiteEnv {
+        SuiteEnv {
+            folder: self.folder.clone(),
+            interpreter: self.interpreter.clone(),
+            checker: self.checker.clone(),
+            executor: self.executor(None),
+        }
     }
 }
 
@@ -214,10 +217,14 @@ fn collect_attempts(
     planned: Vec<PlannedAttempt>,
 ) -> Result<Vec<AgentAttempt>, RunError> {
     let journal = setup.folder.journal();
-    let mut results = pybench_attempts::results(journal)?;
+    let results = pybench_attempts::results(journal)?.into_iter();
+    let results: HashMap<String, _> = results
+        .map(|(id, result)| (id, result.map(Arc::new)))
+        .collect();
     let mut attempts = Vec::new();
     for PlannedAttempt { id, task, sample } in planned {
-        let Some(result) = results.remove(id.as_str()) else {
+        // Equal tasks of two suites, one of which is a subset of the other, share a trajectory.
+        let Some(result) = results.get(id.as_str()).cloned() else {
             continue;
         };
         let seconds = journal.metadata(&seconds_key(id.as_str()))?;
@@ -225,7 +232,7 @@ fn collect_attempts(
             agent,
             task,
             sample,
-            result: result.map(Arc::new),
+            result,
             seconds: seconds.and_then(|value| value.as_f64()).unwrap_or_default(),
         });
     }
@@ -271,17 +278,18 @@ fn fingerprint(setup: &Setup, tasks: &[EvalTask], specs: &[AgentSpec]) -> EvalFi
         .iter()
         .map(|spec| (&spec.label, spec.prompt_digest()))
         .collect();
-    let tests = setup
-        .suite
-        .as_ref()
-        .and_then(|suite| suite.upstream.tests());
-    let checker = (
-        setup.checker.digest(),
-        tests.map(|tests| &tests.digest),
-        super::score::unit::REPAIRED,
-    );
+    let scorers = setup.suites.iter();
+    let scorers: Vec<_> = scorers
+        .map(|suite| (suite.name(), suite.scorer()))
+        .collect();
+    let checker = (setup.checker.digest(), scorers);
     EvalFingerprint {
         task_set: tasks::describe(setup),
+        suites: setup
+            .suites
+            .iter()
+            .map(|suite| about(suite.as_ref()))
+            .collect(),
         tasks: Digest::of_json(&task_ids),
         checker: Digest::of_json(&checker).to_string(),
         environment: setup.interpreter.environment().to_owned(),
@@ -292,6 +300,18 @@ fn fingerprint(setup: &Setup, tasks: &[EvalTask], specs: &[AgentSpec]) -> EvalFi
             .map(|spec| (spec.label.clone(), spec.description()))
             .collect(),
     }
+}
+
+/// A suite in the header of the records.
+fn about(suite: &dyn Suite) -> (String, SuiteSource) {
+    let origin = suite.origin();
+    let source = SuiteSource {
+        repository: origin.repository.to_owned(),
+        commit: origin.commit.to_owned(),
+        license: origin.license.to_owned(),
+        notes: suite.notes(),
+    };
+    (suite.name().to_owned(), source)
 }
 
 /// The limits of an attempt, by name.

@@ -1,6 +1,6 @@
 //! The recipe of an evaluation: a TOML file, copied into the run folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use pybench_interpreter::InterpreterChoice;
@@ -8,6 +8,8 @@ use pybench_run::{Budget, ModelChoice, Price, Rollout, RunError, ServedDtype};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Script;
+use crate::suite::{Selection, parse_task_ranges};
+use crate::suites::{self, pybench};
 use pybench_library::problem::TomlSource;
 
 /// Maximum size of a recipe, in bytes.
@@ -25,9 +27,13 @@ pub struct EvalRecipe {
     /// PyBench tasks to run, for example `2-51,60`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<String>,
-    /// Whether to run the PyBench tasks. They are skipped if the PyBench files are missing and `library` is set.
-    #[serde(default = "default_true")]
-    pub pybench: bool,
+    /// Benchmarks to run, by name: `pybench`, `wikitablequestions`, `da-dev`, …. PyBench is skipped if its files are
+    /// missing and `library` is set.
+    #[serde(default = "default_suites")]
+    pub suites: Vec<String>,
+    /// At most so many tasks of each suite, drawn with `seed`. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tasks: Option<usize>,
     /// Run folder of the data pipeline whose held-out library tasks are also run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<PathBuf>,
@@ -168,6 +174,10 @@ fn default_seed() -> u64 {
     7
 }
 
+fn default_suites() -> Vec<String> {
+    vec![pybench::SUITE.to_owned()]
+}
+
 fn default_true() -> bool {
     true
 }
@@ -183,7 +193,8 @@ impl EvalRecipe {
             name: name.to_owned(),
             seed: default_seed(),
             tasks: None,
-            pybench: true,
+            suites: default_suites(),
+            max_tasks: None,
             library: None,
             checkpoints: false,
             perturb: true,
@@ -235,6 +246,17 @@ impl EvalRecipe {
         toml::to_string(self).map_err(|error| RunError::Internal(error.to_string()))
     }
 
+    /// Which tasks of the suites are run, and how their inputs are made.
+    pub fn selection(&self) -> Selection {
+        Selection {
+            tasks: self.tasks.clone(),
+            max_tasks: self.max_tasks,
+            seed: self.seed,
+            perturb: self.perturb,
+            regenerate: self.regenerate,
+        }
+    }
+
     fn validate(&self) -> Result<(), String> {
         let plain = |text: &str| {
             (1..=64).contains(&text.len())
@@ -258,6 +280,16 @@ impl EvalRecipe {
         if let Some(tasks) = &self.tasks {
             parse_task_ranges(tasks)?;
         }
+        if self.max_tasks == Some(0) {
+            return Err("max_tasks must be at least 1".to_owned());
+        }
+        let suites: BTreeSet<_> = self.suites.iter().collect();
+        if suites.len() < self.suites.len() {
+            return Err("a name occurs twice in `suites`".to_owned());
+        }
+        for name in suites {
+            suites::entry(name)?;
+        }
         if self.rollout.samples == 0 || self.rollout.max_turns == 0 {
             return Err("rollout.samples and rollout.max_turns must be at least 1".to_owned());
         }
@@ -267,29 +299,6 @@ impl EvalRecipe {
         }
         Ok(())
     }
-}
-
-/// Parses a list of task numbers and ranges such as `2-51,60`.
-///
-/// # Errors
-/// The text is not such a list.
-pub fn parse_task_ranges(text: &str) -> Result<std::collections::BTreeSet<u32>, String> {
-    let mut found = std::collections::BTreeSet::new();
-    for part in text.split(',') {
-        let (low, high) = part
-            .trim()
-            .split_once('-')
-            .unwrap_or((part.trim(), part.trim()));
-        match (low.trim().parse::<u32>(), high.trim().parse::<u32>()) {
-            (Ok(low), Ok(high)) if low <= high && high <= 10_000 => found.extend(low..=high),
-            _ => {
-                return Err(format!(
-                    "`{part}` is not a task number or range; expected a list such as `2-51,60`"
-                ));
-            }
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -320,6 +329,12 @@ mod tests {
         for (from, to, problem) in [
             ("name = 't'", "nam = 't'", "t.toml:1: unknown field `nam`"),
             ("name = 't'", "name = '../x'", "`../x`"),
+            (
+                "name = 't'",
+                "name = 't'\nsuites = ['wikitables']",
+                "`wikitables` is not a suite: use one of `pybench`, ",
+            ),
+            ("name = 't'", "name = 't'\nmax_tasks = 0", "max_tasks"),
             ("name = 't'", "name = 't'\ntasks = '3-2'", "`3-2`"),
             ("script = 'reference'", "script = 'refrence'", "reference"),
             ("[agents.m]", "[agents.'a/b']", "`a/b`"),
@@ -331,20 +346,6 @@ mod tests {
                 error.starts_with("t.toml") && error.contains(problem),
                 "{error}"
             );
-        }
-    }
-
-    #[test]
-    fn task_ranges_are_parsed() {
-        assert_eq!(
-            parse_task_ranges("2-4, 3,9")
-                .unwrap()
-                .into_iter()
-                .collect::<Vec<_>>(),
-            [2, 3, 4, 9]
-        );
-        for text in ["", "a", "5-", "1-99999999", "-"] {
-            assert!(parse_task_ranges(text).is_err(), "{text}");
         }
     }
 }

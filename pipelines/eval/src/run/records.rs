@@ -2,19 +2,15 @@
 
 use std::path::Path;
 
-use pybench_datasets::row::category_name;
 use pybench_run::{ContentStore, Failure, RunError};
-use pybench_types::task::Category;
 use pybench_types::trajectory::{Finding, Outcome as FindingOutcome, OutputFile, Trajectory};
 
 use super::agents::AgentSpec;
-use super::scores::AttemptScores;
-use super::tasks::{EvalTask, TaskList, UnavailableTask};
+use super::tasks::keyword;
 use super::{AgentAttempt, Setup};
 use crate::record::{Attempt, Check, Headline, MAX_CHECKS, Outcome, Score, Scores};
 use crate::score::strict::passes;
-use crate::score::unit::UnitTestVerdict;
-use crate::suite::SUITE;
+use crate::suite::{AttemptScores, EvalTask, ScoreVerdict, TaskList, UnavailableTask};
 
 /// Makes a record for every attempt, and for every agent a record of each task that could not be run.
 pub(super) fn records(
@@ -32,6 +28,7 @@ pub(super) fn records(
     for spec in specs {
         records.extend(tasks.unavailable.iter().map(|unavailable| {
             let UnavailableTask {
+                suite,
                 name,
                 category,
                 prompt,
@@ -46,7 +43,7 @@ pub(super) fn records(
             };
             Attempt {
                 headline,
-                ..blank(spec, (SUITE, name, *category), prompt, not_run)
+                ..blank(spec, (suite, name, category), prompt, not_run)
             }
         }));
     }
@@ -72,12 +69,12 @@ fn record(
         clusters: task.files.iter().map(|file| file.id.clone()).collect(),
         seed: attempt.sample.into(),
         headline: eval_task.headline.clone(),
-        keyword: eval_task.keyword(),
+        keyword: keyword(eval_task),
         seconds: attempt.seconds,
         inputs: inputs.collect::<Result<_, RunError>>()?,
         ..blank(
             spec,
-            (&eval_task.suite, &eval_task.name, task.category),
+            (&eval_task.suite, &eval_task.name, &eval_task.category),
             &task.query,
             Outcome::Ran,
         )
@@ -129,15 +126,14 @@ fn record(
 
 fn with_scores(attempt: Attempt, results: AttemptScores) -> Attempt {
     let mut checks = Vec::new();
-    let mut unit = |score: Score, verdict: Option<Result<UnitTestVerdict, Failure>>| {
+    let mut unit = |score: Score, verdict: Option<Result<ScoreVerdict, Failure>>| {
         let verdict = verdict?.ok()?;
-        let name = format!("test_task_{}", attempt.task);
         checks.push(Check::new(
             score,
-            &name,
+            &verdict.check,
             verdict.passed,
-            "the test returns without an exception",
-            &verdict.detail,
+            &verdict.expected,
+            &verdict.found,
         ));
         Some(verdict.passed)
     };
@@ -184,13 +180,7 @@ fn check_name(finding: &Finding) -> String {
 }
 
 /// A record without results, for a task given by suite, name and category.
-fn blank(
-    spec: &AgentSpec,
-    (suite, task, category): (&str, &str, Category),
-    prompt: &str,
-    outcome: Outcome,
-) -> Attempt {
-    let place = (suite, task, category_name(category));
+fn blank(spec: &AgentSpec, place: (&str, &str, &str), prompt: &str, outcome: Outcome) -> Attempt {
     let max_turns = spec.rollout.max_turns;
     Attempt::without_results(&spec.label, place, max_turns, prompt, outcome)
 }

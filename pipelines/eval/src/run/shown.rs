@@ -7,10 +7,9 @@ use pybench_run::artifacts::{TASKS, VERDICTS};
 use pybench_types::task::Task;
 use pybench_types::trajectory::Verdict;
 
-use super::scores::AttemptScores;
-use super::tasks::EvalTask;
 use super::{AgentAttempt, Setup};
 use crate::score::strict::passes;
+use crate::suite::{AttemptScores, EvalTask};
 
 /// Writes `tasks.jsonl`, and `verdicts.jsonl` with the findings of the strict score.
 pub(super) fn write(

@@ -11,6 +11,7 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{Finding, Outcome, Trajectory};
 use serde_json::Value;
 
+use crate::suite::{SuiteAttempt, SuiteEnv};
 use pybench_checks::check_failure;
 
 /// Name of the stage in the journal.
@@ -40,6 +41,23 @@ impl StrictStage {
         self.attempts.insert(item.clone(), (task, trajectory));
         item
     }
+}
+
+/// The findings of each attempt at a headline task; the results are in the order of `attempts`.
+///
+/// # Errors
+/// The errors of the executor.
+pub async fn check(
+    env: &SuiteEnv,
+    attempts: &[SuiteAttempt<'_>],
+) -> Result<Vec<Option<Result<Vec<Finding>, Failure>>>, RunError> {
+    let mut stage = StrictStage::new(env.folder.clone(), env.checker.clone());
+    let mut items = Vec::new();
+    for attempt in attempts {
+        let trajectory = attempt.trajectory.filter(|_| attempt.task.headline.counts);
+        items.push(trajectory.map(|one| stage.add(attempt.task.task.clone(), one.clone())));
+    }
+    env.results(Arc::new(stage), items).await
 }
 
 /// Whether there is at least one finding and all of them pass.

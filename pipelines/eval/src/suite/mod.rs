@@ -1,149 +1,300 @@
-//! PyBench as a suite: our task files together with the upstream files they refer to.
+//! What a benchmark is to an evaluation: where its files come from, its tasks, and how attempts are scored.
 
 pub mod fetch;
-pub mod prepare;
-pub mod spec;
-pub mod upstream;
+mod solution;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use pybench_run::{ContentStore, RunError};
+use async_trait::async_trait;
+use pybench_checks::Checker;
+use pybench_interpreter::Interpreter;
+use pybench_run::{
+    ContentStore, Executor, Failure, LocalExecutor, RunError, RunFolder, Stage, UnitState,
+};
 use pybench_types::id::Digest;
-use pybench_types::task::{FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench_types::task::{Category, FileKind, Language, Task, TaskFile, TaskOrigin};
+use pybench_types::trajectory::{Finding, Trajectory};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use prepare::Prepared;
-use spec::{TaskSpec, TaskStatus};
-use upstream::Upstream;
+use crate::record::Headline;
+pub use fetch::Origin;
+pub use solution::{Solution, SolutionTurn};
 
-/// Name of the suite in records.
-pub const SUITE: &str = "pybench";
+/// A benchmark.
+#[async_trait]
+pub trait Suite: Send + Sync {
+    /// Name in recipes, records and on the command line.
+    fn name(&self) -> &'static str;
 
-/// The task files and the upstream files.
-#[derive(Clone, Debug)]
-pub struct Suite {
-    /// Task files by task number.
-    pub specs: Arc<BTreeMap<u32, TaskSpec>>,
-    /// Prompts, inputs and unit tests.
-    pub upstream: Arc<Upstream>,
-}
+    /// Where its files come from, and under which license.
+    fn origin(&self) -> &'static Origin;
 
-/// Whether a task can be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Availability {
-    /// All inputs are present.
-    Available,
-    /// Why it cannot be run.
-    Unavailable(String),
-}
+    /// What a reader of its scores must know: how they are defined and where the authors' definition is weak.
+    fn notes(&self) -> Vec<String>;
 
-impl Suite {
-    /// Combines the embedded task files with upstream's files.
+    /// Describes the selected tasks for the header of the records.
+    fn describe(&self, selection: &Selection) -> String;
+
+    /// Prepares the selected tasks.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if a task file is invalid.
-    pub fn new(upstream: Upstream) -> Result<Self, RunError> {
-        let specs = spec::embedded().map_err(|error| RunError::BadInput(error.to_string()))?;
-        Ok(Self {
-            specs: Arc::new(specs),
-            upstream: Arc::new(upstream),
-        })
-    }
+    /// The errors of the executor; [`RunError::BadInput`] if files of the suite are invalid.
+    async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError>;
 
-    /// Whether a task can be run: it is listed upstream, and its inputs are present and unchanged since the
-    /// task file was written. Tasks that need live web pages cannot run in a sandbox without a network.
-    pub fn availability(&self, spec: &TaskSpec) -> Availability {
-        if self.upstream.row(spec.index).is_none() {
-            return Availability::Unavailable(format!(
-                "the task is not listed in {}",
-                self.upstream.task_file().display()
-            ));
-        }
-        if let TaskStatus::Live(reason) = &spec.status {
-            return Availability::Unavailable(format!("needs live web pages: {reason}"));
-        }
-        if !spec.missing.is_empty() {
-            let absent = spec
-                .missing
-                .iter()
-                .filter(|path| self.upstream.input(path).is_none());
-            let absent: Vec<_> = absent.map(String::as_str).collect();
-            if !absent.is_empty() {
-                return Availability::Unavailable(format!("missing inputs: {}", absent.join(", ")));
-            }
-        }
-        for (path, digest) in &spec.inputs {
-            match self.upstream.digest(path) {
-                None => return Availability::Unavailable(format!("missing inputs: {path}")),
-                Some(Err(error)) => return Availability::Unavailable(error),
-                Some(Ok(found)) if found != *digest => {
-                    return Availability::Unavailable(format!(
-                        "{path} differs from the file that the task was written for"
-                    ));
-                }
-                Some(Ok(_)) => {}
-            }
-        }
-        Availability::Available
-    }
-
-    /// Missing input files, with the tasks that need them.
-    pub fn missing(&self) -> BTreeMap<String, Vec<u32>> {
-        let mut missing: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for spec in self.specs.values() {
-            let paths: BTreeSet<_> = spec.inputs.keys().chain(&spec.missing).collect();
-            for path in paths {
-                if self.upstream.input(path).is_none() {
-                    missing.entry(path.clone()).or_default().push(spec.index);
-                }
-            }
-        }
-        missing
-    }
-
-    /// The task that agents solve and the checker grades.
+    /// Scores attempts at tasks of this suite; the results are in the order of `attempts`.
     ///
     /// # Errors
-    /// [`RunError::BadInput`] if upstream does not list it.
-    pub fn task(&self, spec: &TaskSpec, prepared: &Prepared) -> Result<Task, RunError> {
-        let row = self.upstream.row(spec.index).ok_or_else(|| {
-            RunError::BadInput(format!(
-                "task {} is not listed in upstream's task.json",
-                spec.index
-            ))
-        })?;
-        let mut task = Task {
-            id: Digest::of_bytes(b""),
-            category: spec.category,
-            subcategory: row.category.clone(),
-            keyword: row.category.clone(),
-            language: language(&row.user),
-            query: row.user.clone(),
-            files: prepared.files.clone(),
-            held_out: prepared.held_out.clone(),
-            outputs: spec.outputs.clone(),
-            reference: spec.reference.clone(),
-            checks: spec.checks.clone(),
-            origin: TaskOrigin::Benchmark {
-                suite: SUITE.to_owned(),
-                index: spec.index.to_string(),
-            },
+    /// The errors of the executor. Failures of a single attempt are in its result.
+    async fn score(
+        &self,
+        env: &SuiteEnv,
+        attempts: &[SuiteAttempt<'_>],
+    ) -> Result<Vec<AttemptScores>, RunError>;
+
+    /// Digest of what decides the scores besides the checker.
+    fn scorer(&self) -> Digest;
+
+    /// The reference solution of a task.
+    ///
+    /// # Errors
+    /// The task has none.
+    fn solution(&self, task: &Task) -> Result<Solution, String>;
+
+    /// The task's entry in the authors' own list, for the files that their runner writes; `None` if this suite
+    /// has no such files.
+    fn upstream_row(&self, _task: &str) -> Option<Value> {
+        None
+    }
+
+    /// Validates the scores: references must pass, null agents and wrong answers must fail.
+    ///
+    /// # Errors
+    /// The errors of the executor. Tasks that fail the audit are in the result.
+    async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError>;
+}
+
+/// What a suite works with.
+pub struct SuiteEnv {
+    /// Journal and content store.
+    pub folder: Arc<RunFolder>,
+    /// Runs cells and unit tests.
+    pub interpreter: Arc<dyn Interpreter>,
+    /// Evaluates checks.
+    pub checker: Checker,
+    /// Runs stages.
+    pub executor: LocalExecutor,
+}
+
+/// The item of each attempt in a stage, if it has one.
+pub(crate) type Items = Vec<Option<String>>;
+
+/// The result of each attempt in a stage, if it has one.
+pub(crate) type StageResults<T> = Vec<Option<Result<T, Failure>>>;
+
+impl SuiteEnv {
+    /// Runs the items that are not done yet and returns the results of all. Identical attempts share an item.
+    pub(crate) async fn results<T: DeserializeOwned + Clone>(
+        &self,
+        stage: Arc<dyn Stage>,
+        items: Items,
+    ) -> Result<StageResults<T>, RunError> {
+        let name = stage.name();
+        let todo: Vec<String> = items.iter().flatten().cloned().collect();
+        self.executor.run(stage, &todo).await?;
+        let mut by_item: HashMap<String, Result<T, Failure>> = HashMap::new();
+        for unit in self.folder.journal().units(name)? {
+            let result = match (unit.state, unit.output, unit.failure) {
+                (UnitState::Done, Some(output), _) => Ok(serde_json::from_value(output)?),
+                (_, _, Some(failure)) => Err(failure),
+                _ => continue,
+            };
+            by_item.insert(unit.item, result);
+        }
+        let result = |item: Option<String>| item.and_then(|item| by_item.get(&item).cloned());
+        Ok(items.into_iter().map(result).collect())
+    }
+}
+
+/// Which tasks are run, and how their inputs are made.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// PyBench tasks, for example `2-51,60`; `None` for all.
+    pub tasks: Option<String>,
+    /// At most so many tasks of each suite.
+    pub max_tasks: Option<usize>,
+    /// Decides which tasks are drawn and how inputs are perturbed.
+    pub seed: u64,
+    /// Whether to perturb inputs that need no work.
+    pub perturb: bool,
+    /// Seed for new variants of the inputs.
+    pub regenerate: Option<u64>,
+}
+
+impl Selection {
+    /// At most `max_tasks` of `tasks`, drawn with the seed, in their order. A smaller number draws a subset.
+    pub fn draw<T>(&self, tasks: Vec<T>, name: impl Fn(&T) -> String) -> Vec<T> {
+        let Some(max) = self.max_tasks.filter(|max| *max < tasks.len()) else {
+            return tasks;
         };
-        task.id = task.compute_id();
-        Ok(task)
+        let rank = |task: &T| Digest::of_json(&(self.seed, name(task)));
+        let mut ranks: Vec<Digest> = tasks.iter().map(rank).collect();
+        ranks.sort();
+        let limit = &ranks[max];
+        let drawn = tasks.into_iter().filter(|task| rank(task) < *limit);
+        drawn.collect()
     }
 }
 
-/// The PyBench number of a task; `None` for tasks of other suites.
-pub fn index(task: &Task) -> Option<u32> {
+/// Parses a list of task numbers and ranges such as `2-51,60`.
+///
+/// # Errors
+/// The text is not such a list.
+pub fn parse_task_ranges(text: &str) -> Result<BTreeSet<u32>, String> {
+    let mut found = BTreeSet::new();
+    for part in text.split(',') {
+        let (low, high) = part
+            .trim()
+            .split_once('-')
+            .unwrap_or((part.trim(), part.trim()));
+        match (low.trim().parse::<u32>(), high.trim().parse::<u32>()) {
+            (Ok(low), Ok(high)) if low <= high && high <= 10_000 => found.extend(low..=high),
+            _ => {
+                return Err(format!(
+                    "`{part}` is not a task number or range; expected a list such as `2-51,60`"
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A task of an evaluation.
+pub struct EvalTask {
+    /// Name of the suite in records.
+    pub suite: String,
+    /// Name of the task in the suite.
+    pub name: String,
+    pub task: Arc<Task>,
+    /// Category or level in records.
+    pub category: String,
+    pub headline: Headline,
+    /// Whether the inputs are the published ones, which the authors' own tests require.
+    pub published: bool,
+}
+
+/// A task that cannot be run, with the reason.
+pub struct UnavailableTask {
+    /// Name of the suite in records.
+    pub suite: String,
+    /// Name of the task in the suite.
+    pub name: String,
+    pub category: String,
+    pub prompt: String,
+    pub reason: String,
+}
+
+/// The tasks of an evaluation.
+#[derive(Default)]
+pub struct TaskList {
+    pub available: Vec<EvalTask>,
+    pub unavailable: Vec<UnavailableTask>,
+}
+
+/// An attempt at a task of a suite.
+#[derive(Clone, Copy)]
+pub struct SuiteAttempt<'a> {
+    pub task: &'a EvalTask,
+    /// Index in the list of agents.
+    pub agent: usize,
+    pub sample: u32,
+    /// `None` if the attempt failed for reasons of ours.
+    pub trajectory: Option<&'a Arc<Trajectory>>,
+}
+
+/// Results of one attempt; `None` if a score does not apply to it.
+#[derive(Default)]
+pub struct AttemptScores {
+    pub upstream: Option<Result<ScoreVerdict, Failure>>,
+    pub fixed: Option<Result<ScoreVerdict, Failure>>,
+    pub strict: Option<Result<Vec<Finding>, Failure>>,
+}
+
+/// Verdict of a score that the authors define.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreVerdict {
+    /// What was checked: `test_task_2`, `answer`.
+    pub check: String,
+    pub passed: bool,
+    /// What passes.
+    pub expected: String,
+    /// What was found instead; may be empty if it passed.
+    pub found: String,
+}
+
+/// Options of an audit.
+#[derive(Clone, Debug, Default)]
+pub struct AuditOptions {
+    /// Which tasks are audited.
+    pub selection: Selection,
+    /// Check only the correct solutions: no null agents, no mutants.
+    pub quick: bool,
+}
+
+/// Result of an audit.
+pub struct SuiteAudit {
+    /// The results as JSON.
+    pub json: Value,
+    /// The results as a Markdown table.
+    pub markdown: String,
+    /// One paragraph.
+    pub summary: String,
+    /// What is wrong, by task.
+    pub problems: Vec<(String, String)>,
+}
+
+/// A task of a benchmark whose checks are its own: `query` on `files`.
+pub fn benchmark_task(
+    (suite, index): (&str, &str),
+    (category, subcategory): (Category, &str),
+    query: &str,
+    files: Vec<TaskFile>,
+) -> Task {
+    let mut task = Task {
+        id: Digest::of_bytes(b""),
+        category,
+        subcategory: subcategory.to_owned(),
+        keyword: subcategory.to_owned(),
+        language: language(query),
+        query: query.to_owned(),
+        files,
+        held_out: Vec::new(),
+        outputs: Vec::new(),
+        reference: String::new(),
+        checks: Vec::new(),
+        origin: TaskOrigin::Benchmark {
+            suite: suite.to_owned(),
+            index: index.to_owned(),
+        },
+    };
+    task.id = task.compute_id();
+    task
+}
+
+/// The name of a task in the suite `suite`; `None` for tasks of other suites.
+pub fn name_in<'a>(suite: &str, task: &'a Task) -> Option<&'a str> {
     match &task.origin {
-        TaskOrigin::Benchmark { suite, index } if suite == SUITE => index.parse().ok(),
+        TaskOrigin::Benchmark { suite: of, index } if of == suite => Some(index),
         _ => None,
     }
 }
 
 /// Stores a file and describes it for a task; its kind follows from its name.
-pub(crate) fn task_file(
+///
+/// # Errors
+/// The content store cannot be written.
+pub fn task_file(
     name: &str,
     bytes: &[u8],
     origin: &str,
@@ -169,10 +320,46 @@ pub(crate) fn task_file(
     })
 }
 
-fn language(query: &str) -> Language {
+/// The language of a query, by its characters.
+pub fn language(query: &str) -> Language {
     let chinese = |c: char| ('\u{4e00}'..='\u{9fff}').contains(&c);
     match query.chars().any(chinese) {
         true => Language::Zh,
         false => Language::En,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn task_ranges_are_parsed() {
+        assert_eq!(
+            parse_task_ranges("2-4, 3,9")
+                .unwrap()
+                .into_iter()
+                .collect::<Vec<_>>(),
+            [2, 3, 4, 9]
+        );
+        for text in ["", "a", "5-", "1-99999999", "-"] {
+            assert!(parse_task_ranges(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_draw_is_a_subset_in_order() {
+        let draw = |max: usize| {
+            let selection = Selection {
+                max_tasks: Some(max),
+                seed: 7,
+                ..Selection::default()
+            };
+            selection.draw((0..100).collect(), |n: &i32| n.to_string())
+        };
+        let (few, many) = (draw(10), draw(40));
+        assert_eq!((few.len(), many.len(), draw(100).len()), (10, 40, 100));
+        assert!(many.is_sorted() && few.iter().all(|n| many.contains(n)));
+        assert_ne!(few, (0..10).collect::<Vec<_>>());
     }
 }

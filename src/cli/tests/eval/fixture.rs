@@ -13,8 +13,8 @@ use pybench_checks::Checker;
 use pybench_eval::agent::Script;
 use pybench_eval::record::{Attempt, Evaluation};
 use pybench_eval::run::{AgentChoice, EvalRecipe, Setup};
-use pybench_eval::suite::upstream::Upstream;
-use pybench_eval::suite::{Suite, spec};
+use pybench_eval::suites::pybench::upstream::Upstream;
+use pybench_eval::suites::pybench::{PyBench, spec};
 use pybench_interpreter::{Interpreter, environment_python};
 use pybench_run::{ExecutorOptions, Interrupt, Progress, RunFolder};
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ impl SuiteFixture {
         Self { root }
     }
 
-    pub fn bench(&self) -> Suite {
+    pub fn bench(&self) -> PyBench {
         let digest = blake3::hash(b"given").to_hex();
         let texts: Vec<(String, String)> = (1..=TASKS + 1)
             .map(|index| {
@@ -154,7 +154,7 @@ impl SuiteFixture {
         let texts = texts
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str()));
-        Suite {
+        PyBench {
             specs: Arc::new(spec::load(texts).unwrap()),
             upstream: Arc::new(Upstream::open(&self.root.path().join("bench")).unwrap()),
         }
@@ -172,7 +172,7 @@ pub fn tools() -> Option<Arc<dyn Interpreter>> {
 pub fn setup(
     fixture: &SuiteFixture,
     folder: &str,
-    bench: Suite,
+    bench: PyBench,
     recipe: EvalRecipe,
     interpreter: &Arc<dyn Interpreter>,
 ) -> Setup {
@@ -180,7 +180,7 @@ pub fn setup(
     Setup {
         folder: Arc::new(RunFolder::open(&fixture.path(folder), &frozen).unwrap()),
         recipe,
-        suite: Some(bench),
+        suites: vec![Arc::new(bench)],
         checker: Checker::new(interpreter.clone()).unwrap(),
         interpreter: interpreter.clone(),
         options: ExecutorOptions {

@@ -49,8 +49,8 @@ async fn a_gguf_file_is_evaluated() {
     asked.tasks = Some("134-135".to_owned());
     asked.rollout.max_turns = 2;
     asked.rollout.sampling.max_tokens = 24;
-    let bench = pybench_eval::suite::Suite::new(
-        pybench_eval::suite::upstream::Upstream::open(&fixture.path("bench")).unwrap(),
+    let bench = pybench_eval::suites::pybench::PyBench::new(
+        pybench_eval::suites::pybench::upstream::Upstream::open(&fixture.path("bench")).unwrap(),
     )
     .unwrap();
     let setup = setup(&fixture, "run", bench, asked, &interpreter);

@@ -7,6 +7,7 @@ mod gguf;
 mod hostile;
 mod served;
 mod strict;
+mod suites;
 #[path = "../support/mod.rs"]
 mod support;
 mod upstream;

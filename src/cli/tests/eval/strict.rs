@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use pybench_checks::Checker;
 use pybench_eval::agent::Script;
-use pybench_eval::audit::{AuditEnv, audit, markdown, summary};
 use pybench_eval::record::Evaluation;
 use pybench_eval::run::run;
-use pybench_eval::suite::prepare::Changes;
-use pybench_eval::suite::upstream::Upstream;
-use pybench_eval::suite::{Availability, Suite};
+use pybench_eval::suites::pybench::audit::{AuditEnv, audit, markdown, summary};
+use pybench_eval::suites::pybench::prepare::Changes;
+use pybench_eval::suites::pybench::upstream::Upstream;
+use pybench_eval::suites::pybench::{Availability, PyBench};
 use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress, RunError, RunFolder};
 use serde_json::json;
 
@@ -30,7 +30,7 @@ async fn the_audit_of_the_strict_score_passes() {
         json!(rows).to_string(),
     )
     .unwrap();
-    let bench = Suite::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
+    let bench = PyBench::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
     let specs: Vec<_> = ALONE
         .iter()
         .map(|index| bench.specs[index].clone())
@@ -106,7 +106,7 @@ async fn interrupted_runs_give_the_same_records() {
         text
     });
     fs::write(fixture.path("bench/data/unit_test/tests.py"), tests).unwrap();
-    let bench = Suite::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
+    let bench = PyBench::new(Upstream::open(&fixture.path("bench")).unwrap()).unwrap();
     let mut recipe = recipe(
         "t",
         &[

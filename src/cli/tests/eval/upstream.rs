@@ -7,8 +7,8 @@ use std::process::Command;
 use pybench_eval::agent::Script;
 use pybench_eval::record::{Evaluation, Outcome};
 use pybench_eval::run::{RESULTS, run};
-use pybench_eval::suite::Suite;
-use pybench_eval::suite::upstream::find;
+use pybench_eval::suites::pybench::PyBench;
+use pybench_eval::suites::pybench::upstream::find;
 use pybench_interpreter::environment_python;
 use pybench_testing::skip;
 use serde_json::Value;
@@ -133,7 +133,7 @@ async fn the_upstream_score_agrees_with_the_real_tests_run_by_hand() {
         .unwrap()
         .to_owned();
     let fixture = SuiteFixture::new();
-    let bench = Suite::new(upstream).unwrap();
+    let bench = PyBench::new(upstream).unwrap();
     let tasks = "5,7,12,14-16,18-22,27-28,67-68,78,80-82,85-86,92-93,100,115,134-136,138,140";
     let mut first = recipe(
         "first",

@@ -15,13 +15,14 @@ use pybench_types::task::TaskFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::PyBench;
 use super::spec::TaskSpec;
-use super::{Suite, task_file};
+use crate::suite::task_file;
 
 /// Name of the stage in the journal.
 pub const STAGE: &str = "prepare";
 /// Python code that varies inputs for `--regenerate`.
-const VARY: &str = include_str!("../../../suites/pybench/vary.py");
+const VARY: &str = include_str!("../../../../suites/pybench/vary.py");
 /// Cell that applies the changes to a writable copy of the inputs; the result is collected from output/.
 const CELL: &str = "import os, random, shutil, sys
 SEED = int(open('seed.txt').read())
@@ -55,7 +56,7 @@ pub struct Prepared {
 
 /// Stage that prepares tasks. Items are digests of everything that determines the files.
 pub struct PrepareStage {
-    suite: Suite,
+    suite: PyBench,
     folder: Arc<RunFolder>,
     interpreter: Arc<dyn Interpreter>,
     changes: Changes,
@@ -66,7 +67,7 @@ pub struct PrepareStage {
 impl PrepareStage {
     /// Creates a stage for these tasks, in this order.
     pub fn new(
-        suite: Suite,
+        suite: PyBench,
         folder: Arc<RunFolder>,
         interpreter: Arc<dyn Interpreter>,
         changes: Changes,

@@ -6,7 +6,7 @@ use pybench_types::trajectory::{Finding, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::score::strict::passes;
-use crate::suite::spec::TaskSpec;
+use crate::suites::pybench::spec::TaskSpec;
 
 /// Share of the incorrect solutions that must fail.
 const MIN_KILLED_SHARE: f64 = 0.9;

@@ -15,14 +15,14 @@ use pybench_types::trajectory::{OutputFile, Trajectory};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::upstream::{UnitTests, Upstream, functions};
 use crate::record::MAX_SHOWN;
-use crate::suite::upstream::{UnitTests, Upstream, functions};
 use pybench_types::text::cut;
 
 /// Name of the stage in the journal.
 pub const STAGE: &str = "unit tests";
 /// Repaired versions of upstream's broken tests.
-pub const REPAIRED: &str = include_str!("../../../suites/pybench/fixed.py");
+pub const REPAIRED: &str = include_str!("../../../../suites/pybench/fixed.py");
 /// Folder in the session that contains `data` and `output` of a test.
 const FOLDER: &str = "run";
 /// Stub of a package that is not in the environment; only two tests with missing inputs use it.
@@ -30,7 +30,7 @@ const NO_MUTAGEN: &str = "class MP3:\n    def __init__(self, *_):\n        raise
 /// Time limit of one test, in seconds.
 const TEST_SECONDS: u64 = 120;
 
-/// UnitTestVerdict of a unit test.
+/// Verdict of a unit test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitTestVerdict {
     /// Whether the test returned without an exception.

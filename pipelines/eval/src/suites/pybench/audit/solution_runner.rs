@@ -1,6 +1,5 @@
 //! Runs solutions and null agents for the audit, each in its own session.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pybench_agent as agent;
@@ -15,7 +14,7 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{Role, Sampling};
 
 use crate::agent::{Script, ScriptedAgent, answer, lenient_answer};
-use crate::suite::spec::Solution;
+use crate::suite::Solution;
 use pybench_library::Library;
 
 /// Seed of every session of an audit.
@@ -76,12 +75,7 @@ impl SolutionRunner<'_> {
     pub(super) async fn run_null_agent(&self, script: Script) -> Result<Candidate, Failure> {
         let library = Library::embedded()
             .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
-        let agent = ScriptedAgent::new(
-            script,
-            Arc::new(BTreeMap::new()),
-            Arc::new(library),
-            &PybenchFormat,
-        );
+        let agent = ScriptedAgent::new(script, Vec::new(), Arc::new(library), &PybenchFormat);
         let sampling = Sampling::default();
         let attempt = AttemptSpec {
             task: self.task,

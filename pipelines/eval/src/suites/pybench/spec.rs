@@ -9,6 +9,7 @@ use pybench_types::task::Category;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::suite::{Solution, SolutionTurn};
 use pybench_library::problem::{LibraryError, Problem, TomlSource};
 
 /// The task files that were embedded at build time, as (name, content).
@@ -105,28 +106,6 @@ impl Vary {
             Self::Picture => "picture",
         }
     }
-}
-
-/// A solution: cells followed by an answer.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Solution {
-    /// Final answer; `{{ name }}` is replaced by the value that a turn read from its output.
-    pub answer: String,
-    /// Cells in order.
-    #[serde(default, rename = "turn")]
-    pub turns: Vec<SolutionTurn>,
-}
-
-/// One cell of a solution.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SolutionTurn {
-    /// Python code.
-    pub cell: String,
-    /// Values to read from the output of the cell: name and a regular expression with one group.
-    #[serde(default)]
-    pub read: BTreeMap<String, String>,
 }
 
 /// A variant of the solution with one change.

@@ -20,10 +20,12 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::Finding;
 use serde_json::Value;
 
-use super::agent::Script;
-use super::suite::prepare::{Changes, PrepareStage, Prepared};
-use super::suite::spec::{Solution, TaskSpec};
-use super::suite::{Availability, Suite};
+use super::prepare::{Changes, PrepareStage, Prepared};
+use super::spec::TaskSpec;
+use super::tasks::{changes, selected};
+use super::{Availability, PyBench};
+use crate::agent::Script;
+use crate::suite::{AuditOptions, Solution, SuiteAudit, SuiteEnv};
 use pybench_checks::check_failure;
 pub use row::{AuditRow, CheckValidation, markdown, summary};
 use solution_runner::SolutionRunner;
@@ -34,7 +36,7 @@ pub const STAGE: &str = "audit";
 /// Environment of an audit.
 pub struct AuditEnv {
     /// Task files and inputs.
-    pub suite: Suite,
+    pub suite: PyBench,
     /// Journal and content store.
     pub folder: Arc<RunFolder>,
     /// Runs solutions.
@@ -45,6 +47,41 @@ pub struct AuditEnv {
     pub changes: Changes,
     /// Run only the correct solutions: no null agents, no mutants.
     pub quick: bool,
+}
+
+/// Audits the selected tasks.
+pub(super) async fn of_suite(
+    suite: &PyBench,
+    env: &SuiteEnv,
+    options: &AuditOptions,
+) -> Result<SuiteAudit, RunError> {
+    let specs: Vec<_> = selected(suite, &options.selection)?;
+    let specs: Vec<_> = specs.into_iter().cloned().collect();
+    let audited = AuditEnv {
+        suite: suite.clone(),
+        folder: env.folder.clone(),
+        interpreter: env.interpreter.clone(),
+        checker: env.checker.clone(),
+        changes: changes(&options.selection),
+        quick: options.quick,
+    };
+    let rows = audit(audited, &specs, &env.executor, log_row).await?;
+    let failed = rows.iter().filter(|row| !row.passed());
+    Ok(SuiteAudit {
+        json: serde_json::to_value(&rows)?,
+        markdown: markdown(&rows),
+        summary: summary(&rows),
+        problems: failed
+            .map(|row| (row.index.to_string(), row.problems().join("; ")))
+            .collect(),
+    })
+}
+
+fn log_row(row: &AuditRow) {
+    match row.passed() {
+        true => tracing::info!("task {}: passed the audit", row.index),
+        false => tracing::warn!("task {}: {}", row.index, row.problems().join("; ")),
+    }
 }
 
 /// Audits tasks and returns one row per task, sorted by number. `done` is called with each row as soon as it

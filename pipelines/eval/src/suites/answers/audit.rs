@@ -1,0 +1,240 @@
+//! The audit of a benchmark of questions: the reference must pass, null agents and wrong answers must fail, and
+//! an answer that ignores the question must pass few.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use pybench_run::RunError;
+use serde::Serialize;
+
+use super::{AnswerSuite, Question};
+use crate::suite::{AuditOptions, SuiteAudit};
+
+/// Characters of a file that the null agent `dump-file` answers with.
+const MAX_DUMP: usize = 200_000;
+
+/// How the scores of one category judged known answers.
+#[derive(Clone, Debug, Default, Serialize)]
+struct AuditRow {
+    tasks: usize,
+    /// Tasks whose reference passes.
+    reference: Passed,
+    /// Answers of null agents, and how many pass.
+    nulls: usize,
+    nulls_passing: Passed,
+    /// Incorrect answers, and how many pass.
+    mutants: usize,
+    mutants_passing: Passed,
+    /// Tasks that the best constant answer of each score passes.
+    constant: Passed,
+}
+
+/// A number for each of the two scores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Passed {
+    upstream: usize,
+    strict: usize,
+}
+
+impl Passed {
+    /// Scores a reply and counts it.
+    fn count(&mut self, question: &dyn Question, reply: &str) -> (bool, Result<(), String>) {
+        let (upstream, strict) = (
+            question.upstream(reply) == Some(true),
+            question.strict(reply),
+        );
+        self.upstream += usize::from(upstream);
+        self.strict += usize::from(strict.is_ok());
+        (upstream, strict)
+    }
+}
+
+pub(super) fn audit(suite: &AnswerSuite, options: &AuditOptions) -> Result<SuiteAudit, RunError> {
+    let questions = suite.selected(&options.selection);
+    let constants = BestConstants::of(suite, &questions);
+    let (mut rows, mut problems) = (BTreeMap::<String, AuditRow>::new(), Vec::new());
+    let (mut unscorable, mut outside) = (Vec::new(), Vec::new());
+    for question in &questions {
+        let row = rows.entry(question.category()).or_default();
+        row.tasks += 1;
+        let mut report = |problem: String| problems.push((question.name(), problem));
+        let (upstream, strict) = row.reference.count(*question, &question.reference());
+        if let Err(problem) = strict {
+            report(format!("the reference fails: {problem}"));
+        }
+        if !upstream {
+            unscorable.push(question.name());
+        }
+        if options.quick {
+            continue;
+        }
+        row.constant.upstream += usize::from(question.upstream(&constants.upstream) == Some(true));
+        row.constant.strict += usize::from(question.strict(&constants.strict).is_ok());
+        for (name, reply) in nulls(*question).map_err(RunError::BadInput)? {
+            row.nulls += 1;
+            let passes = row.nulls_passing.count(*question, &reply).1.is_ok();
+            if passes && name == "echo" {
+                outside.push(question.name());
+            } else if passes {
+                report(format!("the null agent {name} passes"));
+            }
+        }
+        let reference = question.reference();
+        for (name, reply) in question.mutants() {
+            if reply == reference {
+                continue;
+            }
+            row.mutants += 1;
+            if row.mutants_passing.count(*question, &reply).1.is_ok() {
+                report(format!("a wrong answer passes: {name}"));
+            }
+        }
+    }
+    let total = rows.values().fold(AuditRow::default(), AuditRow::plus);
+    let mut summary = references(suite, &total, &unscorable);
+    if !options.quick {
+        summary += &wrong_answers(&total, &outside, &constants);
+    }
+    Ok(SuiteAudit {
+        json: serde_json::json!({
+            "suite": suite.name,
+            "commit": suite.origin.commit,
+            "constants": constants,
+            "categories": rows,
+            "total": total,
+            "references_that_upstream_fails": unscorable,
+            "answered_by_their_prompt": outside,
+            "problems": problems,
+        }),
+        markdown: markdown(&rows, &total),
+        summary,
+        problems,
+    })
+}
+
+impl AuditRow {
+    fn plus(self, other: &Self) -> Self {
+        let both = |a: Passed, b: Passed| Passed {
+            upstream: a.upstream + b.upstream,
+            strict: a.strict + b.strict,
+        };
+        Self {
+            tasks: self.tasks + other.tasks,
+            reference: both(self.reference, other.reference),
+            nulls: self.nulls + other.nulls,
+            nulls_passing: both(self.nulls_passing, other.nulls_passing),
+            mutants: self.mutants + other.mutants,
+            mutants_passing: both(self.mutants_passing, other.mutants_passing),
+            constant: both(self.constant, other.constant),
+        }
+    }
+}
+
+/// For each score, the reply that passes most tasks without reading them.
+#[derive(Serialize)]
+struct BestConstants {
+    upstream: String,
+    strict: String,
+}
+
+impl BestConstants {
+    fn of(suite: &AnswerSuite, questions: &[&dyn Question]) -> Self {
+        let candidates = (suite.constants)(questions);
+        let best = |passes: fn(&dyn Question, &str) -> bool| {
+            let count =
+                |reply: &&String| questions.iter().filter(|one| passes(**one, reply)).count();
+            candidates
+                .iter()
+                .max_by_key(count)
+                .cloned()
+                .unwrap_or_default()
+        };
+        Self {
+            upstream: best(|question, reply| question.upstream(reply) == Some(true)),
+            strict: best(|question, reply| question.strict(reply).is_ok()),
+        }
+    }
+}
+
+/// What agents reply that do no work.
+fn nulls(question: &dyn Question) -> Result<Vec<(&'static str, String)>, String> {
+    let files = question.files()?;
+    let first = files
+        .first()
+        .map(|(_, bytes)| String::from_utf8_lossy(bytes));
+    let dump: String = first
+        .iter()
+        .flat_map(|text| text.chars())
+        .take(MAX_DUMP)
+        .collect();
+    Ok(vec![
+        ("empty", String::new()),
+        ("do-nothing", "I did all that was asked.".to_owned()),
+        ("echo", question.prompt()),
+        ("dump-file", dump),
+    ])
+}
+
+fn references(suite: &AnswerSuite, total: &AuditRow, unscorable: &[String]) -> String {
+    let mut text = format!(
+        "{}: {} of {} references pass `strict`, {} pass `upstream`",
+        suite.title, total.reference.strict, total.tasks, total.reference.upstream
+    );
+    if !unscorable.is_empty() {
+        let _ = write!(text, " (not {})", unscorable.join(", "));
+    }
+    text + "."
+}
+
+fn wrong_answers(total: &AuditRow, outside: &[String], constants: &BestConstants) -> String {
+    let mut text = format!(
+        " Of {} answers of null agents, {} pass `strict` and {} `upstream`. Of {} wrong answers, {} and {}. The best \
+         constant answers found pass {} and {} tasks: `{}` and `{}`.",
+        total.nulls,
+        total.nulls_passing.strict,
+        total.nulls_passing.upstream,
+        total.mutants,
+        total.mutants_passing.strict,
+        total.mutants_passing.upstream,
+        total.constant.strict,
+        total.constant.upstream,
+        shown(&constants.strict),
+        shown(&constants.upstream),
+    );
+    if !outside.is_empty() {
+        let _ = write!(
+            text,
+            " A copy of the prompt answers {}, which does not count in `strict`.",
+            outside.join(", ")
+        );
+    }
+    text
+}
+
+fn shown(reply: &str) -> String {
+    pybench_types::text::cut(&reply.replace('\n', " "), 60)
+}
+
+fn markdown(rows: &BTreeMap<String, AuditRow>, total: &AuditRow) -> String {
+    let mut text = "Passed by `strict` / `upstream`:\n\n\
+        | category | tasks | reference | null agents | wrong answers | best constant |\n\
+        | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    let all = [("all".to_owned(), total.clone())];
+    let rows = rows.iter().chain(all.iter().map(|(name, row)| (name, row)));
+    for (name, row) in rows {
+        let both = |passed: Passed| format!("{} / {}", passed.strict, passed.upstream);
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {} | {} of {} | {} of {} | {} |",
+            row.tasks,
+            both(row.reference),
+            both(row.nulls_passing),
+            row.nulls,
+            both(row.mutants_passing),
+            row.mutants,
+            both(row.constant),
+        );
+    }
+    text
+}

@@ -1,0 +1,83 @@
+//! The benchmarks. Each is a folder and a line of [`SUITES`].
+
+pub mod answers;
+pub mod da_dev;
+#[cfg(test)]
+mod evaluator_tests;
+pub mod pybench;
+mod python_number;
+pub mod wikitablequestions;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pybench_run::RunError;
+use pybench_run::project::invocation;
+
+use crate::suite::{Origin, Suite};
+
+/// All benchmarks.
+pub const SUITES: &[Entry] = &[
+    pybench::ENTRY,
+    wikitablequestions::ENTRY,
+    da_dev::ENTRY,
+    da_dev::VERIFIED,
+];
+
+/// A benchmark that can be opened.
+pub struct Entry {
+    /// Name in recipes, records and on the command line.
+    pub name: &'static str,
+    pub origin: &'static Origin,
+    /// Opens its files.
+    pub open: fn(&Place<'_>) -> Result<Arc<dyn Suite>, RunError>,
+}
+
+/// Where the files of benchmarks are looked for.
+pub struct Place<'a> {
+    /// The machine's cache, which contains what `pybench eval fetch` downloaded.
+    pub cache: &'a Path,
+    /// The project, if there is one.
+    pub project: Option<&'a Path>,
+    /// A checkout of PyBench that the user names.
+    pub pybench: Option<&'a Path>,
+    /// Another list of PyBench tasks (upstream's `--task_path`).
+    pub pybench_tasks: Option<&'a Path>,
+}
+
+impl Entry {
+    /// The checkout of this suite: `$PYBENCH_SUITES/<name>` if the variable is set, else what
+    /// `pybench eval fetch` downloaded.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if it does not exist.
+    pub fn checkout(&self, place: &Place<'_>) -> Result<PathBuf, RunError> {
+        let folder = std::env::var_os("PYBENCH_SUITES").filter(|value| !value.is_empty());
+        let folder = match folder {
+            Some(root) => Path::new(&root).join(self.name),
+            None => self.origin.checkout_dir(place.cache),
+        };
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        Err(RunError::BadInput(format!(
+            "{}: the files of `{}` are not here; run `{} eval fetch --suite {}` to download them",
+            folder.display(),
+            self.name,
+            invocation(),
+            self.name
+        )))
+    }
+}
+
+/// The benchmark with this name.
+///
+/// # Errors
+/// There is none; the message lists all.
+pub fn entry(name: &str) -> Result<&'static Entry, String> {
+    let found = SUITES.iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<_> = SUITES.iter().map(|e| format!("`{}`", e.name)).collect();
+        format!("`{name}` is not a suite: use one of {}", names.join(", "))
+    })
+}
