@@ -374,27 +374,35 @@ impl Pass<'_> {
         &mut own[0]
     }
 
+    /// Runs `task` for each of `count` rows. A task of the pool has several, because threads that write rows side by
+    /// side wait for each other's cache lines.
+    fn each_row(&self, member: &Member<'_>, count: usize, mut task: impl FnMut(usize)) {
+        let piece = (count / 8).clamp(1, 16);
+        member.share(count.div_ceil(piece), |index| {
+            let start = index * piece;
+            (start..(start + piece).min(count)).for_each(&mut task);
+        });
+    }
+
     /// Starts the residual stream, and computes the rotary angles.
     fn embed(&self, member: &Member<'_>, table: &Matrix, ids: &[i64]) {
         let half = self.shape.head_dim / 2;
-        member.share(self.sequences.len(), |index| {
-            let sequence = &self.sequences[index];
-            for inside in 0..sequence.count {
-                let row = sequence.start + inside;
-                let at = row * half..(row + 1) * half;
-                // SAFETY: each task has its own sequence.
-                let (x, cos, sin) = unsafe {
-                    (
-                        self.x.part(row * self.hidden..(row + 1) * self.hidden),
-                        self.angles.cos.part(at.clone()),
-                        self.angles.sin.part(at),
-                    )
-                };
-                table.unpack(ids[row] as usize, x);
-                let position = (sequence.past + inside) as f32;
-                for (pair, frequency) in self.shape.frequencies.iter().enumerate() {
-                    (sin[pair], cos[pair]) = (position * frequency).sin_cos();
-                }
+        self.each_row(member, self.rows, |row| {
+            let at = row * half..(row + 1) * half;
+            // SAFETY: each task has its own rows.
+            let (x, cos, sin) = unsafe {
+                (
+                    self.x.part(row * self.hidden..(row + 1) * self.hidden),
+                    self.angles.cos.part(at.clone()),
+                    self.angles.sin.part(at),
+                )
+            };
+            table.unpack(ids[row] as usize, x);
+            let after = self.sequences.partition_point(|one| one.start <= row);
+            let sequence = &self.sequences[after - 1];
+            let position = (sequence.past + row - sequence.start) as f32;
+            for (pair, frequency) in self.shape.frequencies.iter().enumerate() {
+                (sin[pair], cos[pair]) = (position * frequency).sin_cos();
             }
         });
     }
@@ -465,8 +473,9 @@ impl Pass<'_> {
         let inputs = self.pack_norm(member, &layer.post_norm, &gate_up.matrix, self.rows, |i| i);
         let width = self.shape.intermediate.next_multiple_of(PANEL);
         let chunks = self.rows.div_ceil(TASK_ROWS);
-        member.share(gate_up.matrix.panels() / 2 * chunks, |task| {
-            let (pair, first) = (task / chunks, task % chunks * TASK_ROWS);
+        let pairs = gate_up.matrix.panels() / 2;
+        member.share(pairs * chunks, |task| {
+            let (pair, first) = (task % pairs, task / pairs * TASK_ROWS);
             let rows = TASK_ROWS.min(self.rows - first);
             let both = &mut self.buffers(member).gate_up[..rows];
             for (part, panel) in [2 * pair, 2 * pair + 1].into_iter().enumerate() {
@@ -527,7 +536,7 @@ impl Pass<'_> {
         row: impl Fn(usize) -> usize,
     ) -> Inputs<'_> {
         let words = matrix.format().input_words(matrix.inputs());
-        member.share(count, |i| {
+        self.each_row(member, count, |i| {
             let start = row(i) * self.hidden;
             // SAFETY: the products before are complete, and each task has its own row.
             let (x, out) = unsafe {
@@ -554,7 +563,7 @@ impl Pass<'_> {
         row: impl Fn(usize) -> &'b [f32],
     ) -> Inputs<'_> {
         let words = matrix.format().input_words(matrix.inputs());
-        member.share(self.rows, |i| {
+        self.each_row(member, self.rows, |i| {
             // SAFETY: each task has its own row.
             let out = unsafe { self.packed.part(i * words..(i + 1) * words) };
             matrix.format().pack(row(i), out);
@@ -575,8 +584,9 @@ impl Pass<'_> {
         output: Output<'_>,
     ) {
         let chunks = count.div_ceil(TASK_ROWS);
-        member.share(linear.matrix.panels() * chunks, |task| {
-            let (panel, first) = (task / chunks, task % chunks * TASK_ROWS);
+        let panels = linear.matrix.panels();
+        member.share(panels * chunks, |task| {
+            let (panel, first) = (task % panels, task / panels * TASK_ROWS);
             let rows = TASK_ROWS.min(count - first);
             let start = |row: usize| (first + row) * output.width + panel * PANEL;
             for row in 0..rows {
