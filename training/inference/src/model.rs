@@ -442,8 +442,9 @@ impl Pass<'_> {
         let tasks = self.sequences.iter().map(|one| self.attention.tasks(one));
         let tasks: usize = tasks.sum();
         member.share(tasks * kv_heads, |task| {
-            // The last tokens of a sequence have most keys; they come first.
-            let (mut part, head) = (tasks - 1 - task / kv_heads, task % kv_heads);
+            // One head after the other, for its keys stay near. The last tokens of a sequence have most keys; they
+            // come first.
+            let (mut part, head) = (tasks - 1 - task % tasks, task / tasks);
             let scratch = &mut self.buffers(member).attention;
             for sequence in self.sequences {
                 let parts = self.attention.tasks(sequence);
