@@ -32,10 +32,16 @@ impl KvCache {
         self.length == 0
     }
 
-    /// Keeps only the first `length` tokens.
+    /// Keeps only the first `length` tokens. The pages behind them stay for new tokens, unless other sequences have
+    /// them too.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
-        self.pages.truncate(self.length.div_ceil(PAGE));
+        let used = self.length.div_ceil(PAGE);
+        let mut index = 0;
+        self.pages.retain_mut(|page| {
+            index += 1;
+            index <= used || Arc::get_mut(page).is_some()
+        });
     }
 
     /// The first `length` tokens, as a cache of their own. Nothing is copied until one of the two grows.
