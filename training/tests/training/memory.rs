@@ -22,12 +22,28 @@ fn shape() -> serde_json::Value {
     })
 }
 
+/// A project with a model of 15 million parameters, whose held-out conversations nearly fill 1024 tokens.
+fn project(train: &str) -> Project {
+    let project = Project::shaped(&shape(), train);
+    let line = |number: u32| {
+        let text = format!("number {number} ").repeat(FULL);
+        serde_json::json!({"messages": [
+            {"role": "user", "content": "count"},
+            {"role": "assistant", "content": text},
+        ]})
+    };
+    let lines: String = (10..12)
+        .map(|number| format!("{}\n", line(number)))
+        .collect();
+    std::fs::write(project.path("test.jsonl"), lines).unwrap();
+    project
+}
+
 /// Phases of a run with a model of 15 million parameters, with every token trained, whose measured peak is not the
 /// predicted one.
 fn wrong_phases(train: &str, rest: &str, expected: &[&str]) -> Vec<String> {
-    let shape = shape();
     let train = format!("max_seq_len=1024\nmax_steps=2\nprompt_weight=1.0\n{train}\n");
-    let project = Project::shaped(&shape, &format!("{train}\n{rest}"));
+    let project = project(&format!("{train}\n{rest}"));
     wrong_phases_of(&project, &format!("{train:?} {rest:?}"), expected)
 }
 
@@ -107,7 +123,7 @@ fn the_peak_of_each_phase_is_what_was_predicted() {
 /// A project that trains on pairs. Both conversations of a pair are one row, nearly full here.
 fn pairs(rest: &str) -> Project {
     let text = format!("max_seq_len=1024\nmax_steps=2\n[dpo]\n[checkpoint]\nsave_steps=0\n{rest}");
-    let project = Project::shaped(&shape(), &text);
+    let project = project(&text);
     let says = |role: &str, text: String| serde_json::json!([{"role": role, "content": text}]);
     let pair = |number: u32| {
         let reply = |number| says("assistant", format!("number {number} ").repeat(FULL));
@@ -136,7 +152,7 @@ fn the_peak_of_pairs_is_what_was_predicted() {
 fn the_peak_of_lora_in_two_processes_is_what_was_predicted() {
     let merged = ["pack", "load", "evaluate", "train", "save", "merge"];
     let text = "max_seq_len=1024\nmax_steps=2\nbatch_size=2\nprompt_weight=1.0\n[checkpoint]\nsave_steps=0\n[lora]\nrank=8\nalpha=16\n";
-    let project = Project::shaped(&shape(), text);
+    let project = project(text);
     let wrong = wrong_phases_with(&project, "LoRA, two processes", &merged, 2);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
