@@ -231,7 +231,10 @@ impl Engine<'_> {
                 return Ok((text(&bytes), count as u64, false));
             }
             let before = bytes.len();
-            bytes.extend(vocab.token_to_piece(token, false, None));
+            match self.prompts.shown(token) {
+                Some(text) => bytes.extend(text.as_bytes()),
+                None => bytes.extend(vocab.token_to_piece(token, false, None)),
+            }
             if let Some(end) = find_stop(&bytes, before, &ask.stop) {
                 bytes.truncate(end);
                 return Ok((text(&bytes), count as u64, false));

@@ -4,7 +4,9 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::vocab::LlamaVocab;
 
-use pybench_chat_template::{ChatTemplate, Message as ChatMessage, Piece, TemplateError};
+use pybench_chat_template::{
+    ChatTemplate, Message as ChatMessage, PYTHON_TAG, Piece, TemplateError,
+};
 
 use crate::protocol::Message;
 
@@ -14,6 +16,8 @@ pub(crate) struct PromptBuilder {
     /// Text and number of each control token.
     controls: Vec<(String, LlamaToken)>,
     bos: Option<LlamaToken>,
+    /// The token `<|python_tag|>`, if the template writes it before code for Llama's built-in interpreter.
+    python_tag: Option<LlamaToken>,
 }
 
 impl PromptBuilder {
@@ -46,11 +50,19 @@ impl PromptBuilder {
             .collect();
         let template = template.with_controls(controls.iter().map(|(text, _)| text.clone()))?;
         let bos = (vocab.should_add_bos() && bos.is_some()).then(|| vocab.bos());
+        let tag = controls.iter().find(|(text, _)| text == PYTHON_TAG);
+        let python_tag = tag.filter(|_| writes_python_tag(&template));
         Ok(Self {
+            python_tag: python_tag.map(|(_, token)| *token),
             template,
             controls,
             bos,
         })
+    }
+
+    /// The text of a control token that is part of a reply, because it tells code from text.
+    pub(crate) fn shown(&self, token: LlamaToken) -> Option<&'static str> {
+        (self.python_tag == Some(token)).then_some(PYTHON_TAG)
     }
 
     /// The tokens of a conversation and of the generation prompt.
@@ -100,6 +112,18 @@ impl PromptBuilder {
         flush(vocab, &mut plain, &mut tokens);
         tokens
     }
+}
+
+/// Whether a reply that starts with the text of the tag gets the token.
+fn writes_python_tag(template: &ChatTemplate) -> bool {
+    let code = format!("{PYTHON_TAG}x");
+    let messages = [("user", "x"), ("assistant", &code), ("tool", "x")];
+    let messages = messages.map(|(role, text)| ChatMessage::new(role, text));
+    let rendered = template.prompt(&messages);
+    rendered.is_ok_and(|rendered| {
+        let pieces = rendered.pieces(0..rendered.text.len());
+        pieces.contains(&Piece::Control(PYTHON_TAG))
+    })
 }
 
 fn flush(vocab: &LlamaVocab<'_>, plain: &mut String, tokens: &mut Vec<LlamaToken>) {

@@ -1,6 +1,6 @@
 //! Attention of new tokens over the pages of their sequences, with the softmax computed page by page.
 
-use crate::cache::{Angles, CacheLayout, Page, Sequence};
+use crate::cache::{Angles, CacheLayout, PAGE, Page, Sequence};
 use crate::format::PANEL;
 use crate::rows;
 use crate::shared::Shared;
@@ -34,7 +34,7 @@ pub(crate) struct Heads<'a> {
 pub(crate) struct Scratch {
     rotated: Vec<f32>,
     queries: Words,
-    scores: Vec<[f32; PANEL]>,
+    scores: Vec<[f32; PAGE]>,
     weights: Words,
     out: Words,
     largest: Vec<f32>,
@@ -67,8 +67,8 @@ impl Attention {
         Scratch {
             rotated: vec![0.0; layout.head_dim],
             queries: Words::zeros(rows * layout.format.input_words(layout.head_dim)),
-            scores: vec![[0.0; PANEL]; rows],
-            weights: Words::zeros(rows * layout.format.input_words(PANEL)),
+            scores: vec![[0.0; PAGE]; rows],
+            weights: Words::zeros(rows * layout.format.input_words(PAGE)),
             out: Words::zeros(rows * width),
             largest: vec![0.0; rows],
             total: vec![0.0; rows],
@@ -97,7 +97,7 @@ impl Attention {
             let value = &qkv[keys + (layout.kv_heads + head) * dim..][..dim];
             self.rotate(heads, row, key, 1.0, &mut scratch.rotated);
             let position = sequence.past + row - sequence.start;
-            let (page, slot) = (sequence.pages[position / PANEL], position % PANEL);
+            let (page, slot) = (sequence.pages[position / PAGE], position % PAGE);
             // SAFETY: the pages of new tokens are writable, and this thread alone has this head of them.
             unsafe { layout.store(page, [layer, head, slot], &scratch.rotated, value) };
         }
@@ -137,13 +137,13 @@ impl Attention {
             let end = sequence.past + token + 1;
             window.map_or(0, |window| end.saturating_sub(window))
         };
-        let pages = from(tokens.start) / PANEL..(sequence.past + tokens.end).div_ceil(PANEL);
+        let pages = from(tokens.start) / PAGE..(sequence.past + tokens.end).div_ceil(PAGE);
         for page in pages {
             if let Some(&next) = sequence.pages.get(page + 1) {
                 self.layout.prefetch(next, layer, head);
             }
-            let start = page * PANEL;
-            let clip = |key: usize| key.saturating_sub(start).min(PANEL);
+            let start = page * PAGE;
+            let clip = |key: usize| key.saturating_sub(start).min(PAGE);
             for row in 0..rows {
                 let token = tokens.start + row / self.group;
                 let end = clip(sequence.past + token + 1);
@@ -199,38 +199,38 @@ impl Attention {
     unsafe fn page(&self, page: Page, [layer, head, rows]: [usize; 3], scratch: &mut Scratch) {
         let (layout, format) = (&self.layout, self.layout.format);
         let width = layout.value_panels() * PANEL;
-        let scores = &mut scratch.scores[..rows];
-        scores.fill([0.0; PANEL]);
-        let tile = Tile {
-            x: scratch.queries.as_ptr(),
-            x_stride: format.input_words(layout.head_dim),
-            w: layout.keys(page, layer, head),
-            units: format.units(layout.head_dim),
-            y: scores.as_mut_ptr().cast(),
-            y_stride: PANEL,
-        };
-        // SAFETY: all buffers are as large as their rows say.
-        unsafe { self.kernel.add(rows, tile) };
-        let out = scratch.out.floats_mut();
-        rows::softmax_page(
-            scores,
-            &scratch.visible[..rows],
-            &mut scratch.largest,
-            &mut scratch.total,
-            out,
-            width,
-        );
-        let words = format.input_words(PANEL);
-        for (row, scores) in scores.iter().enumerate() {
-            format.pack(scores, &mut scratch.weights[row * words..(row + 1) * words]);
+        let (scores, visible) = (&mut scratch.scores[..rows], &scratch.visible[..rows]);
+        let last = visible.iter().map(|[_, to]| *to).max().unwrap_or(PAGE);
+        let panels = last.div_ceil(PANEL);
+        for scores in scores.iter_mut() {
+            scores[..panels * PANEL].fill(0.0);
         }
-        let last = scratch.visible[..rows].iter().map(|[_, to]| *to).max();
+        for panel in 0..panels {
+            let tile = Tile {
+                x: scratch.queries.as_ptr(),
+                x_stride: format.input_words(layout.head_dim),
+                w: layout.keys(page, layer, head, panel),
+                units: format.units(layout.head_dim),
+                y: scores.as_flattened_mut()[panel * PANEL..].as_mut_ptr(),
+                y_stride: PAGE,
+            };
+            // SAFETY: all buffers are as large as their rows say.
+            unsafe { self.kernel.add(rows, tile) };
+        }
+        let (largest, total) = (&mut scratch.largest, &mut scratch.total);
+        let out = scratch.out.floats_mut();
+        rows::softmax_page(scores, panels, visible, largest, total, out, width);
+        let words = format.input_words(PAGE);
+        for (row, scores) in scores.iter().enumerate() {
+            let weights = &mut scratch.weights[row * words..(row + 1) * words];
+            format.pack(&scores[..panels * PANEL], weights);
+        }
         for panel in 0..layout.value_panels() {
             let tile = Tile {
                 x: scratch.weights.as_ptr(),
                 x_stride: words,
                 w: layout.values(page, layer, head, panel),
-                units: format.units(last.unwrap_or(PANEL)),
+                units: format.units(last),
                 y: out[panel * PANEL..].as_mut_ptr(),
                 y_stride: width,
             };

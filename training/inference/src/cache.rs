@@ -1,10 +1,15 @@
-//! The key-value cache: pages of [`PANEL`] tokens, which sequences share until one of them writes.
+//! The key-value cache: pages of [`PAGE`] tokens, which sequences share until one of them writes.
 
 use std::sync::Arc;
 
 use crate::format::{Format, PANEL, to_bf16};
 use crate::shared::Shared;
 use crate::words::Words;
+
+/// Tokens of a page, a multiple of [`PANEL`]. A softmax takes a page at a time.
+pub(crate) const PAGE: usize = 128;
+/// Panels of keys in a page.
+const KEY_PANELS: usize = PAGE / PANEL;
 
 /// Words of a cache line.
 #[cfg(target_arch = "x86_64")]
@@ -27,25 +32,31 @@ impl KvCache {
         self.length == 0
     }
 
-    /// Keeps only the first `length` tokens.
+    /// Keeps only the first `length` tokens. The pages behind them stay for new tokens, unless other sequences have
+    /// them too.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
-        self.pages.truncate(self.length.div_ceil(PANEL));
+        let used = self.length.div_ceil(PAGE);
+        let mut index = 0;
+        self.pages.retain_mut(|page| {
+            index += 1;
+            index <= used || Arc::get_mut(page).is_some()
+        });
     }
 
     /// The first `length` tokens, as a cache of their own. Nothing is copied until one of the two grows.
     pub fn prefix(&self, length: usize) -> Self {
         let length = self.length.min(length);
         Self {
-            pages: self.pages[..length.div_ceil(PANEL)].to_vec(),
+            pages: self.pages[..length.div_ceil(PAGE)].to_vec(),
             length,
         }
     }
 
     /// Makes room for `more` tokens, in pages that no other sequence has.
     pub(crate) fn reserve(&mut self, more: usize, layout: &CacheLayout) {
-        let pages = (self.length + more).div_ceil(PANEL);
-        for page in self.pages.iter_mut().skip(self.length / PANEL) {
+        let pages = (self.length + more).div_ceil(PAGE);
+        for page in self.pages.iter_mut().skip(self.length / PAGE) {
             Arc::make_mut(page);
         }
         while self.pages.len() < pages {
@@ -75,7 +86,7 @@ unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
-/// What a page holds: for each layer and key head, the keys as a panel whose outputs are tokens, and the values as
+/// What a page holds: for each layer and key head, the keys as panels whose outputs are tokens, and the values as
 /// panels whose inputs are tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheLayout {
@@ -86,12 +97,16 @@ pub(crate) struct CacheLayout {
 }
 
 impl CacheLayout {
-    fn key_words(&self) -> usize {
+    fn key_panel_words(&self) -> usize {
         self.format.units(self.head_dim) * PANEL
     }
 
+    fn key_words(&self) -> usize {
+        KEY_PANELS * self.key_panel_words()
+    }
+
     fn value_panel_words(&self) -> usize {
-        self.format.units(PANEL) * PANEL
+        self.format.units(PAGE) * PANEL
     }
 
     /// Panels of the values of a head.
@@ -111,10 +126,11 @@ impl CacheLayout {
         (layer * self.kv_heads + head) * self.head_words()
     }
 
-    /// The panel of keys.
-    pub(crate) fn keys(&self, page: Page, layer: usize, head: usize) -> *const u32 {
+    /// A panel of keys.
+    pub(crate) fn keys(&self, page: Page, layer: usize, head: usize, panel: usize) -> *const u32 {
+        let start = self.start(layer, head) + panel * self.key_panel_words();
         // SAFETY: pages are that large.
-        unsafe { page.0.add(self.start(layer, head)) }
+        unsafe { page.0.add(start) }
     }
 
     /// A panel of values.
@@ -128,11 +144,12 @@ impl CacheLayout {
     pub(crate) fn prefetch(&self, page: Page, layer: usize, head: usize) {
         #[cfg(target_arch = "x86_64")]
         {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             for line in (0..self.head_words()).step_by(LINE_WORDS) {
                 // SAFETY: prefetching has no effect but on time.
                 unsafe {
-                    _mm_prefetch::<_MM_HINT_T0>(self.keys(page, layer, head).add(line).cast())
+                    let start = self.keys(page, layer, head, 0);
+                    _mm_prefetch::<_MM_HINT_T1>(start.add(line).cast())
                 };
             }
         }
@@ -158,8 +175,9 @@ impl CacheLayout {
             std::slice::from_raw_parts_mut(start, self.head_words())
         };
         let (keys, values) = words.split_at_mut(self.key_words());
+        let keys = &mut keys[slot / PANEL * self.key_panel_words()..];
         for (input, &number) in key.iter().enumerate() {
-            put(self.format, keys, input, slot, number);
+            put(self.format, keys, input, slot % PANEL, number);
         }
         for (panel, part) in value.chunks(PANEL).enumerate() {
             let values = &mut values[panel * self.value_panel_words()..];

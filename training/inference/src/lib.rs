@@ -14,9 +14,10 @@ mod pool;
 mod rows;
 mod shared;
 mod tile;
+mod weights;
 mod words;
 
 pub use cache::KvCache;
 pub use format::Format;
-pub use model::{Block, Dense, Extension, Model, Shape};
+pub use model::{Extension, Model, Shape};
 pub use rows::{argmax, exp_weights};

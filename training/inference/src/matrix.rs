@@ -24,27 +24,36 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl Matrix {
-    /// Packs `outputs` rows of `inputs` numbers; `row(i)` is `None` for rows of zeros.
-    pub(crate) fn pack<'a>(
-        format: Format,
-        [outputs, inputs]: [usize; 2],
-        row: impl Fn(usize) -> Option<&'a [f32]>,
-    ) -> Self {
+    /// A matrix of `outputs` rows of `inputs` zeros, to be [`set`](Self::set).
+    pub(crate) fn zeros(format: Format, [outputs, inputs]: [usize; 2]) -> Self {
         let panels = outputs.div_ceil(PANEL);
         let panel_words = format.units(inputs) * format.weight_words() * PANEL;
-        let mut words = Words::zeros(panels * panel_words);
-        for output in 0..panels * PANEL {
-            let panel = &mut words[output / PANEL * panel_words..][..panel_words];
-            let values = (output < outputs).then(|| row(output)).flatten();
-            pack_output(format, values.unwrap_or(&[]), output % PANEL, panel);
-        }
         Self {
             format,
             kernel: Kernel::best(format),
             inputs,
             panels,
-            words,
+            words: Words::zeros(panels * panel_words),
         }
+    }
+
+    /// Packs the numbers of an output.
+    pub(crate) fn set(&mut self, output: usize, values: &[f32]) {
+        let (words, format) = (self.panel_words(), self.format);
+        let panel = &mut self.words[output / PANEL * words..][..words];
+        pack_output(format, values, output % PANEL, panel);
+    }
+
+    /// Packs `outputs` rows of `inputs` numbers.
+    #[cfg(test)]
+    pub(crate) fn pack<'a>(
+        format: Format,
+        shape: [usize; 2],
+        row: impl Fn(usize) -> &'a [f32],
+    ) -> Self {
+        let mut matrix = Self::zeros(format, shape);
+        (0..shape[0]).for_each(|output| matrix.set(output, row(output)));
+        matrix
     }
 
     /// A copy for another kernel.
@@ -167,7 +176,7 @@ mod tests {
         let (outputs, inputs) = (37, 67);
         let value = |i: usize| ((i * 37 % 101) as f32 - 50.0) / 64.0;
         let rows: Vec<f32> = (0..outputs * inputs).map(value).collect();
-        let row = |i: usize| Some(&rows[i * inputs..(i + 1) * inputs]);
+        let row = |i: usize| &rows[i * inputs..(i + 1) * inputs];
         let formats = [
             (Format::Float32, 0.0),
             (Format::Bf16, 0.0),
@@ -178,7 +187,7 @@ mod tests {
             let mut found = vec![0.0; inputs];
             for output in 0..outputs {
                 matrix.unpack(output, &mut found);
-                for (a, b) in found.iter().zip(row(output).unwrap()) {
+                for (a, b) in found.iter().zip(row(output)) {
                     assert!((a - b).abs() <= tolerance, "{format:?}: {a} for {b}");
                 }
             }

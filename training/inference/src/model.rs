@@ -7,6 +7,7 @@ use crate::matrix::{Inputs, Matrix};
 use crate::pool::{Member, Pool};
 use crate::rows;
 use crate::shared::Shared;
+use crate::weights::{Layer, Linear, Weights};
 use crate::words::Words;
 
 /// Rows that a task of a matrix product computes.
@@ -22,31 +23,12 @@ pub struct Shape {
     pub head_dim: usize,
     pub vocab: usize,
     pub norm_eps: f32,
+    /// Whether the output matrix is that of the embedding.
+    pub tied: bool,
+    /// For each block the tokens that a token attends to, itself included; `None` for all.
+    pub windows: Vec<Option<usize>>,
     /// Rotary frequencies, radians per token, `head_dim / 2`.
     pub frequencies: Vec<f32>,
-}
-
-/// A matrix `[out, in]`, row after row, and its bias.
-#[derive(Clone, Debug)]
-pub struct Dense {
-    pub weight: Vec<f32>,
-    pub bias: Option<Vec<f32>>,
-}
-
-/// The parameters of a block.
-#[derive(Clone, Debug)]
-pub struct Block {
-    pub input_norm: Vec<f32>,
-    pub q: Dense,
-    pub k: Dense,
-    pub v: Dense,
-    pub o: Dense,
-    pub post_norm: Vec<f32>,
-    pub gate: Dense,
-    pub up: Dense,
-    pub down: Dense,
-    /// Tokens that a token attends to, itself included; `None` for all.
-    pub window: Option<usize>,
 }
 
 /// New tokens that continue a cached sequence.
@@ -56,41 +38,6 @@ pub struct Extension<'a> {
     pub cache: &'a mut KvCache,
     /// At least one token; each must be in the vocabulary.
     pub ids: &'a [i64],
-}
-
-/// A packed matrix, and its bias for each panel; empty if there is none.
-#[derive(Debug)]
-struct Linear {
-    matrix: Matrix,
-    bias: Vec<f32>,
-}
-
-impl Linear {
-    fn set_bias(&self, panel: usize, y: &mut [f32]) {
-        match self.bias.is_empty() {
-            true => y.fill(0.0),
-            false => y.copy_from_slice(&self.bias[panel * PANEL..(panel + 1) * PANEL]),
-        }
-    }
-
-    fn add_bias(&self, panel: usize, y: &mut [f32]) {
-        for (y, bias) in y.iter_mut().zip(self.bias.iter().skip(panel * PANEL)) {
-            *y += bias;
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Layer {
-    input_norm: Vec<f32>,
-    /// Queries, keys and values, one after the other.
-    qkv: Linear,
-    o: Linear,
-    post_norm: Vec<f32>,
-    /// Panels of the gate and of the other matrix in turn.
-    gate_up: Linear,
-    down: Linear,
-    window: Option<usize>,
 }
 
 /// Buffers of a pass. Numbers of a row are filled up to whole panels.
@@ -125,68 +72,37 @@ struct ThreadBuffers {
 pub struct Model {
     shape: Shape,
     format: Format,
-    embed: Linear,
-    /// `None` when tied.
-    head: Option<Linear>,
-    norm: Vec<f32>,
-    layers: Vec<Layer>,
+    weights: Weights,
     attention: Attention,
     workspace: Workspace,
     pool: Pool,
 }
 
 impl Model {
-    /// A model without blocks; `layers` of them will be added. `embed` and `head` are `[vocab, hidden]`; `head` is
-    /// `None` when tied. An error is one of the system's that a thread could not be started.
-    pub fn new(
+    /// Reads and packs the parameters, one after the other. `read(name, put)` calls `put` with the numbers of a
+    /// parameter, row after row, in pieces of whole rows, and returns whether the model has it; names are those of
+    /// Hugging Face. Only biases may be missing. An error is one of `read`, or the system's that a thread could not be
+    /// started.
+    pub fn load<E: From<std::io::Error>>(
         shape: Shape,
         format: Format,
-        layers: usize,
         threads: usize,
-        embed: &[f32],
-        head: Option<&[f32]>,
-        norm: Vec<f32>,
-    ) -> std::io::Result<Self> {
+        read: impl FnMut(&str, &mut dyn FnMut(&[f32])) -> Result<bool, E>,
+    ) -> Result<Self, E> {
         let layout = CacheLayout {
             format: format.of_cache(),
-            layers,
+            layers: shape.windows.len(),
             kv_heads: shape.kv_heads,
             head_dim: shape.head_dim,
         };
-        let table = |values: &[f32]| {
-            let row = |i: usize| Some(&values[i * shape.hidden..(i + 1) * shape.hidden]);
-            Linear {
-                matrix: Matrix::pack(format, [shape.vocab, shape.hidden], row),
-                bias: vec![],
-            }
-        };
         Ok(Self {
-            embed: table(embed),
-            head: head.map(table),
-            norm,
-            layers: Vec::with_capacity(layers),
+            weights: Weights::load(&shape, format, read)?,
             attention: Attention::new(layout, shape.heads),
             workspace: Workspace::default(),
             pool: Pool::new(threads)?,
             format,
             shape,
         })
-    }
-
-    /// Packs the next block.
-    pub fn add_block(&mut self, block: &Block) {
-        let (shape, format) = (&self.shape, self.format);
-        let attention = shape.heads * shape.head_dim;
-        let layer = Layer {
-            input_norm: block.input_norm.clone(),
-            qkv: stacked(format, shape.hidden, &[&block.q, &block.k, &block.v]),
-            o: stacked(format, attention, &[&block.o]),
-            post_norm: block.post_norm.clone(),
-            gate_up: alternating(format, shape, [&block.gate, &block.up]),
-            down: stacked(format, shape.intermediate, &[&block.down]),
-            window: block.window,
-        };
-        self.layers.push(layer);
     }
 
     /// Computes new tokens of several sequences together. [`Model::logits`] has the results.
@@ -226,7 +142,7 @@ impl Model {
     }
 
     fn head(&self) -> &Matrix {
-        &self.head.as_ref().unwrap_or(&self.embed).matrix
+        &self.weights.head().matrix
     }
 
     /// Numbers of a row of queries, keys and values.
@@ -264,10 +180,7 @@ impl Model {
         self.prepare(ids.len(), sequences.len());
         let Self {
             shape,
-            embed,
-            head,
-            norm,
-            layers,
+            weights,
             attention,
             workspace: work,
             pool,
@@ -292,57 +205,13 @@ impl Model {
             threads: Shared::new(&mut work.threads),
         };
         pool.run(&|member| {
-            pass.embed(member, &embed.matrix, ids);
-            for (index, layer) in layers.iter().enumerate() {
+            pass.embed(member, &weights.embed.matrix, ids);
+            for (index, layer) in weights.layers.iter().enumerate() {
                 pass.attention(member, index, layer);
                 pass.feed_forward(member, layer);
             }
-            pass.head(member, norm, head.as_ref().unwrap_or(embed));
+            pass.head(member, &weights.norm, weights.head());
         });
-    }
-}
-
-/// Matrices below each other.
-fn stacked(format: Format, inputs: usize, parts: &[&Dense]) -> Linear {
-    let rows: Vec<&[f32]> = parts
-        .iter()
-        .flat_map(|part| part.weight.chunks(inputs))
-        .collect();
-    let matrix = Matrix::pack(format, [rows.len(), inputs], |i| Some(rows[i]));
-    let bias = match parts.iter().any(|part| part.bias.is_some()) {
-        false => vec![],
-        true => {
-            let of = |part: &&Dense| match &part.bias {
-                Some(bias) => bias.clone(),
-                None => vec![0.0; part.weight.len() / inputs],
-            };
-            let mut bias: Vec<f32> = parts.iter().flat_map(of).collect();
-            bias.resize(matrix.panels() * PANEL, 0.0);
-            bias
-        }
-    };
-    Linear { matrix, bias }
-}
-
-/// Two matrices whose panels alternate.
-fn alternating(format: Format, shape: &Shape, pair: [&Dense; 2]) -> Linear {
-    let (inputs, outputs) = (shape.hidden, shape.intermediate);
-    // Where output i of the result comes from: which matrix, which row.
-    let source = |i: usize| (i / PANEL % 2, i / PANEL / 2 * PANEL + i % PANEL);
-    let row = |i: usize| {
-        let (which, row) = source(i);
-        (row < outputs).then(|| &pair[which].weight[row * inputs..(row + 1) * inputs])
-    };
-    let total = 2 * outputs.next_multiple_of(PANEL);
-    let number = |i: usize| {
-        let (which, row) = source(i);
-        let bias = pair[which].bias.as_ref().and_then(|bias| bias.get(row));
-        bias.copied().unwrap_or(0.0)
-    };
-    let biased = pair.iter().any(|part| part.bias.is_some());
-    Linear {
-        matrix: Matrix::pack(format, [total, inputs], row),
-        bias: (0..if biased { total } else { 0 }).map(number).collect(),
     }
 }
 
@@ -374,27 +243,35 @@ impl Pass<'_> {
         &mut own[0]
     }
 
+    /// Runs `task` for each of `count` rows. A task of the pool has several, because threads that write rows side by
+    /// side wait for each other's cache lines.
+    fn each_row(&self, member: &Member<'_>, count: usize, mut task: impl FnMut(usize)) {
+        let piece = (count / 8).clamp(1, 16);
+        member.share(count.div_ceil(piece), |index| {
+            let start = index * piece;
+            (start..(start + piece).min(count)).for_each(&mut task);
+        });
+    }
+
     /// Starts the residual stream, and computes the rotary angles.
     fn embed(&self, member: &Member<'_>, table: &Matrix, ids: &[i64]) {
         let half = self.shape.head_dim / 2;
-        member.share(self.sequences.len(), |index| {
-            let sequence = &self.sequences[index];
-            for inside in 0..sequence.count {
-                let row = sequence.start + inside;
-                let at = row * half..(row + 1) * half;
-                // SAFETY: each task has its own sequence.
-                let (x, cos, sin) = unsafe {
-                    (
-                        self.x.part(row * self.hidden..(row + 1) * self.hidden),
-                        self.angles.cos.part(at.clone()),
-                        self.angles.sin.part(at),
-                    )
-                };
-                table.unpack(ids[row] as usize, x);
-                let position = (sequence.past + inside) as f32;
-                for (pair, frequency) in self.shape.frequencies.iter().enumerate() {
-                    (sin[pair], cos[pair]) = (position * frequency).sin_cos();
-                }
+        self.each_row(member, self.rows, |row| {
+            let at = row * half..(row + 1) * half;
+            // SAFETY: each task has its own rows.
+            let (x, cos, sin) = unsafe {
+                (
+                    self.x.part(row * self.hidden..(row + 1) * self.hidden),
+                    self.angles.cos.part(at.clone()),
+                    self.angles.sin.part(at),
+                )
+            };
+            table.unpack(ids[row] as usize, x);
+            let after = self.sequences.partition_point(|one| one.start <= row);
+            let sequence = &self.sequences[after - 1];
+            let position = (sequence.past + row - sequence.start) as f32;
+            for (pair, frequency) in self.shape.frequencies.iter().enumerate() {
+                (sin[pair], cos[pair]) = (position * frequency).sin_cos();
             }
         });
     }
@@ -434,8 +311,9 @@ impl Pass<'_> {
         let tasks = self.sequences.iter().map(|one| self.attention.tasks(one));
         let tasks: usize = tasks.sum();
         member.share(tasks * kv_heads, |task| {
-            // The last tokens of a sequence have most keys; they come first.
-            let (mut part, head) = (tasks - 1 - task / kv_heads, task % kv_heads);
+            // One head after the other, for its keys stay near. The last tokens of a sequence have most keys; they
+            // come first.
+            let (mut part, head) = (tasks - 1 - task % tasks, task / tasks);
             let scratch = &mut self.buffers(member).attention;
             for sequence in self.sequences {
                 let parts = self.attention.tasks(sequence);
@@ -465,8 +343,9 @@ impl Pass<'_> {
         let inputs = self.pack_norm(member, &layer.post_norm, &gate_up.matrix, self.rows, |i| i);
         let width = self.shape.intermediate.next_multiple_of(PANEL);
         let chunks = self.rows.div_ceil(TASK_ROWS);
-        member.share(gate_up.matrix.panels() / 2 * chunks, |task| {
-            let (pair, first) = (task / chunks, task % chunks * TASK_ROWS);
+        let pairs = gate_up.matrix.panels() / 2;
+        member.share(pairs * chunks, |task| {
+            let (pair, first) = (task % pairs, task / pairs * TASK_ROWS);
             let rows = TASK_ROWS.min(self.rows - first);
             let both = &mut self.buffers(member).gate_up[..rows];
             for (part, panel) in [2 * pair, 2 * pair + 1].into_iter().enumerate() {
@@ -527,7 +406,7 @@ impl Pass<'_> {
         row: impl Fn(usize) -> usize,
     ) -> Inputs<'_> {
         let words = matrix.format().input_words(matrix.inputs());
-        member.share(count, |i| {
+        self.each_row(member, count, |i| {
             let start = row(i) * self.hidden;
             // SAFETY: the products before are complete, and each task has its own row.
             let (x, out) = unsafe {
@@ -554,7 +433,7 @@ impl Pass<'_> {
         row: impl Fn(usize) -> &'b [f32],
     ) -> Inputs<'_> {
         let words = matrix.format().input_words(matrix.inputs());
-        member.share(self.rows, |i| {
+        self.each_row(member, self.rows, |i| {
             // SAFETY: each task has its own row.
             let out = unsafe { self.packed.part(i * words..(i + 1) * words) };
             matrix.format().pack(row(i), out);
@@ -575,8 +454,9 @@ impl Pass<'_> {
         output: Output<'_>,
     ) {
         let chunks = count.div_ceil(TASK_ROWS);
-        member.share(linear.matrix.panels() * chunks, |task| {
-            let (panel, first) = (task / chunks, task % chunks * TASK_ROWS);
+        let panels = linear.matrix.panels();
+        member.share(panels * chunks, |task| {
+            let (panel, first) = (task % panels, task / panels * TASK_ROWS);
             let rows = TASK_ROWS.min(count - first);
             let start = |row: usize| (first + row) * output.width + panel * PANEL;
             for row in 0..rows {

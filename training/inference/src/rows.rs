@@ -1,6 +1,7 @@
 //! Elementwise operations on rows. They are plain loops that are compiled for each instruction set, without fused
 //! multiplication and addition, so all give the same numbers.
 
+use crate::cache::PAGE;
 use crate::format::PANEL;
 use crate::isa::vectorized;
 
@@ -118,9 +119,10 @@ vectorized! {
 vectorized! {
     /// One step of a softmax over pages of keys: turns the scores of each row into weights relative to the largest
     /// score so far, and multiplies the sums so far (`total`, and the row's `width` numbers of `out`) accordingly. Only
-    /// the keys `visible[row]` of the page count.
+    /// the keys `visible[row]` of the page count; none is behind the first `panels` panels.
     pub(crate) fn softmax_page(
-        scores: &mut [[f32; PANEL]],
+        scores: &mut [[f32; PAGE]],
+        panels: usize,
         visible: &[[usize; 2]],
         largest: &mut [f32],
         total: &mut [f32],
@@ -128,20 +130,27 @@ vectorized! {
         width: usize,
     ) {
         for (row, scores) in scores.iter_mut().enumerate() {
+            let scores = &mut scores.as_chunks_mut::<PANEL>().0[..panels];
             let [from, to] = visible[row];
-            if to - from < PANEL {
-                for (key, score) in scores.iter_mut().enumerate() {
-                    *score = if key >= from && key < to { *score } else { f32::NEG_INFINITY };
+            for (panel, scores) in scores.iter_mut().enumerate() {
+                let start = panel * PANEL;
+                if from > start || to < start + PANEL {
+                    for (key, score) in scores.iter_mut().enumerate() {
+                        let seen = start + key >= from && start + key < to;
+                        *score = if seen { *score } else { f32::NEG_INFINITY };
+                    }
                 }
             }
             let before = largest[row];
-            let now = larger(before, max(scores));
+            let now = larger(before, max(scores.as_flattened()));
             if now == f32::NEG_INFINITY {
-                *scores = [0.0; PANEL];
+                scores.fill([0.0; PANEL]);
                 continue;
             }
             for score in scores.iter_mut() {
-                *score = exp(*score - now);
+                for score in score.iter_mut() {
+                    *score = exp(*score - now);
+                }
             }
             if now > before {
                 let shrink = exp(before - now);
@@ -151,7 +160,7 @@ vectorized! {
                 }
                 largest[row] = now;
             }
-            total[row] += sum(scores, |weight| weight);
+            total[row] += sum(scores.as_flattened(), |weight| weight);
         }
     }
 }

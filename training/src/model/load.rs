@@ -50,6 +50,8 @@ pub enum LoadError {
     NotFinite { name: String },
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
+    #[error("starting the threads of the model: {0}")]
+    Threads(#[from] std::io::Error),
 }
 
 impl LoadError {
@@ -57,6 +59,7 @@ impl LoadError {
         match self {
             Self::File(error) => error.exit_code(),
             Self::Torch(error) => exit::of_tch(error),
+            Self::Threads(_) => ExitCode::Environment,
             _ => ExitCode::BadInput,
         }
     }

@@ -37,7 +37,12 @@ pub fn merge_adapter(
     })
 }
 
-fn merged(adapter: &Adapter, weights: &Weights, entry: &TensorEntry) -> Result<Tensor, LoadError> {
+/// A parameter, merged with the adapter if it is one of its matrices.
+pub(super) fn merged(
+    adapter: &Adapter,
+    weights: &Weights,
+    entry: &TensorEntry,
+) -> Result<Tensor, LoadError> {
     let TensorEntry { name, shape, kind } = entry;
     let weight = weights.tensor(name, shape, *kind, Device::Cpu)?;
     let matrix = name.strip_suffix(".weight").unwrap_or(name);

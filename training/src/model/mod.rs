@@ -21,6 +21,7 @@ pub use adapter::{
 pub use cache::{Extension, KvCache};
 pub use checkpointing::GradientCheckpointing;
 pub use config::{ConfigError, ModelConfig, RopeScaling};
+pub use inference::load_inference;
 pub use layout::{Document, Layout};
 pub use llama::{Block, Dropout, Linear, Lora, Model};
 pub use load::{LoadError, LoadOptions, Weights, load_config};

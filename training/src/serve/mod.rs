@@ -38,7 +38,7 @@ pub use vocabulary::{Vocabulary, VocabularyError};
 use crate::catalog::{self, ModelFiles};
 use crate::exit::{bad_input, environment, interrupted, usage};
 use crate::interrupt::{self, Deferral};
-use crate::model::{LoadOptions, Model, ModelConfig, Weights, load_config};
+use crate::model::{Model, ModelConfig, Weights, load_config, load_inference};
 use crate::torch::release_free_memory;
 use decoder::TorchDecoder;
 use dtype::ServedDtype;
@@ -264,29 +264,24 @@ fn start_engine(
     dtype: ServedDtype,
     device: Device,
 ) -> Result<(Engine, ModelConfig)> {
-    let format = dtype.format(device)?;
-    let load = LoadOptions {
-        kind: dtype.loaded_kind(),
-        device,
-        mapped: format.is_some(),
-        quantize: None,
-    };
-    let mut model = Model::load_with(&found.files.weights, &load)?;
-    if let Some(adapter) = &found.files.adapter {
+    let ModelFiles {
+        weights, adapter, ..
+    } = &found.files;
+    let (slots, queue) = (options.slots.into(), options.queue.into());
+    let vocabulary = found.vocabulary.clone();
+    if let Some(format) = dtype.format(device)? {
+        let model = load_inference(weights, adapter.as_ref(), format)?;
+        release_free_memory();
+        let engine = Engine::start(model, vocabulary, slots, queue)?;
+        return Ok((engine, load_config(weights)?));
+    }
+    let mut model = Model::load(weights, dtype.loaded_kind(), device)?;
+    if let Some(adapter) = adapter {
         adapter.attach(&mut model)?;
         model.merge_adapters();
     }
     let config = model.config.clone();
-    let (slots, queue) = (options.slots.into(), options.queue.into());
-    let vocabulary = found.vocabulary.clone();
-    let engine = match format {
-        Some(format) => {
-            let model = model.into_inference(format)?;
-            release_free_memory();
-            Engine::start(model, vocabulary, slots, queue)?
-        }
-        None => Engine::start(TorchDecoder::new(model), vocabulary, slots, queue)?,
-    };
+    let engine = Engine::start(TorchDecoder::new(model), vocabulary, slots, queue)?;
     Ok((engine, config))
 }
 

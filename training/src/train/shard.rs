@@ -217,18 +217,27 @@ impl Shards {
         copy.ok_or_else(|| TchError::Torch(format!("there is no parameter {name}")))
     }
 
-    /// Copies of the parameters that `chosen` names, one unit at a time.
+    /// Copies of the parameters that `chosen` names. Of a unit only those are gathered that are sharded together with
+    /// them: adapters without the frozen weights.
     pub fn copies(&self, chosen: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>, TchError> {
         let mut copies = vec![];
         for &name in self.units.keys() {
-            self.gather(name)?;
             let unit = self.unit(name);
-            let members = unit.flats.iter().flat_map(|flat| &flat.members);
-            for member in members.filter(|member| chosen(&member.name)) {
-                copies.push((member.name.clone(), member.parameter.detach().copy()));
+            for flat in &unit.flats {
+                let members = || flat.members.iter().filter(|member| chosen(&member.name));
+                if members().next().is_none() {
+                    continue;
+                }
+                if !unit.gathered {
+                    flat.gather(&self.communicator)?;
+                }
+                copies.extend(
+                    members().map(|member| (member.name.clone(), member.parameter.detach().copy())),
+                );
+                if !unit.gathered {
+                    release(&flat.whole)?;
+                }
             }
-            drop(unit);
-            self.release(name)?;
         }
         Ok(copies)
     }
@@ -342,6 +351,12 @@ impl Flat {
         }
     }
 
+    /// Gathers the parts of all processes.
+    fn gather(&self, communicator: &Communicator) -> Result<(), TchError> {
+        allocate(&self.whole)?;
+        no_grad(|| communicator.all_gather(&self.whole, &self.part))
+    }
+
     /// Adds the sum of the gradients of all processes to the part of this one, a chunk at a time.
     fn reduce(&mut self, communicator: &Communicator) -> Result<(), TchError> {
         // In float32, because a sum over many processes and micro-batches would lose precision in bf16.
@@ -434,10 +449,8 @@ impl ParamSharding for Shards {
         if unit.gathered {
             return Ok(());
         }
-        for flat in &unit.flats {
-            allocate(&flat.whole)?;
-            no_grad(|| self.communicator.all_gather(&flat.whole, &flat.part))?;
-        }
+        let mut flats = unit.flats.iter();
+        flats.try_for_each(|flat| flat.gather(&self.communicator))?;
         unit.gathered = true;
         Ok(())
     }

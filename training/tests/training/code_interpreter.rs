@@ -1,8 +1,11 @@
 //! Llama 3.1's built-in code interpreter: tokens and masks against Meta's `ChatFormat` (`parity/chat_format.py`), and a
 //! tiny model that learns a session and is asked through the server.
 
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
+use pybench_test_needs::skip;
 use pybench_training_data::{Message, Renderer};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -155,4 +158,74 @@ fn a_session_is_learned_and_served() {
     let second = ask(&messages, false).json()["choices"][0].clone();
     assert_eq!(second["message"]["content"], ANSWER);
     assert_eq!(second["finish_reason"], "stop");
+}
+
+/// A GGUF file in the process that runs it for agents.
+struct Embedded {
+    process: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Embedded {
+    fn start(program: &Path, model: &Path) -> Self {
+        let mut command = Command::new(program);
+        command.arg(model).args(["--context", "512"]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        let mut started = Self { process, lines };
+        started.read();
+        started
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    fn ask(&mut self, messages: &[Value]) -> Value {
+        let ask = json!({
+            "messages": messages, "temperature": 0.0, "top_p": 1.0, "max_tokens": 80, "seed": 1, "stop": [],
+        });
+        writeln!(self.process.stdin.as_mut().unwrap(), "{ask}").unwrap();
+        self.read()["reply"].clone()
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_session_is_learned_and_run_as_gguf() {
+    let trainer = Path::new(env!("CARGO_BIN_EXE_pybench-train"));
+    let program = trainer.with_file_name("pybench-embedded");
+    if !program.exists() {
+        return skip::missing_tool("pybench-embedded is not built: run `just embedded`");
+    }
+    let project = learned();
+    let file = project.path("model.gguf");
+    let mut export = Command::new(trainer);
+    export.arg("export").arg(project.path("out/model"));
+    let exported = export.arg("--gguf").arg(&file).output().unwrap();
+    let error = String::from_utf8_lossy(&exported.stderr);
+    assert!(exported.status.success(), "{error}");
+    let mut model = Embedded::start(&program, &file);
+    let mut messages = vec![json!({"role": "user", "content": QUESTION})];
+    let first = model.ask(&messages);
+    assert_eq!(
+        (&first["content"], &first["truncated"]),
+        (&json!(CODE), &json!(false))
+    );
+    messages.push(json!({"role": "assistant", "content": CODE}));
+    messages.push(json!({"role": "tool", "content": OUTPUT}));
+    let second = model.ask(&messages);
+    assert_eq!(
+        (&second["content"], &second["truncated"]),
+        (&json!(ANSWER), &json!(false))
+    );
 }

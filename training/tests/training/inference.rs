@@ -2,6 +2,7 @@
 
 use pybench_inference::{Extension, Format, KvCache, Model};
 use pybench_test_needs::skip;
+use pybench_training::model::load_inference;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::cache::full;
@@ -14,7 +15,7 @@ fn torch(name: &str) -> pybench_training::model::Model {
 }
 
 fn packed(name: &str, format: Format) -> Model {
-    torch(name).into_inference(format).unwrap()
+    load_inference(&data(name), None, format).unwrap()
 }
 
 fn ids(length: usize, seed: usize) -> Vec<i64> {
@@ -153,7 +154,7 @@ fn formats_stay_close_on_smollm2() {
         (Format::Bf16, 2e-3, 0.9),
         (Format::Int8, 3e-2, 0.8),
     ] {
-        let mut model = load().into_inference(format).unwrap();
+        let mut model = load_inference(&folder, None, format).unwrap();
         let mut cache = KvCache::default();
         let one = |id: &i64| Tensor::from_slice(&extend(&mut model, &mut cache, &[*id]));
         let found: Vec<_> = ids.iter().map(one).collect();

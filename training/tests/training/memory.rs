@@ -22,19 +22,50 @@ fn shape() -> serde_json::Value {
     })
 }
 
+/// A project with a model of 15 million parameters, whose held-out conversations nearly fill 1024 tokens.
+fn project(train: &str) -> Project {
+    let project = Project::shaped(&shape(), train);
+    let line = |number: u32| {
+        let text = format!("number {number} ").repeat(FULL);
+        serde_json::json!({"messages": [
+            {"role": "user", "content": "count"},
+            {"role": "assistant", "content": text},
+        ]})
+    };
+    let lines: String = (10..12)
+        .map(|number| format!("{}\n", line(number)))
+        .collect();
+    std::fs::write(project.path("test.jsonl"), lines).unwrap();
+    project
+}
+
 /// Phases of a run with a model of 15 million parameters, with every token trained, whose measured peak is not the
 /// predicted one.
 fn wrong_phases(train: &str, rest: &str, expected: &[&str]) -> Vec<String> {
-    let shape = shape();
     let train = format!("max_seq_len=1024\nmax_steps=2\nprompt_weight=1.0\n{train}\n");
-    let project = Project::shaped(&shape, &format!("{train}\n{rest}"));
+    let project = project(&format!("{train}\n{rest}"));
     wrong_phases_of(&project, &format!("{train:?} {rest:?}"), expected)
 }
 
 /// The same for a project.
 fn wrong_phases_of(project: &Project, name_of_run: &str, expected: &[&str]) -> Vec<String> {
-    let (good, text) = project.run("out");
-    assert!(good, "{text}");
+    wrong_phases_with(project, name_of_run, expected, 1)
+}
+
+/// The same in each of several processes.
+fn wrong_phases_with(
+    project: &Project,
+    name_of_run: &str,
+    expected: &[&str],
+    processes: usize,
+) -> Vec<String> {
+    let mut command = project.command("out");
+    if processes > 1 {
+        command.args(["--processes", &processes.to_string()]);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
     let memory = losses(&project.path("out"))["memory"].clone();
     let mut wrong = vec![];
     let mut seen = vec![];
@@ -89,11 +120,10 @@ fn the_peak_of_each_phase_is_what_was_predicted() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Both conversations of a pair are one row, nearly full here.
-#[test]
-fn the_peak_of_pairs_is_what_was_predicted() {
-    let text = "max_seq_len=1024\nmax_steps=2\n[dpo]\n[checkpoint]\nsave_steps=0\n";
-    let project = Project::shaped(&shape(), text);
+/// A project that trains on pairs. Both conversations of a pair are one row, nearly full here.
+fn pairs(rest: &str) -> Project {
+    let text = format!("max_seq_len=1024\nmax_steps=2\n[dpo]\n[checkpoint]\nsave_steps=0\n{rest}");
+    let project = project(&text);
     let says = |role: &str, text: String| serde_json::json!([{"role": role, "content": text}]);
     let pair = |number: u32| {
         let reply = |number| says("assistant", format!("number {number} ").repeat(FULL));
@@ -103,8 +133,27 @@ fn the_peak_of_pairs_is_what_was_predicted() {
         .map(|number| format!("{}\n", pair(number)))
         .collect();
     std::fs::write(project.path("train.jsonl"), lines).unwrap();
+    project
+}
+
+#[test]
+fn the_peak_of_pairs_is_what_was_predicted() {
     let phases = ["pack", "load", "reference", "evaluate", "train", "save"];
-    let wrong = wrong_phases_of(&project, "pairs", &phases);
+    let merged = [&phases[..], &["merge"]].concat();
+    let lora = "[lora]\nrank=8\nalpha=16\n";
+    let mut wrong = wrong_phases_of(&pairs(""), "pairs", &phases);
+    wrong.extend(wrong_phases_of(&pairs(lora), "pairs, LoRA", &merged));
+    let packed = format!("{lora}quantization='nf4'\n");
+    wrong.extend(wrong_phases_of(&pairs(&packed), "pairs, QLoRA", &merged));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_peak_of_lora_in_two_processes_is_what_was_predicted() {
+    let merged = ["pack", "load", "evaluate", "train", "save", "merge"];
+    let text = "max_seq_len=1024\nmax_steps=2\nbatch_size=2\nprompt_weight=1.0\n[checkpoint]\nsave_steps=0\n[lora]\nrank=8\nalpha=16\n";
+    let project = project(text);
+    let wrong = wrong_phases_with(&project, "LoRA, two processes", &merged, 2);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -23,6 +23,20 @@ by_rows!(float32, float32_rows, 1 2 3 4 5 6 7 8 9 10 11 12);
 by_rows!(bf16, bf16_rows, 1 2 3 4 5 6 7 8 9 10 11 12);
 by_rows!(int8, int8_rows, 1 2 3 4 5 6);
 
+/// Units that weights are asked for ahead of their use. Several rows use a panel one after the other, and it is larger
+/// than the first cache.
+const AHEAD: usize = 16;
+
+#[inline(always)]
+fn prefetch(w: *const u32) {
+    let ahead = w.wrapping_add(AHEAD * PANEL);
+    // SAFETY: prefetching has no effect but on time, whatever the address.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(16).cast());
+    }
+}
+
 type Sums<const ROWS: usize> = [[__m512; 2]; ROWS];
 
 #[inline]
@@ -60,6 +74,7 @@ unsafe fn float32_rows<const ROWS: usize>(tile: Tile) {
         let mut sums = load::<ROWS>(tile);
         for unit in 0..tile.units {
             let w = tile.w.add(unit * PANEL).cast::<f32>();
+            prefetch(w.cast());
             let w = [_mm512_load_ps(w), _mm512_load_ps(w.add(16))];
             for (row, sums) in sums.iter_mut().enumerate() {
                 let x = _mm512_set1_ps(*tile.x.add(row * tile.x_stride + unit).cast());
@@ -81,6 +96,7 @@ unsafe fn bf16_rows<const ROWS: usize>(tile: Tile) {
         let mut sums = load::<ROWS>(tile);
         for unit in 0..tile.units {
             let w = tile.w.add(unit * PANEL);
+            prefetch(w);
             let low = pairs(_mm512_load_si512(w.cast()));
             let high = pairs(_mm512_load_si512(w.add(16).cast()));
             for (row, sums) in sums.iter_mut().enumerate() {

@@ -10,7 +10,7 @@ const FORMATS: [Format; 3] = [Format::Float32, Format::Bf16, Format::Int8];
 /// Sums in float64 of the numbers that a format keeps of both sides.
 fn wanted(format: Format, x: &[f32], w: &[f32]) -> f64 {
     let kept = |row: &[f32]| {
-        let matrix = Matrix::pack(format, [1, row.len()], |_| Some(row));
+        let matrix = Matrix::pack(format, [1, row.len()], |_| row);
         let mut out = vec![0.0; row.len()];
         matrix.unpack(0, &mut out);
         out
@@ -62,7 +62,7 @@ proptest! {
         let w: Vec<f32> = (0..outputs * inputs).map(|_| number()).collect();
         let row = |i: usize| &w[i * inputs..(i + 1) * inputs];
         for format in FORMATS {
-            let matrix = Matrix::pack(format, [outputs, inputs], |i| Some(row(i)));
+            let matrix = Matrix::pack(format, [outputs, inputs], row);
             let width = matrix.panels() * PANEL;
             for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
                 if isa > best_isa(format) {

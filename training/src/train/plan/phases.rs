@@ -274,7 +274,12 @@ impl Sizes<'_> {
             false => 0,
         };
         match (&self.recipe.lora, self.target.processes) {
-            (Some(_), _) => (self.bytes * self.counts.trained, self.step.weights),
+            (Some(_), 1) => (self.bytes * self.counts.trained, self.step.weights),
+            // Adapters are gathered, without the frozen weights.
+            (Some(_), _) => (
+                self.bytes * self.counts.trained,
+                self.step.weights + collective_bytes(self.target),
+            ),
             (None, 1) => (copy, self.step.weights),
             // One unit is gathered at a time, and a parameter of it copied.
             (None, _) => {

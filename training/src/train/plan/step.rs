@@ -399,8 +399,16 @@ fn activations(recipe: &Recipe, c: &ModelConfig, bytes: u64, target: &PlanTarget
     // Temporaries of the backward pass of a block, about as much as its gated layer saved; and the hidden
     // states of the targets before and after the final norm.
     let working = 3 * c.intermediate as u64 + 4 * hidden;
-    let held = |elements| with_fragmentation(bytes * tokens * elements, device);
+    let held = |elements| fragmented(recipe, bytes * tokens * elements, device);
     (held(kept + working), held(block + working))
+}
+
+/// As [`with_fragmentation`], for arrays of a pass: adapters add smaller ones between them. Measured.
+fn fragmented(recipe: &Recipe, bytes: u64, device: Device) -> u64 {
+    match (device, &recipe.lora) {
+        (Device::Cpu, Some(_)) => bytes * 3 / 2,
+        _ => with_fragmentation(bytes, device),
+    }
 }
 
 /// Adds the fragmentation of memory that is repeatedly allocated and freed on a CPU. Measured.
@@ -487,11 +495,13 @@ pub(super) fn evaluation(
     tokens: usize,
 ) -> u64 {
     let (bytes, tokens) = (element_bytes(recipe), tokens as u64);
-    // The input of a block, its normalized form, and the three arrays of the gated layer.
-    let block = tokens * (3 * c.hidden + 3 * c.intermediate) as u64;
+    // The input of a block, its normalized form, and the three arrays of the gated layer; the product with an adapter;
+    // what the threads compute of a product with a packed matrix.
+    let arrays = 3 + i64::from(recipe.lora.is_some()) + i64::from(is_quantized(recipe));
+    let block = tokens * (3 * c.hidden + arrays * c.intermediate) as u64;
     let logits = (chunk_elements(target.device) as u64).min(tokens * c.vocab as u64);
     let logits = logits * if target.fused { bytes } else { 8 };
-    with_fragmentation(bytes * block + logits, target.device)
+    fragmented(recipe, bytes * block + logits, target.device)
 }
 
 pub(in crate::train) fn gib(bytes: u64) -> f64 {
