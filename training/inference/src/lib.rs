@@ -12,6 +12,7 @@ mod matrix;
 mod model;
 mod pool;
 mod rows;
+mod shape;
 mod shared;
 mod tile;
 mod weights;
@@ -19,5 +20,6 @@ mod words;
 
 pub use cache::KvCache;
 pub use format::Format;
-pub use model::{Extension, Model, Shape};
+pub use model::{Extension, Model};
 pub use rows::{argmax, exp_weights};
+pub use shape::Shape;

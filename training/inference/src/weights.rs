@@ -2,7 +2,7 @@
 
 use crate::format::{Format, PANEL};
 use crate::matrix::Matrix;
-use crate::model::Shape;
+use crate::shape::Shape;
 
 /// All parameters.
 #[derive(Debug)]
