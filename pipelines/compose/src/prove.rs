@@ -126,6 +126,7 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "in" => "out",
         "out" => "in",
         "right" => "left",
+        "body" => "text",
         _ => return None,
     };
     let name = format!("{kind}_{other}");
@@ -188,6 +189,16 @@ fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
             .choose(&mut rand_chacha_of(text))
             .map(|word| (*word).to_owned());
     }
+    if let Content::Document(document) = &draw.frame.content {
+        let titles = document
+            .sections()
+            .into_iter()
+            .map(|section| section.heading.text.as_str());
+        let titles: Vec<&str> = titles.filter(|title| *title != text).collect();
+        return titles
+            .choose(&mut rand_chacha_of(text))
+            .map(|title| (*title).to_owned());
+    }
     let names = draw.frame.data.get_column_names_owned();
     let values = names.iter().map(|name| draw.values(name));
     let mut others = values.filter(|values| values.iter().any(|value| value == text));
@@ -224,7 +235,13 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
                 return expected.content.resembles(&result.content);
             }
             let ordered = is_answer || (expected.ordered && expected.height() == result.height());
-            same_within(&expected.data, &result.data, ordered, tolerance)
+            let alike = Alike {
+                ordered,
+                tolerance,
+                // The check of an answer ignores it.
+                ignore_case: is_answer,
+            };
+            alike.same(&expected.data, &result.data)
         })
     })
 }
@@ -232,38 +249,59 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
 /// Whether a check could take one table for the other: the same columns, and the same values within the tolerance, in any
 /// order of rows unless it counts.
 pub fn same(one: &DataFrame, other: &DataFrame, ordered: bool) -> bool {
-    same_within(one, other, ordered, TOLERANCE)
+    let alike = Alike {
+        ordered,
+        tolerance: TOLERANCE,
+        ignore_case: false,
+    };
+    alike.same(one, other)
 }
 
-fn same_within(one: &DataFrame, other: &DataFrame, ordered: bool, tolerance: f64) -> bool {
-    let names = |data: &DataFrame| {
-        let mut names = data.get_column_names_owned();
-        names.sort();
-        names
-    };
-    if one.height() != other.height() || names(one) != names(other) {
-        return false;
+/// What a check takes for the same.
+struct Alike {
+    /// Whether the order of the rows counts.
+    ordered: bool,
+    /// Of numbers, relative.
+    tolerance: f64,
+    ignore_case: bool,
+}
+
+impl Alike {
+    fn same(&self, one: &DataFrame, other: &DataFrame) -> bool {
+        let names = |data: &DataFrame| {
+            let mut names = data.get_column_names_owned();
+            names.sort();
+            names
+        };
+        if one.height() != other.height() || names(one) != names(other) {
+            return false;
+        }
+        let pairs = self.rows(one).into_iter().zip(self.rows(other));
+        let mut pairs = pairs.flat_map(|(a, b)| a.into_iter().zip(b));
+        pairs.all(|(a, b)| self.equal(&a, &b))
     }
-    let rows = |data: &DataFrame| {
+
+    /// The values of each row, by the names of their columns.
+    fn rows(&self, data: &DataFrame) -> Vec<Vec<Value>> {
         let mut rows: Vec<Vec<Value>> = Vec::with_capacity(data.height());
         for mut record in records(data) {
             record.sort_keys();
             rows.push(record.into_values().collect());
         }
-        if !ordered {
+        if !self.ordered {
             rows.sort_by(|a, b| compare(a, b));
         }
         rows
-    };
-    let pairs = rows(one).into_iter().zip(rows(other));
-    let mut pairs = pairs.flat_map(|(a, b)| a.into_iter().zip(b));
-    pairs.all(|(a, b)| equal(&a, &b, tolerance))
-}
+    }
 
-fn equal(a: &Value, b: &Value, tolerance: f64) -> bool {
-    match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1e-9),
-        _ => a == b,
+    fn equal(&self, a: &Value, b: &Value) -> bool {
+        match (a.as_f64(), b.as_f64(), a.as_str(), b.as_str()) {
+            (Some(a), Some(b), ..) => {
+                (a - b).abs() <= self.tolerance * a.abs().max(b.abs()).max(1e-9)
+            }
+            (.., Some(a), Some(b)) if self.ignore_case => a.to_lowercase() == b.to_lowercase(),
+            _ => a == b,
+        }
     }
 }
 
