@@ -10,11 +10,11 @@ use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
+use crate::alike::same;
 use crate::content::{Content, Medium};
 use crate::draw::quotable;
 use crate::frame::{Class, Frame, OtherTable};
 use crate::messy::{self, Messy};
-use crate::prove::same;
 use crate::rename;
 
 /// Keys of a lookup table.

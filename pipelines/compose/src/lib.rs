@@ -4,6 +4,7 @@
 //! wordings, its code in several idioms and its meaning in Rust (polars expressions on tables), which is the reference. A task is made
 //! only if every step counts: without it, or with another argument, the result is another one.
 
+mod alike;
 pub mod argument;
 pub mod code;
 mod compose;
@@ -27,6 +28,7 @@ mod rename;
 pub mod script;
 pub mod slip;
 mod sound;
+mod source;
 mod task;
 mod wording;
 

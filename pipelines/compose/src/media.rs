@@ -17,6 +17,7 @@ use crate::inputs::{self, Inputs};
 use crate::picture::Picture;
 use crate::rename;
 use crate::sound::Sound;
+use crate::source;
 
 /// Share of the words of a text that get invented ones.
 const REPLACED: f64 = 0.25;
@@ -98,7 +99,7 @@ pub(crate) fn draw_document(
     if !renamed && pybench_profile::has_plain_blocks(file.kind, bytes) {
         return Some(kept(file, Content::read(file.kind, bytes)?));
     }
-    let mut blocks = excerpt(document::source(file.kind, bytes)?, rng)?;
+    let mut blocks = excerpt(source::source(file.kind, bytes)?, rng)?;
     if renamed {
         let texts = invented(&Document::text(&blocks), rng);
         for (block, text) in blocks.iter_mut().zip(texts.split('\n')) {

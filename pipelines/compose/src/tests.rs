@@ -11,10 +11,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::alike::same;
 use crate::argument::{Notation, fill};
 use crate::code::Idiom;
 use crate::draw::Draw;
-use crate::prove::{same, survivor};
+use crate::prove::survivor;
 
 /// Numbers, whole numbers with gaps, categories, names, gaps in a text, truth values and days.
 fn table(rows: usize) -> Frame {
@@ -598,7 +599,14 @@ fn a_query_says_nothing_of_a_messy_file_and_the_expert_reads_it_as_it_is() {
         let format = file.format.as_ref().unwrap();
         let encoding = format.encoding.as_deref().unwrap_or("utf-8");
         assert!(!format.read.is_default() || encoding != "utf-8", "{file:?}");
-        for said in ["About ./", "关于 ./", "decimal comma", "小数点", "表头有", "表头从"] {
+        for said in [
+            "About ./",
+            "关于 ./",
+            "decimal comma",
+            "小数点",
+            "表头有",
+            "表头从",
+        ] {
             assert!(!task.query.contains(said), "{}", task.query);
         }
         let script = script::Script::new(task, 0, None).unwrap();

@@ -1,12 +1,10 @@
 //! Documents: paragraphs and headings, or pages of lines.
 
-mod source;
 mod write;
 
 use pybench_profile::Block;
 use pybench_types::task::FileKind;
 
-pub(crate) use source::source;
 pub(crate) use write::{escaped, package, written};
 
 /// What is read from a docx, html or pdf file.

@@ -320,7 +320,7 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
-    use crate::prove::same;
+    use crate::alike::same;
 
     fn table() -> DataFrame {
         let rows = 60;
