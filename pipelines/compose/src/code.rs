@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Arguments, Notation, fill, python_string};
 use crate::content::Medium;
+use crate::extraction::{self, READERS};
 use crate::graph::{Graph, GraphError, Step};
 use crate::inputs;
 use crate::operation::{OTHER, Operation, Role};
@@ -38,7 +39,7 @@ pub struct Style {
     pub idiom: Idiom,
     /// Name of the table.
     pub table: &'static str,
-    /// Name of the text, the picture or the sound.
+    /// Name of the text, the document, the picture or the sound.
     pub source: &'static str,
     /// Names of the tables of the other files, in their order.
     pub others: [&'static str; 2],
@@ -48,6 +49,8 @@ pub struct Style {
     pub comments: bool,
     /// Whether each cell shows how many rows are left.
     pub looks: bool,
+    /// Which of several packages reads a document.
+    pub reader: usize,
 }
 
 impl Style {
@@ -85,6 +88,7 @@ impl Style {
         let sources = match job.medium() {
             Medium::Picture => ["image", "img", "picture"],
             Medium::Sound => ["samples", "sound", "audio"],
+            Medium::Document => ["document", "doc", "parts"],
             Medium::Text | Medium::Table => ["text", "content", "document"],
         };
         Ok(Self {
@@ -98,6 +102,10 @@ impl Style {
             steps_per_cell: *[1, 2, 3, 8, 8].choose(rng).unwrap_or(&8),
             comments: rng.random_bool(0.4),
             looks: rng.random_bool(0.6),
+            reader: match job.medium() {
+                Medium::Document => rng.random_range(0..READERS),
+                _ => 0,
+            },
         })
     }
 }
@@ -202,7 +210,7 @@ fn encoding(file: &TaskFile) -> Option<&str> {
 
 fn look(job: &Job<'_>, style: &Style) -> String {
     if let Some(file) = job.files.first().filter(|_| job.medium() != Medium::Table) {
-        return look_at(file, job.medium(), style.source);
+        return look_at(file, job.medium(), style);
     }
     if style.idiom == Idiom::Plain {
         return plain_reader(job, style);
@@ -226,9 +234,10 @@ fn look(job: &Job<'_>, style: &Style) -> String {
 }
 
 /// Loads a file that is no table, and shows what is in it.
-fn look_at(file: &TaskFile, medium: Medium, source: &str) -> String {
-    let path = python_string(&inputs::path(file));
+fn look_at(file: &TaskFile, medium: Medium, style: &Style) -> String {
+    let (path, source) = (python_string(&inputs::path(file)), style.source);
     match medium {
+        Medium::Document => extraction::look(file.kind, &path, source, style.reader),
         Medium::Picture => format!(
             "from PIL import Image\n\n{source} = Image.open({path})\nprint({source}.format, {source}.size, {source}.mode)"
         ),
@@ -408,7 +417,9 @@ fn seen(medium: Medium, source: &str) -> String {
     match medium {
         Medium::Picture => format!("print({source}.size, {source}.mode)"),
         Medium::Sound => format!("print({source}.shape, rate)"),
-        Medium::Text | Medium::Table => format!("print(len({source}), \"characters\")"),
+        Medium::Text | Medium::Document | Medium::Table => {
+            format!("print(len({source}), \"characters\")")
+        }
     }
 }
 

@@ -36,6 +36,8 @@ const EARLIER: f64 = 0.3;
 const READS_TEXT: f64 = 0.75;
 /// As `READS_TEXT`, of those on pictures and sounds.
 const READS: f64 = 0.3;
+/// As `READS_TEXT`, of those on documents; of the others, a text is taken from the document first.
+const READS_DOCUMENT: f64 = 0.4;
 /// Share of the tasks that read a text which change it before.
 const EDITS_TEXT: f64 = 0.4;
 /// Rows of a table that is read from a text, a picture or a sound.
@@ -112,18 +114,25 @@ fn roles(length: usize, others: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
     roles
 }
 
-/// The roles of the steps before the ending of a task on a text, a picture or a sound: it is changed, and perhaps read
+/// The roles of the steps before the ending of a task on a text, a document, a picture or a sound: it is changed, and perhaps read
 /// into a table, on which the others work.
 fn roles_on(medium: Medium, length: usize, rng: &mut ChaCha8Rng) -> Vec<Role> {
-    let reads = rng.random_bool(if medium == Medium::Text {
-        READS_TEXT
-    } else {
-        READS
+    let reads = rng.random_bool(match medium {
+        Medium::Text => READS_TEXT,
+        Medium::Document => READS_DOCUMENT,
+        _ => READS,
     });
-    if !reads {
-        return vec![Role::Edit; length];
+    match (medium, reads) {
+        (Medium::Document, false) => {
+            let mut roles = vec![Role::Edit];
+            roles.extend(roles_on(Medium::Text, length.max(2) - 1, rng));
+            return roles;
+        }
+        (_, false) => return vec![Role::Edit; length],
+        (_, true) => {}
     }
     let edits = match medium {
+        Medium::Document => 0,
         Medium::Text => usize::from(length > 2 && rng.random_bool(EDITS_TEXT)),
         _ => rng.random_range(1..=2.min(length)),
     };
@@ -273,7 +282,7 @@ fn useful(role: Role, before: &Frame, after: &Frame) -> bool {
 /// Whether a content is neither too small nor too large.
 fn workable(content: &Content) -> bool {
     match content {
-        Content::Table => true,
+        Content::Table | Content::Document(_) => true,
         Content::Text(text) => CHARACTERS.contains(&text.chars().count()),
         Content::Picture(picture) => {
             SIDE.contains(&picture.width) && SIDE.contains(&picture.height)

@@ -1,9 +1,10 @@
-//! What a task works on besides tables: a text, a picture, a sound.
+//! What a task works on besides tables: a text, a document, a picture, a sound.
 
 use std::sync::Arc;
 
 use pybench_types::task::{Category, FileKind};
 
+use crate::document::Document;
 use crate::picture::Picture;
 use crate::sound::Sound;
 
@@ -12,16 +13,27 @@ use crate::sound::Sound;
 pub enum Medium {
     Table,
     Text,
+    Document,
     Picture,
     Sound,
 }
 
 impl Medium {
+    /// All of them, in the order in which tasks are drawn on them.
+    pub const ALL: [Self; 5] = [
+        Self::Table,
+        Self::Text,
+        Self::Document,
+        Self::Picture,
+        Self::Sound,
+    ];
+
     /// What a file of a kind is worked on as.
     pub fn of(kind: FileKind) -> Self {
         use FileKind::*;
         match kind {
             Txt | Md | Log => Self::Text,
+            Docx | Html | Pdf | Pptx => Self::Document,
             Png | Jpeg | Gif | Webp | Bmp => Self::Picture,
             Wav | Mp3 | Flac | Ogg => Self::Sound,
             _ => Self::Table,
@@ -32,7 +44,7 @@ impl Medium {
     pub fn category(self) -> Category {
         match self {
             Self::Table => Category::Chart,
-            Self::Text => Category::Text,
+            Self::Text | Self::Document => Category::Text,
             Self::Picture | Self::Sound => Category::ImageAudio,
         }
     }
@@ -42,6 +54,7 @@ impl Medium {
         match self {
             Self::Table => "table",
             Self::Text => "text",
+            Self::Document => "document",
             Self::Picture => "picture",
             Self::Sound => "sound",
         }
@@ -55,6 +68,7 @@ pub enum Content {
     #[default]
     Table,
     Text(Arc<str>),
+    Document(Arc<Document>),
     Picture(Arc<Picture>),
     Sound(Arc<Sound>),
 }
@@ -65,6 +79,7 @@ impl Content {
         match Medium::of(kind) {
             Medium::Table => None,
             Medium::Text => Some(Self::Text(plain(bytes)?.into())),
+            Medium::Document => Some(Self::Document(Document::read(kind, bytes)?.into())),
             Medium::Picture => Some(Self::Picture(Picture::read(kind, bytes)?.into())),
             Medium::Sound => Some(Self::Sound(Sound::read(kind, bytes)?.into())),
         }
@@ -74,6 +89,14 @@ impl Content {
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The document of a file of that kind.
+    pub fn document(&self) -> Option<&Document> {
+        match self {
+            Self::Document(document) => Some(document),
             _ => None,
         }
     }
@@ -98,6 +121,7 @@ impl Content {
         match self {
             Self::Table => Medium::Table,
             Self::Text(_) => Medium::Text,
+            Self::Document(_) => Medium::Document,
             Self::Picture(_) => Medium::Picture,
             Self::Sound(_) => Medium::Sound,
         }

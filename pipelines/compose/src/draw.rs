@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::argument::{Argument, Arguments};
 use crate::content::Content;
+use crate::document::Document;
 use crate::frame::{Class, Frame};
 use crate::picture::Picture;
 use crate::sound::Sound;
@@ -47,6 +48,14 @@ impl<'a> Draw<'a> {
     pub(crate) fn text(&self) -> Option<Arc<str>> {
         match &self.frame.content {
             Content::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// As [`Draw::text`].
+    pub(crate) fn document(&self) -> Option<Arc<Document>> {
+        match &self.frame.content {
+            Content::Document(document) => Some(document.clone()),
             _ => None,
         }
     }

@@ -10,9 +10,11 @@ use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
 
+use crate::alike::same;
 use crate::content::{Content, Medium};
 use crate::draw::quotable;
 use crate::frame::{Class, Frame, OtherTable};
+use crate::messy::{self, Messy};
 use crate::rename;
 
 /// Keys of a lookup table.
@@ -29,6 +31,8 @@ pub(crate) struct Inputs {
     pub files: Vec<TaskFile>,
     /// The bytes of the files that are new.
     pub written: Vec<Vec<u8>>,
+    /// Whether a table was written as people hand tables on.
+    pub messy: bool,
 }
 
 /// How the rows and columns of a task are spread over its files.
@@ -57,11 +61,12 @@ impl Layout {
     }
 }
 
-/// Draws the files of a task over a crawled table; `None` if the table does not suit what was drawn.
+/// Draws the files of a task over a crawled table; `None` if the table does not suit what was drawn. With the second
+/// choice, they are written as people hand tables on.
 pub(crate) fn draw(
     file: &SourceFile,
     bytes: &[u8],
-    renamed: bool,
+    (renamed, messy): (bool, bool),
     rng: &mut ChaCha8Rng,
 ) -> Option<Inputs> {
     let (data, kinds) = pybench_profile::frame(file.kind, bytes)?;
@@ -75,10 +80,11 @@ pub(crate) fn draw(
     let mut desk = Desk {
         crawled: file,
         inputs: Vec::new(),
+        messy,
     };
     let layout = Layout::draw(rng);
     match layout {
-        Layout::OneTable | Layout::Lookup if !renamed => desk.keep(frame.clone()),
+        Layout::OneTable | Layout::Lookup if !renamed && !messy => desk.keep(frame.clone()),
         Layout::OneTable | Layout::Lookup => desk.write(&frame.data, &stem, rng)?,
         Layout::LookupFirst => {}
         Layout::Parts | Layout::PartsAndLookup => {
@@ -131,6 +137,8 @@ struct Input {
 struct Desk<'a> {
     crawled: &'a SourceFile,
     inputs: Vec<Input>,
+    /// Whether the first file that is written is a messy one.
+    messy: bool,
 }
 
 impl Desk<'_> {
@@ -145,6 +153,15 @@ impl Desk<'_> {
 
     /// Adds a new file with a table; `None` if it cannot be read back as every tool reads it.
     fn write(&mut self, data: &DataFrame, stem: &str, rng: &mut ChaCha8Rng) -> Option<()> {
+        if self.messy && self.inputs.is_empty() {
+            let Messy { kind, bytes, data } = messy::written(data, rng)?;
+            self.add(kind, bytes, stem)?;
+            let added = self.inputs.last()?;
+            let plain = added.file.format.as_ref()?;
+            let plain = plain.read.is_default()
+                && plain.encoding.as_deref().is_none_or(|name| name == "utf-8");
+            return (!plain && same(&added.frame.data, &data, true)).then_some(());
+        }
         let (kind, text) = match rng.random_range(0..6) {
             0 => (FileKind::Json, rename::json(data, false)),
             1 => (FileKind::Jsonl, rename::json(data, true)),
@@ -152,7 +169,10 @@ impl Desk<'_> {
             3 => (FileKind::Csv, rename::csv(data, ';')),
             _ => (FileKind::Csv, rename::csv(data, ',')),
         };
-        let bytes = text.into_bytes();
+        self.add(kind, text.into_bytes(), stem)
+    }
+
+    fn add(&mut self, kind: FileKind, bytes: Vec<u8>, stem: &str) -> Option<()> {
         let mut file = TaskFile::from(self.crawled);
         file.name = format!("{stem}.{}", kind.name());
         file.derived_from = Some(std::mem::replace(&mut file.id, Digest::of_bytes(&bytes)));
@@ -185,6 +205,7 @@ impl Desk<'_> {
             frame,
             files,
             written,
+            messy: self.messy,
         })
     }
 }

@@ -1,18 +1,22 @@
-//! Composed tasks: chains of operations drawn over a real file: a table, a text, a picture or a sound.
+//! Composed tasks: chains of operations drawn over a real file: a table, a text, a document, a picture or a sound.
 //!
 //! A template is learned by heart; a composition must be understood. Each operation brings its
 //! wordings, its code in several idioms and its meaning in Rust (polars expressions on tables), which is the reference. A task is made
 //! only if every step counts: without it, or with another argument, the result is another one.
 
+mod alike;
 pub mod argument;
 pub mod code;
 mod compose;
 mod content;
+mod document;
 mod draw;
+mod extraction;
 mod frame;
 mod graph;
 mod inputs;
 mod media;
+mod messy;
 pub mod note;
 mod operation;
 pub mod operations;
@@ -24,18 +28,20 @@ mod rename;
 pub mod script;
 pub mod slip;
 mod sound;
+mod source;
 mod task;
 mod wording;
 
 pub use compose::{Composed, compose};
 pub use content::{Content, Medium};
+pub use document::Document;
 pub use frame::{Class, Frame, OtherTable};
 pub use graph::{Graph, GraphError, Step};
 pub use operation::{Operation, Order, Role};
 pub use picture::Picture;
 pub use plan::{Plan, PlanError};
 pub use sound::Sound;
-pub use task::{Made, TaskSeed, category, fits, make};
+pub use task::{Made, TaskSeed, make, media_of};
 pub use wording::is_wording;
 
 #[cfg(test)]

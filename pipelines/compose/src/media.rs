@@ -1,7 +1,9 @@
-//! The file of a task on a text, a picture or a sound: the crawled one as it is, or a new one that is made from it.
+//! The file of a task on a text, a document, a picture or a sound: the crawled one as it is, or a new one that is made
+//! from it.
 
 use std::collections::BTreeMap;
 
+use pybench_profile::Block;
 use pybench_types::id::Digest;
 use pybench_types::task::{FileKind, Profile, SourceFile, TaskFile};
 use rand::RngExt;
@@ -9,11 +11,13 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::content::{Content, Medium};
+use crate::document::{self, Document};
 use crate::frame::Frame;
 use crate::inputs::{self, Inputs};
 use crate::picture::Picture;
 use crate::rename;
 use crate::sound::Sound;
+use crate::source;
 
 /// Share of the words of a text that get invented ones.
 const REPLACED: f64 = 0.25;
@@ -23,15 +27,21 @@ const MIN_LETTERS: usize = 4;
 const MAX_SIDE: usize = 640;
 /// Longest sound that is written, in seconds.
 const MAX_SECONDS: f64 = 12.0;
+/// Bytes of the paragraphs of a document that is written.
+const EXCERPT: usize = 9_000;
+const MIN_EXCERPT: usize = 200;
 /// Characters of a text that tasks are composed over.
 const CHARACTERS: std::ops::RangeInclusive<u64> = 200..=100_000;
 /// Pixels on each side of a picture.
 const SIDES: std::ops::RangeInclusive<u32> = 32..=4_000;
 
-/// Whether tasks can be composed over a file that is no table.
-pub(crate) fn fits(file: &SourceFile) -> bool {
-    match (Medium::of(file.kind), &file.profile) {
-        (Medium::Text, Profile::Document(text)) => CHARACTERS.contains(&text.characters),
+/// What tasks over a file that is no table can work on.
+pub(crate) fn of(file: &SourceFile) -> Vec<Medium> {
+    let medium = Medium::of(file.kind);
+    let fits = match (medium, &file.profile) {
+        (Medium::Text | Medium::Document, Profile::Document(text)) => {
+            CHARACTERS.contains(&text.characters)
+        }
         (Medium::Picture, Profile::Image(picture)) => {
             let sides = SIDES.contains(&picture.width) && SIDES.contains(&picture.height);
             sides && picture.frames == 1 && !picture.uniform
@@ -42,6 +52,11 @@ pub(crate) fn fits(file: &SourceFile) -> bool {
                 && sound.rms > 1e-3
         }
         _ => false,
+    };
+    match (fits, file.kind) {
+        (false, _) => Vec::new(),
+        (true, FileKind::Txt | FileKind::Md) => vec![Medium::Text, Medium::Document],
+        (true, _) => vec![medium],
     }
 }
 
@@ -54,14 +69,10 @@ pub(crate) fn draw(
 ) -> Option<Inputs> {
     let content = Content::read(file.kind, bytes)?;
     if !renamed && is_exact(file, bytes) {
-        return Some(Inputs {
-            frame: Frame::of_content(content),
-            files: vec![TaskFile::from(file)],
-            written: Vec::new(),
-        });
+        return Some(kept(file, content));
     }
     let (kind, bytes) = match &content {
-        Content::Table => return None,
+        Content::Table | Content::Document(_) => return None,
         Content::Text(text) => (file.kind, invented(text, rng).into_bytes()),
         Content::Picture(picture) => {
             let kind = *[FileKind::Png, FileKind::Png, FileKind::Bmp].choose(rng)?;
@@ -75,6 +86,80 @@ pub(crate) fn draw(
         }
         Content::Sound(sound) => (FileKind::Wav, cut(sound, rng).wav()),
     };
+    written(file, (kind, bytes), renamed, rng)
+}
+
+/// As [`draw`], over a crawled document, or over a text that is written as one.
+pub(crate) fn draw_document(
+    file: &SourceFile,
+    bytes: &[u8],
+    renamed: bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Inputs> {
+    if !renamed && pybench_profile::has_plain_blocks(file.kind, bytes) {
+        return Some(kept(file, Content::read(file.kind, bytes)?));
+    }
+    let mut blocks = excerpt(source::source(file.kind, bytes)?, rng)?;
+    if renamed {
+        let texts = invented(&Document::text(&blocks), rng);
+        for (block, text) in blocks.iter_mut().zip(texts.split('\n')) {
+            text.clone_into(&mut block.text);
+        }
+    }
+    let is_ascii = blocks.iter().all(|block| block.text.is_ascii());
+    let kind = match rng.random_range(0..5) {
+        0 | 1 if is_ascii => FileKind::Pdf,
+        2 => FileKind::Html,
+        _ => FileKind::Docx,
+    };
+    let bytes = document::written(kind, &blocks, rng)?;
+    let read = Document::read(kind, &bytes)?;
+    let words = |blocks: &[Block]| Document::text(blocks).replace('\n', " ");
+    (words(&read.blocks) == words(&blocks)).then_some(())?;
+    written(file, (kind, bytes), renamed, rng)
+}
+
+/// Some paragraphs in a row, not too many; `None` if there are too few.
+fn excerpt(blocks: Vec<Block>, rng: &mut ChaCha8Rng) -> Option<Vec<Block>> {
+    let blocks: Vec<Block> = blocks
+        .into_iter()
+        .filter(|block| block.text.len() <= EXCERPT / 2)
+        .collect();
+    let rest = |from: usize| {
+        blocks[from..]
+            .iter()
+            .map(|block| block.text.len())
+            .sum::<usize>()
+    };
+    let starts: Vec<usize> = (0..blocks.len())
+        .filter(|from| rest(*from) >= MIN_EXCERPT)
+        .collect();
+    let start = *starts.choose(rng)?;
+    let mut size = 0;
+    let kept = blocks.into_iter().skip(start).take_while(|block| {
+        size += block.text.len();
+        size <= EXCERPT
+    });
+    Some(kept.collect())
+}
+
+/// The crawled file as it is.
+fn kept(file: &SourceFile, content: Content) -> Inputs {
+    Inputs {
+        frame: Frame::of_content(content),
+        files: vec![TaskFile::from(file)],
+        written: Vec::new(),
+        messy: false,
+    }
+}
+
+/// A new file, which derives from the crawled one.
+fn written(
+    file: &SourceFile,
+    (kind, bytes): (FileKind, Vec<u8>),
+    renamed: bool,
+    rng: &mut ChaCha8Rng,
+) -> Option<Inputs> {
     let stem = match renamed {
         true => rename::file_stem(rng),
         false => inputs::stem(&file.name).to_owned(),
@@ -88,6 +173,7 @@ pub(crate) fn draw(
         frame: Frame::of_content(Content::read(kind, &bytes)?),
         files: vec![new],
         written: vec![bytes],
+        messy: false,
     })
 }
 

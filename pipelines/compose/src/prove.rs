@@ -1,27 +1,22 @@
 //! Proves that each step of a graph counts: without it, or with another argument in it, the result is another one.
 
-use std::cmp::Ordering;
-
-use polars::prelude::{DataFrame, DataType};
+use polars::prelude::DataType;
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 
+use crate::alike::{Alike, TOLERANCE};
 use crate::argument::Argument;
 use crate::content::{Content, Medium};
 use crate::draw::Draw;
-use crate::frame::{Frame, records};
+use crate::frame::Frame;
 use crate::graph::{Graph, Step};
 use crate::inputs;
 use crate::operation::{Operation, Role};
 use crate::operations;
 use crate::plan::{Plan, PlanError};
-
-/// Numbers that differ by less, in relation to their size, count as equal. Ten times what a check allows.
-const TOLERANCE: f64 = 1e-5;
 
 /// As [`TOLERANCE`], for the data of a chart, which are read from a picture.
 const CHART_TOLERANCE: f64 = 1e-2;
@@ -126,6 +121,7 @@ fn sibling(operation: &str) -> Option<&'static str> {
         "in" => "out",
         "out" => "in",
         "right" => "left",
+        "body" => "text",
         _ => return None,
     };
     let name = format!("{kind}_{other}");
@@ -188,6 +184,16 @@ fn other_value(draw: &Draw<'_>, text: &str) -> Option<String> {
             .choose(&mut rand_chacha_of(text))
             .map(|word| (*word).to_owned());
     }
+    if let Content::Document(document) = &draw.frame.content {
+        let titles = document
+            .sections()
+            .into_iter()
+            .map(|section| section.heading.text.as_str());
+        let titles: Vec<&str> = titles.filter(|title| *title != text).collect();
+        return titles
+            .choose(&mut rand_chacha_of(text))
+            .map(|title| (*title).to_owned());
+    }
     let names = draw.frame.data.get_column_names_owned();
     let values = names.iter().map(|name| draw.values(name));
     let mut others = values.filter(|values| values.iter().any(|value| value == text));
@@ -224,61 +230,13 @@ pub fn survivor(graph: &Graph, start: &Frame, rng: &mut ChaCha8Rng) -> Option<Mu
                 return expected.content.resembles(&result.content);
             }
             let ordered = is_answer || (expected.ordered && expected.height() == result.height());
-            same_within(&expected.data, &result.data, ordered, tolerance)
+            let alike = Alike {
+                ordered,
+                tolerance,
+                // The check of an answer ignores it.
+                ignore_case: is_answer,
+            };
+            alike.same(&expected.data, &result.data)
         })
     })
-}
-
-/// Whether a check could take one table for the other: the same columns, and the same values within the tolerance, in any
-/// order of rows unless it counts.
-pub fn same(one: &DataFrame, other: &DataFrame, ordered: bool) -> bool {
-    same_within(one, other, ordered, TOLERANCE)
-}
-
-fn same_within(one: &DataFrame, other: &DataFrame, ordered: bool, tolerance: f64) -> bool {
-    let names = |data: &DataFrame| {
-        let mut names = data.get_column_names_owned();
-        names.sort();
-        names
-    };
-    if one.height() != other.height() || names(one) != names(other) {
-        return false;
-    }
-    let rows = |data: &DataFrame| {
-        let mut rows: Vec<Vec<Value>> = Vec::with_capacity(data.height());
-        for mut record in records(data) {
-            record.sort_keys();
-            rows.push(record.into_values().collect());
-        }
-        if !ordered {
-            rows.sort_by(|a, b| compare(a, b));
-        }
-        rows
-    };
-    let pairs = rows(one).into_iter().zip(rows(other));
-    let mut pairs = pairs.flat_map(|(a, b)| a.into_iter().zip(b));
-    pairs.all(|(a, b)| equal(&a, &b, tolerance))
-}
-
-fn equal(a: &Value, b: &Value, tolerance: f64) -> bool {
-    match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1e-9),
-        _ => a == b,
-    }
-}
-
-/// An order of rows that does not depend on the last digits of numbers: texts first.
-fn compare(a: &[Value], b: &[Value]) -> Ordering {
-    let texts = a.iter().zip(b).map(|(a, b)| a.as_str().cmp(&b.as_str()));
-    let numbers = a.iter().zip(b).map(|(a, b)| {
-        let (a, b) = (
-            a.as_f64().unwrap_or(f64::NAN),
-            b.as_f64().unwrap_or(f64::NAN),
-        );
-        a.total_cmp(&b)
-    });
-    texts
-        .chain(numbers)
-        .find(|order| order.is_ne())
-        .unwrap_or(Ordering::Equal)
 }

@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use pybench_types::check::{CheckSpec, Orientation, PlotKind, RowOrder};
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
-use pybench_types::task::{
-    Category, FileKind, Language, Profile, SourceFile, Task, TaskFile, TaskOrigin,
-};
+use pybench_types::read_options::ReadOptions;
+use pybench_types::task::{FileKind, Language, Profile, SourceFile, Task, TaskFile, TaskOrigin};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -22,7 +21,7 @@ use crate::note::note;
 use crate::operation::{Operation, Order, Role};
 use crate::plan::Plan;
 use crate::wording::{self, Form, Request};
-use crate::{media, picture};
+use crate::{media, messy, picture};
 
 /// Rows of a table that tasks are composed over.
 const ROWS: std::ops::RangeInclusive<u64> = 20..=20_000;
@@ -40,8 +39,12 @@ const DRAWS: usize = 12;
 pub struct TaskSeed<'a> {
     pub seed: u64,
     pub language: Language,
+    /// What the file is worked on as, one of its media ([`media_of`]).
+    pub medium: Medium,
     /// Whether names and values are invented.
     pub renamed: bool,
+    /// Whether the file of a table is written as people hand tables on.
+    pub messy: bool,
     /// Operations, pairs of operations and wordings that the task does not have.
     pub avoided: &'a HeldOutRule,
 }
@@ -54,22 +57,18 @@ pub struct Made {
     pub files: Vec<Vec<u8>>,
 }
 
-/// Whether tasks can be composed over a file.
-pub fn fits(file: &SourceFile) -> bool {
+/// What tasks over a file can work on; empty if none can be composed. A text is also given as a document.
+pub fn media_of(file: &SourceFile) -> Vec<Medium> {
     use FileKind::*;
     let Profile::Table(table) = &file.profile else {
-        return media::fits(file);
+        return media::of(file);
     };
     let readable = matches!(file.kind, Csv | Tsv | Xlsx | Json | Jsonl | Parquet);
-    readable
+    let fits = readable
         && table.tables.len() <= 1
         && ROWS.contains(&table.rows)
-        && (2..=40).contains(&table.columns.len())
-}
-
-/// The category of the tasks over a file.
-pub fn category(file: &SourceFile) -> Category {
-    Medium::of(file.kind).category()
+        && (2..=40).contains(&table.columns.len());
+    fits.then_some(Medium::Table).into_iter().collect()
 }
 
 /// Makes a task over a file; `None` if no draw gives a proven one. `subcategory` looks up a keyword.
@@ -83,11 +82,14 @@ pub fn make(
     subcategory: impl Fn(&str) -> String,
 ) -> Result<Option<Made>, GraphError> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.seed);
-    let draw_inputs = match Medium::of(file.kind) {
-        Medium::Table => inputs::draw,
-        _ => media::draw,
+    let inputs = match seed.medium {
+        Medium::Table => inputs::draw(file, bytes, (seed.renamed, seed.messy), &mut rng),
+        Medium::Document => media::draw_document(file, bytes, seed.renamed, &mut rng),
+        Medium::Text | Medium::Picture | Medium::Sound => {
+            media::draw(file, bytes, seed.renamed, &mut rng)
+        }
     };
-    let Some(inputs) = draw_inputs(file, bytes, seed.renamed, &mut rng) else {
+    let Some(inputs) = inputs else {
         return Ok(None);
     };
     let drawn = (0..DRAWS).find_map(|_| compose(&inputs.frame, seed.avoided, &mut rng));
@@ -127,11 +129,7 @@ fn write(
     let Some((reference, held_out)) = reference(expected, inputs.files.first()) else {
         return Ok(None);
     };
-    let notes = inputs.files.iter().filter_map(|file| {
-        let format = file.format.as_ref()?;
-        note(&format.read, &inputs::path(file), language)
-    });
-    let notes: String = notes.map(|note| format!("\n{note}")).collect();
+    let notes = notes(&inputs, composed, &result, language);
     let path = inputs.files.first().map(inputs::path).unwrap_or_default();
     let request = Request {
         graph,
@@ -168,6 +166,29 @@ fn write(
     files.extend(held_out.map(|(_, bytes)| bytes));
     let fits = task.query.chars().count() <= pybench_types::task::MAX_QUERY;
     Ok(fits.then_some(Made { task, files }))
+}
+
+/// What the query says of the files: how they are to be read, unless one has to find out.
+fn notes(
+    inputs: &Inputs,
+    composed: &Composed,
+    result: &wording::Ending,
+    language: Language,
+) -> String {
+    let formats = inputs
+        .files
+        .iter()
+        .filter_map(|file| Some((file, &file.format.as_ref()?.read)));
+    if inputs.messy {
+        let reads: Vec<&ReadOptions> = formats.map(|(_, read)| read).collect();
+        let is_table = composed.result.medium() == Medium::Table
+            && matches!(result, wording::Ending::File { path, .. } if !path.ends_with(".png"));
+        let has_dates = !composed.result.of_class(Class::Date).is_empty();
+        let note = messy::note(&reads, (is_table, has_dates), language);
+        return note.map_or_else(String::new, |note| format!("\n{note}"));
+    }
+    let notes = formats.filter_map(|(file, read)| note(read, &inputs::path(file), language));
+    notes.map(|note| format!("\n{note}")).collect()
 }
 
 /// A file that only the checker sees, and its bytes.
@@ -336,6 +357,8 @@ fn output(composed: &Composed, ending: &Operation, rng: &mut ChaCha8Rng) -> Opti
         Content::Table if extension == "txt" => text(&path, &lines(rows)),
         Content::Table => table(composed, &path, rows),
         Content::Text(whole) => text(&path, whole),
+        // No operation ends a task with one.
+        Content::Document(_) => return None,
         Content::Picture(picture) => (
             image(&path, extension),
             Expected::Picture(picture.encoded(FileKind::Png)?),

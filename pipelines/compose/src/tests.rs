@@ -1,5 +1,7 @@
 //! Composes graphs over a table with every kind of column.
 
+mod several_files;
+
 use std::collections::BTreeSet;
 
 use polars::prelude::*;
@@ -9,10 +11,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::alike::same;
 use crate::argument::{Notation, fill};
 use crate::code::Idiom;
 use crate::draw::Draw;
-use crate::prove::{same, survivor};
+use crate::prove::survivor;
 
 /// Numbers, whole numbers with gaps, categories, names, gaps in a text, truth values and days.
 fn table(rows: usize) -> Frame {
@@ -100,7 +103,29 @@ fn contents() -> Vec<Frame> {
             .map(|at| ((at as f64 * 0.07).sin() * (at % 4_001 + 2_000) as f64) as i16)
             .collect(),
     };
+    let blocks = (0..40).map(|at| pybench_profile::Block {
+        text: format!(
+            "{} of the {at} lamps, desk {}",
+            ["One", "Some", "All"][at % 3],
+            at * at
+        ),
+        level: [1, 0, 0, 2, 0][at % 5],
+        page: 0,
+    });
+    let document = Document {
+        blocks: blocks.collect(),
+        paged: false,
+    };
+    let mut pages = Document {
+        paged: true,
+        ..document.clone()
+    };
+    for (at, line) in pages.blocks.iter_mut().enumerate() {
+        (line.level, line.page) = (0, at / 6 + 1);
+    }
     let contents = [
+        Content::Document(document.into()),
+        Content::Document(pages.into()),
         Content::Text(text.into()),
         Content::Text(log.into()),
         Content::Picture(picture(1).into()),
@@ -141,6 +166,8 @@ fn task(seed: u64, renamed: bool) -> Option<Made> {
     let seed = TaskSeed {
         seed,
         language: Language::En,
+        medium: Medium::Table,
+        messy: false,
         renamed,
         avoided: &HeldOutRule::default(),
     };
@@ -308,11 +335,13 @@ fn a_task_on_a_picture_expects_a_file_that_only_the_checker_sees() {
         profile: pybench_profile::profile(FileKind::Png, &bytes),
         ..csv
     };
-    assert!(fits(&source));
+    assert_eq!(media_of(&source), [Medium::Picture]);
     let makes = |seed: u64| {
         let seed = TaskSeed {
             seed,
             language: Language::En,
+            medium: Medium::Picture,
+            messy: false,
             renamed: seed.is_multiple_of(2),
             avoided: &HeldOutRule::default(),
         };
@@ -431,28 +460,6 @@ fn the_expert_keeps_to_the_idioms_that_are_allowed() {
     assert!(idioms.len() > 1, "{idioms:?}");
 }
 
-/// A step on the table of four orders and the file `./data/towns.csv`.
-fn combined(operation: &str, arguments: &[(&str, argument::Argument)]) -> Frame {
-    use argument::Argument::File;
-    let columns = vec![
-        Column::new("order".into(), vec![1_i64, 2, 3, 4]),
-        Column::new("region".into(), vec!["west", "east", "west", "north"]),
-    ];
-    let orders = Frame::new(DataFrame::new(4, columns).unwrap());
-    let path = "./data/towns.csv";
-    let mut step = Step {
-        operation: operation.into(),
-        arguments: argument::Arguments::new([("file", File(path.into()))]),
-    };
-    for (name, argument) in arguments {
-        step.arguments
-            .0
-            .insert((*name).to_owned(), argument.clone());
-    }
-    step.apply(&orders.with_others(vec![other(path, lookup())]))
-        .unwrap()
-}
-
 #[test]
 fn the_slices_of_whole_numbers_are_shares() {
     let columns = vec![
@@ -474,102 +481,6 @@ fn the_slices_of_whole_numbers_are_shares() {
 }
 
 #[test]
-fn joins_match_rows_by_their_key() {
-    use argument::Argument::{Column as Name, New};
-    let key = ("region", "order");
-    let by_key = [("key", Name(key.0.into()))];
-    let numbers = |frame: &Frame, column: &str| -> Vec<Option<i64>> {
-        let values = frame
-            .data
-            .column(column)
-            .unwrap()
-            .cast(&DataType::Int64)
-            .unwrap();
-        values.i64().unwrap().iter().collect()
-    };
-    let inner = combined("join_inner", &by_key);
-    assert_eq!(numbers(&inner, key.1), [Some(1), Some(3), Some(4)]);
-    assert_eq!(numbers(&inner, "tax"), [Some(19), Some(19), Some(11)]);
-    assert!(inner.others.is_empty(), "the file is used");
-    let left = combined("join_left", &by_key);
-    assert_eq!(numbers(&left, "tax"), [Some(19), None, Some(19), Some(11)]);
-    let semi = combined("join_semi", &by_key);
-    assert_eq!(numbers(&semi, key.1), [Some(1), Some(3), Some(4)]);
-    assert_eq!(semi.data.width(), 2, "no columns are added");
-    let anti = combined("join_anti", &by_key);
-    assert_eq!(numbers(&anti, key.1), [Some(2)]);
-    let [key] = by_key;
-    let count = combined("lookup_count", &[key.clone(), ("new", New("n".into()))]);
-    assert_eq!(numbers(&count, "n"), [Some(1), Some(0), Some(1), Some(1)]);
-    let sum = [
-        key,
-        ("column", Name("tax".into())),
-        ("new", New("n".into())),
-    ];
-    let sum = combined("lookup_sum", &sum);
-    assert_eq!(numbers(&sum, "n"), [Some(19), Some(0), Some(19), Some(11)]);
-}
-
-/// Tasks on several files among the first so many seeds.
-fn on_several_files(seeds: std::ops::Range<u64>) -> Vec<Made> {
-    let made = seeds.filter_map(|seed| task(seed, seed % 2 == 0));
-    made.filter(|made| made.task.files.len() > 1).collect()
-}
-
-#[test]
-fn a_task_on_several_files_names_and_needs_each_of_them() {
-    let made = on_several_files(0..160);
-    assert!(made.len() >= 8, "only {} tasks", made.len());
-    let (source, _) = file(&table(120));
-    for Made { task, files } in &made {
-        let cells = script::Script::new(task, 0, None)
-            .unwrap()
-            .cells()
-            .join("\n");
-        for file in &task.files {
-            let path = format!("./data/{}", file.name);
-            assert!(task.query.contains(&path), "{path}: {}", task.query);
-            assert!(cells.contains(&path), "{path}: {cells}");
-            let derives = file.id == source.id || file.derived_from.as_ref() == Some(&source.id);
-            assert!(derives, "{file:?}");
-        }
-        assert!(files.len() >= task.files.len() - 1);
-    }
-    let names = made
-        .iter()
-        .flat_map(|made| made.task.files.iter().map(|file| file.kind.name()));
-    assert!(
-        names.collect::<BTreeSet<_>>().len() >= 3,
-        "files of several types"
-    );
-}
-
-#[test]
-fn another_kind_of_join_is_a_mistake() {
-    let of_joins = |made: &Made| {
-        let crawled = file(&table(120)).1;
-        let of = |file: &pybench_types::task::TaskFile| {
-            let is_it = |bytes: &&Vec<u8>| pybench_types::id::Digest::of_bytes(bytes) == file.id;
-            made.files.iter().find(is_it).unwrap_or(&crawled).clone()
-        };
-        let bytes: Vec<Vec<u8>> = made.task.files.iter().map(of).collect();
-        let mistakes = prove::mistakes(&made.task, &bytes).unwrap();
-        mistakes
-            .into_iter()
-            .map(|mistake| mistake.what)
-            .collect::<Vec<_>>()
-    };
-    let all: Vec<String> = on_several_files(0..160).iter().flat_map(of_joins).collect();
-    for what in [
-        "join_inner: join_left",
-        "join_left: join_inner",
-        "join_semi: join_anti",
-    ] {
-        assert!(all.iter().any(|one| one == what), "no `{what}` in {all:?}");
-    }
-}
-
-#[test]
 fn what_is_avoided_is_in_no_task() {
     let rule = HeldOutRule {
         seed: 5,
@@ -584,6 +495,8 @@ fn what_is_avoided_is_in_no_task() {
             let seed = TaskSeed {
                 seed,
                 language: [Language::En, Language::Zh][seed as usize % 2],
+                medium: Medium::Table,
+                messy: false,
                 renamed: false,
                 avoided,
             };
@@ -662,5 +575,41 @@ proptest::proptest! {
         let bytes = rename::csv(&data, separator).into_bytes();
         let (read, _) = pybench_profile::frame(kind, &bytes).unwrap();
         proptest::prop_assert!(same(&read, &data, true), "{read:?}");
+    }
+}
+
+#[test]
+fn a_query_says_nothing_of_a_messy_file_and_the_expert_reads_it_as_it_is() {
+    let (source, bytes) = file(&table(120));
+    let makes = |seed: u64| {
+        let seed = TaskSeed {
+            seed,
+            language: [Language::En, Language::Zh][seed as usize % 2],
+            medium: Medium::Table,
+            messy: true,
+            renamed: seed.is_multiple_of(2),
+            avoided: &HeldOutRule::default(),
+        };
+        make(&source, &bytes, seed, str::to_owned).unwrap()
+    };
+    let made: Vec<Made> = (0..80).filter_map(makes).collect();
+    assert!(made.len() >= 15, "only {} tasks", made.len());
+    for Made { task, .. } in &made {
+        let file = &task.files[0];
+        let format = file.format.as_ref().unwrap();
+        let encoding = format.encoding.as_deref().unwrap_or("utf-8");
+        assert!(!format.read.is_default() || encoding != "utf-8", "{file:?}");
+        for said in [
+            "\nAbout",
+            "\n关于",
+            "decimal comma",
+            "小数点",
+            "表头有",
+            "表头从",
+        ] {
+            assert!(!task.query.contains(said), "{}", task.query);
+        }
+        let script = script::Script::new(task, 0, None).unwrap();
+        assert!(script.cells()[0].contains(&file.name));
     }
 }

@@ -17,6 +17,7 @@ use polars::prelude::DataFrame;
 use pybench_datasets::decontaminate::Table;
 use pybench_types::task::{ColumnKind, FileKind, Profile};
 
+pub use document::Block;
 pub use pictures::PictureIndex;
 
 /// A file that takes longer to profile counts as broken.
@@ -62,6 +63,19 @@ pub fn content(kind: FileKind, bytes: &[u8]) -> Option<Table> {
 pub fn frame(kind: FileKind, bytes: &[u8]) -> Option<(DataFrame, Vec<ColumnKind>)> {
     let bytes = bytes.to_vec();
     parsed(move || table::frame(kind, &bytes).ok())
+}
+
+/// The paragraphs and headings of a docx, html or pptx file outside of its tables, or the lines of each page of a pdf;
+/// `None` for any other file.
+pub fn blocks(kind: FileKind, bytes: &[u8]) -> Option<Vec<Block>> {
+    let bytes = bytes.to_vec();
+    parsed(move || document::blocks(kind, &bytes).ok())
+}
+
+/// Whether common tools find the same [`blocks`] in a file, which holds for a docx file of plain paragraphs.
+pub fn has_plain_blocks(kind: FileKind, bytes: &[u8]) -> bool {
+    let bytes = bytes.to_vec();
+    parsed(move || document::is_plain(kind, &bytes).then_some(())).is_some()
 }
 
 /// The first frame of a picture file; `None` for any other file.

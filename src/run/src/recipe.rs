@@ -244,6 +244,14 @@ pub struct Query {
     )]
     #[schemars(range(min = 0, max = 1))]
     pub renamed: f64,
+    /// Share of the composed tasks on tables whose file is written as people hand tables on, from 0 to 1: with numbers,
+    /// dates, units and headers that have to be understood first.
+    #[serde(
+        default = "Query::default_messy",
+        skip_serializing_if = "Query::is_default_messy"
+    )]
+    #[schemars(range(min = 0, max = 1))]
+    pub messy: f64,
     /// Whether every task must use a crawled file.
     #[serde(default, skip_serializing_if = "FileUse::is_default")]
     pub files: FileUse,
@@ -266,6 +274,12 @@ impl Query {
     }
     fn is_default_renamed(share: &f64) -> bool {
         *share == Self::default_renamed()
+    }
+    fn default_messy() -> f64 {
+        0.25
+    }
+    fn is_default_messy(share: &f64) -> bool {
+        *share == Self::default_messy()
     }
     fn default_languages() -> BTreeMap<Language, f64> {
         BTreeMap::from([(Language::En, 0.6), (Language::Zh, 0.4)])

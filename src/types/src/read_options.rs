@@ -40,7 +40,7 @@ pub struct ReadOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NumberNotation {
-    /// The sign before or after each number.
+    /// The currency sign or the unit before or after each number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
     /// Characters that mean nothing: between thousands, and spaces.

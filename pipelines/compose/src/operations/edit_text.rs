@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use polars::prelude::{Column, DataFrame};
+use polars::prelude::Column;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 
+use super::columns::{FromValues, table};
 use crate::argument::{Argument, Arguments};
 use crate::content::{Content, Medium};
 use crate::draw::{Draw, always, quotable};
@@ -312,35 +313,20 @@ fn parts() -> Vec<Operation> {
     ]
 }
 
-fn answer(name: &str, value: fn(&str) -> Vec<String>) -> Operation {
-    Operation::read(
-        Medium::Text,
-        name,
-        Role::Answer,
-        always,
-        move |_, content| {
-            let values = value(content.text()?);
-            DataFrame::new(values.len(), vec![Column::new("answer".into(), values)]).ok()
-        },
-    )
-}
-
-fn number(name: &str, value: fn(&str) -> usize) -> Operation {
-    Operation::read(
-        Medium::Text,
-        name,
-        Role::Answer,
-        always,
-        move |_, content| {
-            let value = value(content.text()?) as i64;
-            DataFrame::new(1, vec![Column::new("answer".into(), vec![value])]).ok()
-        },
-    )
+/// An operation that ends a task with a value; several where there is a tie.
+fn answer<T: 'static>(name: &str, value: fn(&str) -> Vec<T>) -> Operation
+where
+    Column: FromValues<T>,
+{
+    let meaning = move |_: &Arguments, content: &Content| {
+        table(vec![Column::from_values("answer", value(content.text()?))])
+    };
+    Operation::read(Medium::Text, name, Role::Answer, always, meaning)
 }
 
 fn answers() -> Vec<Operation> {
     vec![
-        number("answer_text_words", |text| text.split_whitespace().count())
+        answer("answer_text_words", |text| vec![text.split_whitespace().count()])
             .code("answer = len($source.split())")
             .en([
                 "report how many words the text has, separated by white space",
@@ -348,8 +334,8 @@ fn answers() -> Vec<Operation> {
             ])
             .zh(["求文本的单词数（按空白分隔）"])
             .counted_as("word count"),
-        number("answer_text_characters", |text| {
-            text.chars().filter(|c| !c.is_whitespace()).count()
+        answer("answer_text_characters", |text| {
+            vec![text.chars().filter(|c| !c.is_whitespace()).count()]
         })
         .code("answer = len(\"\".join($source.split()))")
         .code("answer = sum(not c.isspace() for c in $source)")
@@ -359,8 +345,8 @@ fn answers() -> Vec<Operation> {
         ])
         .zh(["求除空白外的字符数"])
         .counted_as("character frequency"),
-        number("answer_text_lines", |text| {
-            text.split('\n').filter(|line| !line.trim().is_empty()).count()
+        answer("answer_text_lines", |text| {
+            vec![text.split('\n').filter(|line| !line.trim().is_empty()).count()]
         })
         .code("answer = sum(1 for line in $source.split(\"\\n\") if line.strip())")
         .en([
@@ -369,8 +355,9 @@ fn answers() -> Vec<Operation> {
         ])
         .zh(["求非空行的行数"])
         .counted_as("line statistics"),
-        number("answer_longest_line", |text| {
-            text.split('\n').map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+        answer("answer_longest_line", |text| {
+            let lengths = text.split('\n').map(|line| line.trim_end().chars().count());
+            vec![lengths.max().unwrap_or(0)]
         })
         .code("answer = max(len(line.rstrip()) for line in $source.split(\"\\n\"))")
         .en([
@@ -379,9 +366,9 @@ fn answers() -> Vec<Operation> {
         ])
         .zh(["求最长一行的字符数（不计行尾空白）"])
         .counted_as("line statistics"),
-        number("answer_different_words", |text| {
+        answer("answer_different_words", |text| {
             let lower = text.to_ascii_lowercase();
-            ascii_words(&lower).collect::<BTreeSet<_>>().len()
+            vec![ascii_words(&lower).collect::<BTreeSet<_>>().len()]
         })
         .code("import re\nanswer = len({word.lower() for word in re.findall(r\"[A-Za-z]+\", $source)})")
         .en([

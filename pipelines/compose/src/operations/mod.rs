@@ -3,14 +3,19 @@
 mod aggregate;
 mod answer;
 mod chart;
+mod color_picture;
+mod columns;
 mod combine;
 mod derive;
+mod document;
 mod edit_picture;
 mod edit_sound;
 mod edit_text;
 mod filter;
 mod output;
+mod read_matches;
 mod read_picture;
+mod read_sound;
 mod read_text;
 mod shape;
 mod text;
@@ -36,9 +41,13 @@ static OPERATIONS: LazyLock<BTreeMap<String, Operation>> = LazyLock::new(|| {
         chart::operations(),
         edit_text::operations(),
         read_text::operations(),
+        read_matches::operations(),
+        document::operations(),
         edit_picture::operations(),
+        color_picture::operations(),
         read_picture::operations(),
         edit_sound::operations(),
+        read_sound::operations(),
     ];
     let all = families.into_iter().flatten();
     all.map(|operation| (operation.name.clone(), operation))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use polars::prelude::{Column, DataFrame};
 use rand::seq::IndexedRandom;
 
-use super::edit_picture::{CHANNELS, luma};
+use super::color_picture::{CHANNELS, luma};
 use crate::argument::{Argument, Arguments};
 use crate::content::Medium;
 use crate::draw::{Draw, always, only_gray, only_rgb};

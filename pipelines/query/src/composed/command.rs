@@ -9,7 +9,7 @@ use std::time::Instant;
 use futures::StreamExt;
 use pybench_checks::Checker;
 use pybench_compose::slip::SlipKind;
-use pybench_compose::{Made, TaskSeed};
+use pybench_compose::{Made, Medium, TaskSeed};
 use pybench_interpreter::{Interpreter, InterpreterChoice};
 use pybench_interpreter_containers::interpreter;
 use pybench_library::Library;
@@ -20,10 +20,11 @@ use pybench_run::{RunError, cores};
 use pybench_types::held_out;
 use pybench_types::held_out::HeldOutRule;
 use pybench_types::id::Digest;
-use pybench_types::task::{Category, Language, SourceFile, Task};
+use pybench_types::task::{Category, Language, Task};
 
 use super::audit::{Audit, Environment, audit};
-use super::stage::{COMPOSED, fits};
+use super::rounds::Rounds;
+use super::stage::COMPOSED;
 
 /// Draws for each task that is asked for.
 const DRAWS: usize = 8;
@@ -34,7 +35,7 @@ pub struct ComposeArgs {
     /// Folder of files [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
-    /// Categories of the tasks, as in a recipe: `chart` (tables), `text`, `image_audio` [default: all]
+    /// Categories of the tasks, as in a recipe: `chart` (tables), `text` (texts and documents), `image_audio` [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = category)]
     pub categories: Vec<Category>,
     /// Number of tasks
@@ -46,6 +47,9 @@ pub struct ComposeArgs {
     /// Share of the tasks whose names and values are invented, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     pub renamed: f64,
+    /// Share of the tasks on tables whose file is written as people hand tables on, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
+    pub messy: f64,
     /// Run the expert and agents without a solution in the interpreter, check them, and print a summary
     #[arg(long)]
     pub prove: bool,
@@ -87,7 +91,8 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
     if tasks.is_empty() {
         return Err(RunError::Incomplete(format!(
             "no task can be composed over the files in {}: tables (csv, tsv, xlsx, json, jsonl, parquet) of 20 to 20,000 rows, \
-             texts (txt, md, log) of 200 to 100,000 characters, pictures, or sounds of 0.5 to 120 seconds are needed",
+             texts (txt, md, log) or documents (docx, html, pdf, pptx) of 200 to 100,000 characters, pictures, or sounds of \
+             0.5 to 120 seconds are needed",
             folder.display()
         )));
     }
@@ -111,26 +116,23 @@ fn compose(
     library: &Library,
     fixtures: &Fixtures,
 ) -> Result<Vec<Task>, RunError> {
-    let files: Vec<&SourceFile> = fixtures
-        .files
-        .iter()
-        .filter(|file| fits(file, &args.categories))
-        .collect();
+    let rounds = Rounds::new(&fixtures.files, &args.categories);
     let subcategory = |keyword: &str| library.keywords().subcategory(keyword);
     let everything = HeldOutRule::default();
     let mut tasks = Vec::new();
     for draw in 0..args.count * DRAWS {
-        if tasks.len() == args.count || files.is_empty() {
+        let Some((file, medium)) = rounds.at(draw).filter(|_| tasks.len() < args.count) else {
             break;
-        }
+        };
         let drawn = Digest::of_json(&(args.seed, draw, "compose"));
         let seed = TaskSeed {
             seed: drawn.seed(),
-            language: [Language::En, Language::Zh][usize::from(draw % 5 == 4)],
+            language: [Language::En, Language::Zh][usize::from(drawn.seed().is_multiple_of(5))],
+            medium,
             renamed: drawn.fraction() < args.renamed,
+            messy: Digest::of_json(&(&drawn, "messy")).fraction() < args.messy,
             avoided: &everything,
         };
-        let file = files[draw % files.len()];
         let bytes = fixtures.store.get(&file.id)?;
         let made = pybench_compose::make(file, &bytes, seed, subcategory);
         let made = made.map_err(|error| RunError::Internal(error.to_string()))?;
@@ -231,7 +233,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
          distinct graphs          {}\n\
          operations used          {} of {}\n\
          on several files         {several}\n\
-         by category              {}\n\
+         on                       {}\n\
          expert passes            {sound} of {}\n\
          wrong solutions rejected {} of {mutants}\n\
          null agents that pass    {nulls}\n\
@@ -240,7 +242,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         skeletons.len(),
         operations.len(),
         pybench_compose::operations::all().count(),
-        by_category(tasks),
+        by_medium(tasks),
         audits.len(),
         mutants - passed,
         tasks.len() as f64 * 60.0 / seconds
@@ -262,15 +264,11 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
     text
 }
 
-/// How many tasks each category has.
-fn by_category(tasks: &[Task]) -> String {
-    let count = |category: Category| {
-        tasks
-            .iter()
-            .filter(|task| task.category == category)
-            .count()
-    };
-    let counts = COMPOSED.map(|category| format!("{} {}", category.name(), count(category)));
+/// How many tasks work on each kind of file.
+fn by_medium(tasks: &[Task]) -> String {
+    let of = |task: &Task| task.files.first().map(|file| Medium::of(file.kind));
+    let count = |medium| tasks.iter().filter(|task| of(task) == Some(medium)).count();
+    let counts = Medium::ALL.map(|medium| format!("{} {}s", count(medium), medium.name()));
     counts.join(", ")
 }
 

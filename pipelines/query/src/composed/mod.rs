@@ -2,4 +2,5 @@
 
 pub mod audit;
 pub mod command;
+mod rounds;
 pub(crate) mod stage;

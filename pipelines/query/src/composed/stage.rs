@@ -14,18 +14,12 @@ use pybench_types::task::{Category, Language, SourceFile, Task};
 use rand::seq::SliceRandom;
 use serde_json::Value;
 
+use super::rounds::Rounds;
 use crate::STAGE;
 use crate::plan::{allocate, rng};
 
 /// Categories that composed tasks can have.
 pub(super) const COMPOSED: [Category; 3] = [Category::Chart, Category::Text, Category::ImageAudio];
-
-/// Whether tasks of one of these categories can be composed over a file; of any category if none is named.
-pub(super) fn fits(file: &SourceFile, categories: &[Category]) -> bool {
-    let category = pybench_compose::category(file);
-    let wanted = categories.is_empty() || categories.contains(&category);
-    wanted && pybench_compose::fits(file)
-}
 
 /// Draws for each task that is asked for. About a third of the draws gives a proven task.
 const DRAWS: usize = 10;
@@ -92,7 +86,7 @@ pub(crate) async fn write(
     let query = &context.recipe.query;
     let wanted = query.composed_tasks();
     let stage = Arc::new(ComposedStage::new(context, library, files));
-    if stage.files.is_empty() {
+    if stage.rounds.is_empty() {
         return Ok(Vec::new());
     }
     let mut made = Vec::new();
@@ -119,11 +113,12 @@ fn item(draw: usize) -> String {
 /// Composes one task per unit. The result depends only on recipe, files and the number of the draw.
 struct ComposedStage {
     library: Arc<Library>,
-    /// Files that tasks can be composed over, in a seeded order.
-    files: Vec<SourceFile>,
+    /// The files, in a seeded order.
+    rounds: Rounds,
     store: ContentStore,
     seed: u64,
     renamed: f64,
+    messy: f64,
     /// What tasks over files of the train split do not have.
     held_out: HeldOutRule,
     test_fraction: f64,
@@ -134,12 +129,8 @@ struct ComposedStage {
 impl ComposedStage {
     fn new(context: &RunContext, library: &Arc<Library>, files: &[SourceFile]) -> Self {
         let recipe = &context.recipe;
-        let mut fitting: Vec<SourceFile> = files
-            .iter()
-            .filter(|file| fits(file, &recipe.query.categories))
-            .cloned()
-            .collect();
-        fitting.shuffle(&mut rng(&(recipe.seed, "composed files")));
+        let mut files = files.to_vec();
+        files.shuffle(&mut rng(&(recipe.seed, "composed files")));
         let mut shuffled = rng(&(recipe.seed, "composed languages"));
         let languages = allocate(
             recipe.query.composed_tasks(),
@@ -148,10 +139,11 @@ impl ComposedStage {
         );
         Self {
             library: library.clone(),
-            files: fitting,
+            rounds: Rounds::new(&files, &recipe.query.categories),
             store: context.folder.store().clone(),
             seed: recipe.seed,
             renamed: recipe.query.renamed,
+            messy: recipe.query.messy,
             held_out: recipe.shard.held_out(recipe.seed),
             test_fraction: recipe.shard.test_fraction,
             languages,
@@ -168,7 +160,8 @@ impl ComposedStage {
     fn task(&self, draw: usize) -> Result<Task, Failure> {
         let internal =
             |error: &dyn std::fmt::Display| Failure::new(FailureKind::Internal, error.to_string());
-        let file = &self.files[draw % self.files.len()];
+        let at = self.rounds.at(draw);
+        let (file, medium) = at.ok_or_else(|| internal(&"no file fits"))?;
         let drawn = Digest::of_json(&(self.seed, "composed", draw));
         let everything = HeldOutRule::default();
         let seed = TaskSeed {
@@ -177,8 +170,10 @@ impl ComposedStage {
                 false => &self.held_out,
             },
             seed: drawn.seed(),
+            medium,
             language: self.languages[draw % self.languages.len()],
             renamed: drawn.fraction() < self.renamed,
+            messy: Digest::of_json(&(&drawn, "messy")).fraction() < self.messy,
         };
         let bytes = self.store.get(&file.id)?;
         let made = pybench_compose::make(file, &bytes, seed, |keyword| {

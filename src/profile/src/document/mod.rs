@@ -1,5 +1,6 @@
 //! Profiles documents: text, headings, tables and pages.
 
+mod blocks;
 mod markup;
 mod office;
 mod pdf;
@@ -11,6 +12,7 @@ use pybench_files::MAX_JSON;
 use pybench_files::text;
 use pybench_files::text::Decoded;
 
+pub use blocks::Block;
 pub(super) use office::check_package;
 
 /// Limits of a profile: characters of the excerpt, characters of a heading, number of headings.
@@ -84,6 +86,25 @@ pub(super) fn profile(kind: FileKind, bytes: &[u8]) -> Result<DocumentProfile, S
         tables: found.tables,
         code_cells: found.code_cells,
     })
+}
+
+/// The paragraphs, headings or lines of a document.
+///
+/// # Errors
+/// The reason why it has none.
+pub(super) fn blocks(kind: FileKind, bytes: &[u8]) -> Result<Vec<Block>, String> {
+    match kind {
+        FileKind::Html => blocks::html(bytes),
+        FileKind::Pdf => blocks::pdf(bytes),
+        FileKind::Docx => blocks::docx(bytes),
+        FileKind::Pptx => blocks::pptx(bytes),
+        other => Err(format!("{} is no such document", other.name())),
+    }
+}
+
+/// Whether tools agree on the paragraphs of a document.
+pub(super) fn is_plain(kind: FileKind, bytes: &[u8]) -> bool {
+    kind == FileKind::Docx && blocks::is_plain_docx(bytes)
 }
 
 /// Finds the headings: lines outside of code fences that begin with `#`.

@@ -41,11 +41,15 @@ fn open(bytes: &[u8]) -> Result<ZipArchive<Cursor<&[u8]>>, String> {
 
 /// Reads the paragraphs, headings (by style: `Heading 1`, `Title`) and tables of a Word document.
 pub(super) fn docx(bytes: &[u8]) -> Result<ParsedDocument, String> {
-    check_package(bytes, MAX_UNPACKED)?;
-    let mut archive = open(bytes)?;
     let mut found = ParsedDocument::default();
-    paragraphs(&part(&mut archive, "word/document.xml")?, &mut found)?;
+    paragraphs(&document_part(bytes)?, &mut found)?;
     Ok(found)
+}
+
+/// The part of a Word document that holds its text.
+pub(super) fn document_part(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    check_package(bytes, MAX_UNPACKED)?;
+    part(&mut open(bytes)?, "word/document.xml")
 }
 
 /// Reads the slides of a presentation in the order of their numbers. The title of a slide is a heading.
@@ -155,7 +159,7 @@ impl Paragraph {
 }
 
 /// The value of an attribute, in lower case.
-fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+pub(super) fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
     let mut attributes = tag.attributes().flatten();
     let found = attributes.find(|a| a.key.local_name().as_ref() == name)?;
     Some(found.value.to_ascii_lowercase())

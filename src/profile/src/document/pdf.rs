@@ -10,6 +10,21 @@ const MAX_PAGES: usize = 500;
 const MAX_TEXT: usize = 4 << 20;
 
 pub(super) fn read(bytes: &[u8]) -> Result<ParsedDocument, String> {
+    let pages = pages(bytes)?;
+    let mut found = ParsedDocument {
+        pages: Some(pages.len() as u64),
+        text: pages.concat(),
+        ..ParsedDocument::default()
+    };
+    for heading in guess_headings(&found.text) {
+        found.heading(&heading);
+    }
+    Ok(found)
+}
+
+/// The text of each page, with a line end after it; "" for a page whose text cannot be read (for example for want of a
+/// character map) and for those after the limit.
+pub(super) fn pages(bytes: &[u8]) -> Result<Vec<String>, String> {
     let options = LoadOptions {
         max_decompressed_size: Some(MAX_STREAM),
         ..LoadOptions::default()
@@ -19,28 +34,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<ParsedDocument, String> {
     if document.is_encrypted() || document.was_encrypted() {
         return Err("encrypted".into());
     }
-    let pages: Vec<u32> = document.get_pages().into_keys().collect();
-    if pages.is_empty() {
+    let numbers: Vec<u32> = document.get_pages().into_keys().collect();
+    if numbers.is_empty() {
         return Err("no pages".into());
     }
-    let mut found = ParsedDocument {
-        pages: Some(pages.len() as u64),
-        ..ParsedDocument::default()
-    };
-    for &page in pages.iter().take(MAX_PAGES) {
-        // Skip a page whose text cannot be read (for example a font without a character map).
-        if let Ok(text) = document.extract_text_with_limit(&[page], MAX_STREAM) {
-            found.text.push_str(text.trim_end());
-            found.text.push('\n');
+    let mut pages = vec![String::new(); numbers.len()];
+    let mut size = 0;
+    for (page, number) in pages.iter_mut().zip(numbers).take(MAX_PAGES) {
+        if let Ok(text) = document.extract_text_with_limit(&[number], MAX_STREAM) {
+            *page = format!("{}\n", text.trim_end());
+            size += page.len();
         }
-        if found.text.len() > MAX_TEXT {
+        if size > MAX_TEXT {
             return Err(format!("more than {} MiB of text", MAX_TEXT >> 20));
         }
     }
-    for heading in guess_headings(&found.text) {
-        found.heading(&heading);
-    }
-    Ok(found)
+    Ok(pages)
 }
 
 /// Guesses headings: numbered lines such as `1 Introduction` or `2.3 Results`.

@@ -119,3 +119,32 @@ fn a_package_that_unpacks_to_too_much_is_rejected() {
             .contains("more than 1 MiB")
     );
 }
+
+#[test]
+fn blocks_are_the_paragraphs_outside_of_tables() {
+    let paragraph = |style: &str, text: &str| {
+        format!(
+            "<w:p><w:pPr><w:pStyle w:val=\"{style}\"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+        )
+    };
+    let body = [
+        paragraph("Heading2", " A  &amp; b "),
+        format!(
+            "<w:tbl><w:tr><w:tc>{}</w:tc></w:tr></w:tbl>",
+            paragraph("", "cell")
+        ),
+        paragraph("Normal", ""),
+        paragraph("Normal", "text"),
+    ];
+    let xml = format!(
+        "<w:document><w:body>{}</w:body></w:document>",
+        body.concat()
+    );
+    let found = blocks(FileKind::Docx, &docx_of(&xml)).unwrap();
+    let shown: Vec<_> = found.iter().map(|b| (b.level, b.text.as_str())).collect();
+    assert_eq!(shown, [(2, "A & b"), (0, "text")]);
+    let page = "<html><body><h3>A</h3><div>no</div><p>one <b>two</b>\n three</p></body></html>";
+    let found = blocks(FileKind::Html, page.as_bytes()).unwrap();
+    let shown: Vec<_> = found.iter().map(|b| (b.level, b.text.as_str())).collect();
+    assert_eq!(shown, [(3, "A"), (0, "one two three")]);
+}

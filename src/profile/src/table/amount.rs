@@ -1,4 +1,4 @@
-//! Recognizes numbers that stand in texts: with a currency sign (`€ 1.018,64`, `$1,234.50`, `1 234,50 €`), or with a decimal
+//! Recognizes numbers that stand in texts: with a currency sign or a unit (`€ 1.018,64`, `$1,234.50`, `12.5 kg`), or with a decimal
 //! comma in a workbook or json, where pandas' option for it does nothing.
 //!
 //! As for other notations, a column counts only if its own values prove it: `$1,234` may be a thousand or one.
@@ -7,9 +7,10 @@ use pybench_types::read_options::NumberNotation;
 
 use super::comma::decimal_comma;
 
-/// Signs that stand before or after a number. Longer ones that begin alike come first.
-const CURRENCIES: [&str; 14] = [
-    "US$", "€", "$", "£", "¥", "₹", "₩", "₽", "EUR", "USD", "GBP", "CHF", "JPY", "kr",
+/// Signs and units that stand before or after a number. Longer ones that begin alike come first.
+const SIGNS: [&str; 19] = [
+    "US$", "€", "$", "£", "¥", "₹", "₩", "₽", "EUR", "USD", "GBP", "CHF", "JPY", "kr", "kWh", "kg",
+    "km", "cm", "°C",
 ];
 /// Signs between groups of three digits where the decimal sign is a point.
 const THOUSANDS: [char; 5] = [',', '\'', ' ', '\u{a0}', '\u{202f}'];
@@ -18,10 +19,10 @@ const SPACES: [char; 3] = [' ', '\u{a0}', '\u{202f}'];
 /// Numbers with more digits are not exact.
 const MAX_DIGITS: usize = 15;
 
-/// The notation of a column in which every value has the same currency sign.
+/// The notation of a column in which every value has the same currency sign or unit.
 pub(super) fn with_currency(texts: &[&str]) -> Option<NumberNotation> {
     let first = texts.first()?;
-    let mut signs = CURRENCIES.into_iter();
+    let mut signs = SIGNS.into_iter();
     let sign = signs.find(|sign| without_sign(first, sign).is_some())?;
     let numbers: Option<Vec<String>> = texts.iter().map(|text| without_sign(text, sign)).collect();
     notation(texts, &numbers?, Some(sign))
@@ -137,6 +138,8 @@ mod tests {
             (&["CHF 1'018.64", "CHF -3.10"], &[1018.64, -3.1]),
             (&["£5", "£12"], &[5.0, 12.0]),
             (&["12 EUR", "1.5 EUR"], &[12.0, 1.5]),
+            (&["12,5 kg", "-3,25 kg"], &[12.5, -3.25]),
+            (&["3.5 °C", "-12 °C"], &[3.5, -12.0]),
         ] {
             assert_eq!(read(texts).as_deref(), Some(numbers), "{texts:?}");
         }

@@ -1,0 +1,123 @@
+//! Documents: paragraphs and headings, or pages of lines.
+
+mod write;
+
+use pybench_profile::Block;
+use pybench_types::task::FileKind;
+
+pub(crate) use write::{escaped, package, written};
+
+/// What is read from a docx, html or pdf file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Paragraphs and headings, or the lines of all pages.
+    pub blocks: Vec<Block>,
+    /// Whether the blocks are lines of pages.
+    pub paged: bool,
+}
+
+/// A heading with what is below it, up to the next heading.
+pub(crate) struct Section<'a> {
+    pub heading: &'a Block,
+    pub paragraphs: &'a [Block],
+}
+
+impl Document {
+    /// Reads a file; `None` if it is no document, or has no text.
+    pub fn read(kind: FileKind, bytes: &[u8]) -> Option<Self> {
+        let blocks = pybench_profile::blocks(kind, bytes)?;
+        (!blocks.is_empty()).then(|| Self {
+            blocks,
+            paged: kind == FileKind::Pdf,
+        })
+    }
+
+    /// The text of some blocks, one per line.
+    pub(crate) fn text<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> String {
+        let lines = blocks.into_iter().map(|block| block.text.as_str());
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The lines of each page.
+    pub(crate) fn pages(&self) -> Vec<&[Block]> {
+        let pages = self.blocks.chunk_by(|one, other| one.page == other.page);
+        pages.collect()
+    }
+
+    /// The sections, without what stands before the first heading.
+    pub(crate) fn sections(&self) -> Vec<Section<'_>> {
+        let parts = self.blocks.chunk_by(|_, next| next.level == 0);
+        let parts = parts.filter_map(|part| part.split_first());
+        parts
+            .filter(|(first, _)| first.level > 0)
+            .map(|(heading, paragraphs)| Section {
+                heading,
+                paragraphs,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    fn blocks() -> Vec<Block> {
+        let block = |(level, text): (u8, &str)| Block {
+            text: text.to_owned(),
+            level,
+            page: 0,
+        };
+        let long = "The quay (north) was built in 1904 & widened \\ twice. ".repeat(4);
+        let all = [
+            (0, "Before."),
+            (1, "One <first>"),
+            (0, long.trim()),
+            (2, "Two"),
+            (0, "b"),
+            (0, "c"),
+        ];
+        all.map(block).into()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for kind in [FileKind::Docx, FileKind::Html] {
+            let bytes = written(kind, &blocks(), &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+            let read = Document::read(kind, &bytes).unwrap();
+            assert_eq!(read.blocks, blocks(), "{kind:?}");
+        }
+        let many: Vec<Block> = (0..20).flat_map(|_| blocks()).collect();
+        let bytes = written(FileKind::Pdf, &many, &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+        let read = Document::read(FileKind::Pdf, &bytes).unwrap();
+        assert!(
+            read.paged && read.pages().len() > 2,
+            "{}",
+            read.pages().len()
+        );
+        let words = |blocks: &[Block]| {
+            Document::text(blocks)
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(&read.blocks), words(&many));
+    }
+
+    #[test]
+    fn a_section_ends_at_the_next_heading() {
+        let document = Document {
+            blocks: blocks(),
+            paged: false,
+        };
+        let sections = document.sections();
+        let shown: Vec<_> = sections
+            .iter()
+            .map(|s| (&*s.heading.text, s.paragraphs.len()))
+            .collect();
+        assert_eq!(shown, [("One <first>", 1), ("Two", 2)]);
+    }
+}
