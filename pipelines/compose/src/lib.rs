@@ -18,6 +18,7 @@ mod inputs;
 mod media;
 mod messy;
 pub mod note;
+mod office_file;
 mod operation;
 pub mod operations;
 mod picture;

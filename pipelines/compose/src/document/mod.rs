@@ -5,7 +5,7 @@ mod write;
 use pybench_profile::Block;
 use pybench_types::task::FileKind;
 
-pub(crate) use write::{escaped, package, written};
+pub(crate) use write::written;
 
 /// What is read from a docx, html or pdf file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,13 @@
 //! Writes paragraphs and headings as a Word document, a page of HTML or a PDF, in a form that all tools read alike.
 
 use std::fmt::Write as _;
-use std::io::{Cursor, Write as _};
 
 use pybench_profile::Block;
 use pybench_types::task::FileKind;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use zip::ZipWriter;
-use zip::write::SimpleFileOptions;
+
+use crate::office_file::{XML, content_types, escaped, relation, zipped};
 
 /// Most characters of a line in a PDF.
 const LINE: usize = 84;
@@ -21,13 +20,6 @@ pub(crate) fn written(kind: FileKind, blocks: &[Block], rng: &mut ChaCha8Rng) ->
         FileKind::Pdf => pdf(blocks, rng.random_range(12..=36)),
         _ => None,
     }
-}
-
-/// A text in XML.
-pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 fn html(blocks: &[Block]) -> String {
@@ -44,11 +36,8 @@ fn html(blocks: &[Block]) -> String {
     )
 }
 
-/// The namespaces of a Word document.
+/// The namespace of a Word document.
 const WORD: &str = "http://schemas.openxmlformats.org/wordprocessingml/2006/main";
-const OFFICE: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
-const PACKAGE: &str = "http://schemas.openxmlformats.org/package/2006";
-const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n";
 const WORD_TYPE: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml";
 
 fn docx(blocks: &[Block]) -> Option<Vec<u8>> {
@@ -61,21 +50,12 @@ fn docx(blocks: &[Block]) -> Option<Vec<u8>> {
         format!("<w:p>{style}<w:r><w:t xml:space=\"preserve\">{text}</w:t></w:r></w:p>")
     });
     let body: String = paragraphs.collect();
-    let relation = |kind: &str, target: &str| {
-        format!(
-            "{XML}<Relationships xmlns=\"{PACKAGE}/relationships\">\
-             <Relationship Id=\"rId1\" Type=\"{OFFICE}/{kind}\" Target=\"{target}\"/></Relationships>"
-        )
-    };
-    let types = format!(
-        "{XML}<Types xmlns=\"{PACKAGE}/content-types\">\
-         <Default Extension=\"rels\" ContentType=\"application/vnd.openxmlformats-package.relationships+xml\"/>\
-         <Default Extension=\"xml\" ContentType=\"application/xml\"/>\
-         <Override PartName=\"/word/document.xml\" ContentType=\"{WORD_TYPE}.document.main+xml\"/>\
-         <Override PartName=\"/word/styles.xml\" ContentType=\"{WORD_TYPE}.styles+xml\"/></Types>"
-    );
-    package(&[
-        ("[Content_Types].xml", types),
+    let types = [
+        ("/word/document.xml", "document.main"),
+        ("/word/styles.xml", "styles"),
+    ];
+    zipped(&[
+        ("[Content_Types].xml", content_types(WORD_TYPE, types)),
         (
             "_rels/.rels",
             relation("officeDocument", "word/document.xml"),
@@ -106,18 +86,6 @@ fn styles() -> String {
         "{XML}<w:styles xmlns:w=\"{WORD}\"><w:style w:type=\"paragraph\" w:default=\"1\" w:styleId=\"Normal\">\
          <w:name w:val=\"Normal\"/></w:style>{headings}</w:styles>"
     )
-}
-
-/// A zip file of parts.
-pub(crate) fn package(parts: &[(&str, String)]) -> Option<Vec<u8>> {
-    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, text) in parts {
-        writer
-            .start_file(*name, SimpleFileOptions::default())
-            .ok()?;
-        writer.write_all(text.as_bytes()).ok()?;
-    }
-    writer.finish().ok().map(Cursor::into_inner)
 }
 
 /// A PDF with so many lines on a page; `None` if a word is too long for a line, or a character is not in ASCII.

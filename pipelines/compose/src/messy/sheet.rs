@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::document::{escaped, package};
+use crate::office_file::{RELATIONS, XML, content_types, escaped, relation, zipped};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
@@ -87,31 +87,19 @@ impl Sheet {
     /// A workbook with one worksheet.
     pub(super) fn xlsx(&self) -> Option<Vec<u8>> {
         const MAIN: &str = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
-        const OFFICE: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
-        const PACKAGE: &str = "http://schemas.openxmlformats.org/package/2006";
         const TYPE: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml";
-        const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n";
-        let relation = |kind: &str, target: &str| {
-            format!(
-                "{XML}<Relationships xmlns=\"{PACKAGE}/relationships\">\
-                 <Relationship Id=\"rId1\" Type=\"{OFFICE}/{kind}\" Target=\"{target}\"/></Relationships>"
-            )
-        };
-        let types = format!(
-            "{XML}<Types xmlns=\"{PACKAGE}/content-types\">\
-             <Default Extension=\"rels\" ContentType=\"application/vnd.openxmlformats-package.relationships+xml\"/>\
-             <Default Extension=\"xml\" ContentType=\"application/xml\"/>\
-             <Override PartName=\"/xl/workbook.xml\" ContentType=\"{TYPE}.sheet.main+xml\"/>\
-             <Override PartName=\"/xl/worksheets/sheet1.xml\" ContentType=\"{TYPE}.worksheet+xml\"/></Types>"
-        );
+        let types = [
+            ("/xl/workbook.xml", "sheet.main"),
+            ("/xl/worksheets/sheet1.xml", "worksheet"),
+        ];
         let workbook = format!(
-            "{XML}<workbook xmlns=\"{MAIN}\" xmlns:r=\"{OFFICE}\"><sheets>\
+            "{XML}<workbook xmlns=\"{MAIN}\" xmlns:r=\"{RELATIONS}\"><sheets>\
              <sheet name=\"Sheet1\" sheetId=\"1\" r:id=\"rId1\"/></sheets></workbook>"
         );
         let rows = self.rows_xml();
         let merged = self.merged_xml();
-        package(&[
-            ("[Content_Types].xml", types),
+        zipped(&[
+            ("[Content_Types].xml", content_types(TYPE, types)),
             ("_rels/.rels", relation("officeDocument", "xl/workbook.xml")),
             ("xl/workbook.xml", workbook),
             (
