@@ -359,11 +359,13 @@ fn dequantized_bytes(counts: &ParamCounts, bytes: u64, target: &PlanTarget) -> u
         // One block at a time, its largest matrix with temporaries in int32 and float32.
         true => bytes * counts.block + 20 * counts.largest_matrix,
         // A panel per thread, in the layout of the matrix and in that of the product.
-        false => {
-            let panels = tch::get_num_threads() as u64 * nf4::PANEL_ELEMENTS;
-            2 * bytes * panels.min(counts.largest_matrix)
-        }
+        false => 2 * bytes * panel_elements().min(counts.largest_matrix),
     }
+}
+
+/// Elements of the panels of all threads.
+fn panel_elements() -> u64 {
+    tch::get_num_threads() as u64 * nf4::PANEL_ELEMENTS
 }
 
 /// Bytes of the scales of so many elements in NF4: a float32 per 64, or a byte per 64 and a float32 per 256 of those.
@@ -398,9 +400,24 @@ fn activations(recipe: &Recipe, c: &ModelConfig, bytes: u64, target: &PlanTarget
     };
     // Temporaries of the backward pass of a block, about as much as its gated layer saved; and the hidden
     // states of the targets before and after the final norm.
-    let working = 3 * c.intermediate as u64 + 4 * hidden;
-    let held = |elements| fragmented(recipe, bytes * tokens * elements, device);
+    let working = 3 * c.intermediate as u64 + 4 * hidden + packed_product(recipe, c, target);
+    let held = |elements| match is_quantized(recipe) && device == Device::Cpu {
+        // Panels come and go between the arrays of a pass. Measured.
+        true => 2 * bytes * tokens * elements,
+        false => fragmented(recipe, bytes * tokens * elements, device),
+    };
     (held(kept + working), held(block + working))
+}
+
+/// Elements per token that the threads have computed of a product with a packed matrix, before they are part of its
+/// result.
+fn packed_product(recipe: &Recipe, c: &ModelConfig, target: &PlanTarget) -> u64 {
+    match is_quantized(recipe) && !target.is_gpu() {
+        true => panel_elements()
+            .div_ceil(c.hidden as u64)
+            .min(c.intermediate as u64),
+        false => 0,
+    }
 }
 
 /// As [`with_fragmentation`], for arrays of a pass: adapters add smaller ones between them. Measured.
