@@ -72,6 +72,14 @@ class Http:
             self.process.wait()
 
 
+def folder(asked):
+    """The directory of a model, which is downloaded if it is a name of the catalog."""
+    if Path(asked.model).is_dir():
+        return asked.model
+    found = subprocess.run([asked.binary, "model", asked.model], check=True, stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -88,13 +96,13 @@ def ours(asked, dtype):
     return Http(url, "m", process)
 
 
-def vllm(asked, dtype):
+def vllm(asked, dtype, sequences=AT_ONCE):
     program = os.environ.get("PYBENCH_VLLM") or shutil.which("vllm")
     if not program:
         raise Skipped("not on the PATH, and PYBENCH_VLLM is not set")
     port = free_port()
     command = [program, "serve", asked.folder, "--port", str(port), "--served-model-name", "m"]
-    command += ["--dtype", dtype, "--max-model-len", "4096", "--max-num-seqs", str(AT_ONCE)]
+    command += ["--dtype", dtype, "--max-model-len", "4096", "--max-num-seqs", str(sequences)]
     log = tempfile.TemporaryFile()
     process = subprocess.Popen(command, stdout=log, stderr=log)
     server = Http(f"http://127.0.0.1:{port}/v1", "m", process)
@@ -229,8 +237,7 @@ def main():
     parse.add_argument("--only", nargs="*", help=f"of {', '.join(SERVERS)}")
     asked = parse.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(asked.threads)
-    found = subprocess.run([asked.binary, "model", asked.model], check=True, stdout=subprocess.PIPE, text=True)
-    asked.folder = found.stdout.strip()
+    asked.folder = folder(asked)
     print(f"serve: {asked.model} · {asked.threads} threads · best of {asked.rounds} rounds, "
           f"{asked.tokens} tokens a reply · load {os.getloadavg()[0]:.1f}\n")
     print(f"| tokens per second | {' | '.join(COLUMNS)} |\n| --- |{' ---: |' * len(COLUMNS)}", flush=True)

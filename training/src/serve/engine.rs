@@ -15,8 +15,10 @@ use super::slots::Slots;
 use super::text::TextStream;
 use super::vocabulary::Vocabulary;
 
-/// Tokens per forward pass, so that a long prompt does not delay other replies.
-const MAX_PASS_TOKENS: usize = 512;
+/// Tokens per forward pass while replies are generated, which a long prompt should not delay.
+const MIXED_PASS_TOKENS: usize = 512;
+/// Tokens per forward pass of prompts alone: each pass reads all weights.
+const PROMPT_PASS_TOKENS: usize = 2048;
 
 /// One requested reply.
 #[derive(Debug)]
@@ -96,6 +98,17 @@ struct ActiveReply {
     cached: usize,
 }
 
+/// What an engine may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EngineLimits {
+    /// Replies in progress at once.
+    pub(super) slots: usize,
+    /// Replies that wait for one of the slots.
+    pub(super) queue: usize,
+    /// Tokens whose keys and values are cached, of replies in progress and of earlier ones.
+    pub(super) cached_tokens: usize,
+}
+
 /// The handle of the engine thread. Permits bound the number of jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Engine {
@@ -104,19 +117,18 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread. `slots` replies are active at once, `queue` more may wait.
+    /// Starts the thread.
     pub(super) fn start<D: Decoder + Send + 'static>(
         decoder: D,
         vocabulary: Arc<Vocabulary>,
-        slots: usize,
-        queue: usize,
+        limits: EngineLimits,
     ) -> std::io::Result<Self>
     where
         D::Cache: Send,
     {
         let (jobs, inbox) = channel();
         let runner = EngineLoop {
-            slots: Slots::new(slots),
+            slots: Slots::new(limits.slots, limits.cached_tokens),
             waiting: VecDeque::new(),
             decoder,
             vocabulary,
@@ -125,7 +137,7 @@ impl Engine {
         thread.spawn(move || runner.run(&inbox))?;
         Ok(Self {
             jobs,
-            permits: Arc::new(Semaphore::new(slots + queue)),
+            permits: Arc::new(Semaphore::new(limits.slots + limits.queue)),
         })
     }
 
@@ -163,6 +175,7 @@ impl<D: Decoder> EngineLoop<D> {
                 // The forward pass failed, for example for lack of memory. Only the active replies are lost.
                 self.fail_all("the forward pass failed; see the log of the server");
             }
+            self.slots.evict();
         }
     }
 
@@ -230,7 +243,11 @@ impl<D: Decoder> EngineLoop<D> {
             .filter(|s| s.work.is_some())
             .collect();
         running.sort_by_key(|slot| slot.pending());
-        let mut budget = MAX_PASS_TOKENS;
+        // A prompt has more than one token, unless it is all cached but the last one.
+        let mut budget = match running.first().is_some_and(|slot| slot.pending() == 1) {
+            true => MIXED_PASS_TOKENS,
+            false => PROMPT_PASS_TOKENS,
+        };
         let mut extensions = vec![];
         for slot in &mut running {
             let count = slot.pending().min(budget);
@@ -264,12 +281,8 @@ impl<D: Decoder> EngineLoop<D> {
     }
 
     fn fail_all(&mut self, reason: &str) {
-        for slot in &mut self.slots.all {
-            let work = slot.work.take();
-            slot.reset();
-            if let Some(work) = work {
-                work.end(ReplyEvent::Failed(reason.into()));
-            }
+        for work in self.slots.clear() {
+            work.end(ReplyEvent::Failed(reason.into()));
         }
     }
 }

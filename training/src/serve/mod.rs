@@ -42,7 +42,7 @@ use crate::model::{Model, ModelConfig, Weights, load_config, load_inference};
 use crate::torch::release_free_memory;
 use decoder::TorchDecoder;
 use dtype::ServedDtype;
-use engine::Engine;
+use engine::{Engine, EngineLimits};
 use http::Server;
 use prompt::ChatPrompt;
 
@@ -148,9 +148,7 @@ fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
     }
     // Reports a broken template here and not in a Python traceback.
     let template = options.template();
-    if let Some(path) = &template {
-        Renderer::load_with(&folder, Some(path))?;
-    }
+    let renderer = Renderer::load_with(&folder, template.as_deref())?;
     let launch = vllm::VllmCommand {
         name: &name(options, &folder),
         host: options.host.to_string(),
@@ -159,6 +157,7 @@ fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
         context: context(options, &load_config(&folder)?)?,
         template: template.as_deref(),
         dtype: options.dtype.map(ServedDtype::vllm_name).transpose()?,
+        calls: renderer.calls.map(|format| format.syntax),
         folder: &folder,
     };
     match options.check {
@@ -267,12 +266,17 @@ fn start_engine(
     let ModelFiles {
         weights, adapter, ..
     } = &found.files;
-    let (slots, queue) = (options.slots.into(), options.queue.into());
+    let slots = usize::from(options.slots);
+    let limits = EngineLimits {
+        slots,
+        queue: options.queue.into(),
+        cached_tokens: slots * found.context,
+    };
     let vocabulary = found.vocabulary.clone();
     if let Some(format) = dtype.format(device)? {
         let model = load_inference(weights, adapter.as_ref(), format)?;
         release_free_memory();
-        let engine = Engine::start(model, vocabulary, slots, queue)?;
+        let engine = Engine::start(model, vocabulary, limits)?;
         return Ok((engine, load_config(weights)?));
     }
     let mut model = Model::load(weights, dtype.loaded_kind(), device)?;
@@ -281,7 +285,7 @@ fn start_engine(
         model.merge_adapters();
     }
     let config = model.config.clone();
-    let engine = Engine::start(TorchDecoder::new(model), vocabulary, slots, queue)?;
+    let engine = Engine::start(TorchDecoder::new(model), vocabulary, limits)?;
     Ok((engine, config))
 }
 

@@ -1,5 +1,5 @@
-//! Slots for sequences, each with a key-value cache. A new prompt reuses the longest prefix that any slot has
-//! computed.
+//! Sequences with their key-value caches: those with a reply in progress, and earlier ones, whose prefixes are reused. A
+//! new prompt reuses the longest prefix that any of them has computed.
 //!
 //! The slots of `embedded` are other ones: there one request runs at a time and llama.cpp owns the cache, here many
 //! replies are in progress and each slot owns its cache.
@@ -24,6 +24,10 @@ pub(super) struct Slot<T, C> {
 #[derive(Debug)]
 pub(super) struct Slots<T, C> {
     pub(super) all: Vec<Slot<T, C>>,
+    /// Replies in progress at once.
+    max_active: usize,
+    /// Tokens of all caches together, from which on the least recently used idle slot is dropped.
+    max_tokens: usize,
     clock: u64,
 }
 
@@ -38,55 +42,50 @@ impl<T, C: SequenceCache> Slot<T, C> {
         let seen = &self.ids[..self.cache.len()];
         seen.iter().zip(prompt).take_while(|(a, b)| a == b).count()
     }
-
-    /// Clears the slot after a failure.
-    pub(super) fn reset(&mut self) {
-        self.cache = C::default();
-        self.ids.clear();
-        self.work = None;
-    }
 }
 
 impl<T, C: SequenceCache> Slots<T, C> {
-    pub(super) fn new(count: usize) -> Self {
-        let slot = |_| Slot {
-            cache: C::default(),
-            ids: vec![],
-            work: None,
-            last_used: 0,
-        };
+    pub(super) fn new(max_active: usize, max_tokens: usize) -> Self {
         Self {
-            all: (0..count).map(slot).collect(),
+            all: vec![],
+            max_active,
+            max_tokens,
             clock: 0,
         }
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.all.iter().any(|slot| slot.work.is_none())
+        let active = self.all.iter().filter(|slot| slot.work.is_some());
+        active.count() < self.max_active
     }
 
-    /// Assigns a free slot to a prompt. `work` gets the number of cached tokens; the last token is never cached,
-    /// because its logits are needed. `None` if no slot is free.
+    /// Assigns a slot to a prompt: an idle one that it continues, or a new one. `work` gets the number of cached tokens;
+    /// the last token is never cached, because its logits are needed. `None` if there is no room.
     pub(super) fn admit(&mut self, prompt: &[i64], work: impl FnOnce(usize) -> T) -> Option<usize> {
+        if !self.has_room() {
+            return None;
+        }
         let max = prompt.len().saturating_sub(1);
         let shared = |slot: &Slot<T, C>| slot.shared(prompt).min(max);
-        let donor = (0..self.all.len()).max_by_key(|&i| shared(&self.all[i]))?;
-        let reused = shared(&self.all[donor]);
-        let continues = self.all[donor].work.is_none() && 2 * reused >= self.all[donor].ids.len();
-        let free = (0..self.all.len()).filter(|&i| self.all[i].work.is_none());
-        let index = match continues {
-            true => donor,
-            // The least recently used slot; the donor keeps its cache if possible.
-            false => free.min_by_key(|&i| (i == donor && reused > 0, self.all[i].last_used))?,
-        };
-        let reused = match (index == donor, reused >= MIN_COPIED_TOKENS) {
-            (true, _) => reused,
-            (false, true) => {
-                self.all[index].cache = self.all[donor].cache.prefix(reused);
-                reused
-            }
-            (false, false) => 0,
-        };
+        let donor = (0..self.all.len()).max_by_key(|&i| shared(&self.all[i]));
+        let donor = donor.map(|i| (i, shared(&self.all[i])));
+        let continued = donor.filter(|&(i, reused)| {
+            let slot = &self.all[i];
+            slot.work.is_none() && 2 * reused >= slot.ids.len()
+        });
+        let (index, reused) = continued.unwrap_or_else(|| {
+            // The donor keeps its cache.
+            let copied = donor.filter(|&(_, reused)| reused >= MIN_COPIED_TOKENS);
+            let cache =
+                copied.map_or_else(C::default, |(i, reused)| self.all[i].cache.prefix(reused));
+            self.all.push(Slot {
+                cache,
+                ids: vec![],
+                work: None,
+                last_used: 0,
+            });
+            (self.all.len() - 1, copied.map_or(0, |(_, reused)| reused))
+        });
         self.clock += 1;
         let slot = &mut self.all[index];
         slot.cache.truncate(reused);
@@ -95,39 +94,109 @@ impl<T, C: SequenceCache> Slots<T, C> {
         slot.last_used = self.clock;
         Some(reused)
     }
+
+    /// Drops idle slots, the least recently used first, until the caches are as small as they shall be.
+    pub(super) fn evict(&mut self) {
+        let tokens = |all: &[Slot<T, C>]| all.iter().map(|slot| slot.cache.len()).sum::<usize>();
+        while tokens(&self.all) > self.max_tokens {
+            let idle = (0..self.all.len()).filter(|&i| self.all[i].work.is_none());
+            let Some(oldest) = idle.min_by_key(|&i| self.all[i].last_used) else {
+                return;
+            };
+            self.all.swap_remove(oldest);
+        }
+    }
+
+    /// Drops all slots and returns the replies that were in progress.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = T> {
+        self.all.drain(..).filter_map(|slot| slot.work)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::model::KvCache;
+    use super::*;
 
-    type Slots<T> = super::Slots<T, KvCache>;
+    /// A cache of nothing but a length.
+    #[derive(Debug, Default)]
+    struct Length(usize);
 
-    fn slot_of(slots: &Slots<u32>, work: u32) -> usize {
-        let found = slots.all.iter().position(|slot| slot.work == Some(work));
-        found.unwrap()
+    impl SequenceCache for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+
+        fn truncate(&mut self, length: usize) {
+            self.0 = self.0.min(length);
+        }
+
+        fn prefix(&self, length: usize) -> Self {
+            Self(self.0.min(length))
+        }
+    }
+
+    type TestSlots = Slots<u32, Length>;
+
+    /// Admits a prompt, computes it and ends its reply. Returns the number of cached tokens.
+    fn finished(slots: &mut TestSlots, prompt: &[i64]) -> usize {
+        let cached = slots.admit(prompt, |_| 1).unwrap();
+        for slot in &mut slots.all {
+            slot.cache.0 = slot.ids.len();
+            slot.work = None;
+        }
+        slots.evict();
+        cached
+    }
+
+    fn conversation(number: i64, length: usize) -> Vec<i64> {
+        let own = (0..length as i64).map(|token| 1000 * number + token);
+        own.collect()
     }
 
     #[test]
-    fn the_least_recently_used_slot_is_taken() {
-        let mut slots = Slots::new(2);
+    fn only_so_many_replies_are_in_progress() {
+        let mut slots = TestSlots::new(2, 100);
         assert_eq!(slots.admit(&[1, 2], |_| 1), Some(0));
         assert_eq!(slots.admit(&[3], |_| 2), Some(0));
         assert!(!slots.has_room());
         assert_eq!(slots.admit(&[4], |_| 3), None);
-        let first = slot_of(&slots, 1);
-        slots.all.iter_mut().for_each(|slot| slot.work = None);
-        slots.admit(&[5], |_| 4);
-        assert_eq!(slot_of(&slots, 4), first);
+        slots.all[0].work = None;
+        assert_eq!(slots.admit(&[4], |_| 3), Some(0));
+        assert_eq!(slots.clear().collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn conversations_outlive_their_replies_as_far_as_there_is_room() {
+        let mut slots = TestSlots::new(1, 100);
+        for number in 0..3 {
+            assert_eq!(finished(&mut slots, &conversation(number, 30)), 0);
+        }
+        // All three are cached, and the second goes on.
+        assert_eq!(finished(&mut slots, &conversation(1, 40)), 30);
+        // With a fourth there is no room for the first, which was not used for longest.
+        assert_eq!(finished(&mut slots, &conversation(3, 30)), 0);
+        assert_eq!(finished(&mut slots, &conversation(1, 40)), 39);
+        assert_eq!(finished(&mut slots, &conversation(0, 30)), 0);
+    }
+
+    #[test]
+    fn replies_in_progress_are_never_dropped() {
+        let mut slots = TestSlots::new(2, 10);
+        for number in 0..2 {
+            slots.admit(&conversation(number, 30), |_| 1);
+        }
+        slots.all.iter_mut().for_each(|slot| slot.cache.0 = 30);
+        slots.evict();
+        assert_eq!(slots.all.len(), 2);
     }
 
     #[test]
     fn only_computed_tokens_are_shared() {
-        let mut slots = Slots::new(1);
+        let mut slots = TestSlots::new(1, 100);
         slots.admit(&[1, 2, 3], |_| 1);
         slots.all[0].work = None;
         // The client of the first prompt disconnected before the prompt was computed.
         assert_eq!(slots.admit(&[1, 2, 3, 4], |cached| cached as u32), Some(0));
-        assert_eq!(slots.all[0].pending(), 4);
+        assert_eq!(slots.all.last().unwrap().pending(), 4);
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use pybench_training_data::CallSyntax;
 
 /// The path of `vllm`, if it is on the PATH.
 pub(super) fn installed() -> Option<PathBuf> {
@@ -25,6 +26,17 @@ pub(super) struct VllmCommand<'a> {
     pub(super) context: usize,
     pub(super) template: Option<&'a Path>,
     pub(super) dtype: Option<&'static str>,
+    /// How the chat template writes tool calls, if it writes any.
+    pub(super) calls: Option<CallSyntax>,
+}
+
+/// vLLM's name of the parser of such calls.
+fn call_parser(syntax: CallSyntax) -> &'static str {
+    match syntax {
+        CallSyntax::Json => "llama3_json",
+        CallSyntax::Tags => "hermes",
+        CallSyntax::List => "mistral",
+    }
 }
 
 impl VllmCommand<'_> {
@@ -45,6 +57,10 @@ impl VllmCommand<'_> {
         if let Some(template) = self.template {
             add("--chat-template", template.into());
             add("--chat-template-content-format", "string".into());
+        }
+        if let Some(syntax) = self.calls {
+            add("--tool-call-parser", call_parser(syntax).into());
+            all.push("--enable-auto-tool-choice".into());
         }
         all.push("--enable-prefix-caching".into());
         all

@@ -1,7 +1,8 @@
 //! The server: the real binary over HTTP on the loopback interface.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::iter;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,6 +100,32 @@ impl Running {
             .unwrap_or_else(|| panic!("no address: {line}"))
             .to_owned();
         Self { child, address }
+    }
+
+    /// Lets vLLM serve the model, from the folder of its program.
+    pub(crate) fn start_vllm(folder: &Path, programs: &Path) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap().to_string();
+        drop(port);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::env::split_paths(&path);
+        let paths = std::env::join_paths(iter::once(programs.to_owned()).chain(paths)).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
+            .arg("serve")
+            .arg(folder)
+            .args(["--engine", "vllm", "--name", "tiny", "--dtype", "float32"])
+            .args(["--port", address.rsplit_once(':').unwrap().1])
+            .env("PATH", paths)
+            .spawn()
+            .unwrap();
+        let mut server = Self { child, address };
+        let started = Instant::now();
+        while TcpStream::connect(&server.address).is_err() {
+            assert_eq!(server.child.try_wait().unwrap(), None, "vLLM ended");
+            assert!(started.elapsed() < Duration::from_secs(600), "no answer");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        server
     }
 
     fn open(&self, head: &str, body: &[u8]) -> TcpStream {
@@ -586,7 +613,7 @@ fn vllm_is_launched_where_it_is_installed() {
         &vllm,
         "#!/bin/sh\nprintf '%s\\n' \"$@\" \"key=$VLLM_API_KEY\"\n",
     );
-    let template = jinja("brackets.jinja");
+    let template = jinja("call_json.jinja");
     let run = |engine: &str, more: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
             .arg("serve")
@@ -617,6 +644,7 @@ fn vllm_is_launched_where_it_is_installed() {
         ["--port", "1234"],
         ["--max-model-len", "256"],
         ["--chat-template", template.to_str().unwrap()],
+        ["--tool-call-parser", "llama3_json"],
     ] {
         assert!(
             words.windows(2).any(|two| two == pair),

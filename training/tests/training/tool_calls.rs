@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
 
+use pybench_test_needs::skip;
 use serde_json::{Value, json};
 
 use crate::run::Project;
@@ -36,7 +37,8 @@ fn row() -> Value {
 
 /// A model that knows the row by heart, with the given chat template.
 fn learned(template: &str) -> Project {
-    let shape = json!({"hidden_size": 48, "intermediate_size": 96, "head_dim": 12, "max_position_embeddings": 1024});
+    // vLLM has no smaller heads on a CPU.
+    let shape = json!({"hidden_size": 48, "intermediate_size": 96, "head_dim": 32, "max_position_embeddings": 1024});
     let train = "max_seq_len=1024\nbatch_size=1\nmax_steps=300\n[optimizer]\nlearning_rate=0.01\nwarmup_steps=5";
     let project = Project::shaped(&shape, train);
     std::fs::write(project.path("train.jsonl"), row().to_string()).unwrap();
@@ -175,17 +177,32 @@ assert final.message.tool_calls[0].function.name == "run" and final.finish_reaso
 print("played")
 "#;
 
-#[test]
-fn openais_client_plays_the_session() {
+/// Plays the session with OpenAI's client; the test is skipped if its Python environment cannot be made.
+fn play_with_openais_client(address: &str) {
     let Some(python) = pybench_test_needs::python::environment("openai") else {
         return;
     };
-    let server = Running::start(&model(&LLAMA), &[]);
     let output = Command::new(python)
-        .args(["-c", CLIENT, &format!("http://{}/v1", server.address)])
+        .args(["-c", CLIENT, &format!("http://{address}/v1")])
         .args([QUESTION, CODE, ANSWER, THANKS, BYE, &tools().to_string()])
         .output()
         .unwrap();
     let (said, errors) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(said).trim(), "played", "{errors}");
+}
+
+#[test]
+fn openais_client_plays_the_session() {
+    play_with_openais_client(&Running::start(&model(&LLAMA), &[]).address);
+}
+
+/// Part of `just parity`.
+#[test]
+fn openais_client_plays_the_session_with_vllm() {
+    let Some(program) = std::env::var_os("PYBENCH_VLLM").map(PathBuf::from) else {
+        skip::unavailable("PYBENCH_VLLM does not name the program `vllm`");
+        return;
+    };
+    let server = Running::start_vllm(&model(&LLAMA), program.parent().unwrap());
+    play_with_openais_client(&server.address);
 }

@@ -22,7 +22,14 @@ pub(super) fn describe(setup: &Setup) -> String {
     let suites = setup.suites.iter();
     let mut parts: Vec<_> = suites.map(|suite| suite.describe(&selection)).collect();
     if setup.recipe.library.is_some() {
-        parts.push("task library, held-out split".to_owned());
+        let library = "task library, held-out split";
+        parts.push(match selection.max_tasks {
+            Some(max) => format!(
+                "{library}, at most {max} tasks drawn with seed {}",
+                selection.seed
+            ),
+            None => library.to_owned(),
+        });
     }
     parts.join(" and ")
 }
@@ -30,13 +37,15 @@ pub(super) fn describe(setup: &Setup) -> String {
 /// Prepares and lists the tasks.
 pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
     let mut list = TaskList::default();
+    let selection = setup.recipe.selection();
     for suite in &setup.suites {
-        let found = suite.tasks(&setup.env(), &setup.recipe.selection()).await?;
+        let found = suite.tasks(&setup.env(), &selection).await?;
         list.available.extend(found.available);
         list.unavailable.extend(found.unavailable);
     }
     if let Some(run) = &setup.recipe.library {
         let tasks = library::held_out(&setup.project_root.join(run), setup.folder.store())?;
+        let tasks = selection.draw(tasks, |held_out| held_out.task.id.to_string());
         list.available
             .extend(tasks.into_iter().map(|held_out| EvalTask {
                 suite: held_out.suite,
