@@ -28,7 +28,8 @@ pub use pack::{Bins, pack};
 pub use preflight::{Preflight, judge, preflight};
 pub use pybench_chat_template::{
     CALL_TAGS, CallFormat, CallParser, CallSyntax, CallableTools, Chat, ChatTemplate, Message,
-    NaiveDate, Piece, RenderedText, ReplyPart, TemplateError, ToolCall, Weight, tool_name,
+    NaiveDate, PYTHON_TAG, Piece, RenderedText, ReplyPart, TemplateError, ToolCall, Weight,
+    tool_name,
 };
 pub use reader::{RecordKind, SourceError};
 pub use record::{Conversation, Preference, Record};

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use pybench_training_data::Renderer;
+use pybench_training_data::{CallSyntax, PYTHON_TAG, Renderer};
 use tch::Device;
 
 pub use dtype::Dtype;
@@ -157,13 +157,20 @@ fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
         context: context(options, &load_config(&folder)?)?,
         template: template.as_deref(),
         dtype: options.dtype.map(ServedDtype::vllm_name).transpose()?,
-        calls: renderer.calls.map(|format| format.syntax),
+        calls: calls_for_vllm(&renderer),
         folder: &folder,
     };
     match options.check {
         true => Ok(()),
         false => launch.run(program, options.key.as_deref()),
     }
+}
+
+/// The calls of a template that vLLM can parse; it reads Llama's with a tokenizer that has their tag only.
+fn calls_for_vllm(renderer: &Renderer) -> Option<CallSyntax> {
+    let has_tag = || renderer.tokenizer.control(PYTHON_TAG).is_some();
+    let syntax = renderer.calls.as_ref()?.syntax;
+    (syntax != CallSyntax::Json || has_tag()).then_some(syntax)
 }
 
 fn serve_with_own_engine(options: &ServeOptions) -> Result<()> {

@@ -43,11 +43,18 @@ fn folder() -> tempfile::TempDir {
 pub(crate) struct Running {
     child: Child,
     pub(crate) address: String,
+    is_vllm: bool,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        if self.is_vllm {
+            // It ends its other processes when it is asked to end.
+            // SAFETY: the child has not been waited for, so its id is still its own.
+            unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        } else {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }
@@ -99,7 +106,11 @@ impl Running {
         let address = address
             .unwrap_or_else(|| panic!("no address: {line}"))
             .to_owned();
-        Self { child, address }
+        Self {
+            child,
+            address,
+            is_vllm: false,
+        }
     }
 
     /// Lets vLLM serve the model, from the folder of its program.
@@ -118,7 +129,11 @@ impl Running {
             .env("PATH", paths)
             .spawn()
             .unwrap();
-        let mut server = Self { child, address };
+        let mut server = Self {
+            child,
+            address,
+            is_vllm: true,
+        };
         let started = Instant::now();
         while TcpStream::connect(&server.address).is_err() {
             assert_eq!(server.child.try_wait().unwrap(), None, "vLLM ended");
@@ -613,7 +628,7 @@ fn vllm_is_launched_where_it_is_installed() {
         &vllm,
         "#!/bin/sh\nprintf '%s\\n' \"$@\" \"key=$VLLM_API_KEY\"\n",
     );
-    let template = jinja("call_json.jinja");
+    let template = jinja("call_tags.jinja");
     let run = |engine: &str, more: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
             .arg("serve")
@@ -644,7 +659,7 @@ fn vllm_is_launched_where_it_is_installed() {
         ["--port", "1234"],
         ["--max-model-len", "256"],
         ["--chat-template", template.to_str().unwrap()],
-        ["--tool-call-parser", "llama3_json"],
+        ["--tool-call-parser", "hermes"],
     ] {
         assert!(
             words.windows(2).any(|two| two == pair),
