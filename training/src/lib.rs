@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod command;
+mod dependent_process;
 pub mod exit;
 pub mod gguf;
 pub mod interrupt;

@@ -230,7 +230,11 @@ pub fn teacher_name(choice: &ModelChoice) -> String {
         ModelChoice::Expert { .. } => "expert".to_owned(),
         ModelChoice::Correction {} => agent::CORRECTION.to_owned(),
         ModelChoice::Openai { model, .. } => OpenAi::name_of(model),
-        ModelChoice::Checkpoint { model, dtype } => ModelChoice::checkpoint_name(model, *dtype),
+        ModelChoice::Checkpoint {
+            model,
+            dtype,
+            engine,
+        } => ModelChoice::checkpoint_name(model, *dtype, *engine),
         ModelChoice::Embedded { model, sha256, .. } => {
             embedded::name(model, sha256.as_deref()).unwrap_or_else(|| format!("gguf:{model}"))
         }

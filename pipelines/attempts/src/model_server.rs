@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use pybench_llm::OpenAiOptions;
-use pybench_run::{Price, RunError, ServedDtype};
+use pybench_run::{Price, RunError, ServeEngine, ServedDtype};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -28,6 +28,8 @@ pub struct ServeOptions {
     pub base: bool,
     /// `None` leaves it to the server: float32 on a CPU, bfloat16 on a GPU.
     pub dtype: Option<ServedDtype>,
+    /// What computes the replies.
+    pub engine: ServeEngine,
 }
 
 /// A running server. It is stopped when this value is dropped.
@@ -37,15 +39,21 @@ pub struct ModelServer {
     child: Child,
 }
 
-/// Checks that a model can be served; downloads it if it is a name in the catalog.
+/// Checks that a model can be served; downloads it if it is a name in the catalog. Returns whether vLLM will serve it.
 ///
 /// # Errors
 /// [`RunError::Environment`] if the program is missing or cannot load the model.
-pub async fn check(program: &Path, model: &str, options: ServeOptions) -> Result<(), RunError> {
+pub async fn check(program: &Path, model: &str, options: ServeOptions) -> Result<bool, RunError> {
     let mut command = serve(program, model, options);
-    let status = command.arg("--check").stdout(Stdio::null()).status().await;
-    match status {
-        Ok(status) if status.success() => Ok(()),
+    let child = command.arg("--check").stdout(Stdio::piped()).spawn();
+    let output = match child {
+        Ok(child) => child.wait_with_output().await,
+        Err(error) => Err(error),
+    };
+    match output {
+        Ok(output) if output.status.success() => {
+            Ok(output.stdout.trim_ascii() == ServeEngine::Vllm.name().as_bytes())
+        }
         Ok(_) => Err(environment(
             program,
             model,
@@ -63,6 +71,9 @@ fn serve(program: &Path, model: &str, options: ServeOptions) -> Command {
     }
     if let Some(dtype) = options.dtype {
         command.args(["--dtype", dtype.name()]);
+    }
+    if !options.engine.is_own() {
+        command.args(["--engine", options.engine.name()]);
     }
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     command.kill_on_drop(true);
@@ -254,6 +265,7 @@ mod tests {
         let options = ServeOptions {
             base: true,
             dtype: Some(ServedDtype::Int8),
+            ..ServeOptions::default()
         };
         write("#!/bin/sh\necho http://127.0.0.1:7/v1/$2$3$4=$5/$9\nexec sleep 60\n");
         let server = ModelServer::start(&program, "M", "N", options).await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use pybench_llm::{ChatError, ChatModel, ChatRequest, Limits, OpenAi, Reply};
-use pybench_run::{ModelChoice, Price, RunError, ServedDtype};
+use pybench_run::{ModelChoice, Price, RunError};
 use tokio::sync::OnceCell;
 
 use crate::model_server::{self, ModelServer, SLOTS, ServeOptions};
@@ -24,38 +24,34 @@ pub struct Served {
     program: PathBuf,
     /// The model folder, or a name in the trainer's catalog.
     model: String,
-    dtype: Option<ServedDtype>,
+    options: ServeOptions,
     request_options: RequestOptions,
     started: OnceCell<(ModelServer, OpenAi)>,
 }
 
 impl Served {
-    /// The checkpoint that a recipe calls `model`, at `path`, served with `dtype`.
+    /// The checkpoint that a recipe calls `model`, at `path`.
     ///
     /// # Errors
     /// [`RunError::Environment`] if `pybench-train` is missing.
     pub fn new(
         model: &str,
-        dtype: Option<ServedDtype>,
+        options: ServeOptions,
         path: String,
         request_options: RequestOptions,
     ) -> Result<Self, RunError> {
         Ok(Self {
-            name: ModelChoice::checkpoint_name(model, dtype),
+            name: ModelChoice::checkpoint_name(model, options.dtype, options.engine),
             program: model_server::required_program()?,
             model: path,
-            dtype,
+            options,
             request_options,
             started: OnceCell::new(),
         })
     }
 
     async fn start(&self) -> Result<(ModelServer, OpenAi), ChatError> {
-        let options = ServeOptions {
-            base: false,
-            dtype: self.dtype,
-        };
-        let server = ModelServer::start(&self.program, &self.model, &self.name, options).await;
+        let server = ModelServer::start(&self.program, &self.model, &self.name, self.options).await;
         let server = server.map_err(|error| ChatError::Connection(error.to_string()))?;
         let options = server.client_options(&self.name);
         let client = OpenAi::new(self.request_options.apply(options))?;

@@ -14,6 +14,7 @@ use pybench_run::{
 };
 use pybench_types::id::Digest;
 
+use crate::model_server::ServeOptions;
 use crate::request_options::RequestOptions;
 use crate::served::{self, Served};
 use pybench_embedded_client::{Embedded, Model};
@@ -124,9 +125,19 @@ pub fn chat_model(
         );
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }
-    if let ModelChoice::Checkpoint { model, dtype } = choice {
+    if let ModelChoice::Checkpoint {
+        model,
+        dtype,
+        engine,
+    } = choice
+    {
         let path = checkpoint(context, model);
-        let teacher = Served::new(model, *dtype, path, request_options.clone())?;
+        let options = ServeOptions {
+            base: false,
+            dtype: *dtype,
+            engine: *engine,
+        };
+        let teacher = Served::new(model, options, path, request_options.clone())?;
         let metered = local(context, teacher, served::LIMITS, request_options.name);
         return Ok(Arc::new(metered.with_ledger(ledger.clone())));
     }

@@ -13,8 +13,8 @@ use pybench_run::cli::{self, LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_recipe, invocation, project_root};
 use pybench_run::run_selection::{recommend, run_argument};
 use pybench_run::{
-    BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, WhenChanged,
-    apply_sets,
+    BudgetCap, ExecutorOptions, LocalExecutor, RetryFailed, RunError, RunFolder, ServeEngine,
+    WhenChanged, apply_sets,
 };
 use pybench_types::text::shell_word;
 
@@ -514,6 +514,7 @@ fn add_checkpoints(recipe: &mut EvalRecipe, root: &Path) {
             model,
             base: false,
             dtype: None,
+            engine: ServeEngine::default(),
             about: Some(about),
         };
         recipe.agents.entry(label.to_owned()).or_insert(choice);

@@ -103,7 +103,11 @@ fn agent(context: &RunContext, student: &ModelChoice) -> Result<AgentChoice, Run
             timeout_seconds,
             about: None,
         },
-        ModelChoice::Checkpoint { model, dtype } => {
+        ModelChoice::Checkpoint {
+            model,
+            dtype,
+            engine,
+        } => {
             let folder = context.project_root.join(&model);
             AgentChoice::Checkpoint {
                 model: match folder.is_dir() {
@@ -112,6 +116,7 @@ fn agent(context: &RunContext, student: &ModelChoice) -> Result<AgentChoice, Run
                 },
                 base: false,
                 dtype,
+                engine,
                 about: None,
             }
         }

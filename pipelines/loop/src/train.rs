@@ -61,12 +61,15 @@ pub(crate) async fn train(
             out.display()
         ))
     })?;
+    // Served as before.
+    let (dtype, engine) = match student {
+        ModelChoice::Checkpoint { dtype, engine, .. } => (*dtype, *engine),
+        _ => Default::default(),
+    };
     Ok(ModelChoice::Checkpoint {
         model: shown(context, &folder),
-        dtype: match student {
-            ModelChoice::Checkpoint { dtype, .. } => *dtype,
-            _ => None,
-        },
+        dtype,
+        engine,
     })
 }
 

@@ -141,7 +141,11 @@ pub fn teacher_name(recipe: &Recipe) -> String {
         ModelChoice::Expert { .. } => EXPERT_LABEL.to_owned(),
         ModelChoice::Correction {} => CORRECTION_LABEL.to_owned(),
         ModelChoice::Openai { model, .. } => teacher_label(&format!("openai:{model}")).to_owned(),
-        ModelChoice::Checkpoint { model, dtype } => ModelChoice::checkpoint_name(model, *dtype),
+        ModelChoice::Checkpoint {
+            model,
+            dtype,
+            engine,
+        } => ModelChoice::checkpoint_name(model, *dtype, *engine),
         ModelChoice::Embedded { model, sha256, .. } => {
             pybench_embedded_client::name(model, sha256.as_deref()).unwrap_or_else(|| model.clone())
         }

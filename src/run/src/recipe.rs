@@ -402,6 +402,9 @@ pub enum ModelChoice {
         /// The numbers that it is served with. Default: float32 on a CPU, bfloat16 on a GPU.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dtype: Option<ServedDtype>,
+        /// What computes the replies.
+        #[serde(default, skip_serializing_if = "ServeEngine::is_own")]
+        engine: ServeEngine,
     },
     /// A GGUF model on this machine, run by `pybench-embedded` in a process without API keys (see `just embedded`).
     Embedded {
@@ -426,11 +429,13 @@ impl ModelChoice {
     }
 
     /// The name of a checkpoint in ids and rows; `model` is as the recipe has it.
-    pub fn checkpoint_name(model: &str, dtype: Option<ServedDtype>) -> String {
-        match dtype {
-            None => format!("checkpoint:{model}"),
-            Some(dtype) => format!("checkpoint:{model}-{}", dtype.name()),
-        }
+    pub fn checkpoint_name(model: &str, dtype: Option<ServedDtype>, engine: ServeEngine) -> String {
+        let dtype = dtype.map(ServedDtype::name);
+        let engine = (!engine.is_own()).then(|| engine.name());
+        let parts = [dtype, engine].into_iter().flatten();
+        parts.fold(format!("checkpoint:{model}"), |name, part| {
+            format!("{name}-{part}")
+        })
     }
 
     /// The same model without `batch`: replies come immediately.
@@ -461,6 +466,35 @@ impl ServedDtype {
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
         }
+    }
+}
+
+/// What computes the replies of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServeEngine {
+    /// The server of `pybench-train`.
+    #[default]
+    Own,
+    /// vLLM, which must be on the PATH.
+    Vllm,
+    /// vLLM where it is installed and can serve the model, otherwise the server of `pybench-train`.
+    Auto,
+}
+
+impl ServeEngine {
+    /// Its name in recipes and as an option of the server.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Vllm => "vllm",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// Whether it is the default.
+    pub fn is_own(&self) -> bool {
+        *self == Self::Own
     }
 }
 

@@ -36,6 +36,7 @@ pub use sampler::Sampling;
 pub use vocabulary::{Vocabulary, VocabularyError};
 
 use crate::catalog::{self, ModelFiles};
+use crate::dependent_process::free_port;
 use crate::exit::{bad_input, environment, interrupted, usage};
 use crate::interrupt::{self, Deferral};
 use crate::model::{Model, ModelConfig, Weights, load_config, load_inference};
@@ -45,6 +46,7 @@ use dtype::ServedDtype;
 use engine::{Engine, EngineLimits};
 use http::Server;
 use prompt::ChatPrompt;
+use vllm::VllmCommand;
 
 #[derive(Clone, Debug, Args)]
 pub struct ServeOptions {
@@ -125,45 +127,61 @@ enum Backend {
     Auto,
 }
 
-/// Loads and serves the model until a signal arrives; with `--check` only checks its files.
+/// Loads and serves the model until a signal arrives; with `--check` only checks its files and prints which engine would
+/// serve it.
 pub fn serve(options: &ServeOptions) -> Result<()> {
-    match (options.engine, vllm::installed()) {
-        (Backend::Vllm, None) => Err(environment("--engine vllm: there is no vllm on the PATH")),
-        (Backend::Vllm | Backend::Auto, Some(program)) => serve_with_vllm(options, &program),
-        (Backend::Own, _) | (Backend::Auto, None) if options.check => {
-            check_model(options).map(drop)
+    let files = catalog::find_files(&options.model)?;
+    let program = match options.engine {
+        Backend::Own => None,
+        Backend::Vllm if files.adapter.is_some() => {
+            return Err(usage(
+                "vLLM serves merged models only: merge the adapter with `pybench-train merge`, or leave --engine out",
+            ));
         }
-        (Backend::Own, _) | (Backend::Auto, None) => serve_with_own_engine(options),
+        Backend::Vllm => Some(
+            vllm::installed()
+                .ok_or_else(|| environment("--engine vllm: there is no vllm on the PATH"))?,
+        ),
+        Backend::Auto => {
+            let can = files.adapter.is_none() && options.dtype != Some(ServedDtype::Int8);
+            vllm::installed().filter(|_| can)
+        }
+    };
+    match (program, options.check) {
+        (Some(program), check) => {
+            let launch = prepare_vllm(options, &files.folder)?;
+            match check {
+                true => println!("vllm"),
+                false => launch.run(&program, options.key.as_deref())?,
+            }
+        }
+        (None, true) => {
+            check_model(options)?;
+            println!("own");
+        }
+        (None, false) => serve_with_own_engine(options)?,
     }
+    Ok(())
 }
 
-fn serve_with_vllm(options: &ServeOptions, program: &Path) -> Result<()> {
-    let ModelFiles {
-        folder, adapter, ..
-    } = catalog::find_files(&options.model)?;
-    if adapter.is_some() {
-        return Err(usage(
-            "vLLM serves merged models only: merge the adapter with `pybench-train merge`, or leave --engine out",
-        ));
-    }
+fn prepare_vllm(options: &ServeOptions, folder: &Path) -> Result<VllmCommand> {
     // Reports a broken template here and not in a Python traceback.
     let template = options.template();
-    let renderer = Renderer::load_with(&folder, template.as_deref())?;
-    let launch = vllm::VllmCommand {
-        name: &name(options, &folder),
-        host: options.host.to_string(),
-        port: options.port,
+    let renderer = Renderer::load_with(folder, template.as_deref())?;
+    let port = match options.port {
+        0 => free_port(options.host)?,
+        port => port,
+    };
+    Ok(VllmCommand {
+        name: name(options, folder),
+        address: SocketAddr::new(options.host, port),
         slots: options.slots,
-        context: context(options, &load_config(&folder)?)?,
-        template: template.as_deref(),
+        context: context(options, &load_config(folder)?)?,
+        template,
         dtype: options.dtype.map(ServedDtype::vllm_name).transpose()?,
         calls: calls_for_vllm(&renderer),
-        folder: &folder,
-    };
-    match options.check {
-        true => Ok(()),
-        false => launch.run(program, options.key.as_deref()),
-    }
+        folder: folder.to_owned(),
+    })
 }
 
 /// The calls of a template that vLLM can parse; it reads Llama's with a tokenizer that has their tag only.

@@ -1,14 +1,14 @@
 //! Starts several processes of this program on one machine, if neither torchrun nor Slurm does.
 
 use std::env;
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
+use std::net::Ipv4Addr;
 use std::process::{Child, Command};
 use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::dependent_process::{depend, free_port, terminate};
 use crate::exit::{ChildError, interrupted, usage};
 use crate::interrupt::{self, Deferral};
 
@@ -42,8 +42,7 @@ pub(super) fn spawn_processes(count: usize) -> Result<()> {
 
 fn start(count: usize, children: &mut Vec<Child>) -> Result<()> {
     let program = env::current_exe().context("the path of this program")?;
-    // Free now, and very likely still free when the first process listens on it.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port(Ipv4Addr::LOCALHOST.into())?;
     let threads = available_parallelism().map_or(1, |all| (all.get() / count).max(1));
     for rank in 0..count {
         let mut command = Command::new(&program);
@@ -54,21 +53,12 @@ fn start(count: usize, children: &mut Vec<Child>) -> Result<()> {
             .env("WORLD_SIZE", count.to_string())
             .env("LOCAL_WORLD_SIZE", count.to_string())
             .env("MASTER_ADDR", "127.0.0.1")
-            .env("MASTER_PORT", port.to_string())
-            // Ctrl-C in a terminal must not reach the processes twice.
-            .process_group(0);
+            .env("MASTER_PORT", port.to_string());
         if env::var_os("OMP_NUM_THREADS").is_none() {
             command.env("OMP_NUM_THREADS", threads.to_string());
         }
-        // SAFETY: prctl may be called between fork and exec.
-        #[cfg(target_os = "linux")]
-        unsafe {
-            // If this process dies, the others must not keep on training alone.
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-                Ok(())
-            });
-        }
+        // The others must not keep on training alone.
+        depend(&mut command);
         children.push(command.spawn().context("starting a process of this run")?);
     }
     Ok(())
@@ -80,10 +70,7 @@ fn wait_for_all(children: &mut [Child]) -> Result<()> {
         let signals = interrupt::received();
         if signals > 0 && !passed_on {
             passed_on = true;
-            for child in children.iter() {
-                // SAFETY: sends a signal to a child that has not been waited for, so its id is still its own.
-                unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
-            }
+            children.iter().for_each(terminate);
         }
         let mut running = 0;
         let mut failed = None;

@@ -1,8 +1,9 @@
 //! The server: the real binary over HTTP on the loopback interface.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::iter;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,18 +44,17 @@ fn folder() -> tempfile::TempDir {
 pub(crate) struct Running {
     child: Child,
     pub(crate) address: String,
-    is_vllm: bool,
+}
+
+fn first_in_path(folder: &Path) -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
+    std::env::join_paths(paths).unwrap()
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.is_vllm {
-            // It ends its other processes when it is asked to end.
-            // SAFETY: the child has not been waited for, so its id is still its own.
-            unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
-        } else {
-            let _ = self.child.kill();
-        }
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
@@ -87,12 +87,24 @@ impl Answer {
 
 impl Running {
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Self::start_with_path(folder, options, &path)
+    }
+
+    /// Lets vLLM serve the model, from the folder of its program.
+    pub(crate) fn start_vllm(folder: &Path, programs: &Path) -> Self {
+        let path = first_in_path(programs);
+        Self::start_with_path(folder, &["--engine", "vllm", "--dtype", "float32"], &path)
+    }
+
+    fn start_with_path(folder: &Path, options: &[&str], path: &OsStr) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
             .arg("serve")
             .arg(folder)
             .args(["--port", "0", "--name", "tiny", "--device", "cpu"])
             .args(options)
             .env("OMP_NUM_THREADS", "1")
+            .env("PATH", path)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -106,41 +118,7 @@ impl Running {
         let address = address
             .unwrap_or_else(|| panic!("no address: {line}"))
             .to_owned();
-        Self {
-            child,
-            address,
-            is_vllm: false,
-        }
-    }
-
-    /// Lets vLLM serve the model, from the folder of its program.
-    pub(crate) fn start_vllm(folder: &Path, programs: &Path) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = port.local_addr().unwrap().to_string();
-        drop(port);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let paths = std::env::split_paths(&path);
-        let paths = std::env::join_paths(iter::once(programs.to_owned()).chain(paths)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
-            .arg("serve")
-            .arg(folder)
-            .args(["--engine", "vllm", "--name", "tiny", "--dtype", "float32"])
-            .args(["--port", address.rsplit_once(':').unwrap().1])
-            .env("PATH", paths)
-            .spawn()
-            .unwrap();
-        let mut server = Self {
-            child,
-            address,
-            is_vllm: true,
-        };
-        let started = Instant::now();
-        while TcpStream::connect(&server.address).is_err() {
-            assert_eq!(server.child.try_wait().unwrap(), None, "vLLM ended");
-            assert!(started.elapsed() < Duration::from_secs(600), "no answer");
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        server
+        Self { child, address }
     }
 
     fn open(&self, head: &str, body: &[u8]) -> TcpStream {
@@ -640,10 +618,10 @@ fn vllm_is_launched_where_it_is_installed() {
             .env("PATH", &path)
             .output()
             .unwrap();
-        let words = String::from_utf8(output.stdout).unwrap();
-        (words, String::from_utf8(output.stderr).unwrap())
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "no address");
+        String::from_utf8(output.stderr).unwrap()
     };
-    let (words, shown) = run(
+    let said = run(
         "auto",
         &[
             "--context",
@@ -652,6 +630,7 @@ fn vllm_is_launched_where_it_is_installed() {
             template.to_str().unwrap(),
         ],
     );
+    let (shown, words) = said.split_once('\n').unwrap();
     let words: Vec<&str> = words.lines().collect();
     assert_eq!(words[..2], ["serve", folder.path().to_str().unwrap()]);
     for pair in [
@@ -666,12 +645,62 @@ fn vllm_is_launched_where_it_is_installed() {
             "{pair:?} in {words:?}"
         );
     }
-    assert_eq!(words.last(), Some(&"key=sesame"));
+    assert!(words.contains(&"key=sesame"), "{words:?}");
     assert!(!shown.contains("sesame"), "the key is not shown: {shown}");
+    assert!(said.contains("vLLM ended"), "{said}");
     std::fs::remove_file(&vllm).unwrap();
-    assert!(run("vllm", &[]).1.contains("no vllm"));
+    assert!(run("vllm", &[]).contains("no vllm"));
     let broken = folder.path().join("broken.jinja");
     std::fs::write(&broken, "{% for").unwrap();
-    let (_, said) = run("own", &["--chat-template", broken.to_str().unwrap()]);
+    let said = run("own", &["--chat-template", broken.to_str().unwrap()]);
     assert!(said.contains("chat template"), "{said}");
+}
+
+/// A server that answers like vLLM when it is ready.
+const READY: &str = r#"
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"#;
+
+#[test]
+fn vllm_ends_with_the_program_that_started_it() {
+    let folder = folder();
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    write_program(
+        &bin.join("vllm"),
+        &format!("#!/usr/bin/env python3\n{READY}"),
+    );
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pybench-train"))
+            .arg("serve")
+            .arg(folder.path())
+            .args(["--engine", "vllm", "--port", "0"])
+            .env("PATH", first_in_path(&bin))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("http://").unwrap();
+        let address = address.strip_suffix("/v1").unwrap();
+        assert!(TcpStream::connect(address).is_ok());
+        // SAFETY: the child has not been waited for, so its id is still its own.
+        unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+        let status = child.wait().unwrap();
+        assert_eq!(status.success(), signal == libc::SIGTERM, "{status}");
+        let ended = Instant::now();
+        while TcpStream::connect(address).is_ok() {
+            assert!(ended.elapsed() < Duration::from_secs(60), "it still runs");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }

@@ -8,8 +8,7 @@ use pybench_agent::{Format, PybenchFormat, Solver};
 use pybench_interpreter::SessionSpec;
 use pybench_interpreter::default_cache_dir;
 use pybench_llm::{ChatModel, OpenAi, OpenAiOptions};
-use pybench_run::Price;
-use pybench_run::{BudgetCap, Rollout, RunError};
+use pybench_run::{BudgetCap, Price, Rollout, RunError, ServedDtype};
 use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role};
 
@@ -68,6 +67,7 @@ pub(super) struct Checkpoint {
     /// Model name that the server reports.
     name: String,
     options: ServeOptions,
+    by_vllm: bool,
 }
 
 impl Checkpoint {
@@ -110,7 +110,7 @@ async fn checkpoint(
     options: ServeOptions,
 ) -> Result<Checkpoint, RunError> {
     let program = model_server::required_program()?;
-    model_server::check(&program, model, options).await?;
+    let by_vllm = model_server::check(&program, model, options).await?;
     // A new model or adapter in the same folder is another agent.
     let made = ["config.json", "adapter_config.json"]
         .into_iter()
@@ -123,11 +123,17 @@ async fn checkpoint(
     Ok(Checkpoint {
         program,
         model: model.to_owned(),
-        name: match options.dtype {
-            None => format!("{label}-{}", digest.short()),
-            Some(dtype) => format!("{label}-{}-{}", digest.short(), dtype.name()),
-        },
+        name: [
+            options.dtype.map(ServedDtype::name),
+            by_vllm.then_some("vllm"),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(format!("{label}-{}", digest.short()), |name, part| {
+            format!("{name}-{part}")
+        }),
         options,
+        by_vllm,
     })
 }
 
@@ -174,13 +180,19 @@ async fn agent_spec(
             model,
             base,
             dtype,
+            engine,
             about,
         } => {
+            let options = ServeOptions {
+                base: *base,
+                dtype: *dtype,
+                engine: *engine,
+            };
+            let checkpoint = checkpoint(label, model, options).await?;
+            let by = if checkpoint.by_vllm { " by vLLM" } else { "" };
             let about = about.clone();
             let about = about.unwrap_or_else(|| format!("`{model}`, served on this machine"));
-            let (base, dtype) = (*base, *dtype);
-            let options = ServeOptions { base, dtype };
-            let checkpoint = checkpoint(label, model, options).await?;
+            let about = about + by;
             Ok(AgentSpec {
                 format: agent::format(setup.recipe.rollout.format),
                 price: Some(Price::default()),

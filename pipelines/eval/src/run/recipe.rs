@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use pybench_interpreter::InterpreterChoice;
-use pybench_run::{Budget, ModelChoice, Price, Rollout, RunError, ServedDtype};
+use pybench_run::{Budget, ModelChoice, Price, Rollout, RunError, ServeEngine, ServedDtype};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Script;
@@ -105,6 +105,9 @@ pub enum AgentChoice {
         /// `float32`, `bf16` or `int8`. Default: float32 on a CPU, bfloat16 on a GPU.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dtype: Option<ServedDtype>,
+        /// `own`, `vllm`, or `auto`: vLLM where it is installed. Default: `own`.
+        #[serde(default, skip_serializing_if = "ServeEngine::is_own")]
+        engine: ServeEngine,
         /// Description for the report.
         #[serde(default)]
         about: Option<String>,

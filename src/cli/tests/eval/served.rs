@@ -14,6 +14,7 @@ use pybench_testing::program::write_program;
 const SERVER: &str = "#!/bin/sh
 case \"$*\" in
     *broken*--check*) echo \"$2: no weights\" >&2; exit 1;;
+    *--engine*auto*--check*) echo vllm; exit 0;;
     *--check*) exit 0;;
 esac
 for other in $(cat PIDS 2>/dev/null); do
@@ -114,4 +115,24 @@ async fn a_model_that_cannot_be_served_is_reported_before_any_attempt() {
     assert!(stderr.contains("serve broken"), "{stderr}");
     assert_eq!(stage.served(), "");
     assert_eq!(stage.endpoint.call_count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_report_says_that_vllm_served() {
+    if tools().is_none() {
+        return;
+    }
+    let stage = Stage::new().await;
+    let recipe = RECIPE.replace("'second'", "'second'\nengine = 'auto'");
+    let (code, stderr) = stage.run(&recipe);
+    assert_eq!(code, Some(0), "{stderr}");
+    let report = stage.fixture.path("runs/t/report/report.md");
+    let report = fs::read_to_string(report).unwrap();
+    for about in [
+        "`first`, served on this machine",
+        "`second`, served on this machine by vLLM",
+    ] {
+        assert!(report.contains(about), "{report}");
+    }
+    assert_eq!(report.matches("by vLLM").count(), 1, "{report}");
 }

@@ -72,20 +72,30 @@ fn every_kind_of_source_and_teacher_round_trips() {
 
 #[test]
 fn a_checkpoint_is_served_with_the_numbers_of_its_teacher() {
-    let text = |dtype: &str| {
-        let teacher = format!("kind = \"checkpoint\"\nmodel = \"m\"{dtype}");
+    let text = |more: &str| {
+        let teacher = format!("kind = \"checkpoint\"\nmodel = \"m\"{more}");
         GOOD.replace("kind = \"expert\"\nfaults = 0.1", &teacher)
     };
-    for (dtype, name) in [
+    for (more, name) in [
         ("", "checkpoint:m"),
         ("\ndtype = \"int8\"", "checkpoint:m-int8"),
+        ("\nengine = \"auto\"", "checkpoint:m-auto"),
+        (
+            "\ndtype = \"bf16\"\nengine = \"vllm\"",
+            "checkpoint:m-bf16-vllm",
+        ),
     ] {
-        let recipe = parse(&text(dtype)).unwrap();
+        let recipe = parse(&text(more)).unwrap();
         assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
-        let ModelChoice::Checkpoint { model, dtype } = &recipe.teacher else {
+        let ModelChoice::Checkpoint {
+            model,
+            dtype,
+            engine,
+        } = &recipe.teacher
+        else {
             panic!("{:?}", recipe.teacher);
         };
-        assert_eq!(ModelChoice::checkpoint_name(model, *dtype), name);
+        assert_eq!(ModelChoice::checkpoint_name(model, *dtype, *engine), name);
     }
     let error = parse(&text("\ndtype = \"int4\"")).unwrap_err();
     let error = error.to_string();
