@@ -6,6 +6,7 @@ pub mod da_dev;
 mod evaluator_tests;
 pub mod pybench;
 mod python_number;
+pub mod qrdata;
 pub mod wikitablequestions;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub const SUITES: &[Entry] = &[
     wikitablequestions::ENTRY,
     da_dev::ENTRY,
     da_dev::VERIFIED,
+    qrdata::ENTRY,
 ];
 
 /// A benchmark that can be opened.
