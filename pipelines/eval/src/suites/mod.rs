@@ -4,7 +4,9 @@ pub mod answers;
 pub mod da_dev;
 #[cfg(test)]
 mod evaluator_tests;
+pub mod m3tooleval;
 pub mod pybench;
+mod python_literal;
 mod python_number;
 pub mod qrdata;
 pub mod wikitablequestions;
@@ -24,6 +26,7 @@ pub const SUITES: &[Entry] = &[
     da_dev::ENTRY,
     da_dev::VERIFIED,
     qrdata::ENTRY,
+    m3tooleval::ENTRY,
 ];
 
 /// A benchmark that can be opened.
