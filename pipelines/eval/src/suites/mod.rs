@@ -4,8 +4,11 @@ pub mod answers;
 pub mod da_dev;
 #[cfg(test)]
 mod evaluator_tests;
+pub mod m3tooleval;
 pub mod pybench;
+mod python_literal;
 mod python_number;
+pub mod qrdata;
 pub mod wikitablequestions;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +25,8 @@ pub const SUITES: &[Entry] = &[
     wikitablequestions::ENTRY,
     da_dev::ENTRY,
     da_dev::VERIFIED,
+    qrdata::ENTRY,
+    m3tooleval::ENTRY,
 ];
 
 /// A benchmark that can be opened.

@@ -70,7 +70,11 @@ pub(super) fn audit(suite: &AnswerSuite, options: &AuditOptions) -> Result<Suite
         }
         row.constant.upstream += usize::from(question.upstream(&constants.upstream) == Some(true));
         row.constant.strict += usize::from(question.strict(&constants.strict).is_ok());
-        for (name, reply) in nulls(*question).map_err(RunError::BadInput)? {
+        let nulls = nulls(*question).unwrap_or_else(|problem| {
+            report(problem);
+            Vec::new()
+        });
+        for (name, reply) in nulls {
             row.nulls += 1;
             let passes = row.nulls_passing.count(*question, &reply).1.is_ok();
             if passes && name == "echo" {

@@ -116,14 +116,7 @@ impl Suite for AnswerSuite {
     }
 
     fn describe(&self, selection: &Selection) -> String {
-        let (all, title) = (self.questions.len(), self.title);
-        match selection.max_tasks.filter(|max| *max < all) {
-            Some(max) => format!(
-                "{title}, {max} of {all} tasks drawn with seed {}",
-                selection.seed
-            ),
-            None => title.to_owned(),
-        }
+        describe(self.title, self.questions.len(), selection)
     }
 
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
@@ -163,7 +156,7 @@ impl Suite for AnswerSuite {
     }
 
     fn scorer(&self) -> Digest {
-        Digest::of_json(&(self.name, self.origin.commit, self.version))
+        scorer(self.name, self.origin, self.version)
     }
 
     fn solution(&self, task: &Task) -> Result<Solution, String> {
@@ -179,6 +172,22 @@ impl Suite for AnswerSuite {
     async fn audit(&self, _: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {
         audit::audit(self, options)
     }
+}
+
+/// Describes the selected tasks of a benchmark that has `all` of them.
+pub(super) fn describe(title: &str, all: usize, selection: &Selection) -> String {
+    match selection.max_tasks.filter(|max| *max < all) {
+        Some(max) => format!(
+            "{title}, {max} of {all} tasks drawn with seed {}",
+            selection.seed
+        ),
+        None => title.to_owned(),
+    }
+}
+
+/// Digest of what decides the scores.
+pub(super) fn scorer(name: &str, origin: &Origin, version: u32) -> Digest {
+    Digest::of_json(&(name, origin.commit, version))
 }
 
 /// A question that a copy of its prompt answers does not count in `strict`.
