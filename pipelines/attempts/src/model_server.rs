@@ -10,6 +10,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::dependent_process;
+
 /// Name of the program.
 const PROGRAM: &str = "pybench-train";
 /// Number of replies that the server generates in one batch, which takes little longer than one reply.
@@ -56,7 +58,7 @@ pub async fn check(program: &Path, model: &str, options: ServeOptions) -> Result
 }
 
 fn serve(program: &Path, model: &str, options: ServeOptions) -> Command {
-    let mut command = Command::new(program);
+    let mut command = dependent_process::command(program);
     command.args(["serve", model]);
     if options.base {
         command.arg("--base");
@@ -64,8 +66,7 @@ fn serve(program: &Path, model: &str, options: ServeOptions) -> Command {
     if let Some(dtype) = options.dtype {
         command.args(["--dtype", dtype.name()]);
     }
-    command.stdin(Stdio::null()).stderr(Stdio::inherit());
-    command.kill_on_drop(true);
+    command.stderr(Stdio::inherit());
     command
 }
 

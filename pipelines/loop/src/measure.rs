@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use pybench_checks::interval::wilson;
 use pybench_eval::command::{CommonArgs, RunArgs, evaluate};
 use pybench_eval::record::{Evaluation, Outcome};
 use pybench_eval::run::{AgentChoice, EvalRecipe, RESULTS};
 use pybench_run::cli::Process;
-use pybench_run::{ModelChoice, RunContext, RunError, write_output};
+use pybench_run::{Budget, ModelChoice, RunContext, RunError, write_output};
 use serde::{Deserialize, Serialize};
 
-use crate::{run_name, runs_dir};
+use crate::budget::SharedBudget;
+use crate::{eval_dir, round_name, runs_dir};
 
 /// Label of the student in an evaluation.
 const STUDENT: &str = "student";
@@ -37,13 +39,19 @@ pub(crate) async fn measure(
     number: u32,
     student: &ModelChoice,
 ) -> Result<Measurement, RunError> {
-    let name = format!("{}-round-{number}-eval", run_name(context));
+    let run = eval_dir(context, number);
+    let name = round_name(context, number) + "-eval";
     let runs = runs_dir(context);
-    let evaluation = match finished(&runs.join(&name).join(RESULTS))? {
+    let evaluation = match finished(&run.join(RESULTS))? {
         Some(evaluation) => evaluation,
         None => {
+            let budget = SharedBudget::of(context, &run)?;
+            if budget.time_left() == Some(Duration::ZERO) {
+                return Err(budget.out_of_time());
+            }
             let own = context.folder.root().join(format!("eval-{number}.toml"));
-            write_output(&own, recipe(context, &name, student)?.as_bytes())?;
+            let recipe = recipe(context, &name, (student, budget.left()))?;
+            write_output(&own, recipe.as_bytes())?;
             tracing::info!("round {number}: held-out tasks, run {name}");
             let args = RunArgs {
                 recipe: Some(own),
@@ -54,7 +62,8 @@ pub(crate) async fn measure(
                 },
                 ..RunArgs::default()
             };
-            evaluate(args, process).await?
+            let evaluated = evaluate(args, process).await;
+            evaluated.map_err(|error| budget.explain(error))?
         }
     };
     match failures(&evaluation) {
@@ -67,7 +76,11 @@ pub(crate) async fn measure(
 }
 
 /// The recipe of an evaluation on the held-out tasks, one attempt each.
-fn recipe(context: &RunContext, name: &str, student: &ModelChoice) -> Result<String, RunError> {
+fn recipe(
+    context: &RunContext,
+    name: &str,
+    (student, budget): (&ModelChoice, Budget),
+) -> Result<String, RunError> {
     let agents = BTreeMap::from([(STUDENT.to_owned(), agent(context, student)?)]);
     let library = std::path::absolute(context.folder.root());
     let library = library.map_err(RunError::io("the run folder"))?;
@@ -75,7 +88,7 @@ fn recipe(context: &RunContext, name: &str, student: &ModelChoice) -> Result<Str
         suites: Vec::new(),
         library: Some(library),
         rollout: context.recipe.rollout.clone(),
-        budget: context.recipe.budget.clone(),
+        budget,
         interpreter: context.recipe.interpreter.clone(),
         seed: context.recipe.seed,
         ..EvalRecipe::new(name, agents)

@@ -1,17 +1,16 @@
 //! What a round trains: the student, on the datasets of all rounds so far, then on their preference pairs.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
 
 use pybench_attempts::model_server;
 use pybench_run::{
-    ExitCode, LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output,
+    LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output,
 };
 use pybench_shard::DATASET;
 use toml::{Table, Value};
 
 use crate::preferences::PREFERENCES;
-use crate::{run_name, runs_dir};
+use crate::{round_dir, run_name, runs_dir, trainer};
 
 /// Folder of training recipes, relative to the project root.
 const RECIPES: &str = "training/recipes";
@@ -52,7 +51,7 @@ pub(crate) async fn train(
         let own = context.folder.root().join(format!("train-{number}.toml"));
         write_output(&own, text.as_bytes())?;
         tracing::info!("round {number}: training, run {name}");
-        run_trainer(&own, &out, number).await?;
+        trainer::run(context, &own, &out, number).await?;
         journal.set_metadata(&key, &true.into())?;
     }
     let folder = trained(&out).ok_or_else(|| {
@@ -90,7 +89,7 @@ fn add_preference(
 ) -> Result<(), RunError> {
     let mut sources = vec![];
     for round in 1..=number {
-        let file = round_folder(context, round).join(PREFERENCES);
+        let file = round_dir(context, round).join(PREFERENCES);
         let size = std::fs::metadata(&file).map_err(RunError::io(file.display().to_string()))?;
         if size.len() > 0 {
             let source = [("path", absolute(&file)?), ("kind", "preference".into())];
@@ -130,11 +129,6 @@ fn add_preference(
     let stages = [(STAGES[0], values(&[])), (STAGES[1], stage)];
     table.insert("stage".into(), values(&stages));
     Ok(())
-}
-
-/// The folder of a round's run.
-fn round_folder(context: &RunContext, round: u32) -> PathBuf {
-    runs_dir(context).join(format!("{}-round-{round}", run_name(context)))
 }
 
 fn strings<const N: usize>(pairs: [(&str, String); N]) -> Value {
@@ -191,7 +185,7 @@ fn recipe(
         .as_array_mut()
         .ok_or_else(|| bad("`data` is not a list".into()))?;
     for round in 1..=number {
-        let folder = round_folder(context, round).join(DATASET).join("data");
+        let folder = round_dir(context, round).join(DATASET).join("data");
         let source = [("path", absolute(&folder)?), ("prefix", "train-".into())];
         data.push(strings(source));
     }
@@ -215,33 +209,4 @@ fn absolute(path: &Path) -> Result<String, RunError> {
     let absolute = std::path::absolute(path);
     let absolute = absolute.map_err(RunError::io(path.display().to_string()))?;
     Ok(absolute.display().to_string())
-}
-
-async fn run_trainer(recipe: &Path, out: &Path, number: u32) -> Result<(), RunError> {
-    let program = model_server::required_program()?;
-    let mut command = tokio::process::Command::new(&program);
-    command.arg("run").arg(recipe).arg("--out").arg(out);
-    // Standard output belongs to this program.
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.kill_on_drop(true);
-    let status = command.status().await;
-    let status = status.map_err(RunError::io(program.display().to_string()))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(failure(status, number)),
-    }
-}
-
-/// The error that the trainer's exit code stands for.
-fn failure(status: ExitStatus, number: u32) -> RunError {
-    let text = format!(
-        "training of round {number} ended with {status}; the output above says why, and the same command goes on with it"
-    );
-    match status.code().and_then(ExitCode::from_number) {
-        Some(ExitCode::BadInput | ExitCode::Usage) => RunError::BadInput(text),
-        Some(ExitCode::Environment) => RunError::Environment(text),
-        Some(ExitCode::Conflict) => RunError::Conflict(text),
-        Some(ExitCode::Interrupted) => RunError::Interrupted,
-        _ => RunError::Incomplete(text),
-    }
 }

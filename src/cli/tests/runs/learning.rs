@@ -8,20 +8,21 @@ use std::process::{Child, Command, Output};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::endpoint::{Answer, Endpoint, completion};
 use crate::support::fixture::{
     ExpertServer, FREE, RunFixture, code, find_task, interpreter_is_here, openai,
 };
 use crate::support::kill::kill_after;
 use pybench_agent::{Format, PybenchFormat};
 use pybench_datasets::{Row, read, row_hashes};
-use pybench_run::ExitCode;
+use pybench_run::{ExitCode, Journal};
 use pybench_testing::program::write_program;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
 
 /// Replaces `pybench-train`: `serve` says where the endpoint of the test is, `run RECIPE --out FOLDER` keeps the recipe
 /// as its model.
@@ -373,6 +374,120 @@ async fn kills_change_nothing_of_a_loop() {
         assert!(same, "{path:?} differs after {kills} kills");
     }
     assert_eq!(killed.results().len(), expected.len());
+}
+
+/// A trainer that notes its process id and takes an hour.
+const SLOW_TRAINER: &str = "#!/bin/sh
+case \"$*\" in
+    serve*--check*) exit 0;;
+esac
+mkdir -p \"$4\"
+sleep 3600 &
+trap 'kill $!; echo >\"$4/stopped\"; exit 130' TERM
+echo $$ >\"$4/pid.new\"
+mv \"$4/pid.new\" \"$4/pid\"
+wait
+";
+
+/// Waits for something that another process does.
+fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "not {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trainer_ends_with_its_loop() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let project = Project::new(&server, LOOP);
+    project.write_tasks(&tasks);
+    write_program(&project.0.path("pybench-train"), SLOW_TRAINER);
+    let out = project.0.path(&format!("{ROUND}-1-train"));
+    let (pid, stopped) = (out.join("pid"), out.join("stopped"));
+    for signal in [Signal::KILL, Signal::TERM] {
+        let _ = std::fs::remove_file(&pid);
+        let _ = std::fs::remove_file(&stopped);
+        let mut looped = project.start();
+        wait_for("training", || pid.is_file());
+        // The loop alone, not its process group.
+        kill_process(Pid::from_child(&looped), signal).unwrap();
+        let status = looped.wait().unwrap();
+        let interrupted = Some(ExitCode::Interrupted as i32);
+        assert_eq!(status.code(), interrupted.filter(|_| signal == Signal::TERM));
+        wait_for("stopped", || stopped.is_file());
+        let pid = std::fs::read_to_string(&pid).unwrap();
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        wait_for("ended", || test_kill_process(pid).is_err());
+    }
+}
+
+/// Tokens in the journals of the loop's runs.
+fn tokens_of_runs(project: &Project) -> Vec<u64> {
+    let folders = std::fs::read_dir(project.0.path("data/runs")).unwrap();
+    let journals = folders.map(|entry| Journal::of_run(&entry.unwrap().path()).unwrap());
+    let spent = journals.flatten().map(|journal| journal.spent().unwrap());
+    spent.map(|spent| spent.tokens).collect()
+}
+
+/// The reply of [`student`], for which the endpoint counts 2,000 tokens.
+fn expensive_answer(tasks: &[Task], expert: &ExpertServer, request: &Value) -> Answer {
+    let Answer::Content(content) = answer(tasks, expert, request) else {
+        panic!("no content");
+    };
+    let mut body = completion(&content);
+    body["usage"] = json!({"prompt_tokens": 1900, "completion_tokens": 100, "total_tokens": 2000});
+    Answer::Bytes(body.to_string().into_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_holds_for_all_rounds() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::<Vec<Task>>::new());
+    let (known, expert) = (tasks.clone(), ExpertServer::new());
+    let server = Endpoint::start(move |request| {
+        let answer = expensive_answer(known.get().unwrap(), &expert, &request);
+        std::future::ready(answer)
+    })
+    .await;
+    let whole = Project::new(&server, LOOP);
+    whole.write_tasks(&tasks);
+    let looped = |project: &Project, limit: u64| {
+        let budget = format!("budget.tokens={limit}");
+        let output = project.output("loop", &["t.toml", "--set", &budget]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (code(&output), error)
+    };
+    let enough = 20_000_000;
+    let (end, error) = looped(&whole, enough);
+    assert_eq!(end, Some(0), "{error}");
+    let spent = tokens_of_runs(&whole);
+    // Enough for each of the runs, with what its last calls reserve, but not for all of them.
+    let limit = spent.iter().max().unwrap() + 20_000;
+    assert!(limit + 20_000 < spent.iter().sum(), "{spent:?}");
+
+    let project = Project::new(&server, LOOP);
+    let (end, error) = looped(&project, limit);
+    assert_eq!(end, Some(ExitCode::Budget as i32), "{error}");
+    assert!(
+        error.contains("`[budget]` holds for all runs of a loop together"),
+        "{error}"
+    );
+    let spent = tokens_of_runs(&project);
+    assert!(spent.iter().sum::<u64>() <= limit, "{spent:?}");
+    assert!(spent.iter().filter(|spent| **spent > 0).count() > 1);
+    // Nothing more is spent until the budget is raised.
+    assert_eq!(looped(&project, limit).0, Some(ExitCode::Budget as i32));
+    assert_eq!(tokens_of_runs(&project), spent);
+    assert_eq!(looped(&project, enough).0, Some(0));
+    assert_eq!(project.report(), whole.report());
 }
 
 /// The pairs are a second stage of the recipe of each round. A round without pairs trains on those of the rounds before.
