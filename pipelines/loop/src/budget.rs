@@ -144,7 +144,9 @@ mod tests {
         let options = shared.limit(ExecutorOptions::default());
         assert_eq!(options.budget.tokens, Some(0));
         assert_eq!(options.time_budget, Some(Duration::from_secs(120)));
-        let text = shared.explain(RunError::Budget("used up".into())).to_string();
+        let text = shared
+            .explain(RunError::Budget("used up".into()))
+            .to_string();
         assert!(
             text.contains("1,500 tokens") && text.contains("1.0 minutes"),
             "{text}"

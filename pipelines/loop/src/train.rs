@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use pybench_attempts::model_server;
-use pybench_run::{
-    LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output,
-};
+use pybench_run::{LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output};
 use pybench_shard::DATASET;
 use toml::{Table, Value};
 
 use crate::preferences::PREFERENCES;
-use crate::{round_dir, run_name, runs_dir, trainer};
+use crate::{round_dir, round_name, runs_dir, trainer};
 
 /// Folder of training recipes, relative to the project root.
 const RECIPES: &str = "training/recipes";
+/// End of the name of a training run.
+const TRAIN: &str = "-train";
 /// Stages of a round with preference pairs: supervised, then on the pairs.
 const STAGES: [&str; 2] = ["sft", "dpo"];
 
@@ -38,35 +38,57 @@ pub(crate) async fn train(
     (looped, path): (&LoopChoice, &Path),
     student: &ModelChoice,
 ) -> Result<ModelChoice, RunError> {
-    let name = format!("{}-round-{number}-train", run_name(context));
-    let out = runs_dir(context).join(&name);
-    let (journal, key) = (context.folder.journal(), format!("trained/{number}"));
-    if journal.metadata(&key)?.is_none() || trained(&out).is_none() {
-        let mut table = recipe(context, number, path, (&name, student))?;
-        if let Some(preference) = &looped.preference {
-            add_preference(context, number, preference, &mut table)?;
-        }
-        let text = toml::to_string(&table)
-            .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
-        let own = context.folder.root().join(format!("train-{number}.toml"));
-        write_output(&own, text.as_bytes())?;
-        tracing::info!("round {number}: training, run {name}");
-        trainer::run(context, &own, &out, number).await?;
-        journal.set_metadata(&key, &true.into())?;
+    let name = round_name(context, number) + TRAIN;
+    let out = train_dir(context, number);
+    if let Some(trained) = done(context, number, student)? {
+        return Ok(trained);
     }
-    let folder = trained(&out).ok_or_else(|| {
+    let mut table = recipe(context, number, path, (&name, student))?;
+    if let Some(preference) = &looped.preference {
+        add_preference(context, number, preference, &mut table)?;
+    }
+    let text = toml::to_string(&table)
+        .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
+    let own = context.folder.root().join(format!("train-{number}.toml"));
+    write_output(&own, text.as_bytes())?;
+    tracing::info!("round {number}: training, run {name}");
+    trainer::run(context, &own, &out, number).await?;
+    let journal = context.folder.journal();
+    journal.set_metadata(&done_key(number), &true.into())?;
+    done(context, number, student)?.ok_or_else(|| {
         RunError::Incomplete(format!(
             "{} has neither a model nor an adapter after training; run the same command again",
             out.display()
         ))
-    })?;
-    Ok(ModelChoice::Checkpoint {
+    })
+}
+
+/// The student that round `number` has trained; `None` if that is still to be done.
+///
+/// # Errors
+/// The journal cannot be read.
+pub(crate) fn done(
+    context: &RunContext,
+    number: u32,
+    student: &ModelChoice,
+) -> Result<Option<ModelChoice>, RunError> {
+    let ended = context.folder.journal().metadata(&done_key(number))?;
+    let folder = ended.and_then(|_| trained(&train_dir(context, number)));
+    Ok(folder.map(|folder| ModelChoice::Checkpoint {
         model: shown(context, &folder),
         dtype: match student {
             ModelChoice::Checkpoint { dtype, .. } => *dtype,
             _ => None,
         },
-    })
+    }))
+}
+
+fn train_dir(context: &RunContext, number: u32) -> PathBuf {
+    runs_dir(context).join(round_name(context, number) + TRAIN)
+}
+
+fn done_key(number: u32) -> String {
+    format!("trained/{number}")
 }
 
 /// The folder with what a training run has made: that of its last stage, if it has stages.

@@ -115,7 +115,9 @@ impl Journal {
     /// As [`Journal::open_read_only`].
     pub fn of_run(folder: &Path) -> Result<Option<Self>, RunError> {
         let path = folder.join(artifact_names::JOURNAL);
-        path.is_file().then(|| Self::open_read_only(&path)).transpose()
+        path.is_file()
+            .then(|| Self::open_read_only(&path))
+            .transpose()
     }
 
     /// Opens an existing journal for reading, while another process may be writing.

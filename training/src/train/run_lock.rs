@@ -42,7 +42,10 @@ impl RunLock {
                 Err(TryLockError::Error(error)) => return Err(error).with_context(at),
             }
             if !told {
-                eprintln!("waiting for another process that trains in {}", out.display());
+                eprintln!(
+                    "waiting for another process that trains in {}",
+                    out.display()
+                );
                 told = true;
             }
             sleep(Duration::from_millis(50));

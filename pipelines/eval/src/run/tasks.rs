@@ -39,7 +39,7 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
         let tasks = library::held_out(&setup.project_root.join(run), setup.folder.store())?;
         list.available
             .extend(tasks.into_iter().map(|held_out| EvalTask {
-                suite: held_out.suite,
+                suite: library::suite(held_out.unseen),
                 name: held_out.task.id.short().to_owned(),
                 category: category_name(held_out.task.category).to_owned(),
                 task: Arc::new(held_out.task),

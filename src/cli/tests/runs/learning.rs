@@ -143,6 +143,7 @@ impl Project {
         }
         for file in [
             "t-round-1/preferences.jsonl",
+            "t-round-1/preferences.parquet",
             "t/report.json",
             "t/held_out.jsonl",
             "t-round-1/trajectories.jsonl",
@@ -217,6 +218,8 @@ async fn a_student_is_corrected_trained_and_measured() {
         after["passed"], after["tasks"],
         "what was trained knows everything"
     );
+    check_sets(&project, before);
+    check_sets(&project, after);
     check_rows(&project.rows(1), played);
     check_preferences(&project, played);
 
@@ -276,7 +279,63 @@ async fn a_student_is_corrected_trained_and_measured() {
     assert_eq!(code(&output), Some(0), "{output:?}");
     let calls = server.call_count();
     assert_eq!(code(&project.output("loop", &["t.toml"])), Some(0));
+    let dry = project.output("loop", &["t.toml", "--dry-run"]);
+    let text = String::from_utf8(dry.stdout).unwrap();
+    for line in [
+        "2 rounds (2 done)",
+        "3 evaluations (3 done)",
+        "round 1: 4 tasks, done",
+    ] {
+        assert!(text.contains(line), "{line} is missing in {text}");
+    }
     assert_eq!(server.call_count(), calls, "nothing is left to do");
+}
+
+/// Loads a file as users of TRL do, with warnings as errors, and prints its columns and rows.
+const LOAD: &str = "
+import json, sys
+from datasets import load_dataset
+rows = load_dataset('parquet', data_files=sys.argv[1], split='train')
+print(json.dumps({'columns': rows.column_names, 'rows': rows.to_list()}))
+";
+
+/// The pairs in Parquet are those of the JSON lines.
+fn check_parquet(project: &Project, pairs: &[Value]) {
+    let Some(python) = pybench_testing::python::environment("datasets") else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let path = project.0.path(&format!("{ROUND}-1/preferences.parquet"));
+    let loaded = Command::new(python)
+        .args(["-W", "error", "-c", LOAD])
+        .arg(path)
+        .env("HF_HOME", home.path())
+        .env("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&loaded.stderr);
+    assert!(loaded.status.success(), "{stderr}");
+    assert!(!stderr.to_lowercase().contains("warn"), "{stderr}");
+    let loaded: Value = serde_json::from_slice(&loaded.stdout).unwrap();
+    let columns = ["prompt", "chosen", "rejected", "tools", "task_id"];
+    assert_eq!(loaded["columns"], json!(columns));
+    let mut expected = pairs.to_vec();
+    for pair in &mut expected {
+        pair["tools"] = Value::Null;
+    }
+    assert_eq!(loaded["rows"], Value::Array(expected));
+}
+
+/// Each held-out task counts in the set that its line of `held_out.jsonl` names.
+fn check_sets(project: &Project, measured: &Value) {
+    let mut expected = BTreeMap::<String, u64>::new();
+    for held_out in project.0.lines::<Value>("held_out.jsonl") {
+        let unseen = held_out["unseen"].as_str().unwrap().to_owned();
+        *expected.entry(unseen).or_default() += 1;
+    }
+    let sets = measured["unseen"].as_object().unwrap().iter();
+    let tasks = sets.map(|(name, set)| (name.clone(), set["tasks"].as_u64().unwrap()));
+    assert_eq!(tasks.collect::<BTreeMap<_, _>>(), expected);
 }
 
 /// A pair begins where the student failed: it gave up, the correction goes on.
@@ -289,6 +348,7 @@ fn check_preferences(project: &Project, played: &Value) {
         .collect();
     assert_eq!(pairs.len() as u64, played["corrected"].as_u64().unwrap());
     assert_eq!(pairs.len() as u64, played["preferences"].as_u64().unwrap());
+    check_parquet(project, &pairs);
     for pair in &pairs {
         let last = pair["prompt"].as_array().unwrap().last().unwrap();
         assert!(
@@ -419,7 +479,10 @@ async fn a_trainer_ends_with_its_loop() {
         kill_process(Pid::from_child(&looped), signal).unwrap();
         let status = looped.wait().unwrap();
         let interrupted = Some(ExitCode::Interrupted as i32);
-        assert_eq!(status.code(), interrupted.filter(|_| signal == Signal::TERM));
+        assert_eq!(
+            status.code(),
+            interrupted.filter(|_| signal == Signal::TERM)
+        );
         wait_for("stopped", || stopped.is_file());
         let pid = std::fs::read_to_string(&pid).unwrap();
         let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
@@ -483,6 +546,17 @@ async fn the_budget_holds_for_all_rounds() {
     let spent = tokens_of_runs(&project);
     assert!(spent.iter().sum::<u64>() <= limit, "{spent:?}");
     assert!(spent.iter().filter(|spent| **spent > 0).count() > 1);
+    let dry = project.output("loop", &["t.toml", "--dry-run"]);
+    let text = String::from_utf8(dry.stdout).unwrap();
+    assert!(text.contains("3 evaluations (1 done)"), "{text}");
+    let left: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("attempts left"))
+        .collect();
+    assert!(
+        left[0] != left[1],
+        "the round that began is not counted: {text}"
+    );
     // Nothing more is spent until the budget is raised.
     assert_eq!(looped(&project, limit).0, Some(ExitCode::Budget as i32));
     assert_eq!(tokens_of_runs(&project), spent);
