@@ -22,6 +22,7 @@ pub mod normalize;
 pub mod observed;
 mod pages;
 pub mod parallel;
+pub mod preference;
 pub mod read;
 pub mod rewrite;
 pub mod row;

@@ -265,12 +265,12 @@ fn proof_columns(rows: &[Row]) -> Result<Vec<ArrayRef>, ArrowError> {
 
 // --- builders ----------------------------------------------------------------------------------
 
-fn text(name: &str) -> Field {
+pub(crate) fn text(name: &str) -> Field {
     Field::new(name, DataType::Utf8, false)
 }
 
 /// A list of structs. Its element is called `element`, as the Parquet format requires.
-fn list(name: &str, fields: Fields) -> Field {
+pub(crate) fn list(name: &str, fields: Fields) -> Field {
     Field::new(name, DataType::List(element(fields)), false)
 }
 
@@ -278,7 +278,7 @@ fn element(fields: Fields) -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Struct(fields), false))
 }
 
-fn strings<'a, T>(items: &'a [T], get: impl Fn(&'a T) -> &'a str) -> ArrayRef {
+pub(crate) fn strings<'a, T>(items: &'a [T], get: impl Fn(&'a T) -> &'a str) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(items.iter().map(get)))
 }
 
@@ -319,10 +319,10 @@ fn structs(fields: Fields, columns: Vec<ArrayRef>) -> Result<ArrayRef, ArrowErro
 }
 
 /// A list column: the concatenated items of all rows, and the length of each list.
-fn lists<'a, T: 'a>(
+pub(crate) fn lists<'a, R, T: 'a>(
     fields: Fields,
-    rows: &'a [Row],
-    items: impl Fn(&'a Row) -> &'a [T],
+    rows: &'a [R],
+    items: impl Fn(&'a R) -> &'a [T],
     columns: impl Fn(&[&'a T]) -> Vec<ArrayRef>,
 ) -> Result<ArrayRef, ArrowError> {
     let lengths = rows.iter().map(|row| items(row).len());

@@ -299,7 +299,7 @@ impl Drop for ShardWriter {
     }
 }
 
-fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError> {
+pub(crate) fn properties(settings: &ShardSettings) -> Result<WriterProperties, DatasetError> {
     let ShardSettings {
         shard_rows,
         row_group_rows,

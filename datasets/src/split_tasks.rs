@@ -1,6 +1,6 @@
 //! Splits tasks before anything has solved them, by the rules for rows.
 
-use pybench_types::held_out::HeldOutRule;
+use pybench_types::held_out::{HeldOutRule, Unseen};
 use pybench_types::task::Task;
 
 use crate::row::{category_name, shared_keys, template};
@@ -26,4 +26,11 @@ pub fn split_tasks(tasks: &[Task], settings: &SplitSettings, rule: &HeldOutRule)
         })
         .collect();
     split(&rows, settings)
+}
+
+/// What the tasks of the training split lack of one in the test split: the strongest reason.
+pub fn unseen(task: &Task, split: &Split, rule: &HeldOutRule) -> Unseen {
+    let template = split.held_out.contains(&template(task));
+    let all = [rule.of_task(task), template.then_some(Unseen::Template)];
+    all.into_iter().flatten().min().unwrap_or(Unseen::Files)
 }

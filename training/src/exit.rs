@@ -50,6 +50,10 @@ pub(crate) fn environment(message: impl Into<String>) -> anyhow::Error {
     coded(ExitCode::Environment, message)
 }
 
+pub(crate) fn conflict(message: impl Into<String>) -> anyhow::Error {
+    coded(ExitCode::Conflict, message)
+}
+
 pub(crate) fn endpoint(message: impl Into<String>) -> anyhow::Error {
     coded(ExitCode::Endpoint, message)
 }

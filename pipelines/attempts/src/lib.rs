@@ -2,6 +2,7 @@
 //! the attempt itself, cost estimates, and the plan of which attempts come next.
 
 pub mod batches;
+pub mod dependent_process;
 pub mod estimate;
 mod ladders;
 pub mod model_server;

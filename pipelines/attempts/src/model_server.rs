@@ -10,6 +10,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::dependent_process;
+
 /// Name of the program.
 const PROGRAM: &str = "pybench-train";
 /// Number of replies that the server generates in one batch, which takes little longer than one reply.
@@ -64,7 +66,7 @@ pub async fn check(program: &Path, model: &str, options: ServeOptions) -> Result
 }
 
 fn serve(program: &Path, model: &str, options: ServeOptions) -> Command {
-    let mut command = Command::new(program);
+    let mut command = dependent_process::command(program);
     command.args(["serve", model]);
     if options.base {
         command.arg("--base");
@@ -75,8 +77,7 @@ fn serve(program: &Path, model: &str, options: ServeOptions) -> Command {
     if !options.engine.is_own() {
         command.args(["--engine", options.engine.name()]);
     }
-    command.stdin(Stdio::null()).stderr(Stdio::inherit());
-    command.kill_on_drop(true);
+    command.stderr(Stdio::inherit());
     command
 }
 

@@ -159,10 +159,7 @@ fn local<T: ChatModel>(
     limits: Limits,
     name: &'static str,
 ) -> Metered<T> {
-    let (folder, cap) = (
-        context.folder.clone(),
-        BudgetCap::of(&context.recipe.budget),
-    );
+    let (folder, cap) = (context.folder.clone(), context.options.budget);
     Metered::with_keys(model, Vec::new(), limits, folder, cap, name)
         .with_interrupt(context.interrupt.clone())
 }
@@ -262,7 +259,7 @@ fn endpoint<T>(
         new(options).map_err(setup_error)?,
         more.map_err(setup_error)?,
     );
-    let (folder, cap) = (context.folder.clone(), BudgetCap::of(&recipe.budget));
+    let (folder, cap) = (context.folder.clone(), context.options.budget);
     let metered = build(model, more, Limits::of(choice), folder, cap, name)
         .with_interrupt(context.interrupt.clone());
     Ok(match recipe.rollout.reuse {

@@ -17,6 +17,7 @@ mod graph;
 mod inputs;
 mod media;
 mod messy;
+pub mod misread;
 pub mod note;
 mod office_file;
 mod operation;

@@ -10,6 +10,7 @@ use crate::argument::{Notation, fill};
 use crate::code::{Idiom, Job, Solution, Style, solution};
 use crate::content::Medium;
 use crate::graph::{Graph, GraphError, Step};
+use crate::misread::Misreading;
 use crate::plan::{Plan, PlanError};
 use crate::slip::{self, Slip};
 
@@ -94,6 +95,20 @@ impl<'a> Script<'a> {
             Some(Fault::LeftOut(usize::MAX)),
             &Idiom::ALL,
         )
+    }
+
+    /// The solution in pandas; with a misreading, as one would write it who reads a file so.
+    ///
+    /// # Errors
+    /// As [`Script::new`].
+    pub fn misread(task: &'a Task, misreading: Option<&Misreading>) -> Result<Self, ScriptError> {
+        let fault = misreading.map(|_| Fault::LeftOut(usize::MAX));
+        let graph = Plan::of(task)?.graph;
+        let mut script = Self::of_graph(task, graph, 0, fault, &[Idiom::Pandas])?;
+        if let Some(Misreading { right, wrong, .. }) = misreading {
+            script.solution.look = script.solution.look.replace(right, wrong);
+        }
+        Ok(script)
     }
 
     fn of_graph(

@@ -594,7 +594,15 @@ fn a_query_says_nothing_of_a_messy_file_and_the_expert_reads_it_as_it_is() {
     };
     let made: Vec<Made> = (0..80).filter_map(makes).collect();
     assert!(made.len() >= 15, "only {} tasks", made.len());
+    let mut misread = BTreeSet::new();
     for Made { task, .. } in &made {
+        for misreading in misread::misreadings(task) {
+            let right = script::Script::misread(task, None).unwrap();
+            let wrong = script::Script::misread(task, Some(&misreading)).unwrap();
+            assert!(right.cells()[0].contains(&misreading.right));
+            assert_ne!(right.cells()[0], wrong.cells()[0], "{}", misreading.what);
+            misread.insert(misreading.what);
+        }
         let file = &task.files[0];
         let format = file.format.as_ref().unwrap();
         let encoding = format.encoding.as_deref().unwrap_or("utf-8");
@@ -611,5 +619,14 @@ fn a_query_says_nothing_of_a_messy_file_and_the_expert_reads_it_as_it_is() {
         }
         let script = script::Script::new(task, 0, None).unwrap();
         assert!(script.cells()[0].contains(&file.name));
+    }
+    for what in [
+        "decimal comma read as thousands",
+        "units not removed",
+        "day and month swapped",
+        "second header row taken as data",
+        "wrong encoding",
+    ] {
+        assert!(misread.contains(what), "{what} is missing in {misread:?}");
     }
 }

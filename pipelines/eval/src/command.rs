@@ -399,6 +399,7 @@ fn open(args: &RunArgs, process: &Process) -> Result<Setup, RunError> {
         concurrency: recipe.rollout.fixed_concurrency(),
         budget: BudgetCap::of(&recipe.budget),
         attempts: recipe.rollout.attempts.max(1),
+        time_budget: recipe.budget.time(),
         ..ExecutorOptions::default()
     };
     Ok(Setup {

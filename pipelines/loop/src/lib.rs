@@ -5,6 +5,7 @@
 //! `NAME-round-1-train` is the training run, `NAME-round-1-eval` measures the trained student on held-out tasks. Each of
 //! them resumes by itself, so the loop keeps no state but the tasks: the same command goes on where it was killed.
 
+mod budget;
 mod dry_run;
 mod measure;
 mod preferences;
@@ -12,8 +13,9 @@ mod report;
 mod round;
 mod tasks;
 mod train;
+mod trainer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pybench_run::cli::{Process, print_beside};
 use pybench_run::{LoopChoice, Mode, ModelChoice, RunContext, RunError};
@@ -110,6 +112,20 @@ async fn write_tasks(context: &RunContext) -> Result<(), RunError> {
 fn runs_dir(context: &RunContext) -> &Path {
     let root = context.folder.root();
     root.parent().unwrap_or(root)
+}
+
+/// The folder of what round `number` plays.
+fn round_dir(context: &RunContext, number: u32) -> PathBuf {
+    runs_dir(context).join(round_name(context, number))
+}
+
+/// The folder of the evaluation after round `number`; round 0 is before the first.
+fn eval_dir(context: &RunContext, number: u32) -> PathBuf {
+    runs_dir(context).join(round_name(context, number) + "-eval")
+}
+
+fn round_name(context: &RunContext, number: u32) -> String {
+    format!("{}-round-{number}", run_name(context))
 }
 
 /// The name of the loop's run, with which those of its rounds begin.

@@ -1,29 +1,17 @@
 //! Preference pairs from one state: what the student did there, and what the correction does.
 
+use pybench_datasets::preference::{Preference, write_parquet};
 use pybench_datasets::{Row, read};
 use pybench_run::artifacts::TRAJECTORIES;
 use pybench_run::{RunContext, RunError};
 use pybench_shard::DATASET;
-use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role};
-use serde::{Deserialize, Serialize};
 
-/// File name of the pairs in the run folder of a round.
+/// File name of the pairs in the run folder of a round, in the conversational format of TRL's preference datasets.
 pub(crate) const PREFERENCES: &str = "preferences.jsonl";
 
-/// Two replies to the same messages, in the conversational format of TRL's preference datasets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Preference {
-    prompt: Vec<Message>,
-    /// The first reply of the correction, which led to a result that the checks accept.
-    chosen: Vec<Message>,
-    /// The student's reply, on the way to a result that they reject.
-    rejected: Vec<Message>,
-    /// Those of the row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tools: Option<String>,
-    task_id: Digest,
-}
+/// The same pairs in Parquet.
+const PARQUET: &str = "preferences.parquet";
 
 /// Writes the pairs of a round and returns their number. A correction after the student's last turn gives none.
 ///
@@ -33,7 +21,7 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
     let root = context.folder.root();
     let attempts = TRAJECTORIES.index(root, |trajectory| Ok(trajectory.id.to_string()))?;
     let bad = |error: pybench_datasets::DatasetError| RunError::BadInput(error.to_string());
-    let (mut text, mut count) = (String::new(), 0);
+    let (mut text, mut pairs) = (String::new(), Vec::new());
     for row in read::dataset(&root.join(DATASET)).map_err(bad)? {
         let (_, row) = row.map_err(bad)?;
         let Some(id) = row.student_trajectory_id() else {
@@ -44,11 +32,12 @@ pub(crate) fn write(context: &RunContext) -> Result<usize, RunError> {
         let pair = replies.and_then(|replies| pair(&row, &replies.collect::<Vec<_>>()));
         if let Some(pair) = pair {
             text += &(serde_json::to_string(&pair)? + "\n");
-            count += 1;
+            pairs.push(pair);
         }
     }
     context.folder.write(PREFERENCES, text.as_bytes())?;
-    Ok(count)
+    write_parquet(&root.join(PARQUET), &pairs)?;
+    Ok(pairs.len())
 }
 
 /// The pair at the end of a correction's context; `student` has all replies of the attempt that it corrects.

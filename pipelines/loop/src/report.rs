@@ -1,13 +1,15 @@
 //! What a loop has done so far: a table for people and the same as JSON.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
 use pybench_run::{Recipe, RunContext, RunError};
+use pybench_types::held_out::Unseen;
 use pybench_types::text::percent;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Measurement;
+use crate::measure::{Measurement, PassRate};
 use crate::round::Played;
 use crate::run_name;
 use crate::tasks::LoopTasks;
@@ -70,18 +72,13 @@ pub fn headline(folder: &Path) -> Result<Option<String>, RunError> {
         return Ok(None);
     };
     let head = format!("loop {name} of {} rounds\n\n", looped.rounds);
-    let path = folder.join(JSON);
-    if !path.is_file() {
-        return Ok(Some(
-            head + "no round has ended yet: run the same command again to go on\n",
-        ));
-    }
-    let text = std::fs::read(&path).map_err(RunError::io(path.display().to_string()))?;
-    let report: Report = serde_json::from_slice(&text)?;
-    Ok(Some(format!("{head}{report}")))
+    Ok(Some(match Report::read(folder)? {
+        Some(report) => format!("{head}{report}"),
+        None => head + "no round has ended yet: run the same command again to go on\n",
+    }))
 }
 
-impl fmt::Display for Measurement {
+impl fmt::Display for PassRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.passed as f64 / self.tasks.max(1) as f64;
         let (low, high) = (percent(self.low), percent(self.high));
@@ -103,7 +100,7 @@ impl fmt::Display for Report {
         let shown = |measured: &Option<Measurement>| {
             measured
                 .as_ref()
-                .map_or("–".to_owned(), Measurement::to_string)
+                .map_or("–".to_owned(), |measured| measured.all.to_string())
         };
         writeln!(
             f,
@@ -132,6 +129,51 @@ impl fmt::Display for Report {
                 shown(measured)
             )?;
         }
+        self.write_sets(f)
+    }
+}
+
+impl Report {
+    /// The held-out tasks by what the rounds lack of them; nothing if all lack the same.
+    fn write_sets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self
+            .before
+            .iter()
+            .map(|before| ("before".to_owned(), before));
+        let rounds = self.rounds.iter().filter_map(|round| {
+            let measured = round.measured.as_ref()?;
+            Some((round.round.to_string(), measured))
+        });
+        let measured: Vec<(String, &Measurement)> = before.chain(rounds).collect();
+        let sets: BTreeSet<Unseen> = measured
+            .iter()
+            .flat_map(|(_, measured)| measured.unseen.keys().copied())
+            .collect();
+        if sets.len() < 2 {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\nround   passed of the held-out tasks, by what the rounds lack of them [95 %]"
+        )?;
+        for (round, measured) in measured {
+            for (unseen, rate) in &measured.unseen {
+                writeln!(f, "{round:>6}  {:<10}  {rate}", unseen.name())?;
+            }
+        }
         Ok(())
+    }
+
+    /// The report in the run folder of a loop; `None` if no round has ended yet.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>, RunError> {
+        let path = folder.join(JSON);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let text = std::fs::read(&path).map_err(RunError::io(path.display().to_string()))?;
+        Ok(Some(serde_json::from_slice(&text)?))
     }
 }

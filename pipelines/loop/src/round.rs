@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use pybench_datasets::read;
 use pybench_run::artifacts::{FILES, TASKS, TRAJECTORIES};
-use pybench_run::{ContentStore, ModelChoice, Recipe, RunContext, RunError, RunFolder};
+use pybench_run::{
+    ContentStore, ExecutorOptions, ModelChoice, Recipe, RunContext, RunError, RunFolder,
+};
 use pybench_types::task::Task;
 use serde::{Deserialize, Serialize};
 
+use crate::budget::SharedBudget;
 use crate::tasks::LoopTasks;
-use crate::{preferences, run_name, runs_dir};
+use crate::{preferences, round_dir, round_name};
 
 /// What came of the attempts of a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,20 +44,22 @@ pub(crate) async fn play(
 ) -> Result<Played, RunError> {
     let tasks = &tasks.rounds[number as usize - 1];
     let recipe = recipe(context, number, student);
-    let root = runs_dir(context).join(&recipe.name);
+    let root = round_dir(context, number);
+    let budget = SharedBudget::of(context, &root)?;
     tracing::info!("round {number}: {} tasks, run {}", tasks.len(), recipe.name);
     let folder = RunFolder::open(&root, &recipe.to_toml()?)?;
     write_inputs(context, &folder, tasks)?;
     let own = RunContext {
         folder: Arc::new(folder),
-        options: pybench_run::ExecutorOptions {
+        options: budget.limit(ExecutorOptions {
             retry_failed: context.options.retry_failed,
-            ..pybench_run::ExecutorOptions::of(&recipe)
-        },
+            ..ExecutorOptions::of(&recipe)
+        }),
         recipe,
         ..context.clone()
     };
-    pybench_synthesize::solve(&own).await?;
+    let solved = pybench_synthesize::solve(&own).await;
+    solved.map_err(|error| budget.explain(error))?;
     let mut played = count(&own, student, tasks.len())?;
     played.preferences = preferences::write(&own)?;
     match played.solved + played.corrected + played.taught {
@@ -70,7 +75,7 @@ pub(crate) async fn play(
 /// The recipe of a round. Nothing of its dataset is held out: the loop has done that.
 pub(crate) fn recipe(context: &RunContext, number: u32, student: &ModelChoice) -> Recipe {
     let mut recipe = context.recipe.clone();
-    recipe.name = format!("{}-round-{number}", run_name(context));
+    recipe.name = round_name(context, number);
     recipe.learning = None;
     recipe.teacher = student.clone();
     recipe.goal.accept = None;

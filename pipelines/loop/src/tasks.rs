@@ -1,15 +1,16 @@
 //! The tasks of a loop: those that are held out from all rounds, and those that a round plays.
 
 use pybench_datasets::split::{Assignment, SplitSettings};
-use pybench_datasets::split_tasks::split_tasks;
+use pybench_datasets::split_tasks::{split_tasks, unseen};
 use pybench_run::artifacts::{HELD_OUT, TASKS};
 use pybench_run::{LoopChoice, RunContext, RunError};
+use pybench_types::held_out::HeldOutTask;
 use pybench_types::task::Task;
 
 /// The tasks of a loop, split.
 pub(crate) struct LoopTasks {
     /// What every student is measured on. They share no file with the others.
-    pub(crate) held_out: Vec<Task>,
+    pub(crate) held_out: Vec<HeldOutTask>,
     /// The tasks of each round.
     pub(crate) rounds: Vec<Vec<Task>>,
 }
@@ -31,9 +32,12 @@ impl LoopTasks {
         let count = looped.rounds as usize;
         let (mut held_out, mut rounds) = (Vec::new(), vec![Vec::new(); count]);
         let mut next = 0;
-        for (task, assignment) in tasks.into_iter().zip(split.assignments) {
+        for (task, assignment) in tasks.into_iter().zip(&split.assignments) {
             match assignment {
-                Assignment::Test => held_out.push(task),
+                Assignment::Test => {
+                    let unseen = unseen(&task, &split, &rule);
+                    held_out.push(HeldOutTask { unseen, task });
+                }
                 Assignment::Train => {
                     rounds[next % count].push(task);
                     next += 1;

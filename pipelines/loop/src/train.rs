@@ -1,20 +1,19 @@
 //! What a round trains: the student, on the datasets of all rounds so far, then on their preference pairs.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
 
 use pybench_attempts::model_server;
-use pybench_run::{
-    ExitCode, LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output,
-};
+use pybench_run::{LoopChoice, ModelChoice, PreferenceChoice, RunContext, RunError, write_output};
 use pybench_shard::DATASET;
 use toml::{Table, Value};
 
 use crate::preferences::PREFERENCES;
-use crate::{run_name, runs_dir};
+use crate::{round_dir, round_name, runs_dir, trainer};
 
 /// Folder of training recipes, relative to the project root.
 const RECIPES: &str = "training/recipes";
+/// End of the name of a training run.
+const TRAIN: &str = "-train";
 /// Stages of a round with preference pairs: supervised, then on the pairs.
 const STAGES: [&str; 2] = ["sft", "dpo"];
 
@@ -39,38 +38,64 @@ pub(crate) async fn train(
     (looped, path): (&LoopChoice, &Path),
     student: &ModelChoice,
 ) -> Result<ModelChoice, RunError> {
-    let name = format!("{}-round-{number}-train", run_name(context));
-    let out = runs_dir(context).join(&name);
-    let (journal, key) = (context.folder.journal(), format!("trained/{number}"));
-    if journal.metadata(&key)?.is_none() || trained(&out).is_none() {
-        let mut table = recipe(context, number, path, (&name, student))?;
-        if let Some(preference) = &looped.preference {
-            add_preference(context, number, preference, &mut table)?;
-        }
-        let text = toml::to_string(&table)
-            .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
-        let own = context.folder.root().join(format!("train-{number}.toml"));
-        write_output(&own, text.as_bytes())?;
-        tracing::info!("round {number}: training, run {name}");
-        run_trainer(&own, &out, number).await?;
-        journal.set_metadata(&key, &true.into())?;
+    let name = round_name(context, number) + TRAIN;
+    let out = train_dir(context, number);
+    if let Some(trained) = done(context, number, student)? {
+        return Ok(trained);
     }
-    let folder = trained(&out).ok_or_else(|| {
+    let mut table = recipe(context, number, path, (&name, student))?;
+    if let Some(preference) = &looped.preference {
+        add_preference(context, number, preference, &mut table)?;
+    }
+    let text = toml::to_string(&table)
+        .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
+    let own = context.folder.root().join(format!("train-{number}.toml"));
+    write_output(&own, text.as_bytes())?;
+    tracing::info!("round {number}: training, run {name}");
+    trainer::run(context, &own, &out, number).await?;
+    let journal = context.folder.journal();
+    journal.set_metadata(&done_key(number), &true.into())?;
+    done(context, number, student)?.ok_or_else(|| {
         RunError::Incomplete(format!(
             "{} has neither a model nor an adapter after training; run the same command again",
             out.display()
         ))
-    })?;
-    // Served as before.
+    })
+}
+
+/// The model in this folder, served as `student` is.
+fn trained_student(context: &RunContext, folder: &Path, student: &ModelChoice) -> ModelChoice {
     let (dtype, engine) = match student {
         ModelChoice::Checkpoint { dtype, engine, .. } => (*dtype, *engine),
         _ => Default::default(),
     };
-    Ok(ModelChoice::Checkpoint {
-        model: shown(context, &folder),
+    ModelChoice::Checkpoint {
+        model: shown(context, folder),
         dtype,
         engine,
-    })
+    }
+}
+
+/// The student that round `number` has trained; `None` if that is still to be done.
+///
+/// # Errors
+/// The journal cannot be read.
+pub(crate) fn done(
+    context: &RunContext,
+    number: u32,
+    student: &ModelChoice,
+) -> Result<Option<ModelChoice>, RunError> {
+    let ended = context.folder.journal().metadata(&done_key(number))?;
+    let folder = ended.and_then(|_| trained(&train_dir(context, number)));
+    Ok(folder.map(|folder| trained_student(context, &folder, student)))
+}
+
+fn train_dir(context: &RunContext, number: u32) -> PathBuf {
+    runs_dir(context).join(round_name(context, number) + TRAIN)
+}
+
+fn done_key(number: u32) -> String {
+    format!("trained/{number}")
 }
 
 /// The folder with what a training run has made: that of its last stage, if it has stages.
@@ -93,7 +118,7 @@ fn add_preference(
 ) -> Result<(), RunError> {
     let mut sources = vec![];
     for round in 1..=number {
-        let file = round_folder(context, round).join(PREFERENCES);
+        let file = round_dir(context, round).join(PREFERENCES);
         let size = std::fs::metadata(&file).map_err(RunError::io(file.display().to_string()))?;
         if size.len() > 0 {
             let source = [("path", absolute(&file)?), ("kind", "preference".into())];
@@ -133,11 +158,6 @@ fn add_preference(
     let stages = [(STAGES[0], values(&[])), (STAGES[1], stage)];
     table.insert("stage".into(), values(&stages));
     Ok(())
-}
-
-/// The folder of a round's run.
-fn round_folder(context: &RunContext, round: u32) -> PathBuf {
-    runs_dir(context).join(format!("{}-round-{round}", run_name(context)))
 }
 
 fn strings<const N: usize>(pairs: [(&str, String); N]) -> Value {
@@ -194,7 +214,7 @@ fn recipe(
         .as_array_mut()
         .ok_or_else(|| bad("`data` is not a list".into()))?;
     for round in 1..=number {
-        let folder = round_folder(context, round).join(DATASET).join("data");
+        let folder = round_dir(context, round).join(DATASET).join("data");
         let source = [("path", absolute(&folder)?), ("prefix", "train-".into())];
         data.push(strings(source));
     }
@@ -218,33 +238,4 @@ fn absolute(path: &Path) -> Result<String, RunError> {
     let absolute = std::path::absolute(path);
     let absolute = absolute.map_err(RunError::io(path.display().to_string()))?;
     Ok(absolute.display().to_string())
-}
-
-async fn run_trainer(recipe: &Path, out: &Path, number: u32) -> Result<(), RunError> {
-    let program = model_server::required_program()?;
-    let mut command = tokio::process::Command::new(&program);
-    command.arg("run").arg(recipe).arg("--out").arg(out);
-    // Standard output belongs to this program.
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.kill_on_drop(true);
-    let status = command.status().await;
-    let status = status.map_err(RunError::io(program.display().to_string()))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(failure(status, number)),
-    }
-}
-
-/// The error that the trainer's exit code stands for.
-fn failure(status: ExitStatus, number: u32) -> RunError {
-    let text = format!(
-        "training of round {number} ended with {status}; the output above says why, and the same command goes on with it"
-    );
-    match status.code().and_then(ExitCode::from_number) {
-        Some(ExitCode::BadInput | ExitCode::Usage) => RunError::BadInput(text),
-        Some(ExitCode::Environment) => RunError::Environment(text),
-        Some(ExitCode::Conflict) => RunError::Conflict(text),
-        Some(ExitCode::Interrupted) => RunError::Interrupted,
-        _ => RunError::Incomplete(text),
-    }
 }

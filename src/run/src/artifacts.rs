@@ -9,6 +9,7 @@ use std::io::Write;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
+use pybench_types::held_out::HeldOutTask;
 use pybench_types::task::{SourceFile, Task};
 use pybench_types::trajectory::{Trajectory, Verdict};
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub const FILES: Artifact<SourceFile> =
 /// Written by `query`: one task per line.
 pub const TASKS: Artifact<Task> = Artifact::new(artifact_names::TASKS, "a task", "query");
 /// Written by `loop`: the tasks that no round plays, one per line.
-pub const HELD_OUT: Artifact<Task> =
+pub const HELD_OUT: Artifact<HeldOutTask> =
     Artifact::new(artifact_names::HELD_OUT, "a held-out task", "loop");
 /// Written by `rollout`: one trajectory per line, in item order.
 pub const TRAJECTORIES: Artifact<Trajectory> =

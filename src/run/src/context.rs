@@ -29,7 +29,8 @@ pub struct RunContext {
     pub folder: Arc<RunFolder>,
     /// The validated recipe.
     pub recipe: Recipe,
-    /// How units are executed; `concurrency` and `budget` come from the recipe.
+    /// How units are executed, and what they may spend: the budget of the recipe, or what other runs that share it have
+    /// left of it.
     pub options: ExecutorOptions,
     /// Progress bars on a terminal, log lines elsewhere.
     pub progress: Progress,

@@ -32,7 +32,7 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 19] = [
+const CONTENTS: [&str; 20] = [
     "dataset",
     "report.md",
     "report.json",
@@ -40,6 +40,7 @@ const CONTENTS: [&str; 19] = [
     "upstream",
     "results.jsonl",
     "preferences.jsonl",
+    "preferences.parquet",
     VERDICTS,
     TRAJECTORIES,
     HELD_OUT,

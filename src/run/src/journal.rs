@@ -21,7 +21,7 @@ pub use self::batches::{Batch, BatchRequest, PendingCall};
 pub use self::calls::{BudgetCap, Call, CallState, Reservation, ReserveError, Spent};
 use self::paid::PaidCalls;
 pub use self::units::{RetryFailed, UnitFailure};
-use super::RunError;
+use super::{RunError, artifact_names};
 
 /// Time that a statement waits for a writer in another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -107,6 +107,17 @@ impl Journal {
         let tables = "SELECT COUNT(*) FROM sqlite_schema";
         let tables: u64 = connection.query_row(tables, [], |row| row.get(0))?;
         Ok(tables == 0)
+    }
+
+    /// Opens the journal of a run folder for reading; `None` if there is no such run.
+    ///
+    /// # Errors
+    /// As [`Journal::open_read_only`].
+    pub fn of_run(folder: &Path) -> Result<Option<Self>, RunError> {
+        let path = folder.join(artifact_names::JOURNAL);
+        path.is_file()
+            .then(|| Self::open_read_only(&path))
+            .transpose()
     }
 
     /// Opens an existing journal for reading, while another process may be writing.

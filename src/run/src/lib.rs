@@ -44,7 +44,7 @@ pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, Reservation,
     ReserveError, RetryFailed, Spent, UnitFailure,
 };
-pub use local::{ExecutorOptions, LocalExecutor, StageClock, cores};
+pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;
 pub use progress::{Progress, StageProgress};
 pub use pybench_interpreter::default_cache_dir;

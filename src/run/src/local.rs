@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub use clock::StageClock;
+pub use clock::{SAVE_EVERY, StageClock, time_spent};
 
 use self::admission::Admission;
 use self::worker::{UnitEnd, Worker};
@@ -67,12 +67,11 @@ impl Default for ExecutorOptions {
 impl ExecutorOptions {
     /// The options that a recipe specifies.
     pub fn of(recipe: &Recipe) -> Self {
-        let minutes = recipe.budget.minutes;
         Self {
             concurrency: recipe.rollout.fixed_concurrency(),
             budget: BudgetCap::of(&recipe.budget),
             attempts: recipe.rollout.attempts.max(1),
-            time_budget: minutes.and_then(|m| Duration::try_from_secs_f64(m * 60.0).ok()),
+            time_budget: recipe.budget.time(),
             seed: recipe.seed,
             ..Self::default()
         }
@@ -219,7 +218,7 @@ impl<'a> StageRun<'a> {
         let deadline = sleep_or_never(left);
         let grace_over = sleep_or_never(left.map(|left| left + self.executor.options.grace));
         tokio::pin!(deadline, grace_over);
-        let mut save = tokio::time::interval(clock::SAVE_EVERY);
+        let mut save = tokio::time::interval(SAVE_EVERY);
         loop {
             self.start_more()?;
             if self.running.is_empty() {
@@ -319,7 +318,7 @@ impl<'a> StageRun<'a> {
         let Some(budget) = self.executor.options.time_budget else {
             return Ok(None);
         };
-        let spent = clock::spent(self.executor.folder.journal())?;
+        let spent = time_spent(self.executor.folder.journal())?;
         Ok(Some(budget.saturating_sub(spent)))
     }
 }

@@ -14,6 +14,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -631,6 +632,14 @@ pub struct Budget {
     /// Maximum duration of the whole run in minutes, summed over all restarts.
     #[schemars(range(max = 525_600), extend("exclusiveMinimum" = 0))]
     pub minutes: Option<f64>,
+}
+
+impl Budget {
+    /// The limit on time.
+    pub fn time(&self) -> Option<Duration> {
+        let minutes = self.minutes?;
+        Duration::try_from_secs_f64(minutes * 60.0).ok()
+    }
 }
 
 /// How trajectories are graded.

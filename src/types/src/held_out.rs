@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::Digest;
 use crate::task::{Task, TaskOrigin};
 
@@ -25,7 +27,8 @@ pub struct HeldOutRule {
 }
 
 /// What training rows lack of a row of the test split; of several, the one that stands first here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Unseen {
     /// An operation.
     Operations,
@@ -63,6 +66,15 @@ impl Unseen {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
+}
+
+/// A task that is kept from training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldOutTask {
+    /// What the tasks of training lack of it.
+    pub unseen: Unseen,
+    pub task: Task,
 }
 
 impl HeldOutRule {
@@ -165,6 +177,13 @@ mod tests {
             Some(Unseen::Wordings)
         );
         assert_eq!(unseen(&["a", "c", "b"], &["a/en/0"]), None);
+    }
+
+    #[test]
+    fn what_is_unseen_has_one_name() {
+        for unseen in Unseen::ALL {
+            assert_eq!(serde_json::to_value(unseen).unwrap(), unseen.name());
+        }
     }
 
     #[test]

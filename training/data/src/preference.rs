@@ -9,6 +9,9 @@ use crate::record::{Conversation, Preference};
 use crate::render::{Rendered, Renderer};
 use crate::tokenizer::TokenizerError;
 
+/// The columns of a row.
+pub(crate) const COLUMNS: [&str; 4] = ["prompt", "chosen", "rejected", TOOLS_COLUMN];
+
 /// Why a pair has no tokens.
 #[derive(Debug)]
 pub(crate) enum PairError {

@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use pybench_chat_template::{Message, Weight};
 use serde_json::{Number, Value};
 
+use crate::preference;
 use crate::reader::{
     MAX_MESSAGES, RecordKind, Records, SourceError, TOOLS_COLUMN, UNSEEN_COLUMNS, conversation,
     default_columns, io, is_default_column, json_list, normalize_role, unseen,
@@ -31,13 +32,6 @@ pub(crate) fn read(
         path: path.into(),
         reason,
     };
-    if kind == RecordKind::Preference {
-        return Err(broken(
-            "preference pairs are read from .jsonl and .json files; convert this file with `datasets`: \
-             Dataset.from_parquet(FILE).to_json(FILE)"
-                .into(),
-        ));
-    }
     let file = File::open(path).map_err(io(path))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|error| broken(error.to_string()))?;
@@ -57,6 +51,10 @@ pub(crate) fn read(
     let mut roots = vec![wanted];
     if kind == RecordKind::Messages {
         let also = |name: &String| *name == TOOLS_COLUMN || UNSEEN_COLUMNS.contains(&name.as_str());
+        roots.extend((0..names.len()).filter(|&index| index != wanted && also(&names[index])));
+    }
+    if kind == RecordKind::Preference {
+        let also = |name: &String| preference::COLUMNS.contains(&name.as_str());
         roots.extend((0..names.len()).filter(|&index| index != wanted && also(&names[index])));
     }
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
@@ -129,7 +127,7 @@ impl ParquetRows {
         match self.kind {
             RecordKind::Text => self.texts(found, first),
             RecordKind::Messages => self.conversations(found, batch, first),
-            RecordKind::Preference => Ok(vec![]),
+            RecordKind::Preference => self.pairs(batch, first),
         }
     }
 
@@ -145,6 +143,28 @@ impl ParquetRows {
             location: self.location(first + row),
         };
         Ok((0..texts.len()).map(record).collect())
+    }
+
+    fn pairs(&self, batch: &RecordBatch, first: usize) -> Result<Vec<Record>, SourceError> {
+        let schema = batch.schema();
+        let pair = |row: usize| {
+            let location = self.location(first + row);
+            let mut values = serde_json::Map::new();
+            for (field, column) in schema.fields().iter().zip(batch.columns()) {
+                let name = field.name();
+                let value = json(column, row, 0).map_err(|reason| format!("{name} {reason}"))?;
+                values.insert(name.clone(), value);
+            }
+            let pair = preference::of_row(values, &location)?;
+            Ok(Record::Preference(Box::new(pair)))
+        };
+        let located = |row: usize| {
+            pair(row).map_err(|reason: String| SourceError::Row {
+                location: self.location(first + row),
+                reason,
+            })
+        };
+        (0..batch.num_rows()).map(located).collect()
     }
 
     fn text(&self, array: &ArrayRef, name: &str) -> Result<ArrayRef, SourceError> {
@@ -300,7 +320,87 @@ fn json(array: &dyn Array, row: usize, depth: usize) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ListArray, StringArray, StructArray};
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::Field;
+    use parquet::arrow::ArrowWriter;
+    use serde_json::json;
+
     use super::*;
+    use crate::lines;
+    use crate::record::Conversation;
+
+    /// One message per row, with this role.
+    fn replies(role: &str, texts: [&str; 2]) -> ArrayRef {
+        let roles = StringArray::from(vec![role; texts.len()]);
+        let contents = StringArray::from(texts.to_vec());
+        let fields = ["role", "content"].map(|name| Field::new(name, DataType::Utf8, false));
+        let columns: Vec<ArrayRef> = vec![Arc::new(roles), Arc::new(contents)];
+        let messages = StructArray::new(fields.to_vec().into(), columns, None);
+        let element = Field::new("element", messages.data_type().clone(), false);
+        let offsets = OffsetBuffer::from_lengths([1; 2]);
+        Arc::new(ListArray::new(
+            Arc::new(element),
+            offsets,
+            Arc::new(messages),
+            None,
+        ))
+    }
+
+    #[test]
+    fn pairs_are_those_of_the_same_rows_in_json() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let tools = r#"[{"type": "function", "function": {"name": "f"}}]"#;
+        let ids: ArrayRef = Arc::new(StringArray::from(vec!["1", "2"]));
+        let rows = RecordBatch::try_from_iter([
+            ("task_id", ids),
+            ("prompt", replies("user", ["a", "b"])),
+            ("chosen", replies("assistant", ["c", "d"])),
+            ("rejected", replies("assistant", ["e", "f"])),
+            (
+                "tools",
+                Arc::new(StringArray::from(vec![None, Some(tools)])) as ArrayRef,
+            ),
+        ])
+        .unwrap();
+        let file = File::create(at("pairs")).unwrap();
+        let mut writer = ArrowWriter::try_new(file, rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+        let line = |[prompt, chosen, rejected]: [&str; 3], tools: Option<&str>| {
+            let says = |role: &str, text: &str| json!([{"role": role, "content": text}]);
+            let row = json!({
+                "prompt": says("user", prompt), "chosen": says("assistant", chosen),
+                "rejected": says("assistant", rejected), "tools": tools,
+            });
+            row.to_string() + "\n"
+        };
+        let lines = line(["a", "c", "e"], None) + &line(["b", "d", "f"], Some(tools));
+        std::fs::write(at("lines"), lines).unwrap();
+        let pairs = |records: Records| -> Vec<Vec<Conversation>> {
+            let pairs = records.map(|record| match record.unwrap() {
+                Record::Preference(pair) => {
+                    let sides = [pair.chosen, pair.rejected];
+                    // Where it stands differs.
+                    sides
+                        .map(|side| Conversation {
+                            location: String::new(),
+                            ..side
+                        })
+                        .into()
+                }
+                other => panic!("{other:?}"),
+            });
+            pairs.collect()
+        };
+        let kind = RecordKind::Preference;
+        let found = pairs(read(&at("pairs"), kind, None).unwrap());
+        assert_eq!(found.len(), 2);
+        assert_eq!(found, pairs(lines::read(&at("lines"), kind, None).unwrap()));
+    }
 
     #[test]
     fn fuzz_parquet() {
@@ -312,7 +412,11 @@ mod tests {
             file.extend((noise.len() as u32).to_le_bytes());
             file.extend(b"PAR1");
             std::fs::write(&path, file).unwrap();
-            for kind in [RecordKind::Messages, RecordKind::Text] {
+            for kind in [
+                RecordKind::Messages,
+                RecordKind::Text,
+                RecordKind::Preference,
+            ] {
                 if let Ok(records) = read(&path, kind, None) {
                     records.for_each(drop);
                 }

@@ -26,6 +26,7 @@ mod recipe_stages;
 mod reference;
 mod report;
 mod run;
+mod run_lock;
 mod schedule;
 mod shard;
 mod spawn;

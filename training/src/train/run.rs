@@ -23,6 +23,7 @@ use super::process_group::ProcessGroup;
 use super::recipe::{LoraConfig, Recipe};
 use super::recipe_stages::RecipeStage;
 use super::reference::{self, ReferenceFile};
+use super::run_lock::RunLock;
 use super::shard::ShardBuilder;
 use super::spawn::{has_rank, spawn_processes};
 use super::step_error::StepError;
@@ -186,13 +187,15 @@ fn run_stage(
     group.barrier()?;
     if only_merge {
         return match group.is_main() {
-            true => merge_in(out),
+            true => RunLock::acquire(out).and_then(|_lock| merge_in(out)),
             false => Ok(()),
         };
     }
     let refusal = plan.refusal(recipe, &config, Limits::of(&target));
     refuse(refusal.or_else(|| plan.disk_refusal(out)), group)?;
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    // The other processes wait for the main one before they read checkpoints.
+    let _lock = group.is_main().then(|| RunLock::acquire(out)).transpose()?;
     meter.begin(Phase::Load);
     let trainer = prepare_trainer(recipe, &files, steps, group)?;
     let mut run = TrainingRun {

@@ -201,6 +201,27 @@ fn several_processes_are_interrupted_together() {
     assert_eq!(code, Some(130));
 }
 
+/// A trainer that was told to stop writes its checkpoint first; the next one reads that.
+#[test]
+fn a_run_waits_for_the_trainer_before_it() {
+    use std::io::{BufRead, BufReader};
+    let project = Project::new("batch_size=2\nmax_steps=4");
+    let out = project.path("out");
+    std::fs::create_dir_all(&out).unwrap();
+    let held = std::fs::File::create(out.join("lock")).unwrap();
+    held.lock().unwrap();
+    let mut command = project.command("out");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("waiting for another process")));
+    assert!(!out.join("metrics.jsonl").exists() && !out.join("model").exists());
+    drop(held);
+    assert!(lines.all(|line| !line.starts_with("waiting")));
+    assert!(child.wait().unwrap().success());
+    assert!(out.join("model").exists());
+}
+
 #[test]
 fn a_server_ends_on_a_signal() {
     use std::io::{BufRead, BufReader};

@@ -7,19 +7,11 @@ use pybench_datasets::{DatasetError, read};
 use pybench_run::artifacts::{HELD_OUT, TASKS};
 use pybench_run::run_selection::stage_command;
 use pybench_run::{ContentStore, RunError};
-use pybench_types::held_out::Unseen;
+use pybench_types::held_out::{HeldOutTask, Unseen};
 use pybench_types::id::Digest;
-use pybench_types::task::Task;
 
 /// Name of the suite of tasks of which only the files are unseen.
 const SUITE: &str = "library";
-
-/// A held-out task, and the suite in which it is reported.
-pub(super) struct HeldOutTask {
-    pub task: Task,
-    /// `library`, or of tasks with something that no training row has, such as `library: unseen pairs`.
-    pub suite: String,
-}
 
 /// Reads the held-out tasks of a run folder, in the order of the run, and copies their files to
 /// `store`.
@@ -28,8 +20,8 @@ pub(super) struct HeldOutTask {
 /// [`RunError::BadInput`] if the run or its dataset does not exist or is invalid.
 pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<HeldOutTask>, RunError> {
     let source = ContentStore::open(&run.join("files"))?;
-    let mut tasks = Vec::new();
-    for (task, unseen) in of_run(run)? {
+    let tasks = of_run(run)?;
+    for HeldOutTask { task, .. } in &tasks {
         for file in task.files.iter().chain(&task.held_out) {
             let id = store.put(&source.get(&file.id)?)?;
             if id != file.id {
@@ -41,35 +33,37 @@ pub(super) fn held_out(run: &Path, store: &ContentStore) -> Result<Vec<HeldOutTa
                 )));
             }
         }
-        let suite = suite(unseen);
-        tasks.push(HeldOutTask { task, suite });
     }
     Ok(tasks)
 }
 
-fn suite(unseen: Unseen) -> String {
+/// The suite in which tasks are reported: `library`, or where something besides the files is unseen, for example
+/// `library: unseen pairs`.
+pub(super) fn suite(unseen: Unseen) -> String {
     match unseen {
         Unseen::Files => SUITE.to_owned(),
         other => format!("{SUITE}: unseen {}", other.name()),
     }
 }
 
-/// The held-out tasks of a run, with what training rows lack of them: those that a loop keeps from its rounds, which are
-/// one suite, or those of the test split of its dataset.
-fn of_run(run: &Path) -> Result<Vec<(Task, Unseen)>, RunError> {
+/// What is unseen of the held-out tasks in this suite; `None` if it is another suite.
+pub fn unseen_of(name: &str) -> Option<Unseen> {
+    Unseen::ALL
+        .into_iter()
+        .find(|unseen| suite(*unseen) == name)
+}
+
+/// The held-out tasks of a run: those that a loop keeps from its rounds, or those of the test split of its dataset.
+fn of_run(run: &Path) -> Result<Vec<HeldOutTask>, RunError> {
     if HELD_OUT.exists(run) {
-        let tasks = HELD_OUT.read_all(run)?;
-        return Ok(tasks
-            .into_iter()
-            .map(|task| (task, Unseen::Files))
-            .collect());
+        return HELD_OUT.read_all(run);
     }
     let unseen = test_tasks(&run.join("dataset"))?;
     let mut tasks = Vec::new();
     for task in TASKS.read(run)? {
         let task = task?;
         if let Some(&unseen) = unseen.get(&task.id) {
-            tasks.push((task, unseen));
+            tasks.push(HeldOutTask { unseen, task });
         }
     }
     Ok(tasks)
@@ -105,5 +99,7 @@ mod tests {
     fn what_is_unseen_names_the_suite() {
         assert_eq!(suite(Unseen::Files), "library");
         assert_eq!(suite(Unseen::Operations), "library: unseen operations");
+        assert_eq!(unseen_of("library: unseen pairs"), Some(Unseen::Pairs));
+        assert_eq!(unseen_of("pybench"), None);
     }
 }

@@ -35,6 +35,7 @@ use super::record::{EvalFingerprint, Evaluation, SuiteSource};
 use super::suite::{EvalTask, Suite, SuiteEnv};
 use agents::{AgentBackend, AgentSpec, Checkpoint};
 pub use dry_run::dry_run;
+pub use library::unseen_of;
 use pybench_attempts::AttemptStage;
 pub use recipe::{AgentChoice, EvalRecipe};
 

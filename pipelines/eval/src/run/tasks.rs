@@ -48,7 +48,7 @@ pub(super) async fn prepare(setup: &Setup) -> Result<TaskList, RunError> {
         let tasks = selection.draw(tasks, |held_out| held_out.task.id.to_string());
         list.available
             .extend(tasks.into_iter().map(|held_out| EvalTask {
-                suite: held_out.suite,
+                suite: library::suite(held_out.unseen),
                 name: held_out.task.id.short().to_owned(),
                 category: category_name(held_out.task.category).to_owned(),
                 task: Arc::new(held_out.task),

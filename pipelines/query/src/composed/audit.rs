@@ -1,13 +1,16 @@
 //! Tests a composed task with the real interpreter and the real checker.
 
+use std::path::PathBuf;
+
 use pybench_checks::{Candidate, Checker};
+use pybench_compose::misread::{Misreading, misreadings};
 use pybench_compose::script::Script;
 use pybench_compose::slip::{Slip, SlipKind};
 use pybench_interpreter::Interpreter;
 use pybench_library::ScriptError;
 use pybench_library::audit::attempt::{AttemptError, AttemptResult, play};
 use pybench_run::{ContentStore, RunError};
-use pybench_types::task::Task;
+use pybench_types::task::{FileKind, Task};
 use pybench_types::trajectory::{Finding, Outcome};
 
 /// Samples of the expert, which differ in idiom and style. The last one makes a mistake first.
@@ -26,8 +29,10 @@ pub struct Environment<'a> {
 pub struct Audit {
     /// Why a solution of the expert does not pass; empty if all do.
     pub expert: Vec<String>,
-    /// Solutions of a graph with one changed step.
+    /// Solutions of a graph with one changed step, and those that read a file wrongly.
     pub mutants: usize,
+    /// Those of them that read a file wrongly, and whether they ran without an exception.
+    pub misread: Vec<(&'static str, bool)>,
     /// Those that pass, by what was changed.
     pub passed: Vec<String>,
     /// Agents without a solution that pass, by name.
@@ -35,6 +40,9 @@ pub struct Audit {
     /// The mistake that the expert made and repaired, and whether its cell ended with an exception.
     pub slip: Option<(SlipKind, bool)>,
 }
+
+/// The path of an output, and the file of the host.
+type Output = (String, PathBuf);
 
 /// Who a candidate is from.
 enum Author {
@@ -79,16 +87,11 @@ pub async fn audit(
             Err(error) => return Err(internal(&error)),
         }
     }
-    let mistakes = if with_mistakes {
-        mistakes(env, task)?
-    } else {
-        Vec::new()
-    };
-    for mutation in mistakes {
-        let script = Script::mistaken(task, mutation.graph).map_err(|error| internal(&error))?;
-        authors.push(Author::Mutant(mutation.what));
-        let result = run(env, task, &script).await;
-        candidates.push(result.map_err(|error| internal(&error))?.candidate);
+    if with_mistakes {
+        for (what, candidate) in wrong_solutions(env, task, &mut audit).await? {
+            authors.push(Author::Mutant(what));
+            candidates.push(candidate);
+        }
     }
     for (name, answer) in nulls(task) {
         authors.push(Author::Null(name));
@@ -130,6 +133,28 @@ async fn run(
     play(env.interpreter, env.store, task, next).await
 }
 
+/// Solutions with one changed step, and those that read a file wrongly, by what is wrong with them.
+async fn wrong_solutions(
+    env: &Environment<'_>,
+    task: &Task,
+    audit: &mut Audit,
+) -> Result<Vec<(String, Candidate)>, RunError> {
+    let internal = |error: &dyn std::fmt::Display| RunError::Internal(error.to_string());
+    let mut wrong = Vec::new();
+    for mutation in mistakes(env, task)? {
+        let script = Script::mistaken(task, mutation.graph).map_err(|error| internal(&error))?;
+        let result = run(env, task, &script).await;
+        let result = result.map_err(|error| internal(&error))?;
+        wrong.push((mutation.what, result.candidate));
+    }
+    for (what, result) in misread(env, task).await? {
+        let ran = result.observations.iter().all(|seen| seen.error.is_none());
+        audit.misread.push((what, ran));
+        wrong.push((format!("misread: {what}"), result.candidate));
+    }
+    Ok(wrong)
+}
+
 fn mistakes(
     env: &Environment<'_>,
     task: &Task,
@@ -138,6 +163,53 @@ fn mistakes(
     let bytes: Vec<Vec<u8>> = bytes.collect::<Result<_, _>>()?;
     pybench_compose::prove::mistakes(task, &bytes)
         .map_err(|error| RunError::Internal(error.to_string()))
+}
+
+/// The results of solutions that read a messy file wrongly. One that does not depend on what was misread, such as the
+/// number of rows, is no mistake and is left out.
+async fn misread(
+    env: &Environment<'_>,
+    task: &Task,
+) -> Result<Vec<(&'static str, AttemptResult)>, RunError> {
+    let internal = |error: &dyn std::fmt::Display| RunError::Internal(error.to_string());
+    let misreadings = misreadings(task);
+    if misreadings.is_empty() {
+        return Ok(Vec::new());
+    }
+    let result = async |misreading: Option<&Misreading>| {
+        let script = Script::misread(task, misreading).map_err(|error| internal(&error))?;
+        let result = run(env, task, &script).await;
+        result.map_err(|error| internal(&error))
+    };
+    let right = result(None).await?;
+    let mut wrong = Vec::new();
+    for misreading in &misreadings {
+        let result = result(Some(misreading)).await?;
+        if !is_same(&right.candidate, &result.candidate) {
+            wrong.push((misreading.what, result));
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whether two results are the same. A picture of a chart is what its record says.
+fn is_same(right: &Candidate, other: &Candidate) -> bool {
+    let same_file = |((path, right), (other_path, other)): (&Output, &Output)| {
+        let read = |path: &PathBuf| std::fs::read(path).unwrap_or_default();
+        let (right, other) = (read(right), read(other));
+        let table = |bytes: &[u8]| format!("{:?}", pybench_profile::profile(FileKind::Xlsx, bytes));
+        path == other_path
+            && match path.rsplit('.').next() {
+                Some("png" | "pdf" | "svg") => true,
+                // A workbook states when it was written.
+                Some("xlsx") => table(&right) == table(&other),
+                _ => right == other,
+            }
+    };
+    right.answer == other.answer
+        && right.claims == other.claims
+        && right.outputs.len() == other.outputs.len()
+        && right.outputs.iter().zip(&other.outputs).all(same_file)
 }
 
 /// Answers that nobody worked for.

@@ -248,6 +248,7 @@ fn summary(tasks: &[Task], audits: &[Audit], seconds: f64) -> String {
         tasks.len() as f64 * 60.0 / seconds
     );
     text += &slips(audits);
+    text += &misread(audits);
     for (task, audit) in tasks.iter().zip(audits) {
         for what in &audit.expert {
             let _ = writeln!(
@@ -270,6 +271,20 @@ fn by_medium(tasks: &[Task]) -> String {
     let count = |medium| tasks.iter().filter(|task| of(task) == Some(medium)).count();
     let counts = Medium::ALL.map(|medium| format!("{} {}s", count(medium), medium.name()));
     counts.join(", ")
+}
+
+/// The wrong ways in which files were read, and how many of these solutions raised no exception.
+fn misread(audits: &[Audit]) -> String {
+    let mut ways: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (what, ran) in audits.iter().flat_map(|audit| &audit.misread) {
+        let (made, silent) = ways.entry(what).or_default();
+        *made += 1;
+        *silent += usize::from(*ran);
+    }
+    let lines = ways.into_iter().map(|(what, (made, silent))| {
+        format!("misread: {what:<32} {made}, {silent} without an exception\n")
+    });
+    lines.collect()
 }
 
 /// The mistakes that the expert made and repaired, by kind, and how many of them raised an exception.

@@ -8,20 +8,21 @@ use std::process::{Child, Command, Output};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::support::endpoint::{Answer, Endpoint};
+use crate::support::endpoint::{Answer, Endpoint, completion};
 use crate::support::fixture::{
     ExpertServer, FREE, RunFixture, code, find_task, interpreter_is_here, openai,
 };
 use crate::support::kill::kill_after;
 use pybench_agent::{Format, PybenchFormat};
 use pybench_datasets::{Row, read, row_hashes};
-use pybench_run::ExitCode;
+use pybench_run::{ExitCode, Journal};
 use pybench_testing::program::write_program;
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
 
 /// Replaces `pybench-train`: `serve` says where the endpoint of the test is, `run RECIPE --out FOLDER` keeps the recipe
 /// as its model.
@@ -142,6 +143,7 @@ impl Project {
         }
         for file in [
             "t-round-1/preferences.jsonl",
+            "t-round-1/preferences.parquet",
             "t/report.json",
             "t/held_out.jsonl",
             "t-round-1/trajectories.jsonl",
@@ -216,6 +218,8 @@ async fn a_student_is_corrected_trained_and_measured() {
         after["passed"], after["tasks"],
         "what was trained knows everything"
     );
+    check_sets(&project, before);
+    check_sets(&project, after);
     check_rows(&project.rows(1), played);
     check_preferences(&project, played);
 
@@ -275,7 +279,63 @@ async fn a_student_is_corrected_trained_and_measured() {
     assert_eq!(code(&output), Some(0), "{output:?}");
     let calls = server.call_count();
     assert_eq!(code(&project.output("loop", &["t.toml"])), Some(0));
+    let dry = project.output("loop", &["t.toml", "--dry-run"]);
+    let text = String::from_utf8(dry.stdout).unwrap();
+    for line in [
+        "2 rounds (2 done)",
+        "3 evaluations (3 done)",
+        "round 1: 4 tasks, done",
+    ] {
+        assert!(text.contains(line), "{line} is missing in {text}");
+    }
     assert_eq!(server.call_count(), calls, "nothing is left to do");
+}
+
+/// Loads a file as users of TRL do, with warnings as errors, and prints its columns and rows.
+const LOAD: &str = "
+import json, sys
+from datasets import load_dataset
+rows = load_dataset('parquet', data_files=sys.argv[1], split='train')
+print(json.dumps({'columns': rows.column_names, 'rows': rows.to_list()}))
+";
+
+/// The pairs in Parquet are those of the JSON lines.
+fn check_parquet(project: &Project, pairs: &[Value]) {
+    let Some(python) = pybench_testing::python::environment("datasets") else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let path = project.0.path(&format!("{ROUND}-1/preferences.parquet"));
+    let loaded = Command::new(python)
+        .args(["-W", "error", "-c", LOAD])
+        .arg(path)
+        .env("HF_HOME", home.path())
+        .env("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&loaded.stderr);
+    assert!(loaded.status.success(), "{stderr}");
+    assert!(!stderr.to_lowercase().contains("warn"), "{stderr}");
+    let loaded: Value = serde_json::from_slice(&loaded.stdout).unwrap();
+    let columns = ["prompt", "chosen", "rejected", "tools", "task_id"];
+    assert_eq!(loaded["columns"], json!(columns));
+    let mut expected = pairs.to_vec();
+    for pair in &mut expected {
+        pair["tools"] = Value::Null;
+    }
+    assert_eq!(loaded["rows"], Value::Array(expected));
+}
+
+/// Each held-out task counts in the set that its line of `held_out.jsonl` names.
+fn check_sets(project: &Project, measured: &Value) {
+    let mut expected = BTreeMap::<String, u64>::new();
+    for held_out in project.0.lines::<Value>("held_out.jsonl") {
+        let unseen = held_out["unseen"].as_str().unwrap().to_owned();
+        *expected.entry(unseen).or_default() += 1;
+    }
+    let sets = measured["unseen"].as_object().unwrap().iter();
+    let tasks = sets.map(|(name, set)| (name.clone(), set["tasks"].as_u64().unwrap()));
+    assert_eq!(tasks.collect::<BTreeMap<_, _>>(), expected);
 }
 
 /// A pair begins where the student failed: it gave up, the correction goes on.
@@ -288,6 +348,7 @@ fn check_preferences(project: &Project, played: &Value) {
         .collect();
     assert_eq!(pairs.len() as u64, played["corrected"].as_u64().unwrap());
     assert_eq!(pairs.len() as u64, played["preferences"].as_u64().unwrap());
+    check_parquet(project, &pairs);
     for pair in &pairs {
         let last = pair["prompt"].as_array().unwrap().last().unwrap();
         assert!(
@@ -373,6 +434,134 @@ async fn kills_change_nothing_of_a_loop() {
         assert!(same, "{path:?} differs after {kills} kills");
     }
     assert_eq!(killed.results().len(), expected.len());
+}
+
+/// A trainer that notes its process id and takes an hour.
+const SLOW_TRAINER: &str = "#!/bin/sh
+case \"$*\" in
+    serve*--check*) exit 0;;
+esac
+mkdir -p \"$4\"
+sleep 3600 &
+trap 'kill $!; echo >\"$4/stopped\"; exit 130' TERM
+echo $$ >\"$4/pid.new\"
+mv \"$4/pid.new\" \"$4/pid\"
+wait
+";
+
+/// Waits for something that another process does.
+fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "not {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trainer_ends_with_its_loop() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::new());
+    let server = student(tasks.clone()).await;
+    let project = Project::new(&server, LOOP);
+    project.write_tasks(&tasks);
+    write_program(&project.0.path("pybench-train"), SLOW_TRAINER);
+    let out = project.0.path(&format!("{ROUND}-1-train"));
+    let (pid, stopped) = (out.join("pid"), out.join("stopped"));
+    for signal in [Signal::KILL, Signal::TERM] {
+        let _ = std::fs::remove_file(&pid);
+        let _ = std::fs::remove_file(&stopped);
+        let mut looped = project.start();
+        wait_for("training", || pid.is_file());
+        // The loop alone, not its process group.
+        kill_process(Pid::from_child(&looped), signal).unwrap();
+        let status = looped.wait().unwrap();
+        let interrupted = Some(ExitCode::Interrupted as i32);
+        assert_eq!(
+            status.code(),
+            interrupted.filter(|_| signal == Signal::TERM)
+        );
+        wait_for("stopped", || stopped.is_file());
+        let pid = std::fs::read_to_string(&pid).unwrap();
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        wait_for("ended", || test_kill_process(pid).is_err());
+    }
+}
+
+/// Tokens in the journals of the loop's runs.
+fn tokens_of_runs(project: &Project) -> Vec<u64> {
+    let folders = std::fs::read_dir(project.0.path("data/runs")).unwrap();
+    let journals = folders.map(|entry| Journal::of_run(&entry.unwrap().path()).unwrap());
+    let spent = journals.flatten().map(|journal| journal.spent().unwrap());
+    spent.map(|spent| spent.tokens).collect()
+}
+
+/// The reply of [`student`], for which the endpoint counts 2,000 tokens.
+fn expensive_answer(tasks: &[Task], expert: &ExpertServer, request: &Value) -> Answer {
+    let Answer::Content(content) = answer(tasks, expert, request) else {
+        panic!("no content");
+    };
+    let mut body = completion(&content);
+    body["usage"] = json!({"prompt_tokens": 1900, "completion_tokens": 100, "total_tokens": 2000});
+    Answer::Bytes(body.to_string().into_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_holds_for_all_rounds() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let tasks = Arc::new(OnceLock::<Vec<Task>>::new());
+    let (known, expert) = (tasks.clone(), ExpertServer::new());
+    let server = Endpoint::start(move |request| {
+        let answer = expensive_answer(known.get().unwrap(), &expert, &request);
+        std::future::ready(answer)
+    })
+    .await;
+    let whole = Project::new(&server, LOOP);
+    whole.write_tasks(&tasks);
+    let looped = |project: &Project, limit: u64| {
+        let budget = format!("budget.tokens={limit}");
+        let output = project.output("loop", &["t.toml", "--set", &budget]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (code(&output), error)
+    };
+    let enough = 20_000_000;
+    let (end, error) = looped(&whole, enough);
+    assert_eq!(end, Some(0), "{error}");
+    let spent = tokens_of_runs(&whole);
+    // Enough for each of the runs, with what its last calls reserve, but not for all of them.
+    let limit = spent.iter().max().unwrap() + 20_000;
+    assert!(limit + 20_000 < spent.iter().sum(), "{spent:?}");
+
+    let project = Project::new(&server, LOOP);
+    let (end, error) = looped(&project, limit);
+    assert_eq!(end, Some(ExitCode::Budget as i32), "{error}");
+    assert!(
+        error.contains("`[budget]` holds for all runs of a loop together"),
+        "{error}"
+    );
+    let spent = tokens_of_runs(&project);
+    assert!(spent.iter().sum::<u64>() <= limit, "{spent:?}");
+    assert!(spent.iter().filter(|spent| **spent > 0).count() > 1);
+    let dry = project.output("loop", &["t.toml", "--dry-run"]);
+    let text = String::from_utf8(dry.stdout).unwrap();
+    assert!(text.contains("3 evaluations (1 done)"), "{text}");
+    let left: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("attempts left"))
+        .collect();
+    assert!(
+        left[0] != left[1],
+        "the round that began is not counted: {text}"
+    );
+    // Nothing more is spent until the budget is raised.
+    assert_eq!(looped(&project, limit).0, Some(ExitCode::Budget as i32));
+    assert_eq!(tokens_of_runs(&project), spent);
+    assert_eq!(looped(&project, enough).0, Some(0));
+    assert_eq!(project.report(), whole.report());
 }
 
 /// The pairs are a second stage of the recipe of each round. A round without pairs trains on those of the rounds before.

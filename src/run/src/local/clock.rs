@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Journal, RunError, RunFolder};
 
-/// Save interval: the time that a `kill -9` can lose.
-pub(super) const SAVE_EVERY: Duration = Duration::from_secs(2);
+/// Interval at which the time of a stage is saved: the time that a `kill -9` can lose.
+pub const SAVE_EVERY: Duration = Duration::from_secs(2);
 
 /// The metadata key of a stage's time is `seconds/<stage>`.
 pub(crate) const PREFIX: &str = "seconds/";
@@ -50,8 +50,11 @@ impl Drop for StageClock {
     }
 }
 
-/// Total time of all stages.
-pub(super) fn spent(journal: &Journal) -> Result<Duration, RunError> {
+/// Total time of all stages of a run, over all restarts.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn time_spent(journal: &Journal) -> Result<Duration, RunError> {
     let seconds: f64 = journal
         .metadata_with_prefix(PREFIX)?
         .iter()
