@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use pybench_training_data::CallSyntax;
 
 use crate::dependent_process::{depend, terminate};
-use crate::exit::environment;
+use crate::exit::{environment, interrupted};
 use crate::interrupt::{self, Deferral};
 
 /// How often the server is looked at.
@@ -96,7 +96,7 @@ impl VllmCommand {
         loop {
             if let Some(status) = child.try_wait()? {
                 return match asked_to_end {
-                    true => Ok(()),
+                    true => Err(interrupted("the server was stopped by a signal")),
                     false => Err(environment(format!(
                         "vLLM ended with {status}; see its messages above"
                     ))),
