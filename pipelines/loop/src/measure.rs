@@ -216,7 +216,8 @@ mod tests {
         let attempt = |suite: &str, passed: bool| -> Attempt {
             let value = serde_json::json!({
                 "agent": STUDENT, "suite": suite, "task": "t", "category": "c", "seed": 0,
-                "outcome": "ran", "scores": {"strict": passed}, "turns": 1, "max_turns": 8,
+                "outcome": {"outcome": "ran"}, "turns": 1,
+                "scores": {"upstream": null, "fixed": null, "strict": passed}, "max_turns": 8,
             });
             serde_json::from_value(value).unwrap()
         };
