@@ -16,6 +16,16 @@ struct Moment {
   const float *levels;
 };
 
+// A matrix in NF4: 16 levels, two codes per byte, and one scale per 64 elements: `whole`, or code * range / 127 + mean
+// with one range per 256 scales.
+struct Nf4 {
+  float levels[16];
+  const u8 *codes;
+  const float *whole;
+  const signed char *scales;
+  const float *ranges, *mean;
+};
+
 struct Adam {
   double rate, beta1, beta2, decay, epsilon, factor;
   // Below 0: round to nearest; otherwise at random.

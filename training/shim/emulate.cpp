@@ -36,6 +36,8 @@ float __uint_as_float(unsigned int bits) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
+float __fmul_rn(float a, float b) { return a * b; }
+float __fadd_rn(float a, float b) { return a + b; }
 void __syncthreads() { pthread_barrier_wait(&together); }
 
 #define __global__

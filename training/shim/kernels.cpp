@@ -9,6 +9,8 @@
 #include "backend.h"
 #include "guarded.h"
 #include "kernels.h"
+#include "nf4_blocks.h"
+#include "nf4.h"
 
 using at::Tensor;
 
@@ -139,6 +141,25 @@ Moment moment(Tensor *values, Tensor *scales, Tensor *levels) {
 } // namespace
 
 const Backend &kernels = these;
+
+void nf4_by_kernel(const Nf4Parts &parts, const Tensor &to) {
+  i64 count = to.numel(), blocks = (count + NF4_BLOCK - 1) / NF4_BLOCK;
+  TORCH_CHECK(parts.codes->device() == to.device() && parts.scales->device() == to.device() &&
+                  parts.levels->is_cpu() && parts.codes->numel() >= blocks * NF4_BLOCK / 2 &&
+                  parts.scales->numel() >= blocks,
+              "a matrix in NF4 needs codes and scales for ", blocks, " blocks where it is dequantized");
+  Nf4 from{};
+  std::copy_n(parts.levels->const_data_ptr<float>(), 16, from.levels);
+  from.codes = at_start<u8>(*parts.codes);
+  if (parts.ranges) {
+    from.scales = at_start<signed char>(*parts.scales);
+    from.ranges = at_start<float>(*parts.ranges), from.mean = at_start<float>(*parts.mean);
+  } else {
+    from.whole = at_start<float>(*parts.scales);
+  }
+  constexpr int64_t elements = 8 * THREADS_OF_A_BLOCK;
+  launch(to, "nf4_dequantize", kind(to), (count + elements - 1) / elements, from, start(to), count);
+}
 
 extern "C" {
 

@@ -191,6 +191,33 @@ __global__ void cross_entropy(T *logits, const i64 *tokens, const float *weights
   }
 }
 
+// The same bits as nf4_blocks.cpp: no multiplication is fused with an addition.
+__device__ inline float nf4_scale(const Nf4 &from, i64 block) {
+  if (from.whole) return from.whole[block];
+  float step = from.ranges[block / 256] / 127.0f;
+  float scale = __fadd_rn(__fmul_rn((float)from.scales[block], step), *from.mean);
+  return scale < 0.0f ? 0.0f : scale;
+}
+
+// Each thread writes the elements of four bytes.
+template <typename T> __global__ void nf4_dequantize(Nf4 from, T *to, i64 count) {
+  const int N = 8;
+  __shared__ float levels[16];
+  for (u32 i = threadIdx.x; i < 16; i += blockDim.x) levels[i] = from.levels[i];
+  __syncthreads();
+  ELEMENTS(i, count) {
+    float scale = nf4_scale(from, i / 64);
+    auto bytes = load<N / 2>(from.codes + i / 2);
+    Pack<T, N> values;
+    for (int k = 0; k < N; k++) {
+      int code = k % 2 ? bytes.at[k / 2] & 15 : bytes.at[k / 2] >> 4;
+      narrow(levels[code] * scale, values.at[k]);
+    }
+    if (i + N <= count) store<N>(to + i, values);
+    else for (int k = 0; i + k < count; k++) to[i + k] = values.at[k];
+  }
+}
+
 // The code of a value in [-1, 1] or [0, 1]: the nearest of 256 sorted levels.
 __device__ inline u8 nearest(const float *levels, float value) {
   int low = 0, high = 255;

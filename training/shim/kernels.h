@@ -11,6 +11,7 @@
   ROW_KERNEL(X, swiglu_backward)                                                                   \
   ROW_KERNEL(X, rotate)                                                                            \
   ROW_KERNEL(X, cross_entropy)                                                                     \
+  X(nf4_dequantize<float>) X(nf4_dequantize<bf16>)                                                 \
   X(adamw<float, float>) X(adamw<float, bf16>) X(adamw<bf16, float>) X(adamw<bf16, bf16>)
 
 // Threads of a block on a GPU.

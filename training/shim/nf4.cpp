@@ -1,5 +1,6 @@
-// Products with matrices in NF4 on a CPU. Each thread unpacks a panel of the matrix, which stays in its cache, and
-// multiplies by it; the whole matrix is never in memory.
+// Products with matrices in NF4. On a CPU each thread unpacks a panel of the matrix, which stays in its cache, and
+// multiplies by it; the whole matrix is never in memory. On a GPU a kernel unpacks the matrix for one product.
+#include "nf4.h"
 #include "nf4_blocks.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 
 #include "guarded.h"
+#include "kernels.h"
 #include "product.h"
 #include "rows.h"
 
@@ -40,11 +42,6 @@ const Nf4Blocks &nf4_blocks() {
   }();
   return *best;
 }
-
-// The parts of a matrix in NF4, as Rust passes them. `ranges` and `mean` are null if the scales are float32.
-struct Nf4Parts {
-  Tensor *levels, *codes, *scales, *ranges, *mean;
-};
 
 namespace {
 
@@ -168,6 +165,16 @@ template <typename Work> void each_panel(int64_t total, int64_t length, int64_t 
   });
 }
 
+// The matrix, as kernels need it.
+Tensor matrix_by_kernel(variable_list parts, int64_t out, int64_t width, const Tensor &like) {
+  const bool whole = parts[3].numel() == 0;
+  Tensor matrix = at::empty({out, width}, like.options());
+  nf4_by_kernel({&parts[0], &parts[1], &parts[2], whole ? nullptr : &parts[3], whole ? nullptr : &parts[4]}, matrix);
+  return matrix;
+}
+
+bool by_kernel(const Tensor &x) { return x.is_cuda() || emulating; }
+
 // x · Wᵀ, by panels of rows of W.
 Tensor forward_product(const Tensor &x, const Packed &packed, int64_t out) {
   const int64_t width = x.size(1);
@@ -199,7 +206,8 @@ struct Nf4Linear : Function<Nf4Linear> {
     const int64_t width = x.size(-1);
     context->save_for_backward(all);
     context->saved_data["width"] = width;
-    Tensor y = forward_product(flat(x), Packed(all, out * width, nf4_blocks()), out);
+    Tensor y = by_kernel(x) ? product(flat(x), matrix_by_kernel(all, out, width, x))
+                            : forward_product(flat(x), Packed(all, out * width, nf4_blocks()), out);
     if (bias.numel()) y.add_(bias);
     return y.view(resized(x, out));
   }
@@ -207,8 +215,10 @@ struct Nf4Linear : Function<Nf4Linear> {
     const int64_t width = context->saved_data["width"].toInt();
     Tensor dy = flat(gradients[0]), dx, dbias;
     if (context->needs_input_grad(0)) {
-      Packed packed(context->get_saved_variables(), dy.size(1) * width, nf4_blocks());
-      dx = backward_product(dy, packed, width).view(resized(gradients[0], width));
+      const variable_list parts = context->get_saved_variables();
+      dx = by_kernel(dy) ? product(dy, matrix_by_kernel(parts, dy.size(1), width, dy).t())
+                         : backward_product(dy, Packed(parts, dy.size(1) * width, nf4_blocks()), width);
+      dx = dx.view(resized(gradients[0], width));
     }
     if (context->needs_input_grad(1)) dbias = dy.sum(0);
     // The number of rows and the parts have no gradient.
@@ -220,11 +230,11 @@ struct Nf4Linear : Function<Nf4Linear> {
 
 void check_kind(const Tensor &tensor) {
   auto kind = tensor.scalar_type();
-  TORCH_CHECK(tensor.is_cpu() && (kind == at::kFloat || kind == at::kBFloat16),
-              "matrices in NF4 are multiplied in float32 or bf16 on the CPU");
+  TORCH_CHECK((tensor.is_cpu() || tensor.is_cuda()) && (kind == at::kFloat || kind == at::kBFloat16),
+              "matrices in NF4 are multiplied in float32 or bf16");
 }
 
-// Rounds a contiguous float32 or bf16 matrix.
+// Rounds a contiguous float32 or bf16 matrix on the CPU.
 void quantize(const Tensor &matrix, const float *middles, uint8_t *codes, float *scales, const Nf4Blocks &ops) {
   const int64_t elements = matrix.numel();
   const bool half = matrix.scalar_type() == at::kBFloat16;
@@ -254,11 +264,12 @@ extern "C" {
 // Whether this processor has an instruction set.
 int shim_nf4_has(int set) { return nf4_blocks(static_cast<InstructionSet>(set)) != nullptr; }
 
-// Fills a contiguous float32 or bf16 matrix; `set` is an instruction set, -1 the best one.
+// Fills a contiguous float32 or bf16 matrix; on a CPU, `set` is an instruction set, -1 the best one.
 int shim_nf4_dequantize(const Nf4Parts *parts, int set, Tensor *to) {
   return guarded([&] {
     check_kind(*to);
     TORCH_CHECK(to->is_contiguous() && to->dim() == 2, "dequantization fills a contiguous matrix");
+    if (by_kernel(*to)) return nf4_by_kernel(*parts, *to);
     const int64_t width = to->size(1);
     Packed packed(list(*parts), to->numel(), chosen(set));
     at::parallel_for(0, to->size(0), std::max<int64_t>(1, 65536 / std::max<int64_t>(1, width)),
@@ -274,7 +285,7 @@ int shim_nf4_quantize(Tensor *matrix, Tensor *middles, int set, Tensor *codes, T
   return guarded([&] {
     const int64_t blocks = Packed::blocks_of(matrix->numel());
     check_kind(*matrix);
-    TORCH_CHECK(matrix->is_contiguous() && middles->numel() == 15 && codes->numel() == blocks * BYTES &&
+    TORCH_CHECK(matrix->is_cpu() && matrix->is_contiguous() && middles->numel() == 15 && codes->numel() == blocks * BYTES &&
                     scales->numel() == blocks,
                 "quantization needs a contiguous matrix and space for ", blocks, " blocks");
     quantize(*matrix, middles->data_ptr<float>(), codes->data_ptr<uint8_t>(), scales->data_ptr<float>(),

@@ -55,13 +55,16 @@ int shim_allocate(Tensor *tensor) {
   });
 }
 
-// Memory of a GPU in bytes: all of it, and the most that the allocator of libtorch has held since the last reset.
+// Memory of a GPU in bytes: all of it, and the most in use since the last reset. That is the peak of libtorch's
+// allocator, and what is in use now beside it: CUDA's context and libraries, and other programs.
 int shim_device_memory(int device, int64_t *total, int64_t *peak) {
   return guarded([&] {
     auto *allocator = c10::getDeviceAllocator(c10::kCUDA);
-    *total = static_cast<int64_t>(allocator->getMemoryInfo(device).second);
+    auto [free, all] = allocator->getMemoryInfo(device);
     // The first entry is the sum over pools of large and small blocks.
-    *peak = allocator->getDeviceStats(device).reserved_bytes[0].peak;
+    auto reserved = allocator->getDeviceStats(device).reserved_bytes[0];
+    *total = static_cast<int64_t>(all);
+    *peak = reserved.peak + static_cast<int64_t>(all - free) - reserved.current;
   });
 }
 

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor, no_grad};
 
-use crate::torch::nf4::{self as cpu, InstructionSet};
+use crate::torch::nf4::{self as fused, InstructionSet};
 
 /// Elements that share a scale.
 const BLOCK: i64 = 64;
@@ -132,8 +132,8 @@ impl Scales {
 impl Nf4 {
     /// Rounds every element of a floating-point matrix to the nearest level.
     pub fn quantize(matrix: &Tensor, format: ScaleFormat) -> Self {
-        let (codes, scales) = match cpu::supports(matrix.kind(), matrix.device()) {
-            true => cpu::quantize(matrix, &middles(), BLOCK, InstructionSet::Best),
+        let (codes, scales) = match fused::quantizes(matrix.kind(), matrix.device()) {
+            true => fused::quantize(matrix, &middles(), BLOCK, InstructionSet::Best),
             false => quantize_by_libtorch(matrix),
         };
         Self {
@@ -146,10 +146,10 @@ impl Nf4 {
 
     /// The matrix in its original dtype.
     pub fn dequantize(&self) -> Tensor {
-        let fits = cpu::supports(self.kind, self.codes.device());
+        let fits = fused::supports(self.kind, &self.codes);
         match (fits, &self.shape[..]) {
             (true, &[rows, columns]) => self.with_parts(|parts| {
-                cpu::dequantize(parts, [rows, columns], self.kind, InstructionSet::Best)
+                fused::dequantize(parts, [rows, columns], self.kind, InstructionSet::Best)
             }),
             _ => self.dequantize_by_libtorch(),
         }
@@ -157,14 +157,14 @@ impl Nf4 {
 
     /// `x · matrixᵀ + bias`. The matrix has no gradient.
     pub fn linear(&self, x: &Tensor, bias: Option<&Tensor>) -> Tensor {
-        let fits = x.kind() == self.kind && cpu::supports(self.kind, x.device());
+        let fits = x.kind() == self.kind && fused::supports(self.kind, &self.codes);
         match (fits, &self.shape[..]) {
-            (true, &[rows, _]) => self.with_parts(|parts| cpu::linear(x, parts, bias, rows)),
+            (true, &[rows, _]) => self.with_parts(|parts| fused::linear(x, parts, bias, rows)),
             _ => x.linear(&self.dequantize(), bias),
         }
     }
 
-    fn with_parts<T>(&self, call: impl FnOnce(cpu::Parts<'_>) -> T) -> T {
+    fn with_parts<T>(&self, call: impl FnOnce(fused::Parts<'_>) -> T) -> T {
         let levels = Tensor::from_slice(&LEVELS);
         let (scales, ranges_and_mean) = match &self.scales {
             Scales::Float32(scales) => (scales, None),
@@ -175,7 +175,7 @@ impl Nf4 {
                 ..
             } => (codes, Some((ranges, mean))),
         };
-        call(cpu::Parts {
+        call(fused::Parts {
             levels: &levels,
             codes: &self.codes,
             scales,
@@ -239,6 +239,7 @@ fn quantize_by_libtorch(matrix: &Tensor) -> (Tensor, Tensor) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::torch::kernels::Emulation;
     use proptest::prelude::*;
     use tch::Device;
 
@@ -345,7 +346,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn every_instruction_set_gives_the_bits_of_libtorch(
+        fn every_instruction_set_and_the_kernel_give_the_bits_of_libtorch(
             rows in 1i64..80, columns in 1i64..300, kind in kinds(), format in formats(), seed: i64,
         ) {
             let _seeded = crate::random::seed(seed);
@@ -354,19 +355,22 @@ mod tests {
             let wanted = nf4.dequantize_by_libtorch();
             let (codes, scales) = quantize_by_libtorch(&matrix);
             for set in InstructionSet::available() {
-                let found = cpu::quantize(&matrix, &middles(), BLOCK, set);
+                let found = fused::quantize(&matrix, &middles(), BLOCK, set);
                 prop_assert!(same_bits(&found.0, &codes) && same_bits(&found.1, &scales), "{set:?}");
-                let found = nf4.with_parts(|parts| cpu::dequantize(parts, [rows, columns], kind, set));
+                let found = nf4.with_parts(|parts| fused::dequantize(parts, [rows, columns], kind, set));
                 prop_assert!(same_bits(&found, &wanted), "{set:?}");
             }
             prop_assert!(same_bits(&nf4.dequantize(), &wanted));
+            let _emulation = Emulation::begin();
+            prop_assert!(same_bits(&nf4.dequantize(), &wanted), "the kernel");
         }
 
         #[test]
         fn products_and_gradients_are_those_of_the_dequantized_matrix(
             tokens in 1i64..50, rows in 1i64..200, columns in 1i64..300, kind in kinds(),
-            format in formats(), biased: bool, seed: i64,
+            format in formats(), biased: bool, emulated: bool, seed: i64,
         ) {
+            let _emulation = emulated.then(Emulation::begin);
             let _seeded = crate::random::seed(seed);
             let nf4 = Nf4::quantize(&uneven([rows, columns], kind), format);
             let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu)).to_kind(kind);

@@ -15,7 +15,7 @@ unsafe extern "C" {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
     pub total: u64,
-    /// The most that libtorch has held since the start or [`reset_device_peak`].
+    /// The most in use since the start or [`reset_device_peak`], by libtorch's allocator and by all else on the GPU.
     pub peak: u64,
 }
 

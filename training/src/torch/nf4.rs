@@ -1,4 +1,4 @@
-//! Matrices in NF4 on a CPU (`shim/nf4.cpp`). Like the operations of tch these panic if libtorch throws.
+//! Matrices in NF4 on a CPU and, by kernels, on a GPU (`shim/nf4.cpp`). Like the operations of tch these panic if libtorch throws.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::fused::{new_tensor, panic_on_error, raw};
+use super::kernels;
 use super::shim::Raw;
 
 /// Elements of a matrix that a thread dequantizes at once; `PANEL` in `shim/nf4.cpp`.
@@ -53,7 +54,7 @@ impl InstructionSet {
     }
 }
 
-/// A packed matrix: 16 levels (float32), codes (uint8, two per byte, whole blocks), and the scales of the blocks:
+/// A packed matrix: 16 levels (float32, on the CPU), codes (uint8, two per byte, whole blocks), and the scales of the blocks:
 /// float32, or int8 with float32 ranges and their mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
@@ -79,19 +80,26 @@ impl Parts<'_> {
     }
 }
 
-/// Whether the loops support a matrix or its input: float32 or bf16 on a CPU.
-pub(crate) fn supports(kind: Kind, device: Device) -> bool {
+/// Whether a matrix of this kind is quantized here: float32 or bf16 on a CPU.
+pub(crate) fn quantizes(kind: Kind, device: Device) -> bool {
     device == Device::Cpu && matches!(kind, Kind::Float | Kind::BFloat16)
 }
 
-/// The matrix `[rows, columns]` in float32 or bf16.
+/// Whether a matrix of this kind with these codes is dequantized and multiplied here: float32 or bf16, on a CPU or on
+/// a GPU that runs kernels.
+pub(crate) fn supports(kind: Kind, codes: &Tensor) -> bool {
+    let place = codes.device() == Device::Cpu || kernels::apply_to(codes);
+    place && matches!(kind, Kind::Float | Kind::BFloat16)
+}
+
+/// The matrix `[rows, columns]` in float32 or bf16. The instruction set is that of a CPU.
 pub(crate) fn dequantize(
     parts: Parts<'_>,
     [rows, columns]: [i64; 2],
     kind: Kind,
     set: InstructionSet,
 ) -> Tensor {
-    let matrix = Tensor::empty([rows, columns], (kind, Device::Cpu));
+    let matrix = Tensor::empty([rows, columns], (kind, parts.codes.device()));
     // SAFETY: the tensors are alive; the shim checks their kinds and sizes.
     panic_on_error(unsafe { shim_nf4_dequantize(&parts.raw(), set as c_int, raw(&matrix)) });
     matrix
@@ -118,8 +126,8 @@ pub(crate) fn quantize(
     (codes, scales)
 }
 
-/// `x · Wᵀ + bias` for a frozen matrix W of `out` rows, with the gradients of `x` and of the bias. No more than a panel
-/// of W per thread is dequantized at once.
+/// `x · Wᵀ + bias` for a frozen matrix W of `out` rows, with the gradients of `x` and of the bias. On a CPU no more than
+/// a panel of W per thread is dequantized at once; on a GPU all of W, once for each product.
 pub(crate) fn linear(x: &Tensor, parts: Parts<'_>, bias: Option<&Tensor>, out: i64) -> Tensor {
     let none = Tensor::empty([0], (x.kind(), x.device()));
     let bias = raw(bias.unwrap_or(&none));

@@ -1,6 +1,6 @@
 //! LoRA adapters.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use thiserror::Error;
 
 use super::optimizer::mix_seed;
@@ -42,12 +42,14 @@ impl<'a> NewLora<'a> {
             }
             self.unknown.retain(|target| *target != short);
             let (out, input) = (linear.weight.size()[0], linear.weight.size()[1]);
-            let options = (Kind::Float, linear.weight.device());
+            let (kind, device) = (linear.weight.kind(), linear.weight.device());
             let bound = 1.0 / (input as f64).sqrt();
-            let a = Tensor::rand([config.rank, input], options) * (2.0 * bound) - bound;
+            // Drawn on the CPU, so that every device begins with the same adapter.
+            let drawn = Tensor::rand([config.rank, input], (Kind::Float, Device::Cpu));
+            let a = drawn.to_device(device) * (2.0 * bound) - bound;
             linear.lora = Some(Lora {
-                a: a.to_kind(linear.weight.kind()),
-                b: Tensor::zeros([out, config.rank], options).to_kind(linear.weight.kind()),
+                a: a.to_kind(kind),
+                b: Tensor::zeros([out, config.rank], (kind, device)),
                 scale: config.alpha / config.rank as f64,
                 dropout: None,
             });

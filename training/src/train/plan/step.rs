@@ -356,7 +356,8 @@ impl WeightBytes {
 /// Bytes of matrices while they are dequantized for a step.
 fn dequantized_bytes(counts: &ParamCounts, bytes: u64, target: &PlanTarget) -> u64 {
     match target.is_gpu() {
-        // One block at a time, its largest matrix with temporaries in int32 and float32.
+        // By a kernel one matrix at a time; otherwise a block, its largest matrix with temporaries in int32 and float32.
+        true if target.fused => bytes * counts.largest_matrix,
         true => bytes * counts.block + 20 * counts.largest_matrix,
         // A panel per thread, in the layout of the matrix and in that of the product.
         false => 2 * bytes * panel_elements().min(counts.largest_matrix),
