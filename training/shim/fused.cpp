@@ -122,6 +122,21 @@ struct NormLinears : Function<NormLinears> {
 
 // --- SwiGLU --------------------------------------------------------------------------------------
 
+struct Swiglu : Function<Swiglu> {
+  static Tensor forward(AutogradContext *context, Tensor gate, Tensor up) {
+    TORCH_CHECK(gate.sizes() == up.sizes(), "a gated layer needs two arrays of one size");
+    context->save_for_backward({gate, up});
+    return of(gate).gated(flat(gate), flat(up)).view(gate.sizes());
+  }
+  static variable_list backward(AutogradContext *context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    // The gradient of `up` overwrites a copy of that of the product.
+    Tensor dup = flat(gradients[0]).clone();
+    Tensor dgate = of(dup).gated_backward(flat(saved[0]), flat(saved[1]), dup);
+    return {dgate.view(saved[0].sizes()), dup.view(saved[1].sizes())};
+  }
+};
+
 // SwiGLU followed by a matrix. The product is not saved.
 struct SwigluLinear : Function<SwigluLinear> {
   static Tensor forward(AutogradContext *context, Tensor gate, Tensor up, Tensor matrix) {
@@ -220,6 +235,39 @@ struct Attend : Function<Attend> {
   }
 };
 
+// The tokens a window allows before and behind, as flash attention counts them; 0 means all.
+std::optional<int64_t> before(int64_t window) {
+  return window ? std::optional<int64_t>(window - 1) : std::nullopt;
+}
+std::optional<int64_t> behind(int64_t window) {
+  return window ? std::optional<int64_t>(0) : std::nullopt;
+}
+
+// Replacement of flash attention where kernels are emulated. Queries `[tokens, heads, dim]` are the last tokens of
+// sequences whose keys begin at `key_offsets`.
+Tensor plain_attention(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &offsets,
+                       const Tensor &key_offsets, int64_t window) {
+  variable_list parts;
+  int64_t group = q.size(1) / k.size(1);
+  auto range = [](const Tensor &all, int64_t i) {
+    int64_t begin = all[i].item<int64_t>();
+    return std::pair(begin, all[i + 1].item<int64_t>() - begin);
+  };
+  for (int64_t i = 0; i + 1 < offsets.size(0); i++) {
+    auto [begin, length] = range(offsets, i);
+    auto [first, count] = range(key_offsets, i);
+    auto of_keys = [&, first = first, count = count](const Tensor &x) {
+      return x.narrow(0, first, count).transpose(0, 1).repeat_interleave(group, 0);
+    };
+    Tensor seen = at::ones({length, count}, q.options().dtype(at::kBool)).tril(count - length);
+    if (window) seen = seen.triu(count - length + 1 - window);
+    Tensor queries = q.narrow(0, begin, length).transpose(0, 1);
+    parts.push_back(
+        at::scaled_dot_product_attention(queries, of_keys(k), of_keys(v), seen).transpose(0, 1));
+  }
+  return at::cat(parts);
+}
+
 // Causal attention over consecutive sequences, by libtorch's flash attention for GPUs. Queries, keys and values are
 // `[rows, heads, width, dim]`, used as `rows * width` tokens. `offsets` (int32) are the start of each sequence and
 // the end of the last one. A token attends to `window` tokens including itself; 0 means all.
@@ -227,29 +275,6 @@ struct AttendPacked : Function<AttendPacked> {
   static Tensor tokens(const Tensor &x) { return x.transpose(1, 2).flatten(0, 1); }
   static Tensor heads(const Tensor &x, const Tensor &like) {
     return x.view({like.size(0), like.size(2), x.size(1), x.size(2)}).transpose(1, 2);
-  }
-  static std::optional<int64_t> before(int64_t window) {
-    return window ? std::optional<int64_t>(window - 1) : std::nullopt;
-  }
-  static std::optional<int64_t> behind(int64_t window) {
-    return window ? std::optional<int64_t>(0) : std::nullopt;
-  }
-  // Replacement of flash attention where kernels are emulated.
-  static Tensor plain(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &offsets,
-                      int64_t window) {
-    variable_list parts;
-    int64_t group = q.size(1) / k.size(1);
-    for (int64_t i = 0; i + 1 < offsets.size(0); i++) {
-      int64_t begin = offsets[i].item<int64_t>(), length = offsets[i + 1].item<int64_t>() - begin;
-      auto part = [&](const Tensor &x) { return x.narrow(0, begin, length).transpose(0, 1); };
-      Tensor seen = at::ones({length, length}, q.options().dtype(at::kBool)).tril();
-      if (window) seen = seen.triu(1 - window);
-      parts.push_back(at::scaled_dot_product_attention(
-                          part(q), part(k).repeat_interleave(group, 0),
-                          part(v).repeat_interleave(group, 0), seen)
-                          .transpose(0, 1));
-    }
-    return at::cat(parts);
   }
   static Tensor forward(AutogradContext *context, Tensor q, Tensor k, Tensor v, Tensor offsets,
                         int64_t longest, int64_t window) {
@@ -263,7 +288,7 @@ struct AttendPacked : Function<AttendPacked> {
       out = made;
       for (const Tensor &more : {made, sums, seed, unused}) saved.push_back(more);
     } else {
-      out = plain(fq, fk, fv, offsets, window);
+      out = plain_attention(fq, fk, fv, offsets, offsets, window);
     }
     context->save_for_backward(saved);
     context->saved_data["longest"] = longest;
@@ -284,12 +309,22 @@ struct AttendPacked : Function<AttendPacked> {
       at::AutoGradMode on(true);
       variable_list leaves{q.detach(), k.detach(), v.detach()};
       for (Tensor &leaf : leaves) leaf.requires_grad_(true);
-      torch::autograd::backward({plain(leaves[0], leaves[1], leaves[2], offsets, window)}, {dout});
+      torch::autograd::backward(
+          {plain_attention(leaves[0], leaves[1], leaves[2], offsets, offsets, window)}, {dout});
       dq = leaves[0].grad(), dk = leaves[1].grad(), dv = leaves[2].grad();
     }
     return {heads(dq, saved[0]), heads(dk, saved[1]), heads(dv, saved[2]), Tensor(), Tensor(), Tensor()};
   }
 };
+
+// Attention of the last tokens of sequences over all of theirs, without gradients.
+Tensor attend_cached(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &offsets,
+                     const Tensor &key_offsets, int64_t longest, int64_t longest_keys, int64_t window) {
+  if (!q.is_cuda()) return plain_attention(q, k, v, offsets, key_offsets, window);
+  return std::get<0>(at::_flash_attention_forward(q, k, v, offsets, key_offsets, longest, longest_keys, 0.0,
+                                                  true, false, std::nullopt, before(window),
+                                                  behind(window)));
+}
 
 // --- embedding and loss --------------------------------------------------------------------------
 
@@ -375,6 +410,10 @@ int shim_norm_linears(Tensor *x, Tensor *weight, double epsilon, Tensor *const *
   });
 }
 
+int shim_swiglu(Tensor *gate, Tensor *up, Tensor **y) {
+  return guarded([&] { *y = new Tensor(Swiglu::apply(*gate, *up)); });
+}
+
 int shim_swiglu_linear(Tensor *gate, Tensor *up, Tensor *matrix, Tensor **y) {
   return guarded([&] { *y = new Tensor(SwigluLinear::apply(*gate, *up, *matrix)); });
 }
@@ -391,6 +430,14 @@ int shim_attend_packed(Tensor *q, Tensor *k, Tensor *v, Tensor *offsets, int64_t
                        int64_t window, Tensor **y) {
   return guarded([&] {
     *y = new Tensor(AttendPacked::apply(*q, *k, *v, *offsets, longest, window));
+  });
+}
+
+int shim_attend_cached(Tensor *q, Tensor *k, Tensor *v, Tensor *offsets, Tensor *key_offsets, int64_t longest,
+                       int64_t longest_keys, int64_t window, Tensor **y) {
+  return guarded([&] {
+    at::NoGradGuard guard;
+    *y = new Tensor(attend_cached(*q, *k, *v, *offsets, *key_offsets, longest, longest_keys, window));
   });
 }
 

@@ -72,6 +72,11 @@ int shim_reset_device_peak(int device) {
   return guarded([&] { c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device); });
 }
 
+// Gives what the allocator of libtorch holds for later on GPUs back to the driver.
+int shim_release_device_memory() {
+  return guarded([] { c10::getDeviceAllocator(c10::kCUDA)->emptyCache(); });
+}
+
 // Frees the gradient of a tensor.
 int shim_forget_gradient(Tensor *tensor) {
   return guarded([&] { tensor->mutable_grad() = Tensor(); });

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use tch::{Kind, Tensor, no_grad};
+use tch::{Device, Kind, Tensor, no_grad};
 
 use super::layout::Layout;
 use super::llama::{Context, Model};
+use crate::torch::fused::{self, Sequences};
+use crate::torch::kernels;
 
 /// The smallest capacity of a cache, in tokens.
 const MIN_CAPACITY: i64 = 64;
@@ -106,10 +108,18 @@ impl Model {
             let row = |numbers: &[i64]| Tensor::from_slice(numbers).to_device(device).unsqueeze(0);
             let layout = Arc::new(Layout::plain(1, ids.len() as i64));
             let context = Context::at(self, &layout, &row(&positions));
+            let packed =
+                kernels::apply_to(&self.embed).then(|| PackedLengths::new(extensions, device));
             let mut x = self.embed_tokens(&row(&ids));
             for (layer, block) in self.blocks.iter().enumerate() {
                 x = block.apply(&x, &context, |q, k, v| {
-                    attend_per_sequence(extensions, layer, block.window, [q, k, v])
+                    let (caches, qkv) = (&*extensions, [q, k, v]);
+                    match &packed {
+                        Some(lengths) if fused::supports_packed_attention(q) => {
+                            attend_packed(caches, lengths, layer, block.window, qkv)
+                        }
+                        _ => attend_per_sequence(caches, layer, block.window, qkv),
+                    }
                 });
             }
             for one in extensions.iter_mut() {
@@ -123,6 +133,59 @@ impl Model {
                 .to_kind(Kind::Float)
         })
     }
+}
+
+/// Lengths of several sequences, with the new tokens and of those alone, on the device.
+struct PackedLengths {
+    queries: Sequences,
+    keys: Sequences,
+}
+
+impl PackedLengths {
+    fn new(extensions: &[Extension<'_>], device: Device) -> Self {
+        let new = |one: &Extension<'_>| one.ids.len() as i64;
+        let sequences = |length: &dyn Fn(&Extension<'_>) -> i64| {
+            let mut offsets = vec![0];
+            for one in extensions {
+                offsets.push(offsets[offsets.len() - 1] + length(one) as i32);
+            }
+            Sequences {
+                offsets: Tensor::from_slice(&offsets).to_device(device),
+                longest: extensions.iter().map(length).max().unwrap_or(0),
+            }
+        };
+        Self {
+            queries: sequences(&new),
+            keys: sequences(&|one| one.cache.length + new(one)),
+        }
+    }
+}
+
+/// As [`attend_per_sequence`], by one kernel for all sequences over a copy of their caches side by side.
+fn attend_packed(
+    extensions: &[Extension<'_>],
+    lengths: &PackedLengths,
+    layer: usize,
+    window: Option<i64>,
+    [q, k, v]: [&Tensor; 3],
+) -> Tensor {
+    let tokens = |part: &Tensor| part.squeeze_dim(0).transpose(0, 1);
+    let mut start = 0;
+    let cached = extensions.iter().map(|one| {
+        let count = one.ids.len() as i64;
+        let [k, v] = [k, v].map(|tensor| tensor.narrow(2, start, count));
+        start += count;
+        one.cache.push(layer, &k, &v).map(|part| tokens(&part))
+    });
+    let (keys, values): (Vec<_>, Vec<_>) = cached.map(|[k, v]| (k, v)).unzip();
+    let [k, v] = [keys, values].map(|parts| Tensor::cat(&parts, 0));
+    let attended = fused::attend_cached(
+        [&tokens(q), &k, &v],
+        &lengths.queries,
+        &lengths.keys,
+        window,
+    );
+    attended.transpose(0, 1).unsqueeze(0)
 }
 
 /// Attention of `[1, heads, tokens of all, head_dim]`, each sequence over its own cache.

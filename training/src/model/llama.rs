@@ -36,8 +36,12 @@ pub struct Dropout {
 
 impl Dropout {
     fn apply(self, x: &Tensor) -> Tensor {
+        let _seeded = crate::random::seed(self.seed);
+        if x.device().is_cuda() {
+            // In one kernel, with a mask of one byte per element.
+            return x.dropout(self.probability, true);
+        }
         let kept = no_grad(|| {
-            let _seeded = crate::random::seed(self.seed);
             let drawn = Tensor::rand(x.size(), (Kind::Float, x.device()));
             drawn.ge(self.probability).to_kind(x.kind()) / (1.0 - self.probability)
         });
@@ -51,7 +55,7 @@ impl Lora {
             Some(dropout) => dropout.apply(x).linear(&self.a, None::<Tensor>),
             None => x.linear(&self.a, None::<Tensor>),
         };
-        low.linear(&self.b, None::<Tensor>) * self.scale
+        (low * self.scale).linear(&self.b, None::<Tensor>)
     }
 
     fn share(&self) -> Self {
@@ -254,6 +258,7 @@ impl Block {
     fn down(&self, gate: &Tensor, up: &Tensor) -> Tensor {
         match self.down.is_plain() && self.down.bias.is_none() && fused::supports(gate) {
             true => fused::swiglu_linear(gate, up, &self.down.weight),
+            false if fused::supports(gate) => self.down.forward(&fused::swiglu(gate, up)),
             false => self.down.forward(&(gate.silu() * up)),
         }
     }

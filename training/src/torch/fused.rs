@@ -21,6 +21,7 @@ unsafe extern "C" {
         count: c_int,
         outputs: *mut Raw,
     ) -> c_int;
+    fn shim_swiglu(gate: Raw, up: Raw, y: *mut Raw) -> c_int;
     fn shim_swiglu_linear(gate: Raw, up: Raw, matrix: Raw, y: *mut Raw) -> c_int;
     fn shim_rotate(x: Raw, cos: Raw, sin: Raw, y: *mut Raw) -> c_int;
     fn shim_attend(q: Raw, k: Raw, v: Raw, documents: Raw, y: *mut Raw) -> c_int;
@@ -30,6 +31,17 @@ unsafe extern "C" {
         v: Raw,
         offsets: Raw,
         longest: i64,
+        window: i64,
+        y: *mut Raw,
+    ) -> c_int;
+    fn shim_attend_cached(
+        q: Raw,
+        k: Raw,
+        v: Raw,
+        offsets: Raw,
+        key_offsets: Raw,
+        longest: i64,
+        longest_keys: i64,
         window: i64,
         y: *mut Raw,
     ) -> c_int;
@@ -115,6 +127,12 @@ pub fn norm_linears<const N: usize>(
     outputs.map(|y| unsafe { Tensor::from_ptr(y.cast()) })
 }
 
+/// `silu(gate) * up`.
+pub fn swiglu(gate: &Tensor, up: &Tensor) -> Tensor {
+    // SAFETY: both tensors are alive; the shim checks their kinds and sizes.
+    new_tensor(|y| unsafe { shim_swiglu(raw(gate), raw(up), y) })
+}
+
 /// `(silu(gate) * up) · matrixᵀ` (SwiGLU, arXiv 2002.05202). The product is not saved for the backward pass.
 pub fn swiglu_linear(gate: &Tensor, up: &Tensor, matrix: &Tensor) -> Tensor {
     // SAFETY: the tensors are alive; the shim checks their kinds and sizes.
@@ -163,6 +181,33 @@ pub fn attend_packed(
             raw(v),
             offsets,
             sequences.longest,
+            window,
+            y,
+        )
+    })
+}
+
+/// Causal flash attention of the last tokens of several sequences over all of theirs, without gradients: queries
+/// `[tokens, heads, head_dim]`, keys and values `[all tokens, key heads, head_dim]`. With a window, a token attends to that
+/// many tokens including itself.
+pub fn attend_cached(
+    [q, k, v]: [&Tensor; 3],
+    queries: &Sequences,
+    keys: &Sequences,
+    window: Option<i64>,
+) -> Tensor {
+    let offsets = [queries, keys].map(|sequences| raw(&sequences.offsets));
+    let window = window.unwrap_or(0);
+    // SAFETY: the tensors are alive; libtorch checks kinds and sizes.
+    new_tensor(|y| unsafe {
+        shim_attend_cached(
+            raw(q),
+            raw(k),
+            raw(v),
+            offsets[0],
+            offsets[1],
+            queries.longest,
+            keys.longest,
             window,
             y,
         )

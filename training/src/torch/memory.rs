@@ -9,6 +9,7 @@ use super::shim::check;
 unsafe extern "C" {
     fn shim_device_memory(device: c_int, total: *mut i64, peak: *mut i64) -> c_int;
     fn shim_reset_device_peak(device: c_int) -> c_int;
+    fn shim_release_device_memory() -> c_int;
 }
 
 /// Memory of a GPU in bytes.
@@ -38,6 +39,14 @@ pub fn reset_device_peak(device: Device) {
     if let Device::Cuda(number) = device {
         // SAFETY: the shim catches all exceptions. If it fails, the peak is that of an earlier phase.
         let _ = unsafe { shim_reset_device_peak(number as c_int) };
+    }
+}
+
+/// Gives freed memory of a GPU back to its driver; does nothing on a CPU.
+pub fn release_device_memory(device: Device) {
+    if device.is_cuda() {
+        // SAFETY: no arguments; the shim catches all exceptions. If it fails, libtorch keeps the memory.
+        let _ = unsafe { shim_release_device_memory() };
     }
 }
 

@@ -15,7 +15,8 @@ pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
 pub use floats::floats;
 pub use memory::{
-    DeviceMemory, device_memory, keep_memory, release_free_memory, reset_device_peak,
+    DeviceMemory, device_memory, keep_memory, release_device_memory, release_free_memory,
+    reset_device_peak,
 };
 pub use shim::{AdamStep, allocate, clear_gradient, fused_adamw, release};
 pub use threads::sleep_while_waiting;

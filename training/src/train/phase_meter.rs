@@ -7,7 +7,7 @@ use tch::Device;
 
 use super::machine;
 use super::plan::{Phase, RunPlan};
-use crate::torch::{device_memory, release_free_memory, reset_device_peak};
+use crate::torch::{device_memory, release_device_memory, release_free_memory, reset_device_peak};
 
 /// Measured peaks of a phase in bytes; `None` where they cannot be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +62,7 @@ impl PhaseMeter {
     fn reset(&mut self) {
         // What the phase before has freed is not part of this one.
         release_free_memory();
+        release_device_memory(self.device);
         self.before = match machine::reset_peak() {
             true => None,
             false => machine::resident_peak(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pybench_training::model::{Extension, KvCache, Layout, Model};
+use pybench_training::torch::kernels::Emulation;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::support::{MODELS, data, distance};
@@ -60,6 +61,16 @@ fn greedy_tokens_are_those_of_a_full_pass() {
 
 #[test]
 fn other_sequences_in_a_pass_change_nothing() {
+    sequences_beside_others();
+}
+
+#[test]
+fn other_sequences_in_a_pass_change_nothing_on_an_emulated_gpu() {
+    let _emulation = Emulation::begin();
+    sequences_beside_others();
+}
+
+fn sequences_beside_others() {
     for name in MODELS {
         let model = load(name);
         let all: Vec<Vec<i64>> = [5, 23, 1, 14].iter().map(|&n| ids(n, n)).collect();

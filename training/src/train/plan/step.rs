@@ -445,7 +445,7 @@ fn per_token(recipe: &Recipe, c: &ModelConfig, target: &PlanTarget) -> u64 {
         // both arrays of the gated layer.
         (true, None) => 2 * c.hidden + 2 * attention + 2 * keys + 2 * c.intermediate,
         // The same, and the inputs of matrices with an adapter.
-        (true, Some(_)) => 4 * c.hidden + 2 * attention + 2 * keys + 4 * c.intermediate,
+        (true, Some(_)) => 4 * c.hidden + 2 * attention + 2 * keys + 3 * c.intermediate,
         // For each norm its input, the scaled input and the result; queries, keys and values, the result of
         // attention and its transposed copy; the four arrays of the gated layer.
         _ => 6 * c.hidden + 5 * attention + 4 * c.intermediate,
@@ -461,8 +461,9 @@ fn lora_per_token(recipe: &Recipe, c: &ModelConfig) -> u64 {
         lora.target_modules.is_empty() || lora.target_modules.iter().any(|target| target == name)
     });
     let dropped = if lora.dropout > 0.0 { 2 } else { 0 };
+    // Before and after it is scaled.
     chosen
-        .map(|(_, _, input)| lora.rank as u64 + dropped * input)
+        .map(|(_, _, input)| 2 * lora.rank as u64 + dropped * input)
         .sum()
 }
 
@@ -515,7 +516,8 @@ pub(super) fn evaluation(
     let (bytes, tokens) = (element_bytes(recipe), tokens as u64);
     // The input of a block, its normalized form, and the three arrays of the gated layer; the product with an adapter;
     // what the threads compute of a product with a packed matrix.
-    let arrays = 3 + i64::from(recipe.lora.is_some()) + i64::from(is_quantized(recipe));
+    let panels = is_quantized(recipe) && !target.is_gpu();
+    let arrays = 3 + i64::from(recipe.lora.is_some()) + i64::from(panels);
     let block = tokens * (3 * c.hidden + arrays * c.intermediate) as u64;
     let logits = (chunk_elements(target.device) as u64).min(tokens * c.vocab as u64);
     let logits = logits * if target.fused { bytes } else { 8 };
