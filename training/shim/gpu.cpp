@@ -44,6 +44,8 @@ struct Nvidia {
   int (*function)(void **, void *, const char *);
   int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
                 void **, void **);
+  int (*pin)(void *, size_t, unsigned);
+  int (*unpin)(void *);
 
   explicit Nvidia(const char *compiler) {
     // libtorch loads both libraries; an explicitly given compiler is tried first.
@@ -63,6 +65,8 @@ struct Nvidia {
     find(load, "cuModuleLoadData");
     find(function, "cuModuleGetFunction");
     find(launch, "cuLaunchKernel");
+    find(pin, "cuMemHostRegister_v2");
+    find(unpin, "cuMemHostUnregister");
   }
 
 private:
@@ -187,6 +191,17 @@ extern "C" {
 
 // Whether the fused operations run on GPUs.
 int shim_gpu_kernels() { return gpu_runs_kernels(); }
+
+// Locks a range of main memory, from which GPUs then copy several times as fast. Whether that succeeded; it must be
+// unlocked before the memory is freed.
+int shim_pin(void *start, size_t bytes) {
+  if (!gpu_runs_kernels() || !nvidia().pin || !nvidia().unpin) return 0;
+  return guarded([&] {
+           c10::DeviceGuard guard(c10::Device(c10::kCUDA, 0));
+           TORCH_CHECK(nvidia().pin(start, bytes, /*for all contexts*/ 1) == 0, "memory cannot be locked");
+         }) == 0;
+}
+void shim_unpin(void *start) { nvidia().unpin(start); }
 
 // Uses the emulated kernels for CPU tensors of this thread.
 void shim_emulate(int on) { emulating = on; }

@@ -1,8 +1,8 @@
 //! Settings of the memory allocator, and what it has allocated on a GPU.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
-use tch::Device;
+use tch::{Device, Tensor};
 
 use super::shim::check;
 
@@ -10,6 +10,8 @@ unsafe extern "C" {
     fn shim_device_memory(device: c_int, total: *mut i64, peak: *mut i64) -> c_int;
     fn shim_reset_device_peak(device: c_int) -> c_int;
     fn shim_release_device_memory() -> c_int;
+    fn shim_pin(start: *mut c_void, bytes: usize) -> c_int;
+    fn shim_unpin(start: *mut c_void);
 }
 
 /// Memory of a GPU in bytes.
@@ -39,6 +41,38 @@ pub fn reset_device_peak(device: Device) {
     if let Device::Cuda(number) = device {
         // SAFETY: the shim catches all exceptions. If it fails, the peak is that of an earlier phase.
         let _ = unsafe { shim_reset_device_peak(number as c_int) };
+    }
+}
+
+/// Smaller tensors may share pages, which can be locked only once.
+const MIN_PINNED: usize = 1 << 20;
+
+/// Locks the main memory of a tensor while it exists, so that GPUs copy from and to it several times as fast. It must
+/// be dropped before the tensor's storage is.
+#[derive(Debug)]
+pub(crate) struct PinnedMemory(*mut c_void);
+
+// SAFETY: the pointer is only an address; the driver's functions may be called on any thread.
+unsafe impl Send for PinnedMemory {}
+
+impl PinnedMemory {
+    /// `None` if there is no GPU that runs kernels, if the tensor is small or not in main memory, or if the system
+    /// does not lock so much.
+    pub(crate) fn lock(tensor: &Tensor) -> Option<Self> {
+        let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
+        if tensor.device() != Device::Cpu || !tensor.is_contiguous() || bytes < MIN_PINNED {
+            return None;
+        }
+        let start = tensor.data_ptr();
+        // SAFETY: the range is the storage of a living tensor.
+        (unsafe { shim_pin(start, bytes) } != 0).then_some(Self(start))
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the range was locked by `lock` and has not been freed.
+        unsafe { shim_unpin(self.0) };
     }
 }
 

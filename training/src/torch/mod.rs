@@ -14,6 +14,7 @@ mod threads;
 pub use communicator::{Communicator, CommunicatorError};
 pub use cuda::enable_cuda;
 pub use floats::floats;
+pub(crate) use memory::PinnedMemory;
 pub use memory::{
     DeviceMemory, device_memory, keep_memory, release_device_memory, release_free_memory,
     reset_device_peak,

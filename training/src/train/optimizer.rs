@@ -7,7 +7,7 @@ use super::optimizer_state::{BLOCK, StateQuantizer, StateTensor};
 use super::recipe::{Bf16Update, OptimizerConfig, StateDtype};
 use super::state_offload::StateOffload;
 use crate::torch::kernels::{self, Rounding};
-use crate::torch::{AdamStep, fused_adamw};
+use crate::torch::{AdamStep, PinnedMemory, fused_adamw};
 
 /// Elements per chunk where dtypes must be converted, which needs about 64 bytes per element. A multiple of
 /// [`BLOCK`].
@@ -46,6 +46,9 @@ pub struct StateSlice {
 
 #[derive(Debug)]
 pub struct AdamW {
+    /// The state in main memory, if a GPU updates it. Dropped before the tensors.
+    #[expect(dead_code, reason = "held until it is dropped")]
+    pinned: Vec<PinnedMemory>,
     pub slices: Vec<ParamSlice>,
     /// Float32 copies of bf16 weights, for [`Bf16Update::MasterWeights`].
     master_weights: Vec<Option<Tensor>>,
@@ -86,12 +89,27 @@ impl AdamW {
             needed.then(|| room().map(copy)).transpose()
         };
         let counts = (Kind::Float, offload.device());
+        let master_weights: Vec<_> = slices.iter().map(master).collect::<Result<_, _>>()?;
+        let (exp_avgs, exp_avg_sqs) = (zeros()?, zeros()?);
+        let in_main_memory =
+            device.is_cuda() && matches!(offload, StateOffload::Memory(Device::Cpu));
+        let states = exp_avgs.iter().chain(&exp_avg_sqs);
+        let tensors = states
+            .flat_map(StateTensor::tensors)
+            .chain(master_weights.iter().flatten());
         Ok(Self {
-            master_weights: slices.iter().map(master).collect::<Result<_, _>>()?,
-            exp_avgs: zeros()?,
-            exp_avg_sqs: zeros()?,
+            pinned: match in_main_memory {
+                true => tensors.filter_map(PinnedMemory::lock).collect(),
+                false => vec![],
+            },
+            master_weights,
+            exp_avgs,
+            exp_avg_sqs,
             steps: slices.iter().map(|_| Tensor::zeros([1], counts)).collect(),
-            quantizer: StateQuantizer::new(offload.device()),
+            quantizer: StateQuantizer::new(match slices.first() {
+                Some(slice) if kernels::apply_to(&slice.weight) => slice.weight.device(),
+                _ => offload.device(),
+            }),
             offload,
             options: options.clone(),
             seed,
@@ -159,11 +177,11 @@ impl AdamW {
             && matches!(self.exp_avgs[index], StateTensor::Float32(_))
     }
 
-    /// Whether one pass over memory updates a slice.
+    /// Whether one pass over memory updates a slice. On a GPU that is so wherever the state is stored.
     fn has_kernel(&self, index: usize) -> bool {
         let weight = &self.slices[index].weight;
         let on_cpu = weight.device() == Device::Cpu && !self.is_float32(index);
-        weight.device() == self.offload.device() && (on_cpu || kernels::apply_to(weight))
+        on_cpu || kernels::apply_to(weight)
     }
 
     /// Updates a slice with libtorch's operations, in chunks where dtypes or devices differ.
@@ -191,7 +209,7 @@ impl AdamW {
         Ok(())
     }
 
-    /// Updates a whole slice in one pass over memory.
+    /// Updates a slice in one pass over memory; in chunks if its state must first be copied to the GPU.
     fn step_by_kernel(
         &self,
         index: usize,
@@ -200,22 +218,45 @@ impl AdamW {
         numbers: AdamStep,
     ) -> Result<(), TchError> {
         let slice = &self.slices[index];
-        let rounding = match self.options.bf16_update {
-            Bf16Update::StochasticRounding => Rounding::Stochastic {
-                seed: mix_seed(&[self.seed, number, hash(&slice.name)]) & i64::MAX,
-                offset: slice.offset,
-            },
-            _ => Rounding::Nearest,
+        let elements = slice.weight.size()[0];
+        let device = slice.weight.device();
+        let chunk = match device == self.offload.device() {
+            true => elements.max(1),
+            false => chunk_elements(device),
         };
-        let parts = kernels::AdamWArgs {
-            weight: &slice.weight,
-            gradient: &gradient.contiguous(),
-            master: self.master_weights[index].as_ref(),
-            exp_avg: self.exp_avgs[index].parts(&self.quantizer, true),
-            exp_avg_sq: self.exp_avg_sqs[index].parts(&self.quantizer, false),
-            step_count: &self.steps[index],
-        };
-        kernels::adamw(parts, numbers, rounding)
+        let step_count = self.steps[index].to_device(device);
+        for start in (0..elements).step_by(chunk as usize) {
+            let range = (start, chunk.min(elements - start));
+            let rounding = match self.options.bf16_update {
+                Bf16Update::StochasticRounding => Rounding::Stochastic {
+                    seed: mix_seed(&[self.seed, number, hash(&slice.name)]) & i64::MAX,
+                    offset: slice.offset + start,
+                },
+                _ => Rounding::Nearest,
+            };
+            let master = self.master_weights[index].as_ref();
+            let master = master.map(|master| narrow(master, range).to_device(device));
+            let states = [&self.exp_avgs[index], &self.exp_avg_sqs[index]];
+            let [exp_avg, exp_avg_sq] = states.map(|state| state.range(range).to_device(device));
+            let parts = kernels::AdamWArgs {
+                weight: &narrow(&slice.weight, range),
+                gradient: &narrow(gradient, range).contiguous(),
+                master: master.as_ref(),
+                exp_avg: exp_avg.parts(&self.quantizer, true),
+                exp_avg_sq: exp_avg_sq.parts(&self.quantizer, false),
+                step_count: &step_count,
+            };
+            kernels::adamw(parts, numbers, rounding)?;
+            if device != self.offload.device() {
+                for (state, updated) in states.into_iter().zip([&exp_avg, &exp_avg_sq]) {
+                    state.range(range).copy_(updated);
+                }
+                if let (Some(all), Some(updated)) = (&self.master_weights[index], &master) {
+                    narrow(all, range).copy_(updated);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn step_range(

@@ -136,6 +136,35 @@ impl StateTensor {
         })
     }
 
+    /// A range of elements that begins at a whole block; shares the storage.
+    pub(super) fn range(&self, (start, count): (i64, i64)) -> Self {
+        match self {
+            Self::Float32(values) => Self::Float32(values.narrow(0, start, count)),
+            Self::Int8 { codes, scales } => Self::Int8 {
+                codes: codes.narrow(0, start, count),
+                scales: scales.narrow(0, start / BLOCK, (count + BLOCK - 1) / BLOCK),
+            },
+        }
+    }
+
+    /// The same tensors where they are on that device, otherwise copies.
+    pub(super) fn to_device(&self, device: Device) -> Self {
+        match self {
+            Self::Float32(values) => Self::Float32(values.to_device(device)),
+            Self::Int8 { codes, scales } => Self::Int8 {
+                codes: codes.to_device(device),
+                scales: scales.to_device(device),
+            },
+        }
+    }
+
+    /// Overwrites the elements by those of another state of the same format.
+    pub(super) fn copy_(&self, from: &Self) {
+        for (to, from) in self.tensors().into_iter().zip(from.tensors()) {
+            to.shallow_clone().copy_(from);
+        }
+    }
+
     /// Arguments for the kernel.
     pub(super) fn parts<'a>(
         &'a self,
