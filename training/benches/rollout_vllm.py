@@ -76,7 +76,7 @@ def main():
     with tempfile.TemporaryDirectory() as runs:
         def pybench(stage, teacher):
             command = [asked.pybench, stage, "quickstart", "--runs-dir", runs, "--run", RUN]
-            for key in (f"query.tasks={asked.tasks}", teacher, *BOUNDS):
+            for key in (f"query.tasks={asked.tasks}", "grade.at_least=1", teacher, *BOUNDS):
                 command += ["--set", key]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
