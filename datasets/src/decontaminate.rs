@@ -496,6 +496,11 @@ fn sorted_unique(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
     hashes
 }
 
+/// Whether a text is so short that it is recognized only as a whole.
+pub fn is_short(text: &str) -> bool {
+    sorted_unique(Words::of(text).ngrams()).len() < SHORT_TEXT
+}
+
 /// The text, limited to [`MAX_TEXT_BYTES`].
 fn truncated(text: &str) -> &str {
     let max = MAX_TEXT_BYTES.min(text.len());

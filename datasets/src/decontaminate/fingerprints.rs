@@ -209,6 +209,8 @@ pub fn title(suite: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const QUERY: &str = "Plot the monthly sales of every shop in the attached table as a stacked bar chart, with a \
@@ -315,15 +317,17 @@ mod tests {
                 suite.name
             );
             let tasks = read(suite.text).unwrap();
-            let asked = tasks.iter().filter(|task| !task.ngrams.is_empty()).count();
+            let asked = tasks.iter().filter(|task| !task.ngrams.is_empty());
+            let asked: HashSet<&str> = asked.map(|task| task.index.as_str()).collect();
             let expected = match suite.name {
                 "pybench" => 143,
-                "wikitablequestions" => 4344,
+                // Three of its 4,344 questions have fewer than four words.
+                "wikitablequestions" => 4341,
                 "da-dev" => 257,
-                "qrdata" => 411,
+                "qrdata" => 251,
                 _ => 82,
             };
-            assert_eq!(asked, expected, "{}", suite.name);
+            assert_eq!(asked.len(), expected, "{}", suite.name);
             assert!(tasks.iter().all(|task| task.suite == suite.name));
             assert!(
                 tasks.iter().any(|task| !task.files.is_empty()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pybench_datasets::decontaminate::{BenchmarkTask, Table};
+use pybench_datasets::decontaminate::{BenchmarkTask, Table, is_short};
 use pybench_files::sniff::{Sniffed, sniff};
 use pybench_types::id::Digest;
 
@@ -19,12 +19,13 @@ pub(super) fn of_questions(suite: &str, questions: &[Box<dyn Question>]) -> Vec<
             ..BenchmarkTask::default()
         };
         let mut texts = question.texts().into_iter();
-        let mut first = BenchmarkTask {
-            query: texts.next().unwrap_or_default(),
-            ..task()
-        };
+        let query = texts.next().unwrap_or_default();
+        // A longer question is recognized by itself, whatever stands beside it.
+        let is_recognized = !is_short(&query);
+        let mut first = BenchmarkTask { query, ..task() };
         add_files(&mut first, question.as_ref(), &mut seen);
         tasks.push(first);
+        let texts = texts.filter(|_| !is_recognized);
         tasks.extend(texts.map(|query| BenchmarkTask { query, ..task() }));
     }
     tasks
