@@ -3,7 +3,7 @@
 //! A [`BenchmarkIndex`] contains the tasks of the benchmarks. First, every query of the dataset is added
 //! ([`BenchmarkIndex::observe`]), to learn which n-grams are common in the dataset. Then each text, file and table can be
 //! looked up. A [`Hit`] has the evidence and a verdict. The thresholds are tuned for precision: texts that are only
-//! similar to a task are reported, but not as contaminated. `docs/data-quality.md` lists the rules and their measured
+//! similar to a task are reported, but not as contaminated. `docs/decontamination.md` lists the rules and their measured
 //! quality.
 
 pub mod fingerprints;
