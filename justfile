@@ -188,11 +188,14 @@ bench WHAT *ARGS: setup
 schema:
     @UPDATE_SCHEMA=1 cargo test --quiet -p pybench-run --lib schema
 
-# Write the fingerprints of PyBench again, from its files (data/ of a checkout) in FOLDER.
+# Write the fingerprints of the benchmarks again: of PyBench from its files (data/ of a checkout) in FOLDER, of the others
+# from what `pybench eval fetch --suite NAME` downloaded.
 [group('maintain')]
 fingerprints FOLDER="../shared/pybench/data":
     @[ -d "$1" ] || { echo "fingerprints: there is no folder $1 with PyBench's meta/task.json; give one"; exit 1; }
     @{{ pybench }} dataset fingerprint "$1" --name pybench --out datasets/src/decontaminate/pybench.fingerprints
+    @for suite in wikitablequestions da-dev qrdata m3tooleval; do \
+        {{ pybench }} eval fingerprint --suite "$suite" --out "datasets/src/decontaminate/$suite.fingerprints" || exit 1; done
 
 # Lock the Python requirements again, with hashes.
 [group('maintain')]

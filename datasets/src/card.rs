@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 pub(crate) use sizes::{SplitSize, SplitSizes, split_sizes};
 
+use crate::decontaminate::BenchmarkMatches;
 use crate::row::{EXPERT_LABEL, WRITER};
 use crate::split::Assignment;
 use crate::stats::{Stats, TURN_CLASSES};
@@ -32,6 +33,8 @@ pub struct CardInfo {
     pub rejected: Vec<(String, u64)>,
     /// Summary of how the filters handled planted faults. Empty if there were none.
     pub faults: String,
+    /// What the comparison with benchmarks found.
+    pub benchmarks: BenchmarkMatches,
 }
 
 /// Renders the card of a dataset whose shards have these sizes.
@@ -446,6 +449,17 @@ pub fn stamped(card: &str, stamp: &str) -> Option<String> {
     let (before, rest) = card.split_once(STAMP[0])?;
     let (_, after) = rest.split_once(STAMP[1])?;
     Some([before, STAMP[0], stamp, STAMP[1], after].concat())
+}
+
+/// The card with this section in place of the one with the same heading, or at the end if it has none.
+pub fn with_section(card: &str, section: &str) -> String {
+    let heading = section.lines().next().unwrap_or_default();
+    let Some(before) = card.find(&format!("\n{heading}\n")) else {
+        return format!("{}\n\n{section}", card.trim_end());
+    };
+    let start = before + 1;
+    let next = card[start..].find("\n## ").map(|at| &card[start + at..]);
+    [&card[..start], section, next.unwrap_or_default()].concat()
 }
 
 pub fn title(card: &str) -> Option<&str> {

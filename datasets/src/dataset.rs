@@ -78,7 +78,7 @@ pub fn write_with(
         diversity,
         digest: rows.digest,
         scrub: rows.scrub,
-        benchmarks: rows.benchmarks,
+        benchmarks: info.benchmarks.clone(),
         files: (0, 0),
     };
     if let Some(store) = store {

@@ -3,7 +3,7 @@
 //! A [`BenchmarkIndex`] contains the tasks of the benchmarks. First, every query of the dataset is added
 //! ([`BenchmarkIndex::observe`]), to learn which n-grams are common in the dataset. Then each text, file and table can be
 //! looked up. A [`Hit`] has the evidence and a verdict. The thresholds are tuned for precision: texts that are only
-//! similar to a task are reported, but not as contaminated. `docs/data-quality.md` lists the rules and their measured
+//! similar to a task are reported, but not as contaminated. `docs/decontamination.md` lists the rules and their measured
 //! quality.
 
 pub mod fingerprints;
@@ -18,8 +18,10 @@ use serde::Serialize;
 
 use crate::text::{combine, each_unit, hash_of, is_ideograph};
 
-pub use search::{BenchmarkMatches, BenchmarkSearch};
-pub use table::Table;
+pub use search::{
+    BenchmarkMatch, BenchmarkMatches, BenchmarkSearch, FileSearch, MatchAction, ReadTable, RowPrint,
+};
+pub use table::{Table, TableSketch};
 
 /// Weight of an n-gram: four words, or eight CJK characters.
 const NGRAM_WEIGHT: u8 = 8;
@@ -37,7 +39,8 @@ const COPY_SHARE: f64 = 0.6;
 /// Maximum length of a text, in bytes. The rest is ignored.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
-#[derive(Clone, Debug, Default)]
+/// A task of a benchmark, or a file that belongs to none of its tasks.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BenchmarkTask {
     /// Name of the benchmark.
     pub suite: String,
@@ -51,6 +54,8 @@ pub struct BenchmarkTask {
     pub files: Vec<Digest>,
     /// Contents of the files that are tables.
     pub tables: Vec<Table>,
+    /// Samples of tables, where the tables themselves are not known; see [`fingerprints`].
+    pub sketches: Vec<TableSketch>,
 }
 
 /// What a row and a task have in common.
@@ -99,6 +104,13 @@ impl IndexedText {
     }
 }
 
+/// A table of a task, by its position among the tables or sketches of the task.
+#[derive(Clone, Copy)]
+enum KnownTable {
+    Whole(usize),
+    Sketch(usize),
+}
+
 /// A hasher for keys that are already hashes.
 #[derive(Default)]
 struct IdentityHasher(u64);
@@ -128,8 +140,8 @@ pub struct BenchmarkIndex {
     /// N-gram → texts that contain it.
     ngrams: HashIndex<Vec<u32>>,
     files: HashMap<Digest, Vec<u32>>,
-    /// Column names → task and index of its table.
-    tables: HashMap<Vec<String>, Vec<(u32, usize)>>,
+    /// Hash of the column names → task and its table.
+    tables: HashIndex<Vec<(u32, KnownTable)>>,
     /// N-gram of a benchmark → number of distinct texts in the dataset that contain it.
     ngram_counts: HashIndex<u32>,
     observed: HashSet<u64, BuildHasherDefault<IdentityHasher>>,
@@ -158,7 +170,7 @@ impl BenchmarkIndex {
             texts: Vec::new(),
             ngrams: HashMap::default(),
             files: HashMap::new(),
-            tables: HashMap::new(),
+            tables: HashMap::default(),
             ngram_counts: HashMap::default(),
             observed: HashSet::default(),
             mask: match tasks.iter().all(|task| task.ngrams.is_empty()) {
@@ -176,10 +188,16 @@ impl BenchmarkIndex {
             for file in &task.files {
                 index.files.entry(file.clone()).or_default().push(number);
             }
-            for (position, table) in task.tables.iter().enumerate() {
-                let columns = table.columns().to_vec();
-                let tables = index.tables.entry(columns).or_default();
-                tables.push((number, position));
+            let whole = task.tables.iter().enumerate();
+            let whole = whole.map(|(at, table)| (table.columns_hash(), KnownTable::Whole(at)));
+            let sketches = task.sketches.iter().enumerate();
+            let sketches = sketches.map(|(at, sketch)| (sketch.columns, KnownTable::Sketch(at)));
+            for (columns, known) in whole.chain(sketches) {
+                index
+                    .tables
+                    .entry(columns)
+                    .or_default()
+                    .push((number, known));
             }
         }
         index.tasks = tasks;
@@ -347,24 +365,42 @@ impl BenchmarkIndex {
 
     /// Look up a table: finds tables with the same columns and common rows.
     pub fn table(&self, table: &Table) -> Vec<Hit> {
-        let candidates = self.tables.get(table.columns()).into_iter().flatten();
-        let hit = |(task, position): &(u32, usize)| {
-            let other = &self.tasks[*task as usize].tables[*position];
-            let (common, share) = table.common(other);
-            (share >= MIN_REPORTED_SHARE && common > 0).then(|| Hit {
-                task: self.name(*task),
-                by: MatchKind::Table,
-                share,
-                evidence: format!(
-                    "columns {}; {common} distinct rows in common, of {} and {}",
-                    table.columns().join(", "),
-                    table.rows(),
-                    other.rows()
-                ),
-                contaminated: table.has_common_source(other),
-            })
+        let candidates = self.tables.get(&table.columns_hash());
+        let hit = |(task, known): &(u32, KnownTable)| self.table_hit(table, *task, *known);
+        candidates.into_iter().flatten().filter_map(hit).collect()
+    }
+
+    fn table_hit(&self, table: &Table, task: u32, known: KnownTable) -> Option<Hit> {
+        let of_task = &self.tasks[task as usize];
+        let (common, share, rows, contaminated, sampled) = match known {
+            KnownTable::Whole(at) => {
+                let other = &of_task.tables[at];
+                let (common, share) = table.common(other);
+                let contaminated = table.has_common_source(other);
+                (common, share, other.rows(), contaminated, "")
+            }
+            KnownTable::Sketch(at) => {
+                let other = &of_task.sketches[at];
+                let (common, share) = table.common_with_sketch(other);
+                let contaminated = table.has_common_source_with_sketch(other);
+                let sampled = match other.zero_bits {
+                    0 => "",
+                    _ => " in a sample",
+                };
+                (common, share, other.rows as usize, contaminated, sampled)
+            }
         };
-        candidates.filter_map(hit).collect()
+        (share >= MIN_REPORTED_SHARE && common > 0).then(|| Hit {
+            task: self.name(task),
+            by: MatchKind::Table,
+            share,
+            evidence: format!(
+                "columns {}; {common} distinct rows in common{sampled}, of {} and {rows}",
+                table.columns().join(", "),
+                table.rows()
+            ),
+            contaminated,
+        })
     }
 }
 
@@ -458,6 +494,11 @@ fn sorted_unique(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
     hashes.sort_unstable();
     hashes.dedup();
     hashes
+}
+
+/// Whether a text is so short that it is recognized only as a whole.
+pub fn is_short(text: &str) -> bool {
+    sorted_unique(Words::of(text).ngrams()).len() < SHORT_TEXT
 }
 
 /// The text, limited to [`MAX_TEXT_BYTES`].

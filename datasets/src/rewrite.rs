@@ -10,7 +10,7 @@ use pybench_types::task::TaskFile;
 
 use crate::card::CardInfo;
 use crate::dataset::{self, FILES_DIR, StagingFolder, WrittenDataset};
-use crate::decontaminate::BenchmarkSearch;
+use crate::decontaminate::{BenchmarkSearch, FileSearch, RowPrint};
 use crate::diversity::Diversity;
 use crate::row_hashes::{DatasetDigest, row_digest};
 use crate::scrub::{ScrubReport, Scrubber};
@@ -21,7 +21,7 @@ use crate::{DatasetError, Row, read};
 
 /// Write those rows of the dataset `from` for which `keep` returns true to the dataset `to`, in the same order
 /// and splits, scrubbed by [`Scrubber::of_machine`]. An existing `to` is replaced atomically. The dataset is read twice,
-/// so `keep` is called twice per row, with the row's number from 0.
+/// so `keep` is called twice per row, with the row's number from 0. The kept rows are compared with the known benchmarks.
 ///
 /// # Errors
 /// Invalid shards in `from`, or a split whose name `load_dataset` would refuse; I/O errors.
@@ -31,6 +31,7 @@ pub fn rewrite(
     keep: impl Fn(usize, &Row) -> bool,
     settings: &ShardSettings,
     info: &CardInfo,
+    file_search: &FileSearch,
 ) -> Result<WrittenDataset, DatasetError> {
     let kept = || -> Result<_, DatasetError> {
         let rows = read::dataset(from)?.enumerate();
@@ -47,7 +48,7 @@ pub fn rewrite(
     let data = folder.path().join("data");
     fs::create_dir(&data).map_err(DatasetError::io(&data))?;
     let scrubber = Scrubber::of_machine();
-    let mut copy = Copy::new(&data, counts, settings, &scrubber)?;
+    let mut copy = Copy::new(&data, counts, settings, (&scrubber, file_search))?;
     for row in kept()? {
         let (split, row) = row?;
         copy.add(&split, row)?;
@@ -66,6 +67,7 @@ pub fn rewrite(
 /// The rows written so far.
 struct Copy<'a> {
     scrubber: &'a Scrubber,
+    file_search: &'a FileSearch,
     splits: BTreeMap<String, (ShardWriter, Stats)>,
     digest: DatasetDigest,
     scrub: ScrubReport,
@@ -81,7 +83,7 @@ impl<'a> Copy<'a> {
         folder: &Path,
         counts: BTreeMap<String, usize>,
         settings: &ShardSettings,
-        scrubber: &'a Scrubber,
+        (scrubber, file_search): (&'a Scrubber, &'a FileSearch),
     ) -> Result<Self, DatasetError> {
         let splits = counts.into_iter().map(|(name, rows)| {
             if !is_split_name(&name) {
@@ -94,6 +96,7 @@ impl<'a> Copy<'a> {
         });
         Ok(Self {
             scrubber,
+            file_search,
             splits: splits.collect::<Result<_, _>>()?,
             digest: DatasetDigest::default(),
             scrub: ScrubReport::default(),
@@ -108,7 +111,7 @@ impl<'a> Copy<'a> {
         self.scrub.rows += usize::from(found.total() > 0);
         self.scrub.found.merge(&found);
         self.digest.add(split, &row_digest(&row));
-        self.search.add(&row);
+        self.search.add(RowPrint::of(&row, self.file_search));
         let mut one = Stats::of([&row]);
         one.licenses.clear();
         for file in &row.files {
@@ -141,7 +144,7 @@ impl<'a> Copy<'a> {
             split: Split::default(),
             diversity: Diversity::default(),
             scrub: self.scrub,
-            benchmarks: self.search.finish(),
+            benchmarks: self.search.finish(self.file_search),
             files: (0, 0),
         };
         Ok((written, self.files))

@@ -11,7 +11,6 @@ use pybench_types::held_out::Unseen;
 use pybench_types::id::{CompactDigest, Digest};
 use pybench_types::task::TaskFile;
 
-use crate::decontaminate::{BenchmarkMatches, BenchmarkSearch};
 use crate::row_hashes::{DatasetDigest, row_digest};
 use crate::row_source::RowSource;
 use crate::scrub::{ScrubReport, Scrubber};
@@ -26,7 +25,6 @@ pub(crate) struct WrittenRows {
     pub(crate) test: Stats,
     pub(crate) digest: Digest,
     pub(crate) scrub: ScrubReport,
-    pub(crate) benchmarks: BenchmarkMatches,
     /// Input files of the written rows, by digest.
     pub(crate) files: BTreeMap<Digest, TaskFile>,
 }
@@ -162,7 +160,6 @@ struct RowCounts {
     stats: Stats,
     digests: Vec<CompactDigest>,
     scrub: ScrubReport,
-    search: BenchmarkSearch,
     /// Input files, as in the first row with each.
     files: BTreeMap<Digest, TaskFile>,
     /// Licenses of the files that the model sees.
@@ -175,7 +172,6 @@ impl RowCounts {
         stats.licenses.clear();
         self.stats.merge(&stats);
         for row in rows {
-            self.search.add(row);
             self.digests.push((&row_digest(row)).into());
             for file in &row.files {
                 let license = self.licenses.entry((&file.blake3).into());
@@ -193,7 +189,7 @@ impl RowCounts {
 fn total(jobs: &[Job], counted: BTreeMap<usize, RowCounts>) -> WrittenRows {
     let (mut digest, mut files) = (DatasetDigest::default(), BTreeMap::new());
     let (mut train, mut test) = (SplitCounts::default(), SplitCounts::default());
-    let (mut scrub, mut search) = (ScrubReport::default(), BenchmarkSearch::default());
+    let mut scrub = ScrubReport::default();
     for (number, counts) in counted {
         scrub.rows += counts.scrub.rows;
         scrub.found.merge(&counts.scrub.found);
@@ -202,7 +198,6 @@ fn total(jobs: &[Job], counted: BTreeMap<usize, RowCounts>) -> WrittenRows {
             Assignment::Test => ("test", &mut test),
             Assignment::Dropped => continue,
         };
-        search.merge(counts.search);
         for row in counts.digests {
             digest.add(name, &row.into());
         }
@@ -219,7 +214,6 @@ fn total(jobs: &[Job], counted: BTreeMap<usize, RowCounts>) -> WrittenRows {
         test: test.stats(),
         digest: digest.digest(),
         scrub,
-        benchmarks: search.finish(),
         files,
     }
 }

@@ -27,7 +27,7 @@ pub struct WrittenDataset {
     pub digest: Digest,
     /// What the scrubber removed.
     pub scrub: ScrubReport,
-    /// What rows have in common with PyBench.
+    /// What rows have in common with known benchmarks.
     pub benchmarks: BenchmarkMatches,
     /// Number of input files included in the dataset, and their size in bytes.
     pub files: (usize, u64),

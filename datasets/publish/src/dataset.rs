@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::dataset::FILES_DIR;
-use pybench_datasets::decontaminate::{BenchmarkMatches, BenchmarkSearch};
+use pybench_datasets::decontaminate::{BenchmarkMatches, BenchmarkSearch, MatchAction, RowPrint};
 use pybench_datasets::formats::{Schema, of_row};
 use pybench_datasets::row_hashes::{self, DatasetDigest, row_digest};
 use pybench_datasets::scrub::Scrubber;
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::Package;
 use super::card::ExtraFiles;
-use pybench_dataset_tools::{FromArgs, to_run_error};
+use pybench_dataset_tools::{FromArgs, file_search, to_run_error};
 use pybench_hub::Kind;
 
 /// Number of rows that are also written as traces.
@@ -37,7 +37,11 @@ const MAX_INPUT_BYTES: u64 = 4 << 30;
 ///
 /// # Errors
 /// [`RunError::BadInput`] with all problems that prevent publication.
-pub(super) fn package(source: &Path, repo: Option<&str>) -> Result<Package, RunError> {
+pub(super) fn package(
+    source: &Path,
+    repo: Option<&str>,
+    allow_contaminated: bool,
+) -> Result<Package, RunError> {
     let from = FromArgs {
         dataset: source.to_owned(),
     };
@@ -45,17 +49,24 @@ pub(super) fn package(source: &Path, repo: Option<&str>) -> Result<Package, RunE
     let mut problems = Problems::default();
     let shards = shards(&folder, &mut problems)?;
     let card = text(&folder.join("README.md"))?;
-    let card = card.ok_or_else(|| {
+    let mut card = card.ok_or_else(|| {
         let path = folder.display();
         RunError::BadInput(format!("{path} has no README.md: a dataset needs a card"))
     })?;
     let scrubber = Scrubber::of_machine();
-    let scan = scan_rows(&folder, &scrubber, &mut problems)?;
+    let mut scan = scan_rows(&folder, &scrubber, &mut problems)?;
+    match allow_contaminated {
+        true => scan.benchmarks.action = MatchAction::Allowed,
+        false => refuse_benchmarks(&folder, &scan.benchmarks, &mut problems),
+    }
     scan_shards(&shards, &scrubber, &mut problems)?;
     check_texts(&folder, &card, &scan, &scrubber, &mut problems)?;
     let files = files(&folder, &scrubber, &mut problems)?;
     problems.into_result(&folder)?;
 
+    if !scan.benchmarks.matches.is_empty() {
+        card = card::with_section(&card, &scan.benchmarks.section());
+    }
     let title = card::title(&card).unwrap_or("dataset").to_owned();
     let mut package = Package::new(Kind::Dataset, title, owns);
     for (path, file) in shards.into_iter().chain(files) {
@@ -178,7 +189,7 @@ struct RowScan {
     rows: BTreeMap<String, usize>,
     /// The first rows as traces (JSON lines).
     traces: Vec<String>,
-    /// What they have in common with PyBench.
+    /// What they have in common with known benchmarks.
     benchmarks: BenchmarkMatches,
 }
 
@@ -210,12 +221,13 @@ fn scan_rows(
 ) -> Result<RowScan, RunError> {
     let (mut digest, mut rows) = (DatasetDigest::default(), BTreeMap::<String, usize>::new());
     let (mut traces, mut search) = (Vec::new(), BenchmarkSearch::default());
+    let files = file_search(folder)?;
     for row in read::dataset(folder).map_err(to_run_error)? {
         let (split, row) = row.map_err(to_run_error)?;
         digest.add(&split, &row_digest(&row));
         let number = rows.entry(split.clone()).or_default();
         *number += 1;
-        search.add(&row);
+        search.add(RowPrint::of(&row, &files));
         let location = format!("{split} row {number}");
         for problem in row_hashes::problems(&row) {
             problems.add(format!("{location}: {problem}"));
@@ -235,8 +247,21 @@ fn scan_rows(
         digest: digest.digest().to_string(),
         rows,
         traces,
-        benchmarks: search.finish(),
+        benchmarks: search.finish(&files),
     })
+}
+
+/// Rows that match benchmarks prevent publication, unless the user allows them.
+fn refuse_benchmarks(folder: &Path, found: &BenchmarkMatches, problems: &mut Problems) {
+    let Some(warning) = found.warning() else {
+        return;
+    };
+    let (pybench, dataset) = (invocation(), run_argument(folder));
+    let rows = found.lines().join("\n    ");
+    problems.add(format!(
+        "{warning}; remove them with `{pybench} dataset decontaminate {dataset} --out DIR`, or add --allow-contaminated, \
+         which the card will say:\n    {rows}"
+    ));
 }
 
 /// Search what the rows do not show: other columns and the footers of the shards.

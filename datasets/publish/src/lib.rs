@@ -40,6 +40,9 @@ pub struct PublishArgs {
     /// Create a new repository as public, and allow writing to a public repository
     #[arg(long)]
     pub public: bool,
+    /// Publish a dataset with rows that match tasks or files of benchmarks; its card says so
+    #[arg(long)]
+    pub allow_contaminated: bool,
     /// First line of the commit message
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
@@ -110,7 +113,7 @@ fn package(args: &PublishArgs) -> Result<Package, RunError> {
     let repo = args.repo.as_deref();
     match model::is_model(&args.source) {
         true => model::package(&args.source, repo, &args.model),
-        false => dataset::package(&args.source, repo),
+        false => dataset::package(&args.source, repo, args.allow_contaminated),
     }
 }
 

@@ -1,31 +1,71 @@
 //! Benchmarks as hashes, so that a program can carry what it has to recognize without the tasks themselves.
 //!
-//! A fingerprint has 32 bits of the hash of each n-gram of a query, sorted, and the BLAKE3 of each file. There is no order
-//! and there are no hashes of single words, which a dictionary would undo; 32 bits of a sequence of four words or eight
-//! characters fit a great many sequences.
+//! A fingerprint has 32 bits of the hash of each n-gram of a query, sorted, the BLAKE3 of each file, and a
+//! [`TableSketch`] of each table. There is no order and there are no hashes of single words, which a dictionary would
+//! undo; 32 bits of a sequence of four words or eight characters, or of a row of a table, fit a great many of them.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use pybench_types::id::Digest;
 
-use super::{BenchmarkIndex, BenchmarkTask, Words, sorted_unique};
+use super::{BenchmarkIndex, BenchmarkTask, Table, TableSketch, Words, sorted_unique};
 
 /// First line of a file with fingerprints.
-const HEADER: &str = "# pybench fingerprints 1";
-/// Fingerprints of PyBench, which `just fingerprints` writes.
-const PYBENCH: &str = include_str!("pybench.fingerprints");
-/// Hexadecimal digits of an n-gram.
+const HEADER: &str = "# pybench fingerprints 2";
+/// What the first line of every version begins with. Files of version 1 have no tables.
+const ANY_HEADER: &str = "# pybench fingerprints ";
+/// Hexadecimal digits of an n-gram, and of a row of a table.
 const DIGITS: usize = 8;
+
+/// A benchmark that the program recognizes by its fingerprints, which `just fingerprints` writes.
+pub struct KnownSuite {
+    /// Name in fingerprints.
+    pub name: &'static str,
+    /// Name for readers.
+    pub title: &'static str,
+    text: &'static str,
+}
+
+/// The benchmarks that every dataset is compared with.
+pub const KNOWN_SUITES: [KnownSuite; 5] = [
+    KnownSuite {
+        name: "pybench",
+        title: "PyBench",
+        text: include_str!("pybench.fingerprints"),
+    },
+    KnownSuite {
+        name: "wikitablequestions",
+        title: "WikiTableQuestions",
+        text: include_str!("wikitablequestions.fingerprints"),
+    },
+    KnownSuite {
+        name: "da-dev",
+        title: "InfiAgent DA-Dev",
+        text: include_str!("da-dev.fingerprints"),
+    },
+    KnownSuite {
+        name: "qrdata",
+        title: "QRData",
+        text: include_str!("qrdata.fingerprints"),
+    },
+    KnownSuite {
+        name: "m3tooleval",
+        title: "M3ToolEval",
+        text: include_str!("m3tooleval.fingerprints"),
+    },
+];
 
 /// The 32 bits of an n-gram's hash that fingerprints keep.
 pub(super) const MASK: u64 = u32::MAX as u64;
 
 /// Whether a text is a file with fingerprints.
 pub fn is_fingerprints(text: &str) -> bool {
-    text.starts_with(HEADER)
+    text.starts_with(ANY_HEADER)
 }
 
-/// The fingerprints of tasks, one line each: suite, task, n-grams, files. Tasks without a query are called `file`.
+/// The fingerprints of tasks, one line each: suite, task, n-grams, files, tables. Tasks without a query are called
+/// `file`.
 pub fn write(tasks: &[BenchmarkTask]) -> String {
     let mut lines: Vec<String> = tasks.iter().map(line).collect();
     lines.sort();
@@ -36,16 +76,64 @@ pub fn write(tasks: &[BenchmarkTask]) -> String {
 fn line(task: &BenchmarkTask) -> String {
     let ngrams = Words::of(&task.query);
     let ngrams = sorted_unique(ngrams.ngrams().map(|ngram| ngram & MASK));
-    let mut hex = String::with_capacity(DIGITS * ngrams.len());
-    for ngram in &ngrams {
-        let _ = write!(hex, "{ngram:0DIGITS$x}");
-    }
-    let index = match task.query.is_empty() {
+    let ngrams = ngrams.into_iter().map(|ngram| ngram as u32);
+    let ngrams: Vec<u32> = ngrams.chain(task.ngrams.iter().copied()).collect();
+    let index = match ngrams.is_empty() && task.query.is_empty() {
         true => "file",
         false => &task.index,
     };
     let files: Vec<&str> = task.files.iter().map(Digest::as_str).collect();
-    format!("{}\t{index}\t{hex}\t{}\n", task.suite, files.join(" "))
+    let sketches = task.tables.iter().filter_map(Table::sketch);
+    let sketches = sketches.chain(task.sketches.iter().cloned());
+    let sketches: Vec<String> = sketches.map(|sketch| sketch_field(&sketch)).collect();
+    format!(
+        "{}\t{index}\t{}\t{}\t{}\n",
+        task.suite,
+        hex(&ngrams),
+        files.join(" "),
+        sketches.join(" ")
+    )
+}
+
+fn hex(hashes: &[u32]) -> String {
+    let mut text = String::with_capacity(DIGITS * hashes.len());
+    for hash in hashes {
+        let _ = write!(text, "{hash:0DIGITS$x}");
+    }
+    text
+}
+
+fn parse_hex(text: &str) -> Option<Vec<u32>> {
+    let whole = text.is_ascii() && text.len().is_multiple_of(DIGITS);
+    let hashes = text.as_bytes().chunks(DIGITS).map(|digits| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        u32::from_str_radix(digits, 16).ok()
+    });
+    hashes.collect::<Option<_>>().filter(|_| whole)
+}
+
+/// A table: hash of its columns, number of rows, zero bits, sample.
+fn sketch_field(sketch: &TableSketch) -> String {
+    let TableSketch {
+        columns,
+        rows,
+        zero_bits,
+        sample,
+    } = sketch;
+    format!("{columns:x}:{rows}:{zero_bits}:{}", hex(sample))
+}
+
+fn parse_sketch(text: &str) -> Option<TableSketch> {
+    let mut parts = text.split(':');
+    let mut next = || parts.next();
+    let sketch = TableSketch {
+        columns: u64::from_str_radix(next()?, 16).ok()?,
+        rows: next()?.parse().ok()?,
+        zero_bits: next()?.parse().ok()?,
+        sample: parse_hex(next()?)?,
+    };
+    let ended = next().is_none() && sketch.sample.is_sorted();
+    ended.then_some(sketch)
 }
 
 /// Reads what [`write`] wrote.
@@ -67,31 +155,62 @@ fn parse(line: &str) -> Option<BenchmarkTask> {
         fields.next()?,
         fields.next()?,
     );
-    let whole = ngrams.is_ascii() && ngrams.len().is_multiple_of(DIGITS);
-    let ngrams = ngrams.as_bytes().chunks(DIGITS).map(|digits| {
-        let digits = std::str::from_utf8(digits).ok()?;
-        u32::from_str_radix(digits, 16).ok()
-    });
     let files = files.split_whitespace();
     let files = files.map(|file| Digest::try_from(file.to_owned()).ok());
+    let sketches = fields.next().unwrap_or_default().split_whitespace();
     let task = BenchmarkTask {
         suite: suite.to_owned(),
         index: index.to_owned(),
-        ngrams: ngrams.collect::<Option<_>>()?,
+        ngrams: parse_hex(ngrams)?,
         files: files.collect::<Option<_>>()?,
+        sketches: sketches.map(parse_sketch).collect::<Option<_>>()?,
         ..BenchmarkTask::default()
     };
-    (whole && fields.next().is_none()).then_some(task)
+    fields.next().is_none().then_some(task)
 }
 
-/// An index of PyBench's tasks and files.
-pub fn pybench() -> BenchmarkIndex {
-    // A test reads the file; a program without it warns of nothing.
-    BenchmarkIndex::new(read(PYBENCH).unwrap_or_default())
+/// The tasks and files of all [`KNOWN_SUITES`].
+pub fn known_tasks() -> Vec<BenchmarkTask> {
+    // A test reads the texts; a program without one of them would not compare with that suite.
+    let suites = KNOWN_SUITES.iter();
+    let tasks = suites.flat_map(|suite| read(suite.text).unwrap_or_default());
+    tasks.collect()
+}
+
+/// An index of all [`KNOWN_SUITES`].
+pub fn known() -> BenchmarkIndex {
+    BenchmarkIndex::new(known_tasks())
+}
+
+/// Digest of the fingerprints of all [`KNOWN_SUITES`]: what a comparison depends on besides the rows.
+pub fn known_digest() -> &'static Digest {
+    static DIGEST: LazyLock<Digest> = LazyLock::new(|| {
+        let texts: Vec<&str> = KNOWN_SUITES.iter().map(|suite| suite.text).collect();
+        Digest::of_json(&texts)
+    });
+    &DIGEST
+}
+
+/// Titles of the [`KNOWN_SUITES`] as an enumeration in a sentence.
+pub fn known_titles() -> String {
+    let titles: Vec<&str> = KNOWN_SUITES.iter().map(|suite| suite.title).collect();
+    match titles.split_last() {
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// The title of a suite, or its name if the program does not know it.
+pub fn title(suite: &str) -> &str {
+    let mut known = KNOWN_SUITES.iter();
+    let known = known.find(|known| known.name == suite);
+    known.map_or(suite, |known| known.title)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const QUERY: &str = "Plot the monthly sales of every shop in the attached table as a stacked bar chart, with a \
@@ -148,17 +267,74 @@ mod tests {
             "x\t1\t00000001\n",
             "x\t1\t00000001\tabc\n",
             "x\t1\t000\t\n",
+            "x\t1\t\t\t7:1\n",
+            "x\t1\t\t\t7:1:0:0000000200000001\n",
+            "x\t1\t\t\t\tmore\n",
         ] {
             assert_eq!(read(&(text.clone() + damage)).unwrap_err(), 3, "{damage:?}");
         }
     }
 
     #[test]
-    fn the_program_knows_pybench() {
-        assert!(is_fingerprints(PYBENCH) && PYBENCH.len() < 64 << 10);
-        let tasks = read(PYBENCH).unwrap();
-        let asked = tasks.iter().filter(|task| !task.ngrams.is_empty()).count();
-        assert_eq!(asked, 143);
-        assert!(PYBENCH.is_ascii(), "no text");
+    fn tables_are_written_and_read() {
+        let header = ["shop", "month", "sales"].map(str::to_owned);
+        let rows = (0..40).map(|n| {
+            let row = [
+                format!("shop {n}"),
+                format!("{}", n % 12),
+                format!("{}", 31 * n),
+            ];
+            row.map(Some).to_vec()
+        });
+        let table = Table::new(&header, rows);
+        let with_table = BenchmarkTask {
+            tables: vec![table.clone()],
+            ..task()
+        };
+        let read_back = read(&write(&[with_table])).unwrap();
+        assert_eq!(read_back[0].sketches, [table.sketch().unwrap()]);
+        assert_eq!(
+            read(&write(&read_back)).unwrap(),
+            read_back,
+            "written again"
+        );
+        let hits = BenchmarkIndex::new(read_back).table(&table);
+        assert!(hits.len() == 1 && hits[0].contaminated, "{hits:?}");
+        let version_1 = write(&[task()])
+            .replace("s 2\n", "s 1\n")
+            .replace("\t\n", "\n");
+        assert_eq!(read(&version_1).unwrap(), read(&write(&[task()])).unwrap());
+    }
+
+    #[test]
+    fn the_program_knows_every_suite() {
+        let mut size = 0;
+        for suite in &KNOWN_SUITES {
+            size += suite.text.len();
+            assert!(
+                is_fingerprints(suite.text) && suite.text.is_ascii(),
+                "{}",
+                suite.name
+            );
+            let tasks = read(suite.text).unwrap();
+            let asked = tasks.iter().filter(|task| !task.ngrams.is_empty());
+            let asked: HashSet<&str> = asked.map(|task| task.index.as_str()).collect();
+            let expected = match suite.name {
+                "pybench" => 143,
+                // Three of its 4,344 questions have fewer than four words.
+                "wikitablequestions" => 4341,
+                "da-dev" => 257,
+                "qrdata" => 251,
+                _ => 82,
+            };
+            assert_eq!(asked.len(), expected, "{}", suite.name);
+            assert!(tasks.iter().all(|task| task.suite == suite.name));
+            assert!(
+                tasks.iter().any(|task| !task.files.is_empty()),
+                "{}",
+                suite.name
+            );
+        }
+        assert!(size < 1 << 20, "{size} bytes");
     }
 }

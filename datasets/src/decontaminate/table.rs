@@ -9,6 +9,23 @@ const MIN_COMMON_ROWS: usize = 5;
 /// Maximum number of rows that are read.
 const MAX_ROWS: usize = 1_000_000;
 
+/// Maximum number of rows in a sketch.
+const SKETCH_ROWS: usize = 128;
+
+/// A sample of a table's rows as hashes, by which copies are recognized without its contents. Rows are sampled by their
+/// hashes, so the samples of two tables have the same rows in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSketch {
+    /// Hash of the column names.
+    pub(super) columns: u64,
+    /// Number of distinct rows in the table.
+    pub(super) rows: u32,
+    /// Rows whose hashes begin with so many zero bits are in the sample.
+    pub(super) zero_bits: u32,
+    /// The lower halves of the hashes in the sample, sorted and unique.
+    pub(super) sample: Vec<u32>,
+}
+
 /// The column names and distinct rows of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
@@ -57,6 +74,56 @@ impl Table {
     /// Number of distinct rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Hash of the column names.
+    pub(super) fn columns_hash(&self) -> u64 {
+        hash(&self.columns)
+    }
+
+    /// A sample of the table; `None` if the table is so small or so regular that equal rows would prove nothing.
+    pub fn sketch(&self) -> Option<TableSketch> {
+        let enough = self.rows.len() >= MIN_COMMON_ROWS && self.columns.len() > 1;
+        if !(enough && self.distinctive) {
+            return None;
+        }
+        let samples = (0..u64::BITS).map(|zero_bits| (zero_bits, self.sample(zero_bits)));
+        let mut small = samples.filter(|(_, sample)| sample.len() <= SKETCH_ROWS);
+        small.next().map(|(zero_bits, sample)| TableSketch {
+            columns: self.columns_hash(),
+            rows: self.rows.len() as u32,
+            zero_bits,
+            sample,
+        })
+    }
+
+    fn sample(&self, zero_bits: u32) -> Vec<u32> {
+        let rows = self.rows.iter();
+        let rows = rows.filter(|row| row.leading_zeros() >= zero_bits);
+        let mut sample: Vec<u32> = rows.map(|row| *row as u32).collect();
+        sample.sort_unstable();
+        sample.dedup();
+        sample
+    }
+
+    /// Like [`Table::common`], estimated with the rows that are in the sample.
+    pub(super) fn common_with_sketch(&self, other: &TableSketch) -> (usize, f64) {
+        let own = self.sample(other.zero_bits);
+        let common = own
+            .iter()
+            .filter(|row| other.sample.binary_search(row).is_ok());
+        let (common, fewer) = (common.count(), own.len().min(other.sample.len()));
+        (common, common as f64 / fewer.max(1) as f64)
+    }
+
+    /// Like [`Table::has_common_source`]. A small part of a large table is not recognized, because too few of its rows
+    /// are in the sample.
+    pub(super) fn has_common_source_with_sketch(&self, other: &TableSketch) -> bool {
+        let (common, share) = self.common_with_sketch(other);
+        self.columns_hash() == other.columns
+            && share > 0.5
+            && common >= MIN_COMMON_ROWS
+            && self.distinctive
     }
 
     /// Number of distinct common rows, and their share of the smaller table.
@@ -165,6 +232,31 @@ mod tests {
         );
         let other = table(&["name", "count"], &[&["name 0", "0"]]);
         assert!(!other.has_common_source(&whole));
+    }
+
+    #[test]
+    fn a_sketch_recognizes_copies_and_large_parts() {
+        let small = of(&rows(0, 60)).sketch().unwrap();
+        assert_eq!((small.zero_bits, small.sample.len()), (0, 60));
+        assert!(of(&rows(20, 60)).has_common_source_with_sketch(&small));
+        assert!(!of(&rows(60, 120)).has_common_source_with_sketch(&small));
+        let large = of(&rows(0, 20_000)).sketch().unwrap();
+        assert!((SKETCH_ROWS / 4..=SKETCH_ROWS).contains(&large.sample.len()));
+        assert!(of(&rows(5_000, 20_000)).has_common_source_with_sketch(&large));
+        assert!(of(&rows(0, 60_000)).has_common_source_with_sketch(&large));
+        assert!(!of(&rows(20_000, 60_000)).has_common_source_with_sketch(&large));
+        assert!(
+            !of(&rows(15_000, 60_000)).has_common_source_with_sketch(&large),
+            "a quarter is not enough"
+        );
+    }
+
+    #[test]
+    fn tables_that_prove_nothing_have_no_sketch() {
+        assert!(of(&rows(0, 4)).sketch().is_none(), "too few rows");
+        let numbers = (0..50).map(|n| vec![Some(n.to_string())]);
+        let column = Table::new(&["n".to_owned()], numbers);
+        assert!(column.sketch().is_none(), "rows of a single value");
     }
 
     #[test]

@@ -7,7 +7,11 @@ use std::path::Path;
 
 use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use pybench_datasets::card::{self, CardInfo};
 use pybench_datasets::dataset::{self, WrittenDataset};
+use pybench_datasets::decontaminate::{
+    BenchmarkMatches, BenchmarkSearch, FileSearch, MatchAction, RowPrint,
+};
 use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::{self, ShardSettings};
@@ -52,22 +56,39 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn the_card_says_that_no_row_matches_a_benchmark() {
     let folder = tempfile::tempdir().unwrap();
-    let written = write(&folder.path().join("a"), common::rows(60));
-    assert_eq!(written.benchmarks.matches, []);
-    assert_eq!(written.benchmarks.warning(), None);
-    let card = fs::read_to_string(folder.path().join("a/README.md")).unwrap();
+    let path = folder.path().join("a");
+    let card = || fs::read_to_string(path.join("README.md")).unwrap();
+    write(&path, common::rows(60));
+    assert!(card().contains("The rows were not compared with benchmarks."));
+    let info = CardInfo {
+        benchmarks: compared(&common::rows(60)),
+        ..common::about()
+    };
+    assert_eq!(info.benchmarks.matches, []);
+    assert_eq!(info.benchmarks.warning(), None);
+    dataset::write(&path, common::rows(60), &SPLIT, &small(), &info).unwrap();
+    let card = card();
     assert!(
-        card.contains("No row matches a task or a file of PyBench"),
+        card.contains("60 rows were compared with PyBench, WikiTableQuestions,"),
         "{card}"
     );
+    assert!(card.contains("No row matches."), "{card}");
+}
+
+/// What rows have in common with the known benchmarks.
+fn compared(rows: &[Row]) -> BenchmarkMatches {
+    let (mut search, files) = (BenchmarkSearch::default(), FileSearch::default());
+    for row in rows {
+        search.add(RowPrint::of(row, &files));
+    }
+    search.finish(&files)
 }
 
 #[test]
-fn the_card_warns_of_rows_that_copy_a_benchmark() {
+fn the_card_says_what_happened_to_rows_that_copy_a_benchmark() {
     let Some(queries) = pybench_testing::benchmark::pybench_queries() else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
     let (mut rows, copied) = (common::rows(120), [3, 50, 100]);
     for (row, query) in copied
         .iter()
@@ -75,29 +96,53 @@ fn the_card_warns_of_rows_that_copy_a_benchmark() {
     {
         rows[*row].query = format!("Hello! {query}");
     }
-    let mut expected: Vec<_> = copied
-        .iter()
-        .map(|row| rows[*row].trajectory_id.clone())
-        .collect();
-    let written = write(&folder.path().join("a"), rows);
-    let matches = &written.benchmarks.matches;
-    let mut found: Vec<_> = matches.iter().map(|(row, _)| row.clone()).collect();
-    found.sort();
-    expected.sort();
-    let dropped = written.split.count(Assignment::Dropped);
-    assert!(dropped > 0 || found == expected, "{matches:?}");
-    assert!(found.iter().all(|row| expected.contains(row)) && !found.is_empty());
-    let card = fs::read_to_string(folder.path().join("a/README.md")).unwrap();
+    let mut benchmarks = compared(&rows);
+    let found: Vec<usize> = benchmarks.matches.iter().map(|found| found.row).collect();
+    assert_eq!(found, copied, "{benchmarks:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut card = |action| {
+        benchmarks.action = action;
+        let info = CardInfo {
+            benchmarks: benchmarks.clone(),
+            ..common::about()
+        };
+        dataset::write(&path, rows.clone(), &SPLIT, &small(), &info).unwrap();
+        fs::read_to_string(path.join("README.md")).unwrap()
+    };
+    let dropped = card(MatchAction::Dropped);
+    let expected = "3 of them match tasks or files of a benchmark (PyBench 3) and were left out.";
+    assert!(dropped.contains(expected), "{dropped}");
+    let allowed = card(MatchAction::Allowed);
+    for expected in [
+        "**Warning:** 3 of 120 rows match tasks or files of benchmarks (PyBench 3)",
+        "They were kept on purpose (`--allow-contaminated`).",
+        &format!("| `{}` | pybench/", rows[50].trajectory_id.short()),
+    ] {
+        assert!(allowed.contains(expected), "{allowed}");
+    }
+    // A copy of the dataset warns, too.
+    let (copy, keep) = (folder.path().join("b"), |_: usize, _: &Row| true);
+    let files = FileSearch::default();
+    let again = rewrite(&path, &copy, keep, &small(), &common::about(), &files).unwrap();
+    let card = fs::read_to_string(copy.join("README.md")).unwrap();
+    assert!(again.benchmarks.matches.len() <= 3 && !again.benchmarks.matches.is_empty());
     assert!(
-        card.contains("rows match tasks or files of PyBench (pybench/"),
+        card.contains("`pybench dataset decontaminate` removes them."),
         "{card}"
     );
-    // A copy of the dataset warns, too.
-    let copy = folder.path().join("b");
-    let from = folder.path().join("a");
-    let keep = |_: usize, _: &Row| true;
-    let again = rewrite(&from, &copy, keep, &small(), &common::about()).unwrap();
-    assert_eq!(again.benchmarks.matches.len(), found.len());
+}
+
+#[test]
+fn a_section_of_a_card_is_replaced() {
+    let text = "---\n---\n# T\n\n## Benchmarks\n\nold\n\n## Proof\n\nso\n";
+    let with = card::with_section(text, "## Benchmarks\n\nnew\n");
+    assert_eq!(with, text.replace("old", "new"));
+    let with = card::with_section(text, "## Other\n\nnew\n");
+    assert_eq!(with, format!("{text}\n## Other\n\nnew\n"));
+    let last = "# T\n\n## Benchmarks\n\nold\n";
+    let with = card::with_section(last, "## Benchmarks\n\nnew\n");
+    assert_eq!(with, last.replace("old", "new"));
 }
 
 #[test]

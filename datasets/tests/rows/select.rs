@@ -1,6 +1,7 @@
 //! Selection by a recipe, and copies of datasets without some rows.
 
 use pybench_datasets::dataset;
+use pybench_datasets::decontaminate::FileSearch;
 use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::row_hashes::{self, DatasetDigest};
 use pybench_datasets::select::{Cap, GroupBy, PassRate, SelectRecipe, Selector};
@@ -203,7 +204,15 @@ fn a_dataset_can_be_copied_without_some_rows() {
     dataset::write(&from, common::rows(90), &split, &settings, &common::about()).unwrap();
     let before: Vec<(String, Row)> = read::dataset(&from).unwrap().map(Result::unwrap).collect();
     let keep = |number: usize, _: &Row| number.is_multiple_of(2);
-    let written = rewrite(&from, &to, keep, &settings, &common::about()).unwrap();
+    let written = rewrite(
+        &from,
+        &to,
+        keep,
+        &settings,
+        &common::about(),
+        &FileSearch::default(),
+    )
+    .unwrap();
     let after: Vec<(String, Row)> = read::dataset(&to).unwrap().map(Result::unwrap).collect();
     let expected: Vec<(String, Row)> = before.into_iter().step_by(2).collect();
     assert_eq!(after, expected);
@@ -216,7 +225,15 @@ fn a_dataset_can_be_copied_without_some_rows() {
     assert_eq!(digest.digest(), written.digest);
     // If all rows are kept, the shards are identical.
     let whole = folder.path().join("whole");
-    rewrite(&from, &whole, |_, _| true, &settings, &common::about()).unwrap();
+    rewrite(
+        &from,
+        &whole,
+        |_, _| true,
+        &settings,
+        &common::about(),
+        &FileSearch::default(),
+    )
+    .unwrap();
     for shard in read::shards(&from).unwrap() {
         let other = whole.join("data").join(shard.path.file_name().unwrap());
         assert_eq!(
@@ -242,7 +259,15 @@ fn a_copy_is_scrubbed_and_keeps_the_names_of_its_splits() {
     {
         shards::write(&data, split, rows, &settings).unwrap();
     }
-    let written = rewrite(&from, &to, |_, _| true, &settings, &common::about()).unwrap();
+    let written = rewrite(
+        &from,
+        &to,
+        |_, _| true,
+        &settings,
+        &common::about(),
+        &FileSearch::default(),
+    )
+    .unwrap();
     assert_eq!((written.scrub.rows, written.scrub.found.total()), (1, 1));
     let copied: Vec<(String, Row)> = read::dataset(&to).unwrap().map(Result::unwrap).collect();
     let mut digest = DatasetDigest::default();

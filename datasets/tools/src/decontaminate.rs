@@ -15,7 +15,7 @@ use pybench_types::task::TaskFile;
 use pybench_types::trajectory::Role;
 use serde::Serialize;
 
-use super::{FromArgs, ToArgs, benchmark, derived_card, to_run_error, write_report};
+use super::{FromArgs, ToArgs, benchmark, derived_card, file_search, to_run_error, write_report};
 
 /// Maximum size of a file that is searched for tables, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -30,8 +30,8 @@ pub struct DecontaminateArgs {
     #[command(flatten)]
     to: ToArgs,
     /// Benchmark: a list of tasks (JSON or JSON lines), a folder with such a list and the files of the tasks, or a file
-    /// of `dataset fingerprint`; can be repeated
-    #[arg(long, value_name = "PATH", required = true)]
+    /// of `dataset fingerprint`; can be repeated [default: all benchmarks that pybench knows]
+    #[arg(long, value_name = "PATH")]
     against: Vec<PathBuf>,
     /// Additional folder with input files of the dataset, named by their BLAKE3; can be repeated
     #[arg(long, value_name = "DIR")]
@@ -100,6 +100,9 @@ pub(super) fn run(args: &DecontaminateArgs) -> Result<String, RunError> {
     for path in &args.against {
         items.extend(benchmark::items(path)?);
     }
+    if args.against.is_empty() {
+        items = fingerprints::known_tasks();
+    }
     let tasks = items.len();
     let mut stores = args.files.clone();
     stores.push(from.join(FILES_DIR));
@@ -116,10 +119,13 @@ pub(super) fn run(args: &DecontaminateArgs) -> Result<String, RunError> {
     if let Some(out) = &args.to.out {
         let against = args.against.iter().filter_map(|path| path.file_name());
         let against: Vec<_> = against.map(|name| name.to_string_lossy()).collect();
-        let command = format!(
-            "pybench dataset decontaminate --against {}",
-            against.join(" ")
-        );
+        let command = match against.is_empty() {
+            true => "pybench dataset decontaminate".to_owned(),
+            false => format!(
+                "pybench dataset decontaminate --against {}",
+                against.join(" ")
+            ),
+        };
         let kept = found.rows - found.contaminated;
         let info = derived_card(&from, &command, found.rows, kept);
         let out_rows: std::collections::HashSet<usize> = found
@@ -129,7 +135,14 @@ pub(super) fn run(args: &DecontaminateArgs) -> Result<String, RunError> {
             .map(|verdict| verdict.row)
             .collect();
         let keep = |row: usize, _: &Row| !out_rows.contains(&row);
-        let written = rewrite(&from, out, keep, &ShardSettings::default(), &info);
+        let written = rewrite(
+            &from,
+            out,
+            keep,
+            &ShardSettings::default(),
+            &info,
+            &file_search(&from)?,
+        );
         let digest = written.map_err(to_run_error)?.digest;
         let _ = writeln!(text, "{}: {digest}", out.display());
     }

@@ -9,7 +9,7 @@ use pybench_datasets::{Row, read};
 use pybench_run::RunError;
 use serde_json::json;
 
-use super::{FromArgs, ToArgs, derived_card, to_run_error, write_report};
+use super::{FromArgs, ToArgs, derived_card, file_search, to_run_error, write_report};
 
 /// Arguments of `dataset dedup`.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,7 +78,14 @@ pub(super) fn run(args: &DedupArgs) -> Result<String, RunError> {
         );
         let info = derived_card(&from, &command, rows, kept);
         let keep = |row: usize, _: &Row| clusters.keeps(row);
-        let written = rewrite(&from, out, keep, &ShardSettings::default(), &info);
+        let written = rewrite(
+            &from,
+            out,
+            keep,
+            &ShardSettings::default(),
+            &info,
+            &file_search(&from)?,
+        );
         let digest = written.map_err(to_run_error)?.digest;
         let _ = writeln!(text, "{}: {digest}", out.display());
     }

@@ -10,6 +10,7 @@ mod select;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::card::CardInfo;
+use pybench_datasets::decontaminate::FileSearch;
 use pybench_datasets::{DatasetError, card, read};
 use pybench_run::RunError;
 use pybench_run::cli::{LogArgs, Process};
@@ -35,9 +36,10 @@ pub enum DatasetCommand {
     /// Of several rows with nearly the same query and code, the row with the fewest replies is kept; on a tie, the
     /// first one.
     Dedup(dedup::DedupArgs),
-    /// Remove rows that contain tasks of a benchmark
+    /// Remove rows that contain tasks of benchmarks
     ///
-    /// Rows are recognized by identical files, by tables, and by n-grams of query and answer.
+    /// Rows are recognized by identical files, by tables, and by n-grams of query and answer. Without --against, they are
+    /// compared with PyBench, WikiTableQuestions, InfiAgent DA-Dev, QRData and M3ToolEval.
     Decontaminate(decontaminate::DecontaminateArgs),
     /// Write hashes of a benchmark's tasks and files, against which others can compare without having them
     Fingerprint(decontaminate::FingerprintArgs),
@@ -154,9 +156,16 @@ fn derived_card(from: &Path, command: &str, read: usize, kept: usize) -> CardInf
             ("rows read".into(), read as u64),
             ("rows kept".into(), kept as u64),
         ],
-        rejected: Vec::new(),
-        faults: String::new(),
+        ..CardInfo::default()
     }
+}
+
+/// Compares the input files of a dataset with the known benchmarks.
+///
+/// # Errors
+/// The folder of the files cannot be opened.
+pub fn file_search(dataset: &Path) -> Result<FileSearch, RunError> {
+    FileSearch::of_dataset(dataset, pybench_profile::content)
 }
 
 /// Write a report to a file.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use pybench_attempts::model_server;
 use pybench_checks::Checker;
+use pybench_datasets::decontaminate::fingerprints;
 use pybench_interpreter::Interpreter;
 use pybench_interpreter::{InterpreterChoice, default_cache_dir};
 use pybench_run::cli::{self, LogArgs, Process};
@@ -60,6 +61,8 @@ pub struct EvalArgs {
 pub enum Command {
     /// Download the repository of a benchmark with git at the pinned commit and verify every file
     Fetch(FetchArgs),
+    /// Write hashes of a benchmark's tasks and files, by which `dataset decontaminate` recognizes them
+    Fingerprint(FingerprintArgs),
     /// Validate the scores of a benchmark: correct solutions must pass, null agents and incorrect solutions must fail
     Audit(AuditArgs),
     /// Run an LLM judge on recorded attempts and measure its agreement with human labels
@@ -156,6 +159,20 @@ pub struct FetchArgs {
     pub repository: Option<String>,
 }
 
+/// Write the fingerprints of a benchmark.
+#[derive(Debug, Args)]
+pub struct FingerprintArgs {
+    /// Benchmark
+    #[arg(long, value_name = "NAME", default_value = PYBENCH)]
+    pub suite: String,
+    /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]
+    #[arg(long, value_name = "DIR")]
+    pub pybench: Option<PathBuf>,
+    /// File for the fingerprints
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
 /// Validate the scores.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
@@ -195,6 +212,7 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
         }
         None => evaluate(args.run, &process).await.map(|_| ()),
         Some(Command::Fetch(args)) => fetch_suite(&args).await,
+        Some(Command::Fingerprint(args)) => write_fingerprints(&args, &process).await,
         Some(Command::Audit(args)) => run_audit(&args, &process).await,
         Some(Command::Judge(args)) => judge_and_report::run_judge(&args, &process.interrupt).await,
         Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
@@ -329,21 +347,7 @@ fn executor_options(common: &CommonArgs, base: ExecutorOptions) -> ExecutorOptio
 }
 
 async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> {
-    let root = project_root(Path::new("."));
-    let name = args.common.suite.as_deref().unwrap_or(PYBENCH);
-    let entry = entry(name).map_err(RunError::BadInput)?;
-    let suite = open_suite(entry, &args.common, None, root.as_deref())?;
-    let sandbox = open_sandbox(&InterpreterChoice::default())?;
-    let root = run_folder(&args.common, root.as_deref(), "eval-audit")?;
-    let folder = Arc::new(RunFolder::open(&root, "name = \"eval-audit\"\n")?);
-    let options = executor_options(&args.common, ExecutorOptions::default());
-    let (progress, interrupt) = (process.progress.clone(), process.interrupt.clone());
-    let env = SuiteEnv {
-        executor: LocalExecutor::new(folder.clone(), options, progress, interrupt),
-        folder,
-        interpreter: sandbox.interpreter,
-        checker: sandbox.checker,
-    };
+    let (suite, env) = open_suite_env(&args.common, "eval-audit", process)?;
     let options = AuditOptions {
         selection: Selection {
             tasks: args.common.tasks.clone(),
@@ -371,6 +375,49 @@ async fn run_audit(args: &AuditArgs, process: &Process) -> Result<(), RunError> 
             "{count} tasks failed the audit; see the warnings above"
         ))),
     }
+}
+
+/// Opens the suite that the arguments name, or PyBench, and a run folder called `name` for its stages.
+fn open_suite_env(
+    common: &CommonArgs,
+    name: &str,
+    process: &Process,
+) -> Result<(Arc<dyn Suite>, SuiteEnv), RunError> {
+    let root = project_root(Path::new("."));
+    let entry = entry(common.suite.as_deref().unwrap_or(PYBENCH)).map_err(RunError::BadInput)?;
+    let suite = open_suite(entry, common, None, root.as_deref())?;
+    let sandbox = open_sandbox(&InterpreterChoice::default())?;
+    let root = run_folder(common, root.as_deref(), name)?;
+    let folder = Arc::new(RunFolder::open(&root, &format!("name = \"{name}\"\n"))?);
+    let options = executor_options(common, ExecutorOptions::default());
+    let (progress, interrupt) = (process.progress.clone(), process.interrupt.clone());
+    let env = SuiteEnv {
+        executor: LocalExecutor::new(folder.clone(), options, progress, interrupt),
+        folder,
+        interpreter: sandbox.interpreter,
+        checker: sandbox.checker,
+    };
+    Ok((suite, env))
+}
+
+async fn write_fingerprints(args: &FingerprintArgs, process: &Process) -> Result<(), RunError> {
+    let common = CommonArgs {
+        suite: Some(args.suite.clone()),
+        pybench: args.pybench.clone(),
+        ..CommonArgs::default()
+    };
+    let (suite, env) = open_suite_env(&common, "eval-fingerprint", process)?;
+    let tasks = suite.contents(&env).await?;
+    let text = fingerprints::write(&tasks);
+    write_file(&args.out, &text)?;
+    let (out, bytes) = (args.out.display(), text.len());
+    let line = format!(
+        "{out}: {} texts of {}, {bytes} bytes",
+        tasks.len(),
+        suite.name()
+    );
+    process.progress.suspend(|| println!("{line}"));
+    Ok(())
 }
 
 /// Opens the recipe, the suite, the sandbox and the run folder that the arguments describe.

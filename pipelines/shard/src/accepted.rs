@@ -1,14 +1,15 @@
 //! The rows of a run: its accepted trajectories, read from the artifacts one at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use pybench_checks::count_rejection;
 use pybench_checks::faults::FaultReport;
 use pybench_checks::selection::holds;
+use pybench_datasets::decontaminate::{BenchmarkMatches, BenchmarkSearch, FileSearch, RowPrint};
 use pybench_datasets::dedup::RowTexts;
 use pybench_datasets::row_source::{RowSource, SplitFacts};
-use pybench_datasets::{Attempts, DatasetError, Row};
+use pybench_datasets::{Attempts, DatasetError, Row, parallel};
 use pybench_interpreter::InterpreterChoice;
 use pybench_profile::PictureIndex;
 use pybench_run::artifacts::{ItemReader, TASKS, TRAJECTORIES, VERDICTS};
@@ -16,6 +17,9 @@ use pybench_run::{ContentStore, Recipe, RunError, RunFolder};
 use pybench_types::held_out::{HeldOutRule, Unseen};
 use pybench_types::task::Task;
 use pybench_types::trajectory::{Trajectory, Turn, Verdict};
+
+/// Number of rows that are compared with benchmarks in parallel.
+const BATCH: usize = 512;
 
 /// The rows of a run, in item order. Memory holds numbers and offsets of the artifacts' items.
 pub(crate) struct AcceptedRows {
@@ -124,6 +128,43 @@ impl AcceptedRows {
 
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Compares queries and input files with the known benchmarks.
+    ///
+    /// # Errors
+    /// An artifact is invalid.
+    pub(crate) fn compare(&self, files: &FileSearch) -> Result<BenchmarkMatches, RunError> {
+        let mut search = BenchmarkSearch::default();
+        for rows in self.rows.chunks(BATCH) {
+            for print in parallel::map(rows, |row| self.print(*row, files)) {
+                search.add(print?);
+            }
+        }
+        Ok(search.finish(files))
+    }
+
+    fn print(&self, row: AcceptedRow, files: &FileSearch) -> Result<RowPrint, RunError> {
+        let task = self.tasks.read(row.task as usize)?;
+        let verdict = self.verdicts.read(row.verdict as usize)?;
+        let inputs = task.files.into_iter().chain(task.held_out);
+        Ok(RowPrint::new(
+            &verdict.trajectory,
+            &task.query,
+            inputs,
+            files,
+        ))
+    }
+
+    /// Leaves out the rows that match.
+    pub(crate) fn drop_matching(&mut self, matches: &BenchmarkMatches) {
+        let matching: HashSet<usize> = matches.matches.iter().map(|found| found.row).collect();
+        let mut number = 0..;
+        self.rows.retain(|_| {
+            number
+                .next()
+                .is_none_or(|number| !matching.contains(&number))
+        });
     }
 
     fn check_inputs(&self, task: &Task) -> Result<(), RunError> {

@@ -9,7 +9,9 @@ use accepted::AcceptedRows;
 use pybench_datasets::DatasetError;
 use pybench_datasets::card::CardInfo;
 use pybench_datasets::dataset::{self, WrittenDataset};
+use pybench_datasets::decontaminate::{BenchmarkMatches, FileSearch, MatchAction};
 use pybench_datasets::row::{CORRECTION_LABEL, EXPERT_LABEL, teacher_label};
+use pybench_datasets::row_source::RowSource as _;
 use pybench_datasets::scrub::Scrubber;
 use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::split::{Assignment, SplitSettings};
@@ -26,9 +28,11 @@ pub const ABOUT: &str = "Write the accepted trajectories of a run as a dataset";
 pub const DATASET: &str = "dataset";
 /// Maximum number of input files listed that the dataset leaves out.
 const MAX_LISTED: usize = 20;
+/// Name of the journal entry with the rows that match benchmarks, and of the file with them in the run folder.
+pub const CONTAMINATED: &str = "contaminated";
 
-/// Writes `dataset/` in the run folder, and the journal entries `train_rows`, `test_rows` and `dropped_rows`.
-/// The same verdicts give the same bytes.
+/// Writes `dataset/` in the run folder, `contaminated.jsonl` if rows match benchmarks, and the journal entries
+/// `train_rows`, `test_rows`, `dropped_rows` and [`CONTAMINATED`]. The same verdicts give the same bytes.
 ///
 /// # Errors
 /// [`RunError::Incomplete`], after everything is written, if fewer trajectories were accepted than the recipe
@@ -46,10 +50,53 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     journal.set_metadata("dropped_rows", &dropped.into())?;
     journal.set_metadata("scrubbed", &serde_json::to_value(&written.scrub)?)?;
     log_scrubbing(&written);
+    report_contamination(&context.folder, &written.benchmarks)?;
     clock.save()?;
     let recipe = &context.recipe;
     let requested = recipe.goal.accept.unwrap_or(0).max(recipe.grade.at_least);
-    check_row_count(&context.folder, requested, written.split.assignments.len())
+    let accepted = match written.benchmarks.action {
+        MatchAction::Dropped => written.benchmarks.rows,
+        _ => written.split.assignments.len(),
+    };
+    check_row_count(&context.folder, requested, accepted)
+}
+
+/// Names the rows that match benchmarks.
+fn report_contamination(folder: &RunFolder, benchmarks: &BenchmarkMatches) -> Result<(), RunError> {
+    let matches = &benchmarks.matches;
+    let dropped = benchmarks.action == MatchAction::Dropped;
+    let entry = serde_json::json!({ "dropped": dropped, "rows": matches });
+    folder.journal().set_metadata(CONTAMINATED, &entry)?;
+    let name = format!("{CONTAMINATED}.jsonl");
+    let path = folder.root().join(&name);
+    if matches.is_empty() {
+        return match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(RunError::io(path.display().to_string())(error))
+            }
+            _ => Ok(()),
+        };
+    }
+    let mut lines = String::new();
+    for found in matches {
+        lines += &(serde_json::to_string(found)? + "\n");
+    }
+    folder.write(&name, lines.as_bytes())?;
+    match dropped {
+        true => tracing::warn!(
+            "{} of {} accepted rows match tasks or files of benchmarks ({}) and are left out of the dataset; {} names \
+             them, --allow-contaminated keeps them",
+            matches.len(),
+            benchmarks.rows,
+            benchmarks.counts(),
+            path.display()
+        ),
+        false => tracing::warn!("{}", benchmarks.warning().unwrap_or_default()),
+    }
+    for line in benchmarks.lines() {
+        tracing::warn!("{line}");
+    }
+    Ok(())
 }
 
 fn log_scrubbing(written: &WrittenDataset) {
@@ -80,8 +127,18 @@ fn check_row_count(folder: &RunFolder, requested: usize, accepted: usize) -> Res
 }
 
 fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError> {
-    let rows = AcceptedRows::read(folder, recipe)?;
-    let about = about(folder, recipe, &rows)?;
+    let mut rows = AcceptedRows::read(folder, recipe)?;
+    let files = FileSearch::new(&[folder.root().join("files")], pybench_profile::content)?;
+    let mut benchmarks = rows.compare(&files)?;
+    drop(files);
+    benchmarks.action = match recipe.shard.allow_contaminated {
+        true => MatchAction::Allowed,
+        false => MatchAction::Dropped,
+    };
+    if benchmarks.action == MatchAction::Dropped {
+        rows.drop_matching(&benchmarks);
+    }
+    let about = about(folder, recipe, &rows, benchmarks)?;
     let split = SplitSettings {
         test_fraction: recipe.shard.test_fraction,
         held_out_templates: recipe.shard.held_out_templates,
@@ -104,7 +161,12 @@ fn write(folder: &RunFolder, recipe: &Recipe) -> Result<WrittenDataset, RunError
     written.map_err(run_error)
 }
 
-fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<CardInfo, RunError> {
+fn about(
+    folder: &RunFolder,
+    recipe: &Recipe,
+    rows: &AcceptedRows,
+    benchmarks: BenchmarkMatches,
+) -> Result<CardInfo, RunError> {
     let mut files = 0;
     for file in FILES.read(folder.root())? {
         file?;
@@ -112,6 +174,8 @@ fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<Car
     }
     let counts = rows.counts();
     let step = |name: &str, count: usize| (name.to_owned(), count as u64);
+    let kept = step("without benchmark tasks", rows.len());
+    let dropped_any = benchmarks.action == MatchAction::Dropped && !benchmarks.matches.is_empty();
     Ok(CardInfo {
         title: format!("pybench {}", recipe.name),
         teacher: teacher_name(recipe),
@@ -120,18 +184,22 @@ fn about(folder: &RunFolder, recipe: &Recipe, rows: &AcceptedRows) -> Result<Car
             &recipe.name,
         ),
         recipe: publishable::recipe(recipe)?,
-        funnel: vec![
+        funnel: [
             step("files", files),
             step("tasks", counts.tasks),
             step("trajectories", counts.trajectories),
             step("graded", counts.graded),
             step("accepted", counts.accepted),
-        ],
+        ]
+        .into_iter()
+        .chain(dropped_any.then_some(kept))
+        .collect(),
         rejected: counts.rejected.clone().into_iter().collect(),
         faults: match counts.faults.planted {
             0 => String::new(),
             _ => counts.faults.to_string(),
         },
+        benchmarks,
     })
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 use pybench_checks::selection::CHOICES;
 use pybench_query as query;
 use pybench_query::writer::{CHECKS, CheckValidation, DUPLICATES, WrittenQuery};
+use pybench_shard as shard;
 
 /// Maximum examples per kind of failure or rejection.
 const EXAMPLES: usize = 3;
@@ -69,6 +70,13 @@ pub struct Funnel {
     pub queries: Vec<Count>,
     /// Rejected trajectories by the first filter that rejected them, most frequent first.
     pub rejected: Vec<Count>,
+    /// Accepted trajectories that match tasks or files of benchmarks, by benchmark. They are left out of the dataset
+    /// unless the recipe allows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contaminated: Vec<Count>,
+    /// Whether the dataset has the contaminated rows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub contaminated_allowed: bool,
     /// How many of the planted faults were rejected.
     pub faults: Option<String>,
     /// Agreement of the judge with the checks.
@@ -165,6 +173,7 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
     rejected.sort_by_key(|count| Reverse(count.count));
     let mut failures = Tally::default();
     failures.extend(journal.failures()?.iter().map(describe_failure));
+    let (contaminated, dropped_contaminated) = contaminated(journal)?;
     Ok(Funnel {
         files: count_of("files")?,
         tasks: count_of("tasks")?,
@@ -179,6 +188,8 @@ pub fn funnel(journal: &Journal) -> Result<Funnel, RunError> {
         failures: failures.counts(),
         queries: queries(journal)?,
         rejected,
+        contaminated_allowed: !(contaminated.is_empty() || dropped_contaminated),
+        contaminated,
         faults: journal
             .metadata("faults")?
             .and_then(|f| Some(f.as_str()?.to_owned())),
@@ -228,6 +239,22 @@ fn selection_counts(journal: &Journal) -> Result<Vec<(&'static str, u64)>, RunEr
     let rejected = journal.metadata("rejected")?.unwrap_or_default();
     let count = |what: &'static str| Some((what, rejected[what].as_u64().filter(|n| *n > 0)?));
     Ok(CHOICES.into_iter().filter_map(count).collect())
+}
+
+/// Rows that match benchmarks, by benchmark, and whether they were left out. `shard` stores them in the journal.
+fn contaminated(journal: &Journal) -> Result<(Vec<Count>, bool), RunError> {
+    let entry = journal.metadata(shard::CONTAMINATED)?.unwrap_or_default();
+    let rows = entry["rows"].as_array().cloned().unwrap_or_default();
+    let mut tally = Tally::default();
+    for row in &rows {
+        let text = |key: &str| row[key].as_str().unwrap_or_default();
+        let (suite, _) = text("task").split_once('/').unwrap_or_default();
+        let (trajectory, task, evidence) =
+            (short(text("trajectory")), text("task"), text("evidence"));
+        let example = format!("{trajectory}: {task}: {evidence}");
+        tally.extend([(suite.to_owned(), example)]);
+    }
+    Ok((tally.counts(), entry["dropped"] == true))
 }
 
 fn warnings(journal: &Journal) -> Result<Vec<String>, RunError> {

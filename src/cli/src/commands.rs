@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use pybench_run::RunError;
-use pybench_run::cli::{self, BeginArgs, LogArgs, RunArgs};
+use pybench_run::cli::{self, BeginArgs, LogArgs, RunArgs, WritesDataset};
 
 use crate::{Cli, doctor, help, interpreter, setup, trainer};
 
@@ -14,7 +14,7 @@ use crate::{Cli, doctor, help, interpreter, setup, trainer};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a dataset: crawl, query, rollout, grade and shard in order
-    Synthesize(BeginArgs),
+    Synthesize(WritesDataset<BeginArgs>),
     /// Profile a folder of your own files and write a recipe for it
     Init(pybench_crawl::init::InitArgs),
     /// Collect files from the recipe's sources and profile them
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Run the checks and decide which trajectories of a run become rows
     Grade(StageArgs),
     /// Write the accepted trajectories of a run as a dataset
-    Shard(StageArgs),
+    Shard(WritesDataset<RunArgs>),
     /// Compose tasks from operations over the tables of a folder, and prove them
     Compose(pybench_query::composed::command::ComposeArgs),
     /// List, audit and export the task library
@@ -126,9 +126,12 @@ impl Command {
             Self::Grade(stage) => cli::stage_with(stage.run, |context| async move {
                 pybench_grade::run(&context).await
             }),
-            Self::Shard(stage) => cli::stage_with(stage.run, |context| async move {
-                pybench_shard::run(&context).await
-            }),
+            Self::Shard(args) => {
+                cli::stage_with(
+                    args,
+                    |context| async move { pybench_shard::run(&context).await },
+                )
+            }
             Self::Compose(args) => cli::main_with(args.log, |process| async move {
                 Ok(pybench_query::composed::command::run(&args, &process).await?)
             }),

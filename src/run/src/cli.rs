@@ -85,6 +85,26 @@ impl From<BeginArgs> for RunArgs {
     }
 }
 
+/// Selects a run for a command that writes its dataset.
+#[derive(Clone, Debug, Default, Args)]
+pub struct WritesDataset<A: Args> {
+    #[command(flatten)]
+    pub run: A,
+    /// Keep rows that match tasks or files of benchmarks, and say so on the card [default: drop and name them]
+    #[arg(long)]
+    pub allow_contaminated: bool,
+}
+
+impl<A: Args + Into<RunArgs>> From<WritesDataset<A>> for RunArgs {
+    fn from(args: WritesDataset<A>) -> Self {
+        let mut run: Self = args.run.into();
+        if args.allow_contaminated {
+            run.set.push("shard.allow_contaminated=true".to_owned());
+        }
+        run
+    }
+}
+
 /// Level and format of the log.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct LogArgs {

@@ -32,8 +32,9 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 20] = [
+const CONTENTS: [&str; 21] = [
     "dataset",
+    "contaminated.jsonl",
     "report.md",
     "report.json",
     "report",
@@ -55,9 +56,14 @@ const CONTENTS: [&str; 20] = [
     "journal.calls",
 ];
 
-/// Keys that affect how a run is executed, but not its results. They may differ from the frozen recipe, so
-/// that a budget can be raised.
-const MUTABLE_KEYS: [&str; 3] = ["budget.", "rollout.concurrency", "rollout.attempts"];
+/// Keys that affect how a run is executed, or which of its rows are written, but nothing that was paid for. They may
+/// differ from the frozen recipe, so that a budget can be raised.
+const MUTABLE_KEYS: [&str; 4] = [
+    "budget.",
+    "rollout.concurrency",
+    "rollout.attempts",
+    "shard.allow_contaminated",
+];
 
 /// Freezes `recipe` into the folder `root`, which this process has locked.
 ///

@@ -291,6 +291,10 @@ fn is_zero(share: &f64) -> bool {
     *share == 0.0
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// Whether tasks use crawled files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -725,6 +729,9 @@ pub struct Shard {
     /// training row has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held_out_names: Vec<String>,
+    /// Whether rows that match tasks or files of the known benchmarks stay in the dataset. Otherwise they are dropped.
+    #[serde(skip_serializing_if = "is_false")]
+    pub allow_contaminated: bool,
     /// Maximum number of rows per shard.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub shard_rows: usize,
@@ -758,6 +765,7 @@ impl Default for Shard {
             held_out_pairs: 0.0,
             held_out_wordings: 0.0,
             held_out_names: Vec::new(),
+            allow_contaminated: false,
             shard_rows: 10_000,
             row_group_rows: 100,
             zstd_level: 9,

@@ -62,6 +62,7 @@ pub fn about() -> CardInfo {
         rejected: vec![("check".into(), 4)],
         faults: "Planted faults: 4 of 4 rejected; trajectories without a fault: 60 of 60 accepted."
             .into(),
+        ..CardInfo::default()
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_checks::Checker;
+use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_interpreter::Interpreter;
 use pybench_run::{
     ContentStore, Executor, Failure, LocalExecutor, RunError, RunFolder, Stage, UnitState,
@@ -42,6 +43,12 @@ pub trait Suite: Send + Sync {
     /// # Errors
     /// The errors of the executor; [`RunError::BadInput`] if files of the suite are invalid.
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError>;
+
+    /// Queries, files and tables of all tasks, by which they are recognized in training data.
+    ///
+    /// # Errors
+    /// The errors of the executor; [`RunError::BadInput`] if files of the suite are invalid.
+    async fn contents(&self, env: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError>;
 
     /// Scores attempts at tasks of this suite; the results are in the order of `attempts`.
     ///

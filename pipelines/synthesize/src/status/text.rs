@@ -68,6 +68,13 @@ impl Funnel {
         }
         counts(f, "queries rejected", &self.queries)?;
         counts(f, "rejected by", &self.rejected)?;
+        let contaminated = match self.contaminated_allowed {
+            true => "match a benchmark, but allowed in the dataset (all: contaminated.jsonl)",
+            false => {
+                "accepted, but left out of the dataset, since they match a benchmark (all: contaminated.jsonl)"
+            }
+        };
+        counts(f, contaminated, &self.contaminated)?;
         counts(f, "failures (not of the model)", &self.failures)
     }
 

@@ -64,6 +64,77 @@ fn looking_first_costs_nothing_and_the_run_goes_on_from_there() {
     );
 }
 
+#[test]
+fn rows_that_match_a_benchmark_are_left_out_unless_they_are_allowed() {
+    let Some(data) = pybench_testing::benchmark::pybench_data() else {
+        return;
+    };
+    if !interpreter_is_here() {
+        return;
+    }
+    let recipe = RECIPE
+        .replace(", 'derivative', 'integral'", "")
+        .replace("template_share = 0.5", "template_share = 1.0")
+        .replace("held_out_templates = 1", "held_out_templates = 0");
+    let fixture = RunFixture::bare(&recipe);
+    for own in ["picture2.png", "picture3.png"] {
+        std::fs::remove_file(fixture.path("files").join(own)).unwrap();
+    }
+    fixture.add(
+        "holiday.jpeg",
+        &std::fs::read(data.join("78.jpeg")).unwrap(),
+    );
+    let rows = || -> Vec<pybench_datasets::Row> {
+        let rows = pybench_datasets::read::dataset(&fixture.folder().join("dataset")).unwrap();
+        rows.map(|row| row.unwrap().1).collect()
+    };
+    let is_planted =
+        |row: &pybench_datasets::Row| row.files.iter().any(|f| f.name == "holiday.jpeg");
+    let card = || std::fs::read_to_string(fixture.folder().join("dataset/README.md")).unwrap();
+
+    let (status, text) = synthesize(&fixture, &[]);
+    assert_eq!(status, Some(0), "{text}");
+    let accepted = fixture.units().len();
+    let dropped = accepted - rows().len();
+    assert!(
+        dropped > 0 && !rows().is_empty() && !rows().iter().any(is_planted),
+        "{text}"
+    );
+    let listed: Vec<serde_json::Value> = fixture.lines("contaminated.jsonl");
+    assert_eq!(listed.len(), dropped);
+    let short = &listed[0]["trajectory"].as_str().unwrap()[..12];
+    for part in [
+        "left out of the dataset",
+        &format!("{dropped:>7}  pybench"),
+        short,
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let left_out =
+        format!("{dropped} of them match tasks or files of a benchmark (PyBench {dropped})");
+    for part in [
+        &left_out,
+        &format!("| `{short}` | pybench/"),
+        "| without benchmark tasks |",
+    ] {
+        assert!(card().contains(part), "{part} is not in {}", card());
+    }
+
+    let (status, text) = synthesize(&fixture, &["--allow-contaminated"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert_eq!(fixture.units().len(), accepted, "nothing was done again");
+    assert_eq!(rows().len(), accepted, "{text}");
+    assert!(
+        text.contains("match a benchmark, but allowed in the dataset"),
+        "{text}"
+    );
+    let allowed =
+        format!("**Warning:** {dropped} of {accepted} rows match tasks or files of benchmarks");
+    for part in [&*allowed, "kept on purpose", "allow_contaminated = true"] {
+        assert!(card().contains(part), "{part} is not in {}", card());
+    }
+}
+
 /// As the user would: in a shell, with the model's name filled in.
 #[test]
 fn the_command_for_a_real_endpoint_is_one_that_works() {

@@ -1,16 +1,20 @@
 //! Benchmarks whose scores depend on the final answer alone: questions on files, each with a comparison of its own.
 
 mod audit;
+mod contents;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_run::RunError;
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Task};
 use pybench_types::trajectory::{End, Finding, Mismatch, Outcome, Trajectory};
+
+pub(super) use contents::table;
 
 use crate::record::Headline;
 use crate::suite::{
@@ -33,11 +37,23 @@ pub trait Question: Send + Sync + std::panic::RefUnwindSafe {
     /// What the agent is asked.
     fn prompt(&self) -> String;
 
+    /// What the authors ask, without what our prompt says about files and the form of the answer: the question alone, and
+    /// with what belongs to it.
+    fn texts(&self) -> Vec<String>;
+
     /// The files that the agent finds in `data/`, by name.
     ///
     /// # Errors
     /// A file is missing or invalid.
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, String>;
+
+    /// The contents of files as the authors publish them, if they differ from [`Question::files`].
+    ///
+    /// # Errors
+    /// A file is missing.
+    fn published_files(&self) -> Result<Vec<Vec<u8>>, String> {
+        Ok(Vec::new())
+    }
 
     /// The correct answer as a reply.
     fn reference(&self) -> String;
@@ -134,6 +150,10 @@ impl Suite for AnswerSuite {
             }
         }
         Ok(list)
+    }
+
+    async fn contents(&self, _: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError> {
+        Ok(contents::of_questions(self.name, &self.questions))
     }
 
     async fn score(

@@ -223,6 +223,19 @@ impl Question for TableQuestion {
         )
     }
 
+    fn texts(&self) -> Vec<String> {
+        let QuestionLine {
+            question,
+            constraints,
+            format,
+            ..
+        } = &self.line;
+        vec![
+            question.clone(),
+            format!("{question}\n\n{constraints}\n\n{format}"),
+        ]
+    }
+
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         let name = &self.line.file_name;
         let bytes = read(&self.root, &format!("{TABLES}/{name}"))?;

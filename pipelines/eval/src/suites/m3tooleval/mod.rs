@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_interpreter::{Interpreter, Limits, SessionSpec};
 use pybench_run::{Failure, FailureKind, RunError, RunFolder, Stage, interpreter_failure};
 use pybench_types::id::Digest;
@@ -248,6 +249,10 @@ impl Suite for M3ToolEval {
 
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
         self.list(env).await?.tasks(env, selection).await
+    }
+
+    async fn contents(&self, env: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError> {
+        self.list(env).await?.contents(env).await
     }
 
     async fn score(

@@ -174,6 +174,10 @@ impl Question for ToolQuestion {
         )
     }
 
+    fn texts(&self) -> Vec<String> {
+        vec![self.row.instruction.clone()]
+    }
+
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         Ok(self.files.to_vec())
     }

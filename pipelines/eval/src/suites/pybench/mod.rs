@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_run::RunError;
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
@@ -188,6 +189,10 @@ impl Suite for PyBench {
 
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
         tasks::prepare(self, env, selection).await
+    }
+
+    async fn contents(&self, _: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError> {
+        self.upstream.contents()
     }
 
     async fn score(

@@ -7,11 +7,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_run::RunError;
 use pybench_run::project::invocation;
 use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::super::answers::table;
 
 /// Maximum size of the task list, in bytes.
 const MAX_TASKS: u64 = 16 << 20;
@@ -123,6 +126,32 @@ impl Upstream {
     /// Contents of an input; `None` if it is missing.
     pub fn bytes(&self, path: &str) -> Option<Result<Vec<u8>, String>> {
         Some(read_limited(&self.input(path)?, MAX_INPUT))
+    }
+
+    /// The prompts of all tasks, and their inputs with the tables in them.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if an input cannot be read. Missing ones are left out.
+    pub fn contents(&self) -> Result<Vec<BenchmarkTask>, RunError> {
+        let mut tasks = Vec::new();
+        for row in self.rows.values() {
+            let mut task = BenchmarkTask {
+                suite: super::SUITE.to_owned(),
+                index: row.index.clone(),
+                query: row.user.clone(),
+                ..BenchmarkTask::default()
+            };
+            for path in &row.file_paths {
+                let path = path.trim_start_matches("./");
+                if let Some(bytes) = self.bytes(path) {
+                    let bytes = bytes.map_err(RunError::BadInput)?;
+                    task.files.push(Digest::of_bytes(&bytes));
+                    task.tables.extend(table(path, &bytes));
+                }
+            }
+            tasks.push(task);
+        }
+        Ok(tasks)
     }
 
     /// Digest of an input; `None` if it is missing.

@@ -223,6 +223,13 @@ impl Question for DataQuestion {
         )
     }
 
+    fn texts(&self) -> Vec<String> {
+        let Row {
+            context, question, ..
+        } = &self.row;
+        vec![question.clone(), format!("{question}\n\n{context}")]
+    }
+
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         let file = |path: &String| {
             let below = path.strip_prefix(PATHS.0);

@@ -12,7 +12,7 @@ use pybench_types::task::Category;
 use regex::Regex;
 
 use super::Entry;
-use super::answers::{AnswerSuite, Question, frequent, read_text};
+use super::answers::{AnswerSuite, Question, frequent, read, read_text};
 use crate::suite::Origin;
 use denotation::{Value, check, denotation, one_to_one};
 use normalize::{Details, normalize};
@@ -200,6 +200,14 @@ impl Question for TableQuestion {
              `Answer:` and the answer alone: a value as it stands in the table, or a number. Separate several values with `|`.",
             self.utterance
         )
+    }
+
+    fn texts(&self) -> Vec<String> {
+        vec![self.utterance.clone()]
+    }
+
+    fn published_files(&self) -> Result<Vec<Vec<u8>>, String> {
+        Ok(vec![read(&self.root, &self.context)?])
     }
 
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, String> {

@@ -11,20 +11,34 @@ use crate::publish::fixture::DatasetFixture;
 use crate::publish::hub::Hub;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_benchmark_are_named_before_they_leave() {
+async fn rows_of_a_benchmark_leave_only_when_they_are_allowed() {
     let Some(queries) = pybench_testing::benchmark::pybench_queries() else {
         return;
     };
     let (hub, fixture) = (Hub::start().await, DatasetFixture::new());
     let mut rows = pybench_testing::rows::rows(60);
     rows[7] = pybench_testing::rows::row_with_query(7, format!("Hello! {}", queries[0]));
+    let name = rows[7].trajectory_id.short().to_owned();
     fixture.write(rows);
-    let shown = fixture.run(&hub, &["--repo", "o/n"]).succeeded();
-    let text = shown.out + &shown.err;
-    assert!(
-        text.contains("warning: 1 of 60 rows match tasks or files of PyBench"),
-        "{text}"
-    );
+    let expected = "1 of 60 rows match tasks or files of benchmarks (PyBench 1)";
+    for words in [
+        expected,
+        "dataset decontaminate",
+        "--allow-contaminated",
+        &name,
+    ] {
+        fixture.yes(&hub).failed(ExitCode::BadInput, words);
+    }
+    let allowed = fixture.run(&hub, &["--repo", "o/n", "--allow-contaminated"]);
+    let text = allowed.succeeded().out;
+    for words in [
+        &format!("warning: {expected}"),
+        &format!("**Warning:** {expected}"),
+        "They were kept on purpose (`--allow-contaminated`).",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert_eq!(text.matches("\n## Benchmarks\n").count(), 1, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
