@@ -41,6 +41,13 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     {
         return refetch::refetch_damaged(context).await;
     }
+    let (crawl, query) = (&context.recipe.crawl, &context.recipe.query);
+    let needs_files = !crawl.sources.is_empty() || !crawl.fallback.is_empty();
+    if !needs_files && !query.task_sets.is_empty() {
+        // Rows of task sets bring their own files.
+        FILES.write(&context.folder, std::iter::empty())?;
+        return context.folder.journal().set_metadata("files", &0.into());
+    }
     let chosen = choose(context).await?;
     let report = context
         .folder
@@ -51,7 +58,8 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     }
     if chosen.files.is_empty() {
         return Err(RunError::BadInput(format!(
-            "crawl found no usable file; {} lists what was left out and why; check [crawl] in the recipe",
+            "crawl found no usable file; {} lists what was left out and why; check [crawl] in the recipe, which needs at \
+             least one entry in `sources` unless all tasks come from `query.task_sets`",
             report.display()
         )));
     }
