@@ -396,11 +396,17 @@ fn licenses(all: &Stats) -> String {
     if !all.licenses.is_empty() {
         text += " Observations quote the input files, which keep their own licenses. These were found at the origin of the \
                  files:\n\n";
-        text += &table(["license as found", "files"], counted(&all.licenses).into_iter());
+        text += &table(
+            ["license as found", "files"],
+            counted(&all.licenses).into_iter(),
+        );
     }
     if !all.task_licenses.is_empty() {
         text += "\n\nQuestions and answers of task sets keep the licenses of the sets (`task_license`, `task_source`):\n\n";
-        text += &table(["license of the task set", "rows"], counted(&all.task_licenses).into_iter());
+        text += &table(
+            ["license of the task set", "rows"],
+            counted(&all.task_licenses).into_iter(),
+        );
         let mut sources = counted(&all.task_sources);
         sources.sort_by_key(|(_, rows)| std::cmp::Reverse(*rows));
         let more = sources.len().saturating_sub(SHOWN_SOURCES);
@@ -408,7 +414,10 @@ fn licenses(all: &Stats) -> String {
         text += "\n";
         text += &table(["source of the task set", "rows"], sources.into_iter());
         if more > 0 {
-            let _ = writeln!(text, "\n{more} more sources are in the column `task_source`.");
+            let _ = writeln!(
+                text,
+                "\n{more} more sources are in the column `task_source`."
+            );
         }
     }
     text

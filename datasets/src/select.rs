@@ -239,7 +239,10 @@ impl Selector {
         let licensed = self.allowed.as_ref().is_none_or(|allowed| {
             let held_out = row.grading.held_out.iter().map(|f| f.license.as_deref());
             let all = row.files.iter().map(|f| f.license.as_deref());
-            let task = row.task_license.iter().map(|license| Some(license.as_str()));
+            let task = row
+                .task_license
+                .iter()
+                .map(|license| Some(license.as_str()));
             let mut all = all.chain(held_out).chain(task);
             all.all(|license| allowed.allows(license))
         });

@@ -21,6 +21,7 @@ use pybench_net::HttpClient;
 use pybench_run::artifacts::FILES;
 use pybench_run::local::LocalExecutor;
 use pybench_run::{Executor, RunContext, RunError, SourceChoice, UnitState};
+use pybench_types::task::SourceFile;
 use serde::Serialize;
 use source::Source;
 use stage::{CrawlStage, Manifest, Remark, RemarkKind};
@@ -45,7 +46,8 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     let needs_files = !crawl.sources.is_empty() || !crawl.fallback.is_empty();
     if !needs_files && !query.task_sets.is_empty() {
         // Rows of task sets bring their own files.
-        FILES.write(&context.folder, std::iter::empty())?;
+        let none = std::iter::empty::<Result<SourceFile, RunError>>();
+        FILES.write(&context.folder, none)?;
         return context.folder.journal().set_metadata("files", &0.into());
     }
     let chosen = choose(context).await?;

@@ -19,14 +19,7 @@ const BENCHMARKS: [&str; 8] = [
     "ifeval",
 ];
 /// Words of benchmarks that have one.
-const WITH_TRAINING: [&str; 6] = [
-    "wikitablequestions",
-    "wtq",
-    "gsm8k",
-    "math",
-    "mbpp",
-    "apps",
-];
+const WITH_TRAINING: [&str; 6] = ["wikitablequestions", "wtq", "gsm8k", "math", "mbpp", "apps"];
 /// Words of splits that are not for training.
 const SPLITS: [&str; 6] = ["test", "dev", "valid", "validation", "eval", "pristine"];
 
@@ -40,7 +33,11 @@ pub(super) fn refuse_evaluation(
     source: Option<&str>,
 ) -> Result<(), RunError> {
     let file = path.file_stem().unwrap_or_default().to_string_lossy();
-    let all = [("name", name), ("path", &file), ("source", source.unwrap_or_default())];
+    let all = [
+        ("name", name),
+        ("path", &file),
+        ("source", source.unwrap_or_default()),
+    ];
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric());
         words.map(str::to_lowercase).collect()
@@ -51,8 +48,11 @@ pub(super) fn refuse_evaluation(
         *key != "source" && BENCHMARKS.iter().any(|known| joined == *known)
     });
     let has = |known: &[&str]| {
-        all.iter()
-            .any(|(_, text)| words(text).iter().any(|word| known.contains(&word.as_str())))
+        all.iter().any(|(_, text)| {
+            words(text)
+                .iter()
+                .any(|word| known.contains(&word.as_str()))
+        })
     };
     let split = has(&WITH_TRAINING) && {
         let named = all[..2].iter();
@@ -61,7 +61,9 @@ pub(super) fn refuse_evaluation(
             .any(|word| SPLITS.contains(&word.as_str()))
     };
     let reason = match (benchmark, split) {
-        (Some((key, text)), _) => format!("`{key}` names `{text}`, a benchmark without a training split"),
+        (Some((key, text)), _) => {
+            format!("`{key}` names `{text}`, a benchmark without a training split")
+        }
         (None, true) => "`name` or `path` names a split for evaluation of a benchmark".to_owned(),
         (None, false) => return Ok(()),
     };
@@ -94,7 +96,11 @@ mod tests {
             ("a", "data/PyBench.jsonl", ""),
             ("a", "human-eval.jsonl", ""),
             ("gsm8k-test", "x.jsonl", ""),
-            ("a", "test.jsonl", "https://github.com/openai/grade-school-math, GSM8K"),
+            (
+                "a",
+                "test.jsonl",
+                "https://github.com/openai/grade-school-math, GSM8K",
+            ),
             ("wtq", "pristine-unseen-tables.jsonl", ""),
         ] {
             assert!(refused(name, path, source), "{name} {path} {source}");

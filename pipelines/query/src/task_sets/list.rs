@@ -38,12 +38,12 @@ pub(super) struct SetLine {
 
 impl SetLine {
     /// Name of its unit of work; a changed line is another unit.
-    pub fn item(&self, set: &str) -> String {
+    pub(super) fn item(&self, set: &str) -> String {
         format!("{set}#{}:{}", self.number, self.digest.short())
     }
 
     /// A digest of set, seed and content that orders lines.
-    pub fn draw(&self, seed: u64, set: &str) -> Digest {
+    pub(super) fn draw(&self, seed: u64, set: &str) -> Digest {
         Digest::of_json(&(seed, "task set", set, self.number, &self.digest))
     }
 }
@@ -53,7 +53,7 @@ impl SetList {
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the file cannot be read or has more unusable lines than the recipe allows.
-    pub fn open(spec: SetSpec) -> Result<Self, RunError> {
+    pub(super) fn open(spec: SetSpec) -> Result<Self, RunError> {
         let path = spec.path.clone();
         let name = spec.name.clone();
         let unreadable = |error: std::io::Error| {
@@ -105,7 +105,7 @@ impl SetList {
     ///
     /// # Errors
     /// The file has changed since it was opened.
-    pub fn row(&self, line: &SetLine) -> Result<Row, Failure> {
+    pub(super) fn row(&self, line: &SetLine) -> Result<Row, Failure> {
         let path = self.spec.path.display();
         let changed = |reason: String| {
             let text = format!(
@@ -183,9 +183,10 @@ impl Found {
             ));
         }
         let id = row.id.as_ref()?;
-        let first = self
-            .ids
-            .insert(CompactDigest::from(&Digest::of_bytes(id.as_bytes())), line.number)?;
+        let first = self.ids.insert(
+            CompactDigest::from(&Digest::of_bytes(id.as_bytes())),
+            line.number,
+        )?;
         Some(format!("the id `{id}` is that of line {first} too"))
     }
 

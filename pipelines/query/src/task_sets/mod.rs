@@ -13,9 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench_run::{
-    Executor, Failure, FailureKind, RunContext, RunError, Stage, TaskSetChoice,
-};
+use pybench_run::{Executor, Failure, FailureKind, RunContext, RunError, Stage, TaskSetChoice};
 use pybench_types::task::Task;
 use serde_json::Value;
 
@@ -110,7 +108,10 @@ impl Stage for SetStage {
         let line = line.ok_or_else(|| internal(format!("`{item}` is not planned")))?;
         let row = self.list.row(line)?;
         let spec = &self.list.spec;
-        let name = row.id.clone().unwrap_or_else(|| format!("line-{}", line.number));
+        let name = row
+            .id
+            .clone()
+            .unwrap_or_else(|| format!("line-{}", line.number));
         let made = task::make(&row, spec, name, &self.places).await;
         let task = made.map_err(|failure| {
             let place = format!("{}:{}", spec.path.display(), line.number);

@@ -57,7 +57,7 @@ impl Row {
     ///
     /// # Errors
     /// What is wrong with it, and what to do.
-    pub fn of_json(
+    pub(super) fn of_json(
         line: &[u8],
         fields: &TaskSetFields,
         check: AnswerCheck,
@@ -197,7 +197,7 @@ impl Answer {
 
     /// # Errors
     /// A value cannot be stated on a line, separated by `|`.
-    pub fn of_values(values: Vec<(String, Option<String>)>) -> Result<Self, String> {
+    pub(super) fn of_values(values: Vec<(String, Option<String>)>) -> Result<Self, String> {
         if values.is_empty() {
             return Err("it has no value".into());
         }
@@ -435,15 +435,15 @@ mod tests {
         for (error, part) in [
             (
                 with("question", json!(null)),
-                "the field `question` is missing (the row has answer",
+                "the field `question` is missing (the row has question, answer",
             ),
             (with("question", json!(" ")), "`question` is blank"),
             (with("question", json!(3)), "`question` is no text"),
+            (with("meta", json!({})), "the field `/meta/id` is missing"),
             (
-                with("meta", json!({})),
-                "the field `/meta/id` is missing",
+                with("tables", json!("../x")),
+                "leaves the folder of the set",
             ),
-            (with("tables", json!("../x")), "leaves the folder of the set"),
             (with("tables", json!("/etc/passwd")), "leaves the folder"),
             (with("tables", json!([1])), "neither a path nor a list"),
             (with("answer", json!("a\nb")), "an answer is one line"),
@@ -497,7 +497,10 @@ mod tests {
             stdout: stdout.into(),
         };
         let expected = Answer::Runs(vec![run("1\n", "2\n"), run("2\n3", "5")]);
-        assert_eq!(answer(apps.clone(), AnswerCheck::Tests), Ok(expected.clone()));
+        assert_eq!(
+            answer(apps.clone(), AnswerCheck::Tests),
+            Ok(expected.clone())
+        );
         let text = Value::String(apps.to_string());
         assert_eq!(answer(text, AnswerCheck::Tests), Ok(expected));
         let listed = json!([{"args": [1], "stdout": "2"}]);
@@ -506,7 +509,10 @@ mod tests {
         };
         assert_eq!((runs[0].args.len(), runs[0].stdin.as_str()), (1, ""));
         for (bad, part) in [
-            (json!({"inputs": [1], "outputs": []}), "1 inputs and 0 outputs"),
+            (
+                json!({"inputs": [1], "outputs": []}),
+                "1 inputs and 0 outputs",
+            ),
             (json!({"inputs": [1], "outputs": [1]}), "neither a text nor"),
             (json!({"fn_name": "f"}), "call a function"),
             (json!(["assert f(1) == 2"]), "statements of Python"),

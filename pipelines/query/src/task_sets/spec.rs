@@ -35,7 +35,7 @@ pub(super) enum SetFormat {
 impl SetSpec {
     /// # Errors
     /// [`RunError::BadInput`] if the set is one for evaluation; errors of a download.
-    pub async fn new(context: &RunContext, choice: &TaskSetChoice) -> Result<Self, RunError> {
+    pub(super) async fn new(context: &RunContext, choice: &TaskSetChoice) -> Result<Self, RunError> {
         let TaskSetChoice::Jsonl {
             name,
             path,
@@ -91,13 +91,13 @@ impl SetSpec {
     }
 
     /// Whether a line holds names of columns.
-    pub fn is_header(&self, number: u64) -> bool {
+    pub(super) fn is_header(&self, number: u64) -> bool {
         matches!(self.format, SetFormat::WikiTableQuestions(_)) && number == 1
     }
 
     /// # Errors
     /// Why the line is no row.
-    pub fn row(&self, line: &[u8]) -> Result<Row, String> {
+    pub(super) fn row(&self, line: &[u8]) -> Result<Row, String> {
         match &self.format {
             SetFormat::Json(fields) => Row::of_json(line, fields, self.check),
             SetFormat::WikiTableQuestions(columns) => wiki::row(line, columns),
@@ -105,12 +105,12 @@ impl SetSpec {
     }
 
     /// Why no task is made of a row; files are not looked at.
-    pub fn problem(&self, row: &Row) -> Option<String> {
+    pub(super) fn problem(&self, row: &Row) -> Option<String> {
         apart::row_problem(row).or_else(|| super::task::too_long(row))
     }
 
     /// The license of a row, as an SPDX id where there is one.
-    pub fn license(&self, row: &Row) -> String {
+    pub(super) fn license(&self, row: &Row) -> String {
         let text = row.license.as_ref().or(self.license.as_ref());
         let found = text.and_then(|text| spdx(text));
         found.unwrap_or_else(|| pybench_types::license::NOT_STATED.into())
@@ -120,19 +120,19 @@ impl SetSpec {
     ///
     /// # Errors
     /// It is no such table.
-    pub fn rewritten(&self, bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    pub(super) fn rewritten(&self, bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
         match self.format {
             SetFormat::Json(_) => Ok(None),
             SetFormat::WikiTableQuestions(_) => wiki::standard_csv(bytes).map(Some),
         }
     }
 
-    pub fn source<'a>(&'a self, row: &'a Row) -> &'a str {
+    pub(super) fn source<'a>(&'a self, row: &'a Row) -> &'a str {
         let source = row.source.as_ref().or(self.source.as_ref());
         source.map_or("", String::as_str)
     }
 
-    pub fn category(&self, row: &Row) -> Category {
+    pub(super) fn category(&self, row: &Row) -> Category {
         let by_answer = match row.answer {
             Answer::Runs(_) => Category::Software,
             _ if !row.files.is_empty() => Category::Chart,

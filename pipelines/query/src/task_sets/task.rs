@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pybench_files::name::{safe_name, with_tag};
-use pybench_files::sniff::{Sniffed, sniff};
 use pybench_files::read_regular;
+use pybench_files::sniff::{Sniffed, sniff};
 use pybench_profile::profile_bounded;
 use pybench_run::{ContentStore, Failure, FailureKind};
 use pybench_types::check::CheckSpec;
@@ -38,7 +38,8 @@ pub(super) struct Places {
 /// Why a question is no query.
 pub(super) fn too_long(row: &Row) -> Option<String> {
     let (length, most) = (row.question.chars().count(), MAX_QUERY - MARGIN);
-    (length > most).then(|| format!("the question has {length} characters; at most {most} are allowed"))
+    (length > most)
+        .then(|| format!("the question has {length} characters; at most {most} are allowed"))
 }
 
 /// The task of a row. Its files are put into the store.
@@ -115,7 +116,8 @@ async fn add_file(
     let id = places.store.put(&bytes)?;
     if places.test_tables.contains(&id) || places.test_tables.contains(&original) {
         return Err(bad(
-            "it is a table of the test split of WikiTableQuestions, on which models are measured".into(),
+            "it is a table of the test split of WikiTableQuestions, on which models are measured"
+                .into(),
         ));
     }
     let profile = profile_bounded(kind, Arc::new(bytes)).await;
@@ -145,7 +147,10 @@ fn language(question: &str) -> Language {
 /// The question, where its files are, and how to answer.
 fn query(row: &Row, files: &[TaskFile], language: Language) -> String {
     let chinese = language == Language::Zh;
-    let names: Vec<String> = files.iter().map(|file| format!("./data/{}", file.name)).collect();
+    let names: Vec<String> = files
+        .iter()
+        .map(|file| format!("./data/{}", file.name))
+        .collect();
     let place = match (names.len(), chinese) {
         (0, _) => String::new(),
         (1, false) => format!("The file is {}. ", names[0]),
@@ -176,7 +181,9 @@ fn query(row: &Row, files: &[TaskFile], language: Language) -> String {
         }
         (Answer::Judged, _) => "",
     };
-    format!("{}\n\n{place}{form}", row.question).trim_end().to_owned()
+    format!("{}\n\n{place}{form}", row.question)
+        .trim_end()
+        .to_owned()
 }
 
 /// The check of an answer, and the reference that defines what it expects.
@@ -265,7 +272,10 @@ mod tests {
             ("17 years".to_owned(), Some("17".to_owned())),
         ];
         let (_, reference) = check(&Answer::Values(values), 0.0);
-        assert_eq!(reference, "expected = [\"a \\\"b\\\"\",[\"17 years\",\"17\"]]\n");
+        assert_eq!(
+            reference,
+            "expected = [\"a \\\"b\\\"\",[\"17 years\",\"17\"]]\n"
+        );
         let (_, reference) = check(&Answer::Number("-2.5".into()), 0.0);
         assert_eq!(reference, "expected = -2.5\n");
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pybench_run::artifacts::{FILES, TASKS};
 use pybench_run::{Recipe, RunContext, RunError, RunFolder};
 use pybench_types::check::CheckSpec;
-use pybench_types::task::{Category, Task, TaskOrigin};
+use pybench_types::task::{Category, SourceFile, Task, TaskOrigin};
 
 const TEACHER: &str =
     "teacher = { kind = 'openai', model = 'm', base_url = 'http://127.0.0.1:9/v1' }";
@@ -25,7 +25,9 @@ fn context(root: &Path, tasks: usize, sets: &str) -> RunContext {
     let text = format!("name = 't'\n{TEACHER}\n[query]\ntasks = {tasks}\n{sets}");
     let recipe = Recipe::parse("t.toml", &text, &[]).unwrap();
     let folder = RunFolder::open(&root.join("run"), &recipe.to_toml().unwrap()).unwrap();
-    FILES.write(&folder, std::iter::empty()).unwrap();
+    FILES
+        .write(&folder, std::iter::empty::<Result<SourceFile, RunError>>())
+        .unwrap();
     RunContext {
         project_root: root.to_owned(),
         cache_dir: root.join("cache"),
@@ -54,7 +56,12 @@ async fn refused(list: &str, sets: &str) -> String {
 }
 
 fn numbers(count: usize) -> String {
-    let line = |n: usize| format!("{{\"question\": \"What is {n} + 1?\", \"answer\": \"#### {}\"}}\n", n + 1);
+    let line = |n: usize| {
+        format!(
+            "{{\"question\": \"What is {n} + 1?\", \"answer\": \"#### {}\"}}\n",
+            n + 1
+        )
+    };
     (0..count).map(line).collect()
 }
 
@@ -66,15 +73,28 @@ async fn rows_become_tasks_with_check_license_and_source() {
     fs::write(root.path().join("tables/t.csv"), "name,n\nAda,3\nBo,1\n").unwrap();
     let more = "folder = 'tables'\n[query.task_sets.fields]\nquestion = 'q'\nanswer = 'a'\nfiles = 'f'\nid = 'n'\n\
                 license = 'l'\n";
-    let made = tasks(root.path(), 1, &set("denotation", more)).await.unwrap();
+    let made = tasks(root.path(), 1, &set("denotation", more))
+        .await
+        .unwrap();
     let [task] = made.as_slice() else {
         panic!("{made:?}")
     };
     assert_eq!(task.category, Category::Chart);
-    assert!(task.query.starts_with("Who won?\n\nThe file is ./data/t.csv. End your"), "{}", task.query);
+    assert!(
+        task.query
+            .starts_with("Who won?\n\nThe file is ./data/t.csv. End your"),
+        "{}",
+        task.query
+    );
     assert_eq!(task.reference, "expected = [\"Ada\",\"3\"]\n");
     assert!(matches!(&task.checks[..], [CheckSpec::Denotation { .. }]));
-    let TaskOrigin::TaskSet { set, row, license, source } = &task.origin else {
+    let TaskOrigin::TaskSet {
+        set,
+        row,
+        license,
+        source,
+    } = &task.origin
+    else {
         panic!("{:?}", task.origin)
     };
     let found = [set, row, license, source].map(String::as_str);
@@ -95,23 +115,34 @@ async fn the_seed_draws_rows_and_shares_divide_the_tasks() {
     );
     let made = tasks(root.path(), 7, &halves).await.unwrap();
     let of = |name: &str| {
-        let own = |task: &&Task| matches!(&task.origin, TaskOrigin::TaskSet { set, .. } if set == name);
+        let own =
+            |task: &&Task| matches!(&task.origin, TaskOrigin::TaskSet { set, .. } if set == name);
         made.iter().filter(own).count()
     };
     // Rows of both are the same file, so a row that both draw is one task.
     assert!((5..=7).contains(&made.len()), "{}", made.len());
-    assert!(of("mine") == 4 && of("other") >= 1, "{} {}", of("mine"), of("other"));
+    assert!(
+        of("mine") == 4 && of("other") >= 1,
+        "{} {}",
+        of("mine"),
+        of("other")
+    );
     let again = project(&numbers(30));
     assert_eq!(tasks(again.path(), 7, &halves).await.unwrap(), made);
 }
 
 #[tokio::test]
 async fn a_row_that_gives_no_task_is_followed_by_another() {
-    let line = |n: usize| format!("{{\"question\": \"q{n}\", \"answer\": {n}, \"f\": \"{n}.csv\"}}\n");
+    let line =
+        |n: usize| format!("{{\"question\": \"q{n}\", \"answer\": {n}, \"f\": \"{n}.csv\"}}\n");
     let root = project(&(0..6).map(line).collect::<String>());
     for n in 0..6 {
         // Half of the files are of no known type.
-        let bytes: &[u8] = if n % 2 == 0 { b"a,b\n1,2\n" } else { b"\x00\x01\x02\x03" };
+        let bytes: &[u8] = if n % 2 == 0 {
+            b"a,b\n1,2\n"
+        } else {
+            b"\x00\x01\x02\x03"
+        };
         fs::write(root.path().join(format!("{n}.csv")), bytes).unwrap();
     }
     let sets = set("numeric", "fields = { files = 'f' }\n");
@@ -139,7 +170,10 @@ async fn bad_lines_are_named_with_the_way_out() {
     assert!(error.contains("set `folder`"), "{error}");
     let twice = "{\"question\": \"q\", \"answer\": 1, \"n\": 7}\n".repeat(2);
     let error = refused(&twice, &set("numeric", "fields = { id = 'n' }\n")).await;
-    assert!(error.contains("set.jsonl:2: the id `7` is that of line 1 too"), "{error}");
+    assert!(
+        error.contains("set.jsonl:2: the id `7` is that of line 1 too"),
+        "{error}"
+    );
     let error = refused("", &set("numeric", "")).await;
     assert!(error.contains("has no usable line"), "{error}");
     let error = refused("", &set("numeric", "").replace("set.jsonl", "no.jsonl")).await;
@@ -150,9 +184,15 @@ async fn bad_lines_are_named_with_the_way_out() {
 async fn evaluation_data_are_refused() {
     let row = "{\"question\": \"q\", \"answer\": \"a\", \"n\": \"nu-12\"}";
     let error = refused(row, &set("denotation", "fields = { id = 'n' }\n")).await;
-    assert!(error.contains("a test question of WikiTableQuestions"), "{error}");
+    assert!(
+        error.contains("a test question of WikiTableQuestions"),
+        "{error}"
+    );
     let error = refused(row, &set("denotation", "").replace("'mine'", "'pybench'")).await;
-    assert!(error.contains("a benchmark without a training split"), "{error}");
+    assert!(
+        error.contains("a benchmark without a training split"),
+        "{error}"
+    );
 }
 
 /// A checkout of WikiTableQuestions' form in the evaluation's place of the cache: its test tables are refused in any set.
@@ -170,7 +210,11 @@ async fn tables_of_the_test_split_are_never_used() {
     fs::create_dir_all(checkout.join("tagged/data")).unwrap();
     fs::create_dir_all(checkout.join("csv/9-csv")).unwrap();
     let questions = "id\tcontext\nnu-0\tcsv/9-csv/1.csv\n";
-    fs::write(checkout.join("tagged/data/pristine-unseen-tables.tagged"), questions).unwrap();
+    fs::write(
+        checkout.join("tagged/data/pristine-unseen-tables.tagged"),
+        questions,
+    )
+    .unwrap();
     fs::write(checkout.join("csv/9-csv/1.csv"), raw).unwrap();
     fs::write(root.path().join("seen.csv"), "a,b\n1,2\n").unwrap();
     fs::write(root.path().join("raw.csv"), raw).unwrap();
@@ -191,5 +235,8 @@ async fn a_checkout_of_another_commit_is_refused() {
     fs::create_dir_all(checkout.join(".git")).unwrap();
     let sets = "[[query.task_sets]]\nset = 'wikitablequestions-train'\n";
     let error = tasks(root.path(), 1, sets).await.unwrap_err();
-    assert!(matches!(error, RunError::Environment(_) | RunError::BadInput(_)), "{error}");
+    assert!(
+        matches!(error, RunError::Environment(_) | RunError::BadInput(_)),
+        "{error}"
+    );
 }

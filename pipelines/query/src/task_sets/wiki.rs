@@ -150,19 +150,31 @@ pub(super) fn standard_csv(bytes: &[u8]) -> Result<Vec<u8>, String> {
 /// machine: the user's, the evaluation's or the training set's.
 pub(super) fn test_tables(cache: &Path) -> HashSet<Digest> {
     let evaluation = cache.join("suites/wikitablequestions").join(COMMIT);
-    let folders = [Some(ORIGIN.checkout_dir(cache)), Some(evaluation), own_checkout()];
-    folders.into_iter().flatten().flat_map(|folder| tables_in(&folder)).collect()
+    let folders = [
+        Some(ORIGIN.checkout_dir(cache)),
+        Some(evaluation),
+        own_checkout(),
+    ];
+    folders
+        .into_iter()
+        .flatten()
+        .flat_map(|folder| tables_in(&folder))
+        .collect()
 }
 
 fn tables_in(folder: &Path) -> HashSet<Digest> {
     let lists = [TEST, TEST_TAGGED].map(|list| folder.join(list));
-    let text = lists.iter().find_map(|list| read_text(list, MAX_QUESTIONS).ok());
+    let text = lists
+        .iter()
+        .find_map(|list| read_text(list, MAX_QUESTIONS).ok());
     let text = text.unwrap_or_default();
     let mut lines = text.lines();
     let Ok([table]) = wiki_tables::columns(lines.next().unwrap_or_default(), ["context"]) else {
         return HashSet::new();
     };
-    let paths: HashSet<&str> = lines.filter_map(|line| line.split('\t').nth(table)).collect();
+    let paths: HashSet<&str> = lines
+        .filter_map(|line| line.split('\t').nth(table))
+        .collect();
     let mut digests = HashSet::new();
     for path in paths {
         let Ok(path) = super::row::relative_path(path) else {
@@ -172,7 +184,11 @@ fn tables_in(folder: &Path) -> HashSet<Digest> {
             continue;
         };
         digests.insert(Digest::of_bytes(&bytes));
-        digests.extend(standard_csv(&bytes).ok().map(|bytes| Digest::of_bytes(&bytes)));
+        digests.extend(
+            standard_csv(&bytes)
+                .ok()
+                .map(|bytes| Digest::of_bytes(&bytes)),
+        );
     }
     digests
 }

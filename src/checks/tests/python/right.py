@@ -116,7 +116,7 @@ def lists():
 
 def denotations():
     countries = "expected = ['Italy', 'São Tomé', 'U.S.A.']"
-    for name, line in {"as they are": "Italy | São Tomé | U.S.A.", "any order and case": "u.s.a|ITALY|Sao Tome", "repeated": "Italy | italy | São Tomé | U.S.A.", "cited": "Italy[1] | São Tomé† | U.S.A."}.items():
+    for name, line in {"as they are": "Italy | São Tomé | U.S.A.", "any order and case": "u.s.a|ITALY|Sao Tome", "repeated": "Italy | italy | São Tomé | U.S.A."}.items():
         yield name, task("denotation", countries, marker="Answer"), {}, f"Finished: I looked it up.\nAnswer: {line}"
     yield "a number", task("denotation", "expected = [['100,000', '100000']]", marker="Answer"), {}, "Answer: 100000.0"
     yield "a number with a unit", task("denotation", "expected = [['17 years', '17']]", marker="Answer"), {}, "**Answer:** 17"

@@ -577,7 +577,9 @@ fn a_recipe_of_task_sets_needs_no_files_and_round_trips() {
     assert!(recipe.crawl.sources.is_empty());
     assert_eq!(recipe.query.set_tasks(), [4]);
     assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
-    let built_in = format!("{SET}share = 0.3\n[[query.task_sets]]\nset = 'wikitablequestions-train'\nshare = 0.45\n");
+    let built_in = format!(
+        "{SET}share = 0.3\n[[query.task_sets]]\nset = 'wikitablequestions-train'\nshare = 0.45\n"
+    );
     let text = format!("name = 's'\nteacher = {ENDPOINT}\n[query]\ntasks = 10\n{built_in}");
     let recipe = parse(&text).unwrap();
     assert_eq!(recipe.query.set_tasks(), [3, 5]);
@@ -587,12 +589,25 @@ fn a_recipe_of_task_sets_needs_no_files_and_round_trips() {
 #[test]
 fn task_sets_need_a_model_a_license_and_a_check_that_is_decided() {
     let expert = refused_sets("{ kind = 'expert' }", SET);
-    let part = "the expert has no solution for tasks of `query.task_sets`; use a model behind an endpoint";
+    let part =
+        "the expert has no solution for tasks of `query.task_sets`; use a model behind an endpoint";
     assert!(expert.contains(part), "{expert}");
     for (from, to, part) in [
-        ("license = 'MIT'\n", "", "license: every row states its license"),
-        ("source = 's'\n", "", "source: every row states where it comes from"),
-        ("'numeric'", "'judge'", "check: tasks without an executed check need a judge"),
+        (
+            "license = 'MIT'\n",
+            "",
+            "license: every row states its license",
+        ),
+        (
+            "source = 's'\n",
+            "",
+            "source: every row states where it comes from",
+        ),
+        (
+            "'numeric'",
+            "'judge'",
+            "check: tasks without an executed check need a judge",
+        ),
         ("'numeric'", "'numbers'", "unknown value `numbers`"),
         ("path = 'a.jsonl'\n", "", "path"),
         ("'a.jsonl'", "''", "path: the path is empty"),

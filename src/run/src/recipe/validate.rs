@@ -213,10 +213,16 @@ fn task_set_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
     }
     let at = "query.task_sets";
     if query.writer.is_some() {
-        let message = "task_sets: a writer makes all tasks; remove `query.writer` or `query.task_sets`";
+        let message =
+            "task_sets: a writer makes all tasks; remove `query.writer` or `query.task_sets`";
         reject(at, message.into());
     }
-    let shares = query.task_sets.iter().map(TaskSetChoice::share).sum::<f64>() + query.composed;
+    let shares = query
+        .task_sets
+        .iter()
+        .map(TaskSetChoice::share)
+        .sum::<f64>()
+        + query.composed;
     if shares > 1.0 + ROUNDING {
         let message = format!(
             "task_sets: the shares add up to {shares}, with `query.composed`; they must not exceed 1, so give each set a \
@@ -273,7 +279,8 @@ fn list_problems(
         wrong("license", text);
     }
     if blank(source) && fields.source.is_none() {
-        let text = "every row states where it comes from; set `source`, such as a URL, or `fields.source`";
+        let text =
+            "every row states where it comes from; set `source`, such as a URL, or `fields.source`";
         wrong("source", text);
     }
     if *check == AnswerCheck::Judge && !judged {

@@ -112,10 +112,7 @@ fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, Stri
         let fields: Vec<&str> = line.split('\t').collect();
         let field = |at: usize| fields.get(columns[at]).copied();
         let field = |at| field(at).ok_or_else(|| format!("line {}: too few columns", number + 2));
-        let (values, canons) = (
-            wiki_tables::list(field(3)?),
-            wiki_tables::list(field(4)?),
-        );
+        let (values, canons) = (wiki_tables::list(field(3)?), wiki_tables::list(field(4)?));
         if values.len() != canons.len() {
             return Err(format!(
                 "line {}: the values and their canonical forms differ in number",
