@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use pybench_run::{AnswerCheck, TaskSetFields};
+use pybench_types::task::MAX_QUERY;
 use serde_json::Value;
 
 /// Maximum length of ids, licenses, sources, paths and values, in characters.
@@ -17,6 +18,9 @@ const MAX_RUNS: usize = 20;
 const MAX_RUN_BYTES: usize = 200_000;
 /// What Markdown adds around an answer; the checker does not see it.
 const MARKS: &[char] = &['*', '_', '`', '#', '>', ' ', '\t'];
+
+/// Characters that a query has beside its question: names of files, and how to answer.
+const MARGIN: usize = 600;
 
 /// A row that can become a task.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +57,13 @@ pub(super) struct Run {
 }
 
 impl Row {
+    /// Why the question is no query: there must be room for names of files, and how to answer.
+    pub(super) fn length_problem(&self) -> Option<String> {
+        let (length, most) = (self.question.chars().count(), MAX_QUERY - MARGIN);
+        (length > most)
+            .then(|| format!("the question has {length} characters; at most {most} are allowed"))
+    }
+
     /// Reads a line of a JSONL file.
     ///
     /// # Errors
@@ -523,6 +534,20 @@ mod tests {
             let error = answer(bad, AnswerCheck::Tests).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn a_question_that_leaves_no_room_is_refused() {
+        let of = |length: usize| {
+            let value = json!({"question": "x".repeat(length), "tables": [], "meta": {"id": 1}});
+            row(&value, AnswerCheck::Judge).unwrap().length_problem()
+        };
+        assert_eq!(of(MAX_QUERY - MARGIN), None);
+        assert!(
+            of(MAX_QUERY - MARGIN + 1)
+                .unwrap()
+                .contains("3401 characters")
+        );
     }
 
     #[test]

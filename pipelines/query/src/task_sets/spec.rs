@@ -35,7 +35,10 @@ pub(super) enum SetFormat {
 impl SetSpec {
     /// # Errors
     /// [`RunError::BadInput`] if the set is one for evaluation; errors of a download.
-    pub(super) async fn new(context: &RunContext, choice: &TaskSetChoice) -> Result<Self, RunError> {
+    pub(super) async fn new(
+        context: &RunContext,
+        choice: &TaskSetChoice,
+    ) -> Result<Self, RunError> {
         let TaskSetChoice::Jsonl {
             name,
             path,
@@ -106,7 +109,7 @@ impl SetSpec {
 
     /// Why no task is made of a row; files are not looked at.
     pub(super) fn problem(&self, row: &Row) -> Option<String> {
-        apart::row_problem(row).or_else(|| super::task::too_long(row))
+        apart::row_problem(row).or_else(|| row.length_problem())
     }
 
     /// The license of a row, as an SPDX id where there is one.

@@ -23,8 +23,6 @@ const MARKER: &str = "Answer";
 const PROGRAM: &str = "output/solution.py";
 /// Reference variable.
 const EXPECTED: &str = "expected";
-/// Characters that a query has beside its question: names of files, and how to answer.
-const MARGIN: usize = 600;
 
 /// What tasks of all sets share.
 pub(super) struct Places {
@@ -33,13 +31,6 @@ pub(super) struct Places {
     pub max_bytes: u64,
     /// Tables that no task may have.
     pub test_tables: HashSet<Digest>,
-}
-
-/// Why a question is no query.
-pub(super) fn too_long(row: &Row) -> Option<String> {
-    let (length, most) = (row.question.chars().count(), MAX_QUERY - MARGIN);
-    (length > most)
-        .then(|| format!("the question has {length} characters; at most {most} are allowed"))
 }
 
 /// The task of a row. Its files are put into the store.
@@ -278,13 +269,5 @@ mod tests {
         );
         let (_, reference) = check(&Answer::Number("-2.5".into()), 0.0);
         assert_eq!(reference, "expected = -2.5\n");
-    }
-
-    #[test]
-    fn a_question_that_leaves_no_room_is_refused() {
-        let short = row(&"x".repeat(MAX_QUERY - MARGIN), Answer::Judged);
-        assert_eq!(too_long(&short), None);
-        let long = row(&"x".repeat(MAX_QUERY - MARGIN + 1), Answer::Judged);
-        assert!(too_long(&long).unwrap().contains("3401 characters"));
     }
 }

@@ -206,7 +206,7 @@ async fn lists_become_a_dataset_that_states_licenses_and_sources() {
         "| CC-BY-4.0 | 3 |",
         "| https://example.org/boats | 3 |",
         "| our own | 1 |",
-        "  - cc-by-4.0\n",
+        "\n- cc-by-4.0\n",
         "The answers of task sets are those of their authors",
     ] {
         assert!(card.contains(part), "{part} is not in {card}");
