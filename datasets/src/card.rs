@@ -14,7 +14,7 @@ use crate::split::Assignment;
 use crate::stats::{Stats, TURN_CLASSES};
 use crate::tokens::CL100K;
 use crate::written::WrittenDataset;
-use pybench_types::held_out::Unseen;
+use pybench_types::held_out::{TASK_SET, Unseen};
 
 /// Information for the card that is not in the rows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -312,7 +312,8 @@ fn columns() -> String {
         ),
         (
             "category, subcategory, keyword, template",
-            "topic of the task; the template it was written from, or `writer/KEYWORD` if a model wrote it",
+            "topic of the task; the template it was written from, `writer/KEYWORD` if a model wrote it, or \
+             `task_set/SET/ROW`",
         ),
         (
             "held_out_template",
@@ -330,6 +331,10 @@ fn columns() -> String {
         (
             "language, query",
             "language of the query; the user's request",
+        ),
+        (
+            "task_license, task_source",
+            "of a row of a task set: license of the question and the answer, and where the set comes from",
         ),
         (
             "files",
@@ -375,16 +380,49 @@ fn columns() -> String {
     text
 }
 
+/// Sources of task sets that the card lists.
+const SHOWN_SOURCES: usize = 20;
+
 fn licenses(all: &Stats) -> String {
-    if all.licenses.is_empty() {
+    if all.licenses.is_empty() && all.task_licenses.is_empty() {
         return "## Licenses\n\nNo task in this dataset uses third-party files.\n".to_owned();
     }
     let mut text = String::from(
-        "## Licenses\n\nText and code written by pybench are licensed under Apache-2.0. Observations quote \
-         the input files, which keep their own licenses. These were found at the origin of the files:\n\n",
+        "## Licenses\n\nText and code written by pybench are licensed under Apache-2.0.",
     );
-    let counts = all.licenses.iter().map(|(k, v)| (table_cell(k), *v as u64));
-    text += &table(["license as found", "files"], counts);
+    let counted = |counts: &BTreeMap<String, usize>| -> Vec<(String, u64)> {
+        let counts = counts.iter();
+        counts
+            .map(|(name, count)| (table_cell(name), *count as u64))
+            .collect()
+    };
+    if !all.licenses.is_empty() {
+        text += " Observations quote the input files, which keep their own licenses. These were found at the origin of the \
+                 files:\n\n";
+        text += &table(
+            ["license as found", "files"],
+            counted(&all.licenses).into_iter(),
+        );
+    }
+    if !all.task_licenses.is_empty() {
+        text += "\n\nQuestions and answers of task sets keep the licenses of the sets (`task_license`, `task_source`):\n\n";
+        text += &table(
+            ["license of the task set", "rows"],
+            counted(&all.task_licenses).into_iter(),
+        );
+        let mut sources = counted(&all.task_sources);
+        sources.sort_by_key(|(_, rows)| std::cmp::Reverse(*rows));
+        let more = sources.len().saturating_sub(SHOWN_SOURCES);
+        sources.truncate(SHOWN_SOURCES);
+        text += "\n";
+        text += &table(["source of the task set", "rows"], sources.into_iter());
+        if more > 0 {
+            let _ = writeln!(
+                text,
+                "\n{more} more sources are in the column `task_source`."
+            );
+        }
+    }
     text
 }
 
@@ -481,13 +519,21 @@ fn limits(info: &CardInfo, all: &Stats) -> String {
         point("The replies are scripted, with few phrasings per template. They are not diverse.");
     }
     let written = |template: &String| template.starts_with(WRITER);
-    if !all.templates.keys().all(written) {
+    let from_set = |template: &String| template.starts_with(TASK_SET);
+    if !all
+        .templates
+        .keys()
+        .all(|template| written(template) || from_set(template))
+    {
         point("Tasks are written from templates, so queries of the same template are similar.");
     }
     if all.templates.keys().any(written) {
         point(
             "Tasks are written by models and filtered by models and rules, without human review.",
         );
+    }
+    if all.templates.keys().any(from_set) {
+        point("The answers of task sets are those of their authors and were not reviewed.");
     }
     point("Checks cover output files and stated values, not the text of the model's thoughts.");
     point("Licenses come from package metadata or from the recipe and were not reviewed.");
@@ -556,7 +602,7 @@ fn hub_licenses(all: &Stats) -> Vec<String> {
         "zlib",
     ];
     let mut names: BTreeMap<String, ()> = BTreeMap::from([("apache-2.0".to_owned(), ())]);
-    for license in all.licenses.keys() {
+    for license in all.licenses.keys().chain(all.task_licenses.keys()) {
         let name = license.to_lowercase();
         let known = KNOWN.contains(&name.as_str());
         names.insert(if known { name } else { "other".to_owned() }, ());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use pybench_types::held_out::is_skeleton;
+use pybench_types::held_out::{TASK_SET, is_skeleton};
 use pybench_types::id::Digest;
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ pub struct Diversity(pub BTreeMap<TaskGroup, GroupDiversity>);
 pub enum TaskGroup {
     Templates,
     Composed,
+    #[serde(rename = "task_sets")]
+    TaskSets,
     /// Rows without a template, from elsewhere.
     Other,
 }
@@ -48,6 +50,7 @@ impl TaskGroup {
     fn of(template: Option<&str>) -> Self {
         match template {
             Some(template) if is_skeleton(template) => Self::Composed,
+            Some(template) if template.starts_with(TASK_SET) => Self::TaskSets,
             Some(_) => Self::Templates,
             None => Self::Other,
         }
@@ -58,6 +61,7 @@ impl TaskGroup {
         match self {
             Self::Templates => "templates",
             Self::Composed => "composed",
+            Self::TaskSets => "task sets",
             Self::Other => "other",
         }
     }

@@ -58,6 +58,12 @@ pub struct Row {
     pub unseen: String,
     pub language: Language,
     pub query: String,
+    /// License of the question and the answer, if the task is a row of a task set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_license: Option<String>,
+    /// Where that set comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_source: Option<String>,
     pub files: Vec<RowFile>,
     /// The model that wrote the replies.
     pub teacher: String,
@@ -226,6 +232,12 @@ impl Row {
     /// The row of an accepted trajectory. `held_out_template` and `unseen` are set by the split.
     pub fn new(task: &Task, trajectory: &Trajectory, verdict: &Verdict) -> Self {
         let (operations, wordings) = held_out::composition(task);
+        let provenance = match &task.origin {
+            TaskOrigin::TaskSet {
+                license, source, ..
+            } => Some((license, source)),
+            _ => None,
+        };
         Self {
             messages: trajectory.messages.clone(),
             tools: tools(&trajectory.format),
@@ -243,6 +255,8 @@ impl Row {
             unseen: String::new(),
             language: task.language,
             query: task.query.clone(),
+            task_license: provenance.map(|(license, _)| license.clone()),
+            task_source: provenance.map(|(_, source)| source.clone()),
             files: files(&task.files),
             teacher: teacher_label(&trajectory.teacher).to_owned(),
             student: trajectory
@@ -502,6 +516,7 @@ pub(crate) fn template(task: &Task) -> String {
         TaskOrigin::Composed { skeleton, .. } => skeleton.clone(),
         // Group by keyword instead of template: tasks of one keyword resemble each other.
         TaskOrigin::Writer { .. } => format!("{WRITER}{}", task.keyword),
+        TaskOrigin::TaskSet { set, row, .. } => format!("{}{set}/{row}", held_out::TASK_SET),
         TaskOrigin::Benchmark { suite, index } => format!("{suite}/{index}"),
     }
 }

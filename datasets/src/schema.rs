@@ -34,6 +34,8 @@ pub fn schema() -> Schema {
         text("unseen"),
         text("language"),
         text("query"),
+        Field::new("task_license", DataType::Utf8, true),
+        Field::new("task_source", DataType::Utf8, true),
         list("files", files()),
         text("teacher"),
         Field::new("student", DataType::Utf8, true),
@@ -57,9 +59,7 @@ pub fn schema() -> Schema {
 pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     let columns = vec![
         lists(messages(), rows, |row| &row.messages, message_columns)?,
-        Arc::new(StringArray::from_iter(
-            rows.iter().map(|row| row.tools.as_deref()),
-        )) as ArrayRef,
+        optional_strings(rows, |row| row.tools.as_deref()),
         strings(rows, |row| &row.tool_choices),
         strings(rows, |row| row.task_id.as_str()),
         strings(rows, |row| row.trajectory_id.as_str()),
@@ -76,11 +76,11 @@ pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         strings(rows, |row| &row.unseen),
         strings(rows, |row| language_code(row.language)),
         strings(rows, |row| &row.query),
+        optional_strings(rows, |row| row.task_license.as_deref()),
+        optional_strings(rows, |row| row.task_source.as_deref()),
         lists(files(), rows, |row| &row.files, file_columns)?,
         strings(rows, |row| &row.teacher),
-        Arc::new(StringArray::from_iter(
-            rows.iter().map(|row| row.student.as_deref()),
-        )),
+        optional_strings(rows, |row| row.student.as_deref()),
         structs(sampling(), sampling_columns(rows))?,
         numbers(rows, |row| row.seed),
         strings(rows, |row| &row.environment),
@@ -280,6 +280,10 @@ fn element(fields: Fields) -> Arc<Field> {
 
 pub(crate) fn strings<'a, T>(items: &'a [T], get: impl Fn(&'a T) -> &'a str) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(items.iter().map(get)))
+}
+
+fn optional_strings<'a>(rows: &'a [Row], get: impl Fn(&'a Row) -> Option<&'a str>) -> ArrayRef {
+    Arc::new(StringArray::from_iter(rows.iter().map(get)))
 }
 
 /// A list of non-null strings.

@@ -30,6 +30,8 @@ impl Scrubber {
         ] {
             clean(text);
         }
+        row.task_license.iter_mut().for_each(&mut clean);
+        row.task_source.iter_mut().for_each(&mut clean);
         for file in &mut row.files {
             clean(&mut file.name);
             clean(&mut file.origin);

@@ -21,8 +21,8 @@ use crate::{DatasetError, Row};
 pub struct SelectRecipe {
     /// Seed for breaking ties between equally good rows.
     pub seed: u64,
-    /// Allowed licenses of input files, as SPDX identifiers. A row is selected only if all of its files are
-    /// allowed. Empty: all licenses are allowed.
+    /// Allowed licenses of input files and of rows of task sets, as SPDX identifiers. A row is selected only if all of
+    /// them are allowed. Empty: all licenses are allowed.
     pub license_allow: Vec<String>,
     /// Allowed categories. Empty: all.
     pub categories: Vec<Category>,
@@ -239,7 +239,12 @@ impl Selector {
         let licensed = self.allowed.as_ref().is_none_or(|allowed| {
             let held_out = row.grading.held_out.iter().map(|f| f.license.as_deref());
             let all = row.files.iter().map(|f| f.license.as_deref());
-            all.chain(held_out).all(|license| allowed.allows(license))
+            let task = row
+                .task_license
+                .iter()
+                .map(|license| Some(license.as_str()));
+            let mut all = all.chain(held_out).chain(task);
+            all.all(|license| allowed.allows(license))
         });
         let listed = |empty: bool, there: bool| empty || there;
         let turns = recipe.least_turns..=recipe.most_turns;

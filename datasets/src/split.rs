@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use pybench_types::held_out::{Unseen, is_skeleton};
+use pybench_types::held_out::{Unseen, is_unique};
 use pybench_types::id::Digest;
 
 /// The properties of a row that the split depends on.
@@ -304,10 +304,10 @@ impl<'a> SplitBuilder<'a> {
     }
 
     fn best(&self, allowance: usize) -> Option<HoldOutPlan<'a>> {
-        // Each composed task has a template of its own, which holds out nothing.
+        // Each composed task and each row of a task set has a template of its own, which holds out nothing.
         let all = self.templates.keys().copied();
-        let some = all.clone().any(|template| !is_skeleton(template));
-        let candidates = all.filter(|template| !some || !is_skeleton(template));
+        let some = all.clone().any(|template| !is_unique(template));
+        let candidates = all.filter(|template| !some || !is_unique(template));
         candidates
             .filter(|template| !self.held_out.contains(template))
             .filter_map(|template| self.plan(template, allowance))

@@ -36,6 +36,12 @@ pub struct Stats {
     pub teachers: BTreeMap<String, usize>,
     /// Distinct input files by license as found at their origin; `not stated` if there was none.
     pub licenses: BTreeMap<String, usize>,
+    /// Rows whose task is one of a task set, by its license.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub task_licenses: BTreeMap<String, usize>,
+    /// The same by the source of the set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub task_sources: BTreeMap<String, usize>,
 }
 
 /// Names of the four classes of [`Stats::turns`].
@@ -75,6 +81,8 @@ impl Stats {
         merge(&mut self.unseen, &other.unseen);
         merge(&mut self.teachers, &other.teachers);
         merge(&mut self.licenses, &other.licenses);
+        merge(&mut self.task_licenses, &other.task_licenses);
+        merge(&mut self.task_sources, &other.task_sources);
     }
 
     /// Adds token counts, which a dataset from elsewhere may claim to be anything.
@@ -106,6 +114,14 @@ impl Stats {
             *self.unseen.entry(row.unseen.clone()).or_default() += 1;
         }
         *self.teachers.entry(row.teacher.clone()).or_default() += 1;
+        for (counts, value) in [
+            (&mut self.task_licenses, &row.task_license),
+            (&mut self.task_sources, &row.task_source),
+        ] {
+            if let Some(value) = value {
+                *counts.entry(value.clone()).or_default() += 1;
+            }
+        }
         let mut kinds: Vec<_> = row.files.iter().map(|file| file.kind).collect();
         kinds.sort_unstable();
         kinds.dedup();

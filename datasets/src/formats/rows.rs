@@ -139,6 +139,7 @@ fn provenance(row: &Row) -> Map<String, Value> {
     let licenses: std::collections::BTreeSet<_> = files
         .clone()
         .filter_map(|file| file.license.as_deref())
+        .chain(row.task_license.as_deref())
         .collect();
     let pairs = [
         ("question", json!(row.query)),

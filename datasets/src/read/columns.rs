@@ -37,7 +37,14 @@ fn check_fields(expected: &Fields, actual: &Fields, prefix: &str) -> Read<()> {
     for field in expected {
         let name = format!("{prefix}{}", field.name());
         // Python's `datasets` writes an all-null column with the type null; older shards lack all but the first.
-        let optional = ["tools", "files.derived_from", "messages.weight", "student"];
+        let optional = [
+            "tools",
+            "files.derived_from",
+            "messages.weight",
+            "student",
+            "task_license",
+            "task_source",
+        ];
         if optional.contains(&name.as_str()) {
             continue;
         }
@@ -310,6 +317,8 @@ fn row(columns: &Columns<'_>, at: usize) -> Read<Row> {
         unseen: columns.optional_text("unseen", at).unwrap_or_default(),
         language: columns.known("language", at, &LANGUAGES, language_code)?,
         query: columns.text("query", at)?.to_owned(),
+        task_license: columns.optional_text("task_license", at),
+        task_source: columns.optional_text("task_source", at),
         files: columns.items("files", at, file)?,
         teacher: columns.text("teacher", at)?.to_owned(),
         student: columns.optional_text("student", at),

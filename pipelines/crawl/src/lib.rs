@@ -21,6 +21,7 @@ use pybench_net::HttpClient;
 use pybench_run::artifacts::FILES;
 use pybench_run::local::LocalExecutor;
 use pybench_run::{Executor, RunContext, RunError, SourceChoice, UnitState};
+use pybench_types::task::SourceFile;
 use serde::Serialize;
 use source::Source;
 use stage::{CrawlStage, Manifest, Remark, RemarkKind};
@@ -41,6 +42,14 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     {
         return refetch::refetch_damaged(context).await;
     }
+    let (crawl, query) = (&context.recipe.crawl, &context.recipe.query);
+    let needs_files = !crawl.sources.is_empty() || !crawl.fallback.is_empty();
+    if !needs_files && !query.task_sets.is_empty() {
+        // Rows of task sets bring their own files.
+        let none = std::iter::empty::<Result<SourceFile, RunError>>();
+        FILES.write(&context.folder, none)?;
+        return context.folder.journal().set_metadata("files", &0.into());
+    }
     let chosen = choose(context).await?;
     let report = context
         .folder
@@ -51,7 +60,8 @@ pub async fn run(context: &RunContext) -> Result<(), RunError> {
     }
     if chosen.files.is_empty() {
         return Err(RunError::BadInput(format!(
-            "crawl found no usable file; {} lists what was left out and why; check [crawl] in the recipe",
+            "crawl found no usable file; {} lists what was left out and why; check [crawl] in the recipe, which needs at \
+             least one entry in `sources` unless all tasks come from `query.task_sets`",
             report.display()
         )));
     }

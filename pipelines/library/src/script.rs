@@ -102,6 +102,9 @@ impl<'a> Script<'a> {
             TaskOrigin::Writer { generator, .. } => {
                 return Err(ScriptError::NoTemplate(format!("a task of {generator}")));
             }
+            TaskOrigin::TaskSet { set, row, .. } => {
+                return Err(ScriptError::NoTemplate(format!("{set}/{row}")));
+            }
             TaskOrigin::Benchmark { suite, index } => {
                 return Err(ScriptError::NoTemplate(format!("{suite}/{index}")));
             }
@@ -436,7 +439,9 @@ fn readers(slots: &Slots) -> Vec<Option<String>> {
 pub(crate) fn marker(check: &pybench_types::check::CheckSpec) -> Option<&str> {
     use pybench_types::check::CheckSpec;
     match check {
-        CheckSpec::Number { marker, .. } | CheckSpec::Values { marker, .. } => Some(marker),
+        CheckSpec::Number { marker, .. }
+        | CheckSpec::Values { marker, .. }
+        | CheckSpec::Denotation { marker, .. } => Some(marker),
         _ => None,
     }
 }

@@ -1,14 +1,15 @@
 //! Query: writes tasks for crawled files, from the templates of the task library or by models.
 //!
 //! Library tasks depend only on the recipe, the files and the library: [`plan`] chooses them first, then
-//! each planned task is one unit of work. [`composed`] tasks are drawn, one draw a unit. [`writer`] lets models write tasks. Human decisions ([`review`])
-//! apply to both kinds.
+//! each planned task is one unit of work. [`composed`] tasks are drawn, one draw a unit. Tasks of [`task_sets`] are made of lists of
+//! questions with answers, a row a unit. [`writer`] lets models write tasks. Human decisions ([`review`]) apply to all kinds.
 
 pub mod command;
 pub mod composed;
 mod diff;
 pub mod plan;
 pub mod review;
+mod task_sets;
 pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -94,10 +95,10 @@ pub async fn run_with(context: &RunContext, library: Arc<Library>) -> Result<(),
     let is_wrong = |task: &Task| wrong.contains(&task.id);
     let composed = composed::stage::write(context, &library, &files, is_wrong).await?;
     let items = written.into_iter().map(|planned| planned.item);
-    let items: Vec<String> = items.chain(composed).collect();
+    let from_sets = task_sets::write(context, is_wrong).await?;
+    let items: Vec<String> = items.chain(composed).chain(from_sets).collect();
     let written = finish_planned(context, &items)?;
-    let hint =
-        "crawl more files, add templates, or raise `query.template_share` or `query.composed`";
+    let hint = "crawl more files, add templates or rows of task sets, or raise `query.template_share` or `query.composed`";
     report_shortfall(recipe.query.tasks, written, hint)
 }
 

@@ -36,7 +36,8 @@ pub struct PlannedTask {
 /// The language of each task that is requested from templates.
 pub(super) fn languages(query: &Query, seed: u64) -> Vec<Language> {
     let mut shuffled = rng(&(seed, "languages"));
-    let templates = query.tasks - query.composed_tasks().min(query.tasks);
+    let others = query.composed_tasks() + query.set_tasks().iter().sum::<usize>();
+    let templates = query.tasks.saturating_sub(others);
     allocate(templates, &query.languages, &mut shuffled)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pybench_run::{ModelChoice, Recipe, RunError, SourceChoice};
+use pybench_run::{ModelChoice, Recipe, RunError, SourceChoice, TaskSetChoice};
 
 /// Placeholder for a removed value.
 const PLACEHOLDER: &str = "(left out)";
@@ -24,6 +24,12 @@ pub(crate) fn recipe(recipe: &Recipe) -> Result<String, RunError> {
             | SourceChoice::Hub { .. }
             | SourceChoice::Kaggle { .. }
             | SourceChoice::Zenodo { .. } => {}
+        }
+    }
+    for set in &mut recipe.query.task_sets {
+        if let TaskSetChoice::Jsonl { path, folder, .. } = set {
+            *path = without_folder(path);
+            *folder = folder.as_deref().map(without_folder);
         }
     }
     for teacher in recipe.models_mut() {

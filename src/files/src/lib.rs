@@ -7,6 +7,7 @@ pub mod name;
 mod regular;
 pub mod sniff;
 pub mod text;
+pub mod wiki_tables;
 
 pub use regular::{open_regular, read_regular};
 

@@ -10,6 +10,7 @@ mod credentials;
 mod download;
 mod download_cache;
 mod file_name;
+pub mod git_origin;
 pub mod headers;
 pub mod origin;
 mod public;

@@ -7,6 +7,7 @@ mod conform;
 mod crawl;
 mod document;
 mod load;
+mod task_sets;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crawl::{ArxivFormat, Crawl, PypiArchive, PypiPackage, Search, SourceChoice};
 pub use load::{RecipeError, apply_sets};
+pub use task_sets::{AnswerCheck, TaskSetChoice, TaskSetFields};
 pub use writer::{Balance, EmbeddingChoice, ProposedChecks, WriterChoice};
 
 use crate::Price;
@@ -40,7 +42,8 @@ pub struct Recipe {
     /// Seed of all random choices.
     #[serde(default)]
     pub seed: u64,
-    /// Where the files come from.
+    /// Where the files come from. A recipe whose tasks all come from `query.task_sets` needs none.
+    #[serde(default)]
     pub crawl: Crawl,
     /// Which tasks to write.
     pub query: Query,
@@ -256,12 +259,30 @@ pub struct Query {
     /// Whether every task must use a crawled file.
     #[serde(default, skip_serializing_if = "FileUse::is_default")]
     pub files: FileUse,
+    /// Lists of questions with answers, from which tasks are made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub task_sets: Vec<TaskSetChoice>,
     /// Models that write the tasks, instead of the templates of the task library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<WriterChoice>,
 }
 
 impl Query {
+    /// The number of tasks from each of `task_sets`.
+    pub fn set_tasks(&self) -> Vec<usize> {
+        let shares = self.task_sets.iter().map(TaskSetChoice::share);
+        // Rounded on the sum, so that all of them together are not more than `tasks`.
+        let mut sum = 0.0;
+        let at = |sum: f64| (self.tasks as f64 * sum.min(1.0)).round() as usize;
+        let counts = shares.map(|share| {
+            let before = at(sum);
+            sum += share;
+            at(sum) - before
+        });
+        counts.collect()
+    }
+
     /// The number of tasks that are composed.
     pub fn composed_tasks(&self) -> usize {
         (self.tasks as f64 * self.composed).round() as usize

@@ -84,6 +84,14 @@ pub enum CheckSpec {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decimals: Option<u8>,
     },
+    /// The values stated in the final message, separated by `|`, are the reference's: a set of texts, numbers and dates
+    /// that is compared as WikiTableQuestions defines it.
+    Denotation {
+        /// Label of the answer.
+        marker: String,
+        /// Reference variable: a list of texts, or of pairs of a text and its canonical form (`["17 years", "17"]`).
+        expected: String,
+    },
     /// A text file in UTF-8 equals the reference string, ignoring line endings and trailing white space.
     Text {
         /// The output file.

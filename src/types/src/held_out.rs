@@ -136,6 +136,15 @@ pub fn pair(first: &str, second: &str) -> String {
     format!("{first}{ARROW}{second}")
 }
 
+/// How the column `template` of a dataset begins for a row of a task set. The set and the row follow.
+pub const TASK_SET: &str = "task_set/";
+
+/// Whether no other task has this value in the column `template`: each composed task and each row of a task set has its
+/// own.
+pub fn is_unique(template: &str) -> bool {
+    is_skeleton(template) || template.starts_with(TASK_SET)
+}
+
 /// Whether a dataset's column `template` holds the skeleton of a composed task, and not the name of a template.
 pub fn is_skeleton(template: &str) -> bool {
     template.contains(ARROW)

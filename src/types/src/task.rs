@@ -475,6 +475,18 @@ pub enum TaskOrigin {
         /// Version of the query that was accepted, from 1.
         round: u32,
     },
+    /// A row of a task set that the recipe names.
+    #[serde(rename = "task_set")]
+    TaskSet {
+        /// Name of the set.
+        set: String,
+        /// Name of the row in the set: its id, or `line-12`.
+        row: String,
+        /// License of the question and the answer.
+        license: String,
+        /// Where the set comes from.
+        source: String,
+    },
     /// A task of a benchmark.
     Benchmark {
         /// Name of the benchmark, such as `pybench`.

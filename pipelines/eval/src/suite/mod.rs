@@ -1,6 +1,5 @@
 //! What a benchmark is to an evaluation: where its files come from, its tasks, and how attempts are scored.
 
-pub mod fetch;
 mod solution;
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::record::Headline;
-pub use fetch::Origin;
+pub use pybench_net::git_origin::Origin;
 pub use solution::{Solution, SolutionTurn};
 
 /// A benchmark.

@@ -126,7 +126,7 @@ def fuzz(rounds=6):
     """Random bytes and damaged right answers never pass by chance and never become our failure."""
     noise, count = random.Random(7), 0
     for name, shapes in right.KINDS.items():
-        if name in ("number", "values"):
+        if name in ("number", "values", "denotation"):
             continue
         shape, task, files, *rest = next(iter(shapes(60) if name == "plot" else shapes()))
         names = evaluate.run_reference(task["reference"])
@@ -156,6 +156,36 @@ def answers(noise):
                 read("Mean: " + answer, "Mean")
             except Fail:
                 pass
+
+
+def values_match():
+    """The table of the suite's evaluator in Rust (`pipelines/eval/src/suites/wikitablequestions/denotation.rs`)."""
+    from checks.denotation import matches, normalize, one_to_one, unique, value
+
+    for target, canon, predicted, holds in (
+        ("100,000", "100000.0", "100000", True), ("100,000", "100000.0", "100,000", True), ("100,000", "100000.0", "100001", False),
+        ("17 years", "17.0", "17", True), ("January 26, 1995", "1995-01-26", "1995-1-26", True),
+        ("January 26, 1995", "1995-01-26", "xx-01-26", False), ("1995", None, "1995-xx-xx", True), ("3", None, "2.9999999", False),
+        ("2", None, "2.9999999", True), ("0.3333333", None, "0.3333337", True), ("0.33", None, "0.3300011", False),
+        ("Italy", "Italy", "ITALY (host)", True), ("1e3", None, "1000", True), ("nan", None, "nan", True), ("-0.0", None, "0", True),
+        ("007", None, "7", True), ("-0", None, "+0", True),
+    ):  # fmt: skip
+        expect(matches(value(target, canon), value(predicted)) == holds, f"denotation: {target} {canon} {predicted}")
+    for text, wanted in {
+        "Café": "cafe", "‘a’ – “b”": "'a' - \"b\"", "Italy[1][note]†": "italy", "Italy (ITA) (host)": "italy", "(unknown)": "(unknown)",
+        "[unknown]": "[unknown]", "[12]": "", "*": "", '"Song" (live)': "song", '"a" and "b"': '"a" and "b"', "U.S.A.": "u.s.a",
+        " a \n\t b ": "a b", "C++": "c", "Italy(ITA)": "italy(ita)", "": "", '"': '"', "１２": "12",
+    }.items():  # fmt: skip
+        expect(normalize(text) == wanted, f"denotation: {text!r} became {normalize(text)!r}")
+    expect(normalize("Italy (ITA)[1]", True) == "italy (ita)[1]", "denotation: details are kept")
+    targets = unique([value("5 (a)", "5"), value("5 (b)", "x")])
+    expect(not one_to_one(targets, unique([value("5"), value("zebra")])), "denotation: one value stands for two")
+    expect(one_to_one(targets, unique([value("5"), value("5 †")])), "denotation: the first target gives way")
+    noise = random.Random(5)
+    for _ in range(2000):
+        text = "".join(noise.choice("0123456789-xX.,eE+ ()[]†*\"“ab") for _ in range(noise.randint(0, 20)))
+        expect(matches(value(text), value(text)), f"denotation: {text!r} does not match itself")
+    print("values_match", flush=True)
 
 
 def damage(noise, data, i):
@@ -402,7 +432,7 @@ def bars():
 
 
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations, "values-match": values_match}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")

@@ -114,6 +114,18 @@ def lists():
     yield "roots", task("values", "expected = [-1.23456789012, 2.5]", marker="Roots", ordered=True, digits=8), {}, "Roots: -1.2345679, 2.5"
 
 
+def denotations():
+    countries = "expected = ['Italy', 'São Tomé', 'U.S.A.']"
+    for name, line in {"as they are": "Italy | São Tomé | U.S.A.", "any order and case": "u.s.a|ITALY|Sao Tome", "repeated": "Italy | italy | São Tomé | U.S.A."}.items():
+        yield name, task("denotation", countries, marker="Answer"), {}, f"Finished: I looked it up.\nAnswer: {line}"
+    yield "a number", task("denotation", "expected = [['100,000', '100000']]", marker="Answer"), {}, "Answer: 100000.0"
+    yield "a number with a unit", task("denotation", "expected = [['17 years', '17']]", marker="Answer"), {}, "**Answer:** 17"
+    yield "a fraction", task("denotation", "expected = [0.3333333]", marker="Answer"), {}, "Answer: 0.3333337"
+    yield "a date", task("denotation", "expected = [['January 26, 1995', '1995-01-26']]", marker="Answer"), {}, "Answer: 1995-1-26"
+    yield "details", task("denotation", "expected = ['Italy (host)']", marker="Answer"), {}, "Answer: italy (HOST)"
+    yield "without details", task("denotation", "expected = ['Italy (host)']", marker="Answer"), {}, "Answer: Italy"
+
+
 def texts():
     source = "expected = 'first line\\n\\nsecond Line here\\nthird\\n'\n"
     body = "first line\n\nsecond Line here\nthird"
@@ -335,7 +347,7 @@ def properties():
 
 
 KINDS = {
-    "table": tables, "number": answers, "values": lists, "text": texts, "json": jsons, "image": images, "frames": animations,
+    "table": tables, "number": answers, "values": lists, "denotation": denotations, "text": texts, "json": jsons, "image": images, "frames": animations,
     "audio": sounds, "qr": codes, "pdf": pdfs, "docx": documents, "html": pages, "plot": charts, "property": properties,
 }  # fmt: skip
 

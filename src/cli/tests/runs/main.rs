@@ -16,4 +16,5 @@ mod run_cli;
 #[path = "../support/mod.rs"]
 mod support;
 mod synthesize;
+mod task_sets;
 mod wheel;

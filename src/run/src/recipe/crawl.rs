@@ -13,6 +13,7 @@ use pybench_types::task::FileKind;
 #[serde(deny_unknown_fields)]
 pub struct Crawl {
     /// Sources, in order; a file that two sources provide is attributed to the first.
+    #[serde(default)]
     pub sources: Vec<SourceChoice>,
     /// Sources to use if `sources` provides no files, for example without a network.
     #[serde(default)]
@@ -31,6 +32,20 @@ pub struct Crawl {
     /// Number of files to keep of each type that `quota` does not list.
     #[serde(default = "Crawl::default_quota")]
     pub default_quota: usize,
+}
+
+impl Default for Crawl {
+    /// No source.
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            fallback: Vec::new(),
+            file_mib: Self::default_file_mib(),
+            total_mib: Self::default_total_mib(),
+            quota: BTreeMap::new(),
+            default_quota: Self::default_quota(),
+        }
+    }
 }
 
 impl Crawl {

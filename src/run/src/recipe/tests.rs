@@ -228,7 +228,7 @@ fn mistakes_are_reported_with_their_location() {
     r.toml:2:8: the number does not fit in 64 bits
     r.toml:2:8: string values must be quoted, expected literal string
     r.toml:1:8: name: expected 1 to 64 letters, digits, `-` or `_`
-    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `files`, `writer`)
+    r.toml:12:1: unknown key `taks` in query; did you mean `tasks`? (known keys: `tasks`, `template_share`, `languages`, `categories`, `keywords`, `composed`, `renamed`, `messy`, `files`, `task_sets`, `writer`)
     r.toml:11:1: query: the key `tasks` is missing: Number of tasks to write.
     r.toml:12:9: tasks: 0 must be at least 1
     r.toml:13:18: template_share: 0 must be above 0
@@ -559,4 +559,65 @@ fn fuzz_parsing() {
         let _ = Recipe::parse("r.toml", text, &[set.to_owned()]);
         let _ = Recipe::parse("r.toml", GOOD, &[text.to_owned()]);
     });
+}
+
+/// The error message for a recipe with this teacher, `[query]` and task sets.
+fn refused_sets(teacher: &str, sets: &str) -> String {
+    let text = format!("name = 's'\nteacher = {teacher}\n[query]\ntasks = 4\n{sets}");
+    parse(&text).expect_err(sets).to_string()
+}
+
+const ENDPOINT: &str = "{ kind = 'openai', model = 'm', base_url = 'http://h/v1' }";
+const SET: &str = "[[query.task_sets]]\nset = 'jsonl'\nname = 'a'\npath = 'a.jsonl'\ncheck = 'numeric'\nlicense = 'MIT'\nsource = 's'\n";
+
+#[test]
+fn a_recipe_of_task_sets_needs_no_files_and_round_trips() {
+    let text = format!("name = 's'\nteacher = {ENDPOINT}\n[query]\ntasks = 4\n{SET}");
+    let recipe = parse(&text).unwrap();
+    assert!(recipe.crawl.sources.is_empty());
+    assert_eq!(recipe.query.set_tasks(), [4]);
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let built_in = format!(
+        "{SET}share = 0.3\n[[query.task_sets]]\nset = 'wikitablequestions-train'\nshare = 0.45\n"
+    );
+    let text = format!("name = 's'\nteacher = {ENDPOINT}\n[query]\ntasks = 10\n{built_in}");
+    let recipe = parse(&text).unwrap();
+    assert_eq!(recipe.query.set_tasks(), [3, 5]);
+    assert_eq!(parse(&recipe.to_toml().unwrap()).unwrap(), recipe);
+}
+
+#[test]
+fn task_sets_need_a_model_a_license_and_a_check_that_is_decided() {
+    let expert = refused_sets("{ kind = 'expert' }", SET);
+    let part =
+        "the expert has no solution for tasks of `query.task_sets`; use a model behind an endpoint";
+    assert!(expert.contains(part), "{expert}");
+    for (from, to, part) in [
+        (
+            "license = 'MIT'\n",
+            "",
+            "license: every row states its license",
+        ),
+        (
+            "source = 's'\n",
+            "",
+            "source: every row states where it comes from",
+        ),
+        (
+            "'numeric'",
+            "'judge'",
+            "check: tasks without an executed check need a judge",
+        ),
+        ("'numeric'", "'numbers'", "unknown value `numbers`"),
+        ("path = 'a.jsonl'\n", "", "path"),
+        ("'a.jsonl'", "''", "path: the path is empty"),
+        ("source = 's'\n", "source = 's'\nshare = 0\n", "share"),
+    ] {
+        assert!(SET.contains(from), "{from}");
+        let error = refused_sets(ENDPOINT, &SET.replace(from, to));
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let twice = refused_sets(ENDPOINT, &format!("{SET}share = 0.5\n{SET}share = 0.6\n"));
+    assert!(twice.contains("the shares add up to 1.1"), "{twice}");
+    assert!(twice.contains("two sets are called `a`"), "{twice}");
 }

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::{
-    Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe, SourceChoice,
-    WriterChoice,
+    AnswerCheck, Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe,
+    SourceChoice, TaskSetChoice, WriterChoice,
 };
 use pybench_interpreter::Network;
 use pybench_interpreter::{InterpreterChoice, Tier};
@@ -69,6 +69,7 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<(String, String)> {
         student_problems(recipe, &mut reject);
         preference_problems(learning, &mut reject);
     }
+    task_set_problems(recipe, &mut reject);
     if let Some(writer) = &recipe.query.writer {
         writer_problems(recipe, writer, &mut reject);
     }
@@ -202,6 +203,89 @@ fn judge_problems(grade: &Grade, reject: &mut impl FnMut(&str, String)) {
         let message =
             "teacher: the expert cannot judge; use `kind = \"openai\"` or `kind = \"embedded\"`";
         reject("grade.judge.teacher", message.into());
+    }
+}
+
+fn task_set_problems(recipe: &Recipe, reject: &mut impl FnMut(&str, String)) {
+    let query = &recipe.query;
+    if query.task_sets.is_empty() {
+        return;
+    }
+    let at = "query.task_sets";
+    if query.writer.is_some() {
+        let message =
+            "task_sets: a writer makes all tasks; remove `query.writer` or `query.task_sets`";
+        reject(at, message.into());
+    }
+    let shares = query
+        .task_sets
+        .iter()
+        .map(TaskSetChoice::share)
+        .sum::<f64>()
+        + query.composed;
+    if shares > 1.0 + ROUNDING {
+        let message = format!(
+            "task_sets: the shares add up to {shares}, with `query.composed`; they must not exceed 1, so give each set a \
+             `share`"
+        );
+        reject(at, message);
+    }
+    let mut names = HashSet::new();
+    for (index, set) in query.task_sets.iter().enumerate() {
+        let at = format!("{at}.{index}");
+        if !names.insert(set.name()) {
+            let message = format!("name: two sets are called `{}`; rename one", set.name());
+            reject(&at, message);
+        }
+        let judged = recipe.grade.filters.contains(&Filter::Judge);
+        list_problems(&at, set, judged, reject);
+    }
+    let mut teachers = recipe.teachers().into_iter();
+    if let Some((path, _)) = teachers.find(|(_, choice)| choice.is_script()) {
+        let message = format!(
+            "{path}: the expert has no solution for tasks of `query.task_sets`; use a model behind an endpoint \
+             (`kind = \"openai\"`, which includes servers on this machine), `kind = \"checkpoint\"` or \
+             `kind = \"embedded\"`"
+        );
+        reject(&path, message);
+    }
+}
+
+fn list_problems(
+    at: &str,
+    set: &TaskSetChoice,
+    judged: bool,
+    reject: &mut impl FnMut(&str, String),
+) {
+    let TaskSetChoice::Jsonl {
+        path,
+        check,
+        license,
+        source,
+        fields,
+        ..
+    } = set
+    else {
+        return;
+    };
+    let mut wrong =
+        |key: &str, text: &str| reject(&format!("{at}.{key}"), format!("{key}: {text}"));
+    if path.as_os_str().is_empty() {
+        wrong("path", "the path is empty");
+    }
+    let blank = |value: &Option<String>| value.as_ref().is_none_or(|text| text.trim().is_empty());
+    if blank(license) && fields.license.is_none() {
+        let text = "every row states its license; set `license`, or name the field that holds it in `fields.license`";
+        wrong("license", text);
+    }
+    if blank(source) && fields.source.is_none() {
+        let text =
+            "every row states where it comes from; set `source`, such as a URL, or `fields.source`";
+        wrong("source", text);
+    }
+    if *check == AnswerCheck::Judge && !judged {
+        let text = "tasks without an executed check need a judge; set `grade.judge`, and add `judge` to `grade.filters`";
+        wrong("check", text);
     }
 }
 

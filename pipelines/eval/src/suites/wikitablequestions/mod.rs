@@ -2,11 +2,11 @@
 
 mod denotation;
 mod normalize;
-mod table;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use pybench_files::wiki_tables;
 use pybench_run::RunError;
 use pybench_types::task::Category;
 use regex::Regex;
@@ -96,11 +96,7 @@ fn open(root: &Path) -> Result<AnswerSuite, String> {
 
 fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, String> {
     let mut lines = text.lines();
-    let header: Vec<&str> = lines.next().unwrap_or_default().split('\t').collect();
-    let column = |name: &str| {
-        let at = header.iter().position(|column| *column == name);
-        at.ok_or_else(|| format!("line 1: the column `{name}` is missing"))
-    };
+    let header = lines.next().unwrap_or_default();
     let columns = [
         "id",
         "utterance",
@@ -109,16 +105,14 @@ fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, Stri
         "targetCanon",
         "targetCanonType",
     ];
-    let columns = columns
-        .into_iter()
-        .map(column)
-        .collect::<Result<Vec<_>, _>>()?;
+    let columns = wiki_tables::columns(header, columns);
+    let columns = columns.map_err(|problem| format!("line 1: {problem}"))?;
     let mut questions: Vec<Box<dyn Question>> = Vec::new();
     for (number, line) in lines.enumerate() {
         let fields: Vec<&str> = line.split('\t').collect();
         let field = |at: usize| fields.get(columns[at]).copied();
         let field = |at| field(at).ok_or_else(|| format!("line {}: too few columns", number + 2));
-        let (values, canons) = (list(field(3)?), list(field(4)?));
+        let (values, canons) = (wiki_tables::list(field(3)?), wiki_tables::list(field(4)?));
         if values.len() != canons.len() {
             return Err(format!(
                 "line {}: the values and their canonical forms differ in number",
@@ -130,7 +124,7 @@ fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, Stri
         questions.push(Box::new(TableQuestion {
             root: root.clone(),
             id: field(0)?.to_owned(),
-            utterance: unescape(field(1)?),
+            utterance: wiki_tables::unescape(field(1)?),
             context: field(2)?.to_owned(),
             denotation: denotation(pairs),
             targets: values,
@@ -138,17 +132,6 @@ fn parse(text: &str, root: &Arc<PathBuf>) -> Result<Vec<Box<dyn Question>>, Stri
         }));
     }
     Ok(questions)
-}
-
-/// A list in upstream's tab-separated files.
-fn list(text: &str) -> Vec<String> {
-    text.split('|').map(unescape).collect()
-}
-
-fn unescape(text: &str) -> String {
-    text.replace("\\n", "\n")
-        .replace("\\p", "|")
-        .replace("\\\\", "\\")
 }
 
 /// The values after the last `Answer:` of a reply.
@@ -163,7 +146,7 @@ fn values(reply: &str) -> Vec<&str> {
 
 impl TableQuestion {
     fn table(&self) -> Result<Vec<Vec<String>>, String> {
-        let table = table::parse(&read_text(&self.root, &self.context)?);
+        let table = wiki_tables::parse(&read_text(&self.root, &self.context)?);
         table.map_err(|problem| format!("{}: {problem}", self.root.join(&self.context).display()))
     }
 
@@ -211,7 +194,7 @@ impl Question for TableQuestion {
     }
 
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
-        let table = table::write(&self.table()?);
+        let table = wiki_tables::write(&self.table()?);
         Ok(vec![(TABLE.to_owned(), table.into_bytes())])
     }
 

@@ -1,14 +1,13 @@
-//! Fetches the repository of a suite with git at a pinned commit and verifies every file.
+//! Fetches the repository of a benchmark or task set with git at a pinned commit and verifies every file.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use pybench_run::project::invocation;
 use pybench_run::{NewFolder, RunError};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// Where the files of a suite come from: a public repository at a pinned commit.
+/// Where the files of a benchmark or task set come from: a public repository at a pinned commit.
 #[derive(Debug)]
 pub struct Origin {
     /// URL of the repository.
@@ -91,8 +90,7 @@ async fn verify(folder: &Path, commit: &str, files: &[&str]) -> Result<(), RunEr
     let wrong = |text: String| {
         let folder = folder.display();
         RunError::BadInput(format!(
-            "{folder}: {text}; delete this folder and run `{} eval fetch` again",
-            invocation()
+            "{folder}: {text}; delete this folder and run the command again"
         ))
     };
     let head = git(folder, &["rev-parse", "HEAD"], "").await?;

@@ -1,10 +1,11 @@
-//! The tables of WikiTableQuestions: CSV in which a backslash escapes quotes and backslashes.
+//! The files of WikiTableQuestions: CSV in which a backslash escapes quotes and backslashes, and lists in tab-separated
+//! files. The evaluation reads its test split, the query stage its training split.
 
 /// The cells of a table by row.
 ///
 /// # Errors
 /// A field is not quoted as upstream documents.
-pub(super) fn parse(text: &str) -> Result<Vec<Vec<String>>, String> {
+pub fn parse(text: &str) -> Result<Vec<Vec<String>>, String> {
     let (mut rows, mut row) = (Vec::new(), Vec::new());
     let mut chars = text.chars().peekable();
     while chars.peek().is_some() {
@@ -35,10 +36,36 @@ pub(super) fn parse(text: &str) -> Result<Vec<Vec<String>>, String> {
 }
 
 /// The table as CSV readers expect it: quotes are doubled, and backslashes mean nothing.
-pub(super) fn write(rows: &[Vec<String>]) -> String {
+pub fn write(rows: &[Vec<String>]) -> String {
     let quoted = |cell: &String| format!("\"{}\"", cell.replace('"', "\"\""));
     let line = |row: &Vec<String>| row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n";
     rows.iter().map(line).collect()
+}
+
+/// A list in a tab-separated file.
+pub fn list(text: &str) -> Vec<String> {
+    text.split('|').map(unescape).collect()
+}
+
+/// A text in a tab-separated file.
+pub fn unescape(text: &str) -> String {
+    text.replace("\\n", "\n")
+        .replace("\\p", "|")
+        .replace("\\\\", "\\")
+}
+
+/// The place of each of these columns in the first line of a tab-separated file.
+///
+/// # Errors
+/// One is missing.
+pub fn columns<const N: usize>(header: &str, names: [&str; N]) -> Result<[usize; N], String> {
+    let header: Vec<&str> = header.split('\t').collect();
+    let mut places = [0; N];
+    for (place, name) in places.iter_mut().zip(names) {
+        let at = header.iter().position(|column| *column == name);
+        *place = at.ok_or_else(|| format!("the column `{name}` is missing"))?;
+    }
+    Ok(places)
 }
 
 #[cfg(test)]

@@ -1,0 +1,117 @@
+//! Keeps evaluation data out of training sets, as far as names and ids tell. What they do not tell is found by
+//! decontamination.
+
+use std::path::Path;
+
+use pybench_run::RunError;
+
+use super::row::Row;
+
+/// Words of benchmarks that have no training split.
+const BENCHMARKS: [&str; 8] = [
+    "pybench",
+    "dabench",
+    "dadev",
+    "qrdata",
+    "m3tooleval",
+    "humaneval",
+    "evalplus",
+    "ifeval",
+];
+/// Words of benchmarks that have one.
+const WITH_TRAINING: [&str; 6] = ["wikitablequestions", "wtq", "gsm8k", "math", "mbpp", "apps"];
+/// Words of splits that are not for training.
+const SPLITS: [&str; 6] = ["test", "dev", "valid", "validation", "eval", "pristine"];
+
+/// Refuses a set that, by its name, file or source, is one for evaluation.
+///
+/// # Errors
+/// [`RunError::BadInput`].
+pub(super) fn refuse_evaluation(
+    name: &str,
+    path: &Path,
+    source: Option<&str>,
+) -> Result<(), RunError> {
+    let file = path.file_stem().unwrap_or_default().to_string_lossy();
+    let all = [
+        ("name", name),
+        ("path", &file),
+        ("source", source.unwrap_or_default()),
+    ];
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric());
+        words.map(str::to_lowercase).collect()
+    };
+    let benchmark = all.iter().find(|(key, text)| {
+        // A source is a sentence or a URL, which may name a benchmark for other reasons.
+        let joined = words(text).concat();
+        *key != "source" && BENCHMARKS.iter().any(|known| joined == *known)
+    });
+    let has = |known: &[&str]| {
+        all.iter().any(|(_, text)| {
+            words(text)
+                .iter()
+                .any(|word| known.contains(&word.as_str()))
+        })
+    };
+    let split = has(&WITH_TRAINING) && {
+        let named = all[..2].iter();
+        named
+            .flat_map(|(_, text)| words(text))
+            .any(|word| SPLITS.contains(&word.as_str()))
+    };
+    let reason = match (benchmark, split) {
+        (Some((key, text)), _) => {
+            format!("`{key}` names `{text}`, a benchmark without a training split")
+        }
+        (None, true) => "`name` or `path` names a split for evaluation of a benchmark".to_owned(),
+        (None, false) => return Ok(()),
+    };
+    Err(RunError::BadInput(format!(
+        "query.task_sets, `{name}`: {reason}; a model must not be trained on what it is measured with: use the training \
+         split, or rename the set if it is one"
+    )))
+}
+
+/// Why a row is one for evaluation: WikiTableQuestions' test splits have ids of their own.
+pub(super) fn row_problem(row: &Row) -> Option<String> {
+    let id = row.id.as_ref()?;
+    let number = id.strip_prefix("nu-").or_else(|| id.strip_prefix("ns-"))?;
+    number.bytes().all(|b| b.is_ascii_digit()).then(|| {
+        format!("the id `{id}` is that of a test question of WikiTableQuestions; use its training split (`nt-…`)")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluation_splits_are_refused() {
+        let refused = |name: &str, path: &str, source: &str| {
+            refuse_evaluation(name, Path::new(path), Some(source)).is_err()
+        };
+        for (name, path, source) in [
+            ("pybench", "x.jsonl", ""),
+            ("a", "data/PyBench.jsonl", ""),
+            ("a", "human-eval.jsonl", ""),
+            ("gsm8k-test", "x.jsonl", ""),
+            (
+                "a",
+                "test.jsonl",
+                "https://github.com/openai/grade-school-math, GSM8K",
+            ),
+            ("wtq", "pristine-unseen-tables.jsonl", ""),
+        ] {
+            assert!(refused(name, path, source), "{name} {path} {source}");
+        }
+        for (name, path, source) in [
+            ("gsm8k-train", "train.jsonl", "gsm8k"),
+            ("mine", "test.jsonl", "our own questions"),
+            ("mine", "questions.jsonl", "made with pybench"),
+            ("wikitablequestions-train", "training.tsv", ""),
+        ] {
+            assert!(!refused(name, path, source), "{name} {path} {source}");
+        }
+    }
+}
