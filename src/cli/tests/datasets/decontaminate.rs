@@ -34,9 +34,10 @@ async fn tasks(seed: u64) -> Vec<Task> {
 fn template(task: &Task) -> &str {
     match &task.origin {
         TaskOrigin::Library { template, .. } => template,
-        TaskOrigin::Composed { .. } | TaskOrigin::Writer { .. } | TaskOrigin::Benchmark { .. } => {
-            ""
-        }
+        TaskOrigin::Composed { .. }
+        | TaskOrigin::Writer { .. }
+        | TaskOrigin::Benchmark { .. }
+        | TaskOrigin::TaskSet { .. } => "",
     }
 }
 
