@@ -12,6 +12,7 @@ use pybench_run::ContentStore;
 use pybench_types::id::Digest;
 use pybench_types::task::TaskFile;
 
+pub use crate::row::FILES_DIR;
 pub use crate::written::WrittenDataset;
 
 use crate::card::{self, CardInfo};
@@ -24,9 +25,6 @@ use crate::{DatasetError, Row, write_rows};
 /// Prefix of the temporary folders next to a dataset. A folder that no process holds was left by a killed one, and is
 /// removed.
 const TEMPORARY_PREFIX: &str = ".pybench-dataset-";
-
-/// Folder of the input files in a dataset. Each file is named by its digest.
-pub const FILES_DIR: &str = "files";
 
 /// Write a dataset: `README.md` and `data/*.parquet`. An existing dataset in `folder` is replaced atomically. The
 /// caller must make sure that no other process writes there.

@@ -143,6 +143,9 @@ pub struct Grading {
     pub formats: Vec<Option<FileFormat>>,
 }
 
+/// Folder of the input files in a dataset. Each file is named by its digest.
+pub const FILES_DIR: &str = "files";
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowFile {
     /// Name under `./data`.

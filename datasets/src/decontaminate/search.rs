@@ -16,6 +16,7 @@ use super::{
     fingerprints::{self, known_titles, title},
 };
 use crate::Row;
+use crate::row::FILES_DIR;
 
 /// Maximum number of rows or tasks that a warning lists.
 const MAX_LISTED: usize = 10;
@@ -59,7 +60,7 @@ impl FileSearch {
     /// # Errors
     /// As [`FileSearch::new`].
     pub fn of_dataset(folder: &Path, read_table: ReadTable) -> Result<Self, RunError> {
-        let mut stores = vec![folder.join(crate::dataset::FILES_DIR)];
+        let mut stores = vec![folder.join(FILES_DIR)];
         stores.extend(folder.parent().map(|run| run.join("files")));
         Self::new(&stores, read_table)
     }
