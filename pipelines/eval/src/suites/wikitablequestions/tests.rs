@@ -100,7 +100,7 @@ fn the_comparison_equals_upstreams_on_perturbed_answers() {
     let (value, canon) = (column("targetValue"), column("targetCanon"));
     let targets: Vec<_> = rows
         .iter()
-        .map(|row| (list(row[value]), list(row[canon])))
+        .map(|row| (wiki_tables::list(row[value]), wiki_tables::list(row[canon])))
         .collect();
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut cases = Vec::new();
