@@ -68,6 +68,8 @@ fn expected(row: &Row, held_out: bool, unseen: &str) -> Value {
         "subcategory": row.subcategory,
         "keyword": row.keyword,
         "template": row.template,
+        "task_license": row.task_license,
+        "task_source": row.task_source,
         "held_out_template": held_out,
         "operations": row.operations,
         "pairs": row.pairs,
