@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::decontaminate::{BenchmarkIndex, Hit, MatchKind, Table, fingerprints};
-use pybench_datasets::rewrite::rewrite;
-use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::{Row, RowFile, parallel, read};
 use pybench_run::{ContentStore, RunError, write_output};
 use pybench_types::id::Digest;
@@ -15,7 +13,7 @@ use pybench_types::task::TaskFile;
 use pybench_types::trajectory::Role;
 use serde::Serialize;
 
-use super::{FromArgs, ToArgs, benchmark, derived_card, file_search, to_run_error, write_report};
+use super::{FromArgs, ToArgs, benchmark, copy_rows, derived_card, to_run_error, write_report};
 
 /// Maximum size of a file that is searched for tables, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -135,16 +133,7 @@ pub(super) fn run(args: &DecontaminateArgs) -> Result<String, RunError> {
             .map(|verdict| verdict.row)
             .collect();
         let keep = |row: usize, _: &Row| !out_rows.contains(&row);
-        let written = rewrite(
-            &from,
-            out,
-            keep,
-            &ShardSettings::default(),
-            &info,
-            &file_search(&from)?,
-        );
-        let digest = written.map_err(to_run_error)?.digest;
-        let _ = writeln!(text, "{}: {digest}", out.display());
+        text += &copy_rows(&from, out, &info, keep)?;
     }
     Ok(text)
 }

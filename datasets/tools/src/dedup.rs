@@ -3,13 +3,11 @@
 use std::fmt::Write as _;
 
 use pybench_datasets::dedup::{Clusters, DedupField, DedupSettings, RowDeduplicator, RowTexts};
-use pybench_datasets::rewrite::rewrite;
-use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::{Row, read};
 use pybench_run::RunError;
 use serde_json::json;
 
-use super::{FromArgs, ToArgs, derived_card, file_search, to_run_error, write_report};
+use super::{FromArgs, ToArgs, copy_rows, derived_card, to_run_error, write_report};
 
 /// Arguments of `dataset dedup`.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,16 +76,7 @@ pub(super) fn run(args: &DedupArgs) -> Result<String, RunError> {
         );
         let info = derived_card(&from, &command, rows, kept);
         let keep = |row: usize, _: &Row| clusters.keeps(row);
-        let written = rewrite(
-            &from,
-            out,
-            keep,
-            &ShardSettings::default(),
-            &info,
-            &file_search(&from)?,
-        );
-        let digest = written.map_err(to_run_error)?.digest;
-        let _ = writeln!(text, "{}: {digest}", out.display());
+        text += &copy_rows(&from, out, &info, keep)?;
     }
     Ok(text)
 }

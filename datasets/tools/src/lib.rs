@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use pybench_datasets::card::CardInfo;
 use pybench_datasets::decontaminate::FileSearch;
-use pybench_datasets::{DatasetError, card, read};
+use pybench_datasets::rewrite::rewrite;
+use pybench_datasets::shards::ShardSettings;
+use pybench_datasets::{DatasetError, Row, card, read};
 use pybench_run::RunError;
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_run, project_root};
@@ -158,6 +160,19 @@ fn derived_card(from: &Path, command: &str, read: usize, kept: usize) -> CardInf
         ],
         ..CardInfo::default()
     }
+}
+
+/// Writes the rows of a dataset for which `keep(number, row)` holds, with this card, and returns a line with the folder and
+/// its digest.
+fn copy_rows(
+    from: &Path,
+    to: &Path,
+    info: &CardInfo,
+    keep: impl Fn(usize, &Row) -> bool,
+) -> Result<String, RunError> {
+    let (settings, files) = (ShardSettings::default(), file_search(from)?);
+    let written = rewrite(from, to, keep, &settings, info, &files).map_err(to_run_error)?;
+    Ok(format!("{}: {}\n", to.display(), written.digest))
 }
 
 /// Compares the input files of a dataset with the known benchmarks.

@@ -3,13 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use pybench_datasets::rewrite::rewrite;
 use pybench_datasets::select::{SelectRecipe, SelectionReport, Selector};
-use pybench_datasets::shards::ShardSettings;
 use pybench_datasets::{Row, read};
 use pybench_run::RunError;
 
-use super::{FromArgs, ToArgs, derived_card, file_search, to_run_error, write_report};
+use super::{FromArgs, ToArgs, copy_rows, derived_card, to_run_error, write_report};
 
 /// Arguments of `dataset select`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,16 +42,7 @@ pub(super) fn run(args: &SelectArgs) -> Result<String, RunError> {
     if let Some(out) = &args.to.out {
         let info = derived_card(&from, &recipe_text, report.seen, report.taken);
         let keep = |row: usize, _: &Row| taken.get(row).copied().unwrap_or(false);
-        let written = rewrite(
-            &from,
-            out,
-            keep,
-            &ShardSettings::default(),
-            &info,
-            &file_search(&from)?,
-        );
-        let digest = written.map_err(to_run_error)?.digest;
-        let _ = writeln!(text, "{}: {digest}", out.display());
+        text += &copy_rows(&from, out, &info, keep)?;
     }
     Ok(text)
 }
