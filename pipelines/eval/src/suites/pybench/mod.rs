@@ -235,7 +235,9 @@ impl Suite for PyBench {
     }
 
     fn solution(&self, task: &Task) -> Result<Solution, String> {
-        let number = self.index(task).ok_or("the task belongs to another suite")?;
+        let number = self
+            .index(task)
+            .ok_or("the task belongs to another suite")?;
         let spec = self.specs.get(&number);
         let solution = spec.and_then(|spec| spec.solution.clone());
         solution.ok_or_else(|| format!("the task file of task {number} has no solution"))

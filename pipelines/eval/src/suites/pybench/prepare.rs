@@ -60,7 +60,9 @@ pub struct Prepared {
 impl Prepared {
     /// Whether the input `data/NAME` is there.
     fn has(&self, path: &str) -> bool {
-        self.files.iter().any(|file| path.strip_prefix("data/") == Some(&file.name))
+        self.files
+            .iter()
+            .any(|file| path.strip_prefix("data/") == Some(&file.name))
     }
 }
 

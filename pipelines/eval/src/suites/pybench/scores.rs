@@ -16,8 +16,8 @@ use std::sync::Arc;
 use pybench_run::{Failure, RunError};
 use pybench_types::trajectory::OutputFile;
 
-use super::unit::{UnitTestKind, UnitTestStage, UnitTestVerdict};
 use super::PyBench;
+use super::unit::{UnitTestKind, UnitTestStage, UnitTestVerdict};
 use crate::score::strict;
 use crate::suite::{AttemptScores, Items, ScoreVerdict, SuiteAttempt, SuiteEnv};
 

@@ -64,7 +64,8 @@ pub(super) async fn prepare(
                 list.unavailable.push(unavailable(suite, spec, reason))
             }
             Availability::Available if selection.regenerate.is_some() && !spec.has_variants() => {
-                list.unavailable.push(unavailable(suite, spec, NO_VARIANTS.to_owned()));
+                list.unavailable
+                    .push(unavailable(suite, spec, NO_VARIANTS.to_owned()));
             }
             Availability::Available => ready.push(spec),
         }
