@@ -15,10 +15,10 @@ use pybench_checks::Checker;
 use pybench_eval::agent::Script;
 use pybench_eval::record::Evaluation;
 use pybench_eval::run::{AgentChoice, EvalRecipe, Setup, run};
-use pybench_eval::suites::pybench::PyBench;
 use pybench_eval::suites::pybench::spec;
 use pybench_eval::suites::pybench::upstream;
 use pybench_eval::suites::pybench::upstream::Upstream;
+use pybench_eval::suites::pybench::{PyBench, SUITE};
 use pybench_interpreter::Interpreter;
 use pybench_interpreter_containers::interpreter;
 use pybench_run::Price;
@@ -182,6 +182,7 @@ fn bench(place: &Path, tasks: usize) -> Result<PyBench> {
             .map(|(name, text)| (name.as_str(), text.as_str())),
     )?;
     Ok(PyBench {
+        name: SUITE,
         specs: Arc::new(specs),
         upstream: Arc::new(Upstream::open(place)?),
     })

@@ -1,12 +1,13 @@
-//! Embeds PyBench's task files (`pipelines/suites/pybench/tasks/*.toml`), so that installed programs
-//! work without the repository.
+//! Embeds PyBench's task files (`pipelines/suites/pybench/{tasks,regenerated}/*.toml`), so that installed
+//! programs work without the repository.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    embed("../suites/pybench/tasks", "pybench.rs")
+    embed("../suites/pybench/tasks", "pybench.rs")?;
+    embed("../suites/pybench/regenerated", "pybench-regenerated.rs")
 }
 
 /// Writes a slice of (path below `folder`, content) of every TOML file there.

@@ -22,6 +22,7 @@ use crate::suite::{Origin, Suite};
 /// All benchmarks.
 pub const SUITES: &[Entry] = &[
     pybench::ENTRY,
+    pybench::REGENERATED_ENTRY,
     wikitablequestions::ENTRY,
     da_dev::ENTRY,
     da_dev::VERIFIED,

@@ -14,7 +14,7 @@ use pybench_eval::agent::Script;
 use pybench_eval::record::{Attempt, Evaluation};
 use pybench_eval::run::{AgentChoice, EvalRecipe, Setup};
 use pybench_eval::suites::pybench::upstream::Upstream;
-use pybench_eval::suites::pybench::{PyBench, spec};
+use pybench_eval::suites::pybench::{PyBench, SUITE, spec};
 use pybench_interpreter::{Interpreter, environment_python};
 use pybench_run::{ExecutorOptions, Interrupt, Progress, RunFolder};
 use serde_json::{Value, json};
@@ -155,6 +155,7 @@ impl SuiteFixture {
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str()));
         PyBench {
+            name: SUITE,
             specs: Arc::new(spec::load(texts).unwrap()),
             upstream: Arc::new(Upstream::open(&self.root.path().join("bench")).unwrap()),
         }

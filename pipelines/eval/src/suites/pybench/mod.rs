@@ -46,9 +46,21 @@ pub const ENTRY: Entry = Entry {
     open: |place| Ok(Arc::new(PyBench::find(place)?)),
 };
 
+/// Name of the suite of tasks whose inputs upstream lacks, with inputs that are made here.
+pub const REGENERATED: &str = "pybench-regenerated";
+
+/// The tasks with made inputs in the list of suites.
+pub const REGENERATED_ENTRY: Entry = Entry {
+    name: REGENERATED,
+    origin: &ORIGIN,
+    open: |place| Ok(Arc::new(PyBench::find(place)?.regenerated()?)),
+};
+
 /// The task files and the upstream files.
 #[derive(Clone, Debug)]
 pub struct PyBench {
+    /// Name of the suite in records: [`SUITE`] or [`REGENERATED`].
+    pub name: &'static str,
     /// Task files by task number.
     pub specs: Arc<BTreeMap<u32, TaskSpec>>,
     /// Prompts, inputs and unit tests.
@@ -85,8 +97,22 @@ impl PyBench {
     pub fn new(upstream: Upstream) -> Result<Self, RunError> {
         let specs = spec::embedded().map_err(|error| RunError::BadInput(error.to_string()))?;
         Ok(Self {
+            name: SUITE,
             specs: Arc::new(specs),
             upstream: Arc::new(upstream),
+        })
+    }
+
+    /// The tasks whose missing inputs are made, instead of the others.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if a task file is invalid.
+    pub fn regenerated(self) -> Result<Self, RunError> {
+        let specs = spec::regenerated().map_err(|error| RunError::BadInput(error.to_string()))?;
+        Ok(Self {
+            name: REGENERATED,
+            specs: Arc::new(specs),
+            ..self
         })
     }
 
@@ -102,7 +128,7 @@ impl PyBench {
         if let TaskStatus::Live(reason) = &spec.status {
             return Availability::Unavailable(format!("needs live web pages: {reason}"));
         }
-        if !spec.missing.is_empty() {
+        if spec.make.is_none() {
             let absent = spec
                 .missing
                 .iter()
@@ -154,7 +180,7 @@ impl PyBench {
         })?;
         let (index, category) = (spec.index.to_string(), (spec.category, &*row.category));
         let files = prepared.files.clone();
-        let mut task = benchmark_task((SUITE, &index), category, &row.user, files);
+        let mut task = benchmark_task((self.name, &index), category, &row.user, files);
         task.held_out.clone_from(&prepared.held_out);
         task.outputs.clone_from(&spec.outputs);
         task.reference.clone_from(&spec.reference);
@@ -162,17 +188,17 @@ impl PyBench {
         task.id = task.compute_id();
         Ok(task)
     }
-}
 
-/// The PyBench number of a task; `None` for tasks of other suites.
-pub fn index(task: &Task) -> Option<u32> {
-    name_in(SUITE, task)?.parse().ok()
+    /// The PyBench number of a task; `None` for tasks of other suites.
+    fn index(&self, task: &Task) -> Option<u32> {
+        name_in(self.name, task)?.parse().ok()
+    }
 }
 
 #[async_trait]
 impl Suite for PyBench {
     fn name(&self) -> &'static str {
-        SUITE
+        self.name
     }
 
     fn origin(&self) -> &'static Origin {
@@ -184,7 +210,7 @@ impl Suite for PyBench {
     }
 
     fn describe(&self, selection: &Selection) -> String {
-        tasks::describe(selection)
+        tasks::describe(self, selection)
     }
 
     async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
@@ -209,7 +235,9 @@ impl Suite for PyBench {
     }
 
     fn solution(&self, task: &Task) -> Result<Solution, String> {
-        let number = index(task).ok_or("the task belongs to another suite")?;
+        let number = self
+            .index(task)
+            .ok_or("the task belongs to another suite")?;
         let spec = self.specs.get(&number);
         let solution = spec.and_then(|spec| spec.solution.clone());
         solution.ok_or_else(|| format!("the task file of task {number} has no solution"))

@@ -1,4 +1,5 @@
-//! Prepares the inputs of tasks: upstream's files, perturbed or varied where the task file says so.
+//! Prepares the inputs of tasks: upstream's files, perturbed or varied where the task file says so, or files
+//! that are made where upstream has none.
 //!
 //! The changes are Python code that runs in its own session with a seed; the same seed gives the same
 //! bytes.
@@ -13,7 +14,7 @@ use pybench_run::{Failure, FailureKind, RunError, RunFolder, Stage};
 use pybench_types::id::Digest;
 use pybench_types::task::TaskFile;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::PyBench;
 use super::spec::TaskSpec;
@@ -23,13 +24,15 @@ use crate::suite::task_file;
 pub const STAGE: &str = "prepare";
 /// Python code that varies inputs for `--regenerate`.
 const VARY: &str = include_str!("../../../../suites/pybench/vary.py");
+/// Python code that task files with made inputs build on.
+const MAKE: &str = include_str!("../../../../suites/pybench/make.py");
 /// Cell that applies the changes to a writable copy of the inputs; the result is collected from output/.
 const CELL: &str = "import os, random, shutil, sys
 SEED = int(open('seed.txt').read())
 os.makedirs('output/work/data')
-for name in sorted(os.listdir('data')):
+for name in sorted(os.listdir('data')) if os.path.isdir('data') else []:
     shutil.copyfile('data/' + name, 'output/work/data/' + name)
-sources = [(name, open(name, encoding='utf-8').read()) for name in ('vary.py', 'perturb.py') if os.path.exists(name)]
+sources = [(name, open(name, encoding='utf-8').read()) for name in ('make.py', 'vary.py', 'perturb.py') if os.path.exists(name)]
 os.chdir('output/work')
 for name, source in sources:
     exec(compile(source, name, 'exec'), {'SEED': SEED, 'random': random.Random(SEED), '__name__': name})
@@ -54,6 +57,15 @@ pub struct Prepared {
     pub held_out: Vec<TaskFile>,
 }
 
+impl Prepared {
+    /// Whether the input `data/NAME` is there.
+    fn has(&self, path: &str) -> bool {
+        self.files
+            .iter()
+            .any(|file| path.strip_prefix("data/") == Some(&file.name))
+    }
+}
+
 /// Stage that prepares tasks. Items are digests of everything that determines the files.
 pub struct PrepareStage {
     suite: PyBench,
@@ -75,8 +87,9 @@ impl PrepareStage {
     ) -> Self {
         let item = |spec: &TaskSpec| {
             let code = changes.perturb.then_some(&spec.perturb);
-            let vary = changes.regenerate.then_some((VARY, spec.vary));
-            let key = (spec.index, &spec.inputs, code, vary, changes);
+            let vary = changes.regenerate.then_some((VARY, &spec.vary));
+            let make = spec.make.as_ref().map(|make| (MAKE, make));
+            let key = (spec.index, &spec.inputs, make, code, vary, changes);
             Digest::of_json(&(key, interpreter.environment())).to_string()
         };
         let order: Vec<_> = specs.iter().map(|spec| (item(spec), spec.index)).collect();
@@ -118,8 +131,12 @@ impl PrepareStage {
     /// The Python code that changes the inputs of a task, as (name in the workspace, source).
     fn change_code(&self, spec: &TaskSpec) -> Vec<(&'static str, String)> {
         let mut code = Vec::new();
-        if let (true, Some(vary)) = (self.changes.regenerate, spec.vary) {
-            code.push(("vary.py", format!("{VARY}\nvary({:?})\n", vary.name())));
+        if let Some(make) = &spec.make {
+            code.push(("make.py", format!("{MAKE}\n{make}\n")));
+        }
+        if self.changes.regenerate && !spec.vary.is_empty() {
+            let ways = json!(spec.vary);
+            code.push(("vary.py", format!("{VARY}\nvary({ways})\n")));
         }
         if let (true, Some(perturb)) = (self.changes.perturb, &spec.perturb) {
             code.push(("perturb.py", perturb.clone()));
@@ -191,7 +208,8 @@ impl Stage for PrepareStage {
             )
         })?;
         let mut prepared = Prepared::default();
-        for path in spec.inputs.keys().chain(&spec.missing) {
+        let missing = spec.missing.iter().filter(|_| spec.make.is_none());
+        for path in spec.inputs.keys().chain(missing) {
             let bytes = self.suite.upstream.bytes(path);
             let bytes = bytes.unwrap_or_else(|| Err(format!("the input file {path} is missing")));
             let bytes = bytes.map_err(|text| Failure::new(FailureKind::Item, text))?;
@@ -213,6 +231,10 @@ impl Stage for PrepareStage {
                 };
                 files.push(task_file(name, &file.bytes, &origin(path), store)?);
             }
+        }
+        if let Some(path) = spec.missing.iter().find(|path| !prepared.has(path)) {
+            let text = format!("task {}: `make` has not made {path}", spec.index);
+            return Err(Failure::new(FailureKind::Item, text));
         }
         Ok(serde_json::to_value(prepared).map_err(RunError::from)?)
     }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use pybench_run::{Failure, RunError};
 use pybench_types::trajectory::OutputFile;
 
+use super::PyBench;
 use super::unit::{UnitTestKind, UnitTestStage, UnitTestVerdict};
-use super::{PyBench, index};
 use crate::score::strict;
 use crate::suite::{AttemptScores, Items, ScoreVerdict, SuiteAttempt, SuiteEnv};
 
@@ -55,7 +55,7 @@ async fn unit_tests(
         let outputs = &shared[&(attempt.agent, attempt.sample)];
         let kinds = [UnitTestKind::Upstream, UnitTestKind::Fixed].into_iter();
         for (kind, items) in kinds.zip(&mut items) {
-            let item = match (attempt.trajectory, index(&task.task)) {
+            let item = match (attempt.trajectory, suite.index(&task.task)) {
                 (Some(trajectory), Some(index)) if task.published => {
                     stage.add(kind, index, &task.task, trajectory, outputs)?
                 }

@@ -1,5 +1,5 @@
-//! The task files of the strict score, `pipelines/suites/pybench/tasks/NNN.toml`. Their keys are described in
-//! `pipelines/suites/pybench/README.md`.
+//! The task files of the strict score, `pipelines/suites/pybench/{tasks,regenerated}/NNN.toml`. Their keys are
+//! described in `pipelines/suites/pybench/README.md`.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,8 @@ use pybench_library::problem::{LibraryError, Problem, TomlSource};
 
 /// The task files that were embedded at build time, as (name, content).
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/pybench.rs"));
+/// Those of tasks whose inputs are missing upstream and made here.
+const REGENERATED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/pybench-regenerated.rs"));
 
 /// A task file: the checks of `strict` and a reference solution.
 #[derive(Clone, Debug)]
@@ -30,12 +32,14 @@ pub struct TaskSpec {
     pub inputs: BTreeMap<String, Digest>,
     /// Inputs that are missing in the upstream repository.
     pub missing: Vec<String>,
+    /// Python code that makes the missing inputs, seeded with `SEED`.
+    pub make: Option<String>,
     /// Output files that the task asks for; names may contain wildcards.
     pub outputs: Vec<String>,
     /// Python code that perturbs the inputs, seeded with `SEED`.
     pub perturb: Option<String>,
-    /// How `--regenerate` varies the inputs; `None` if the task depends on its exact files.
-    pub vary: Option<Vary>,
+    /// How `--regenerate` varies the inputs; empty if the task depends on its exact files.
+    pub vary: Vec<Vary>,
     /// Python code that computes the expected values.
     pub reference: String,
     /// Checks, all of which must pass.
@@ -50,6 +54,13 @@ pub struct TaskSpec {
     pub solution: Option<Solution>,
     /// Digest of the task file.
     pub digest: Digest,
+}
+
+impl TaskSpec {
+    /// Whether other seeds give other inputs.
+    pub fn has_variants(&self) -> bool {
+        self.make.is_some() || !self.vary.is_empty()
+    }
 }
 
 /// Whether a task counts toward the headline of `strict`, and if not, why.
@@ -85,27 +96,22 @@ impl TaskStatus {
     }
 }
 
-/// How `--regenerate` varies the inputs.
+/// A way in which `--regenerate` varies the inputs (`vary.py`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Vary {
-    /// Resample and shuffle the rows of tables.
+    /// Drop some rows of tables and shuffle the others.
     Rows,
     /// Drop some rows of tables and keep the order of the others.
     Fewer,
+    /// Shuffle the columns of tables, with another one between them.
+    Columns,
     /// Mirror, crop and tint images.
     Picture,
-}
-
-impl Vary {
-    /// Name in `vary.py`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::Fewer => "fewer",
-            Self::Picture => "picture",
-        }
-    }
+    /// Leave out sentences of texts.
+    Sentences,
+    /// Leave out a page of PDF files.
+    Pages,
 }
 
 /// A variant of the solution with one change.
@@ -177,9 +183,11 @@ struct RawTaskFile {
     inputs: BTreeMap<String, Digest>,
     #[serde(default)]
     missing: Vec<String>,
+    make: Option<String>,
     outputs: Vec<Spanned<String>>,
     perturb: Option<String>,
-    vary: Option<Vary>,
+    #[serde(default)]
+    vary: Vec<Vary>,
     reference: Option<String>,
     #[serde(default, rename = "check")]
     checks: Vec<Spanned<toml::Table>>,
@@ -198,6 +206,14 @@ struct RawTaskFile {
 /// All problems, with file and line.
 pub fn embedded() -> Result<BTreeMap<u32, TaskSpec>, LibraryError> {
     load(EMBEDDED.iter().copied())
+}
+
+/// The embedded task files of tasks whose missing inputs are made, by number.
+///
+/// # Errors
+/// All problems, with file and line.
+pub fn regenerated() -> Result<BTreeMap<u32, TaskSpec>, LibraryError> {
+    load(REGENERATED.iter().copied())
 }
 
 /// Parses task files, given as (name, content).
@@ -250,6 +266,7 @@ pub fn parse(name: &str, text: &str) -> Result<TaskSpec, Vec<Problem>> {
         note: file.note,
         inputs: file.inputs,
         missing: file.missing,
+        make: file.make,
         outputs: file.outputs.into_iter().map(Spanned::into_inner).collect(),
         perturb: file.perturb,
         vary: file.vary,

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 const TASK: &str = r#"index = 2
@@ -37,6 +39,39 @@ fn problem(from: &str, to: &str) -> String {
         .iter()
         .map(|problem| format!("{problem}\n"))
         .collect()
+}
+
+#[test]
+fn inputs_are_made_for_tasks_that_lack_them() {
+    let published = embedded().unwrap();
+    let made = regenerated().unwrap();
+    assert_eq!(made.len(), 14);
+    for (index, spec) in &made {
+        assert_eq!(spec.status, TaskStatus::Headline, "task {index}");
+        assert!(
+            spec.make.is_some() && spec.inputs.is_empty(),
+            "task {index}"
+        );
+        let lacking = &published[index];
+        assert!(
+            matches!(lacking.status, TaskStatus::Missing(_)),
+            "task {index}"
+        );
+        let sorted = |paths: &[String]| paths.iter().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(
+            sorted(&spec.missing),
+            sorted(&lacking.missing),
+            "task {index}"
+        );
+    }
+}
+
+#[test]
+fn most_headline_tasks_have_variants() {
+    let specs = embedded().unwrap();
+    let headline = |spec: &&TaskSpec| spec.status == TaskStatus::Headline && spec.has_variants();
+    let varied = specs.values().filter(headline).count();
+    assert!(varied >= 60, "{varied}");
 }
 
 #[test]

@@ -7,15 +7,22 @@ use pybench_run::{Executor, RunError};
 
 use super::prepare::{Changes, PrepareStage};
 use super::spec::TaskSpec;
-use super::{Availability, PyBench, SUITE};
+use super::{Availability, PyBench, REGENERATED};
 use crate::record::Headline;
 use crate::suite::{EvalTask, Selection, SuiteEnv, TaskList, UnavailableTask, parse_task_ranges};
 
+/// Why a task has no other inputs.
+pub(super) const NO_VARIANTS: &str =
+    "the task depends on its exact files, so no variant can be generated";
+
 /// Describes the selected tasks for the header of the records.
-pub(super) fn describe(selection: &Selection) -> String {
+pub(super) fn describe(suite: &PyBench, selection: &Selection) -> String {
     let tasks = selection.tasks.as_ref();
     let tasks = tasks.map_or(String::new(), |tasks| format!(" tasks {tasks}"));
     let inputs = match (selection.regenerate, selection.perturb) {
+        (None, _) if suite.name == REGENERATED => {
+            format!(", missing inputs made with seed {}", selection.seed)
+        }
         (Some(seed), _) => format!(", inputs regenerated with seed {seed}"),
         (None, true) => String::new(),
         (None, false) => ", inputs as published".to_owned(),
@@ -56,10 +63,9 @@ pub(super) async fn prepare(
             Availability::Unavailable(reason) => {
                 list.unavailable.push(unavailable(suite, spec, reason))
             }
-            Availability::Available if selection.regenerate.is_some() && spec.vary.is_none() => {
-                let reason = "the task depends on its exact files, so no variant can be generated"
-                    .to_owned();
-                list.unavailable.push(unavailable(suite, spec, reason));
+            Availability::Available if selection.regenerate.is_some() && !spec.has_variants() => {
+                list.unavailable
+                    .push(unavailable(suite, spec, NO_VARIANTS.to_owned()));
             }
             Availability::Available => ready.push(spec),
         }
@@ -73,7 +79,7 @@ pub(super) async fn prepare(
     for spec in ready {
         match results.remove(&spec.index) {
             Some(Ok(prepared)) => list.available.push(EvalTask {
-                suite: SUITE.to_owned(),
+                suite: suite.name.to_owned(),
                 name: spec.index.to_string(),
                 task: Arc::new(suite.task(spec, &prepared)?),
                 category: category_name(spec.category).to_owned(),
@@ -81,7 +87,7 @@ pub(super) async fn prepare(
                     counts: spec.status.reason().is_none(),
                     reason: spec.status.reason().map(str::to_owned),
                 },
-                published: selection.regenerate.is_none(),
+                published: selection.regenerate.is_none() && spec.make.is_none(),
             }),
             other => {
                 let failure = other.and_then(Result::err).map(|failure| failure.detail);
@@ -96,7 +102,7 @@ pub(super) async fn prepare(
 fn unavailable(suite: &PyBench, spec: &TaskSpec, reason: String) -> UnavailableTask {
     let prompt = suite.upstream.row(spec.index).map(|row| row.user.clone());
     UnavailableTask {
-        suite: SUITE.to_owned(),
+        suite: suite.name.to_owned(),
         name: spec.index.to_string(),
         category: category_name(spec.category).to_owned(),
         prompt: prompt.unwrap_or_default(),

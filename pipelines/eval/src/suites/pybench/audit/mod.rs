@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::prepare::{Changes, PrepareStage, Prepared};
 use super::spec::TaskSpec;
-use super::tasks::{changes, selected};
+use super::tasks::{NO_VARIANTS, changes, selected};
 use super::{Availability, PyBench};
 use crate::agent::Script;
 use crate::suite::{AuditOptions, Solution, SuiteAudit, SuiteEnv};
@@ -100,11 +100,8 @@ pub async fn audit(
         let reason = match (spec.status.reason(), env.suite.availability(spec)) {
             (Some(reason), _) => Some(reason.to_owned()),
             (None, Availability::Unavailable(reason)) => Some(reason),
-            (None, Availability::Available) if env.changes.regenerate && spec.vary.is_none() => {
-                Some(
-                    "the task depends on its exact files, so no variant can be generated"
-                        .to_owned(),
-                )
+            (None, Availability::Available) if env.changes.regenerate && !spec.has_variants() => {
+                Some(NO_VARIANTS.to_owned())
             }
             (None, Availability::Available) => None,
         };
