@@ -7,6 +7,7 @@
 //! quality.
 
 pub mod fingerprints;
+mod near_duplicates;
 mod search;
 mod table;
 
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use crate::text::{combine, each_unit, hash_of, is_ideograph};
 
+pub use near_duplicates::{NearDuplicates, SuiteQuestion};
 pub use search::{
     BenchmarkMatch, BenchmarkMatches, BenchmarkSearch, FileSearch, MatchAction, ReadTable, RowPrint,
 };
@@ -70,6 +72,24 @@ pub enum MatchKind {
     Query,
     /// Common n-grams in a reply and an answer of the task.
     Answer,
+    /// A query that is nearly the task's question; see [`NearDuplicates`].
+    NearDuplicate,
+}
+
+impl MatchKind {
+    /// How a row was recognized by this common share, in words.
+    pub fn reason(self, share: f64) -> String {
+        let percent = 100.0 * share;
+        match self {
+            Self::File => "an identical file".to_owned(),
+            Self::Table => format!("{percent:.0} % of a table's rows"),
+            Self::Query => format!("{percent:.0} % of the query's word sequences"),
+            Self::Answer => format!("{percent:.0} % of an answer's word sequences"),
+            Self::NearDuplicate => {
+                format!("a near duplicate with {percent:.0} % of the word sequences in common")
+            }
+        }
+    }
 }
 
 /// A match between a row and a task.

@@ -25,7 +25,7 @@ use crate::DatasetError;
 use crate::parallel;
 use crate::text::{each_token, each_unit, hash_of, shingles};
 
-use sets::ShingleSet;
+pub(crate) use sets::ShingleSet;
 
 pub use rows::{RowDeduplicator, RowTexts};
 pub use signature::{HASHES, Signature};

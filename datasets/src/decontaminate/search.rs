@@ -239,13 +239,7 @@ impl BenchmarkMatch {
 
     /// How the row was recognized, in words.
     pub fn reason(&self) -> String {
-        let percent = 100.0 * self.hit.share;
-        match self.hit.by {
-            MatchKind::File => "an identical file".to_owned(),
-            MatchKind::Table => format!("{percent:.0} % of a table's rows"),
-            MatchKind::Query => format!("{percent:.0} % of the query's word sequences"),
-            MatchKind::Answer => format!("{percent:.0} % of an answer's word sequences"),
-        }
+        self.hit.by.reason(self.hit.share)
     }
 }
 

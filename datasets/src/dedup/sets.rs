@@ -15,18 +15,23 @@ const END_BYTES: usize = 8;
 
 /// A set of shingles, sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShingleSet(Vec<u32>);
+pub(crate) struct ShingleSet(Vec<u32>);
 
 impl ShingleSet {
-    pub(super) fn of(shingles: &[u64]) -> Self {
+    pub(crate) fn of(shingles: &[u64]) -> Self {
         let mut set: Vec<u32> = shingles.iter().map(|hash| (hash >> 32) as u32).collect();
         set.sort_unstable();
         set.dedup();
         Self(set)
     }
 
+    /// Number of distinct shingles.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The Jaccard similarity: common shingles by all shingles.
-    pub(super) fn jaccard(&self, other: &Self) -> f64 {
+    pub(crate) fn jaccard(&self, other: &Self) -> f64 {
         let (mut a, mut b) = (self.0.as_slice(), other.0.as_slice());
         let mut common = 0;
         while let ([first, rest_a @ ..], [second, rest_b @ ..]) = (a, b) {

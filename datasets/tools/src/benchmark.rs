@@ -321,7 +321,7 @@ fn add_file(item: &mut BenchmarkTask, file: &Path) -> Result<(), RunError> {
 }
 
 /// Read a file as a table, if it is one.
-pub(super) fn table(name: &str, bytes: &[u8]) -> Option<Table> {
+pub fn table(name: &str, bytes: &[u8]) -> Option<Table> {
     match sniff(name, bytes) {
         Sniffed::File(kind) | Sniffed::Broken(kind, _) => profile::content(kind, bytes),
         Sniffed::Archive(_) | Sniffed::Unknown(_) => None,

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::dataset::FILES_DIR;
-use pybench_datasets::decontaminate::{BenchmarkIndex, Hit, MatchKind, Table, fingerprints};
+use pybench_datasets::decontaminate::{
+    BenchmarkIndex, Hit, MatchKind, NearDuplicates, Table, fingerprints,
+};
 use pybench_datasets::{Row, RowFile, parallel, read};
 use pybench_run::{ContentStore, RunError, write_output};
 use pybench_types::id::Digest;
@@ -17,6 +19,8 @@ use super::{FromArgs, ToArgs, benchmark, copy_rows, derived_card, to_run_error, 
 
 /// Maximum size of a file that is searched for tables, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Maximum number of hits of a row, unless more of them contaminate it.
+const MAX_HITS: usize = 10;
 /// Number of rows whose texts are searched in parallel.
 const BATCH: usize = 512;
 
@@ -87,7 +91,7 @@ pub struct RowVerdict {
     pub trajectory: String,
     /// Whether the row is contaminated and therefore removed.
     pub contaminated: bool,
-    /// The matching tasks, most serious first, at most ten.
+    /// The matching tasks, most serious first: all that contaminate the row, and similar ones up to ten hits in all.
     pub hits: Vec<Hit>,
 }
 
@@ -105,7 +109,8 @@ pub(super) fn run(args: &DecontaminateArgs) -> Result<String, RunError> {
     let mut stores = args.files.clone();
     stores.push(from.join(FILES_DIR));
     stores.extend(from.parent().map(|run| run.join("files")));
-    let found = search(&from, BenchmarkIndex::new(items), &stores)?;
+    let near = NearDuplicates::default();
+    let found = search(&from, BenchmarkIndex::new(items), &near, &stores)?;
     if let Some(path) = &args.to.report {
         let mut lines = String::new();
         for verdict in &found.verdicts {
@@ -172,6 +177,7 @@ fn summary(found: &Contamination, tasks: usize) -> String {
 pub fn search(
     from: &Path,
     mut index: BenchmarkIndex,
+    near: &NearDuplicates,
     stores: &[PathBuf],
 ) -> Result<Contamination, RunError> {
     for row in read::dataset(from).map_err(to_run_error)? {
@@ -189,7 +195,7 @@ pub fn search(
         if some.is_empty() {
             break;
         }
-        let by_text = parallel::map(&some, |row| text_hits(row, &index));
+        let by_text = parallel::map(&some, |row| text_hits(row, &index, near));
         for (row, by_text) in some.iter().zip(by_text) {
             found.add(row, all_hits(row, by_text, &index, &mut tables));
         }
@@ -222,8 +228,9 @@ impl Contamination {
     }
 }
 
-fn text_hits(row: &Row, index: &BenchmarkIndex) -> Vec<Hit> {
+fn text_hits(row: &Row, index: &BenchmarkIndex, near: &NearDuplicates) -> Vec<Hit> {
     let mut hits = index.query(&row.query);
+    hits.extend(near.query(&row.query));
     let replies = row.messages.iter().filter(|m| m.role == Role::Assistant);
     let replies: Vec<&str> = replies.map(|m| m.content.as_str()).collect();
     hits.extend(index.answer(&replies.join("\n")));
@@ -254,7 +261,8 @@ fn all_hits(
             .cmp(&a.contaminated)
             .then(b.share.total_cmp(&a.share))
     });
-    hits.truncate(10);
+    let contaminating = hits.iter().filter(|hit| hit.contaminated).count();
+    hits.truncate(contaminating.max(MAX_HITS));
     hits
 }
 

@@ -18,7 +18,7 @@ use pybench_run::RunError;
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_run, project_root};
 
-pub use benchmark::items;
+pub use benchmark::{items, table};
 pub use decontaminate::{Contamination, RowVerdict, search};
 
 /// Deduplicate, decontaminate, select from, export and convert datasets

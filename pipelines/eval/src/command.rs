@@ -486,7 +486,10 @@ pub async fn evaluate(args: RunArgs, process: &Process) -> Result<Evaluation, Ru
         &evaluation,
         &[root.join("files")],
         &report_dir,
-        &report::Options { base },
+        &report::Options {
+            base,
+            ..report::Options::default()
+        },
     )
     .map_err(|error| RunError::Internal(error.to_string()))?;
     let (shown, page) = (records.display(), report_dir.join("index.html"));

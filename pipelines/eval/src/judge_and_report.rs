@@ -10,6 +10,7 @@ use pybench_run::{Interrupt, RunError};
 
 use super::endpoint::EndpointArgs;
 use super::general::card;
+use crate::contamination;
 use crate::judge::calibrate::{Calibration, Labels};
 use pybench_checks::judge::{FORMAT, Judge};
 
@@ -82,6 +83,10 @@ pub struct ReportArgs {
     /// folder [default: the checkpoints of the run folders]
     #[arg(long, value_name = "AGENT=DIR", requires = "base")]
     pub card: Vec<String>,
+    /// Dataset that the models were trained on: a folder with data/*.parquet or *.parquet, a run folder, or the name of a
+    /// run. The report names its rows that match tasks of the suites, and gives the scores without these tasks
+    #[arg(long, value_name = "DATASET")]
+    pub trained_on: Option<PathBuf>,
 }
 
 /// The file of records at `path`, which is that file or a run folder.
@@ -132,8 +137,12 @@ pub fn run_report(args: &ReportArgs) -> Result<(), RunError> {
     {
         return Err(unknown(base, &evaluation));
     }
+    let training_set = args.trained_on.as_ref();
     let options = report::Options {
         base: args.base.clone(),
+        training_set: training_set
+            .map(|dataset| contamination::training_set(&evaluation, &stores, dataset))
+            .transpose()?,
     };
     report::write(&evaluation, &stores, &out, &options).map_err(|error| match error {
         ReportError::Render(text) => RunError::Internal(text),

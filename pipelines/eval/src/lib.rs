@@ -1,11 +1,12 @@
 //! Evaluation of agents on PyBench and other suites.
 //!
 //! The work has two halves that share only the file of records ([`record`]): [`suite`],
-//! [`suites`], [`run`], [`score`] and [`general`] run agents and write records; [`stats`], [`judge`] and
-//! [`report`] read records and turn them into statistics, judge verdicts and a report.
+//! [`suites`], [`run`], [`score`] and [`general`] run agents and write records; [`stats`], [`judge`],
+//! [`contamination`] and [`report`] read records and turn them into statistics, judge verdicts and a report.
 
 pub mod agent;
 pub mod command;
+pub mod contamination;
 pub mod endpoint;
 mod file_error;
 pub mod general;

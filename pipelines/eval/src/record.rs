@@ -102,7 +102,7 @@ impl AgentKind {
 pub struct Attempt {
     /// Label of the agent, a key of [`EvalFingerprint::agents`].
     pub agent: String,
-    /// Suite: `pybench`, `library`, `humaneval+`, `gsm8k`, … Rates are never averaged over suites.
+    /// Suite: `pybench`, `library`, `humaneval+`, `gsm8k`, …
     pub suite: String,
     /// Task within the suite: PyBench's index (`2`) or the short id of a library task.
     pub task: String,

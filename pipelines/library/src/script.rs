@@ -441,7 +441,8 @@ pub(crate) fn marker(check: &pybench_types::check::CheckSpec) -> Option<&str> {
     match check {
         CheckSpec::Number { marker, .. }
         | CheckSpec::Values { marker, .. }
-        | CheckSpec::Denotation { marker, .. } => Some(marker),
+        | CheckSpec::Denotation { marker, .. }
+        | CheckSpec::Symbolic { marker, .. } => Some(marker),
         _ => None,
     }
 }

@@ -7,11 +7,12 @@
     candidate/claims.json       its chart records: [{"path", "figure"}]
     candidate/predictions.json  bounded results of models, by path (only for `model`)
     candidate/runs.json         bounded results of programs, by path (only for `program`)
+    candidate/calls.json        bounded results of functions, by path of the program (only for `calls`)
     candidates/<n>/…            the same of several candidates (mode `many`)
 
 Writes output/result.json: {"findings": […]} (mode `check`), {"many": [[…], …]} (mode `many`, one list for
 each of `candidates` candidates), {"mutants": [[name, […]]]} (mode `audit`),
-{"programs": …, "models": …} (mode `prepare`: what the other sandbox needs), {"made": …} (mode `mutate`),
+{"programs": …, "calls": …, "models": …} (mode `prepare`: what the other sandbox needs), {"made": …} (mode `mutate`),
 {"fits": true} (mode `fit`: the reference alone), {"unfit": "…"} where the reference says that the files do not suit
 the task, or {"error": "…", "stalled": bool} for an error of ours: of the task, or of a machine that was held up.
 """
@@ -64,6 +65,10 @@ class LoadedCandidate(Candidate):
     @functools.cached_property
     def runs(self):
         return self._json("runs")
+
+    @functools.cached_property
+    def calls(self):
+        return self._json("calls")
 
     def _json(self, name):
         """A JSON file of bounded data from another sandbox; what does not parse is absent."""

@@ -54,9 +54,9 @@ class AnyOf:
 class Candidate:
     """What the agent left: files under `root/output`, its answer, its chart records."""
 
-    def __init__(self, root, answer="", claims=(), predictions=None, runs=None):
+    def __init__(self, root, answer="", claims=(), predictions=None, runs=None, calls=None):
         self.root, self.answer, self.claims = root, answer, list(claims)
-        self.predictions, self.runs = predictions, runs
+        self.predictions, self.runs, self.calls = predictions, runs, calls
 
     def file(self, path, most=MAX_BYTES):
         """The host path of an output, which is a regular file of bounded size."""

@@ -22,7 +22,7 @@ WALL_SECONDS = 240  # of all children of a candidate
 BUSY_SECONDS = 30  # of processor time: what used less within WALL_SECONDS was held up by the machine
 MEMORY = 2 * 1024**3  # of address space beyond what the parent has
 MAX_DETAIL = 500
-KINDS = ("table", "number", "values", "denotation", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program", "property")  # fmt: skip
+KINDS = ("table", "number", "values", "denotation", "symbolic", "text", "json", "image", "frames", "audio", "qr", "pdf", "docx", "html", "plot", "model", "program", "calls", "property")  # fmt: skip
 
 HEAVY = {
     ".xlsx": ("openpyxl",), ".parquet": ("pyarrow.parquet",), ".docx": ("docx",), ".pdf": ("pymupdf", "pypdf"),

@@ -8,17 +8,21 @@ from common import OursError, reference
 
 
 def collect(task, names):
-    """{"programs": {path: [{"args", "stdin"}]}, "models": {path: csv text without the target}}."""
-    programs, models = {}, {}
+    """{"programs": {path: [{"args", "stdin"}]}, "calls": {path: [{"setup", "calls"}]}, "models": {path: csv text without
+    the target}}."""
+    programs, calls, models = {}, {}, {}
     for spec in task["checks"]:
         if spec["check"] == "program":
             runs = reference(names, spec["expected"])
             programs[spec["path"]] = [{"args": [str(a) for a in r.get("args", [])], "stdin": str(r.get("stdin", ""))} for r in runs]
+        if spec["check"] == "calls":
+            tests = reference(names, spec["expected"])
+            calls[spec["path"]] = [{"setup": test["setup"], "calls": test["calls"]} for test in tests]
         if spec["check"] == "model":
             models[spec["path"]] = without_target(os.path.join("held_out", spec["held_out"]), spec["target"])
         if spec["check"] == "property" and spec.get("held_out"):
             models[spec["path"]] = without_target(os.path.join("held_out", spec["held_out"]), spec.get("target"))
-    return {"programs": programs, "models": models}
+    return {"programs": programs, "calls": calls, "models": models}
 
 
 def without_target(path, target):

@@ -45,3 +45,21 @@ def any_of(*choices):
     from common import AnyOf
 
     return AnyOf(choices)
+
+
+def assertions(setup, tests):
+    """Tests of functions, made of Python's `assert` statements: the reference of a `calls` check."""
+    import function_tests
+
+    return function_tests.of_assertions(setup, tests)
+
+
+def calls_of(name, tests):
+    """Tests of one function, made of a JSON text: lists of arguments (`inputs`) and results (`outputs`). The reference of a
+    `calls` check."""
+    import json
+
+    import function_tests
+
+    tests = json.loads(tests)
+    return function_tests.of_function(name, tests["inputs"], tests["outputs"])

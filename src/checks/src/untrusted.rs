@@ -51,7 +51,7 @@ impl Checker {
         store: &ContentStore,
     ) -> Result<Option<Value>, CheckError> {
         let runs_code = |check: &CheckSpec| match check {
-            CheckSpec::Model { .. } | CheckSpec::Program { .. } => true,
+            CheckSpec::Model { .. } | CheckSpec::Program { .. } | CheckSpec::Calls { .. } => true,
             CheckSpec::Property { held_out, .. } => held_out.is_some(),
             _ => false,
         };
@@ -72,16 +72,19 @@ impl Checker {
     ) -> Result<Vec<(String, Vec<u8>)>, CheckError> {
         let mut files = Vec::new();
         let empty = Map::new();
-        let programs = inputs["programs"].as_object().unwrap_or(&empty);
-        if !programs.is_empty() {
-            let extra_files = vec![(
-                "programs.json".to_owned(),
-                inputs["programs"].to_string().into_bytes(),
-            )];
-            let runs = self
-                .untrusted_session(task, store, candidate, "run_program", extra_files)
+        for (key, script, result) in [
+            ("programs", "run_program", "runs.json"),
+            ("calls", "run_calls", "calls.json"),
+        ] {
+            if inputs[key].as_object().is_none_or(Map::is_empty) {
+                continue;
+            }
+            let extra_files = vec![(format!("{key}.json"), inputs[key].to_string().into_bytes())];
+            let collected = self
+                .untrusted_session(task, store, candidate, script, extra_files)
                 .await?;
-            files.extend(result_file(runs, "output/runs.json", "candidate/runs.json"));
+            let (from, to) = (format!("output/{result}"), format!("candidate/{result}"));
+            files.extend(result_file(collected, &from, &to));
         }
         let models = inputs["models"].as_object().unwrap_or(&empty);
         if !models.is_empty() {

@@ -220,6 +220,40 @@ async fn a_program_runs_in_its_own_session_and_its_mutants_fail() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn functions_are_called_in_their_own_session_and_mutants_fail() {
+    let Some(env) = CheckerEnv::new() else { return };
+    let reference = "expected = ref.assertions('import math', ['assert math.isclose(half(7), 3.5)', 'assert [half(2)] == [1]'])";
+    let path = "output/solution.py";
+    let check = json!({"check": "calls", "path": path, "expected": "expected"});
+    let task = env.task(Vec::new(), reference, check.clone());
+    let right = env.candidate(path, b"def half(x):\n    return x / 2\n");
+    let rows = env.checker.audit(&task, &env.store, &right).await.unwrap();
+    all_killed(&rows, 12);
+    // The functions can read neither the checker nor what is expected.
+    let spy = b"import os\ndef half(x):\n    return [f for _, _, fs in os.walk('/') for f in fs if f in ('task.json', 'function_tests.py')]\n";
+    let spy = env.candidate(path, spy);
+    let findings = env.checker.check(&task, &env.store, &spy).await.unwrap();
+    assert_eq!(findings[1].outcome, Outcome::Fail);
+    assert!(
+        findings[1]
+            .detail
+            .contains("the result [] cannot be compared"),
+        "{findings:#?}"
+    );
+    // What cannot be tested is refused before anybody solves it.
+    let unfit = env.task(
+        Vec::new(),
+        "expected = ref.assertions('', ['assert 1 == 1'])",
+        check,
+    );
+    let error = env.checker.check_fit(&unfit, &env.store).await.unwrap_err();
+    assert!(
+        error.to_string().contains("uses nothing of the program"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_scored_on_held_out_rows() {
     let Some(env) = CheckerEnv::new() else { return };
     let rows = |from: usize, to: usize| -> String {
@@ -421,6 +455,11 @@ async fn charts(every: u32, holds: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_violates_one_requirement_fails() {
     cases("['violations']").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formulas_are_compared_by_value_and_functions_by_what_they_return() {
+    cases("['formulas', 'functions']").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -92,6 +92,14 @@ pub enum CheckSpec {
         /// Reference variable: a list of texts, or of pairs of a text and its canonical form (`["17 years", "17"]`).
         expected: String,
     },
+    /// The mathematical answer stated in the final message equals the reference's, in whatever form both are written
+    /// (LaTeX or plain notation).
+    Symbolic {
+        /// Label of the answer.
+        marker: String,
+        /// Reference variable: a text.
+        expected: String,
+    },
     /// A text file in UTF-8 equals the reference string, ignoring line endings and trailing white space.
     Text {
         /// The output file.
@@ -270,6 +278,14 @@ pub enum CheckSpec {
         /// Whether it may import the standard library only.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         standard_library: bool,
+    },
+    /// Functions of a Python program (called in a sandbox that holds neither reference nor checker) return what the
+    /// reference says: a list that `ref.assertions` or `ref.calls_of` makes.
+    Calls {
+        /// The program.
+        path: String,
+        /// Reference variable.
+        expected: String,
     },
     /// A function of the reference, `holds(work)`, reports what is wrong; `work` is the API in the checker's
     /// `judge.py`. With `held_out`, the model at `path` is run first, as in `model`.

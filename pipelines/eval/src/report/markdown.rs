@@ -3,6 +3,7 @@
 use super::ReportData;
 use super::Titles;
 use super::leaderboard::{Leaderboard, LeaderboardCell, leaderboards};
+use super::{over_suites, training_set};
 use crate::stats::AgentSummary;
 use pybench_types::text::{count, dollars, markdown, percent};
 
@@ -20,6 +21,8 @@ pub(super) fn report(data: &ReportData<'_>) -> String {
     for board in leaderboards(data) {
         out += &table(&board);
     }
+    out += &over_suites::in_markdown(data);
+    out += &training_set::in_markdown(data);
     out += &coverage(data);
     out += &comparisons(data);
     out += &benchmarks(data);

@@ -1,19 +1,21 @@
 //! The report: a folder of static HTML pages that load nothing from the network, and the same data as
 //! JSON and Markdown.
 //!
-//! The report depends only on the records and the content store, so an interrupted run that continues
+//! The report depends only on the records, the content store and the training set that is compared, so an interrupted run that continues
 //! gives the same report. Wall times differ between identical runs and are therefore in separate files,
 //! `timing.json` and `timing.md`.
 
 mod leaderboard;
 pub(crate) mod markdown;
 mod notebook;
+mod over_suites;
 mod pages;
 mod plots;
 mod published;
 pub(crate) mod text;
 mod timing;
 mod titles;
+mod training_set;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,10 @@ pub(crate) use titles::Titles;
 pub use published::{Published, SOURCE, published};
 
 use super::record::Evaluation;
-use super::stats::{AgentSummary, Comparison, Measure, compare_all, summarize};
+use super::stats::{
+    AgentSummary, Comparison, Measure, OverSuites, compare_all, over_suites, summarize,
+};
+use crate::contamination::TrainingSet;
 use pybench_library::template_value;
 use pybench_profile::preview::Store;
 
@@ -62,13 +67,17 @@ impl From<minijinja::Error> for ReportError {
 pub struct Options {
     /// Label of the base model of the others: the report warns about models that are worse than it.
     pub base: Option<String>,
+    /// The training set of the models, compared with the suites.
+    pub training_set: Option<TrainingSet>,
 }
 
 /// The data of the pages, the JSON and the Markdown.
 pub(super) struct ReportData<'a> {
     evaluation: &'a Evaluation,
     summaries: Vec<AgentSummary>,
+    over_suites: Vec<OverSuites>,
     comparisons: Vec<Comparison>,
+    training_set: Option<TrainingSet>,
     warnings: Vec<String>,
     titles: Titles<'a>,
 }
@@ -130,6 +139,8 @@ impl<'a> ReportData<'a> {
         let losses = losses.map(|base| losses_against(base, &comparisons));
         Self {
             evaluation,
+            over_suites: over_suites(&summaries),
+            training_set: options.training_set.clone(),
             summaries,
             warnings: losses.unwrap_or_default(),
             comparisons,
@@ -154,13 +165,17 @@ impl<'a> ReportData<'a> {
             .iter()
             .map(|row| json!({"as_printed": row, "computed": row.computed(), "contradicts": row.contradicts()}))
             .collect();
-        let whole = json!({
+        let mut whole = json!({
             "frozen": self.evaluation.fingerprint,
             "warnings": self.warnings,
             "agents": self.summaries,
+            "over_suites": self.over_suites,
             "comparisons": self.comparisons,
             "published": {"source": SOURCE, "rows": published},
         });
+        if let Some(set) = &self.training_set {
+            whole["training_set"] = json!(set);
+        }
         format!("{whole:#}\n")
     }
 }

@@ -11,7 +11,10 @@ use super::leaderboard::leaderboards;
 use super::markdown::cost;
 use super::notebook::notebook;
 use super::plots::{DuelCounts, RatePoint, duels, rates, turns};
-use super::{ReportData, ReportError, Titles, render, templates, value, write_file};
+use super::{
+    ReportData, ReportError, Titles, over_suites, render, templates, training_set, value,
+    write_file,
+};
 use crate::record::{Attempt, Duel, Outcome, Score};
 use crate::stats::{AgentSummary, Comparison, Measure};
 use pybench_profile::preview::{Shown, Store};
@@ -196,6 +199,8 @@ impl<'a> PageWriter<'a> {
             },
             warnings => value(&self.data.warnings),
             boards => value(&leaderboards(self.data)),
+            over_suites => over_suites::for_page(self.data),
+            training_set => training_set::for_page(self.data),
             agents => agents.collect::<Vec<_>>(),
             benchmarks => benchmarks.collect::<Vec<_>>(),
             counts => summaries.iter().map(|s| self.counts(s)).collect::<Vec<_>>(),

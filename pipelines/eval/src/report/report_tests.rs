@@ -572,6 +572,7 @@ fn a_loss_against_the_base_model_is_reported() {
             &evaluation,
             &Options {
                 base: base.map(str::to_owned),
+                ..Options::default()
             },
         )
         .warnings

@@ -189,10 +189,12 @@ def foreign(root, script, given, result):
 
 def run_foreign(root, task):
     """Programs and models, where a check asks for one."""
-    asks = any(c["check"] in ("model", "program") or c.get("held_out") for c in task["checks"])
+    asks = any(c["check"] in ("model", "program", "calls") or c.get("held_out") for c in task["checks"])
     inputs = checker(root, task, "prepare", 300) if asks else {}
     if inputs.get("programs"):
         foreign(root, "run_program", {"programs.json": json.dumps(inputs["programs"])}, "runs.json")
+    if inputs.get("calls"):
+        foreign(root, "run_calls", {"calls.json": json.dumps(inputs["calls"])}, "calls.json")
     if inputs.get("models"):
         given = {f"inputs/{n}.csv": table for n, table in enumerate(inputs["models"].values())}
         names = {path: f"inputs/{n}.csv" for n, path in enumerate(inputs["models"])}

@@ -9,7 +9,7 @@ use pybench_files::open_regular;
 use pybench_run::{Failure, FailureKind, RunError};
 use pybench_types::id::{CompactDigest, Digest};
 
-use super::row::Row;
+use super::row::{Answer, Row};
 use super::spec::SetSpec;
 
 /// Maximum length of a line, in bytes.
@@ -24,6 +24,8 @@ const SHOWN: usize = 5;
 pub(super) struct SetList {
     pub spec: SetSpec,
     pub lines: Vec<SetLine>,
+    /// Whether tests of any line call functions: their reference refuses some tests.
+    pub has_function_tests: bool,
 }
 
 /// A usable line.
@@ -145,6 +147,7 @@ fn trimmed(line: &[u8], number: u64) -> &[u8] {
 #[derive(Default)]
 struct Found {
     lines: Vec<SetLine>,
+    has_function_tests: bool,
     /// The first lines that are unusable, with the reason.
     bad: Vec<(u64, String)>,
     bad_count: usize,
@@ -175,6 +178,8 @@ impl Found {
         if let Some(problem) = spec.problem(&row) {
             return Some(problem);
         }
+        self.has_function_tests |=
+            matches!(&row.answer, Answer::Tests(tests) if tests.call_functions());
         let missing = row.files.iter().find(|file| !self.is_there(file, spec));
         if let Some(file) = missing {
             return Some(format!(
@@ -231,6 +236,7 @@ impl Found {
         Ok(SetList {
             spec,
             lines: self.lines,
+            has_function_tests: self.has_function_tests,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod apart;
 mod list;
+mod program_tests;
 mod row;
 mod spec;
 mod task;
@@ -13,12 +14,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pybench_checks::{Checker, check_failure};
 use pybench_run::{Executor, Failure, FailureKind, RunContext, RunError, Stage, TaskSetChoice};
 use pybench_types::task::Task;
 use serde_json::Value;
 
-use crate::STAGE;
+use crate::{STAGE, checker};
 use list::{SetLine, SetList};
+use row::Answer;
 use spec::SetSpec;
 use task::Places;
 
@@ -68,7 +71,12 @@ async fn write_set(
         );
     }
     let items: Vec<String> = lines.iter().map(|line| line.item(&name)).collect();
+    let checker = match list.has_function_tests {
+        true => Some(checker(context)?),
+        false => None,
+    };
     let stage = Arc::new(SetStage {
+        checker,
         lines: items.iter().cloned().zip(lines).collect(),
         list,
         places: places.clone(),
@@ -94,6 +102,8 @@ struct SetStage {
     list: SetList,
     lines: HashMap<String, SetLine>,
     places: Arc<Places>,
+    /// Runs the references of tests that call functions; absent if no line has any.
+    checker: Option<Checker>,
 }
 
 #[async_trait]
@@ -113,10 +123,22 @@ impl Stage for SetStage {
             .clone()
             .unwrap_or_else(|| format!("line-{}", line.number));
         let made = task::make(&row, spec, name, &self.places).await;
-        let task = made.map_err(|failure| {
-            let place = format!("{}:{}", spec.path.display(), line.number);
-            Failure::new(failure.kind, format!("{place}: {}", failure.detail))
-        })?;
+        let at_line = |failure: Failure| Failure {
+            detail: format!(
+                "{}:{}: {}",
+                spec.path.display(),
+                line.number,
+                failure.detail
+            ),
+            ..failure
+        };
+        let task = made.map_err(at_line)?;
+        if let (Answer::Tests(tests), Some(checker)) = (&row.answer, &self.checker)
+            && tests.call_functions()
+        {
+            let fit = checker.check_fit(&task, &self.places.store).await;
+            fit.map_err(check_failure).map_err(at_line)?;
+        }
         serde_json::to_value(task).map_err(|error| internal(error.to_string()))
     }
 }

@@ -6,16 +6,14 @@ use pybench_run::{AnswerCheck, TaskSetFields};
 use pybench_types::task::MAX_QUERY;
 use serde_json::Value;
 
+use super::program_tests::{ProgramTests, lines, plain};
+
 /// Maximum length of ids, licenses, sources, paths and values, in characters.
 const MAX_NAME: usize = 500;
 /// Maximum number of files of a row.
 const MAX_FILES: usize = 20;
 /// Maximum number of values of a denotation.
 const MAX_VALUES: usize = 200;
-/// Maximum number of runs of a program; further tests of a row are not used.
-const MAX_RUNS: usize = 20;
-/// Maximum length of the inputs and outputs of a row, in bytes.
-const MAX_RUN_BYTES: usize = 200_000;
 /// What Markdown adds around an answer; the checker does not see it.
 const MARKS: &[char] = &['*', '_', '`', '#', '>', ' ', '\t'];
 
@@ -43,17 +41,11 @@ pub(super) enum Answer {
     /// A number in Python's syntax.
     Number(String),
     Text(String),
-    Runs(Vec<Run>),
+    /// A mathematical answer, in LaTeX or plain notation.
+    Formula(String),
+    Tests(ProgramTests),
     /// A judge decides.
     Judged,
-}
-
-/// An input of a program and the expected output.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub(super) struct Run {
-    pub args: Vec<String>,
-    pub stdin: String,
-    pub stdout: String,
 }
 
 impl Row {
@@ -78,8 +70,12 @@ impl Row {
         if !row.is_object() {
             return Err("it is no JSON object; write `{\"question\": …, \"answer\": …}`".into());
         }
-        let question = text(&row, &fields.question)?;
-        let answer = match check {
+        let question = match &fields.conversation {
+            None => text(&row, &fields.question)?,
+            Some(field) => first_user_turn(found(&row, field)?)
+                .map_err(|reason| format!("`{field}`: {reason}"))?,
+        };
+        let mut answer = match check {
             AnswerCheck::Judge => Answer::Judged,
             check => {
                 let value = found(&row, &fields.answer)?;
@@ -87,6 +83,12 @@ impl Row {
                     .map_err(|reason| format!("`{}`: {reason}", fields.answer))?
             }
         };
+        if let (Answer::Tests(ProgramTests::Asserts { setup, .. }), Some(field)) =
+            (&mut answer, &fields.setup)
+        {
+            *setup = lines(found(&row, field)?)
+                .ok_or_else(|| format!("`{field}` is neither a text nor a list of texts"))?;
+        }
         let named = |field: &Option<String>| match field {
             None => Ok(None),
             Some(field) => name(&row, field).map(Some),
@@ -131,6 +133,35 @@ fn text(row: &Value, field: &str) -> Result<String, String> {
         true => Err(format!("`{field}` is blank")),
         false => Ok(text.to_owned()),
     }
+}
+
+/// The first turn of the user in a conversation.
+fn first_user_turn(conversation: &Value) -> Result<String, String> {
+    let messages = conversation.as_array().ok_or("it is no list of messages")?;
+    for (number, message) in messages.iter().enumerate() {
+        let either = |keys: [&str; 2]| keys.iter().find_map(|key| message.get(*key));
+        let role = either(["role", "from"]).and_then(Value::as_str);
+        let role = role.ok_or_else(|| format!("message {} has no `role`", number + 1))?;
+        match role {
+            "system" | "tool" => continue,
+            "user" | "human" => {}
+            other => {
+                return Err(format!(
+                    "message {} is by `{other}`, before any of the user",
+                    number + 1
+                ));
+            }
+        }
+        let text = either(["content", "value"])
+            .and_then(Value::as_str)
+            .map(str::trim);
+        let text = text.ok_or_else(|| format!("message {} has no text", number + 1))?;
+        return match text.is_empty() {
+            true => Err(format!("message {} is blank", number + 1)),
+            false => Ok(text.to_owned()),
+        };
+    }
+    Err("it has no message of the user".into())
 }
 
 /// A short text or an integer, without control characters.
@@ -201,7 +232,8 @@ impl Answer {
                 _ => Err("it is neither a number nor a text".into()),
             },
             AnswerCheck::Text => Self::of_text(plain(value).ok_or("it is no text")?),
-            AnswerCheck::Tests => runs(value),
+            AnswerCheck::Symbolic => Self::of_formula(&plain(value).ok_or("it is no text")?),
+            AnswerCheck::Tests => ProgramTests::of_json(value).map(Self::Tests),
             AnswerCheck::Judge => Ok(Self::Judged),
         }
     }
@@ -246,20 +278,39 @@ impl Answer {
         }
     }
 
+    /// A formula, or a text whose last `\boxed{…}` holds it.
+    fn of_formula(text: &str) -> Result<Self, String> {
+        let formula = last_boxed(text)?.unwrap_or(text);
+        let formula = formula.split_whitespace().collect::<Vec<_>>().join(" ");
+        line(&formula)?;
+        Ok(Self::Formula(formula))
+    }
+
     fn of_text(text: String) -> Result<Self, String> {
         line(&text)?;
         Ok(Self::Text(text))
     }
 }
 
-/// A text, number or truth value as text.
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.trim().to_owned()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(truth) => Some(truth.to_string()),
-        _ => None,
+/// What the last `\boxed{…}` of a text holds, if there is one.
+fn last_boxed(text: &str) -> Result<Option<&str>, String> {
+    const START: &str = "\\boxed{";
+    let Some(at) = text.rfind(START) else {
+        return Ok(None);
+    };
+    let inner = &text[at + START.len()..];
+    let mut depth = 1;
+    for (end, c) in inner.char_indices() {
+        depth += match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return Ok(Some(&inner[..end]));
+        }
     }
+    Err("the last `\\boxed{` is not closed".into())
 }
 
 /// A value must fit on a line, and must not be all Markdown.
@@ -291,116 +342,17 @@ fn without_separators(text: &str) -> Option<String> {
     plain.then(|| text.replace(',', ""))
 }
 
-/// Tests of a program: APPS's object, also as JSON text, or a list of runs.
-fn runs(value: &Value) -> Result<Answer, String> {
-    let parsed: Value;
-    let value = match value {
-        Value::String(text) => {
-            parsed = serde_json::from_str(text)
-                .map_err(|error| format!("the text is no JSON: {error}"))?;
-            &parsed
-        }
-        other => other,
-    };
-    let mut runs = match value {
-        Value::Object(tests) if tests.contains_key("fn_name") => {
-            return Err(
-                "tests that call a function (`fn_name`) are not supported, only programs with input and output"
-                    .into(),
-            );
-        }
-        Value::Object(tests) => paired(tests.get("inputs"), tests.get("outputs"))?,
-        Value::Array(items) => items.iter().map(run).collect::<Result<_, _>>()?,
-        _ => return Err("write {\"inputs\": […], \"outputs\": […]}, or a list of runs".into()),
-    };
-    if runs.is_empty() {
-        return Err("it has no test".into());
-    }
-    runs.truncate(MAX_RUNS);
-    let bytes: usize = runs
-        .iter()
-        .map(|run| run.stdin.len() + run.stdout.len())
-        .sum();
-    match bytes > MAX_RUN_BYTES {
-        true => Err(format!(
-            "inputs and outputs have {bytes} bytes; at most {MAX_RUN_BYTES} are allowed"
-        )),
-        false => Ok(Answer::Runs(runs)),
-    }
-}
-
-fn paired(inputs: Option<&Value>, outputs: Option<&Value>) -> Result<Vec<Run>, String> {
-    let (Some(Value::Array(inputs)), Some(Value::Array(outputs))) = (inputs, outputs) else {
-        return Err("`inputs` and `outputs` must be lists".into());
-    };
-    if inputs.len() != outputs.len() {
-        return Err(format!(
-            "there are {} inputs and {} outputs; each input needs its output",
-            inputs.len(),
-            outputs.len()
-        ));
-    }
-    let pairs = inputs.iter().zip(outputs);
-    let runs = pairs.map(|(stdin, stdout)| {
-        let run = Run {
-            args: Vec::new(),
-            stdin: stream(stdin)?,
-            stdout: stream(stdout)?,
-        };
-        Some(run)
-    });
-    let runs: Option<Vec<_>> = runs.collect();
-    runs.ok_or_else(|| "an input or output is neither a text nor a list of lines".into())
-}
-
-/// A text, or a list of lines as some rows of APPS have it.
-fn stream(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(lines) => {
-            let lines: Option<Vec<&str>> = lines.iter().map(Value::as_str).collect();
-            Some(lines?.join("\n"))
-        }
-        _ => None,
-    }
-}
-
-fn run(value: &Value) -> Result<Run, String> {
-    if value.is_string() {
-        return Err(
-            "tests that are statements of Python, such as MBPP's, are not supported; write runs with `stdin` and `stdout`"
-                .into(),
-        );
-    }
-    let text = |key: &str| match value.get(key) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(format!("`{key}` of a run is no text")),
-    };
-    let args = value
-        .get("args")
-        .and_then(Value::as_array)
-        .map(Vec::as_slice);
-    let args = args.unwrap_or_default().iter().map(plain);
-    Ok(Run {
-        args: args
-            .collect::<Option<_>>()
-            .ok_or("`args` of a run is no list of texts")?,
-        stdin: text("stdin")?.unwrap_or_default(),
-        stdout: text("stdout")?.ok_or("a run has no `stdout`")?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
 
-    const CHECKS: [AnswerCheck; 5] = [
+    const CHECKS: [AnswerCheck; 6] = [
         AnswerCheck::Denotation,
         AnswerCheck::Numeric,
         AnswerCheck::Text,
+        AnswerCheck::Symbolic,
         AnswerCheck::Tests,
         AnswerCheck::Judge,
     ];
@@ -500,39 +452,90 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_inputs_with_outputs() {
-        let apps = json!({"inputs": ["1\n", ["2", "3"]], "outputs": ["2\n", "5"]});
-        let run = |stdin: &str, stdout: &str| Run {
-            args: vec![],
-            stdin: stdin.into(),
-            stdout: stdout.into(),
+    fn assertions_have_a_setup() {
+        let value = json!({
+            "text": "Double a number.", "test_list": ["assert f(1) == 2"], "test_imports": ["import math", "x = 1"]
+        });
+        let fields = TaskSetFields {
+            question: "text".into(),
+            answer: "test_list".into(),
+            setup: Some("test_imports".into()),
+            ..TaskSetFields::default()
         };
-        let expected = Answer::Runs(vec![run("1\n", "2\n"), run("2\n3", "5")]);
-        assert_eq!(
-            answer(apps.clone(), AnswerCheck::Tests),
-            Ok(expected.clone())
+        let row =
+            |value: &Value| Row::of_json(value.to_string().as_bytes(), &fields, AnswerCheck::Tests);
+        let expected = Answer::Tests(ProgramTests::Asserts {
+            setup: "import math\nx = 1".into(),
+            tests: vec!["assert f(1) == 2".into()],
+        });
+        assert_eq!(row(&value).unwrap().answer, expected);
+        let mut changed = value.clone();
+        changed["test_imports"] = json!(3);
+        let error = row(&changed).unwrap_err();
+        assert!(
+            error.contains("`test_imports` is neither a text nor"),
+            "{error}"
         );
-        let text = Value::String(apps.to_string());
-        assert_eq!(answer(text, AnswerCheck::Tests), Ok(expected));
-        let listed = json!([{"args": [1], "stdout": "2"}]);
-        let Ok(Answer::Runs(runs)) = answer(listed, AnswerCheck::Tests) else {
-            panic!()
-        };
-        assert_eq!((runs[0].args.len(), runs[0].stdin.as_str()), (1, ""));
-        for (bad, part) in [
+    }
+
+    #[test]
+    fn formulas_are_those_of_the_last_box() {
+        for (value, formula) in [
+            (json!("\\frac{3}{4}"), "\\frac{3}{4}"),
+            (json!(12), "12"),
             (
-                json!({"inputs": [1], "outputs": []}),
-                "1 inputs and 0 outputs",
+                json!("So \\boxed{1}, hence $\\boxed{\\frac{3}\n  {4}}$."),
+                "\\frac{3} {4}",
             ),
-            (json!({"inputs": [1], "outputs": [1]}), "neither a text nor"),
-            (json!({"fn_name": "f"}), "call a function"),
-            (json!(["assert f(1) == 2"]), "statements of Python"),
-            (json!([{"stdin": "1"}]), "no `stdout`"),
-            (json!([]), "no test"),
-            (json!("x"), "no JSON"),
+            (json!("\\boxed{\\frac{1}{2}"), ""),
+            (json!("\\boxed{}"), ""),
+            (json!([1]), ""),
         ] {
-            let error = answer(bad, AnswerCheck::Tests).unwrap_err();
-            assert!(error.contains(part), "{error}");
+            let found = answer(value.clone(), AnswerCheck::Symbolic);
+            match formula {
+                "" => assert!(found.is_err(), "{value}: {found:?}"),
+                formula => assert_eq!(found, Ok(Answer::Formula(formula.into())), "{value}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_turn_of_the_user_is_the_question() {
+        let turn = |messages: Value| {
+            let fields = TaskSetFields {
+                conversation: Some("c".into()),
+                ..TaskSetFields::default()
+            };
+            let line = json!({"c": messages}).to_string();
+            Row::of_json(line.as_bytes(), &fields, AnswerCheck::Judge).map(|row| row.question)
+        };
+        let messages = json!([
+            {"role": "system", "content": "Be exact."}, {"role": "user", "content": " Sort it. "},
+            {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Faster."}
+        ]);
+        assert_eq!(turn(messages), Ok("Sort it.".into()));
+        let sharegpt =
+            json!([{"from": "human", "value": "Sort it."}, {"from": "gpt", "value": "Done."}]);
+        assert_eq!(turn(sharegpt), Ok("Sort it.".into()));
+        for (messages, part) in [
+            (json!("Sort it."), "`c`: it is no list of messages"),
+            (json!([]), "no message of the user"),
+            (json!([{"content": "x"}]), "message 1 has no `role`"),
+            (
+                json!([{"role": "user", "content": " "}]),
+                "message 1 is blank",
+            ),
+            (
+                json!([{"role": "user", "content": [1]}]),
+                "message 1 has no text",
+            ),
+            (
+                json!([{"from": "gpt", "value": "x"}, {"from": "human", "value": "y"}]),
+                "message 1 is by `gpt`, before any of the user",
+            ),
+        ] {
+            let error = turn(messages).unwrap_err();
+            assert!(error.contains(part), "{part}: {error}");
         }
     }
 

@@ -137,9 +137,9 @@ impl SetSpec {
 
     pub(super) fn category(&self, row: &Row) -> Category {
         let by_answer = match row.answer {
-            Answer::Runs(_) => Category::Software,
+            Answer::Tests(_) => Category::Software,
             _ if !row.files.is_empty() => Category::Chart,
-            Answer::Number(_) => Category::Math,
+            Answer::Number(_) | Answer::Formula(_) => Category::Math,
             _ => Category::Text,
         };
         self.category.unwrap_or(by_answer)

@@ -14,6 +14,7 @@ use pybench_types::id::Digest;
 use pybench_types::task::{Language, MAX_QUERY, Profile, Task, TaskFile, TaskOrigin};
 use serde_json::Value;
 
+use super::program_tests::ProgramTests;
 use super::row::{Answer, Row};
 use super::spec::SetSpec;
 
@@ -54,7 +55,7 @@ pub(super) async fn make(
     let language = language(&row.question);
     let (check, reference) = check(&row.answer, spec.tolerance);
     let outputs = match row.answer {
-        Answer::Runs(_) => vec![PROGRAM.to_owned()],
+        Answer::Tests(_) => vec![PROGRAM.to_owned()],
         _ => Vec::new(),
     };
     let mut task = Task {
@@ -164,17 +165,45 @@ fn query(row: &Row, files: &[TaskFile], language: Language) -> String {
             "End your final message with a line `Answer: TEXT`, the answer alone."
         }
         (Answer::Text(_), true) => "最后一条消息以一行 `Answer: 文本` 结束，只写答案。",
-        (Answer::Runs(_), false) => {
-            "Write the program to ./output/solution.py. It reads standard input and writes to standard output."
+        (Answer::Formula(_), false) => {
+            "End your final message with a line `Answer: FORMULA`, the answer alone, in LaTeX or plain notation."
         }
-        (Answer::Runs(_), true) => {
-            "把程序写入 ./output/solution.py。它从标准输入读取，并写到标准输出。"
+        (Answer::Formula(_), true) => {
+            "最后一条消息以一行 `Answer: 公式` 结束，只写答案，用 LaTeX 或普通写法。"
         }
+        (Answer::Tests(tests), _) => &program_form(tests, chinese),
         (Answer::Judged, _) => "",
     };
     format!("{}\n\n{place}{form}", row.question)
         .trim_end()
         .to_owned()
+}
+
+/// What the program must be like for its tests.
+fn program_form(tests: &ProgramTests, chinese: bool) -> String {
+    match (tests, chinese) {
+        (ProgramTests::Runs(_), false) => {
+            "Write the program to ./output/solution.py. It reads standard input and writes to standard output.".into()
+        }
+        (ProgramTests::Runs(_), true) => {
+            "把程序写入 ./output/solution.py。它从标准输入读取，并写到标准输出。".into()
+        }
+        (ProgramTests::Asserts { tests, .. }, false) => format!(
+            "Write the code to ./output/solution.py. Tests use what it defines, such as:\n\n{}",
+            tests[0]
+        ),
+        (ProgramTests::Asserts { tests, .. }, true) => format!(
+            "把代码写入 ./output/solution.py。测试会使用其中的定义，例如：\n\n{}",
+            tests[0]
+        ),
+        (ProgramTests::Results { function, .. }, false) => format!(
+            "Write the code to ./output/solution.py. Tests call its function `{function}`, or the method of this name of a \
+             class `Solution`."
+        ),
+        (ProgramTests::Results { function, .. }, true) => format!(
+            "把代码写入 ./output/solution.py。测试会调用函数 `{function}`，或类 `Solution` 的同名方法。"
+        ),
+    }
 }
 
 /// The check of an answer, and the reference that defines what it expects.
@@ -211,20 +240,48 @@ fn check(answer: &Answer, tolerance: f64) -> (Option<CheckSpec>, String) {
             };
             (check, Value::from(text.as_str()).to_string())
         }
-        Answer::Runs(runs) => {
-            let check = CheckSpec::Program {
-                path: PROGRAM.to_owned(),
-                expected,
-                contains: false,
-                standard_library: false,
+        Answer::Formula(formula) => {
+            let value = Value::from(formula.as_str()).to_string();
+            (CheckSpec::Symbolic { marker, expected }, value)
+        }
+        Answer::Tests(tests) => {
+            let path = PROGRAM.to_owned();
+            let check = match tests.call_functions() {
+                true => CheckSpec::Calls { path, expected },
+                false => CheckSpec::Program {
+                    path,
+                    expected,
+                    contains: false,
+                    standard_library: false,
+                },
             };
-            let value = serde_json::json!(runs).to_string();
-            (check, value)
+            (check, tests_reference(tests))
         }
         Answer::Judged => return (None, String::new()),
     };
     // Texts, numbers, lists and objects of JSON are literals of Python.
     (Some(check), format!("{EXPECTED} = {value}\n"))
+}
+
+/// The tests in Python.
+fn tests_reference(tests: &ProgramTests) -> String {
+    match tests {
+        ProgramTests::Runs(runs) => serde_json::json!(runs).to_string(),
+        ProgramTests::Asserts { setup, tests } => {
+            let (setup, tests) = (serde_json::json!(setup), serde_json::json!(tests));
+            format!("ref.assertions({setup}, {tests})")
+        }
+        ProgramTests::Results {
+            function,
+            arguments,
+            results,
+        } => {
+            // As a text, because JSON's `true` and `null` are no literals of Python.
+            let tests = serde_json::json!({"inputs": arguments, "outputs": results}).to_string();
+            let (function, tests) = (serde_json::json!(function), serde_json::json!(tests));
+            format!("ref.calls_of({function}, {tests})")
+        }
+    }
 }
 
 #[cfg(test)]

@@ -180,6 +180,29 @@ async fn bad_lines_are_named_with_the_way_out() {
     assert!(error.contains("no.jsonl cannot be read"), "{error}");
 }
 
+/// First turns of conversations, in the forms of OpenAI and ShareGPT.
+#[tokio::test]
+async fn conversations_become_tasks_that_a_judge_decides() {
+    let list = "{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"Sort a list by hand.\"}, {\"role\": \"assistant\", \"content\": \"Done.\"}]}\n\
+                {\"id\": 2, \"messages\": [{\"from\": \"system\", \"value\": \"Be exact.\"}, {\"from\": \"human\", \"value\": \"Count the words.\"}]}\n";
+    let root = project(list);
+    let sets = format!(
+        "{}[grade]\nfilters = ['finished', 'judge']\n[grade.judge]\n{TEACHER}\n",
+        set(
+            "judge",
+            "fields = { conversation = 'messages', id = 'id' }\n"
+        )
+    );
+    let mut made = tasks(root.path(), 2, &sets).await.unwrap();
+    made.sort_by(|a, b| a.query.cmp(&b.query));
+    let queries: Vec<&str> = made.iter().map(|task| &*task.query).collect();
+    assert_eq!(queries, ["Count the words.", "Sort a list by hand."]);
+    assert!(made.iter().all(|task| task.checks.is_empty()));
+    let error = refused("{\"messages\": []}", &sets).await;
+    let part = "set.jsonl:1: `messages`: it has no message of the user";
+    assert!(error.contains(part), "{error}");
+}
+
 #[tokio::test]
 async fn evaluation_data_are_refused() {
     let row = "{\"question\": \"q\", \"answer\": \"a\", \"n\": \"nu-12\"}";

@@ -11,7 +11,7 @@ from common import Candidate, Fail, Unproven
 
 from mutate import Mutant
 
-FOREIGN = ("model", "program")  # what they check runs in another sandbox
+FOREIGN = ("model", "program", "calls")  # what they check runs in another sandbox
 MAX_MUTANTS = 200
 
 
@@ -77,7 +77,7 @@ def overlay(mutant, candidate, folder):
                 file.write(data)
     answer = candidate.answer if mutant.answer is None else mutant.answer
     claims = candidate.claims if mutant.claims is None else mutant.claims
-    return Candidate(folder, answer, claims, candidate.predictions, candidate.runs)
+    return Candidate(folder, answer, claims, candidate.predictions, candidate.runs, candidate.calls)
 
 
 def evaluate(task, names, candidate):

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 import warnings
 import zipfile
 import zlib
@@ -126,7 +127,7 @@ def fuzz(rounds=6):
     """Random bytes and damaged right answers never pass by chance and never become our failure."""
     noise, count = random.Random(7), 0
     for name, shapes in right.KINDS.items():
-        if name in ("number", "values", "denotation"):
+        if name in ("number", "values", "denotation", "symbolic"):
             continue
         shape, task, files, *rest = next(iter(shapes(60) if name == "plot" else shapes()))
         names = evaluate.run_reference(task["reference"])
@@ -405,6 +406,73 @@ def violations():
     print(f"violations: {count + bars()} results", flush=True)
 
 
+def functions():
+    """Functions are tested by what they return; programs that attack the comparison fail."""
+    import foreign_inputs
+    import function_cases
+    import run_calls
+    from common import Fail, Unfit
+
+    path, count = "output/solution.py", 0
+    for name, reference, good, wrong in function_cases.CASES:
+        task = right.task("calls", reference, [path], path=path)
+        names = evaluate.run_reference(reference)
+        given = foreign_inputs.collect(task, names)["calls"]
+        expect("holds" not in str(given) and "shown" not in str(given), f"functions, {name}: the sandbox is given what is expected")
+        for what, source in {**good, **wrong}.items():
+            with tempfile.TemporaryDirectory() as folder:
+                candidate = right.candidate(os.path.join(folder, "candidate"), {path: source.encode()})
+                before = os.getcwd()
+                os.chdir(folder)
+                try:
+                    candidate.calls = {path: [run_calls.run(path, test) for test in given[path]]}
+                finally:
+                    os.chdir(before)
+                findings = [f for f in evaluate.findings(task, names, candidate) if f["filter"] == "check"]
+                made = len(list(audit.mutants(task, names, candidate)))
+            expect((outcomes(findings) == {"pass"}) == (what in good), f"functions, {name}: {what}: {findings}")
+            expect(made >= 10, f"functions, {name}: only {made} mutants")
+            count += 1
+    for test, reason in function_cases.UNFIT.items():
+        try:
+            evaluate.run_reference(f"expected = ref.assertions('', [{test!r}])")
+            expect(False, f"functions: `{test}` is taken")
+        except Unfit as error:
+            expect(reason in str(error), f"functions: `{test}`: {error}")
+    hostile = (None, [], {}, {path: []}, {path: [1]}, {path: [{"results": [{"value": "__import__('os')"}]}]}, {path: [{"results": [{"value": "("}]}]}, {path: [{"results": "8"}]}, {path: [{"results": [{"value": "8"}, {"value": "8"}]}]})  # fmt: skip
+    task = right.task("calls", "expected = ref.assertions('', ['assert f(4) == 8'])", [path], path=path)
+    names = evaluate.run_reference(task["reference"])
+    for calls in (*hostile, {path: [{"results": [{"value": "8"}]}]}):
+        with tempfile.TemporaryDirectory() as folder:
+            candidate = right.candidate(folder, {path: b"f = 1"})
+            candidate.calls = calls
+            try:
+                evaluate.run_check(task["checks"][0], names, candidate)
+                expect(calls not in hostile, f"functions: {calls} passes")
+            except Fail as error:
+                expect(calls in hostile, f"functions: {calls}: {error}")
+    print(f"functions: {count} programs", flush=True)
+
+
+def formula_forms():
+    """Answers in other forms are equal; similar, hedged and hostile ones are not."""
+    import formula_cases
+    from checks.symbolic import equal_texts
+    from formulas import UnreadableError
+
+    for cases, wanted in ((formula_cases.EQUAL, True), (formula_cases.DIFFERENT, False)):
+        for expected, found in cases:
+            begun = time.process_time()
+            try:
+                holds = equal_texts(found, expected)
+            except UnreadableError:
+                holds = False
+            expect(holds == wanted, f"formulas: {found[:80]} for {expected}")
+            seconds = time.process_time() - begun
+            expect(seconds < 20, f"formulas: {found[:80]} takes {seconds:.0f} s")
+    print(f"formulas: {len(formula_cases.EQUAL) + len(formula_cases.DIFFERENT)} answers", flush=True)
+
+
 def bars():
     """Which way bars stand, and in which order, is what the picture shows."""
     import matplotlib.pyplot as plt
@@ -432,7 +500,7 @@ def bars():
 
 
 def main(wanted):
-    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations, "values-match": values_match}
+    others = {"hostile": hostile, "fuzz": fuzz, "bounds": bounds, "hostile-json": hostile_json, "round": round_axes, "radar": radar, "videos": videos, "no-rows": no_rows, "codes": codes, "violations": violations, "values-match": values_match, "functions": functions, "formulas": formula_forms}
     for name in wanted or [*right.KINDS, *others]:
         others.get(name, lambda name=name: kind(name))()
     print(f"{len(FAILURES)} wrong")

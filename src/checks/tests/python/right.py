@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
-sys.path[:0] = [str(ROOT / "src/checks/python"), str(ROOT / "src/interpreter/python"), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT / "src/checks/python"), str(ROOT / "src/checks/python/foreign"), str(ROOT / "src/interpreter/python"), str(Path(__file__).parent)]
 
 import numpy as np  # noqa: E402
 from PIL import Image  # noqa: E402
@@ -124,6 +124,18 @@ def denotations():
     yield "a date", task("denotation", "expected = [['January 26, 1995', '1995-01-26']]", marker="Answer"), {}, "Answer: 1995-1-26"
     yield "details", task("denotation", "expected = ['Italy (host)']", marker="Answer"), {}, "Answer: italy (HOST)"
     yield "without details", task("denotation", "expected = ['Italy (host)']", marker="Answer"), {}, "Answer: Italy"
+
+
+def formulas():
+    shapes = {
+        "a fraction": (r"\\frac{3}{4}", "$0.75$"), "a root": (r"\\frac{\\sqrt{2}}{2}", r"\frac{1}{\sqrt 2}"), "a polynomial": ("(x+1)^2", "x**2 + 2x + 1"),
+        "an interval": (r"(-\\infty, 3] \\cup [5, \\infty)", r"\( (-\infty,3]\cup[5,\infty) \)"), "a list": ("1, -2", r"\{-2, 1\}"),
+        "a point": (r"\\left( 3, \\frac{\\pi}{2} \\right)", "(3, pi/2)"), "an equation": ("2x + 3y = 6", "4x + 6y = 12"),
+        "a matrix": (r"\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"), "a word": (r"\\text{even}", "Even."),
+        "a unit": (r"5\\text{ cm}", "5 cm"), "an inequality": (r"1 \\le x < 3", r"3 > x \ge 1"),
+    }  # fmt: skip
+    for name, (expected, line) in shapes.items():
+        yield name, task("symbolic", f"expected = '{expected}'", marker="Answer"), {}, f"I computed it.\n**Answer:** {line}"
 
 
 def texts():
@@ -347,7 +359,7 @@ def properties():
 
 
 KINDS = {
-    "table": tables, "number": answers, "values": lists, "denotation": denotations, "text": texts, "json": jsons, "image": images, "frames": animations,
+    "table": tables, "number": answers, "values": lists, "denotation": denotations, "symbolic": formulas, "text": texts, "json": jsons, "image": images, "frames": animations,
     "audio": sounds, "qr": codes, "pdf": pdfs, "docx": documents, "html": pages, "plot": charts, "property": properties,
 }  # fmt: skip
 

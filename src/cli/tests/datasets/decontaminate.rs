@@ -10,7 +10,9 @@ use std::path::Path;
 use crate::support::fixture::RunFixture;
 use pybench_crawl as crawl;
 use pybench_dataset_tools as dataset;
-use pybench_datasets::decontaminate::{BenchmarkIndex, BenchmarkTask, Hit, Table, fingerprints};
+use pybench_datasets::decontaminate::{
+    BenchmarkIndex, BenchmarkTask, Hit, NearDuplicates, SuiteQuestion, Table, fingerprints,
+};
 use pybench_datasets::text::{hash, mix};
 use pybench_query as query;
 use pybench_types::task::{Task, TaskOrigin};
@@ -168,6 +170,34 @@ async fn planted_queries_are_found_and_clean_ones_are_not() {
     }
     assert!(recall >= 0.99, "{recall}");
     assert!(false_share <= 0.001, "{false_share}");
+    near_duplicates(&benchmark, &planted, &clean);
+}
+
+/// MinHash compares queries as wholes: texts around a copy count against it.
+fn near_duplicates(benchmark: &[Task], planted: &[(usize, String)], clean: &[Task]) {
+    let names: Vec<String> = (0..benchmark.len())
+        .map(|number| number.to_string())
+        .collect();
+    let mut questions = Vec::new();
+    for (task, index) in benchmark.iter().zip(&names) {
+        questions.push(SuiteQuestion {
+            suite: "planted",
+            index,
+            text: &task.query,
+        });
+    }
+    let near = NearDuplicates::new(&questions);
+    let found = planted.iter().filter(|(_, query)| any(&near.query(query)));
+    let wrong = clean.iter().filter(|task| any(&near.query(&task.query)));
+    let (found, wrong) = (found.count(), wrong.count());
+    let recall = found as f64 / planted.len() as f64;
+    println!(
+        "near duplicates: {found} of {} found ({recall:.4}); {wrong} of {} clean ones judged",
+        planted.len(),
+        clean.len()
+    );
+    assert!(recall >= 0.7, "{recall}");
+    assert!(wrong as f64 <= 0.001 * clean.len() as f64, "{wrong}");
 }
 
 fn rows(seed: u64, count: usize) -> Vec<Vec<Option<String>>> {

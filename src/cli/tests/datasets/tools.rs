@@ -130,3 +130,55 @@ fn an_export_writes_a_file_for_each_split_and_says_where() {
         .unwrap();
     succeeded(&stats);
 }
+
+/// `eval report` compares the training set of a model with the suites.
+#[test]
+fn a_report_names_the_rows_of_the_training_set_that_match_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("set/data");
+    fs::create_dir_all(&data).unwrap();
+    let question = "List the three harbors with the largest number of boats in winter, and state how many boats each of \
+                    them had in the summer before";
+    let mut rows = common::rows(4);
+    rows.push(common::row_with_query(4, format!("Please: {question}.")));
+    shards::write(&data, "train", &rows, &ShardSettings::default()).unwrap();
+    let header = json!({
+        "task_set": "t", "tasks": "0".repeat(64), "checker": "c", "environment": "e", "prompts": "p", "limits": {},
+        "agents": {"m": {"kind": "model", "about": "a model"}}
+    });
+    let attempt = |task: &str, prompt: &str| {
+        json!({
+            "agent": "m", "suite": "library", "task": task, "category": "text", "seed": 0, "outcome": {"outcome": "ran"},
+            "scores": {"strict": true}, "turns": 1, "max_turns": 2, "prompt": prompt
+        })
+    };
+    let lines = [
+        header,
+        attempt("ab12", question),
+        attempt("cd34", "Draw a map of the coast."),
+    ];
+    let lines = lines.map(|line| line.to_string()).join("\n") + "\n";
+    fs::write(folder.path().join("records.jsonl"), lines).unwrap();
+    let report = |dataset: &str| {
+        let mut command = crate::support::pybench("eval");
+        command.args([
+            "report",
+            "records.jsonl",
+            "--out",
+            "report",
+            "--trained-on",
+            dataset,
+        ]);
+        command.current_dir(folder.path()).output().unwrap()
+    };
+    succeeded(&report("set"));
+    let markdown = fs::read_to_string(folder.path().join("report/report.md")).unwrap();
+    for part in [
+        "1 of 5 rows of set match tasks of these suites.",
+        "| m | library | strict | 100.0 [34.2–100.0] (n = 2) | 100.0 [20.7–100.0] (n = 1) |",
+        "### Rows that match library",
+    ] {
+        assert!(markdown.contains(part), "{part} is not in {markdown}");
+    }
+    refused(&report("nowhere"), "nowhere: neither a dataset");
+}

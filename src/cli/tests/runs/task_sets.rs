@@ -261,3 +261,192 @@ fn the_expert_is_refused_and_tasks_are_written_without_a_key() {
         "{error}"
     );
 }
+
+/// Sets in the forms of MATH, MBPP and APPS, with rows of our own.
+const CODE_AND_FORMULAS: &str = r#"
+[query]
+tasks = 9
+
+[[query.task_sets]]
+set = "jsonl"
+name = "formulas"
+path = "formulas.jsonl"
+share = 0.34
+check = "symbolic"
+license = "MIT"
+source = "our own"
+fields = { question = "problem", answer = "solution" }
+
+[[query.task_sets]]
+set = "jsonl"
+name = "asserts"
+path = "asserts.jsonl"
+share = 0.44
+check = "tests"
+license = "MIT"
+source = "our own"
+fields = { question = "text", answer = "test_list", setup = "test_setup_code", id = "task_id" }
+
+[[query.task_sets]]
+set = "jsonl"
+name = "functions"
+path = "functions.jsonl"
+share = 0.22
+check = "tests"
+license = "MIT"
+source = "our own"
+fields = { answer = "input_output" }
+
+[shard]
+test_fraction = 0.25
+held_out_templates = 3
+"#;
+
+fn code_and_formulas(teacher: &str) -> String {
+    format!("name = 't'\nseed = 7\nteacher = {teacher}\n{CODE_AND_FORMULAS}")
+}
+
+fn code_and_formulas_fixture(teacher: &str) -> RunFixture {
+    let fixture = RunFixture::bare(&code_and_formulas(
+        "{ kind = 'openai', model = 'm', base_url = 'http://127.0.0.1:9/v1' }",
+    ));
+    std::fs::write(fixture.path("t.toml"), code_and_formulas(teacher)).unwrap();
+    for (name, text) in [
+        (
+            "formulas.jsonl",
+            r#"{"problem": "A square has the area 2. What is half of its diagonal, times its side?", "solution": "The side is $\\sqrt{2}$, so it is $\\boxed{\\sqrt{2}}$."}
+{"problem": "Solve x^2 = 9 for x.", "solution": "Both signs: $\\boxed{3, -3}$."}
+{"problem": "What is the derivative of x^3?", "solution": "$\\boxed{3x^2}$"}
+"#,
+        ),
+        (
+            "asserts.jsonl",
+            r#"{"task_id": 1, "text": "Write a function area that computes the area of a circle.", "test_list": ["assert math.isclose(area(2), 4 * math.pi)", "assert area(0) == 0"], "test_setup_code": "import math"}
+{"task_id": 2, "text": "Write a function initials that returns the initials of a name.", "test_list": ["assert initials('ada king') == 'AK'", "assert initials('') == ''"], "test_setup_code": ""}
+{"task_id": 3, "text": "Write a function evens that returns the even numbers of a list.", "test_list": ["assert evens([1, 2, 4]) == [2, 4]", "assert set(evens([2, 2])) == {2}"], "test_setup_code": ""}
+{"task_id": 4, "text": "Write a function last that returns the last item of a list.", "test_list": ["assert last([1, 5]) == 5"], "test_setup_code": ""}
+{"task_id": 5, "text": "Write a function first that returns the first item of a list.", "test_list": ["assert all(first([n]) == n for n in [1, 2])"], "test_setup_code": ""}
+"#,
+        ),
+        (
+            "functions.jsonl",
+            r#"{"question": "Given a list of numbers, return the pairs of neighbors.", "input_output": "{\"fn_name\": \"pairs\", \"inputs\": [[[1, 2, 3]], [[]]], \"outputs\": [[[1, 2], [2, 3]], []]}"}
+{"question": "Given a text, return whether it is a palindrome.", "input_output": {"fn_name": "isSame", "inputs": [["abba"], ["ab"]], "outputs": [[true], [false]]}}
+"#,
+        ),
+    ] {
+        std::fs::write(fixture.path(name), text).unwrap();
+    }
+    fixture
+}
+
+/// Solves some tasks; the other programs and answers are wrong or attack the tests.
+fn solve_code_and_formulas(request: &Value) -> String {
+    let messages = request["messages"].as_array().unwrap();
+    let spoken = messages.iter().filter(|m| m["role"] == "assistant").count();
+    let asked = |words: &str| {
+        let mut texts = messages.iter().filter_map(|m| m["content"].as_str());
+        texts.any(|text| text.contains(words))
+    };
+    let saved =
+        |source: &str| format!("open('output/solution.py', 'w').write({source:?})\nprint('saved')");
+    let said = |answer: &str| format!("Answer: {answer}");
+    let (code, answer) = if asked("half of its diagonal") {
+        ("print(2 ** 0.5)".to_owned(), said("$\\frac{2}{\\sqrt{2}}$"))
+    } else if asked("x^2 = 9") {
+        ("print(-3, 3)".to_owned(), said("3"))
+    } else if asked("the derivative") {
+        ("print('3*x**2')".to_owned(), said("3*x**2"))
+    } else if asked("area of a circle") {
+        (
+            saved("import math\ndef area(radius):\n    return math.pi * radius ** 2\n"),
+            "It is saved.".into(),
+        )
+    } else if asked("function initials") {
+        (
+            saved("import sys\nprint('AK')\nsys.exit(0)\n"),
+            "It is saved.".into(),
+        )
+    } else if asked("function evens") {
+        let all = "class All(list):\n    def __eq__(self, other):\n        return True\ndef evens(numbers):\n    return All()\n";
+        (saved(all), "It is saved.".into())
+    } else if asked("function last") {
+        (
+            saved("def last(items):\n    return items[-1]\n"),
+            "It is saved.".into(),
+        )
+    } else if asked("pairs of neighbors") {
+        let method = "class Solution:\n    def pairs(self, numbers):\n        return list(zip(numbers, numbers[1:]))\n";
+        (saved(method), "It is saved.".into())
+    } else {
+        assert!(asked("a palindrome"), "{request}");
+        (
+            saved("def isSame(text):\n    return True\n"),
+            "It is saved.".into(),
+        )
+    };
+    match spoken {
+        0 => format!(
+            "Analyse: a question.\nThis Step Todo: all of it.\n<|execute_start|>\n```python\n{code}\n```\n<|execute_end|>"
+        ),
+        _ => format!("Finished: this is done.\n{answer}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formulas_and_functions_are_decided_by_executed_code() {
+    if !interpreter_is_here() {
+        return;
+    }
+    let server = Endpoint::start(|request| {
+        std::future::ready(Answer::Content(solve_code_and_formulas(&request)))
+    })
+    .await;
+    let fixture = code_and_formulas_fixture(&openai(&server.base_url(), FREE));
+    let output = fixture.program("synthesize", &[]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(0), "{text}\n{error}");
+    // The test with a comprehension is none that can be run, so its row gives no task.
+    assert!(
+        text.contains("0 files → 9 tasks → 9 trajectories → 5 accepted"),
+        "{text}\n{error}"
+    );
+    let tasks = fixture.lines::<Task>("tasks.jsonl");
+    let area = tasks
+        .iter()
+        .find(|task| task.query.contains("area of a circle"));
+    let query = &area.unwrap().query;
+    assert!(
+        query.ends_with("such as:\n\nassert math.isclose(area(2), 4 * math.pi)"),
+        "{query}"
+    );
+
+    let mut found = Vec::new();
+    let dataset = fixture.folder().join("dataset");
+    for shard in pybench_datasets::read::shards(&dataset).unwrap() {
+        let rows = pybench_datasets::read::rows(&shard.path).unwrap();
+        found.extend(rows.map(|row| row.unwrap().template));
+    }
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            "task_set/asserts/1",
+            "task_set/asserts/4",
+            "task_set/formulas/line-1",
+            "task_set/formulas/line-3",
+            "task_set/functions/line-1",
+        ]
+    );
+    // The rows are executed again, with the same verdicts.
+    let mut verify = crate::support::pybench("verify");
+    verify.arg(&dataset).args(["--offline", "--state"]);
+    verify
+        .arg(fixture.path("state"))
+        .current_dir(fixture.path(""));
+    let output = verify.env_remove("PYBENCH_ROOT").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), Some(0), "{text}\n{error}");
+}

@@ -36,7 +36,8 @@ pub enum TaskSetChoice {
         #[serde(default = "tolerance")]
         #[schemars(range(min = 0, max = 1))]
         tolerance: f64,
-        /// Category of the tasks [default: `chart` with files, `software` for `tests`, `math` for `numeric`, else `text`].
+        /// Category of the tasks [default: `chart` with files, `software` for `tests`, `math` for `numeric` and `symbolic`, else
+        /// `text`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         category: Option<Category>,
         /// License of the rows and their files; an SPDX id where there is one.
@@ -70,8 +71,15 @@ pub enum TaskSetChoice {
 pub struct TaskSetFields {
     /// The question.
     pub question: String,
+    /// The conversation whose first turn of the user is the question, instead of `question`: a list of messages with `role`
+    /// and `content`, or `from` and `value`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
     /// The answer, or the tests.
     pub answer: String,
+    /// Python statements that are run before each `assert` statement of `tests`: a text or a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
     /// A path or a list of paths, relative to `folder`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
@@ -90,7 +98,9 @@ impl Default for TaskSetFields {
     fn default() -> Self {
         Self {
             question: "question".into(),
+            conversation: None,
             answer: "answer".into(),
+            setup: None,
             files: None,
             id: None,
             license: None,
@@ -109,8 +119,12 @@ pub enum AnswerCheck {
     Numeric,
     /// A text, without regard to case, white space and Markdown.
     Text,
-    /// A program that the tests run with inputs. The row has `{"inputs": [...], "outputs": [...]}`, or a list of
-    /// `{"stdin": ..., "stdout": ...}`.
+    /// A mathematical answer in any form: numbers, expressions, equations, intervals, sets, matrices. The row has it in LaTeX
+    /// or plain notation, or a text whose last `\boxed{...}` holds it.
+    Symbolic,
+    /// A program that the tests run with inputs, or whose functions they call. The row has `{"inputs": [...], "outputs":
+    /// [...]}`, with `fn_name` for a function, a list of `{"stdin": ..., "stdout": ...}`, or a list of Python's `assert`
+    /// statements.
     Tests,
     /// None: the judge of `grade.judge` decides.
     Judge,

@@ -609,6 +609,16 @@ fn task_sets_need_a_model_a_license_and_a_check_that_is_decided() {
             "check: tasks without an executed check need a judge",
         ),
         ("'numeric'", "'numbers'", "unknown value `numbers`"),
+        (
+            "source = 's'\n",
+            "source = 's'\nfields = { conversation = 'c', question = 'q' }\n",
+            "fields: the question is the first turn of `fields.conversation`",
+        ),
+        (
+            "source = 's'\n",
+            "source = 's'\nfields = { setup = 's' }\n",
+            "fields: `setup` belongs to `check = \"tests\"`",
+        ),
         ("path = 'a.jsonl'\n", "", "path"),
         ("'a.jsonl'", "''", "path: the path is empty"),
         ("source = 's'\n", "source = 's'\nshare = 0\n", "share"),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     AnswerCheck, Filter, Grade, Keep, LoopChoice, ModelChoice, ProposedChecks, Recipe,
-    SourceChoice, TaskSetChoice, WriterChoice,
+    SourceChoice, TaskSetChoice, TaskSetFields, WriterChoice,
 };
 use pybench_interpreter::Network;
 use pybench_interpreter::{InterpreterChoice, Tier};
@@ -282,6 +282,16 @@ fn list_problems(
         let text =
             "every row states where it comes from; set `source`, such as a URL, or `fields.source`";
         wrong("source", text);
+    }
+    if fields.conversation.is_some() && fields.question != TaskSetFields::default().question {
+        let text = "the question is the first turn of `fields.conversation`; remove one of the two";
+        wrong("fields", text);
+    }
+    if fields.setup.is_some() && *check != AnswerCheck::Tests {
+        wrong(
+            "fields",
+            "`setup` belongs to `check = \"tests\"`; remove it",
+        );
     }
     if *check == AnswerCheck::Judge && !judged {
         let text = "tasks without an executed check need a judge; set `grade.judge`, and add `judge` to `grade.filters`";
