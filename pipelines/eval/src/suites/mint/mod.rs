@@ -4,6 +4,7 @@
 //! before questions are scored, so that scoring itself is a look-up.
 
 mod compare;
+mod feedback;
 mod question;
 mod rows;
 mod verdicts;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use pybench_agent::TurnFeedback;
 use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_run::RunError;
 use pybench_types::id::Digest;
@@ -21,10 +23,11 @@ use pybench_types::task::{Category, Task};
 use super::Entry;
 use super::answers::{AnswerSuite, Question, describe, reply, scorer};
 use crate::suite::{
-    AttemptScores, AuditOptions, Origin, Selection, Solution, Suite, SuiteAttempt, SuiteAudit,
-    SuiteEnv, TaskList,
+    AttemptScores, AuditOptions, FeedbackModel, Origin, Selection, Solution, Suite, SuiteAttempt,
+    SuiteAudit, SuiteEnv, TaskList,
 };
 use compare::answer;
+use feedback::MintFeedback;
 use question::MintQuestion;
 use rows::SETS;
 use verdicts::{Answers, Executed, Executor, Verdicts};
@@ -231,6 +234,16 @@ impl Suite for Mint {
 
     fn solution(&self, task: &Task) -> Result<Solution, String> {
         self.answers.solution(task)
+    }
+
+    fn feedback(
+        &self,
+        env: &SuiteEnv,
+        model: Option<FeedbackModel>,
+    ) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
+        let executor = self.executor(env)?;
+        let feedback = MintFeedback::new(&self.root, &self.verdicts, executor, model)?;
+        Ok(Some(Arc::new(feedback)))
     }
 
     async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {

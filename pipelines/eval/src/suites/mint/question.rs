@@ -9,6 +9,7 @@ use super::super::python_literal::float_repr;
 use super::compare::{
     Choice, answer, number, number_equals, numbers_agree, solutions, theorem_agrees,
 };
+use super::feedback::{MAX_SOLUTIONS, MAX_TURNS};
 use super::rows::{Row, TaskSet};
 use super::verdicts::{Executed, Verdicts};
 
@@ -246,7 +247,8 @@ impl Question for MintQuestion {
             Kind::Program(_) => "the complete Python code, without tests,",
         };
         format!(
-            "{}\n\nWhen you are done, end your reply with {what} in the form `<solution>…</solution>`.",
+            "{}\n\nWhen you are done, end your reply with {what} in the form `<solution>…</solution>`. You have {MAX_TURNS} chances \
+             to run code or propose a solution, and can propose a solution only {MAX_SOLUTIONS} times.",
             self.task_prompt()
         )
     }

@@ -450,3 +450,192 @@ async fn the_upstream_score_equals_the_authors_evaluator() {
     eprintln!("{total} compared: {compared:?}; of them passed: {passed:?}");
     assert!(passed.values().all(|passed| *passed > 40), "{passed:?}");
 }
+
+/// Comments with a number, and keeps the prompts.
+#[derive(Default)]
+struct User(std::sync::Mutex<Vec<String>>);
+
+#[async_trait]
+impl pybench_llm::ChatModel for User {
+    fn name(&self) -> &str {
+        "user"
+    }
+    fn price(&self) -> Option<pybench_run::Price> {
+        None
+    }
+    async fn reply(
+        &self,
+        request: &pybench_llm::ChatRequest<'_>,
+    ) -> Result<pybench_llm::Reply, pybench_llm::ChatError> {
+        let mut prompts = self.0.lock().unwrap();
+        prompts.push(request.messages[0].content.clone());
+        Ok(pybench_llm::Reply {
+            content: format!(" Comment {}.\n", prompts.len()),
+            usage: Default::default(),
+            truncated: false,
+            repetition: false,
+        })
+    }
+}
+
+/// Feedback after turns with these replies; a reply that starts with `>` is a cell.
+async fn after(
+    feedback: &dyn TurnFeedback,
+    task: &Task,
+    replies: &[&str],
+) -> pybench_agent::Feedback {
+    use pybench_types::trajectory::{Message, Role, Turn};
+    let turn = |reply: &&str| Turn {
+        reply: (*reply).to_owned(),
+        cell: reply.starts_with('>').then(String::new),
+        observation: None,
+        more: Vec::new(),
+        usage: Default::default(),
+    };
+    let turns: Vec<Turn> = replies.iter().map(turn).collect();
+    let opening = [
+        Message::new(Role::System, "s"),
+        Message::new(Role::User, &*task.query),
+    ];
+    let said = replies
+        .iter()
+        .map(|reply| Message::new(Role::Assistant, *reply));
+    let messages: Vec<Message> = opening.into_iter().chain(said).collect();
+    let context = pybench_agent::TurnContext {
+        task,
+        sample: 0,
+        messages: &messages,
+        opening: 2,
+        turns: &turns,
+        is_answer: !replies.last().unwrap().starts_with('>'),
+    };
+    feedback.after_turn(&context).await.unwrap()
+}
+
+#[tokio::test]
+async fn agents_are_told_that_an_answer_is_wrong_and_what_they_have_left() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(env) = env(&root.path().join("run")) else {
+        return;
+    };
+    small(root.path());
+    let suite = Mint::open(root.path()).unwrap();
+    let tasks = suite
+        .tasks(&env, &Selection::default())
+        .await
+        .unwrap()
+        .available;
+    let of = |name: &str| {
+        tasks
+            .iter()
+            .find(|task| task.name == name)
+            .unwrap()
+            .task
+            .clone()
+    };
+    let feedback = suite.feedback(&env, None).unwrap().unwrap();
+    let (gsm8k, code) = (of("gsm8k/0"), of("humaneval/0"));
+    assert!(feedback.applies(&gsm8k));
+    let (right, wrong) = ("<solution>2</solution>", "<solution>3</solution>");
+    for (replies, ends, message) in [
+        (&[right][..], true, ""),
+        (
+            &[wrong],
+            false,
+            "Your answer is wrong.\nYou have 4 steps left and 1 chances to propose solution left.\n",
+        ),
+        (&[wrong, right], true, ""),
+        (&[wrong, wrong], true, ""),
+        (
+            &[">1"],
+            false,
+            "You have 4 steps left and 2 chances to propose solution left.\n",
+        ),
+        (
+            &[">1", ">2", ">3", ">4"],
+            false,
+            "You have 1 steps left and 2 chances to propose solution left.\nYou should take the last step to propose a solution.\n",
+        ),
+        (&[">1", ">2", ">3", ">4", ">5"], true, ""),
+        (&[">1", ">2", ">3", ">4", right], true, ""),
+    ] {
+        let found = after(feedback.as_ref(), &gsm8k, replies).await;
+        assert_eq!(
+            (found.ends, found.message.as_str()),
+            (ends, message),
+            "{replies:?}"
+        );
+    }
+    let found = after(feedback.as_ref(), &gsm8k, &["It is 2."]).await;
+    assert!(
+        !found.ends && found.message.starts_with("I don't understand"),
+        "{found:?}"
+    );
+    assert!(
+        found.message.contains("4 steps left and 2 chances"),
+        "{found:?}"
+    );
+    let program = "<solution>def g(x): return x / 2</solution>";
+    assert!(after(feedback.as_ref(), &code, &[program]).await.ends);
+    let found = after(
+        feedback.as_ref(),
+        &code,
+        &["<solution>def g(x): return x</solution>"],
+    )
+    .await;
+    assert!(
+        !found.ends && found.message.starts_with("Your answer is wrong."),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_model_comments_without_the_reference_unless_it_is_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(env) = env(&root.path().join("run")) else {
+        return;
+    };
+    small(root.path());
+    for set in ["reasoning", "mbpp", "humaneval"] {
+        let folder = root.path().join("mint/tasks/in_context_examples").join(set);
+        fs::create_dir_all(&folder).unwrap();
+        let example = "Rules\nTask:\nan example {trajectory}";
+        fs::write(folder.join("with_tool_and_feedback.txt"), example).unwrap();
+    }
+    let folder = root.path().join("mint/prompt/templates");
+    fs::create_dir_all(&folder).unwrap();
+    let template =
+        "E[{in_context_example}] T[{tool_desc}] C[{trajectory}] S[{correct_solution}] {other}";
+    fs::write(folder.join("template_feedback_agent.txt"), template).unwrap();
+    let suite = Mint::open(root.path()).unwrap();
+    let tasks = suite
+        .tasks(&env, &Selection::default())
+        .await
+        .unwrap()
+        .available;
+    let task = &tasks
+        .iter()
+        .find(|task| task.name == "gsm8k/0")
+        .unwrap()
+        .task;
+    for (sees_reference, solution) in [(false, "NOT GIVEN"), (true, "2")] {
+        let user = Arc::new(User::default());
+        let model = FeedbackModel {
+            model: user.clone(),
+            sees_reference,
+        };
+        let feedback = suite.feedback(&env, Some(model)).unwrap().unwrap();
+        let found = after(feedback.as_ref(), task, &["<solution>7</solution>"]).await;
+        let expected = "Your answer is wrong.\nYou have 4 steps left and 1 chances to propose solution left.\n";
+        assert_eq!(
+            found.message,
+            format!("{expected}\nExpert feedback:\nComment 1.\n")
+        );
+        let prompts = user.0.lock().unwrap();
+        let expected = format!(
+            "E[Task:\nan example {{trajectory}}] T[] C[Task:\n1 + 1?\n\nAssistant:\n<solution>7</solution>\n\nObservation:\n{expected}] \
+             S[Correct solution (please DO NOT disclose the correct solution to the assistant): {solution}\n] {{other}}"
+        );
+        assert_eq!(prompts[..], [expected]);
+    }
+}
