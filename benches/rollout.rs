@@ -136,6 +136,7 @@ async fn rollout(
         escalation: Vec::new(),
         seed: 0,
         interpreter: sessions.clone(),
+        feedback: None,
     };
     let all: Vec<_> = (0..tasks)
         .map(|number| Arc::new(numbered(number)))

@@ -174,6 +174,7 @@ async fn rounds(context: &RunContext) -> Result<()> {
         escalation: Vec::new(),
         seed: 0,
         interpreter: Arc::new(scripted::Sandbox),
+        feedback: None,
     };
     let stage = AttemptStage::from_config(context.folder.clone(), tasks.clone(), config);
     let checker = Arc::new(scripted::Checker);

@@ -219,6 +219,7 @@ impl Verifier {
             sampling: &row.sampling,
             max_turns,
             max_identical_turns: None,
+            feedback: None,
         };
         let session = self.interpreter.start(session_spec).await;
         let mut session = session.map_err(interpreter_failure)?;

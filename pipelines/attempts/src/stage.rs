@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent as agent;
-use pybench_agent::{AttemptResult, AttemptSpec, Format, JournalLog, Solver};
+use pybench_agent::{AttemptResult, AttemptSpec, Format, JournalLog, Solver, TurnFeedback};
 use pybench_interpreter::{Interpreter, LateSession, Network, Session, SessionSpec};
 use pybench_llm::Batches;
 use pybench_run::interpreter_failure;
@@ -48,6 +48,7 @@ pub struct AttemptStage {
     format: &'static dyn Format,
     teachers: Vec<Solver>,
     interpreter: Arc<dyn Interpreter>,
+    feedback: Option<Arc<dyn TurnFeedback>>,
     tasks: TaskList,
     ladders: Ladders,
     /// Ids of the attempts, by number.
@@ -78,6 +79,8 @@ pub struct RolloutConfig {
     /// Seed of the draw from `teacher_mix`.
     pub seed: u64,
     pub interpreter: Arc<dyn Interpreter>,
+    /// Gives feedback during attempts at the tasks that it applies to.
+    pub feedback: Option<Arc<dyn TurnFeedback>>,
 }
 
 impl AttemptStage {
@@ -112,6 +115,7 @@ impl AttemptStage {
             escalation: teachers.collect(),
             seed: recipe.seed,
             interpreter,
+            feedback: None,
         };
         Ok(Self::from_config(context.folder.clone(), tasks, config))
     }
@@ -142,6 +146,7 @@ impl AttemptStage {
             session: config.session,
             format: config.format,
             interpreter: config.interpreter,
+            feedback: config.feedback,
             tasks,
             ladders,
             ids,
@@ -275,6 +280,10 @@ impl AttemptStage {
             sampling: &self.rollout.sampling,
             max_turns: self.rollout.max_turns,
             max_identical_turns: self.rollout.max_identical_turns,
+            feedback: self
+                .feedback
+                .as_deref()
+                .filter(|one| one.applies(&attempt.task)),
         };
         let log = JournalLog::new(self.folder.clone(), attempt.id.clone());
         let solved = match (spec.solver, &attempt.corrects) {

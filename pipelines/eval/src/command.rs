@@ -78,7 +78,7 @@ pub enum Command {
 /// Options shared by `eval` and `eval audit`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CommonArgs {
-    /// Benchmark: pybench, pybench-regenerated, wikitablequestions, da-dev, da-dev-verified, qrdata or m3tooleval [default: those of the recipe; audit: pybench]
+    /// Benchmark: pybench, pybench-regenerated, wikitablequestions, da-dev, da-dev-verified, qrdata, m3tooleval or mint [default: those of the recipe; audit: pybench]
     #[arg(long, value_name = "NAME")]
     pub suite: Option<String>,
     /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]

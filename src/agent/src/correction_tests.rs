@@ -137,6 +137,7 @@ async fn corrected(
         sampling: &sampling,
         max_turns: 4,
         max_identical_turns: None,
+        feedback: None,
     };
     let mut session = Echo {
         noise,

@@ -4,6 +4,7 @@ mod code_interpreter;
 mod codeact;
 mod convert;
 mod correction;
+mod feedback;
 #[cfg(test)]
 mod linear_tests;
 mod log;
@@ -24,6 +25,7 @@ pub use code_interpreter::CodeInterpreterFormat;
 pub use codeact::CodeActFormat;
 pub use convert::{Act, Converted, Dialogue, DialogueMessage, Part, System, Unsupported, convert};
 pub use correction::correct;
+pub use feedback::{Feedback, TurnContext, TurnFeedback};
 pub use log::JournalLog;
 pub use pybench_short::PybenchShortFormat;
 pub use react::{AttemptResult, AttemptSpec, Step, TurnLog, solve};

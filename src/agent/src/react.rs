@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Format, Parsed, Solver};
+use super::{Feedback, Format, Parsed, Solver, TurnContext, TurnFeedback};
 use pybench_interpreter::Session;
 use pybench_llm::{ChatRequest, Reply};
 use pybench_run::{Failure, FailureKind, interpreter_failure};
@@ -25,6 +25,8 @@ pub struct AttemptSpec<'a> {
     pub max_turns: u32,
     /// The attempt ends after this many equal replies in a row.
     pub max_identical_turns: Option<u32>,
+    /// Gives feedback between the turns; `None` if the attempt ends with its first answer.
+    pub feedback: Option<&'a dyn TurnFeedback>,
 }
 
 impl AttemptSpec<'_> {
@@ -62,6 +64,8 @@ pub enum Step {
     Reply { reply: Reply },
     /// The cell of the previous reply was executed.
     Observation { observation: Observation },
+    /// Feedback was given after the turn.
+    Feedback { feedback: Feedback },
 }
 
 /// Records the steps of one trajectory, so that a restarted process can continue it.
@@ -78,7 +82,7 @@ pub trait TurnLog: Send + Sync {
 
 /// Solves a task in a fresh session. Recorded steps are replayed first: replies are taken from the log, and their
 /// cells are executed again to restore the variables of the session. A model whose reply violates the format is
-/// told so and continues.
+/// told so and continues. Feedback that does not accept an answer lets the attempt go on.
 ///
 /// # Errors
 /// Infrastructure failures, never a verdict on the model: [`FailureKind::Endpoint`], [`FailureKind::Budget`],
@@ -92,9 +96,10 @@ pub async fn solve(
 ) -> Result<AttemptResult, Failure> {
     let mut steps = StepLog::open(log)?;
     let mut messages = attempt.format.initial_messages(attempt.task);
+    let opening = messages.len();
     let mut turns = Vec::new();
     let mut end = End::MaxTurns;
-    for _ in 0..attempt.max_turns {
+    for number in 1..=attempt.max_turns {
         let reply = steps.reply(attempt, &messages).await?;
         let text = attempt.format.truncate(&reply.content, reply.truncated);
         messages.push(Message::new(Role::Assistant, text.clone()));
@@ -121,9 +126,34 @@ pub async fn solve(
         messages.extend(turn.observations().map(|seen| attempt.format.observe(seen)));
         turns.push(turn);
         let stuck = attempt.is_stuck(&turns).then_some(End::Repetition);
-        if let Some(done) = done.or(stuck) {
-            end = done;
-            break;
+        let feedback = match attempt.feedback {
+            Some(source) if done != Some(End::Repetition) => {
+                let context = TurnContext {
+                    task: attempt.task,
+                    sample: attempt.sample,
+                    messages: &messages,
+                    opening,
+                    turns: &turns,
+                    is_answer: done.is_some(),
+                };
+                Some(steps.feedback(source, &context).await?)
+            }
+            _ => None,
+        };
+        match feedback {
+            Some(feedback) if !feedback.ends && number < attempt.max_turns && stuck.is_none() => {
+                messages.push(Message::new(Role::User, feedback.message));
+            }
+            Some(_) => {
+                end = done.or(stuck).unwrap_or(End::MaxTurns);
+                break;
+            }
+            None => {
+                if let Some(done) = done.or(stuck) {
+                    end = done;
+                    break;
+                }
+            }
         }
     }
     steps.finish()?;
@@ -171,8 +201,8 @@ impl<'a> StepLog<'a> {
     ) -> Result<Reply, Failure> {
         match self.next() {
             Some(Step::Reply { reply }) => return Ok(reply),
-            Some(Step::Observation { .. }) => {
-                return Err(self.start_over("an observation where a reply was expected"));
+            Some(_) => {
+                return Err(self.start_over("another step where a reply was expected"));
             }
             None => {}
         }
@@ -227,11 +257,30 @@ impl<'a> StepLog<'a> {
             Some(Step::Observation { .. }) => {
                 return Err(self.start_over("a replayed cell gave a different observation"));
             }
-            Some(Step::Reply { .. }) => {
-                return Err(self.start_over("a reply where an observation was expected"));
+            Some(_) => {
+                return Err(self.start_over("another step where an observation was expected"));
             }
         }
         Ok(observation)
+    }
+
+    async fn feedback(
+        &mut self,
+        source: &dyn TurnFeedback,
+        context: &TurnContext<'_>,
+    ) -> Result<Feedback, Failure> {
+        match self.next() {
+            Some(Step::Feedback { feedback }) => return Ok(feedback),
+            Some(_) => {
+                return Err(self.start_over("another step where feedback was expected"));
+            }
+            None => {}
+        }
+        let feedback = source.after_turn(context).await?;
+        self.record(Step::Feedback {
+            feedback: feedback.clone(),
+        })?;
+        Ok(feedback)
     }
 
     /// Ends the replay; remaining steps mean that another version of the loop wrote the log.

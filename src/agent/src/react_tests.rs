@@ -115,6 +115,7 @@ async fn run_solver(
         sampling: &sampling,
         max_turns: 4,
         max_identical_turns: Some(3),
+        feedback: None,
     };
     let mut session = Echo {
         cells: vec![],
@@ -328,4 +329,89 @@ async fn inconsistent_steps_start_over() {
     let failure = run(&Scripted::new([]), &log, 0).await.0.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Replay);
     assert!(log.steps().unwrap().is_empty());
+}
+
+/// Accepts answers that contain `right`, and counts how often it is asked.
+#[derive(Default)]
+struct Judge(std::sync::atomic::AtomicUsize);
+
+#[async_trait]
+impl TurnFeedback for Judge {
+    fn applies(&self, _: &Task) -> bool {
+        true
+    }
+
+    async fn after_turn(&self, context: &TurnContext<'_>) -> Result<Feedback, Failure> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(context.opening, 2);
+        let last = &context.turns.last().unwrap().reply;
+        Ok(Feedback {
+            ends: context.is_answer && last.contains("right"),
+            message: format!(
+                "turn {}, answer: {}",
+                context.turns.len(),
+                context.is_answer
+            ),
+        })
+    }
+}
+
+async fn run_judged(teacher: &Arc<Scripted>, log: &MemoryLog, judge: &Judge) -> AttemptResult {
+    let (task, sampling) = (task(), Sampling::default());
+    let solver = Solver::Model(teacher.clone());
+    let attempt = AttemptSpec {
+        task: &task,
+        sample: 0,
+        solver: &solver,
+        format: &FORMAT,
+        sampling: &sampling,
+        max_turns: 4,
+        max_identical_turns: Some(3),
+        feedback: Some(judge),
+    };
+    let mut session = Echo {
+        cells: vec![],
+        noise: 0,
+    };
+    solve(&attempt, &mut session, log).await.unwrap()
+}
+
+#[tokio::test]
+async fn feedback_lets_an_attempt_go_on_after_an_answer() {
+    let log = MemoryLog::default();
+    let judge = Judge::default();
+    let teacher = Scripted::new([answer("wrong"), step("x"), answer("right"), answer("never")]);
+    let solved = run_judged(&teacher, &log, &judge).await;
+    assert_eq!((&solved.end, solved.turns.len()), (&End::Finished, 3));
+    use Role::*;
+    let roles: Vec<_> = solved.messages.iter().map(|m| m.role).collect();
+    assert_eq!(
+        roles,
+        [
+            System, User, Assistant, User, Assistant, User, User, Assistant
+        ]
+    );
+    assert_eq!(solved.messages[3].content, "turn 1, answer: true");
+    assert_eq!(solved.messages[6].content, "turn 2, answer: false");
+    assert_eq!(judge.0.into_inner(), 3);
+    // A replay takes the feedback from the log.
+    let judge = Judge::default();
+    let again = run_judged(&Scripted::new([]), &log, &judge).await;
+    assert_eq!(again, solved);
+    assert_eq!(judge.0.into_inner(), 0);
+}
+
+#[tokio::test]
+async fn an_attempt_with_feedback_ends_at_its_turn_limit_and_when_it_repeats_itself() {
+    let judge = Judge::default();
+    let teacher = Scripted::new(["a", "b", "c", "d"].map(answer));
+    let solved = run_judged(&teacher, &MemoryLog::default(), &judge).await;
+    // The last reply is an answer, which is scored.
+    assert_eq!((solved.end, solved.turns.len()), (End::Finished, 4));
+    let teacher = Scripted::new(["a", "b", "c", "d"].map(step));
+    let solved = run_judged(&teacher, &MemoryLog::default(), &judge).await;
+    assert_eq!((solved.end, solved.turns.len()), (End::MaxTurns, 4));
+    let teacher = Scripted::new([step("a"), step("a"), step("a"), step("a")]);
+    let solved = run_judged(&teacher, &MemoryLog::default(), &judge).await;
+    assert_eq!((solved.end, solved.turns.len()), (End::Repetition, 3));
 }

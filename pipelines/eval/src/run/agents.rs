@@ -378,6 +378,7 @@ impl AgentSpec {
             escalation: Vec::new(),
             seed: 0,
             interpreter: setup.interpreter.clone(),
+            feedback: None,
         }
     }
 

@@ -6,6 +6,7 @@
 mod agents;
 pub mod artifacts;
 mod dry_run;
+mod feedback;
 pub mod import;
 mod library;
 pub mod recipe;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use pybench_agent::Solver;
+use pybench_agent::{Solver, TurnFeedback};
 use pybench_checks::Checker;
 use pybench_interpreter::{Interpreter, Limits};
 use pybench_run::{
@@ -104,9 +105,10 @@ struct AgentAttempt {
 pub async fn run(setup: &Setup) -> Result<Evaluation, RunError> {
     let tasks = tasks::prepare(setup).await?;
     let specs = agents::load(setup).await?;
+    let feedback = feedback::load(setup)?;
     let mut attempts = Vec::new();
     for (agent, spec) in specs.iter().enumerate() {
-        attempts.extend(run_agent(setup, agent, spec, &tasks.available).await?);
+        attempts.extend(run_agent(setup, agent, spec, &tasks.available, &feedback).await?);
     }
     let scores = scores::score(setup, &tasks.available, &attempts).await?;
     shown::write(setup, &tasks.available, &attempts, &scores)?;
@@ -132,14 +134,15 @@ async fn run_agent(
     agent: usize,
     spec: &AgentSpec,
     tasks: &[EvalTask],
+    feedback: &Option<Arc<dyn TurnFeedback>>,
 ) -> Result<Vec<AgentAttempt>, RunError> {
     let attempts = match &spec.backend {
         AgentBackend::Solver(solver) => {
-            run_stage(setup, spec, tasks, solver.clone()).await?;
+            run_stage(setup, spec, tasks, solver.clone(), feedback).await?;
             plan(spec, solver.name(), tasks)
         }
         AgentBackend::Checkpoint(checkpoint) => {
-            run_checkpoint(setup, spec, tasks, checkpoint).await?;
+            run_checkpoint(setup, spec, tasks, checkpoint, feedback).await?;
             plan(spec, &checkpoint.teacher(), tasks)
         }
         AgentBackend::Trajectories { path, outputs } => {
@@ -155,6 +158,7 @@ async fn run_checkpoint(
     spec: &AgentSpec,
     tasks: &[EvalTask],
     checkpoint: &Checkpoint,
+    feedback: &Option<Arc<dyn TurnFeedback>>,
 ) -> Result<(), RunError> {
     let results = pybench_attempts::results(setup.folder.journal())?;
     let is_done = |one: &PlannedAttempt| matches!(results.get(one.id.as_str()), Some(Ok(_)));
@@ -164,7 +168,7 @@ async fn run_checkpoint(
     }
     let server = checkpoint.serve().await?;
     let model = checkpoint.chat_model(setup, spec.format, &server)?;
-    run_stage(setup, spec, tasks, Solver::Model(model)).await?;
+    run_stage(setup, spec, tasks, Solver::Model(model), feedback).await?;
     server.stop().await;
     Ok(())
 }
@@ -174,10 +178,12 @@ async fn run_stage(
     spec: &AgentSpec,
     tasks: &[EvalTask],
     solver: Solver,
+    feedback: &Option<Arc<dyn TurnFeedback>>,
 ) -> Result<(), RunError> {
     let tasks = tasks.iter().map(|eval_task| eval_task.task.clone());
     let tasks: Vec<_> = tasks.collect();
-    let rollout = spec.rollout_config(setup, solver);
+    let mut rollout = spec.rollout_config(setup, solver);
+    rollout.feedback.clone_from(feedback);
     let stage = AttemptStage::from_config(setup.folder.clone(), tasks, rollout);
     let items = stage.items();
     let folder = setup.folder.clone();
@@ -283,7 +289,13 @@ fn fingerprint(setup: &Setup, tasks: &[EvalTask], specs: &[AgentSpec]) -> EvalFi
     let scorers: Vec<_> = scorers
         .map(|suite| (suite.name(), suite.scorer()))
         .collect();
-    let checker = (setup.checker.digest(), scorers);
+    let checker = match &recipe.feedback {
+        None => Digest::of_json(&(setup.checker.digest(), scorers)),
+        Some(model) => {
+            let model = (&model.model, model.reference);
+            Digest::of_json(&(setup.checker.digest(), scorers, model))
+        }
+    };
     EvalFingerprint {
         task_set: tasks::describe(setup),
         suites: setup
@@ -292,7 +304,7 @@ fn fingerprint(setup: &Setup, tasks: &[EvalTask], specs: &[AgentSpec]) -> EvalFi
             .map(|suite| about(suite.as_ref()))
             .collect(),
         tasks: Digest::of_json(&task_ids),
-        checker: Digest::of_json(&checker).to_string(),
+        checker: checker.to_string(),
         environment: setup.interpreter.environment().to_owned(),
         prompts: Digest::of_json(&prompts).to_string(),
         limits: limit_values(&recipe.rollout, limits),

@@ -50,6 +50,9 @@ pub struct EvalRecipe {
     pub regenerate: Option<u64>,
     /// Agents to evaluate, by label.
     pub agents: BTreeMap<String, AgentChoice>,
+    /// A model that comments on each turn in the role of a user, in suites that provide for it (MINT). Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<FeedbackChoice>,
     /// How models are run; `samples` is the number of attempts per task. `reuse` has no effect: an evaluation takes no
     /// replies of other runs.
     #[serde(default)]
@@ -173,6 +176,50 @@ impl AgentChoice {
     }
 }
 
+/// A model behind an OpenAI-compatible chat completions API that comments on the turns of agents.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedbackChoice {
+    /// Model name, as the endpoint knows it.
+    pub model: String,
+    /// Base URL, for example `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Environment variable that holds the API key.
+    #[serde(default)]
+    pub key_env: Option<String>,
+    /// Additional HTTP headers; a value `$NAME` is read from the environment.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// US dollars per million tokens.
+    #[serde(default)]
+    pub price: Option<Price>,
+    /// Timeout of a request, in seconds.
+    #[serde(default = "default_timeout")]
+    pub timeout_seconds: u64,
+    /// Whether the model sees the correct solution. Agents never do.
+    #[serde(default)]
+    pub reference: bool,
+}
+
+impl FeedbackChoice {
+    /// The model in the form that rollouts use.
+    pub fn model_choice(&self) -> ModelChoice {
+        let choice = self.clone();
+        ModelChoice::Openai {
+            model: choice.model,
+            base_url: choice.base_url,
+            key_env: choice.key_env,
+            headers: choice.headers,
+            price: choice.price,
+            timeout_seconds: choice.timeout_seconds,
+            more_keys_env: Vec::new(),
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            batch: false,
+        }
+    }
+}
+
 fn default_seed() -> u64 {
     7
 }
@@ -203,6 +250,7 @@ impl EvalRecipe {
             perturb: true,
             regenerate: None,
             agents,
+            feedback: None,
             rollout: Rollout::default(),
             budget: Budget::default(),
             interpreter: InterpreterChoice::default(),

@@ -6,9 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pybench_agent::TurnFeedback;
 use pybench_checks::Checker;
 use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_interpreter::Interpreter;
+use pybench_llm::ChatModel;
 use pybench_run::{
     ContentStore, Executor, Failure, LocalExecutor, RunError, RunFolder, Stage, UnitState,
 };
@@ -68,6 +70,19 @@ pub trait Suite: Send + Sync {
     /// The task has none.
     fn solution(&self, task: &Task) -> Result<Solution, String>;
 
+    /// What agents are told between their turns; `None` if an attempt ends with its first answer. The suite decides
+    /// whether and on what `model` comments.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if files of the suite are missing or invalid.
+    fn feedback(
+        &self,
+        _env: &SuiteEnv,
+        _model: Option<FeedbackModel>,
+    ) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
+        Ok(None)
+    }
+
     /// The task's entry in the authors' own list, for the files that their runner writes; `None` if this suite
     /// has no such files.
     fn upstream_row(&self, _task: &str) -> Option<Value> {
@@ -79,6 +94,14 @@ pub trait Suite: Send + Sync {
     /// # Errors
     /// The errors of the executor. Tasks that fail the audit are in the result.
     async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError>;
+}
+
+/// A model that comments on the turns of agents in the role of a user.
+#[derive(Clone)]
+pub struct FeedbackModel {
+    pub model: Arc<dyn ChatModel>,
+    /// Whether it sees the correct solution.
+    pub sees_reference: bool,
 }
 
 /// What a suite works with.

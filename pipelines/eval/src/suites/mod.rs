@@ -5,6 +5,7 @@ pub mod da_dev;
 #[cfg(test)]
 mod evaluator_tests;
 pub mod m3tooleval;
+pub mod mint;
 pub mod pybench;
 mod python_literal;
 mod python_number;
@@ -28,6 +29,7 @@ pub const SUITES: &[Entry] = &[
     da_dev::VERIFIED,
     qrdata::ENTRY,
     m3tooleval::ENTRY,
+    mint::ENTRY,
 ];
 
 /// A benchmark that can be opened.

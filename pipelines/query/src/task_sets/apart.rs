@@ -8,12 +8,14 @@ use pybench_run::RunError;
 use super::row::Row;
 
 /// Words of benchmarks that have no training split.
-const BENCHMARKS: [&str; 8] = [
+const BENCHMARKS: [&str; 10] = [
     "pybench",
     "dabench",
     "dadev",
     "qrdata",
     "m3tooleval",
+    "mint",
+    "mintbench",
     "humaneval",
     "evalplus",
     "ifeval",

@@ -126,6 +126,7 @@ async fn rows(lines: &[Line], data: &Path, folder: Arc<RunFolder>) -> Vec<Row> {
         escalation: Vec::new(),
         seed: 0,
         interpreter: pybench_interpreter_containers::interpreter(&choice).unwrap(),
+        feedback: None,
     };
     let all: Vec<_> = tasks.values().cloned().collect();
     let stage = AttemptStage::from_config(folder.clone(), all, crew);

@@ -116,6 +116,28 @@ pub(super) fn audit(suite: &AnswerSuite, options: &AuditOptions) -> Result<Suite
     })
 }
 
+/// All replies that [`audit`] scores, by question.
+pub(super) fn replies(
+    suite: &AnswerSuite,
+    options: &AuditOptions,
+) -> Result<Vec<(String, Vec<String>)>, String> {
+    let questions = suite.selected(&options.selection);
+    let constants = match options.quick {
+        true => Vec::new(),
+        false => (suite.constants)(&questions),
+    };
+    let of = |question: &&dyn Question| {
+        let mut replies = vec![question.reference()];
+        if !options.quick {
+            replies.extend(constants.iter().cloned());
+            replies.extend(nulls(*question)?.into_iter().map(|(_, reply)| reply));
+            replies.extend(question.mutants().into_iter().map(|(_, reply)| reply));
+        }
+        Ok((question.name(), replies))
+    };
+    questions.iter().map(of).collect()
+}
+
 impl AuditRow {
     fn plus(self, other: &Self) -> Self {
         let both = |a: Passed, b: Passed| Passed {

@@ -96,6 +96,17 @@ impl AnswerSuite {
         selection.draw(questions, |question| question.name())
     }
 
+    /// The replies that the audit scores, by question, for suites that have to execute them before.
+    ///
+    /// # Errors
+    /// A file of a question is missing or invalid.
+    pub(super) fn audited_replies(
+        &self,
+        options: &AuditOptions,
+    ) -> Result<Vec<(String, Vec<String>)>, RunError> {
+        audit::replies(self, options).map_err(RunError::BadInput)
+    }
+
     fn task(&self, env: &SuiteEnv, question: &dyn Question) -> Result<EvalTask, String> {
         let (name, category) = (question.name(), question.category());
         let mut files = Vec::new();
@@ -222,7 +233,7 @@ fn headline(question: &dyn Question) -> Headline {
 }
 
 /// The reply that is scored: the last message, unless it was cut off by a limit.
-fn reply(trajectory: &Trajectory) -> &str {
+pub(super) fn reply(trajectory: &Trajectory) -> &str {
     match trajectory.end {
         End::Finished | End::NoAnswer => trajectory.answer(),
         End::MaxTurns | End::Repetition => "",

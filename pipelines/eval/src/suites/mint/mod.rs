@@ -1,0 +1,266 @@
+//! MINT: reasoning and programming tasks of other benchmarks that an agent solves in several turns with Python.
+//!
+//! Programs, and the answers that the authors evaluate, are executed in sandbox sessions. Their verdicts are collected
+//! before questions are scored, so that scoring itself is a look-up.
+
+mod compare;
+mod feedback;
+mod question;
+mod rows;
+mod verdicts;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use pybench_agent::TurnFeedback;
+use pybench_datasets::decontaminate::BenchmarkTask;
+use pybench_run::RunError;
+use pybench_types::id::Digest;
+use pybench_types::task::{Category, Task};
+
+use super::Entry;
+use super::answers::{AnswerSuite, Question, describe, reply, scorer};
+use crate::suite::{
+    AttemptScores, AuditOptions, FeedbackModel, Origin, Selection, Solution, Suite, SuiteAttempt,
+    SuiteAudit, SuiteEnv, TaskList,
+};
+use compare::answer;
+use feedback::MintFeedback;
+use question::MintQuestion;
+use rows::SETS;
+use verdicts::{Answers, Executed, Executor, Verdicts};
+
+/// The repository.
+pub const ORIGIN: Origin = Origin {
+    repository: "https://github.com/xingyaoww/mint-bench.git",
+    commit: "3f7f12c10bf763be1e6dbdeb42feb57624121f61",
+    files: FILES,
+    license: LICENSE,
+    cache: "suites/mint",
+};
+
+/// MINT in the list of suites.
+pub const ENTRY: Entry = Entry {
+    name: "mint",
+    origin: &ORIGIN,
+    open: |place| Ok(Arc::new(Mint::open(&ENTRY.checkout(place)?)?)),
+};
+
+const TITLE: &str = "MINT";
+/// Changes whenever a score of an answer changes.
+const VERSION: u32 = 1;
+/// Number of tasks.
+const COUNT: usize = 409;
+
+const LICENSE: &str = "Apache-2.0 (code). The repository states none for the tasks; where they come from: MIT (GSM8K, MATH, MMLU, TheoremQA, HumanEval), CC BY 4.0 (MBPP)";
+
+const FILES: &[&str] = &[
+    "LICENSE",
+    "data/processed/gsm8k/test_prompts.json",
+    "data/processed/humaneval/test_prompts.json",
+    "data/processed/math/test_prompts.json",
+    "data/processed/mbpp/test_prompts.json",
+    "data/processed/mmlu/test_prompts.json",
+    "data/processed/theoremqa/test_prompts.json",
+    "mint/datatypes.py",
+    "mint/envs/base.py",
+    "mint/envs/general_env.py",
+    "mint/prompt/templates/template_feedback_agent.txt",
+    "mint/tasks/base.py",
+    "mint/tasks/codegen.py",
+    "mint/tasks/in_context_examples/humaneval/with_tool_and_feedback.txt",
+    "mint/tasks/in_context_examples/mbpp/with_tool_and_feedback.txt",
+    "mint/tasks/in_context_examples/reasoning/with_tool_and_feedback.txt",
+    "mint/tasks/reasoning.py",
+    "mint/utils/exception.py",
+    "mint/utils/exec.py",
+];
+
+const NOTES: &[&str] = &[
+    "409 of the authors' 586 tasks. HotpotQA (43) needs a search in Wikipedia and ALFWorld (134, all of their decision making) an environment of its own that is not offline: both are left out, so no score here is their overall score. Their agents can also search Wikipedia in the other reasoning tasks; here they cannot, and they see no example of a conversation.",
+    "`upstream` is the authors' check of the text between `<solution>` and `</solution>`. Numbers may be 5 % off (GSM8K, MATH) or 4 % (TheoremQA), and a list may have another order. Where the answer is not a number, the expected text anywhere in it suffices: `not 175` passes, and in MMLU `because` passes where `c` is correct. TheoremQA evaluates the answer with Python in the scope of the task, so `self.reference` passes. Programs run in the namespace of the tests, so a value that equals everything passes.",
+    "`strict` compares each solution: numbers exactly, or by the digits of an expected number with a fraction (TheoremQA: up to 2.6 % off, 0.1 % for numbers without a fraction), options by letter or content, lists in order. Programs run in a session without tests, and the tests on the plain data that they return.",
+];
+
+/// MINT at a checkout.
+struct Mint {
+    root: PathBuf,
+    answers: AnswerSuite,
+    /// The tasks whose answers are executed, by name.
+    executed: BTreeMap<String, Executed>,
+    verdicts: Arc<Verdicts>,
+    executor: OnceLock<Arc<Executor>>,
+}
+
+impl Mint {
+    /// Reads the tasks.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if files are missing or invalid.
+    fn open(root: &Path) -> Result<Self, RunError> {
+        let verdicts = Arc::new(Verdicts::default());
+        let questions = questions(root, &verdicts).map_err(RunError::BadInput)?;
+        let executed = questions
+            .iter()
+            .filter_map(|question| Some((question.name(), question.executed()?)));
+        let executed = executed.collect();
+        let questions = questions.into_iter();
+        let questions = questions.map(|question| Box::new(question) as Box<dyn Question>);
+        Ok(Self {
+            root: root.to_owned(),
+            answers: AnswerSuite {
+                name: ENTRY.name,
+                title: TITLE,
+                origin: &ORIGIN,
+                notes: NOTES,
+                version: VERSION,
+                category: Category::Math,
+                questions: questions.collect(),
+                constants,
+            },
+            executed,
+            verdicts,
+            executor: OnceLock::new(),
+        })
+    }
+
+    fn executor(&self, env: &SuiteEnv) -> Result<Arc<Executor>, RunError> {
+        if let Some(executor) = self.executor.get() {
+            return Ok(executor.clone());
+        }
+        let executor = Arc::new(Executor::new(&self.root, env)?);
+        Ok(self.executor.get_or_init(|| executor).clone())
+    }
+
+    /// What has to be executed to score these replies.
+    fn to_execute<'a>(
+        &self,
+        task: &str,
+        replies: impl Iterator<Item = &'a str>,
+    ) -> Option<Answers> {
+        let executed = self.executed.get(task)?;
+        let mut answers: Vec<String> = replies.filter_map(answer).collect();
+        answers.sort();
+        answers.dedup();
+        (!answers.is_empty()).then(|| Answers {
+            task: task.to_owned(),
+            executed: executed.clone(),
+            answers,
+        })
+    }
+}
+
+fn questions(root: &Path, verdicts: &Arc<Verdicts>) -> Result<Vec<MintQuestion>, String> {
+    let mut questions = Vec::new();
+    for set in &SETS {
+        for row in rows::read(root, set)? {
+            let question = MintQuestion::new(set, row, verdicts.clone());
+            questions.push(question.map_err(|problem| format!("{}: {problem}", set.name))?);
+        }
+    }
+    Ok(questions)
+}
+
+/// Frequent answers, and one that states every number and letter and ends with an expression whose value is the expected
+/// one where the authors evaluate the answer.
+fn constants(questions: &[&dyn Question]) -> Vec<String> {
+    let short = questions.iter().map(|question| question.expected());
+    let mut short: Vec<String> = short.filter(|expected| expected.len() < 12).collect();
+    short.sort();
+    short.dedup();
+    let all = format!("<solution>{} = self.reference</solution>", short.join(" "));
+    let frequent = super::answers::frequent(questions);
+    std::iter::once(all)
+        .chain(frequent.into_iter().take(15))
+        .collect()
+}
+
+#[async_trait]
+impl Suite for Mint {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn origin(&self) -> &'static Origin {
+        &ORIGIN
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.answers.notes()
+    }
+
+    fn describe(&self, selection: &Selection) -> String {
+        describe(TITLE, COUNT, selection)
+    }
+
+    async fn tasks(&self, env: &SuiteEnv, selection: &Selection) -> Result<TaskList, RunError> {
+        self.answers.tasks(env, selection).await
+    }
+
+    async fn contents(&self, env: &SuiteEnv) -> Result<Vec<BenchmarkTask>, RunError> {
+        self.answers.contents(env).await
+    }
+
+    async fn score(
+        &self,
+        env: &SuiteEnv,
+        attempts: &[SuiteAttempt<'_>],
+    ) -> Result<Vec<AttemptScores>, RunError> {
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        for (place, attempt) in attempts.iter().enumerate() {
+            let replies = attempt.trajectory.map(|trajectory| reply(trajectory));
+            if let Some(answers) = self.to_execute(&attempt.task.name, replies.into_iter()) {
+                wanted.push(answers);
+                places.push(place);
+            }
+        }
+        let failures = self.verdicts.add(env, &self.executor(env)?, wanted).await?;
+        let mut scores = self.answers.score(env, attempts).await?;
+        for (at, failure) in failures {
+            scores[places[at]] = AttemptScores {
+                upstream: Some(Err(failure.clone())),
+                fixed: None,
+                strict: Some(Err(failure)),
+            };
+        }
+        Ok(scores)
+    }
+
+    fn scorer(&self) -> Digest {
+        scorer(ENTRY.name, &ORIGIN, VERSION)
+    }
+
+    fn solution(&self, task: &Task) -> Result<Solution, String> {
+        self.answers.solution(task)
+    }
+
+    fn feedback(
+        &self,
+        env: &SuiteEnv,
+        model: Option<FeedbackModel>,
+    ) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
+        let executor = self.executor(env)?;
+        let feedback = MintFeedback::new(&self.root, &self.verdicts, executor, model)?;
+        Ok(Some(Arc::new(feedback)))
+    }
+
+    async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {
+        let wanted = self.answers.audited_replies(options)?.into_iter();
+        let wanted = wanted.filter_map(|(task, replies)| {
+            self.to_execute(&task, replies.iter().map(String::as_str))
+        });
+        let failures = self
+            .verdicts
+            .add(env, &self.executor(env)?, wanted.collect())
+            .await?;
+        match failures.into_values().next() {
+            Some(failure) => Err(RunError::Internal(failure.to_string())),
+            None => self.answers.audit(env, options).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
