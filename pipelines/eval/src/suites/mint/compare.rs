@@ -356,7 +356,7 @@ mod tests {
             ("c", "b", false, false),
             ("a", "a) is wrong", true, false),
             ("a", "6.", true, true),
-            ("d", "f(x) (or so)", false, true),
+            ("d", "f(x) (or so)", true, true),
             ("d", "D: f(x) (or so).", true, true),
             ("b", "", false, false),
         ] {

@@ -54,7 +54,7 @@ fn small(root: &Path) {
         (
             "humaneval",
             json!({"id": 0, "prompt": "def g(x):\n    \"\"\" Halve. \"\"\"", "canonical_solution": "    return x / 2\n",
-                "reference": "\n\ndef check(candidate):\n    assert abs(candidate(x=3) - 1.5) < 1e-6\n\n\ncheck(g)"}),
+                "reference": "\n\ndef check(candidate):\n    assert abs(candidate(x=3) - 1.5) < 1e-6\n    assert candidate(4) == 2\n\n\ncheck(g)"}),
         ),
     ];
     for (set, row) in rows {
@@ -407,9 +407,9 @@ async fn the_upstream_score_equals_the_authors_evaluator() {
     // Their check of a program takes two processes, so only some tasks have all replies.
     let replies = questions.iter().enumerate().map(|(at, question)| {
         let mut replies = planted(question);
-        if let (Some(Executed::Program(_)), false) = (question.executed(), at % 5 == 0) {
-            replies.truncate(4);
-            replies.push(question.reference());
+        if let (Some(Executed::Program(_)), false) = (question.executed(), at % 10 == 0) {
+            let one = replies.swap_remove(at % replies.len());
+            replies = vec![one, question.reference()];
         }
         replies
     });
