@@ -123,7 +123,7 @@ impl Choice {
     }
 
     /// Letters and contents of the options.
-    pub(super) fn options(&self) -> &[(String, String)] {
+    pub(super) fn letters_and_contents(&self) -> &[(String, String)] {
         &self.whole
     }
 

@@ -15,15 +15,11 @@ use pybench_types::trajectory::{Message, Role, Sampling};
 use super::super::answers::{Question, read_text};
 use super::compare::answer;
 use super::question::MintQuestion;
-use super::rows::SETS;
+use super::rows::{MAX_SOLUTIONS, MAX_TURNS, SETS};
 use super::verdicts::{Executor, Verdicts};
 use super::{ENTRY, questions};
 use crate::suite::{FeedbackModel, name_in};
 
-/// Number of turns of an attempt; each cell, solution and invalid reply is one.
-pub(super) const MAX_TURNS: usize = 5;
-/// Number of solutions that an attempt may state.
-pub(super) const MAX_SOLUTIONS: usize = 2;
 /// The mark of a solution.
 const SOLUTION: &str = "<solution>";
 const INVALID: &str = "I don't understand your reply. To give me an answer, end your reply with it in the form <solution>…</solution>.\n";

@@ -5,6 +5,7 @@
 
 mod compare;
 mod feedback;
+mod program;
 mod question;
 mod rows;
 mod verdicts;

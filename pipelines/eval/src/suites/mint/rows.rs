@@ -7,6 +7,11 @@ use serde_json::Value;
 
 use super::super::answers::read_text;
 
+/// Number of turns of an attempt; each cell, solution and invalid reply is one.
+pub(super) const MAX_TURNS: usize = 5;
+/// Number of solutions that an attempt may state.
+pub(super) const MAX_SOLUTIONS: usize = 2;
+
 /// A task set that runs offline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskSet {

@@ -12,7 +12,7 @@ use pybench_types::id::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::question::{Program, unfenced};
+use super::program::{Program, unfenced};
 use super::rows::Row;
 use crate::suite::SuiteEnv;
 
