@@ -156,14 +156,14 @@ pub(super) fn in_markdown(data: &ReportData<'_>) -> String {
     if !scores.is_empty() {
         out += "\n### Scores without the matched tasks\n\n| agent | suite | score | all tasks | without |\n| --- | --- | --- | --- | --- |\n";
         for row in scores {
-            let cells = [
-                row.agent,
-                row.suite,
-                row.measure.to_owned(),
+            out += &format!(
+                "| {} | {} | {} | {} | {} |\n",
+                markdown(&row.agent),
+                markdown(&row.suite),
+                row.measure,
                 row.all,
-                row.without,
-            ];
-            out += &format!("| {} |\n", cells.map(|cell| markdown(&cell)).join(" | "));
+                row.without
+            );
         }
     }
     for suite in set.suites.iter().filter(|s| !s.matches.is_empty()) {
