@@ -81,6 +81,7 @@ const FILES: &[&str] = &[
 
 const NOTES: &[&str] = &[
     "409 of the authors' 586 tasks. HotpotQA (43) needs a search in Wikipedia and ALFWorld (134, all of their decision making) an environment of its own that is not offline: both are left out, so no score here is their overall score. Their agents can also search Wikipedia in the other reasoning tasks; here they cannot, and they see no example of a conversation.",
+    "An agent is told when its solution is wrong by `upstream`, and may use 5 turns and 2 solutions, as the authors have it; the last reply is scored. A table `[feedback]` in the recipe adds comments of a model in the role of a user.",
     "`upstream` is the authors' check of the text between `<solution>` and `</solution>`. Numbers may be 5 % off (GSM8K, MATH) or 4 % (TheoremQA), and a list may have another order. Where the answer is not a number, the expected text anywhere in it suffices: `not 175` passes, and in MMLU `because` passes where `c` is correct. TheoremQA evaluates the answer with Python in the scope of the task, so `self.reference` passes. Programs run in the namespace of the tests, so a value that equals everything passes.",
     "`strict` compares each solution: numbers exactly, or by the digits of an expected number with a fraction (TheoremQA: up to 2.6 % off, 0.1 % for numbers without a fraction), options by letter or content, lists in order. Programs run in a session without tests, and the tests on the plain data that they return.",
 ];

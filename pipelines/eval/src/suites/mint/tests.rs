@@ -407,9 +407,9 @@ async fn the_upstream_score_equals_the_authors_evaluator() {
     // Their check of a program takes two processes, so only some tasks have all replies.
     let replies = questions.iter().enumerate().map(|(at, question)| {
         let mut replies = planted(question);
-        if let (Some(Executed::Program(_)), false) = (question.executed(), at % 10 == 0) {
-            let one = replies.swap_remove(at % replies.len());
-            replies = vec![one, question.reference()];
+        if let (Some(Executed::Program(_)), false) = (question.executed(), at % 5 == 0) {
+            replies.truncate(4);
+            replies.push(question.reference());
         }
         replies
     });
