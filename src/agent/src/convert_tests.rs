@@ -120,8 +120,9 @@ proptest! {
         for (a, b) in pairs() {
             let messages: Vec<_> = texts.iter().map(|text| Message::new(Role::Assistant, text)).collect();
             let Ok(there) = convert(&messages, a, b) else { continue };
-            let back = convert(&there.messages, b, a).unwrap();
-            let same = back.messages == messages;
+            // A cell that is itself fenced cannot be written back.
+            let back = convert(&there.messages, b, a);
+            let same = back.is_ok_and(|back| back.messages == messages);
             prop_assert!(same || !there.reworded.is_empty(), "{} {}", a.name(), b.name());
         }
     }
