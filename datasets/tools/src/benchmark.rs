@@ -16,7 +16,7 @@ use pybench_profile as profile;
 /// Maximum size of a list of tasks, in bytes.
 const MAX_LIST_BYTES: u64 = 1 << 30;
 /// Maximum size of a file that is searched for tables, in bytes.
-const MAX_FILE_BYTES: u64 = 256 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Maximum number of files in a benchmark.
 const MAX_FILES: usize = 100_000;
 /// Maximum depth of folders.
@@ -321,7 +321,7 @@ fn add_file(item: &mut BenchmarkTask, file: &Path) -> Result<(), RunError> {
 }
 
 /// Read a file as a table, if it is one.
-pub fn table(name: &str, bytes: &[u8]) -> Option<Table> {
+pub(super) fn table(name: &str, bytes: &[u8]) -> Option<Table> {
     match sniff(name, bytes) {
         Sniffed::File(kind) | Sniffed::Broken(kind, _) => profile::content(kind, bytes),
         Sniffed::Archive(_) | Sniffed::Unknown(_) => None,

@@ -1,24 +1,21 @@
 //! `dataset decontaminate`: removes rows that contain tasks of a benchmark.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::decontaminate::{
-    BenchmarkIndex, Hit, MatchKind, NearDuplicates, Table, fingerprints,
+    BenchmarkIndex, Hit, MatchKind, NearDuplicates, fingerprints,
 };
 use pybench_datasets::{Row, RowFile, parallel, read};
-use pybench_run::{ContentStore, RunError, write_output};
-use pybench_types::id::Digest;
-use pybench_types::task::TaskFile;
+use pybench_run::{RunError, write_output};
 use pybench_types::trajectory::Role;
 use serde::Serialize;
 
+use super::table_cache::TableCache;
 use super::{FromArgs, ToArgs, benchmark, copy_rows, derived_card, to_run_error, write_report};
 
-/// Maximum size of a file that is searched for tables, in bytes.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Maximum number of hits of a row, unless more of them contaminate it.
 const MAX_HITS: usize = 10;
 /// Number of rows whose texts are searched in parallel.
@@ -250,7 +247,8 @@ fn all_hits(
         let by_file = index.file(&file.id);
         let same = !by_file.is_empty();
         hits.extend(by_file);
-        if let Some(table) = tables.get(&file)
+        let name = format!("x.{}", file.kind.name());
+        if let Some(table) = tables.get(&file.id, &name)
             && !same
         {
             hits.extend(index.table(table));
@@ -264,44 +262,4 @@ fn all_hits(
     let contaminating = hits.iter().filter(|hit| hit.contaminated).count();
     hits.truncate(contaminating.max(MAX_HITS));
     hits
-}
-
-/// Tables by digest. Each file is read once.
-struct TableCache {
-    stores: Vec<ContentStore>,
-    known: HashMap<Digest, Option<Table>>,
-    missing: usize,
-}
-
-impl TableCache {
-    fn new(stores: &[PathBuf]) -> Result<Self, RunError> {
-        let existing = stores.iter().filter(|store| store.is_dir());
-        Ok(Self {
-            stores: existing
-                .map(|s| ContentStore::open(s))
-                .collect::<Result<_, _>>()?,
-            known: HashMap::new(),
-            missing: 0,
-        })
-    }
-
-    fn get(&mut self, file: &TaskFile) -> Option<&Table> {
-        if !self.known.contains_key(&file.id) {
-            let small = |store: &&ContentStore| {
-                std::fs::metadata(store.path(&file.id))
-                    .is_ok_and(|found| found.is_file() && found.len() <= MAX_FILE_BYTES)
-            };
-            let stores = self.stores.iter().filter(small);
-            let bytes = stores.flat_map(|store| store.get(&file.id)).next();
-            self.missing += usize::from(bytes.is_none());
-            let name = format!("x.{}", file.kind.name());
-            let table = bytes.and_then(|bytes| benchmark::table(&name, &bytes));
-            self.known.insert(file.id.clone(), table);
-        }
-        self.known.get(&file.id)?.as_ref()
-    }
-
-    fn missing(&self) -> usize {
-        self.missing
-    }
 }

@@ -6,6 +6,7 @@ mod decontaminate;
 mod dedup;
 mod formats;
 mod select;
+mod table_cache;
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,9 @@ use pybench_run::RunError;
 use pybench_run::cli::{LogArgs, Process};
 use pybench_run::project::{default_runs_dir, find_run, project_root};
 
-pub use benchmark::{items, table};
+pub use benchmark::items;
 pub use decontaminate::{Contamination, RowVerdict, search};
+pub use table_cache::TableCache;
 
 /// Deduplicate, decontaminate, select from, export and convert datasets
 #[derive(Clone, Debug, clap::Parser)]

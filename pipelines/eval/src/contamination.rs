@@ -5,26 +5,23 @@
 //! evaluated tasks: the input files and tables of these benchmarks, and the prompts of all suites, in which near duplicates
 //! are found. The result depends on the records and the dataset only, not on what this machine has downloaded.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-use pybench_dataset_tools::{FromArgs, RowVerdict, search, table};
+use pybench_dataset_tools::{FromArgs, RowVerdict, TableCache, search};
 use pybench_datasets::card;
 use pybench_datasets::dataset::FILES_DIR;
 use pybench_datasets::decontaminate::fingerprints::{KNOWN_SUITES, known_tasks};
 use pybench_datasets::decontaminate::{
-    BenchmarkIndex, BenchmarkTask, MatchKind, NearDuplicates, SuiteQuestion, Table,
+    BenchmarkIndex, BenchmarkTask, MatchKind, NearDuplicates, SuiteQuestion,
 };
-use pybench_run::{ContentStore, RunError};
+use pybench_run::RunError;
 use pybench_types::id::Digest;
-use pybench_types::trajectory::OutputFile;
 use serde::Serialize;
 
 use crate::record::{Attempt, Evaluation, task_order};
 use crate::stats::{AgentSummary, summarize};
 
-/// Maximum size of an input file that is compared as a table, in bytes.
-const MAX_TABLE: u64 = 256 << 20;
 /// A suite whose tasks are some of another one's, under the same names.
 const SUBSETS: [(&str, &str); 1] = [("da-dev-verified", "da-dev")];
 
@@ -99,7 +96,7 @@ pub fn training_set(
     }
     .folder()?;
     let attempts = first_attempts(evaluation);
-    let mut inputs = InputTables::new(stores)?;
+    let mut inputs = TableCache::new(stores)?;
     let mut tasks = known_tasks();
     tasks.extend(
         attempts
@@ -157,7 +154,7 @@ fn fingerprinted(suite: &str) -> Option<&'static str> {
 
 /// What the records know of a task. Fingerprints have the questions of benchmarks without what our prompts add, so only
 /// files are new; of any other suite only the prompts are compared, because its input files are not part of the tasks.
-fn recorded(attempt: &Attempt, inputs: &mut InputTables) -> BenchmarkTask {
+fn recorded(attempt: &Attempt, inputs: &mut TableCache) -> BenchmarkTask {
     let mut task = BenchmarkTask {
         suite: attempt.suite.clone(),
         index: attempt.task.clone(),
@@ -169,46 +166,10 @@ fn recorded(attempt: &Attempt, inputs: &mut InputTables) -> BenchmarkTask {
     }
     for file in &attempt.inputs {
         task.files.push(file.id.clone());
-        task.tables.extend(inputs.get(file));
+        task.tables
+            .extend(inputs.get(&file.id, &file.path).cloned());
     }
     task
-}
-
-/// The input files of the records that are tables. Each is read once.
-struct InputTables {
-    stores: Vec<ContentStore>,
-    /// `None`: the file was not found.
-    known: HashMap<Digest, Option<Option<Table>>>,
-}
-
-impl InputTables {
-    fn new(stores: &[PathBuf]) -> Result<Self, RunError> {
-        let existing = stores.iter().filter(|store| store.is_dir());
-        Ok(Self {
-            stores: existing
-                .map(|store| ContentStore::open(store))
-                .collect::<Result<_, _>>()?,
-            known: HashMap::new(),
-        })
-    }
-
-    fn get(&mut self, file: &OutputFile) -> Option<Table> {
-        if !self.known.contains_key(&file.id) {
-            let small = |store: &&ContentStore| {
-                std::fs::metadata(store.path(&file.id))
-                    .is_ok_and(|found| found.is_file() && found.len() <= MAX_TABLE)
-            };
-            let stores = self.stores.iter().filter(small);
-            let bytes = stores.flat_map(|store| store.get(&file.id)).next();
-            let read = bytes.map(|bytes| table(&file.path, &bytes));
-            self.known.insert(file.id.clone(), read);
-        }
-        self.known.get(&file.id)?.clone()?
-    }
-
-    fn is_unread(&self, file: &OutputFile) -> bool {
-        matches!(self.known.get(&file.id), Some(None))
-    }
 }
 
 fn of_suite(
@@ -216,7 +177,7 @@ fn of_suite(
     attempts: &[&Attempt],
     verdicts: &[RowVerdict],
     evaluation: &Evaluation,
-    inputs: &InputTables,
+    inputs: &TableCache,
 ) -> SuiteContamination {
     let own: Vec<&&Attempt> = attempts.iter().filter(|a| a.suite == suite).collect();
     let evaluated: HashSet<&str> = own.iter().map(|attempt| &*attempt.task).collect();
@@ -236,7 +197,7 @@ fn of_suite(
     let unread: HashSet<&Digest> = own
         .iter()
         .flat_map(|attempt| &attempt.inputs)
-        .filter(|file| inputs.is_unread(file))
+        .filter(|file| inputs.is_missing(&file.id))
         .map(|file| &file.id)
         .collect();
     SuiteContamination {

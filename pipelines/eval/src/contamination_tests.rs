@@ -1,3 +1,6 @@
+use pybench_run::ContentStore;
+use pybench_types::trajectory::OutputFile;
+
 use super::*;
 use crate::record::AgentKind;
 use crate::record::tests::{attempt, fingerprint};

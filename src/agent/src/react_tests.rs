@@ -98,13 +98,14 @@ async fn run(
     log: &MemoryLog,
     noise: u32,
 ) -> (Result<AttemptResult, Failure>, Vec<String>) {
-    run_solver(&Solver::Model(teacher.clone()), log, noise).await
+    run_solver(&Solver::Model(teacher.clone()), log, noise, None).await
 }
 
 async fn run_solver(
     solver: &Solver,
     log: &MemoryLog,
     noise: u32,
+    feedback: Option<&dyn TurnFeedback>,
 ) -> (Result<AttemptResult, Failure>, Vec<String>) {
     let (task, sampling) = (task(), Sampling::default());
     let attempt = AttemptSpec {
@@ -115,7 +116,7 @@ async fn run_solver(
         sampling: &sampling,
         max_turns: 4,
         max_identical_turns: Some(3),
-        feedback: None,
+        feedback,
     };
     let mut session = Echo {
         cells: vec![],
@@ -167,7 +168,7 @@ impl ScriptedSolver for OneCell {
 #[tokio::test]
 async fn a_script_knows_the_task() {
     let solver = Solver::Script(Arc::new(OneCell));
-    let (solved, cells) = run_solver(&solver, &MemoryLog::default(), 0).await;
+    let (solved, cells) = run_solver(&solver, &MemoryLog::default(), 0, None).await;
     assert_eq!(cells, [task().query]);
     let failure = solved.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Internal);
@@ -175,7 +176,7 @@ async fn a_script_knows_the_task() {
     assert!(!failure.retryable);
     let log = MemoryLog::default();
     run(&Scripted::new([answer("2")]), &log, 0).await.0.unwrap();
-    let (solved, _) = run_solver(&solver, &log, 0).await;
+    let (solved, _) = run_solver(&solver, &log, 0, None).await;
     assert_eq!(solved.unwrap().fault, Some(task().keyword));
 }
 
@@ -357,23 +358,9 @@ impl TurnFeedback for Judge {
 }
 
 async fn run_judged(teacher: &Arc<Scripted>, log: &MemoryLog, judge: &Judge) -> AttemptResult {
-    let (task, sampling) = (task(), Sampling::default());
     let solver = Solver::Model(teacher.clone());
-    let attempt = AttemptSpec {
-        task: &task,
-        sample: 0,
-        solver: &solver,
-        format: &FORMAT,
-        sampling: &sampling,
-        max_turns: 4,
-        max_identical_turns: Some(3),
-        feedback: Some(judge),
-    };
-    let mut session = Echo {
-        cells: vec![],
-        noise: 0,
-    };
-    solve(&attempt, &mut session, log).await.unwrap()
+    let (solved, _) = run_solver(&solver, log, 0, Some(judge)).await;
+    solved.unwrap()
 }
 
 #[tokio::test]

@@ -53,16 +53,23 @@ test_fraction = 0.25
 held_out_templates = 3
 "#;
 
-fn recipe(teacher: &str) -> String {
-    format!("name = 't'\nseed = 7\nteacher = {teacher}\n{SETS}")
+fn recipe(teacher: &str, sets: &str) -> String {
+    format!("name = 't'\nseed = 7\nteacher = {teacher}\n{sets}")
+}
+
+/// A project with a recipe of these sets and their files.
+fn project(teacher: &str, sets: &str, files: &[(&str, &str)]) -> RunFixture {
+    let valid = "{ kind = 'openai', model = 'm', base_url = 'http://127.0.0.1:9/v1' }";
+    let fixture = RunFixture::bare(&recipe(valid, sets));
+    std::fs::write(fixture.path("t.toml"), recipe(teacher, sets)).unwrap();
+    for (name, text) in files {
+        std::fs::write(fixture.path(name), text).unwrap();
+    }
+    fixture
 }
 
 fn fixture(teacher: &str) -> RunFixture {
-    let fixture = RunFixture::bare(&recipe(
-        "{ kind = 'openai', model = 'm', base_url = 'http://127.0.0.1:9/v1' }",
-    ));
-    std::fs::write(fixture.path("t.toml"), recipe(teacher)).unwrap();
-    for (name, text) in [
+    let files = [
         (
             "fleet.csv",
             "boat,knots,built\nGull,7,1995\nTern,9,2001\nAuk,7,1988\n",
@@ -87,10 +94,8 @@ fn fixture(teacher: &str) -> RunFixture {
             "{\"question\": \"Read integers and print their sum.\", \"answer\": {\"inputs\": [\"1 2\\n\", \"5\\n\"], \"outputs\": [\"3\\n\", \"5\\n\"]}}\n\
              {\"question\": \"Read a line and print it in reverse.\", \"answer\": [{\"stdin\": \"abc\", \"stdout\": \"cba\"}]}\n",
         ),
-    ] {
-        std::fs::write(fixture.path(name), text).unwrap();
-    }
-    fixture
+    ];
+    project(teacher, SETS, &files)
 }
 
 /// Solves all tasks but two: one number is wrong, and one program passes only the first test.
@@ -240,7 +245,7 @@ fn the_expert_is_refused_and_tasks_are_written_without_a_key() {
         assert!(error.contains(part), "{part} is not in {error}");
     }
     let teacher = "{ kind = 'openai', model = 'm', base_url = 'https://example.org/v1', key_env = 'NO_SUCH_KEY' }";
-    std::fs::write(fixture.path("t.toml"), recipe(teacher)).unwrap();
+    std::fs::write(fixture.path("t.toml"), recipe(teacher, SETS)).unwrap();
     for command in ["crawl", "query"] {
         let output = fixture.program(command, &[]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -302,16 +307,8 @@ test_fraction = 0.25
 held_out_templates = 3
 "#;
 
-fn code_and_formulas(teacher: &str) -> String {
-    format!("name = 't'\nseed = 7\nteacher = {teacher}\n{CODE_AND_FORMULAS}")
-}
-
 fn code_and_formulas_fixture(teacher: &str) -> RunFixture {
-    let fixture = RunFixture::bare(&code_and_formulas(
-        "{ kind = 'openai', model = 'm', base_url = 'http://127.0.0.1:9/v1' }",
-    ));
-    std::fs::write(fixture.path("t.toml"), code_and_formulas(teacher)).unwrap();
-    for (name, text) in [
+    let files = [
         (
             "formulas.jsonl",
             r#"{"problem": "A square has the area 2. What is half of its diagonal, times its side?", "solution": "The side is $\\sqrt{2}$, so it is $\\boxed{\\sqrt{2}}$."}
@@ -334,10 +331,8 @@ fn code_and_formulas_fixture(teacher: &str) -> RunFixture {
 {"question": "Given a text, return whether it is a palindrome.", "input_output": {"fn_name": "isSame", "inputs": [["abba"], ["ab"]], "outputs": [[true], [false]]}}
 "#,
         ),
-    ] {
-        std::fs::write(fixture.path(name), text).unwrap();
-    }
-    fixture
+    ];
+    project(teacher, CODE_AND_FORMULAS, &files)
 }
 
 /// Solves some tasks; the other programs and answers are wrong or attack the tests.

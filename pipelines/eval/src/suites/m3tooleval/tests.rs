@@ -1,11 +1,8 @@
 use std::fs;
 
-use pybench_checks::Checker;
-use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress};
-use pybench_testing::sessions::default_interpreter;
 use serde_json::json;
 
-use super::super::evaluator_tests::{ask, checkout};
+use super::super::evaluator_tests::{ask, checkout, env};
 use super::*;
 
 fn row(expected: &str, text: &str) -> Row {
@@ -103,23 +100,6 @@ fn fuzz_replies() {
             let _ = (question.upstream(&reply), question.strict(&reply));
         }
     });
-}
-
-/// What the suite works with, if sessions run here.
-fn env(folder: &Path) -> Option<SuiteEnv> {
-    let interpreter = default_interpreter()?;
-    let folder = Arc::new(RunFolder::open(folder, "").unwrap());
-    Some(SuiteEnv {
-        checker: Checker::new(interpreter.clone()).unwrap(),
-        executor: LocalExecutor::new(
-            folder.clone(),
-            ExecutorOptions::default(),
-            Progress::hidden(),
-            Interrupt::new(),
-        ),
-        interpreter,
-        folder,
-    })
 }
 
 fn opened(root: &Path) -> M3ToolEval {

@@ -1,31 +1,11 @@
 use std::fs;
 
-use pybench_checks::Checker;
 use pybench_interpreter::{Limits, SessionSpec};
-use pybench_run::{ExecutorOptions, Interrupt, LocalExecutor, Progress, RunFolder};
-use pybench_testing::sessions::default_interpreter;
 use serde_json::{Value, json};
 
-use super::super::evaluator_tests::checkout;
+use super::super::evaluator_tests::{checkout, env};
 use super::verdicts::Verdict;
 use super::*;
-
-/// What the suite works with, if sessions run here.
-fn env(folder: &Path) -> Option<SuiteEnv> {
-    let interpreter = default_interpreter()?;
-    let folder = Arc::new(RunFolder::open(folder, "").unwrap());
-    Some(SuiteEnv {
-        checker: Checker::new(interpreter.clone()).unwrap(),
-        executor: LocalExecutor::new(
-            folder.clone(),
-            ExecutorOptions::default(),
-            Progress::hidden(),
-            Interrupt::new(),
-        ),
-        interpreter,
-        folder,
-    })
-}
 
 /// Files in the layout of the benchmark, with one task of each set.
 fn small(root: &Path) {
@@ -49,7 +29,7 @@ fn small(root: &Path) {
         (
             "mbpp",
             json!({"id": 0, "prompt": "\"\"\"\nAdd one.\nassert f(1)==2\n\"\"\"\n", "text": "Add one.",
-                "code": "def f(x):\r\n    return x + 1", "reference": "assert f(1)==2\nassert f(2)==3\nassert f([])=={1, (2, None)}"}),
+                "code": "def f(x):\r\n    return {1, (2, None)} if x == [] else x + 1", "reference": "assert f(1)==2\nassert f(2)==3\nassert f([])=={1, (2, None)}"}),
         ),
         (
             "humaneval",
@@ -58,10 +38,6 @@ fn small(root: &Path) {
         ),
     ];
     for (set, row) in rows {
-        let mut row = row;
-        if set == "mbpp" {
-            row["code"] = json!("def f(x):\r\n    return {1, (2, None)} if x == [] else x + 1");
-        }
         let folder = root.join("data/processed").join(set);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("test_prompts.json"), format!("{row}\n")).unwrap();
@@ -139,7 +115,7 @@ async fn programs_are_executed_apart_from_their_tests() {
         ),
         ("def g(x):\n    input()\n    return x / 2", false, false),
         (
-            "class A(float):\n    __sub__ = lambda *_: 0.0\ndef g(x):\n    return A(9)",
+            "class A(float):\n    __sub__ = lambda *_: 0.0\n    __eq__ = lambda *_: True\ndef g(x):\n    return A(9)",
             true,
             false,
         ),

@@ -57,10 +57,10 @@ fn inputs_are_made_for_tasks_that_lack_them() {
             matches!(lacking.status, TaskStatus::Missing(_)),
             "task {index}"
         );
-        let sorted = |paths: &[String]| paths.iter().cloned().collect::<BTreeSet<_>>();
-        assert_eq!(
-            sorted(&spec.missing),
-            sorted(&lacking.missing),
+        // A published file can be made again too: task 23 needs two files that agree.
+        let set = |paths: &[String]| paths.iter().cloned().collect::<BTreeSet<_>>();
+        assert!(
+            set(&spec.missing).is_superset(&set(&lacking.missing)),
             "task {index}"
         );
     }
