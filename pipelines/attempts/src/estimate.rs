@@ -277,6 +277,19 @@ impl UsageRange {
         }
     }
 
+    /// The usage of these calls and others.
+    pub fn plus(self, other: Self) -> Self {
+        let both = |a: Usage, b: Usage| Usage {
+            prompt_tokens: a.prompt_tokens + b.prompt_tokens,
+            completion_tokens: a.completion_tokens + b.completion_tokens,
+        };
+        Self {
+            low: both(self.low, other.low),
+            expected: both(self.expected, other.expected),
+            high: both(self.high, other.high),
+        }
+    }
+
     /// The usage of so many of these calls.
     pub fn times(self, count: u64) -> Self {
         let all = |usage: Usage| Usage {
@@ -344,6 +357,84 @@ pub fn usage_with(
         low,
         expected,
         high,
+    }
+}
+
+/// The length of comments that a model makes on each turn of an attempt but the last.
+#[derive(Clone, Copy, Debug)]
+pub struct CommentSize {
+    /// Maximum number of turns of the attempt.
+    pub turns: u32,
+    /// Bytes that the model reads besides the conversation.
+    pub prompt: u64,
+    /// Maximum number of tokens of a comment.
+    pub reply: u64,
+}
+
+/// What comments on one attempt add.
+#[derive(Clone, Copy, Debug)]
+pub struct Comments {
+    /// Calls of the model that comments.
+    pub calls: Range,
+    /// Its usage.
+    pub usage: UsageRange,
+    /// What the agent reads of the comments.
+    pub read: UsageRange,
+}
+
+/// Estimates comments on one attempt with these settings; there may be none.
+pub fn comments_on_attempt(
+    rollout: &Rollout,
+    format: &dyn Format,
+    limits: &Limits,
+    task: &TaskSize<'_>,
+    size: &CommentSize,
+) -> Comments {
+    let most = Rollout {
+        max_turns: rollout.max_turns.min(size.turns),
+        ..rollout.clone()
+    };
+    let (turns, likely) = (u64::from(most.max_turns), expected_turns(&most));
+    // Before each turn but the first, the model reads what the agent reads then.
+    let all = usage_with(&most, format, limits, task);
+    let conversation = |usage: Usage, first: u64| usage.prompt_tokens.saturating_sub(first);
+    let comment = size.reply.min(EXPECTED_REPLY);
+    let usage = |calls: u64, prompt: u64, conversation: u64, reply: u64| Usage {
+        prompt_tokens: calls * prompt + conversation,
+        completion_tokens: calls * reply,
+    };
+    let read = |turns: u64, reply: u64| Usage {
+        prompt_tokens: growth(turns) * reply,
+        completion_tokens: 0,
+    };
+    let (calls, likely_calls) = (turns.saturating_sub(1), likely.saturating_sub(1));
+    let bytes = EXPECTED_BYTES_PER_TOKEN;
+    Comments {
+        calls: Range {
+            from: 0,
+            expected: likely_calls,
+            to: calls,
+        },
+        usage: UsageRange {
+            low: Usage::default(),
+            expected: usage(
+                likely_calls,
+                size.prompt / bytes,
+                conversation(all.expected, task.initial / bytes) + growth(likely_calls) * comment,
+                comment,
+            ),
+            high: usage(
+                calls,
+                size.prompt,
+                conversation(all.high, task.initial) + growth(calls) * size.reply,
+                size.reply,
+            ),
+        },
+        read: UsageRange {
+            low: Usage::default(),
+            expected: read(likely, comment),
+            high: read(turns, size.reply),
+        },
     }
 }
 

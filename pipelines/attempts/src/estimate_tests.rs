@@ -198,3 +198,32 @@ fn the_expert_is_free() {
         "{text}"
     );
 }
+
+#[test]
+fn comments_are_made_on_all_turns_but_the_last() {
+    let (recipe, task) = (recipe(PAID), task("q"));
+    let (rollout, limits) = (&recipe.rollout, &recipe.interpreter.limits);
+    let format = agent::format(rollout.format);
+    let size = TaskSize::of(format, &task);
+    let of = |turns| {
+        let comments = CommentSize {
+            turns,
+            prompt: 1000,
+            reply: 60,
+        };
+        comments_on_attempt(rollout, format, limits, &size, &comments)
+    };
+    assert_eq!(of(1).calls.to, 0);
+    assert_eq!(of(1).usage.high, Usage::default());
+    let three = of(5);
+    assert_eq!((three.calls.from, three.calls.to), (0, 2));
+    assert_eq!(three.usage.low, Usage::default());
+    // Two calls read the opening, the first turn, then two turns and the first comment.
+    let turn = 100 + 4 * 8000 + 1024;
+    let read = 2 * (1000 + size.initial) + 3 * turn;
+    assert_eq!(three.usage.high.prompt_tokens, read + 60);
+    assert_eq!(three.usage.high.completion_tokens, 120);
+    // The agent reads the first comment twice and the second once.
+    assert_eq!(three.read.high.prompt_tokens, 3 * 60);
+    assert!(three.usage.expected.prompt_tokens < three.usage.high.prompt_tokens);
+}

@@ -3,11 +3,16 @@
 use std::collections::HashSet;
 
 use pybench_agent::{self as agent, Format};
-use pybench_attempts::estimate::{Estimate, TaskSize, calls_of_attempt, teacher_name, usage_with};
+use pybench_attempts::estimate::{
+    CommentSize, Estimate, TaskSize, UsageRange, calls_of_attempt, comments_on_attempt,
+    teacher_name, usage_with,
+};
 use pybench_run::artifacts::stage::ROLLOUT;
 use pybench_run::{ModelChoice, Rollout, RunError, UnitState};
+use pybench_types::task::Task;
 use pybench_types::trajectory::Trajectory;
 
+use super::recipe::FeedbackChoice;
 use super::tasks;
 use super::{AgentChoice, Setup};
 use crate::agent::UpstreamFormat;
@@ -27,15 +32,29 @@ pub async fn dry_run(setup: &Setup) -> Result<String, RunError> {
     let mut text = format!("{available} tasks, {missing} that cannot be run\n");
     for (label, choice) in &setup.recipe.agents {
         text += &match Model::of(setup, choice)? {
-            Some(model) => format!(
-                "\n{label} (message format {})\n{}",
-                model.format.name(),
-                model.estimate(setup, &tasks.available, &done)
-            ),
+            Some(model) => {
+                let (attempts, comments) = model.estimate(setup, &tasks.available, &done);
+                let comments =
+                    comments.map(|estimate| format!("comments on its turns\n{estimate}"));
+                let format = model.format.name();
+                format!(
+                    "\n{label} (message format {format})\n{attempts}{}",
+                    comments.unwrap_or_default()
+                )
+            }
             None => format!("\n{label}\nno paid model\n"),
         };
     }
     Ok(text)
+}
+
+/// The length of the comments on a task; `None` if the recipe has no model that comments, or the suite no place for it.
+fn comment_size(setup: &Setup, task: &Task) -> Option<CommentSize> {
+    setup.recipe.feedback.as_ref()?;
+    setup
+        .suites
+        .iter()
+        .find_map(|suite| suite.comment_size(task))
 }
 
 /// A model behind an endpoint, and how its attempts are made.
@@ -81,13 +100,24 @@ impl Model {
         }))
     }
 
-    fn estimate(&self, setup: &Setup, tasks: &[EvalTask], done: &HashSet<String>) -> Estimate {
+    /// The attempts that are left, and the comments of another model on them, if there are any.
+    fn estimate(
+        &self,
+        setup: &Setup,
+        tasks: &[EvalTask],
+        done: &HashSet<String>,
+    ) -> (Estimate, Option<Estimate>) {
         let (recipe, teacher) = (&setup.recipe, teacher_name(&self.choice));
-        let (rollout, format) = (&self.rollout, self.format);
+        let (rollout, format, limits) = (&self.rollout, self.format, &recipe.interpreter.limits);
         let mut estimate = Estimate::of(&recipe.budget, teacher.clone());
+        let user = recipe.feedback.as_ref().map(FeedbackChoice::model_choice);
+        let mut comments =
+            user.map(|user| (Estimate::of(&recipe.budget, teacher_name(&user)), user));
         for eval_task in tasks {
             let size = TaskSize::of(format, &eval_task.task);
-            let usage = usage_with(rollout, format, &recipe.interpreter.limits, &size);
+            let usage = usage_with(rollout, format, limits, &size);
+            let added = comment_size(setup, &eval_task.task);
+            let added = added.map(|one| comments_on_attempt(rollout, format, limits, &size, &one));
             for sample in 0..rollout.samples {
                 let (task, sampling) = (&eval_task.task.id, &rollout.sampling);
                 let id = Trajectory::compute_id(task, &teacher, sampling, format.name(), sample);
@@ -96,9 +126,16 @@ impl Model {
                     continue;
                 }
                 estimate.attempts += 1;
-                estimate.charge(&[&self.choice], calls_of_attempt(rollout, true), usage);
+                let read = added.map_or_else(UsageRange::default, |added| added.read);
+                let calls = calls_of_attempt(rollout, true);
+                estimate.charge(&[&self.choice], calls, usage.plus(read));
+                if let (Some((comments, user)), Some(added)) = (&mut comments, &added) {
+                    comments.attempts += 1;
+                    comments.charge(&[user], added.calls, added.usage);
+                }
             }
         }
-        estimate
+        let comments = comments.map(|(comments, _)| comments);
+        (estimate, comments.filter(|comments| comments.attempts > 0))
     }
 }

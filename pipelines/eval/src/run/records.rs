@@ -140,7 +140,11 @@ fn with_scores(attempt: Attempt, results: AttemptScores) -> Attempt {
     let upstream = unit(Score::Upstream, results.upstream);
     let fixed = unit(Score::Fixed, results.fixed);
     let findings = results.strict.and_then(Result::ok);
-    let strict = findings.as_deref().map(passes);
+    // What is decidable of a judged task is shown and does not count.
+    let strict = findings
+        .as_deref()
+        .map(passes)
+        .filter(|_| attempt.headline.counts);
     for finding in findings.into_iter().flatten() {
         let passed = finding.outcome == FindingOutcome::Pass;
         let name = check_name(&finding);

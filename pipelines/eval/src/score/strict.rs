@@ -43,7 +43,7 @@ impl StrictStage {
     }
 }
 
-/// The findings of each attempt at a headline task; the results are in the order of `attempts`.
+/// The findings of each attempt at a task with checks; the results are in the order of `attempts`.
 ///
 /// # Errors
 /// The errors of the executor.
@@ -54,8 +54,10 @@ pub async fn check(
     let mut stage = StrictStage::new(env.folder.clone(), env.checker.clone());
     let mut items = Vec::new();
     for attempt in attempts {
-        let trajectory = attempt.trajectory.filter(|_| attempt.task.headline.counts);
-        items.push(trajectory.map(|one| stage.add(attempt.task.task.clone(), one.clone())));
+        let task = &attempt.task.task;
+        let checked = attempt.task.headline.counts || !task.checks.is_empty();
+        let trajectory = attempt.trajectory.filter(|_| checked);
+        items.push(trajectory.map(|one| stage.add(task.clone(), one.clone())));
     }
     env.results(Arc::new(stage), items).await
 }

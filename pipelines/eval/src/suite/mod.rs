@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent::TurnFeedback;
+use pybench_attempts::estimate::CommentSize;
 use pybench_checks::Checker;
 use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_interpreter::Interpreter;
@@ -81,6 +82,11 @@ pub trait Suite: Send + Sync {
         _model: Option<FeedbackModel>,
     ) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
         Ok(None)
+    }
+
+    /// The length of a model's comments on attempts at a task; `None` if [`Suite::feedback`] has none on it.
+    fn comment_size(&self, _task: &Task) -> Option<CommentSize> {
+        None
     }
 
     /// The task's entry in the authors' own list, for the files that their runner writes; `None` if this suite

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pybench_agent::{Feedback, TurnContext, TurnFeedback, chat_failure};
+use pybench_attempts::estimate::CommentSize;
 use pybench_llm::ChatRequest;
 use pybench_run::{Failure, FailureKind, RunError};
 use pybench_types::task::Task;
@@ -15,7 +16,7 @@ use pybench_types::trajectory::{Message, Role, Sampling};
 use super::super::answers::{Question, read_text};
 use super::compare::answer;
 use super::question::MintQuestion;
-use super::rows::{MAX_SOLUTIONS, MAX_TURNS, SETS};
+use super::rows::{MAX_SOLUTIONS, MAX_TURNS, SETS, TaskSet};
 use super::verdicts::{Executor, Verdicts};
 use super::{ENTRY, questions};
 use crate::suite::{FeedbackModel, name_in};
@@ -30,6 +31,24 @@ const SAMPLING: Sampling = Sampling {
     max_tokens: 1024,
 };
 const STOP: [&str; 3] = ["\nObservation:", "\nTask:", "\nAssistant:"];
+
+/// The authors' prompt of the model in the role of a user.
+const TEMPLATE: &str = "mint/prompt/templates/template_feedback_agent.txt";
+
+/// The length of the model's comments on a question of this set.
+pub(super) fn comment_size(root: &Path, set: &TaskSet) -> CommentSize {
+    let bytes = |path: &str| std::fs::metadata(root.join(path)).map_or(0, |file| file.len());
+    CommentSize {
+        turns: MAX_TURNS as u32,
+        prompt: bytes(TEMPLATE) + bytes(&example_path(set)),
+        reply: SAMPLING.max_tokens.into(),
+    }
+}
+
+fn example_path(set: &TaskSet) -> String {
+    let folder = "mint/tasks/in_context_examples";
+    format!("{folder}/{}/with_tool_and_feedback.txt", set.example)
+}
 
 /// Gives feedback on attempts at MINT's tasks.
 pub(super) struct MintFeedback {
@@ -149,13 +168,11 @@ impl SimulatedUser {
     fn new(root: &Path, model: FeedbackModel) -> Result<Self, String> {
         let mut examples = HashMap::new();
         for set in &SETS {
-            let folder = "mint/tasks/in_context_examples";
-            let path = format!("{folder}/{}/with_tool_and_feedback.txt", set.example);
-            examples.insert(set.example, read_text(root, &path)?);
+            examples.insert(set.example, read_text(root, &example_path(set))?);
         }
         Ok(Self {
             model,
-            template: read_text(root, "mint/prompt/templates/template_feedback_agent.txt")?,
+            template: read_text(root, TEMPLATE)?,
             examples,
         })
     }

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use pybench_agent::TurnFeedback;
+use pybench_attempts::estimate::CommentSize;
 use pybench_datasets::decontaminate::BenchmarkTask;
 use pybench_run::RunError;
 use pybench_types::id::Digest;
@@ -25,7 +26,7 @@ use super::Entry;
 use super::answers::{AnswerSuite, Question, describe, reply, scorer};
 use crate::suite::{
     AttemptScores, AuditOptions, FeedbackModel, Origin, Selection, Solution, Suite, SuiteAttempt,
-    SuiteAudit, SuiteEnv, TaskList,
+    SuiteAudit, SuiteEnv, TaskList, name_in,
 };
 use compare::answer;
 use feedback::MintFeedback;
@@ -246,6 +247,12 @@ impl Suite for Mint {
         let executor = self.executor(env)?;
         let feedback = MintFeedback::new(&self.root, &self.verdicts, executor, model)?;
         Ok(Some(Arc::new(feedback)))
+    }
+
+    fn comment_size(&self, task: &Task) -> Option<CommentSize> {
+        let (set, _) = name_in(ENTRY.name, task)?.split_once('/')?;
+        let set = SETS.iter().find(|known| known.name == set)?;
+        Some(feedback::comment_size(&self.root, set))
     }
 
     async fn audit(&self, env: &SuiteEnv, options: &AuditOptions) -> Result<SuiteAudit, RunError> {

@@ -572,10 +572,10 @@ async fn a_model_comments_without_the_reference_unless_it_is_asked_for() {
         return;
     };
     small(root.path());
+    let example = "Rules\nTask:\nan example {trajectory}";
     for set in ["reasoning", "mbpp", "humaneval"] {
         let folder = root.path().join("mint/tasks/in_context_examples").join(set);
         fs::create_dir_all(&folder).unwrap();
-        let example = "Rules\nTask:\nan example {trajectory}";
         fs::write(folder.join("with_tool_and_feedback.txt"), example).unwrap();
     }
     let folder = root.path().join("mint/prompt/templates");
@@ -594,6 +594,8 @@ async fn a_model_comments_without_the_reference_unless_it_is_asked_for() {
         .find(|task| task.name == "gsm8k/0")
         .unwrap()
         .task;
+    let size = suite.comment_size(task).unwrap();
+    assert_eq!(size.prompt, (template.len() + example.len()) as u64);
     for (sees_reference, solution) in [(false, "NOT GIVEN"), (true, "2")] {
         let user = Arc::new(User::default());
         let model = FeedbackModel {

@@ -68,7 +68,8 @@ impl TaskSpec {
 pub enum TaskStatus {
     /// It counts.
     Headline,
-    /// Only a person or a vision model can judge the result.
+    /// Only a person or a vision model can judge the result. Checks decide what is decidable; they are shown and do
+    /// not count.
     Judge(String),
     /// It needs live web pages.
     Live(String),
@@ -249,8 +250,11 @@ pub fn parse(name: &str, text: &str) -> Result<TaskSpec, Vec<Problem>> {
     let status = status(&file, &source, &mut problems);
     let checks = checks(&file, &source, &mut problems);
     validate(&file, &source, &mut problems);
-    if status == TaskStatus::Headline {
-        validate_headline(&file, &source, &mut problems);
+    if status == TaskStatus::Headline && file.checks.is_empty() {
+        problems.push(source.whole("a headline task needs a [[check]]"));
+    }
+    if status == TaskStatus::Headline || !file.checks.is_empty() {
+        validate_checked(&file, &source, &mut problems);
     }
     if !problems.is_empty() {
         return Err(problems);
@@ -343,8 +347,8 @@ fn validate(file: &RawTaskFile, source: &TomlSource<'_>, problems: &mut Vec<Prob
     }
 }
 
-/// Validates what a headline task must have.
-fn validate_headline(file: &RawTaskFile, source: &TomlSource<'_>, problems: &mut Vec<Problem>) {
+/// Validates what a task with checks must have.
+fn validate_checked(file: &RawTaskFile, source: &TomlSource<'_>, problems: &mut Vec<Problem>) {
     if file
         .reference
         .as_deref()
@@ -352,13 +356,10 @@ fn validate_headline(file: &RawTaskFile, source: &TomlSource<'_>, problems: &mut
         .trim()
         .is_empty()
     {
-        problems.push(source.whole("a headline task needs a `reference`"));
-    }
-    if file.checks.is_empty() {
-        problems.push(source.whole("a headline task needs a [[check]]"));
+        problems.push(source.whole("a task with checks needs a `reference`"));
     }
     let Some(solution) = &file.solution else {
-        return problems.push(source.whole("a headline task needs a [solution]"));
+        return problems.push(source.whole("a task with checks needs a [solution]"));
     };
     for (name, pattern) in solution.get_ref().turns.iter().flat_map(|turn| &turn.read) {
         let groups = regex::Regex::new(pattern).map(|regex| regex.captures_len());

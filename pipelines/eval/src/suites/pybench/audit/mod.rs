@@ -1,4 +1,4 @@
-//! The audit of the strict score: validates the checks of every headline task in the grading sandbox.
+//! The audit of the strict score: validates the checks of every task that has some in the grading sandbox.
 //!
 //! The reference solution and all other correct solutions must pass, null agents must fail, and at least
 //! 90 % of the incorrect solutions (those of the task file and generated mutants) must fail. Tasks are
@@ -97,7 +97,8 @@ pub async fn audit(
 ) -> Result<Vec<AuditRow>, RunError> {
     let (mut rows, mut ready) = (Vec::new(), Vec::new());
     for spec in specs {
-        let reason = match (spec.status.reason(), env.suite.availability(spec)) {
+        let unchecked = spec.status.reason().filter(|_| spec.checks.is_empty());
+        let reason = match (unchecked, env.suite.availability(spec)) {
             (Some(reason), _) => Some(reason.to_owned()),
             (None, Availability::Unavailable(reason)) => Some(reason),
             (None, Availability::Available) if env.changes.regenerate && !spec.has_variants() => {
