@@ -20,7 +20,6 @@ use pybench_run::{
 use pybench_types::text::shell_word;
 
 use super::agent::config::UpstreamConfig;
-use super::general;
 use super::judge_and_report::{self, REPORT};
 use super::record::Evaluation;
 use super::report;
@@ -71,14 +70,12 @@ pub enum Command {
     Compare(judge_and_report::CompareArgs),
     /// Write the report of one or more evaluations
     Report(judge_and_report::ReportArgs),
-    /// Evaluate a model on HumanEval+, MBPP+, GSM8K or MMLU, from local files or the Hugging Face Hub
-    General(general::command::GeneralArgs),
 }
 
 /// Options shared by `eval` and `eval audit`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CommonArgs {
-    /// Benchmark: pybench, pybench-regenerated, wikitablequestions, da-dev, da-dev-verified, qrdata, m3tooleval or mint [default: those of the recipe; audit: pybench]
+    /// Benchmark: pybench, pybench-regenerated, wikitablequestions, da-dev, da-dev-verified, qrdata, m3tooleval, mint, humaneval, humaneval-plus, mbpp, mbpp-plus, gsm8k or mmlu [default: those of the recipe; audit: pybench]
     #[arg(long, value_name = "NAME")]
     pub suite: Option<String>,
     /// PyBench checkout, or a folder that contains meta/task.json [default: the checkout that `fetch` made]
@@ -217,7 +214,6 @@ pub async fn run_command(args: EvalArgs, process: Process) -> Result<(), RunErro
         Some(Command::Judge(args)) => judge_and_report::run_judge(&args, &process.interrupt).await,
         Some(Command::Compare(args)) => judge_and_report::run_compare(&args),
         Some(Command::Report(args)) => judge_and_report::run_report(&args),
-        Some(Command::General(args)) => general::command::main(&args, &process.interrupt).await,
     }
 }
 

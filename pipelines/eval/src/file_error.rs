@@ -18,9 +18,6 @@ pub enum FileError {
         line: usize,
         problem: String,
     },
-    /// The file as a whole is invalid.
-    #[error("{}: {problem}", path.display())]
-    Whole { path: PathBuf, problem: String },
 }
 
 impl FileError {

@@ -9,9 +9,8 @@ use pybench_run::project::project_root;
 use pybench_run::{Interrupt, RunError};
 
 use super::endpoint::EndpointArgs;
-use super::general::card;
-use crate::contamination;
 use crate::judge::calibrate::{Calibration, Labels};
+use crate::{card, contamination};
 use pybench_checks::judge::{FORMAT, Judge};
 
 use super::file_error::FileError;

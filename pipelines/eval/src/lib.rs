@@ -1,15 +1,15 @@
 //! Evaluation of agents on PyBench and other suites.
 //!
 //! The work has two halves that share only the file of records ([`record`]): [`suite`],
-//! [`suites`], [`run`], [`score`] and [`general`] run agents and write records; [`stats`], [`judge`],
-//! [`contamination`] and [`report`] read records and turn them into statistics, judge verdicts and a report.
+//! [`suites`], [`run`] and [`score`] run agents and write records; [`stats`], [`judge`], [`contamination`],
+//! [`report`] and [`card`] read records and turn them into statistics, judge verdicts, a report and model cards.
 
 pub mod agent;
+pub mod card;
 pub mod command;
 pub mod contamination;
 pub mod endpoint;
 mod file_error;
-pub mod general;
 pub mod judge;
 pub mod judge_and_report;
 pub mod record;

@@ -4,8 +4,10 @@ pub mod config;
 mod format;
 mod human;
 mod scripted;
+mod single_reply;
 mod yaml;
 
 pub use format::UpstreamFormat;
 pub use human::HumanAgent;
 pub use scripted::{Script, ScriptedAgent, answer, lenient_answer};
+pub use single_reply::SingleReplyFormat;

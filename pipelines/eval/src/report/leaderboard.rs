@@ -242,7 +242,7 @@ fn general(data: &ReportData<'_>, agent: &str, suite: &str) -> String {
         let measured = found.next()?.measure(Measure::Upstream)?;
         Some(percent(measured.overall.rate))
     };
-    match (rate(suite), rate(&format!("{suite}+"))) {
+    match (rate(suite), rate(&format!("{suite}-plus"))) {
         (Some(base), Some(plus)) => format!("{base}({plus})"),
         (Some(base), None) => base,
         (None, Some(plus)) => format!("({plus})"),

@@ -14,7 +14,7 @@ use pybench_types::trajectory::{Message, Role};
 
 use super::{AgentChoice, Setup};
 use crate::agent::config::UpstreamConfig;
-use crate::agent::{HumanAgent, Script, ScriptedAgent, UpstreamFormat};
+use crate::agent::{HumanAgent, Script, ScriptedAgent, SingleReplyFormat, UpstreamFormat};
 use crate::record::{Agent, AgentKind};
 use pybench_attempts::model_server::{self, ModelServer, ServeOptions};
 use pybench_attempts::request_options::RequestOptions;
@@ -194,7 +194,7 @@ async fn agent_spec(
             let about = about.unwrap_or_else(|| format!("`{model}`, served on this machine"));
             let about = about + by;
             Ok(AgentSpec {
-                format: agent::format(setup.recipe.rollout.format),
+                format: message_format(setup),
                 price: Some(Price::default()),
                 ..new(
                     AgentKind::Model,
@@ -231,6 +231,14 @@ async fn agent_spec(
     }
 }
 
+/// The message format of models that have none of their own.
+fn message_format(setup: &Setup) -> &'static dyn Format {
+    match setup.recipe.single_reply {
+        true => &SingleReplyFormat,
+        false => agent::format(setup.recipe.rollout.format),
+    }
+}
+
 /// A GGUF file, which runs in a local process without API keys. Its price is zero.
 async fn gguf(
     setup: &Setup,
@@ -239,7 +247,7 @@ async fn gguf(
     about: Option<String>,
 ) -> Result<AgentSpec, RunError> {
     let cap = BudgetCap::of(&setup.recipe.budget);
-    let format = agent::format(setup.recipe.rollout.format);
+    let format = message_format(setup);
     let model = Embedded::open(model).await?;
     let about = about.unwrap_or_else(|| format!("`{}`, run on this machine", model.name()));
     let model = model.metered(setup.folder.clone(), cap, format.name(), &setup.interrupt);
@@ -263,7 +271,7 @@ fn openai(
     let choice = choice.ok_or_else(|| internal("the agent has no model"))?;
     let options = OpenAiOptions::from_recipe(&choice, variable).map_err(setup_error)?;
     let options = options.ok_or_else(|| internal("the model has no endpoint"))?;
-    let format = agent::format(setup.recipe.rollout.format);
+    let format = message_format(setup);
     let price = options.price;
     let options = RequestOptions::of_rollout(format, &setup.recipe.rollout).apply(options);
     let backend = endpoint(setup, options, format)?;

@@ -19,8 +19,11 @@ const CALLS: &str = "feedback";
 /// The feedback of all suites; each gives it on its own tasks.
 struct SuiteFeedback(Vec<Arc<dyn TurnFeedback>>);
 
-/// The feedback of the suites; `None` if none gives any.
+/// The feedback of the suites; `None` if none gives any, and if models have a single reply.
 pub(super) fn load(setup: &Setup) -> Result<Option<Arc<dyn TurnFeedback>>, RunError> {
+    if setup.recipe.single_reply {
+        return Ok(None);
+    }
     let model = model(setup)?;
     let env = setup.env();
     let mut all = Vec::new();

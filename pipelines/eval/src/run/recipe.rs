@@ -53,6 +53,10 @@ pub struct EvalRecipe {
     /// A model that comments on each turn in the role of a user, in suites that provide for it (MINT). Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feedback: Option<FeedbackChoice>,
+    /// Whether a model gets the question alone and its first reply is its answer: no system prompt, no tools, no
+    /// feedback; `rollout.format` and `rollout.max_turns` have no effect.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub single_reply: bool,
     /// How models are run; `samples` is the number of attempts per task. `reuse` has no effect: an evaluation takes no
     /// replies of other runs.
     #[serde(default)]
@@ -252,6 +256,7 @@ impl EvalRecipe {
             agents,
             feedback: None,
             rollout: Rollout::default(),
+            single_reply: false,
             budget: Budget::default(),
             interpreter: InterpreterChoice::default(),
         }
@@ -341,6 +346,12 @@ impl EvalRecipe {
         for name in suites {
             suites::entry(name)?;
         }
+        if self.single_reply && self.feedback.is_some() {
+            return Err(
+                "[feedback] comments on turns, and with single_reply = true a model has only one: remove one of the two"
+                    .to_owned(),
+            );
+        }
         if self.rollout.samples == 0 || self.rollout.max_turns == 0 {
             return Err("rollout.samples and rollout.max_turns must be at least 1".to_owned());
         }
@@ -387,6 +398,11 @@ mod tests {
             ),
             ("name = 't'", "name = 't'\nmax_tasks = 0", "max_tasks"),
             ("name = 't'", "name = 't'\ntasks = '3-2'", "`3-2`"),
+            (
+                "name = 't'",
+                "name = 't'\nsingle_reply = true\n[feedback]\nmodel = 'f'\nbase_url = 'http://h/v1'",
+                "single_reply",
+            ),
             ("script = 'reference'", "script = 'refrence'", "reference"),
             ("[agents.m]", "[agents.'a/b']", "`a/b`"),
         ] {

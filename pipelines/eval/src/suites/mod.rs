@@ -2,10 +2,13 @@
 
 pub mod answers;
 pub mod da_dev;
+pub mod evalplus;
 #[cfg(test)]
 mod evaluator_tests;
+pub mod gsm8k;
 pub mod m3tooleval;
 pub mod mint;
+pub mod mmlu;
 pub mod pybench;
 mod python_literal;
 mod python_number;
@@ -30,6 +33,12 @@ pub const SUITES: &[Entry] = &[
     qrdata::ENTRY,
     m3tooleval::ENTRY,
     mint::ENTRY,
+    evalplus::HUMANEVAL,
+    evalplus::HUMANEVAL_PLUS,
+    evalplus::MBPP,
+    evalplus::MBPP_PLUS,
+    gsm8k::ENTRY,
+    mmlu::ENTRY,
 ];
 
 /// A benchmark that can be opened.

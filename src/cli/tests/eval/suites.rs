@@ -6,8 +6,10 @@ use std::process::Output;
 
 use pybench_eval::record::{Evaluation, Outcome};
 use pybench_eval::run::RESULTS;
+use serde_json::Value;
 
 use crate::fixture::{of, tools};
+use crate::support::endpoint::{Answer, Endpoint};
 
 const RECIPE: &str = "name = 'questions'
 suites = ['wikitablequestions']
@@ -38,9 +40,12 @@ fn project(folder: &Path) {
 }
 
 fn eval(folder: &Path, arguments: &[&str]) -> Output {
+    eval_command(folder, &[arguments, &["--runs-dir", "runs"]].concat())
+}
+
+fn eval_command(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = crate::support::pybench("eval");
     command.args(arguments).current_dir(folder);
-    command.args(["--runs-dir", "runs"]);
     command.env("PYBENCH_SUITES", folder.join("sets"));
     command.output().unwrap()
 }
@@ -139,4 +144,129 @@ fn unknown_and_absent_benchmarks_are_errors_with_the_way_out() {
     let output = eval(folder.path(), &["questions.toml", "--suite", "da-dev"]);
     let error = text(&output.stderr);
     assert!(error.contains("eval fetch --suite da-dev"), "{error}");
+}
+
+/// Files in the layouts of the benchmarks of general ability.
+fn general_files(folder: &Path) {
+    let function = |name: &str, entry: &str, inputs: &str| {
+        format!(
+            "{{\"task_id\":\"{name}\",\"prompt\":\"def {entry}(x):\\n\",\"entry_point\":\"{entry}\",\
+             \"canonical_solution\":\"    return x * 2\\n\",{inputs},\"atol\":0}}\n"
+        )
+    };
+    let inputs = "\"base_input\":[[1],[2]],\"plus_input\":[[0.5]]";
+    let test = "grade_school_math/data/test.jsonl";
+    let question = "{\"question\":\"What is 3 + 4?\",\"answer\":\"3+4=7\\n#### 7\"}\n";
+    for (path, text) in [
+        (
+            "humaneval-plus/HumanEvalPlus.jsonl",
+            function("HumanEval/0", "double", inputs),
+        ),
+        (
+            "mbpp-plus/MbppPlus.jsonl",
+            function("Mbpp/1", "twice", inputs),
+        ),
+        (&format!("gsm8k/{test}"), question.to_owned()),
+        (
+            "mmlu/data/test/logic_test.csv",
+            "Is it?,no,yes,maybe,never,B\n".to_owned(),
+        ),
+    ] {
+        let path = folder.join("sets").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// The base model is right everywhere; the other one cuts off fractions and cannot add.
+fn general_reply(request: &Value) -> Answer {
+    let messages = request["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), 1, "one message, without a system prompt");
+    let prompt = messages[0]["content"].as_str().unwrap();
+    let tuned = request["model"] == "tuned";
+    let double = if tuned { "int(x) * 2" } else { "x * 2" };
+    Answer::Content(match prompt {
+        p if p.contains("`double`") => {
+            format!("```python\ndef double(x):\n    return {double}\n```")
+        }
+        p if p.contains("`twice`") => {
+            "<solution>\ndef twice(x):\n    return x + x\n</solution>".to_owned()
+        }
+        p if p.contains("3 + 4") => format!("So it is\n#### {}", if tuned { 8 } else { 7 }),
+        _ => "**Answer: B**".to_owned(),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn general_ability_is_compared_with_the_base_model() {
+    if tools().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    general_files(folder.path());
+    let endpoint = Endpoint::start(|request| std::future::ready(general_reply(&request))).await;
+    let agent = |label: &str| {
+        let url = endpoint.base_url();
+        format!(
+            "agents.{label}={{kind='openai', model='{label}', base_url='{url}', price={{prompt=0.0, completion=0.0}}}}"
+        )
+    };
+    let (base, tuned) = (agent("base"), agent("tuned"));
+    let sets = [
+        "general",
+        "--set",
+        "checkpoints=false",
+        "--set",
+        &base,
+        "--set",
+        &tuned,
+    ];
+    let output = eval(folder.path(), &sets);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // A program answers two suites.
+    assert_eq!(endpoint.call_count(), 8);
+    let run = folder.path().join("runs/general");
+    let evaluation = Evaluation::read(&run.join(RESULTS)).unwrap();
+    for (suite, base, tuned, has_upstream) in [
+        ("humaneval", true, true, true),
+        ("humaneval-plus", true, false, true),
+        ("mbpp", true, true, true),
+        ("mbpp-plus", true, true, true),
+        ("gsm8k", true, false, true),
+        ("mmlu", true, true, false),
+    ] {
+        for (agent, passed) in [("base", base), ("tuned", tuned), ("reference", true)] {
+            let mut attempts = evaluation.attempts.iter();
+            let attempt = attempts.find(|one| one.suite == suite && one.agent == agent);
+            let scores = &attempt.unwrap().scores;
+            assert_eq!(scores.strict, Some(passed), "{suite}, {agent}");
+            assert_eq!(
+                scores.upstream,
+                has_upstream.then_some(passed),
+                "{suite}, {agent}"
+            );
+        }
+    }
+    let model = folder.path().join("model");
+    fs::create_dir(&model).unwrap();
+    let card = format!("tuned={}", model.display());
+    let output = eval_command(
+        folder.path(),
+        &["report", "runs/general", "--base", "base", "--card", &card],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let card = fs::read_to_string(model.join("README.md")).unwrap();
+    assert!(card.contains("## General ability"), "{card}");
+    assert!(card.contains("| gsm8k | 1 | 100.0 | 0.0 |"), "{card}");
+}
+
+#[test]
+fn absent_files_of_general_ability_are_an_error_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    general_files(folder.path());
+    fs::remove_dir_all(folder.path().join("sets/mbpp-plus")).unwrap();
+    let output = eval(folder.path(), &["general", "--set", "checkpoints=false"]);
+    assert!(!output.status.success());
+    let error = text(&output.stderr);
+    assert!(error.contains("eval fetch --suite mbpp-plus"), "{error}");
 }

@@ -62,7 +62,7 @@ pub(super) fn audit(suite: &AnswerSuite, options: &AuditOptions) -> Result<Suite
         if let Err(problem) = strict {
             report(format!("the reference fails: {problem}"));
         }
-        if !upstream {
+        if !upstream && question.upstream(&question.reference()).is_some() {
             unscorable.push(question.name());
         }
         if options.quick {
@@ -202,12 +202,21 @@ fn nulls(question: &dyn Question) -> Result<Vec<(&'static str, String)>, String>
 }
 
 fn references(suite: &AnswerSuite, total: &AuditRow, unscorable: &[String]) -> String {
+    let (passed, title) = (total.reference, suite.title);
     let mut text = format!(
-        "{}: {} of {} references pass `strict`, {} pass `upstream`",
-        suite.title, total.reference.strict, total.tasks, total.reference.upstream
+        "{title}: {} of {} references pass `strict`",
+        passed.strict, total.tasks
     );
-    if !unscorable.is_empty() {
-        let _ = write!(text, " (not {})", unscorable.join(", "));
+    match (passed.upstream, unscorable) {
+        (0, []) => text += "; there is no `upstream` score",
+        (count, []) => _ = write!(text, ", {count} pass `upstream`"),
+        (count, failed) => {
+            let _ = write!(
+                text,
+                ", {count} pass `upstream` (not {})",
+                failed.join(", ")
+            );
+        }
     }
     text + "."
 }

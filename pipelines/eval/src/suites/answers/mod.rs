@@ -13,6 +13,7 @@ use pybench_run::RunError;
 use pybench_types::id::Digest;
 use pybench_types::task::{Category, Task};
 use pybench_types::trajectory::{End, Finding, Mismatch, Outcome, Trajectory};
+use serde::de::DeserializeOwned;
 
 pub(super) use contents::table;
 
@@ -296,6 +297,31 @@ pub(super) fn read(root: &Path, path: &str) -> Result<Vec<u8>, String> {
 pub(super) fn read_text(root: &Path, path: &str) -> Result<String, String> {
     let text = String::from_utf8(read(root, path)?);
     text.map_err(|_| format!("{}: the file is not UTF-8", root.join(path).display()))
+}
+
+/// Reads a file of a benchmark with one JSON value per line.
+///
+/// # Errors
+/// As [`read_text`]; a line is not such a value.
+pub(super) fn json_lines<T: DeserializeOwned>(root: &Path, path: &str) -> Result<Vec<T>, String> {
+    parse_json_lines(&read_text(root, path)?, &root.join(path))
+}
+
+/// Parses one JSON value per line; `path` is for messages.
+///
+/// # Errors
+/// A line is not such a value.
+pub(super) fn parse_json_lines<T: DeserializeOwned>(
+    text: &str,
+    path: &Path,
+) -> Result<Vec<T>, String> {
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    let parse = |(number, line): (usize, &str)| {
+        let parsed = serde_json::from_str(line);
+        parsed.map_err(|error| format!("{}:{}: {error}", path.display(), number + 1))
+    };
+    lines.map(parse).collect()
 }
 
 /// The most frequent reference answers of a benchmark.

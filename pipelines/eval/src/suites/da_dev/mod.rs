@@ -11,10 +11,9 @@ use pybench_run::RunError;
 use pybench_types::task::Category;
 use regex::Regex;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::Entry;
-use super::answers::{AnswerSuite, Question, frequent, read, read_text};
+use super::answers::{AnswerSuite, Question, frequent, json_lines, read};
 use super::python_number::float_with_underscores;
 use crate::suite::Origin;
 use verified::VERIFIED_IDS;
@@ -91,12 +90,12 @@ fn open(root: &Path, verified: bool) -> Result<Arc<dyn crate::suite::Suite>, Run
 }
 
 fn suite(root: &Path, verified: bool) -> Result<AnswerSuite, String> {
-    let labels = lines::<LabelLine>(root, LABELS)?.into_iter();
+    let labels = json_lines::<LabelLine>(root, LABELS)?.into_iter();
     let mut labels: HashMap<u32, Vec<(String, String)>> =
         labels.map(|line| (line.id, line.common_answers)).collect();
     let shared = Arc::new(root.to_owned());
     let mut questions: Vec<Box<dyn Question>> = Vec::new();
-    for line in lines::<QuestionLine>(root, QUESTIONS)? {
+    for line in json_lines::<QuestionLine>(root, QUESTIONS)? {
         let found = labels.remove(&line.id);
         let found = found.ok_or_else(|| format!("{LABELS}: question {} has no labels", line.id))?;
         if !verified || VERIFIED_IDS.contains(&line.id) {
@@ -121,17 +120,6 @@ fn suite(root: &Path, verified: bool) -> Result<AnswerSuite, String> {
         questions,
         constants,
     })
-}
-
-fn lines<T: DeserializeOwned>(root: &Path, path: &str) -> Result<Vec<T>, String> {
-    let text = read_text(root, path)?;
-    let lines = text.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
-    let parse = |(number, line): (usize, &str)| {
-        let parsed = serde_json::from_str(line);
-        parsed.map_err(|error| format!("{}:{}: {error}", root.join(path).display(), number + 1))
-    };
-    lines.map(parse).collect()
 }
 
 /// Upstream's `is_equal`.

@@ -2,6 +2,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use super::super::answers::read_text;
 use super::super::evaluator_tests::{ask, checkout};
 use super::*;
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use pybench_run::{RunError, write_atomically};
 
-use super::load::SUITES;
 use crate::record::Evaluation;
 use crate::stats::{Comparison, Measure, compare, holm};
 use pybench_types::text::{markdown, percent};
@@ -18,13 +17,22 @@ const END: &str = "<!-- pybench-eval: general ability, end -->";
 const CARD: &str = "README.md";
 /// Maximum size of a card, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
+/// The suites that measure general ability.
+pub const SUITES: [&str; 6] = [
+    "humaneval",
+    "humaneval-plus",
+    "mbpp",
+    "mbpp-plus",
+    "gsm8k",
+    "mmlu",
+];
 /// Significance level.
 const ALPHA: f64 = 0.05;
 
 /// The section of the card; `None` if the two models share no question. The p-values have Holm's correction
 /// over the benchmarks.
 pub fn section(evaluation: &Evaluation, base: &str, tuned: &str) -> Option<String> {
-    let compare = |suite: &&str| compare(evaluation, suite, Measure::Upstream, tuned, base);
+    let compare = |suite: &&str| compare(evaluation, suite, Measure::Strict, tuned, base);
     let found: Vec<Comparison> = SUITES.iter().filter_map(compare).collect();
     if found.is_empty() {
         return None;
@@ -68,7 +76,7 @@ pub fn section(evaluation: &Evaluation, base: &str, tuned: &str) -> Option<Strin
     let _ = write!(
         out,
         "| benchmark | questions | `{base}` | this model | difference, 95 % | p, Holm | |\n| --- | --- | --- | --- | --- | --- | --- |\n{rows}\n\
-         Percent correct on the same questions, one reply each; exact McNemar test with Holm's correction over the benchmarks, and paired bootstrap intervals.\n{END}\n"
+         Percent correct by the score `strict` on the same questions; exact McNemar test with Holm's correction over the benchmarks, and paired bootstrap intervals.\n{END}\n"
     );
     Some(out)
 }
@@ -133,7 +141,7 @@ mod tests {
                     let mut one = attempt(agent, &task.to_string(), 0, passed);
                     one.suite = (*suite).to_owned();
                     one.scores = Scores {
-                        upstream: Some(passed),
+                        strict: Some(passed),
                         ..Scores::default()
                     };
                     attempts.push(one);
@@ -208,6 +216,14 @@ mod tests {
         }
         std::fs::write(folder.path().join(CARD), [0xff]).unwrap();
         assert!(write(folder.path(), "x").is_err());
+    }
+
+    #[test]
+    fn the_recipe_runs_the_suites_that_the_card_compares() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/eval/general.toml");
+        let recipe = crate::run::EvalRecipe::load(Path::new(path)).unwrap();
+        assert_eq!(recipe.suites, SUITES);
+        assert!(recipe.single_reply && recipe.checkpoints);
     }
 
     #[test]

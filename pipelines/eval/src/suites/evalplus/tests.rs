@@ -1,0 +1,290 @@
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::super::evaluator_tests::{checkout, env};
+use super::*;
+
+fn row(name: &str, prompt: &str, entry: &str, solution: &str, inputs: [Value; 2]) -> String {
+    let [base, plus] = inputs;
+    let row = json!({
+        "task_id": name, "prompt": prompt, "entry_point": entry, "canonical_solution": solution,
+        "base_input": base, "plus_input": plus, "atol": 0,
+    });
+    row.to_string() + "\n"
+}
+
+/// Files made for these tests.
+fn files() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let double = row(
+        "HumanEval/0",
+        "def double(x):\n",
+        "double",
+        "    return x * 2\n",
+        [json!([[1], [2]]), json!([[0.5], [-3]])],
+    );
+    let ratio = row(
+        "HumanEval/1",
+        "def ratio(a, b):\n    \"\"\"Divide.\"\"\"\n",
+        "ratio",
+        "    return a / b\n",
+        [json!([[1, 3], [1, 2]]), json!([[2, 3]])],
+    );
+    let roots = row(
+        "HumanEval/2",
+        "def find_zero(xs):\n",
+        "find_zero",
+        "    return -xs[0] / xs[1]\n",
+        [json!([[[1, 2]], [[-6, 3]]]), json!([])],
+    );
+    let roots = roots.replace("\"atol\":0", "\"atol\":0.0001");
+    let humaneval = double + &ratio + &roots;
+    fs::write(root.path().join("HumanEvalPlus.jsonl"), humaneval).unwrap();
+    let shared = row(
+        "Mbpp/2",
+        "\"\"\"\nWrite a function to find the shared elements.\n\"\"\"\n",
+        "similar_elements",
+        "\ndef similar_elements(a, b):\n  return tuple(set(a) & set(b))\n",
+        [json!([[[3, 4], [4, 3]], [[1], [2]]]), json!([])],
+    );
+    let letters = row(
+        "Mbpp/794",
+        "\"\"\"\nDoes the text start with a?\n\"\"\"\n",
+        "text_starta_endb",
+        "\nimport re\ndef text_starta_endb(text):\n  return re.match('a', text)\n",
+        [json!([["ab"], ["b"]]), json!({})],
+    );
+    let double = row(
+        "Mbpp/9",
+        "\"\"\"\nDouble; say NaN, \\\"NaN\\\" or Infinity.\n\"\"\"\n",
+        "double",
+        "\ndef double(x):\n  return [x * 2]\n",
+        [json!([[1.0], ["LARGE"]]), json!([["SMALL"]])],
+    );
+    let double = double
+        .replace("\"LARGE\"", "Infinity")
+        .replace("\"SMALL\"", "-Infinity");
+    let letters = letters + &double;
+    fs::write(root.path().join("MbppPlus.jsonl"), shared + &letters).unwrap();
+    root
+}
+
+fn suite(root: &Path, entry: &'static Entry, plus: bool) -> EvalPlus {
+    EvalPlus::open(root, entry, plus).unwrap()
+}
+
+/// The scores `upstream` and `strict` of replies, by task.
+async fn scores(
+    suite: &EvalPlus,
+    env: &SuiteEnv,
+    replies: &[(&str, &str)],
+) -> Vec<(Option<bool>, bool)> {
+    let wanted = replies
+        .iter()
+        .map(|(task, reply)| suite.to_execute(task, [*reply].into_iter()).unwrap());
+    let executor = suite.executor(env);
+    let failures = suite.verdicts.add(env, &executor, wanted.collect()).await;
+    assert!(failures.unwrap().is_empty());
+    let score = |(task, reply): &(&str, &str)| {
+        let mut questions = suite.answers.questions.iter();
+        let question = questions.find(|one| one.name() == *task).unwrap();
+        (question.upstream(reply), question.strict(reply).is_ok())
+    };
+    replies.iter().map(score).collect()
+}
+
+#[test]
+fn programs_are_extracted_from_replies() {
+    let root = files();
+    let suite = suite(root.path(), &HUMANEVAL, BASE);
+    let task = &suite.tasks["HumanEval/0"];
+    let program = "def double(x):\n    return 1\n";
+    for reply in [
+        format!("Here:\n```python\n{program}```\n"),
+        format!("```\n{program}```\nUse it:\n```python\ndouble(1)\n```"),
+        format!("<solution>\n```python\n{program}```\n</solution>"),
+        format!("<solution>x</solution> no: <solution>\n{program}</solution>"),
+        program.to_owned(),
+    ] {
+        assert_eq!(task.program(&reply).trim_start(), program, "{reply}");
+    }
+    for (reply, rest) in [
+        ("    return 2\n", "    return 2\n"),
+        ("```\n    return 3\n```", "    return 3\n"),
+        ("def doubled(x): pass", "def doubled(x): pass"),
+        ("", ""),
+    ] {
+        assert_eq!(task.program(reply), format!("def double(x):\n{rest}"));
+    }
+    let question = &suite.answers.questions[0];
+    assert!(
+        question.prompt().contains("`double`"),
+        "{}",
+        question.prompt()
+    );
+    assert!(
+        question.strict(&question.reference()).is_err(),
+        "no verdict yet"
+    );
+    assert_eq!(question.upstream(&question.reference()), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_scored() {
+    let (root, folder) = (files(), tempfile::tempdir().unwrap());
+    let Some(env) = env(folder.path()) else {
+        return;
+    };
+    let equal = "class E:\n    def __eq__(self, o): return True\ndef double(x): return E()\n";
+    let replies = [
+        ("HumanEval/0", "def double(x):\n    return x + x"),
+        ("HumanEval/0", "def double(x):\n    return int(x) * 2"),
+        ("HumanEval/0", equal),
+        ("HumanEval/0", "def double(x):\n    while True: pass"),
+        ("HumanEval/0", "import os\ndef double(x):\n    os._exit(0)"),
+        ("HumanEval/1", "def ratio(a, b):\n    return a / b + 1e-9"),
+        ("HumanEval/1", "def ratio(a, b):\n    return a / b + 1e-3"),
+        (
+            "HumanEval/2",
+            "def find_zero(xs):\n    return -xs[0] / xs[1] + 1e-6",
+        ),
+        ("HumanEval/2", "def find_zero(xs):\n    return 0.0"),
+    ];
+    let right = (Some(true), true);
+    let wrong = (Some(false), false);
+    let cheat = (Some(true), false);
+    let plus = suite(root.path(), &HUMANEVAL_PLUS, PLUS);
+    let expected = [
+        right, wrong, cheat, wrong, wrong, right, wrong, right, wrong,
+    ];
+    assert_eq!(scores(&plus, &env, &replies).await, expected);
+    // The original inputs do not notice that `int` cuts off a fraction.
+    let base = suite(root.path(), &HUMANEVAL, BASE);
+    assert_eq!(scores(&base, &env, &replies[..2]).await, [right, right]);
+    let mbpp = suite(root.path(), &MBPP_PLUS, PLUS);
+    let replies = [
+        (
+            "Mbpp/2",
+            "def similar_elements(a, b):\n    assert type(a) is tuple\n    return [x for x in b if x in a]",
+        ),
+        ("Mbpp/2", "def similar_elements(a, b):\n    return a"),
+        (
+            "Mbpp/794",
+            "def text_starta_endb(text):\n    return text[0] == 'a'",
+        ),
+        (
+            "Mbpp/794",
+            "def text_starta_endb(text):\n    return 'yes' if text < 'b' else None",
+        ),
+        ("Mbpp/794", "def text_starta_endb(text):\n    return 'yes'"),
+        ("Mbpp/9", "def double(x):\n    return [x + x]"),
+        ("Mbpp/9", "def double(x):\n    return [abs(x) + x]"),
+    ];
+    let expected = [right, wrong, right, right, wrong, right, wrong];
+    assert_eq!(scores(&mbpp, &env, &replies).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn references_pass_and_wrong_programs_fail() {
+    let (root, folder) = (files(), tempfile::tempdir().unwrap());
+    let Some(env) = env(folder.path()) else {
+        return;
+    };
+    for (entry, plus) in [
+        (&HUMANEVAL_PLUS, PLUS),
+        (&HUMANEVAL, BASE),
+        (&MBPP_PLUS, PLUS),
+    ] {
+        let suite = suite(root.path(), entry, plus);
+        let audit = suite.audit(&env, &AuditOptions::default()).await.unwrap();
+        assert_eq!(audit.problems, []);
+        let all = suite.tasks.len();
+        let references = format!("{all} of {all} references pass `strict`, {all} pass `upstream`");
+        assert!(audit.summary.contains(&references), "{}", audit.summary);
+    }
+    // A reference that fails is a fault of the file, not of the program.
+    let text = fs::read_to_string(root.path().join("MbppPlus.jsonl")).unwrap();
+    let text = text.replace("return tuple(", "return tuple(unknown, ");
+    fs::write(root.path().join("MbppPlus.jsonl"), text).unwrap();
+    let suite = suite(root.path(), &MBPP, BASE);
+    let error = suite
+        .audit(&env, &AuditOptions::default())
+        .await
+        .err()
+        .unwrap();
+    let error = error.to_string();
+    assert!(
+        error.contains("the reference solution of Mbpp/2 does not run"),
+        "{error}"
+    );
+}
+
+#[test]
+fn invalid_files_are_reported_with_the_place() {
+    let root = files();
+    let file = root.path().join("HumanEvalPlus.jsonl");
+    let good = fs::read_to_string(&file).unwrap();
+    for (from, to, problem) in [
+        (
+            "\"entry_point\":\"ratio\"",
+            "\"entry\":\"ratio\"",
+            "HumanEvalPlus.jsonl:2: missing field `entry_point`",
+        ),
+        (
+            "\"entry_point\":\"ratio\"",
+            "\"entry_point\":\"a b\"",
+            "HumanEval/1: `entry_point`: `a b`",
+        ),
+        (
+            "HumanEval/1",
+            "HumanEval",
+            "HumanEval: `task_id` does not end",
+        ),
+    ] {
+        fs::write(&file, good.replace(from, to)).unwrap();
+        let error = EvalPlus::open(root.path(), &HUMANEVAL, BASE).err().unwrap();
+        assert!(error.contains(problem), "{error}");
+    }
+    fs::remove_file(&file).unwrap();
+    let error = EvalPlus::open(root.path(), &HUMANEVAL, BASE).err().unwrap();
+    assert!(error.contains("HumanEvalPlus.jsonl.gz"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn some_tasks_of_the_repositories_pass_the_audit() {
+    for (entry, count) in [(&HUMANEVAL_PLUS, 164), (&MBPP_PLUS, 378)] {
+        let Some(root) = checkout(entry) else {
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let Some(env) = env(folder.path()) else {
+            return;
+        };
+        let suite = suite(&root, entry, PLUS);
+        assert_eq!(suite.tasks.len(), count);
+        let selection = Selection {
+            max_tasks: Some(8),
+            seed: 7,
+            ..Selection::default()
+        };
+        let options = AuditOptions {
+            selection,
+            quick: false,
+        };
+        let audit = suite.audit(&env, &options).await.unwrap();
+        assert_eq!(audit.problems, [], "{}", audit.summary);
+    }
+}
+
+#[test]
+fn fuzz_replies() {
+    let root = files();
+    let suite = suite(root.path(), &HUMANEVAL, BASE);
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        for task in suite.tasks.values() {
+            let _ = task.program(&text);
+        }
+    });
+}

@@ -1,0 +1,163 @@
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::super::evaluator_tests::{ask, checkout};
+use super::*;
+
+/// A checkout made for these tests.
+fn small() -> (tempfile::TempDir, AnswerSuite) {
+    let root = tempfile::tempdir().unwrap();
+    let rows = [
+        ("What is 3 + 4?", "3+4=<<3+4=7>>7\n#### 7"),
+        ("1000 + 125?", "#### 1,125"),
+        ("2 - 5?", "#### -3"),
+    ];
+    let rows = rows.map(|(question, answer)| {
+        json!({"question": question, "answer": answer}).to_string() + "\n"
+    });
+    write(root.path(), &rows.concat());
+    let suite = open(root.path()).unwrap();
+    (root, suite)
+}
+
+fn write(root: &Path, text: &str) {
+    let path = root.join(QUESTIONS);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn replies_are_scored() {
+    let (_root, suite) = small();
+    for (task, reply, upstream, strict) in [
+        (0, "It is 7.\n#### 7", true, true),
+        (0, "#### 7.0", false, true),
+        (0, "#### $7", false, true),
+        (0, "#### **7**", false, true),
+        (0, "#### 7 apples", true, true),
+        (0, "#### 7 or 8", true, false),
+        (0, "#### 7\n#### 8", true, false),
+        (0, "#### 8\n#### 7", false, false),
+        (0, "#### 7\nThat is,\n#### 7.", true, true),
+        (0, "####7", false, true),
+        (0, "#### seven", false, false),
+        (0, "#### 7th of 12", true, false),
+        (0, "#### -7", false, false),
+        (0, "#### 7,0", false, false),
+        (0, "7", false, false),
+        (0, "", false, false),
+        (1, "#### 1125", true, true),
+        (1, "#### 1,125", true, true),
+        (1, "#### 11,25", true, false),
+        (1, "#### $1,125.00 in all", false, true),
+        (2, "#### -3", true, true),
+        (2, "#### -$3", false, true),
+        (2, "#### 3", false, false),
+    ] {
+        let question = &suite.questions[task];
+        assert_eq!(question.upstream(reply), Some(upstream), "{reply}");
+        assert_eq!(question.strict(reply).is_ok(), strict, "{reply}");
+    }
+}
+
+#[test]
+fn references_pass_and_prompts_and_wrong_answers_fail() {
+    let (root, suite) = small();
+    for question in &suite.questions {
+        question.strict(&question.reference()).unwrap();
+        assert!(question.strict(&question.prompt()).is_err());
+        for (name, reply) in question.mutants() {
+            assert!(question.strict(&reply).is_err(), "{name}: {reply}");
+        }
+    }
+    for (text, problem) in [
+        (
+            "{\"question\": \"q\"}\n",
+            "test.jsonl:1: missing field `answer`",
+        ),
+        (
+            "{\"question\": \"q\", \"answer\": \"7\"}",
+            "question 0: `answer` does not end",
+        ),
+    ] {
+        write(root.path(), text);
+        let error = open(root.path()).err().unwrap();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn fuzz_replies() {
+    let (_root, suite) = small();
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let reply = String::from_utf8_lossy(bytes);
+        for question in &suite.questions {
+            let _ = (question.upstream(&reply), question.strict(&reply));
+        }
+    });
+}
+
+/// Their comparison, taken out of a module that needs a library of tensors.
+const PROGRAM: &str = r#"
+import ast, json, re, sys
+source = open(sys.argv[1] + "/grade_school_math/dataset.py", encoding="utf-8").read()
+wanted = ("ANS_RE", "INVALID_ANS", "extract_answer", "is_correct")
+def name(node):
+    return node.targets[0].id if isinstance(node, ast.Assign) else getattr(node, "name", None)
+found = [node for node in ast.parse(source).body if name(node) in wanted]
+assert len(found) == 4
+exec(compile(ast.Module(found, []), "dataset.py", "exec"))
+lines = open(sys.argv[1] + "/grade_school_math/data/test.jsonl", encoding="utf-8")
+examples = [json.loads(line) for line in lines]
+print(json.dumps([is_correct(reply, examples[task]) for task, reply in json.load(sys.stdin)]))
+"#;
+
+/// Right, wrong and malformed replies.
+fn planted(question: &dyn Question) -> Vec<String> {
+    let expected = question.expected();
+    let mut replies: Vec<String> = question.mutants().into_iter().map(|one| one.1).collect();
+    replies.extend([question.reference(), question.prompt(), String::new()]);
+    let answers = [
+        format!("{expected}.0"),
+        format!("{expected}."),
+        format!("${expected}"),
+        format!("{expected} dollars"),
+        format!(",{expected}"),
+        format!(" {expected}"),
+        format!("+{expected}"),
+        format!("{expected},000"),
+        format!("{expected}\u{663}"),
+    ];
+    replies.extend(answers.iter().map(|one| marked(one)));
+    replies.extend([
+        format!("{MARK}{expected}"),
+        format!("{MARK}\n{expected}"),
+        format!("{MARK}# {expected}"),
+        format!("so {MARK} x\n{MARK} {expected}"),
+    ]);
+    replies
+}
+
+#[test]
+fn the_upstream_score_equals_the_authors_evaluator() {
+    let Some(root) = checkout(&ENTRY) else { return };
+    let suite = open(&root).unwrap();
+    assert_eq!(suite.questions.len(), 1_319);
+    let mut cases = Vec::new();
+    for (task, question) in suite.questions.iter().enumerate() {
+        let replies = planted(question.as_ref()).into_iter();
+        cases.extend(replies.map(|reply| (task, reply)));
+    }
+    let theirs = ask(PROGRAM, &root, &json!(cases));
+    let theirs = theirs.as_array().unwrap();
+    assert_eq!(theirs.len(), cases.len());
+    let mut passed = 0;
+    for ((task, reply), theirs) in cases.iter().zip(theirs) {
+        let ours = suite.questions[*task].upstream(reply);
+        assert_eq!(ours, Value::as_bool(theirs), "{task}: {reply}");
+        passed += usize::from(ours == Some(true));
+    }
+    eprintln!("{} compared, {passed} of them passed", cases.len());
+    assert!(passed > 5_000, "{passed}");
+}
