@@ -149,11 +149,12 @@ lint:
     @cargo clippy {{ quiet_train }} {{ all }} --all-targets -- -D warnings
     @if command -v cargo-deny >/dev/null; then cargo deny --workspace --all-features --log-level error check licenses bans sources; fi
 
-# The full proofs, of which `test` takes samples: every template of the library, PyBench's strict score, charts.
+# The full proofs, of which `test` takes samples: every template of the library, and in a container; PyBench's strict score, charts.
 [group('check')]
 audit: setup
     @{{ pybench }} library audit --record pipelines/library/audited.toml --matrix docs/requirement-matrix.md
     @cargo test --quiet -p pybench-checks --test checker -- --ignored --nocapture
+    @cargo test --quiet -p pybench --test data -- --ignored --nocapture every_template_in_a_container
     @{{ pybench }} eval audit --json docs/eval-audit.json --markdown docs/eval-audit.md
 
 # Attempts to break out of the sandbox, each with a name; `--random SECONDS`: random system calls, new ones each time.

@@ -5,6 +5,7 @@ pub mod benchmark;
 pub mod endpoint;
 pub mod files;
 pub mod kill;
+pub mod podman;
 pub mod rows;
 pub mod sessions;
 pub mod task;

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use pybench_testing::endpoint::{Answer, Endpoint};
+use pybench_testing::skip;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -55,6 +57,84 @@ async fn codeact_cells_that_take_too_long_say_so() {
         .await;
     assert_eq!(late["result"], "[Execution timed out (5 seconds).]");
     assert_eq!(server.codeact(json!("a"), "x").await["result"], "20");
+}
+
+/// Two questions to CodeAct's demo, `scripts/chat/demo.py` of the checkout that `PYBENCH_CODEACT` names, with a model
+/// that runs one cell for each: variables stay, and the demo gets the output.
+#[tokio::test(flavor = "multi_thread")]
+async fn codeact_demo_works_unmodified() {
+    let Some(checkout) = std::env::var_os("PYBENCH_CODEACT") else {
+        return skip::unavailable("PYBENCH_CODEACT names no checkout of xingyaoww/code-act");
+    };
+    let demo = Path::new(&checkout).join("scripts/chat/demo.py");
+    let Some(python) = pybench_testing::python::environment("codeact") else {
+        return;
+    };
+    let Some(server) = serve(&[]) else {
+        return;
+    };
+    let model = Endpoint::start(|request| std::future::ready(codeact_reply(&request))).await;
+    let url = server
+        .url
+        .replace("http://", &format!("http://user:{TOKEN}@"));
+    let mut command = tokio::process::Command::new(python);
+    command
+        .arg(demo)
+        .args(["--model_name", "m", "--openai_base_url", &model.base_url()])
+        .args(["--jupyter_kernel_url", &format!("{url}/execute")])
+        .current_dir(server.folder.path())
+        .env_clear()
+        .envs([
+            ("OPENAI_API_BASE", model.base_url().as_str()),
+            ("OPENAI_API_KEY", "none"),
+        ])
+        .envs([("LANG", "C.UTF-8"), ("HOME", "/nonexistent")])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut input = running.stdin.take().unwrap();
+    let questions = b"x = 20;\nx + 1\nexit\n";
+    tokio::io::AsyncWriteExt::write_all(&mut input, questions)
+        .await
+        .unwrap();
+    drop(input);
+    let output = running.wait_with_output().await.unwrap();
+    let (text, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{text}{errors}");
+    assert_eq!(
+        text.matches("New kernel created for conversation").count(),
+        1,
+        "{text}"
+    );
+    let saved = server.folder.path().join("conv_data");
+    let saved = saved.read_dir().unwrap().next().unwrap().unwrap().path();
+    let messages: Vec<Value> = serde_json::from_slice(&std::fs::read(saved).unwrap()).unwrap();
+    let outputs = messages.iter().filter_map(|message| {
+        message["content"]
+            .as_str()?
+            .strip_prefix("Execution Output:\n")
+    });
+    let outputs: Vec<_> = outputs.collect();
+    assert_eq!(
+        outputs,
+        ["[Code executed successfully with no output]", "21"]
+    );
+}
+
+/// Runs the last question as a cell, and ends with an answer when its output is there.
+fn codeact_reply(request: &Value) -> Answer {
+    let last = request["messages"].as_array().unwrap().last().unwrap();
+    let content = last["content"].as_str().unwrap();
+    let reply = match content.starts_with("Execution Output:") {
+        true => "That is all.".to_owned(),
+        false => format!("<execute> {content} </execute>"),
+    };
+    Answer::Content(reply)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]

@@ -10,14 +10,14 @@ mod way_podman;
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use pybench_interpreter::{
     Interpreter, InterpreterError, LocalInterpreter, Network, SessionSpec, environment_python,
 };
 use pybench_interpreter_containers::{ClusterSettings, EngineSettings};
-use pybench_testing::program::write_program;
+use pybench_testing::podman::{Podman, answers};
 use pybench_testing::sessions::*;
 use pybench_types::observation::Stopped;
 
@@ -367,19 +367,6 @@ fn what_is_missing_is_said() {
     );
 }
 
-/// Whether an engine of this machine answers; else why not.
-fn answers(name: &str) -> Result<(), String> {
-    let output = Command::new(name).arg("ps").stdin(Stdio::null()).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("`{name} ps` fails: {}", said.trim()))
-        }
-        Err(error) => Err(format!("{name}: {error}")),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn docker_live() {
     // It needs a daemon, which set-up does not start.
@@ -390,37 +377,24 @@ async fn docker_live() {
     works(&interpreter, false).await;
 }
 
-/// Podman, with its arguments noted beside the program. crun refuses machines that have control groups of both
-/// versions; here it sees but one of them.
-const PODMAN: &str = r#"#!/bin/sh
-echo "$*" >> "$0.calls"
-[ -e /sys/fs/cgroup/unified ] || exec podman "$@"
-exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified; exec podman "$@"' podman "$@"
-"#;
-
-/// The podman of this machine, and a folder to keep; `None`, with a printed reason, where there is none.
-fn podman_here() -> Option<(EngineSettings, tempfile::TempDir)> {
-    answers("podman")
-        .map_err(pybench_testing::skip::missing_tool)
-        .ok()?;
-    let folder = shared_folder();
-    let program = folder.path().join("podman");
-    write_program(&program, PODMAN);
+/// The podman of this machine as settings name it; `None`, with a printed reason, where there is none.
+fn podman_here() -> Option<(EngineSettings, Podman)> {
+    let podman = Podman::find()?;
     let settings = EngineSettings {
-        program: Some(program),
+        program: Some(podman.program()),
         ..EngineSettings::default()
     };
-    Some((settings, folder))
+    Some((settings, podman))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn podman_live() {
-    let Some((settings, folder)) = podman_here() else {
+    let Some((settings, podman)) = podman_here() else {
         return;
     };
     let interpreter = pybench_interpreter_containers::podman(&settings).unwrap();
     works(&interpreter, false).await;
-    let calls = std::fs::read_to_string(folder.path().join("podman.calls")).unwrap();
+    let calls = podman.calls();
     let words: Vec<&str> = calls.split_whitespace().collect();
     let started: Vec<&str> = words
         .windows(2)

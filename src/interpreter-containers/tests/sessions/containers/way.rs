@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use super::{engine, podman_here, stand_in};
 use pybench_interpreter::{Interpreter, LocalInterpreter, SessionSpec};
-use pybench_interpreter_containers::EngineSettings;
 use pybench_testing::sessions::Live;
 
 #[path = "../interpreter/network.rs"]
@@ -28,15 +27,17 @@ fn make() -> Option<LocalInterpreter> {
         path if path.ends_with("way_podman") => (false, "podman"),
         _ => (false, "docker"),
     };
-    // The folder stays for as long as the process: its interpreter does.
-    let (settings, folder): (EngineSettings, _) = match live {
-        true => podman_here()?,
-        false => {
-            let folder = stand_in("docker.py", name)?;
-            (engine(folder.path(), name), folder)
-        }
+    // The program's folder stays for as long as the process: its interpreter does.
+    let settings = if live {
+        let (settings, podman) = podman_here()?;
+        std::mem::forget(podman);
+        settings
+    } else {
+        let folder = stand_in("docker.py", name)?;
+        let settings = engine(folder.path(), name);
+        std::mem::forget(folder);
+        settings
     };
-    std::mem::forget(folder);
     let made = match name {
         "podman" => pybench_interpreter_containers::podman(&settings),
         _ => pybench_interpreter_containers::docker(&settings),

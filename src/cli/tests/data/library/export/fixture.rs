@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use pybench_interpreter::environment_python;
+use pybench_run::ExitCode;
 use pybench_testing::sessions::default_interpreter_works as interpreter_is_here;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -58,6 +59,16 @@ pub(crate) fn export(format: &str, out: &Path, more: &[&str]) -> Output {
     let out = out.to_str().unwrap();
     let mut command = library(&["export", "--format", format, "--out", out]);
     command.args(more).output().unwrap()
+}
+
+/// Exports a task of every template for Harbor. A template may find no fitting task with these files and seeds; the
+/// warnings, which are printed, name it.
+pub(crate) fn export_every_template(out: &Path) {
+    let output = export("harbor", out, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let codes = [ExitCode::Success as i32, ExitCode::Incomplete as i32];
+    assert!(codes.contains(&output.status.code().unwrap()), "{said}");
+    eprintln!("{said}");
 }
 
 /// The task folders of an export, sorted.

@@ -7,7 +7,8 @@ use std::path::Path;
 use pybench_run::ExitCode;
 
 use crate::library::export::fixture::{
-    Container, export, exported, files_below, library, python, settings, tasks,
+    Container, export, export_every_template, exported, files_below, library, python, settings,
+    tasks,
 };
 
 #[test]
@@ -208,17 +209,14 @@ fn an_unsound_template_is_left_out() {
 
 /// Every template of the library, which takes minutes.
 #[test]
-#[ignore = "minutes; `cargo test --test library_export -- --ignored every`"]
+#[ignore = "minutes; `cargo test -p pybench --test data -- --ignored every`"]
 fn every_template_passes_as_a_folder() {
     if python().is_none() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let output = export("harbor", &out, &[]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
-    eprintln!("{said}");
+    export_every_template(&out);
     let mut wrong = Vec::new();
     for task in tasks(&out) {
         let container = Container::new(&task);

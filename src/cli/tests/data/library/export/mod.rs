@@ -1,7 +1,9 @@
 //! Tasks handed to others' trainers, through the real programs: folders for Harbor, a package for
 //! verifiers, scores over HTTP.
 
+mod containers;
 mod fixture;
 mod harbor;
 mod rewards;
+mod trl;
 mod verifiers;
