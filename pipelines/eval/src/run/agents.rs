@@ -232,7 +232,7 @@ async fn agent_spec(
 }
 
 /// The message format of models that have none of their own.
-fn message_format(setup: &Setup) -> &'static dyn Format {
+pub(super) fn message_format(setup: &Setup) -> &'static dyn Format {
     match setup.recipe.single_reply {
         true => &SingleReplyFormat,
         false => agent::format(setup.recipe.rollout.format),

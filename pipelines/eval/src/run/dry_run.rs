@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pybench_agent::{self as agent, Format};
+use pybench_agent::Format;
 use pybench_attempts::estimate::{
     CommentSize, Estimate, TaskSize, UsageRange, calls_of_attempt, comments_on_attempt,
     teacher_name, usage_with,
@@ -12,6 +12,7 @@ use pybench_run::{ModelChoice, Rollout, RunError, UnitState};
 use pybench_types::task::Task;
 use pybench_types::trajectory::Trajectory;
 
+use super::agents::message_format;
 use super::recipe::FeedbackChoice;
 use super::tasks;
 use super::{AgentChoice, Setup};
@@ -93,10 +94,14 @@ impl Model {
                 format: UpstreamFormat::new(&config.system, config.call.as_deref()),
             }));
         }
+        let mut rollout = recipe.rollout.clone();
+        if recipe.single_reply {
+            rollout.max_turns = 1;
+        }
         Ok(choice.model_choice().map(|choice| Self {
             choice,
-            rollout: recipe.rollout.clone(),
-            format: agent::format(recipe.rollout.format),
+            rollout,
+            format: message_format(setup),
         }))
     }
 

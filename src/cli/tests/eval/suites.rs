@@ -221,6 +221,11 @@ async fn general_ability_is_compared_with_the_base_model() {
         "--set",
         &tuned,
     ];
+    let planned = eval(folder.path(), &[&sets[..], &["--dry-run"]].concat());
+    let plan = text(&planned.stdout);
+    // Six attempts of one call each, whatever number of turns a rollout has.
+    assert!(plan.contains("calls              6\n"), "{plan}");
+    assert!(plan.contains("(message format single_reply)"), "{plan}");
     let output = eval(folder.path(), &sets);
     assert!(output.status.success(), "{}", text(&output.stderr));
     // A program answers two suites.
