@@ -2,10 +2,12 @@
 //! checker with the task's reference as the test, and the expert's cells as the solution. Running a task does
 //! not need pybench. Files that are the same for every task are in `pipelines/library/export/harbor`.
 
+use std::path::Path;
+
 use pybench_checks::{checker_sources, checker_task};
 use pybench_interpreter::{recorder, requirements};
 use pybench_run::{ContentStore, RunError};
-use pybench_types::task::{Language, Task, TaskFile};
+use pybench_types::task::{Language, Task, TaskFile, TaskOrigin};
 
 use super::export_check::CheckedTask;
 use super::tree::Tree;
@@ -20,33 +22,79 @@ const SOLVE_SH: &str = "#!/bin/sh\nexec python3 \"$(dirname \"$0\")/solve.py\"\n
 /// The Dockerfile line that copies the input files into the image; omitted if there are none.
 const COPY_DATA: &str = "COPY data /app/data\n";
 
+/// A task with a solution that passes its checks.
+pub struct SolvedTask {
+    /// Name of its folder.
+    pub name: String,
+    /// The seed that it was made with, if it has one of its own.
+    pub seed: Option<u64>,
+    pub task: Task,
+    /// The expert's cells as they were run.
+    pub cells: Vec<String>,
+    /// The expert's answer.
+    pub answer: String,
+}
+
+impl From<&CheckedTask> for SolvedTask {
+    fn from(checked: &CheckedTask) -> Self {
+        Self {
+            name: checked.key.to_string(),
+            seed: Some(checked.key.seed),
+            task: checked.task.clone(),
+            cells: checked.cells.clone(),
+            answer: checked.answer.clone(),
+        }
+    }
+}
+
+/// Writes the folders of tasks to `out`, which must not exist or must be empty; it appears when it is complete.
+///
+/// # Errors
+/// [`RunError::Conflict`] if `out` holds something; a file cannot be read or written.
+pub fn write_folders(
+    out: &Path,
+    tasks: &[SolvedTask],
+    store: &ContentStore,
+) -> Result<(), RunError> {
+    let tree = Tree::create(out)?;
+    for task in tasks {
+        write(&tree, task, store)?;
+    }
+    tree.finish()
+}
+
 /// Writes the folder of one task.
 pub(super) fn write(
     tree: &Tree,
-    checked: &CheckedTask,
+    solved: &SolvedTask,
     store: &ContentStore,
 ) -> Result<(), RunError> {
-    let task = &checked.task;
-    let name = checked.key.to_string();
+    let (task, name) = (&solved.task, &solved.name);
     let put = |path: &str, content: &str| tree.file(&format!("{name}/{path}"), content);
-    put("task.toml", &settings(checked)?)?;
+    put("task.toml", &settings(solved)?)?;
     put("instruction.md", &instruction(task))?;
-    environment(tree, &name, task, store)?;
-    tests(tree, &name, task, store)?;
+    environment(tree, name, task, store)?;
+    tests(tree, name, task, store)?;
     tree.program(&format!("{name}/solution/solve.sh"), SOLVE_SH)?;
     put("solution/solve.py", SOLVE)?;
-    put("solution/answer.txt", &checked.answer)?;
-    for (number, cell) in checked.cells.iter().enumerate() {
+    put("solution/answer.txt", &solved.answer)?;
+    for (number, cell) in solved.cells.iter().enumerate() {
         put(&format!("solution/cells/{:02}.py", number + 1), cell)?;
     }
     Ok(())
 }
 
-fn settings(checked: &CheckedTask) -> Result<String, RunError> {
-    let task = &checked.task;
+fn settings(solved: &SolvedTask) -> Result<String, RunError> {
+    let task = &solved.task;
     let text = |value: &str| toml::Value::from(value).to_string();
     let language = serde_json::to_value(task.language)?;
     let language = language.as_str().unwrap_or_default();
+    let made_of = match &task.origin {
+        TaskOrigin::Library { template, .. } => format!("template = {}\n", text(template)),
+        TaskOrigin::Composed { skeleton, .. } => format!("operations = {}\n", text(skeleton)),
+        _ => String::new(),
+    };
+    let seed = solved.seed.map(|seed| format!("seed = \"{seed}\"\n"));
     Ok(format!(
         "schema_version = \"1.1\"\n\n\
          [task]\n\
@@ -55,9 +103,9 @@ fn settings(checked: &CheckedTask) -> Result<String, RunError> {
          keywords = [{category}, {keyword}]\n\n\
          [metadata]\n\
          category = {category}\n\
-         template = {template}\n\
+         {made_of}\
          language = {language}\n\
-         seed = \"{seed}\"\n\
+         {seed}\
          task_id = \"{id}\"\n\n\
          [agent]\n\
          timeout_sec = 900.0\n\
@@ -70,13 +118,12 @@ fn settings(checked: &CheckedTask) -> Result<String, RunError> {
          cpus = 2\n\
          memory_mb = 4096\n\
          storage_mb = 10240\n",
-        name = checked.key,
+        name = solved.name,
         description = text(&format!("{}, written by pybench", task.keyword)),
         category = text(task.category.name()),
         keyword = text(&task.keyword),
-        template = text(&checked.key.template),
         language = text(language),
-        seed = checked.key.seed,
+        seed = seed.unwrap_or_default(),
         id = task.id,
     ))
 }

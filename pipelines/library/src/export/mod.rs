@@ -17,6 +17,7 @@ use pybench_types::task::Language;
 use super::audit::AuditEnv;
 use super::{Library, TaskKey};
 use export_check::{CheckedTask, check_task};
+pub use harbor::{SolvedTask, write_folders};
 use tree::Tree;
 
 #[derive(Debug, Args)]
@@ -134,7 +135,7 @@ fn write(
     match format {
         ExportFormat::Harbor => checked
             .iter()
-            .try_for_each(|task| harbor::write(tree, task, store)),
+            .try_for_each(|task| harbor::write(tree, &task.into(), store)),
         ExportFormat::Verifiers => verifiers::write(tree, checked, store),
     }
 }

@@ -29,6 +29,8 @@ pub struct Environment<'a> {
 pub struct Audit {
     /// Why a solution of the expert does not pass; empty if all do.
     pub expert: Vec<String>,
+    /// The cells and the answer of the expert's first sample.
+    pub solution: (Vec<String>, String),
     /// Solutions of a graph with one changed step, and those that read a file wrongly.
     pub mutants: usize,
     /// Those of them that read a file wrongly, and whether they ran without an exception.
@@ -39,6 +41,13 @@ pub struct Audit {
     pub nulls: Vec<String>,
     /// The mistake that the expert made and repaired, and whether its cell ended with an exception.
     pub slip: Option<(SlipKind, bool)>,
+}
+
+impl Audit {
+    /// Whether the expert passes and agents without a solution do not.
+    pub fn holds(&self) -> bool {
+        self.expert.is_empty() && self.nulls.is_empty()
+    }
 }
 
 /// The path of an output, and the file of the host.
@@ -78,6 +87,9 @@ pub async fn audit(
                     (slip.kind, seen.is_some_and(|seen| seen.error.is_some()))
                 };
                 audit.slip = script.slip().map(failed).or(audit.slip);
+                if sample == 0 {
+                    audit.solution = (result.cells, result.answer);
+                }
                 authors.push(Author::Expert(sample));
                 candidates.push(result.candidate);
             }

@@ -14,6 +14,7 @@ use pybench_interpreter::{Interpreter, InterpreterChoice};
 use pybench_interpreter_containers::interpreter;
 use pybench_library::Library;
 use pybench_library::audit::fixtures::Fixtures;
+use pybench_library::export::{SolvedTask, write_folders};
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::samples;
 use pybench_run::{RunError, cores};
@@ -57,11 +58,14 @@ pub struct ComposeArgs {
     /// solutions
     #[arg(long)]
     pub audit: bool,
+    /// As --prove, and write the tasks that hold to DIR as task folders for Harbor; DIR must not exist or must be empty
+    #[arg(long, value_name = "DIR")]
+    pub harbor: Option<PathBuf>,
     /// Tasks proven in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Print the tasks as JSON lines
-    #[arg(long, conflicts_with_all = ["prove", "audit"])]
+    #[arg(long, conflicts_with_all = ["prove", "audit", "harbor"])]
     pub json: bool,
     #[command(flatten)]
     pub log: LogArgs,
@@ -96,15 +100,21 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
             folder.display()
         )));
     }
-    if !args.prove && !args.audit {
+    if !args.prove && !args.audit && args.harbor.is_none() {
         return print(&listed(args, &tasks)?);
     }
     let audits = prove(args, process, &fixtures, &tasks).await?;
     print(&summary(&tasks, &audits, began.elapsed().as_secs_f64()))?;
-    match audits
-        .iter()
-        .all(|audit| audit.expert.is_empty() && audit.nulls.is_empty())
-    {
+    if let Some(folder) = &args.harbor {
+        let solved = solved(&tasks, &audits);
+        write_folders(folder, &solved, &fixtures.store)?;
+        let count = solved.len();
+        print(&format!(
+            "task folders             {count} in {}\n",
+            folder.display()
+        ))?;
+    }
+    match audits.iter().all(Audit::holds) {
         true => Ok(()),
         false => Err(RunError::Incomplete("some tasks are not sound".into())),
     }
@@ -182,6 +192,21 @@ async fn prove(
         audits.push(result?);
     }
     Ok(audits)
+}
+
+/// The tasks that hold, each once, with the expert's solution.
+fn solved(tasks: &[Task], audits: &[Audit]) -> Vec<SolvedTask> {
+    let mut seen = BTreeSet::new();
+    let tasks = tasks.iter().zip(audits);
+    let holding = tasks.filter(|(task, audit)| audit.holds() && seen.insert(task.id.clone()));
+    let solved = holding.map(|(task, audit)| SolvedTask {
+        name: format!("composed-{}", task.id.short()),
+        seed: None,
+        task: task.clone(),
+        cells: audit.solution.0.clone(),
+        answer: audit.solution.1.clone(),
+    });
+    solved.collect()
 }
 
 fn listed(args: &ComposeArgs, tasks: &[Task]) -> Result<String, RunError> {

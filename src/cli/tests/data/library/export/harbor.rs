@@ -26,6 +26,31 @@ fn the_oracle_passes_and_nobody_fails() {
     }
 }
 
+/// Composed tasks are written in the same way; here one on a table, one on a text and one on a picture or sound.
+#[test]
+fn composed_tasks_are_exported_too() {
+    if python().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tasks");
+    let mut command = crate::support::pybench("compose");
+    command.args(["--count", "3", "--seed", "3", "--harbor"]);
+    let output = command.arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("task folders             3 in"), "{said}");
+    for task in tasks(&out) {
+        assert!(settings(&task)["metadata"]["operations"].as_str().is_some());
+        let container = Container::new(&task);
+        let (reward, said) = container.verify();
+        assert_eq!(reward.as_deref(), Some("0"), "{}: {said}", task.display());
+        container.solve();
+        let (reward, said) = container.verify();
+        assert_eq!(reward.as_deref(), Some("1"), "{}: {said}", task.display());
+    }
+}
+
 /// An answer alone, or files alone, are no solution where both are asked for.
 #[test]
 fn half_a_solution_fails() {
