@@ -301,8 +301,10 @@ def compare(item):
 
 
 def untagged(value):
-    """A number that JSON lacks, or the object itself."""
-    return float(value["$float"]) if value.keys() == {"$float"} else value
+    """A number that JSON lacks or that is too large for it, or the object itself."""
+    if value.keys() == {"$float"}:
+        return float(value["$float"])
+    return int(value["$int"]) if value.keys() == {"$int"} else value
 
 
 with open("data/item.json", encoding="utf-8") as file:

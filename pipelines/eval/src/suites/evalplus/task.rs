@@ -70,7 +70,7 @@ pub(super) fn read_tasks(
         true => read_text(root, file)?,
         false => unpack(root, &format!("{file}.gz"))?,
     };
-    let text = with_tagged_floats(&text);
+    let text = with_tagged_numbers(&text);
     let rows = parse_json_lines::<Row>(&text, &path)?.into_iter();
     let task = |row: Row| {
         let name = row.task_id.clone();
@@ -80,9 +80,9 @@ pub(super) fn read_tasks(
     rows.map(task).collect()
 }
 
-/// Tags the numbers that Python writes into JSON although it has none of them: `NaN` becomes `{"$float":"NaN"}`, which the
-/// script reads.
-fn with_tagged_floats(text: &str) -> String {
+/// Tags the numbers that Python writes into JSON and that do not survive here, which the script reads: `NaN` and infinities
+/// become `{"$float":"NaN"}`, and integers of 16 digits or more `{"$int":"…"}`.
+pub(super) fn with_tagged_numbers(text: &str) -> String {
     const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     let (mut quoted, mut escaped) = (false, false);
@@ -95,12 +95,32 @@ fn with_tagged_floats(text: &str) -> String {
             rest = &rest[word.len()..];
             continue;
         }
+        if !quoted && (c == '-' || c.is_ascii_digit()) {
+            let length = rest.find(|c: char| !is_of_number(c)).unwrap_or(rest.len());
+            let (number, after) = rest.split_at(length);
+            out += &match is_large_integer(number) {
+                true => format!("{{\"$int\":\"{number}\"}}"),
+                false => number.to_owned(),
+            };
+            rest = after;
+            continue;
+        }
         quoted ^= c == '"' && !escaped;
         escaped = c == '\\' && !escaped;
         out.push(c);
         rest = &rest[c.len_utf8()..];
     }
     out
+}
+
+fn is_of_number(c: char) -> bool {
+    c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E')
+}
+
+/// Whether a JSON number is an integer that a 64-bit float may not hold.
+fn is_large_integer(number: &str) -> bool {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    digits.len() >= 16 && digits.chars().all(|c| c.is_ascii_digit())
 }
 
 fn unpack(root: &Path, file: &str) -> Result<String, String> {

@@ -221,6 +221,14 @@ async fn references_pass_and_wrong_programs_fail() {
 }
 
 #[test]
+fn numbers_that_json_or_floats_do_not_hold_are_tagged() {
+    let text = r#"{"a": [12, -1234567890123456789, 0.1234567890123456789, 1e300, NaN], "b\"1234567890123456789": -Infinity}"#;
+    let tagged = task::with_tagged_numbers(text);
+    let expected = r#"{"a": [12, {"$int":"-1234567890123456789"}, 0.1234567890123456789, 1e300, {"$float":"NaN"}], "b\"1234567890123456789": {"$float":"-Infinity"}}"#;
+    assert_eq!(tagged, expected);
+}
+
+#[test]
 fn invalid_files_are_reported_with_the_place() {
     let root = files();
     let file = root.path().join("HumanEvalPlus.jsonl");
