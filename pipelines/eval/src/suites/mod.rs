@@ -5,6 +5,7 @@ pub mod da_dev;
 pub mod evalplus;
 #[cfg(test)]
 mod evaluator_tests;
+mod executed;
 pub mod gsm8k;
 pub mod m3tooleval;
 pub mod mint;

@@ -20,12 +20,13 @@ use pybench_types::task::{Category, Task};
 
 use super::Entry;
 use super::answers::{AnswerSuite, Question, reply};
+use super::executed::Verdicts;
 use crate::suite::{
     AttemptScores, AuditOptions, Origin, Selection, Solution, Suite, SuiteAttempt, SuiteAudit,
     SuiteEnv, TaskList,
 };
 use task::{FunctionTask, TaskSet, read_tasks};
-use verdicts::{Executor, Programs, Verdicts};
+use verdicts::{Executor, Programs, add_verdicts};
 
 /// The repository of HumanEval+ 0.1.10.
 pub const HUMANEVAL_ORIGIN: Origin = Origin {
@@ -212,7 +213,7 @@ impl Suite for EvalPlus {
                 places.push(place);
             }
         }
-        let failures = self.verdicts.add(env, &self.executor(env), wanted).await?;
+        let failures = add_verdicts(&self.verdicts, env, &self.executor(env), wanted).await?;
         let mut scores = self.answers.score(env, attempts).await?;
         for (at, failure) in failures {
             scores[places[at]] = AttemptScores {
@@ -237,10 +238,8 @@ impl Suite for EvalPlus {
         let wanted = wanted.filter_map(|(task, replies)| {
             self.to_execute(&task, replies.iter().map(String::as_str))
         });
-        let failures = self
-            .verdicts
-            .add(env, &self.executor(env), wanted.collect())
-            .await?;
+        let failures =
+            add_verdicts(&self.verdicts, env, &self.executor(env), wanted.collect()).await?;
         match failures.into_values().next() {
             Some(failure) => Err(RunError::BadInput(failure.to_string())),
             None => self.answers.audit(env, options).await,

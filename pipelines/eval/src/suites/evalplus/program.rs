@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::super::answers::Question;
+use super::super::executed::{Verdict, Verdicts};
 use super::task::{FunctionTask, TaskSet};
-use super::verdicts::{Verdict, Verdicts};
 
 const OPEN: &str = "<solution>";
 const CLOSE: &str = "</solution>";

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench_interpreter::{Interpreter, Limits, SessionSpec};
-use pybench_run::{Failure, FailureKind, RunError, Stage, interpreter_failure};
+use pybench_interpreter::Interpreter;
+use pybench_run::{Failure, FailureKind, RunError, Stage};
 use pybench_types::id::Digest;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::executed::{Verdict, Verdicts, run_script};
 use super::task::FunctionTask;
 use crate::suite::SuiteEnv;
 
@@ -22,17 +23,6 @@ const PROGRAM_SECONDS: u64 = 70;
 /// Time limit of the reference solution, in seconds.
 const REFERENCE_SECONDS: u64 = 120;
 
-/// The verdict on a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Verdict {
-    pub(super) upstream: bool,
-    pub(super) strict: bool,
-}
-
-/// The verdicts that are known, by task and program.
-#[derive(Debug, Default)]
-pub(super) struct Verdicts(RwLock<HashMap<(String, Digest), Verdict>>);
-
 /// Programs for one task.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
@@ -40,60 +30,43 @@ pub(super) struct Programs {
     pub(super) programs: Vec<String>,
 }
 
-fn key(task: &str, program: &str) -> (String, Digest) {
-    (task.to_owned(), Digest::of_bytes(program.as_bytes()))
-}
-
-impl Verdicts {
-    /// The verdict on a program, if it is known.
-    pub(super) fn get(&self, task: &str, program: &str) -> Option<Verdict> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&key(task, program)).copied()
-    }
-
-    fn insert(&self, task: &str, program: &str, verdict: Verdict) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(key(task, program), verdict);
-    }
-
-    /// Executes the programs whose verdicts are unknown. The failures that remain are by the place in `wanted`.
-    ///
-    /// # Errors
-    /// The errors of the executor.
-    pub(super) async fn add(
-        &self,
-        env: &SuiteEnv,
-        executor: &Arc<Executor>,
-        wanted: Vec<Programs>,
-    ) -> Result<HashMap<usize, Failure>, RunError> {
-        let mut stage = ProgramStage {
-            executor: executor.clone(),
-            batches: HashMap::new(),
-        };
-        let environment = env.interpreter.environment();
-        let items = wanted.iter().map(|one| {
-            let item = Digest::of_json(&(SCRIPT, one.task.json(), &one.programs, environment));
-            stage.batches.insert(item.to_string(), one.clone());
-            Some(item.to_string())
-        });
-        let items = items.collect();
-        let results = env.results::<Vec<Verdict>>(Arc::new(stage), items).await?;
-        let mut failures = HashMap::new();
-        for (at, (one, result)) in wanted.iter().zip(results).enumerate() {
-            match result {
-                Some(Ok(verdicts)) => {
-                    for (program, verdict) in one.programs.iter().zip(verdicts) {
-                        self.insert(&one.task.name, program, verdict);
-                    }
+/// Executes the programs whose verdicts are unknown. The failures that remain are by the place in `wanted`.
+///
+/// # Errors
+/// The errors of the executor.
+pub(super) async fn add_verdicts(
+    known: &Verdicts,
+    env: &SuiteEnv,
+    executor: &Arc<Executor>,
+    wanted: Vec<Programs>,
+) -> Result<HashMap<usize, Failure>, RunError> {
+    let mut stage = ProgramStage {
+        executor: executor.clone(),
+        batches: HashMap::new(),
+    };
+    let environment = env.interpreter.environment();
+    let items = wanted.iter().map(|one| {
+        let item = Digest::of_json(&(SCRIPT, one.task.json(), &one.programs, environment));
+        stage.batches.insert(item.to_string(), one.clone());
+        Some(item.to_string())
+    });
+    let items = items.collect();
+    let results = env.results::<Vec<Verdict>>(Arc::new(stage), items).await?;
+    let mut failures = HashMap::new();
+    for (at, (one, result)) in wanted.iter().zip(results).enumerate() {
+        match result {
+            Some(Ok(verdicts)) => {
+                for (program, verdict) in one.programs.iter().zip(verdicts) {
+                    known.insert(&one.task.name, program, verdict);
                 }
-                Some(Err(failure)) => {
-                    failures.insert(at, failure);
-                }
-                None => {}
             }
+            Some(Err(failure)) => {
+                failures.insert(at, failure);
+            }
+            None => {}
         }
-        Ok(failures)
     }
+    Ok(failures)
 }
 
 /// Executes programs in sessions without network.
@@ -167,29 +140,8 @@ impl Executor {
         let mut file = tempfile::NamedTempFile::new().map_err(io)?;
         file.write_all(item.to_string().as_bytes()).map_err(io)?;
         let input: (String, PathBuf) = ("data/item.json".to_owned(), file.path().to_owned());
-        let spec = SessionSpec {
-            inputs: [input].into(),
-            limits: Limits {
-                cell_seconds: REFERENCE_SECONDS + PROGRAM_SECONDS * count as u64,
-                output_files: 1,
-                output_mib: 64,
-                ..Limits::default()
-            },
-            ..SessionSpec::default()
-        };
-        let session = self.0.start(spec).await;
-        let mut session = session.map_err(interpreter_failure)?;
-        let seen = session.execute(SCRIPT).await;
-        let collected = session.read_outputs().await;
-        session.close().await.map_err(interpreter_failure)?;
-        if let Some(error) = &seen.map_err(interpreter_failure)?.error {
-            tracing::debug!("scoring programs failed: {}", error.traceback);
-        }
-        let files = collected.map_err(interpreter_failure)?.files;
-        let verdicts = files
-            .iter()
-            .find(|file| file.path == "output/verdicts.json");
-        Ok(verdicts.and_then(|file| serde_json::from_slice(&file.bytes).ok()))
+        let seconds = REFERENCE_SECONDS + PROGRAM_SECONDS * count as u64;
+        run_script(self.0.as_ref(), SCRIPT, [input].into(), seconds).await
     }
 }
 

@@ -14,10 +14,11 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Role, Sampling};
 
 use super::super::answers::{Question, read_text};
+use super::super::executed::Verdicts;
 use super::compare::answer;
 use super::question::MintQuestion;
 use super::rows::{MAX_SOLUTIONS, MAX_TURNS, SETS, TaskSet};
-use super::verdicts::{Executor, Verdicts};
+use super::verdicts::Executor;
 use super::{ENTRY, questions};
 use crate::suite::{FeedbackModel, name_in};
 

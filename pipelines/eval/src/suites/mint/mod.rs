@@ -24,6 +24,7 @@ use pybench_types::task::{Category, Task};
 
 use super::Entry;
 use super::answers::{AnswerSuite, Question, describe, reply, scorer};
+use super::executed::Verdicts;
 use crate::suite::{
     AttemptScores, AuditOptions, FeedbackModel, Origin, Selection, Solution, Suite, SuiteAttempt,
     SuiteAudit, SuiteEnv, TaskList, name_in,
@@ -32,7 +33,7 @@ use compare::answer;
 use feedback::MintFeedback;
 use question::MintQuestion;
 use rows::SETS;
-use verdicts::{Answers, Executed, Executor, Verdicts};
+use verdicts::{Answers, Executed, Executor, add_verdicts};
 
 /// The repository.
 pub const ORIGIN: Origin = Origin {
@@ -219,7 +220,7 @@ impl Suite for Mint {
                 places.push(place);
             }
         }
-        let failures = self.verdicts.add(env, &self.executor(env)?, wanted).await?;
+        let failures = add_verdicts(&self.verdicts, env, &self.executor(env)?, wanted).await?;
         let mut scores = self.answers.score(env, attempts).await?;
         for (at, failure) in failures {
             scores[places[at]] = AttemptScores {
@@ -260,10 +261,8 @@ impl Suite for Mint {
         let wanted = wanted.filter_map(|(task, replies)| {
             self.to_execute(&task, replies.iter().map(String::as_str))
         });
-        let failures = self
-            .verdicts
-            .add(env, &self.executor(env)?, wanted.collect())
-            .await?;
+        let failures =
+            add_verdicts(&self.verdicts, env, &self.executor(env)?, wanted.collect()).await?;
         match failures.into_values().next() {
             Some(failure) => Err(RunError::Internal(failure.to_string())),
             None => self.answers.audit(env, options).await,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::answers::Question;
+use super::super::executed::Verdicts;
 use super::super::python_literal::float_repr;
 use super::compare::{
     Choice, answer, number, number_equals, numbers_agree, solutions, theorem_agrees,
 };
 use super::program::Program;
 use super::rows::{MAX_SOLUTIONS, MAX_TURNS, Row, TaskSet};
-use super::verdicts::{Executed, Verdicts};
+use super::verdicts::Executed;
 
 /// The task of `theoremqa` whose list has no order: eigenvalues.
 const ANY_ORDER: [u32; 1] = [10];

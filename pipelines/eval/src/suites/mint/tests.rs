@@ -4,7 +4,7 @@ use pybench_interpreter::{Limits, SessionSpec};
 use serde_json::{Value, json};
 
 use super::super::evaluator_tests::{checkout, env};
-use super::verdicts::Verdict;
+use super::super::executed::Verdict;
 use super::*;
 
 /// Files in the layout of the benchmark, with one task of each set.
@@ -407,7 +407,7 @@ async fn the_upstream_score_equals_the_authors_evaluator() {
         suite.to_execute(&question.name(), replies.iter().map(String::as_str))
     });
     let executor = suite.executor(&env).unwrap();
-    let failures = suite.verdicts.add(&env, &executor, wanted.collect()).await;
+    let failures = add_verdicts(&suite.verdicts, &env, &executor, wanted.collect()).await;
     assert!(failures.unwrap().is_empty());
     let (mut compared, mut passed) = (
         BTreeMap::<&str, usize>::new(),

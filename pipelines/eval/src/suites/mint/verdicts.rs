@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use pybench_interpreter::{Interpreter, Limits, SessionSpec};
-use pybench_run::{Failure, FailureKind, RunError, Stage, interpreter_failure};
+use pybench_interpreter::Interpreter;
+use pybench_run::{Failure, FailureKind, RunError, Stage};
 use pybench_types::id::Digest;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::executed::{Verdict, Verdicts, run_script};
 use super::program::{Program, unfenced};
 use super::rows::Row;
 use crate::suite::SuiteEnv;
@@ -32,18 +33,6 @@ pub(super) enum Executed {
     Program(Program),
 }
 
-/// The verdict on an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Verdict {
-    pub(super) upstream: bool,
-    /// Meaningful for programs only.
-    pub(super) strict: bool,
-}
-
-/// The verdicts that are known, by task and answer.
-#[derive(Debug, Default)]
-pub(super) struct Verdicts(RwLock<HashMap<(String, Digest), Verdict>>);
-
 /// Answers to one task.
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
@@ -53,62 +42,44 @@ pub(super) struct Answers {
     pub(super) answers: Vec<String>,
 }
 
-impl Verdicts {
-    /// The verdict on an answer, if it is known.
-    pub(super) fn get(&self, task: &str, answer: &str) -> Option<Verdict> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let key = (task.to_owned(), Digest::of_bytes(answer.as_bytes()));
-        known.get(&key).copied()
-    }
-
-    /// Remembers a verdict.
-    pub(super) fn insert(&self, task: &str, answer: &str, verdict: Verdict) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(
-            (task.to_owned(), Digest::of_bytes(answer.as_bytes())),
-            verdict,
-        );
-    }
-
-    /// Executes the answers whose verdicts are unknown. The failures that remain are by the place in `wanted`.
-    ///
-    /// # Errors
-    /// The errors of the executor.
-    pub(super) async fn add(
-        &self,
-        env: &SuiteEnv,
-        executor: &Arc<Executor>,
-        wanted: Vec<Answers>,
-    ) -> Result<HashMap<usize, Failure>, RunError> {
-        let mut stage = ExecuteStage {
-            executor: executor.clone(),
-            batches: HashMap::new(),
-        };
-        let environment = env.interpreter.environment();
-        let items = wanted.iter().map(|answers| {
-            let executed = executor.digest(&answers.executed);
-            let item = Digest::of_json(&(executed, &answers.answers, environment)).to_string();
-            stage.batches.insert(item.clone(), answers.clone());
-            Some(item)
-        });
-        let items = items.collect();
-        let results = env.results::<Vec<Verdict>>(Arc::new(stage), items).await?;
-        let mut failures = HashMap::new();
-        for (at, (answers, result)) in wanted.iter().zip(results).enumerate() {
-            match result {
-                Some(Ok(verdicts)) => {
-                    for (answer, verdict) in answers.answers.iter().zip(verdicts) {
-                        self.insert(&answers.task, answer, verdict);
-                    }
+/// Executes the answers whose verdicts are unknown. The failures that remain are by the place in `wanted`.
+///
+/// # Errors
+/// The errors of the executor.
+pub(super) async fn add_verdicts(
+    known: &Verdicts,
+    env: &SuiteEnv,
+    executor: &Arc<Executor>,
+    wanted: Vec<Answers>,
+) -> Result<HashMap<usize, Failure>, RunError> {
+    let mut stage = ExecuteStage {
+        executor: executor.clone(),
+        batches: HashMap::new(),
+    };
+    let environment = env.interpreter.environment();
+    let items = wanted.iter().map(|answers| {
+        let executed = executor.digest(&answers.executed);
+        let item = Digest::of_json(&(executed, &answers.answers, environment)).to_string();
+        stage.batches.insert(item.clone(), answers.clone());
+        Some(item)
+    });
+    let items = items.collect();
+    let results = env.results::<Vec<Verdict>>(Arc::new(stage), items).await?;
+    let mut failures = HashMap::new();
+    for (at, (answers, result)) in wanted.iter().zip(results).enumerate() {
+        match result {
+            Some(Ok(verdicts)) => {
+                for (answer, verdict) in answers.answers.iter().zip(verdicts) {
+                    known.insert(&answers.task, answer, verdict);
                 }
-                Some(Err(failure)) => {
-                    failures.insert(at, failure);
-                }
-                None => {}
             }
+            Some(Err(failure)) => {
+                failures.insert(at, failure);
+            }
+            None => {}
         }
-        Ok(failures)
     }
+    Ok(failures)
 }
 
 /// Executes answers in sessions without network.
@@ -251,30 +222,8 @@ impl Executor {
         let inputs = inputs.map(|(path, file)| ((*path).to_owned(), file.clone()));
         let mut inputs: BTreeMap<String, PathBuf> = inputs.collect();
         inputs.insert("mint/item.json".to_owned(), file.path().to_owned());
-        let spec = SessionSpec {
-            inputs,
-            limits: Limits {
-                cell_seconds: 60 + ANSWER_SECONDS * count,
-                output_files: 1,
-                output_mib: 64,
-                ..Limits::default()
-            },
-            ..SessionSpec::default()
-        };
-        let session = self.interpreter.start(spec).await;
-        let mut session = session.map_err(interpreter_failure)?;
-        let seen = session.execute(SCRIPT).await;
-        let collected = session.read_outputs().await;
-        session.close().await.map_err(interpreter_failure)?;
-        let seen = seen.map_err(interpreter_failure)?;
-        if let Some(error) = &seen.error {
-            tracing::debug!("executing answers failed: {}", error.traceback);
-        }
-        let files = collected.map_err(interpreter_failure)?.files;
-        let file = files
-            .iter()
-            .find(|file| file.path == "output/verdicts.json");
-        Ok(file.and_then(|file| serde_json::from_slice(&file.bytes).ok()))
+        let seconds = 60 + ANSWER_SECONDS * count;
+        run_script(self.interpreter.as_ref(), SCRIPT, inputs, seconds).await
     }
 }
 
