@@ -6,6 +6,8 @@ pub(crate) enum Isa {
     Portable,
     Avx2,
     Avx512,
+    /// AVX-512 with products of tiles. Only kernels are written for it.
+    Amx,
 }
 
 impl Isa {

@@ -28,7 +28,7 @@ by_rows!(int8, int8_rows, 1 2 3 4 5 6);
 const AHEAD: usize = 16;
 
 #[inline(always)]
-fn prefetch(w: *const u32) {
+pub(super) fn prefetch(w: *const u32) {
     let ahead = w.wrapping_add(AHEAD * PANEL);
     // SAFETY: prefetching has no effect but on time, whatever the address.
     unsafe {

@@ -1,12 +1,16 @@
 //! The kernels of matrix products: up to [`Kernel::rows`] rows of activations times one panel of weights.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
 
 use crate::format::Format;
+#[cfg(target_arch = "x86_64")]
+use crate::format::PANEL;
 use crate::isa::Isa;
 
 /// Adds to `y[row][output]` the products of the rows of `x` with the `PANEL` outputs of `w`.
@@ -22,6 +26,26 @@ pub(crate) struct Tile {
     /// Results, and numbers from one row to the next.
     pub(crate) y: *mut f32,
     pub(crate) y_stride: usize,
+}
+
+impl Tile {
+    /// What is left of the sum after `units` words of each row, in a format of one word for a unit.
+    ///
+    /// # Safety
+    ///
+    /// There must be as many.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn after(self, units: usize) -> Self {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            Self {
+                x: self.x.add(units),
+                w: self.w.add(units * PANEL),
+                units: self.units - units,
+                ..self
+            }
+        }
+    }
 }
 
 type RowsFn = unsafe fn(usize, Tile);
@@ -48,8 +72,10 @@ impl Kernel {
             Isa::Avx2 => avx2::kernel(format),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::kernel(format),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => amx::kernel(format).unwrap_or_else(|| avx512::kernel(format)),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => portable::kernel(format),
+            Isa::Avx2 | Isa::Avx512 | Isa::Amx => portable::kernel(format),
         }
     }
 
@@ -78,7 +104,7 @@ impl Kernel {
     }
 }
 
-/// The best instruction set for a format: AVX-512 needs BF16 or VNNI for the small ones.
+/// The best instruction set for a format: AVX-512 needs BF16 or VNNI for the small ones, and AMX has bfloat16.
 fn best_isa(format: Format) -> Isa {
     let best = Isa::detect();
     #[cfg(target_arch = "x86_64")]
@@ -90,6 +116,9 @@ fn best_isa(format: Format) -> Isa {
         };
         if !extended {
             return best.min(Isa::Avx2);
+        }
+        if amx::is_available() && amx::kernel(format).is_some() {
+            return Isa::Amx;
         }
     }
     best

@@ -64,7 +64,7 @@ proptest! {
         for format in FORMATS {
             let matrix = Matrix::pack(format, [outputs, inputs], row);
             let width = matrix.panels() * PANEL;
-            for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx] {
                 if isa > best_isa(format) {
                     continue;
                 }
