@@ -28,7 +28,7 @@ pub struct KnownSuite {
 }
 
 /// The benchmarks that every dataset is compared with.
-pub const KNOWN_SUITES: [KnownSuite; 6] = [
+pub const KNOWN_SUITES: [KnownSuite; 9] = [
     KnownSuite {
         name: "pybench",
         title: "PyBench",
@@ -58,6 +58,21 @@ pub const KNOWN_SUITES: [KnownSuite; 6] = [
         name: "mint",
         title: "MINT",
         text: include_str!("mint.fingerprints"),
+    },
+    KnownSuite {
+        name: "humaneval",
+        title: "HumanEval",
+        text: include_str!("humaneval.fingerprints"),
+    },
+    KnownSuite {
+        name: "mbpp",
+        title: "MBPP",
+        text: include_str!("mbpp.fingerprints"),
+    },
+    KnownSuite {
+        name: "gsm8k",
+        title: "GSM8K",
+        text: include_str!("gsm8k.fingerprints"),
     },
 ];
 
@@ -331,14 +346,17 @@ mod tests {
                 "da-dev" => 257,
                 "qrdata" => 251,
                 "m3tooleval" => 82,
-                _ => 409,
+                "mint" => 409,
+                "humaneval" => 164,
+                "mbpp" => 378,
+                _ => 1319,
             };
             assert_eq!(asked.len(), expected, "{}", suite.name);
             assert!(tasks.iter().all(|task| task.suite == suite.name));
-            // The tasks of MINT have no files.
             let has_files = tasks.iter().any(|task| !task.files.is_empty());
-            assert_eq!(has_files, suite.name != "mint", "{}", suite.name);
+            let only_text = ["mint", "humaneval", "mbpp", "gsm8k"].contains(&suite.name);
+            assert_eq!(has_files, !only_text, "{}", suite.name);
         }
-        assert!(size < 1 << 20, "{size} bytes");
+        assert!(size < 2 << 20, "{size} bytes");
     }
 }

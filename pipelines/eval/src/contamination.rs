@@ -23,7 +23,11 @@ use crate::record::{Attempt, Evaluation, task_order};
 use crate::stats::{AgentSummary, summarize};
 
 /// A suite whose tasks are some of another one's, under the same names.
-const SUBSETS: [(&str, &str); 1] = [("da-dev-verified", "da-dev")];
+const SUBSETS: [(&str, &str); 3] = [
+    ("da-dev-verified", "da-dev"),
+    ("humaneval-plus", "humaneval"),
+    ("mbpp-plus", "mbpp"),
+];
 
 /// A training set, compared with every suite.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -45,7 +45,17 @@ pub(super) fn checkout(entry: &Entry) -> Option<PathBuf> {
 
 /// Runs a program with `python3`: JSON in, JSON out.
 pub(super) fn ask(program: &str, evaluator: &Path, question: &Value) -> Value {
-    let mut child = Command::new("python3")
+    ask_python(Path::new("python3"), program, evaluator, question)
+}
+
+/// As [`ask`], with another interpreter of Python.
+pub(super) fn ask_python(
+    python: &Path,
+    program: &str,
+    evaluator: &Path,
+    question: &Value,
+) -> Value {
+    let mut child = Command::new(python)
         .args(["-W", "ignore", "-c", program])
         .arg(evaluator)
         .stdin(Stdio::piped())

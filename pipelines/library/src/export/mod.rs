@@ -3,6 +3,7 @@
 
 mod export_check;
 mod harbor;
+mod stored_tasks;
 mod tree;
 mod verifiers;
 
@@ -18,7 +19,9 @@ use super::audit::AuditEnv;
 use super::{Library, TaskKey};
 use export_check::{CheckedTask, check_task};
 pub use harbor::{SolvedTask, write_folders};
+pub(super) use stored_tasks::StoredTasks;
 use tree::Tree;
+pub use verifiers::write_taskset;
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {

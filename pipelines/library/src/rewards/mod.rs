@@ -1,7 +1,7 @@
 //! `pybench library serve-rewards`: scores workspaces over HTTP, for trainers that run agents elsewhere.
 //!
-//! A request names a task by template, language and seed. The server regenerates the task, so reference and
-//! checks never leave this process. Workspaces are untrusted: [`request`] limits what is read, and the checks
+//! A request names a task by template, language and seed, and the server regenerates it; or by its id, if the server was
+//! given the task. Reference and checks never leave this process. Workspaces are untrusted: [`request`] limits what is read, and the checks
 //! run in the sandbox, as in `grade`.
 
 mod request;
@@ -18,6 +18,7 @@ use pybench_run::{Interrupt, RunError, Urgency, cores};
 use tokio::net::TcpListener;
 
 use super::audit::AuditEnv;
+use super::export::StoredTasks;
 use routes::Service;
 
 #[derive(Debug, Args)]
@@ -47,10 +48,14 @@ pub struct RewardsArgs {
     /// Folder of input files for the tasks; use the same as for the export [default: the sample files of pybench]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Also score the tasks in DIR, the folder `rewards` that `pybench compose --verifiers` wrote
+    #[arg(long, value_name = "DIR")]
+    pub tasks: Option<PathBuf>,
 }
 
 /// Serves until Ctrl-C. Requests that are being scored are completed.
 pub async fn run(env: AuditEnv, args: &RewardsArgs, interrupt: &Interrupt) -> Result<(), RunError> {
+    let stored = args.tasks.as_deref().map(StoredTasks::read).transpose()?;
     let tokens = args.token_file.as_deref().map(read_tokens).transpose()?;
     let listener = TcpListener::bind(args.address).await.map_err(|error| {
         let text = format!(
@@ -63,6 +68,7 @@ pub async fn run(env: AuditEnv, args: &RewardsArgs, interrupt: &Interrupt) -> Re
     let jobs = args.jobs.map_or_else(cores, |jobs| jobs as usize);
     let service = Service::new(
         env,
+        stored.unwrap_or_default(),
         jobs,
         args.waiting as usize,
         (args.largest as usize) << 20,

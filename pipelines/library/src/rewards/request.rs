@@ -25,7 +25,8 @@ const MAX_ANSWER: usize = 1 << 20;
 /// A workspace to be scored.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) task: TaskKey,
+    /// What the task is made from; `None` if the server has it.
+    pub(super) task: Option<TaskKey>,
     /// The expected task id, if the client knows it.
     pub(super) id: Option<Digest>,
     /// The final message.
@@ -39,7 +40,8 @@ pub(super) struct Request {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
-    task: TaskKey,
+    #[serde(default)]
+    task: Option<TaskKey>,
     #[serde(default)]
     id: Option<Digest>,
     #[serde(default)]
@@ -87,7 +89,11 @@ impl Request {
             ("files", raw.files.len(), MAX_FILES),
             ("claims", raw.claims.len(), MAX_CLAIMS),
             ("bytes of answer", raw.answer.len(), MAX_ANSWER),
-            ("bytes of template", raw.task.template.len(), MAX_PATH),
+            (
+                "bytes of template",
+                raw.task.as_ref().map_or(0, |task| task.template.len()),
+                MAX_PATH,
+            ),
         ];
         if let Some((what, _, max)) = counts.iter().find(|(_, found, max)| found > max) {
             return Err(RequestError::TooLarge(format!("more than {max} {what}")));
@@ -181,7 +187,7 @@ mod tests {
     fn a_workspace_is_parsed() {
         let files = json!([file("output/a.csv", 3), file("output/b/c.png", 997)]);
         let request = Request::parse(&body(files), MOST).unwrap();
-        assert_eq!(request.task.to_string(), "a-en-7");
+        assert_eq!(request.task.unwrap().to_string(), "a-en-7");
         assert_eq!(request.files[0], ("output/a.csv".to_owned(), vec![7; 3]));
         assert_eq!(request.files[1].1.len(), 997);
         assert!(request.id.is_none() && request.claims.is_empty());

@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, TryAcquireError};
 use super::request::{Request, RequestError};
 use crate::MakeError;
 use crate::audit::AuditEnv;
+use crate::export::StoredTasks;
 
 /// Time limit for receiving a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -28,6 +29,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 /// The state that all requests share.
 pub(super) struct Service {
     env: AuditEnv,
+    stored: StoredTasks,
     /// Limits the requests that are read, queued or scored, because each holds its body in memory.
     admission: Semaphore,
     /// Limits the requests that are scored in parallel.
@@ -117,9 +119,28 @@ impl ApiError {
 }
 
 impl Service {
+    /// The task that a request names.
+    fn task(&self, request: &Request, store: &ContentStore) -> Result<Task, ApiError> {
+        let Some(key) = &request.task else {
+            let stored = request.id.as_ref().map(|id| self.stored.task(id, store));
+            return stored.transpose()?.flatten().ok_or_else(|| {
+                let text = "no such task: without `task`, `id` must be that of a task in the folder of --tasks";
+                ApiError(StatusCode::NOT_FOUND, text.to_owned())
+            });
+        };
+        let task = key.task(&self.env.library, &self.env.fixtures.files, store)?;
+        if request.id.as_ref().is_some_and(|id| *id != task.id) {
+            let text = "wrong task id: this server's library or files give another task for this template, language \
+                        and seed";
+            return Err(ApiError(StatusCode::CONFLICT, text.to_owned()));
+        }
+        Ok(task)
+    }
+
     /// Scores `jobs` workspaces in parallel (at least one), with a queue of `waiting` more.
     pub(super) fn new(
         env: AuditEnv,
+        stored: StoredTasks,
         jobs: usize,
         waiting: usize,
         largest: usize,
@@ -127,6 +148,7 @@ impl Service {
     ) -> Self {
         Self {
             env,
+            stored,
             admission: Semaphore::new(jobs.max(1) + waiting),
             workers: Semaphore::new(jobs.max(1)),
             largest,
@@ -214,14 +236,7 @@ impl Submission {
         let request = Request::parse(bytes, service.largest)?;
         let env = &service.env;
         let (store, folder) = env.fixtures.scratch()?;
-        let task = request
-            .task
-            .task(&env.library, &env.fixtures.files, &store)?;
-        if request.id.is_some_and(|id| id != task.id) {
-            let text = "wrong task id: this server's library or files give another task for this template, language \
-                        and seed";
-            return Err(ApiError(StatusCode::CONFLICT, text.to_owned()));
-        }
+        let task = service.task(&request, &store)?;
         let mut outputs = Vec::new();
         for (path, bytes) in &request.files {
             outputs.push((path.clone(), store.path(&store.put(bytes)?)));

@@ -14,7 +14,7 @@ use pybench_interpreter::{Interpreter, InterpreterChoice};
 use pybench_interpreter_containers::interpreter;
 use pybench_library::Library;
 use pybench_library::audit::fixtures::Fixtures;
-use pybench_library::export::{SolvedTask, write_folders};
+use pybench_library::export::{SolvedTask, write_folders, write_taskset};
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::samples;
 use pybench_run::{RunError, cores};
@@ -61,11 +61,15 @@ pub struct ComposeArgs {
     /// As --prove, and write the tasks that hold to DIR as task folders for Harbor; DIR must not exist or must be empty
     #[arg(long, value_name = "DIR")]
     pub harbor: Option<PathBuf>,
+    /// As --prove, and write the tasks that hold to DIR: `package`, a taskset for verifiers, and `rewards`, the references
+    /// and checks for `pybench library serve-rewards --tasks`; DIR must not exist or must be empty
+    #[arg(long, value_name = "DIR")]
+    pub verifiers: Option<PathBuf>,
     /// Tasks proven in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Print the tasks as JSON lines
-    #[arg(long, conflicts_with_all = ["prove", "audit", "harbor"])]
+    #[arg(long, conflicts_with_all = ["prove", "audit", "harbor", "verifiers"])]
     pub json: bool,
     #[command(flatten)]
     pub log: LogArgs,
@@ -100,17 +104,25 @@ pub async fn run(args: &ComposeArgs, process: &Process) -> Result<(), RunError> 
             folder.display()
         )));
     }
-    if !args.prove && !args.audit && args.harbor.is_none() {
+    if !args.prove && !args.audit && args.harbor.is_none() && args.verifiers.is_none() {
         return print(&listed(args, &tasks)?);
     }
     let audits = prove(args, process, &fixtures, &tasks).await?;
     print(&summary(&tasks, &audits, began.elapsed().as_secs_f64()))?;
+    let solved = solved(&tasks, &audits);
     if let Some(folder) = &args.harbor {
-        let solved = solved(&tasks, &audits);
         write_folders(folder, &solved, &fixtures.store)?;
-        let count = solved.len();
         print(&format!(
-            "task folders             {count} in {}\n",
+            "task folders             {} in {}\n",
+            solved.len(),
+            folder.display()
+        ))?;
+    }
+    if let Some(folder) = &args.verifiers {
+        write_taskset(folder, &solved, &fixtures.store)?;
+        print(&format!(
+            "taskset                  {} tasks in {}\n",
+            solved.len(),
             folder.display()
         ))?;
     }

@@ -123,7 +123,7 @@ fn is_large_integer(number: &str) -> bool {
     digits.len() >= 16 && digits.chars().all(|c| c.is_ascii_digit())
 }
 
-fn unpack(root: &Path, file: &str) -> Result<String, String> {
+pub(super) fn unpack(root: &Path, file: &str) -> Result<String, String> {
     let packed = read(root, file)?;
     let mut text = String::new();
     let unpacked = GzDecoder::new(&*packed)

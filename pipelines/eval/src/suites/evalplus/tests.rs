@@ -1,8 +1,9 @@
 use std::fs;
 
+use pybench_testing::python::environment;
 use serde_json::{Value, json};
 
-use super::super::evaluator_tests::{checkout, env};
+use super::super::evaluator_tests::{ask_python, checkout, env};
 use super::*;
 
 fn row(name: &str, prompt: &str, entry: &str, solution: &str, inputs: [Value; 2]) -> String {
@@ -283,6 +284,129 @@ async fn some_tasks_of_the_repositories_pass_the_audit() {
         let audit = suite.audit(&env, &options).await.unwrap();
         assert_eq!(audit.problems, [], "{}", audit.summary);
     }
+}
+
+/// Programs for a task: its reference, those of the audit, and near misses that only a tolerance decides.
+fn planted(suite: &EvalPlus, task: &FunctionTask) -> Vec<String> {
+    let mut questions = suite.answers.questions.iter();
+    let question = questions.find(|one| one.name() == task.name).unwrap();
+    let audited = question.mutants().into_iter();
+    let mut programs: Vec<String> = audited.map(|(_, reply)| task.program(&reply)).collect();
+    programs.push(task.solution.clone());
+    let entry = &task.entry;
+    programs.extend(
+        [
+            "return value",
+            "return float(value)",
+            "return value + 1e-7",
+            "return value + 1e-5",
+            "return value + 1",
+            "return [value[0] + 1e-7, *value[1:]]",
+            "return list(value)",
+            "return tuple(value)",
+            "return not value",
+            "return str(value)",
+            "return numpy.asarray(value)",
+            "print(value); return value",
+            "args[0].clear(); return value",
+        ]
+        .map(|end| {
+            format!(
+                "{}\nimport numpy\n_right = {entry}\ndef {entry}(*args):\n    value = _right(*args)\n    {end}\n",
+                task.solution
+            )
+        }),
+    );
+    programs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstream_score_equals_evalplus() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((env, python)) = env(folder.path()).zip(environment("evalplus")) else {
+        return;
+    };
+    for (entry, base_entry, key, file) in [
+        (
+            &HUMANEVAL_PLUS,
+            &HUMANEVAL,
+            "humaneval",
+            "HumanEvalPlus.jsonl",
+        ),
+        (&MBPP_PLUS, &MBPP, "mbpp", "MbppPlus.jsonl"),
+    ] {
+        let Some(root) = checkout(entry) else {
+            return;
+        };
+        let plus = suite(&root, entry, PLUS);
+        let base = suite(&root, base_entry, BASE);
+        let tasks = plus.tasks.values();
+        let tasks: Vec<_> = tasks.step_by(plus.tasks.len() / compared_tasks()).collect();
+        let programs: Vec<_> = tasks.iter().map(|task| planted(&plus, task)).collect();
+        let unpacked = root.join(file);
+        let unpacked = match unpacked.is_file() {
+            true => unpacked,
+            false => {
+                let text = task::unpack(&root, &format!("{file}.gz")).unwrap();
+                let unpacked = folder.path().join(file);
+                fs::write(&unpacked, text).unwrap();
+                unpacked
+            }
+        };
+        let asked = tasks.iter().zip(&programs);
+        let asked = asked.map(|(task, programs)| json!([key, task.name, programs]));
+        let question = json!({"files": {key: unpacked}, "programs": asked.collect::<Vec<_>>()});
+        let theirs = ask_python(&python, EVALPLUS, Path::new(""), &question);
+        let theirs: Vec<Vec<(bool, bool)>> = serde_json::from_value(theirs).unwrap();
+        let of_base = verdicts_of(&base, &env, &tasks, &programs).await;
+        let of_plus = verdicts_of(&plus, &env, &tasks, &programs).await;
+        let mut differences = Vec::new();
+        for (at, task) in tasks.iter().enumerate() {
+            for (number, program) in programs[at].iter().enumerate() {
+                let ours = (of_base[at][number], of_plus[at][number]);
+                if ours != theirs[at][number] {
+                    differences.push((&task.name, theirs[at][number], ours, program));
+                }
+            }
+        }
+        let count = programs.iter().flatten().count();
+        println!(
+            "{key}: {count} programs, {} verdicts differ",
+            differences.len()
+        );
+        assert!(differences.is_empty(), "{differences:#?}");
+    }
+}
+
+/// What EvalPlus says of programs.
+const EVALPLUS: &str = include_str!("evalplus_verdicts.py");
+
+/// Tasks of each benchmark that are compared with EvalPlus' program; `PYBENCH_EVALPLUS_TASKS` is another number.
+fn compared_tasks() -> usize {
+    let asked = std::env::var("PYBENCH_EVALPLUS_TASKS");
+    asked.map_or(12, |asked| asked.parse().expect("a number"))
+}
+
+/// Our `upstream` verdicts on the programs of each task.
+async fn verdicts_of(
+    suite: &EvalPlus,
+    env: &SuiteEnv,
+    tasks: &[&Arc<FunctionTask>],
+    programs: &[Vec<String>],
+) -> Vec<Vec<bool>> {
+    let executor = suite.executor(env);
+    let wanted = tasks.iter().zip(programs).map(|(task, programs)| Programs {
+        task: suite.tasks[&task.name].clone(),
+        programs: programs.clone(),
+    });
+    let failures = add_verdicts(&suite.verdicts, env, &executor, wanted.collect()).await;
+    assert!(failures.unwrap().is_empty());
+    let verdict = |task: &FunctionTask, program: &String| {
+        suite.verdicts.get(&task.name, program).unwrap().upstream
+    };
+    let each = tasks.iter().zip(programs);
+    each.map(|(task, programs)| programs.iter().map(|one| verdict(task, one)).collect())
+        .collect()
 }
 
 #[test]

@@ -32,10 +32,12 @@ class LibraryTaskConfig(vf.TaskConfig):
 
 
 class LibraryData(vf.TaskData):
-    """One row. The reward service makes the task again from `task`, and refuses when that is not `id`."""
+    """One row. The reward service makes the task again from `task`, and refuses when that is not `id`; or it has it."""
 
-    task: dict[str, Any]
-    """Template, language and seed."""
+    task: dict[str, Any] | None
+    """Template, language and seed; none if the service has the task."""
+    seed: int
+    """The random state of the session."""
     category: str
     keyword: str
     files: list[dict[str, str]]
@@ -56,7 +58,7 @@ class LibraryTask(vf.Task[LibraryData, LibraryState, LibraryTaskConfig]):
         state.interpreter = self.config.interpreter
         state.token = os.environ.get(self.config.token_env, "")
         files = {file["path"]: (HERE / "files" / file["id"]).read_bytes() for file in self.data.files}
-        state.session = await services.begin(state.interpreter, state.token, self.data.task["seed"], files)
+        state.session = await services.begin(state.interpreter, state.token, self.data.seed, files)
 
     @vf.reward(weight=1.0)
     async def checks(self, trace: vf.Trace) -> float:
