@@ -1,0 +1,33 @@
+//! Embeds the files of `web/dist`, if the web app was built.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+fn main() {
+    let dist = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("web/dist");
+    println!("cargo:rerun-if-changed=web/dist");
+    let mut text = "&[\n".to_owned();
+    for path in files(&dist) {
+        let name = path.strip_prefix(&dist).unwrap_or(&path).display();
+        let _ = writeln!(text, "    ({:?}, include_bytes!({path:?}) as &[u8]),", name.to_string());
+    }
+    text += "]\n";
+    let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
+    if let Err(error) = fs::write(out.join("assets.rs"), text) {
+        println!("cargo:error={error}");
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
