@@ -10,7 +10,11 @@ fn main() {
     let mut text = "&[\n".to_owned();
     for path in files(&dist) {
         let name = path.strip_prefix(&dist).unwrap_or(&path).display();
-        let _ = writeln!(text, "    ({:?}, include_bytes!({path:?}) as &[u8]),", name.to_string());
+        let _ = writeln!(
+            text,
+            "    ({:?}, include_bytes!({path:?}) as &[u8]),",
+            name.to_string()
+        );
     }
     text += "]\n";
     let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());

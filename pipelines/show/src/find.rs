@@ -62,6 +62,14 @@ impl TrajectorySource {
         })
     }
 
+    /// The folder of the run, or the path of the dataset.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Run { folder, .. } => folder,
+            Self::Dataset(path) => path,
+        }
+    }
+
     /// The content store of a run; `None` for a dataset.
     pub fn store(&self) -> Option<ContentStore> {
         match self {
@@ -293,7 +301,7 @@ impl TrajectoryRecord {
 }
 
 /// The query in a user message. The list of files is a message before it, or a paragraph before it.
-fn query(message: &Message) -> Option<&str> {
+pub fn query(message: &Message) -> Option<&str> {
     let text = Some(&*message.content).filter(|_| message.role == Role::User)?;
     match text.starts_with("[INFO]") {
         true => text.split_once("\n\n").map(|(_, query)| query),

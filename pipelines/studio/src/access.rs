@@ -8,7 +8,6 @@ use axum::http::header::{CONTENT_SECURITY_POLICY, COOKIE, LOCATION, REFERRER_POL
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use rand::RngExt as _;
 
 const COOKIE_NAME: &str = "pybench_studio";
 
@@ -24,7 +23,7 @@ pub struct Token(Arc<str>);
 impl Token {
     /// A new one, of 256 random bits.
     pub fn new() -> Self {
-        let bytes: [u8; 32] = rand::rng().random();
+        let bytes: [u8; 32] = rand::random();
         Self(blake3::Hash::from(bytes).to_hex().as_str().into())
     }
 
@@ -40,12 +39,16 @@ impl Token {
 
 /// Answers the opening link with a cookie, and refuses requests without it.
 pub async fn require(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let given = request.uri().query().and_then(|query| query.strip_prefix("token="));
+    let given = request
+        .uri()
+        .query()
+        .and_then(|query| query.strip_prefix("token="));
     if request.uri().path() == "/" && given.is_some_and(|given| token.is(given)) {
         return admitted(&token);
     }
     if !cookie(request.headers()).is_some_and(|given| token.is(given)) {
-        let text = "Open the link that `pybench studio` printed: it holds the token of this session.\n";
+        let text =
+            "Open the link that `pybench studio` printed: it holds the token of this session.\n";
         return (StatusCode::UNAUTHORIZED, text).into_response();
     }
     let mut response = next.run(request).await;
@@ -58,12 +61,22 @@ pub async fn require(State(token): State<Token>, request: Request, next: Next) -
 }
 
 fn admitted(token: &Token) -> Response {
-    let cookie = format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict", token.text());
-    (StatusCode::SEE_OTHER, [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())]).into_response()
+    let cookie = format!(
+        "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict",
+        token.text()
+    );
+    (
+        StatusCode::SEE_OTHER,
+        [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())],
+    )
+        .into_response()
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let all = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|value| value.split(';'));
     pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
 }

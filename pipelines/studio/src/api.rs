@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::StatusCode;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -68,7 +68,12 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
+    done.unwrap_or_else(|error| {
+        Err(Refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            error.to_string(),
+        ))
+    })
 }
 
 async fn source_info(State(source): State<Arc<Source>>) -> Result<Json<SourceInfo>, Refusal> {
@@ -99,7 +104,12 @@ async fn record(
 ) -> Result<Json<Value>, Refusal> {
     blocking(move || {
         let view = source.index.view(number)?;
-        let missing = || Refusal(StatusCode::NOT_FOUND, format!("there is no trajectory {number}"));
+        let missing = || {
+            Refusal(
+                StatusCode::NOT_FOUND,
+                format!("there is no trajectory {number}"),
+            )
+        };
         view.map(Json).ok_or_else(missing)
     })
     .await

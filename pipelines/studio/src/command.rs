@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use pybench_interpreter::default_cache_dir;
 use pybench_interpreter_service::HttpServer;
 use pybench_run::cli::{LogArgs, Process, print};
 use pybench_run::project::{default_runs_dir, project_root};
-use pybench_run::RunError;
+use pybench_run::{RunError, Urgency};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 use tokio::net::TcpListener;
@@ -58,13 +59,17 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         head: HEAD,
     };
     let stop = process.interrupt.clone();
-    let served = server.serve(listener, router(source, token), async move { stop.wait().await });
-    served.await.map_err(|error| RunError::BadInput(error.to_string()))
+    let served = server.serve(listener, router(source, token), async move {
+        stop.wait(Urgency::Finish).await
+    });
+    served
+        .await
+        .map_err(|error| RunError::BadInput(error.to_string()))
 }
 
 fn open(path: &Path, runs_dir: &Path) -> Result<Source, RunError> {
     let source = TrajectorySource::open(path, runs_dir)?;
-    let cache = pybench_run::default_cache_dir().join("studio");
+    let cache = default_cache_dir().join("studio");
     std::fs::create_dir_all(&cache).map_err(RunError::io(cache.display().to_string()))?;
     let index = cache.join(format!("{}.sqlite", state(&source)?));
     Ok(Source {
@@ -90,7 +95,11 @@ fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
         let found = std::fs::metadata(file).ok();
         let changed = found.as_ref().and_then(|found| found.modified().ok());
         let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        (file, found.map(|found| found.len()), changed.map(|time| time.as_nanos()))
+        (
+            file,
+            found.map(|found| found.len()),
+            changed.map(|time| time.as_nanos()),
+        )
     });
     Ok(Digest::of_json(&state.collect::<Vec<_>>()))
 }

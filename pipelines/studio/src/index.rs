@@ -77,7 +77,14 @@ pub struct Facet {
 
 /// The columns that filters offer values of.
 const FACETS: [&str; 8] = [
-    "category", "keyword", "origin", "language", "teacher", "verdict", "rejected_by", "end",
+    "category",
+    "keyword",
+    "origin",
+    "language",
+    "teacher",
+    "verdict",
+    "rejected_by",
+    "end",
 ];
 /// Maximum number of values of a facet.
 const MAX_VALUES: usize = 200;
@@ -125,7 +132,11 @@ impl Index {
     pub fn page(&self, query: &ListQuery) -> Result<Page, RunError> {
         let (condition, values) = condition(query)?;
         let order = order(query)?;
-        let count = if query.count == 0 { 100 } else { query.count.min(MAX_PAGE) };
+        let count = if query.count == 0 {
+            100
+        } else {
+            query.count.min(MAX_PAGE)
+        };
         let connection = self.lock();
         let total = connection
             .prepare_cached(&format!("SELECT count(*) FROM row WHERE {condition}"))?
@@ -189,8 +200,21 @@ fn fill(connection: &Connection, source: &TrajectorySource) -> Result<(), RunErr
         number += 1;
         let Record { row, view, texts } = Record::new(number, &record);
         insert.execute(params![
-            row.number, row.id, row.category, row.keyword, row.origin, row.language, row.teacher, row.format, row.verdict,
-            row.rejected_by, row.end, row.turns, row.tokens, row.query, view.to_string(),
+            row.number,
+            row.id,
+            row.category,
+            row.keyword,
+            row.origin,
+            row.language,
+            row.teacher,
+            row.format,
+            row.verdict,
+            row.rejected_by,
+            row.end,
+            row.turns,
+            row.tokens,
+            row.query,
+            view.to_string(),
         ])?;
         let [user, assistant, tool] = texts.map(|(_, text)| text);
         words.execute(params![number, user, assistant, tool])?;
@@ -264,7 +288,10 @@ fn words(query: &ListQuery) -> Result<String, RunError> {
     };
     match &*query.role {
         "" => Ok(text),
-        role if [Role::User, Role::Assistant, Role::Tool].iter().any(|one| one.name() == role) => {
+        role if [Role::User, Role::Assistant, Role::Tool]
+            .iter()
+            .any(|one| one.name() == role) =>
+        {
             Ok(format!("{{{role}}} : ({text})"))
         }
         other => Err(RunError::BadInput(format!(
@@ -275,11 +302,16 @@ fn words(query: &ListQuery) -> Result<String, RunError> {
 
 fn order(query: &ListQuery) -> Result<String, RunError> {
     let direction = if query.descending { "DESC" } else { "ASC" };
-    let known = ["", "number"].contains(&&*query.sort) || COLUMNS.split(", ").any(|column| column.trim_matches('"') == query.sort);
+    let known = ["", "number"].contains(&&*query.sort)
+        || COLUMNS
+            .split(", ")
+            .any(|column| column.trim_matches('"') == query.sort);
     match (&*query.sort, known) {
         ("" | "number", _) => Ok(format!("number {direction}")),
         (sort, true) => Ok(format!("\"{sort}\" {direction}, number")),
-        (sort, false) => Err(RunError::BadInput(format!("there is no column `{sort}` to sort by"))),
+        (sort, false) => Err(RunError::BadInput(format!(
+            "there is no column `{sort}` to sort by"
+        ))),
     }
 }
 
@@ -353,6 +385,9 @@ mod tests {
         assert_eq!(view["messages"][1]["content"], "The mean is 2.");
         assert_eq!(index.view(9).unwrap(), None);
         let facets = index.facets().unwrap();
-        assert_eq!(facets[0].values, [("chart".to_owned(), 2), ("text".to_owned(), 1)]);
+        assert_eq!(
+            facets[0].values,
+            [("chart".to_owned(), 2), ("text".to_owned(), 1)]
+        );
     }
 }

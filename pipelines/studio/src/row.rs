@@ -1,6 +1,6 @@
 //! What is shown of a trajectory.
 
-use pybench_show::TrajectoryRecord;
+use pybench_show::{TrajectoryRecord, query};
 use pybench_types::task::{Task, TaskOrigin};
 use pybench_types::text::{cut, line};
 use pybench_types::trajectory::{Outcome, Role, Verdict};
@@ -53,7 +53,10 @@ impl Record {
         let messages = record.messages();
         let text = |wanted: fn(Role) -> bool| {
             let texts = messages.iter().filter(|message| wanted(message.role));
-            texts.map(|message| &*message.content).collect::<Vec<_>>().join("\n")
+            texts
+                .map(|message| &*message.content)
+                .collect::<Vec<_>>()
+                .join("\n")
         };
         let texts = [
             (Role::User, text(|role| role == Role::User)),
@@ -118,7 +121,12 @@ fn row(number: u64, record: &TrajectoryRecord) -> Row {
                 teacher: column("teacher"),
                 end: column("end"),
                 turns: sample.turns() as u64,
-                query: sample.query().map(short).unwrap_or_default(),
+                query: sample
+                    .messages
+                    .iter()
+                    .find_map(query)
+                    .map(short)
+                    .unwrap_or_default(),
                 ..empty
             }
         }
@@ -168,6 +176,8 @@ fn view(record: &TrajectoryRecord) -> Value {
         } => json!({
             "messages": trajectory.messages, "trajectory": trajectory, "task": task, "verdict": verdict,
         }),
-        TrajectoryRecord::Row { sample } => json!({"messages": sample.messages, "location": sample.location}),
+        TrajectoryRecord::Row { sample } => {
+            json!({"messages": sample.messages, "location": sample.location})
+        }
     }
 }
