@@ -5,21 +5,29 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    let dist = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("web/dist");
-    println!("cargo:rerun-if-changed=web/dist");
+    let web = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("web");
+    let dist = web.join("dist");
+    // A path that does not exist would run this, and compile the crate, every time.
+    match dist.is_dir() {
+        true => println!("cargo:rerun-if-changed=web/dist"),
+        false => println!("cargo:rerun-if-changed=web"),
+    }
     let mut text = "&[\n".to_owned();
     for path in files(&dist) {
-        let name = path.strip_prefix(&dist).unwrap_or(&path).display();
-        let _ = writeln!(
-            text,
-            "    ({:?}, include_bytes!({path:?}) as &[u8]),",
-            name.to_string()
-        );
+        let name = path
+            .strip_prefix(&dist)
+            .unwrap_or(&path)
+            .display()
+            .to_string();
+        // What `web/build` notes there is no part of the app.
+        if !name.starts_with('.') {
+            let _ = writeln!(text, "    ({name:?}, include_bytes!({path:?}) as &[u8]),");
+        }
     }
     text += "]\n";
     let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
     if let Err(error) = fs::write(out.join("assets.rs"), text) {
-        println!("cargo:error={error}");
+        println!("cargo::error={error}");
     }
 }
 

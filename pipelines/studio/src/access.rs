@@ -1,82 +1,107 @@
-//! Who may ask. The link that the command prints holds a token; it is exchanged for a cookie that other sites cannot
-//! make the browser send.
+//! Who may ask. The link that the command prints holds a token; it is exchanged for a cookie that other sites cannot make
+//! the browser send. The server in front checks `Host` and `Origin`.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_SECURITY_POLICY, COOKIE, LOCATION, REFERRER_POLICY, SET_COOKIE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, LOCATION, REFERRER_POLICY,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-const COOKIE_NAME: &str = "pybench_studio";
+/// What pages may load: nothing from elsewhere, no inline scripts. Images of outputs are in the page's data.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What pages may load: nothing from elsewhere, no inline scripts.
-pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                          font-src 'self'; frame-src 'self'; media-src 'self'; base-uri 'none'; form-action 'none'; \
-                          frame-ancestors 'none'";
+const REFUSED: &str = "Open the link that `pybench studio` printed: it holds the token of this session. Programs send it \
+                       as `Authorization: Bearer TOKEN`.\n";
 
 /// The secret of a running studio.
 #[derive(Clone)]
-pub struct Token(Arc<str>);
+pub(crate) struct Token {
+    secret: Arc<str>,
+    /// Cookies are shared by all ports of a host; the name tells the studios apart.
+    cookie: Arc<str>,
+}
 
 impl Token {
-    /// A new one, of 256 random bits.
-    pub fn new() -> Self {
+    /// A new one, of 256 random bits, for the studio at this port.
+    pub(crate) fn new(port: u16) -> Self {
         let bytes: [u8; 32] = rand::random();
-        Self(blake3::Hash::from(bytes).to_hex().as_str().into())
+        Self {
+            secret: blake3::Hash::from(bytes).to_hex().as_str().into(),
+            cookie: format!("pybench_studio_{port}").into(),
+        }
     }
 
-    pub fn text(&self) -> &str {
-        &self.0
+    pub(crate) fn text(&self) -> &str {
+        &self.secret
     }
 
     fn is(&self, given: &str) -> bool {
         // The comparison of hashes takes the same time wherever they differ.
-        blake3::hash(given.as_bytes()) == blake3::hash(self.0.as_bytes())
+        blake3::hash(given.as_bytes()) == blake3::hash(self.secret.as_bytes())
+    }
+
+    fn is_sent(&self, headers: &HeaderMap) -> bool {
+        let texts = |name| {
+            let values = headers.get_all(name).iter();
+            values.filter_map(|value: &HeaderValue| value.to_str().ok())
+        };
+        let bearer = texts(AUTHORIZATION).filter_map(|value| value.strip_prefix("Bearer "));
+        let pairs = texts(COOKIE).flat_map(|value| value.split(';'));
+        let cookies = pairs.filter_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            (name == &*self.cookie).then_some(value)
+        });
+        bearer.chain(cookies).any(|given| self.is(given.trim()))
     }
 }
 
 /// Answers the opening link with a cookie, and refuses requests without it.
-pub async fn require(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let given = request
+pub(crate) async fn require(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let link = request
         .uri()
         .query()
         .and_then(|query| query.strip_prefix("token="));
-    if request.uri().path() == "/" && given.is_some_and(|given| token.is(given)) {
-        return admitted(&token);
-    }
-    if !cookie(request.headers()).is_some_and(|given| token.is(given)) {
-        let text =
-            "Open the link that `pybench studio` printed: it holds the token of this session.\n";
-        return (StatusCode::UNAUTHORIZED, text).into_response();
-    }
-    let mut response = next.run(request).await;
+    let mut response = match link {
+        Some(given) if token.is(given) => admitted(&token, request.uri().path()),
+        _ if token.is_sent(request.headers()) => next.run(request).await,
+        _ => (StatusCode::UNAUTHORIZED, REFUSED).into_response(),
+    };
     let headers = response.headers_mut();
-    headers
-        .entry(CONTENT_SECURITY_POLICY)
-        .or_insert(HeaderValue::from_static(POLICY));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let policy = HeaderValue::from_static(POLICY);
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(policy);
+    let no_store = HeaderValue::from_static("no-store");
+    headers.entry(CACHE_CONTROL).or_insert(no_store);
+    for (name, value) in [
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 
-fn admitted(token: &Token) -> Response {
+/// Sets the cookie and opens the same page without the token in its address.
+fn admitted(token: &Token, path: &str) -> Response {
     let cookie = format!(
-        "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict",
-        token.text()
+        "{}={}; Path=/; HttpOnly; SameSite=Strict",
+        token.cookie, token.secret
     );
-    (
-        StatusCode::SEE_OTHER,
-        [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())],
-    )
-        .into_response()
-}
-
-fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let all = headers
-        .get_all(COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut pairs = all.flat_map(|value| value.split(';'));
-    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+    // A path such as `//example.org` would be another host.
+    let path = format!("/{}", path.trim_start_matches('/'));
+    let headers = [(SET_COOKIE, cookie), (LOCATION, path)];
+    (StatusCode::SEE_OTHER, headers).into_response()
 }

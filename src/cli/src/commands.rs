@@ -97,7 +97,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
             "library",
         ],
     ),
-    ("Inspect", &["status", "show", "studio", "stats", "dataset", "verify"]),
+    (
+        "Inspect",
+        &["status", "show", "studio", "stats", "dataset", "verify"],
+    ),
     ("Train and evaluate", &["train", "serve", "eval", "loop"]),
     ("Share", &["publish"]),
     (
