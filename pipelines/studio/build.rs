@@ -12,23 +12,27 @@ fn main() {
         true => println!("cargo:rerun-if-changed=web/dist"),
         false => println!("cargo:rerun-if-changed=web"),
     }
-    let mut text = "&[\n".to_owned();
-    for path in files(&dist) {
-        let name = path
-            .strip_prefix(&dist)
-            .unwrap_or(&path)
-            .display()
-            .to_string();
-        // What `web/build` notes there is no part of the app.
-        if !name.starts_with('.') {
-            let _ = writeln!(text, "    ({name:?}, include_bytes!({path:?}) as &[u8]),");
-        }
+    if let Err(error) = embed(&dist) {
+        println!("cargo::error=cannot embed {}: {error}", dist.display());
     }
-    text += "]\n";
+}
+
+/// Copies the files, so that a build of the app at the same time does no harm, and writes the list of them.
+fn embed(dist: &Path) -> std::io::Result<()> {
     let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
-    if let Err(error) = fs::write(out.join("assets.rs"), text) {
-        println!("cargo::error={error}");
+    let mut text = "&[\n".to_owned();
+    for (number, path) in files(dist).into_iter().enumerate() {
+        let name = path.strip_prefix(dist).unwrap_or(&path).display();
+        let name = name.to_string();
+        // What `web/build` notes there is no part of the app.
+        if name.starts_with('.') {
+            continue;
+        }
+        let copy = out.join(format!("asset-{number}"));
+        fs::copy(&path, &copy)?;
+        let _ = writeln!(text, "    ({name:?}, include_bytes!({copy:?}) as &[u8]),");
     }
+    fs::write(out.join("assets.rs"), text + "]\n")
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Status(pybench_synthesize::status::StatusArgs),
     /// Show one trajectory or write it as a notebook; without a number, list all
     Show(pybench_show::ShowArgs),
-    /// Look at the trajectories of a run or dataset in the browser
+    /// Look at runs and datasets in the browser
     Studio(pybench_studio::command::StudioArgs),
     /// Print the statistics of a dataset
     Stats(pybench_synthesize::stats::StatsArgs),

@@ -1,4 +1,19 @@
-/** The answers of the server; see `pipelines/studio/src/api.rs`. */
+/** The answers of the server; `pipelines/studio/src` defines them: runs.rs, row.rs, index.rs, view.rs. */
+
+export interface SourceInfo {
+  name: string;
+  state: "running" | "failed" | "unfinished" | "finished" | "dataset" | "unreadable";
+  files: number | null;
+  tasks: number | null;
+  trajectories: number | null;
+  accepted: number | null;
+  rows: number | null;
+  failed: number | null;
+  calls: number | null;
+  tokens: number | null;
+  micro_usd: number | null;
+  status: string;
+}
 
 export interface Row {
   number: number;
@@ -6,12 +21,14 @@ export interface Row {
   category: string;
   keyword: string;
   origin: string;
+  kinds: string;
   language: string;
   teacher: string;
   format: string;
   verdict: string;
   rejected_by: string;
   end: string;
+  error: string;
   turns: number;
   tokens: number;
   query: string;
@@ -27,45 +44,29 @@ export interface Facet {
   values: [string, number][];
 }
 
-export interface SourceInfo {
+export interface FileView {
   name: string;
-  total: number;
-  facets: Facet[];
-}
-
-export interface Message {
-  role: "system" | "user" | "assistant" | "tool";
-  content: string;
-  /** 0 for a reply that is context only. */
-  weight?: number;
-}
-
-export interface Output {
-  output: "stream" | "result" | "display" | "chart";
-  name?: string;
-  text?: string;
-  data?: Record<string, string>;
-  path?: string | null;
-}
-
-export interface Observation {
-  outputs: Output[];
-  error: { ename: string; evalue: string; traceback: string } | null;
-  stopped: string | null;
-}
-
-export interface Turn {
-  reply: string;
-  cell: string | null;
-  observation: Observation | null;
-  more?: { cell: string | null; observation: Observation }[];
-  usage: { prompt_tokens: number; completion_tokens: number };
-}
-
-export interface OutputFile {
-  path: string;
   id: string;
-  size: number;
+  size: number | null;
+  preview: "image" | "audio" | "text" | "none";
+}
+
+export type OutputView =
+  | { type: "text" | "stderr" | "error" | "note"; text: string }
+  | { type: "image"; mime: string; base64: string };
+
+export interface CellView {
+  code: string | null;
+  outputs: OutputView[];
+}
+
+export interface TurnView {
+  asked: string[];
+  text: string;
+  cells: CellView[];
+  prompt_tokens: number | null;
+  completion_tokens: number | null;
+  trained: boolean;
 }
 
 export interface Finding {
@@ -77,22 +78,51 @@ export interface Finding {
 }
 
 export interface View {
-  messages: Message[];
-  trajectory?: { id: string; teacher: string; turns: Turn[]; outputs: OutputFile[]; end: { end: string } };
-  task?: { query: string; keyword: string; files: { name: string; id: string; size: number }[] } | null;
-  verdict?: { accepted: boolean; findings: Finding[] } | null;
-  location?: string;
+  row: Row;
+  location: string | null;
+  system: string;
+  query: string;
+  files: FileView[];
+  reference: string;
+  turns: TurnView[];
+  outputs: FileView[];
+  verdict: {
+    accepted: boolean;
+    findings: Finding[];
+    opinion?: { judge: string; passed: boolean | null; reason: string };
+  } | null;
 }
 
-/** Asks the server; throws its message where it refuses. */
-async function ask<T>(path: string): Promise<T> {
-  const response = await fetch(path);
-  const body = await response.json();
-  if (!response.ok) throw new Error(body.message ?? response.statusText);
-  return body;
+/** Asks the server; throws its message if it refuses. */
+async function ask(path: string): Promise<Response> {
+  let response;
+  try {
+    response = await fetch(path);
+  } catch {
+    throw new Error("The studio does not answer. Is `pybench studio` still running?");
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  let message = text;
+  try {
+    message = JSON.parse(text).message ?? text;
+  } catch {
+    // The text says why.
+  }
+  throw new Error(message || response.statusText);
 }
 
-export const source = () => ask<SourceInfo>("/api/source");
-export const rows = (query: URLSearchParams) => ask<Page>(`/api/rows?${query}`);
-export const record = (number: number) => ask<View>(`/api/rows/${number}`);
-export const file = (id: string, name: string) => `/api/files/${id}?name=${encodeURIComponent(name)}`;
+const json = async <T>(path: string): Promise<T> => (await ask(path)).json();
+
+const of = (name: string) => `/api/data/${encodeURIComponent(name)}`;
+
+export const sources = () => json<SourceInfo[]>("/api/data");
+export const facets = (name: string) => json<Facet[]>(`${of(name)}/facets`);
+export const page = (name: string, query: URLSearchParams) => json<Page>(`${of(name)}?${query}`);
+export const view = (name: string, number: number) => json<View>(`${of(name)}/${number}`);
+export const raw = async (name: string, number: number) =>
+  JSON.stringify(await json<unknown>(`${of(name)}/${number}/raw`), null, 1);
+export const fileAddress = (name: string, file: FileView) =>
+  `${of(name)}/files/${file.id}?name=${encodeURIComponent(file.name)}`;
+export const head = async (name: string, file: FileView, bytes: number) =>
+  (await ask(`${fileAddress(name, file)}&head=${bytes}`)).text();
