@@ -126,7 +126,9 @@ async fn view(
     with_source(sources, name, move |opened| {
         let (row, json) = record(opened, &number)?;
         let record = serde_json::from_str(&json).map_err(RunError::from)?;
-        Ok(Json(View::new(row, record)))
+        let mut view = View::new(row, record);
+        view.mark_missing(|id| opened.has(id));
+        Ok(Json(view))
     })
     .await
 }

@@ -86,6 +86,7 @@ pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
         // The token is checked by `access`, since browsers send it as a cookie.
         tokens: None,
         hosts: args.host.clone(),
+        own_pages: true,
         connections: CONNECTIONS,
         head: HEAD,
     };

@@ -55,6 +55,8 @@ fn of_funnel(name: &str, funnel: &Funnel, running: bool) -> SourceInfo {
     let (failed, pending) = (sum(|stage| stage.failed), sum(|stage| stage.pending));
     let state = match (failed, pending) {
         _ if running => "running",
+        // What could not be fetched or solved was replaced.
+        _ if funnel.rows.is_some() => "finished",
         (1.., _) => "failed",
         (0, 1..) => "unfinished",
         (0, 0) => "finished",

@@ -174,10 +174,7 @@ impl Opened {
     /// # Errors
     /// [`RunError::BadInput`] if it is missing, damaged or too large.
     pub(crate) fn file(&self, id: &Digest) -> Result<Vec<u8>, RunError> {
-        let path = match &self.files {
-            Files::Run(store) => store.path(id),
-            Files::Dataset(folder) => folder.join(id.as_str()),
-        };
+        let path = self.path(id);
         let size = std::fs::metadata(&path).map(|metadata| metadata.len());
         let bad = |why: &str| RunError::BadInput(format!("{} {why}", path.display()));
         match size {
@@ -198,6 +195,20 @@ impl Opened {
                 }
             }
         }
+    }
+}
+
+impl Opened {
+    fn path(&self, id: &Digest) -> PathBuf {
+        match &self.files {
+            Files::Run(store) => store.path(id),
+            Files::Dataset(folder) => folder.join(id.as_str()),
+        }
+    }
+
+    /// Whether the source has a file with this id.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        Digest::try_from(id.to_owned()).is_ok_and(|id| self.path(&id).is_file())
     }
 }
 

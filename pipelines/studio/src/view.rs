@@ -38,6 +38,8 @@ pub(crate) struct FileView {
     pub(crate) size: Option<u64>,
     /// How the page shows it.
     pub(crate) preview: Preview,
+    /// Whether the run or dataset lacks it. Datasets carry no files without a license, and no output files.
+    pub(crate) missing: bool,
 }
 
 /// A reply and what its code did.
@@ -137,6 +139,13 @@ impl View {
         }
     }
 
+    /// Marks the files that are not there.
+    pub(crate) fn mark_missing(&mut self, is_there: impl Fn(&str) -> bool) {
+        for file in self.files.iter_mut().chain(&mut self.outputs) {
+            file.missing = !is_there(&file.id);
+        }
+    }
+
     /// What the full-text search looks in: texts of the user, of the model, and of the interpreter.
     pub(crate) fn texts(&self) -> [String; 3] {
         let (mut user, mut assistant, mut tool) = (vec![&*self.query], Vec::new(), Vec::new());
@@ -159,6 +168,7 @@ impl FileView {
             id: id.to_owned(),
             size,
             preview: preview(name),
+            missing: false,
         }
     }
 }

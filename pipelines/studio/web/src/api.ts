@@ -49,6 +49,7 @@ export interface FileView {
   id: string;
   size: number | null;
   preview: "image" | "audio" | "text" | "none";
+  missing: boolean;
 }
 
 export type OutputView =

@@ -20,10 +20,27 @@ pub(super) fn attack(canary: u16) -> String {
 /// Replaces every text that a model, a website or a person writes. Ids, and words that have a meaning to pybench, stay.
 fn infect(value: &mut Value, attack: &str) {
     const KEPT: [&str; 17] = [
-        "id", "task", "trajectory", "role", "output", "name_of_format", "format", "end", "outcome", "environment", "checker",
-        "category", "language", "kind", "by", "stopped", "check",
+        "id",
+        "task",
+        "trajectory",
+        "role",
+        "output",
+        "name_of_format",
+        "format",
+        "end",
+        "outcome",
+        "environment",
+        "checker",
+        "category",
+        "language",
+        "kind",
+        "by",
+        "stopped",
+        "check",
     ];
     match value {
+        // The names of streams.
+        Value::String(text) if ["stdout", "stderr"].contains(&&**text) => {}
         Value::String(text) => *text = format!("{attack}{text}"),
         Value::Array(list) => list.iter_mut().for_each(|one| infect(one, attack)),
         Value::Object(map) => {
@@ -72,8 +89,10 @@ pub(super) fn run(fixture: &RunFixture, runs: &Path, attack: &str) -> PathBuf {
         json!({"path": format!("output/{attack}.{end}"), "id": id, "size": 9})
     });
     trajectory["outputs"] = outputs.to_vec().into();
-    let task_file = |name: &str| json!({"name": name, "id": store.put(name.as_bytes()).unwrap(), "kind": "html",
-        "origin": attack, "license": attack});
+    let task_file = |name: &str| {
+        json!({"name": name, "id": store.put(name.as_bytes()).unwrap(), "kind": "html",
+        "origin": attack, "license": attack})
+    };
     task["files"] = json!([task_file(&format!("{attack}.html")), task_file("a.svg")]);
     let journal = Journal::open(&folder.join("journal.sqlite")).unwrap();
     let item = [trajectory["id"].as_str().unwrap().to_owned()];
@@ -81,7 +100,9 @@ pub(super) fn run(fixture: &RunFixture, runs: &Path, attack: &str) -> PathBuf {
         journal.enqueue(stage, &item).unwrap();
         journal.complete(stage, &item[0], output).unwrap();
     }
-    journal.set_metadata("warnings/interpreter", &json!([attack])).unwrap();
+    journal
+        .set_metadata("warnings/interpreter", &json!([attack]))
+        .unwrap();
     std::fs::write(folder.join("tasks.jsonl"), format!("{task}\n")).unwrap();
     folder
 }

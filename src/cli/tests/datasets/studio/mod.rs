@@ -111,34 +111,72 @@ async fn runs_are_listed_filtered_and_shown_until_ctrl_c() {
 
     let list = studio.json("/api/data").await;
     assert_eq!(list.as_array().unwrap().len(), 1);
-    let counts = ["name", "state", "trajectories", "accepted", "rows", "failed", "micro_usd"];
+    let counts = [
+        "name",
+        "state",
+        "trajectories",
+        "accepted",
+        "rows",
+        "failed",
+        "micro_usd",
+    ];
     let counts = counts.map(|key| list[0][key].clone());
     let expected = serde_json::json!(["t", "finished", 3, 3, 3, 0, 0]);
     assert_eq!(Value::from(counts.to_vec()), expected);
 
     let trajectories = fixture.trajectories();
-    let page = studio.json("/api/data/t?sort=number&descending=true&count=2").await;
-    assert_eq!((&page["total"], page["rows"].as_array().unwrap().len()), (&3.into(), 2));
+    let page = studio
+        .json("/api/data/t?sort=number&descending=true&count=2")
+        .await;
+    assert_eq!(
+        (&page["total"], page["rows"].as_array().unwrap().len()),
+        (&3.into(), 2)
+    );
     assert_eq!(page["rows"][0]["id"], trajectories[2].id.as_str());
-    assert_eq!(studio.json("/api/data/t?verdict=rejected").await["total"], 0);
-    let found = studio.json("/api/data/t?search=import&role=assistant").await;
+    assert_eq!(
+        studio.json("/api/data/t?verdict=rejected").await["total"],
+        0
+    );
+    let found = studio
+        .json("/api/data/t?search=import&role=assistant")
+        .await;
     assert!(found["total"].as_u64().unwrap() > 0, "{found}");
-    assert_eq!(studio.json("/api/data/t?search=import&role=user").await["total"], 0);
+    assert_eq!(
+        studio.json("/api/data/t?search=import&role=user").await["total"],
+        0
+    );
 
-    let rotated = trajectories.iter().position(|one| !one.outputs.is_empty()).unwrap();
+    let rotated = trajectories
+        .iter()
+        .position(|one| !one.outputs.is_empty())
+        .unwrap();
     let path = format!("/api/data/t/{}", rotated + 1);
     let view = studio.json(&path).await;
-    let (turns, recorded) = (view["turns"].as_array().unwrap(), &trajectories[rotated].turns);
+    let (turns, recorded) = (
+        view["turns"].as_array().unwrap(),
+        &trajectories[rotated].turns,
+    );
     assert_eq!(turns.len(), recorded.len());
-    assert_eq!(turns[0]["cells"][0]["code"], recorded[0].cell.clone().unwrap());
+    assert_eq!(
+        turns[0]["cells"][0]["code"],
+        recorded[0].cell.clone().unwrap()
+    );
     assert_eq!(view["verdict"]["accepted"], true);
     let raw = studio.json(&format!("{path}/raw")).await;
-    assert_eq!(raw["run"]["trajectory"]["id"], trajectories[rotated].id.as_str());
+    assert_eq!(
+        raw["run"]["trajectory"]["id"],
+        trajectories[rotated].id.as_str()
+    );
     let file = &view["outputs"][0];
     let (id, name) = (file["id"].as_str().unwrap(), file["name"].as_str().unwrap());
-    let sent = studio.answer(&format!("/api/data/t/files/{id}?name={name}")).await;
+    let sent = studio
+        .answer(&format!("/api/data/t/files/{id}?name={name}"))
+        .await;
     assert_eq!(sent.headers()["x-content-type-options"], "nosniff");
-    assert_eq!(blake3::hash(&sent.bytes().await.unwrap()).to_hex().as_str(), id);
+    assert_eq!(
+        blake3::hash(&sent.bytes().await.unwrap()).to_hex().as_str(),
+        id
+    );
 
     assert!(studio.interrupt().success());
 }
@@ -146,19 +184,36 @@ async fn runs_are_listed_filtered_and_shown_until_ctrl_c() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dataset_is_shown_with_its_input_files() {
     let Some(fixture) = run().await else { return };
-    let studio = Studio::start(&[&fixture.folder().join("dataset")]).await;
+    let dataset = fixture.folder().join("dataset");
+    let studio = Studio::start(&[&dataset]).await;
     assert!(studio.link.contains("/data/t?token="), "{}", studio.link);
     assert_eq!(studio.json("/api/data").await[0]["state"], "dataset");
     let page = studio.json("/api/data/t?kinds=png").await;
     let number = page["rows"][0]["number"].as_u64().unwrap();
     let view = studio.json(&format!("/api/data/t/{number}")).await;
-    assert!(view["location"].as_str().unwrap().contains(".parquet:"), "{view}");
+    assert!(
+        view["location"].as_str().unwrap().contains(".parquet:"),
+        "{view}"
+    );
     let (file, turn) = (&view["files"][0], &view["turns"][0]);
     assert!(turn["cells"][0]["code"].is_string() && !turn["cells"][0]["outputs"][0].is_null());
+    // The pictures have no license, so the dataset does not carry them.
+    assert_eq!(file["missing"], true);
     let (id, name) = (file["id"].as_str().unwrap(), file["name"].as_str().unwrap());
-    let sent = studio.answer(&format!("/api/data/t/files/{id}?name={name}")).await;
+    let path = format!("/api/data/t/files/{id}?name={name}");
+    assert_eq!(studio.answer(&path).await.status(), StatusCode::NOT_FOUND);
+    let files = dataset.join("files");
+    std::fs::create_dir_all(&files).unwrap();
+    let stored = fixture.folder().join("files").join(&id[..2]).join(id);
+    std::fs::copy(stored, files.join(id)).unwrap();
+    let sent = studio.answer(&path).await;
     assert_eq!(sent.headers()[CONTENT_TYPE], "image/png");
-    assert_eq!(blake3::hash(&sent.bytes().await.unwrap()).to_hex().as_str(), id);
+    assert_eq!(
+        blake3::hash(&sent.bytes().await.unwrap()).to_hex().as_str(),
+        id
+    );
+    let view = studio.json(&format!("/api/data/t/{number}")).await;
+    assert_eq!(view["files"][0]["missing"], false);
     assert!(studio.interrupt().success());
 }
 
@@ -166,15 +221,26 @@ async fn a_dataset_is_shown_with_its_input_files() {
 async fn strangers_get_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let rows = folder.path().join("rows.jsonl");
-    std::fs::write(&rows, r#"{"messages": [{"role": "user", "content": "Count."}]}"#).unwrap();
+    std::fs::write(
+        &rows,
+        r#"{"messages": [{"role": "user", "content": "Count."}]}"#,
+    )
+    .unwrap();
     let studio = Studio::start(&[&rows]).await;
     let page = studio.answer("/").await;
     assert_eq!(page.status(), StatusCode::OK);
     let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
-    assert!(policy.contains("script-src 'self';") && !policy.contains("unsafe"), "{policy}");
+    assert!(
+        policy.contains("script-src 'self';") && !policy.contains("unsafe"),
+        "{policy}"
+    );
     for path in ["/", "/api/data", "/api/data/rows.jsonl/1"] {
         let bare = studio.http.get(format!("{}{path}", studio.url));
-        assert_eq!(bare.send().await.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(
+            bare.send().await.unwrap().status(),
+            StatusCode::UNAUTHORIZED,
+            "{path}"
+        );
         // A page whose name was pointed at this machine, and pages of other origins, even with the cookie.
         for (name, value) in [
             (HOST, "evil.example"),
@@ -187,7 +253,9 @@ async fn strangers_get_nothing() {
         }
     }
     for method in [reqwest::Method::POST, reqwest::Method::DELETE] {
-        let request = studio.http.request(method, format!("{}/api/data", studio.url));
+        let request = studio
+            .http
+            .request(method, format!("{}/api/data", studio.url));
         let refused = request.header(COOKIE, &studio.cookie).send().await.unwrap();
         assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED);
     }
@@ -208,7 +276,11 @@ fn what_cannot_be_opened_is_named() {
         (&[empty, "--address", "0.0.0.0:0"], "ssh -L"),
     ] {
         let mut studio = crate::support::pybench("studio");
-        let output = studio.args(args).env("PYBENCH_CACHE", folder.path()).output().unwrap();
+        let output = studio
+            .args(args)
+            .env("PYBENCH_CACHE", folder.path())
+            .output()
+            .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(code(&output), Some(ExitCode::BadInput as i32), "{stderr}");
         assert!(stderr.contains(expected), "{stderr}");

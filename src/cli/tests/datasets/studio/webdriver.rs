@@ -22,7 +22,10 @@ impl Browser {
     /// Starts it; `None`, with a printed reason, where it is not installed.
     pub(super) async fn start() -> Option<Self> {
         let mut command = Command::new("chromedriver");
-        let command = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+        let command = command
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut driver = match command.spawn() {
             Ok(driver) => driver,
             Err(error) => {
@@ -57,9 +60,14 @@ impl Browser {
             format!("--user-data-dir={}", browser._profile.path().display()),
         ]);
         let options = json!({"args": arguments});
-        let wanted = json!({"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}});
-        let session = browser.ask(Method::POST, "", &json!({"capabilities": wanted})).await;
-        let id = session["sessionId"].as_str().unwrap_or_else(|| panic!("{session}"));
+        let wanted =
+            json!({"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}});
+        let session = browser
+            .ask(Method::POST, "", &json!({"capabilities": wanted}))
+            .await;
+        let id = session["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{session}"));
         browser.session = format!("{}/{id}", browser.session);
         Some(browser)
     }
@@ -73,13 +81,19 @@ impl Browser {
     }
 
     pub(super) async fn open(&self, address: &str) {
-        self.ask(Method::POST, "/url", &json!({"url": address})).await;
+        self.ask(Method::POST, "/url", &json!({"url": address}))
+            .await;
     }
 
     /// The value of an expression of JavaScript; a promise is waited for.
     pub(super) async fn value(&self, expression: &str) -> Value {
         let script = format!("return ({expression})");
-        self.ask(Method::POST, "/execute/sync", &json!({"script": script, "args": []})).await
+        self.ask(
+            Method::POST,
+            "/execute/sync",
+            &json!({"script": script, "args": []}),
+        )
+        .await
     }
 
     /// Waits until an expression is true.
@@ -88,7 +102,10 @@ impl Browser {
         while self.value(expression).await != json!(true) {
             if since.elapsed() > PATIENCE {
                 let text = self.value("document.body.innerText").await;
-                panic!("never true: {expression}\n{}", text.as_str().unwrap_or_default());
+                panic!(
+                    "never true: {expression}\n{}",
+                    text.as_str().unwrap_or_default()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -98,11 +115,15 @@ impl Browser {
     pub(super) async fn keys(&self, keys: &str) {
         let press = |key: char| {
             let key = key.to_string();
-            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+            [
+                json!({"type": "keyDown", "value": key}),
+                json!({"type": "keyUp", "value": key}),
+            ]
         };
         let actions: Vec<Value> = keys.chars().flat_map(press).collect();
         let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
-        self.ask(Method::POST, "/actions", &json!({"actions": [keyboard]})).await;
+        self.ask(Method::POST, "/actions", &json!({"actions": [keyboard]}))
+            .await;
     }
 }
 
