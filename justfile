@@ -66,6 +66,11 @@ status *ARGS:
 show *ARGS:
     @{{ pybench }} show "$@"
 
+# Runs and datasets in the browser: lists, filters, search, each trajectory with its verdict. WHAT is a run or a dataset; without it, all runs (docs/studio.md).
+[group('look at data')]
+studio *ARGS: setup
+    @{{ pybench }} studio "$@"
+
 # The paper's table of a dataset: instructions, turns, tokens; `--plots FOLDER` draws them.
 [group('look at data')]
 stats *ARGS:

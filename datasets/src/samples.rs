@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use pybench_agent::{Parsed, format_named};
 use pybench_llm::tool_calls::{PYTHON_TAG, ToolCall};
+use pybench_types::id::Digest;
 use pybench_types::trajectory::{Message, Role};
 use serde_json::Value;
 
@@ -46,6 +47,8 @@ pub struct Sample {
     metadata: Vec<(&'static str, String)>,
     /// Types of the input files.
     pub kinds: Vec<String>,
+    /// Input files of our own rows: name and digest.
+    pub files: Vec<(String, Digest)>,
 }
 
 /// Error while reading a dataset.
@@ -149,7 +152,15 @@ impl Sample {
         let mut kinds: Vec<_> = files.into_iter().flatten().filter_map(kind).collect();
         kinds.sort();
         kinds.dedup();
+        let named = |file: &Value| {
+            let digest = file.get("blake3")?.as_str()?.to_owned();
+            Some((
+                file.get("name")?.as_str()?.to_owned(),
+                Digest::try_from(digest).ok()?,
+            ))
+        };
         Ok(Self {
+            files: files.into_iter().flatten().filter_map(named).collect(),
             messages,
             metadata: METADATA_COLUMNS.iter().filter_map(value).collect(),
             kinds,

@@ -21,12 +21,8 @@ const MAX_QUERY: usize = 60;
 
 /// A run or a dataset to read trajectories from.
 pub enum TrajectorySource {
-    /// A run.
-    Run {
-        folder: PathBuf,
-        /// Its trajectories, in item order.
-        records: Vec<TrajectoryRecord>,
-    },
+    /// Folder of a run.
+    Run(PathBuf),
     /// Path of a dataset file or folder.
     Dataset(PathBuf),
 }
@@ -55,17 +51,20 @@ impl TrajectorySource {
         if path.exists() && !is_run {
             return Ok(Self::Dataset(path.to_owned()));
         }
-        let folder = find_run(path, runs_dir)?;
-        Ok(Self::Run {
-            records: read_run(&folder)?,
-            folder,
-        })
+        Ok(Self::Run(find_run(path, runs_dir)?))
+    }
+
+    /// The folder of the run, or the path of the dataset.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Run(path) | Self::Dataset(path) => path,
+        }
     }
 
     /// The content store of a run; `None` for a dataset.
     pub fn store(&self) -> Option<ContentStore> {
         match self {
-            Self::Run { folder, .. } => ContentStore::open(&folder.join("files")).ok(),
+            Self::Run(folder) => ContentStore::open(&folder.join("files")).ok(),
             Self::Dataset(_) => None,
         }
     }
@@ -79,14 +78,7 @@ impl TrajectorySource {
         visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         match self {
-            Self::Run { records, folder } if records.is_empty() => {
-                Err(RunError::BadInput(format!(
-                    "{} has no trajectories; `{}` makes them",
-                    folder.display(),
-                    stage_command(folder, "rollout")
-                )))
-            }
-            Self::Run { records, .. } => records.iter().cloned().try_for_each(visit),
+            Self::Run(folder) => each_of_run(folder, visit),
             Self::Dataset(path) => {
                 let mut failed = None;
                 let read = samples::read_rows(path, &mut |sample| {
@@ -150,7 +142,11 @@ impl TrajectorySource {
     }
 }
 
-fn read_run(folder: &Path) -> Result<Vec<TrajectoryRecord>, RunError> {
+/// Calls `visit` with every trajectory of a run, in item order.
+fn each_of_run(
+    folder: &Path,
+    visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
+) -> Result<(), RunError> {
     let journal = Journal::open_read_only(&folder.join("journal.sqlite"))?;
     let tasks = TASKS.read_or_none(folder)?;
     let mut verdicts = VERDICTS.read_or_none(folder)?;
@@ -162,15 +158,23 @@ fn read_run(folder: &Path) -> Result<Vec<TrajectoryRecord>, RunError> {
         .into_iter()
         .map(|v| (v.trajectory.clone(), v))
         .collect();
-    let trajectories: Vec<Trajectory> = journal.outputs(stage::ROLLOUT)?;
-    let records = trajectories
-        .into_iter()
-        .map(|trajectory| TrajectoryRecord::Trajectory {
+    let mut empty = true;
+    journal.each_output(stage::ROLLOUT, |_, trajectory: Trajectory| {
+        empty = false;
+        visit(TrajectoryRecord::Trajectory {
             task: tasks.get(&trajectory.task).cloned().map(Box::new),
             verdict: verdicts.get(&trajectory.id).cloned(),
             trajectory: Box::new(trajectory),
-        });
-    Ok(records.collect())
+        })
+    })?;
+    match empty {
+        true => Err(RunError::BadInput(format!(
+            "{} has no trajectories; `{}` makes them",
+            folder.display(),
+            stage_command(folder, "rollout")
+        ))),
+        false => Ok(()),
+    }
 }
 
 impl TrajectoryRecord {
@@ -293,7 +297,7 @@ impl TrajectoryRecord {
 }
 
 /// The query in a user message. The list of files is a message before it, or a paragraph before it.
-fn query(message: &Message) -> Option<&str> {
+pub fn query(message: &Message) -> Option<&str> {
     let text = Some(&*message.content).filter(|_| message.role == Role::User)?;
     match text.starts_with("[INFO]") {
         true => text.split_once("\n\n").map(|(_, query)| query),

@@ -13,7 +13,7 @@ use pybench_types::task::Task;
 use pybench_types::trajectory::{Message, Trajectory};
 use serde_json::json;
 
-pub use find::{TrajectoryRecord, TrajectorySource};
+pub use find::{TrajectoryRecord, TrajectorySource, query};
 use pybench_agent::notebook::Notebook;
 use pybench_run::cli::print;
 pub use render::{RenderOptions, render};

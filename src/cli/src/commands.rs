@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Status(pybench_synthesize::status::StatusArgs),
     /// Show one trajectory or write it as a notebook; without a number, list all
     Show(pybench_show::ShowArgs),
+    /// Look at runs and datasets in the browser
+    Studio(pybench_studio::command::StudioArgs),
     /// Print the statistics of a dataset
     Stats(pybench_synthesize::stats::StatsArgs),
     /// Remove duplicates and benchmark tasks, select rows, convert between schemas
@@ -95,7 +97,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
             "library",
         ],
     ),
-    ("Inspect", &["status", "show", "stats", "dataset", "verify"]),
+    (
+        "Inspect",
+        &["status", "show", "studio", "stats", "dataset", "verify"],
+    ),
     ("Train and evaluate", &["train", "serve", "eval", "loop"]),
     ("Share", &["publish"]),
     (
@@ -149,6 +154,9 @@ impl Command {
             Self::Show(args) => {
                 cli::main_with(args.log, |_| async move { Ok(pybench_show::run(&args)?) })
             }
+            Self::Studio(args) => cli::main_with(args.log, |process| async move {
+                Ok(pybench_studio::command::run(&args, &process).await?)
+            }),
             Self::Stats(args) => cli::main_with(args.log, |_| async move {
                 Ok(pybench_synthesize::stats::run(&args)?)
             }),

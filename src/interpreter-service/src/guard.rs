@@ -41,6 +41,8 @@ pub(super) enum Access {
 pub(super) struct AllowedNames {
     hosts: Vec<String>,
     origins: Vec<String>,
+    /// Whether the server has pages of its own, which may call it.
+    own_pages: bool,
 }
 
 impl AllowedNames {
@@ -51,8 +53,16 @@ impl AllowedNames {
             names.push(address.ip().to_string());
         }
         let hosts = names;
-        let origins = origins.to_vec();
-        Self { hosts, origins }
+        Self {
+            hosts,
+            origins: origins.to_vec(),
+            own_pages: false,
+        }
+    }
+
+    /// Also accepts the origin of the server itself.
+    pub(super) fn with_own_pages(self, own_pages: bool) -> Self {
+        Self { own_pages, ..self }
     }
 
     /// Whether a `Host` header is accepted. This blocks DNS rebinding: a web page that points its own name at
@@ -69,10 +79,12 @@ impl AllowedNames {
         loopback || self.hosts.iter().any(|known| known == bare)
     }
 
-    /// Whether an `Origin` header is accepted. The service has no pages of its own, so only listed origins
-    /// are.
-    fn origin(&self, origin: &str) -> bool {
-        self.origins.iter().any(|known| known == origin)
+    /// Whether an `Origin` header is accepted, in a request to an accepted host.
+    fn origin(&self, origin: &str, host: &str) -> bool {
+        let scheme = ["http://", "https://"].iter();
+        let mut names = scheme.filter_map(|scheme| origin.strip_prefix(scheme));
+        let is_own = self.own_pages && names.next() == Some(host);
+        is_own || self.origins.iter().any(|known| known == origin)
     }
 }
 
@@ -98,13 +110,13 @@ fn check_names(names: &AllowedNames, headers: &HeaderMap) -> Result<(), ApiError
         }
     };
     let forbidden = |text: &str| Err(ApiError::new(StatusCode::FORBIDDEN, text));
-    match one(HOST) {
-        Ok(Some(host)) if names.host(host) => {}
+    let host = match one(HOST) {
+        Ok(Some(host)) if names.host(host) => host,
         _ => return forbidden("this host name is not accepted; allow it with --host"),
-    }
+    };
     match one(ORIGIN) {
         Ok(None) => Ok(()),
-        Ok(Some(origin)) if names.origin(origin) => Ok(()),
+        Ok(Some(origin)) if names.origin(origin, host) => Ok(()),
         _ => forbidden("pages of this origin may not call the service; allow it with --origin"),
     }
 }
@@ -283,6 +295,27 @@ mod tests {
                 "{origin}"
             );
         }
+    }
+
+    #[test]
+    fn only_a_server_with_pages_answers_its_own_origin() {
+        let ok = |own_pages, host: &str, origin: &str| {
+            let names = names_of("127.0.0.1").with_own_pages(own_pages);
+            check_names(&names, &headers(&[("host", host), ("origin", origin)])).is_ok()
+        };
+        assert!(ok(true, "localhost:1", "http://localhost:1"));
+        assert!(ok(true, "127.0.0.1:1", "http://127.0.0.1:1"));
+        assert!(!ok(false, "localhost:1", "http://localhost:1"));
+        for origin in [
+            "http://localhost:2",
+            "http://127.0.0.1:1",
+            "null",
+            "ftp://localhost:1",
+            "localhost:1",
+        ] {
+            assert!(!ok(true, "localhost:1", origin), "{origin}");
+        }
+        assert!(!ok(true, "evil.example", "http://evil.example"));
     }
 
     #[test]

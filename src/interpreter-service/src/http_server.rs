@@ -18,6 +18,8 @@ pub struct HttpServer {
     pub tokens: Option<Tokens>,
     /// Accepted host names, in addition to those of the loopback.
     pub hosts: Vec<String>,
+    /// Whether the routes have web pages, which may call them. Pages of other origins may not.
+    pub own_pages: bool,
     /// Maximum number of open connections; further clients get status 503.
     pub connections: usize,
     /// Time limit for receiving the head of a request.
@@ -26,7 +28,7 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Serves routes on a listener until `stop` resolves and running requests are answered. Requests from
-    /// web pages of any origin are refused. The routes must limit the size of bodies.
+    /// web pages of other origins are refused. The routes must limit the size of bodies.
     ///
     /// # Errors
     /// [`ServiceError::Exposed`] without tokens on an address that is not a loopback address.
@@ -41,6 +43,7 @@ impl HttpServer {
             return Err(ServiceError::Exposed(address));
         }
         let names = AllowedNames::new(address, &self.hosts, &[]);
+        let names = names.with_own_pages(self.own_pages);
         let app = app
             .layer(DefaultBodyLimit::disable())
             .layer(from_fn_with_state(self.tokens, guard::token))

@@ -77,6 +77,7 @@ pub async fn run(env: AuditEnv, args: &RewardsArgs, interrupt: &Interrupt) -> Re
     let server = HttpServer {
         tokens,
         hosts: args.host.clone(),
+        own_pages: false,
         // One for each workspace in work or in the queue, and as many that get 429.
         connections: 2 * (jobs + args.waiting as usize) + 16,
         head: Duration::from_secs(15),

@@ -3,6 +3,7 @@
 mod decontaminate;
 mod publish;
 mod show;
+mod studio;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;

@@ -49,6 +49,7 @@ fn every_command_has_a_help_of_its_own() {
         "library",
         "status",
         "show",
+        "studio",
         "stats",
         "dataset",
         "verify",

@@ -1,0 +1,404 @@
+//! The routes. Each page of the app has one, which answers JSON.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Json, Router};
+use pybench_run::RunError;
+use pybench_types::id::Digest;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::access::{self, Token};
+use crate::assets;
+use crate::file_types::media_type;
+use crate::index::{Facet, ListQuery, Page};
+use crate::runs::SourceInfo;
+use crate::sources::{Opened, Sources};
+use crate::view::View;
+
+/// Maximum number of bytes of a text preview.
+const MAX_PREVIEW: usize = 64 << 10;
+
+/// The routes of the studio, behind its token.
+pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
+    Router::new()
+        .route("/api/data", get(list))
+        .route("/api/data/{name}", get(page))
+        .route("/api/data/{name}/facets", get(facets))
+        .route("/api/data/{name}/files/{id}", get(file))
+        .route("/api/data/{name}/{number}", get(view))
+        .route("/api/data/{name}/{number}/raw", get(raw))
+        .route("/api/{*rest}", any(unknown_route))
+        .fallback_service(get(assets::serve))
+        .with_state(sources)
+        .layer(from_fn_with_state(token, access::require))
+}
+
+/// An error as JSON.
+#[derive(Debug)]
+struct ApiError(StatusCode, String);
+
+impl From<RunError> for ApiError {
+    fn from(error: RunError) -> Self {
+        let status = match error {
+            RunError::BadInput(_) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({"message": self.1}))).into_response()
+    }
+}
+
+fn not_found(what: impl Into<String>) -> ApiError {
+    ApiError(StatusCode::NOT_FOUND, what.into())
+}
+
+async fn unknown_route() -> ApiError {
+    not_found("there is no such route; see docs/studio.md")
+}
+
+/// Runs work that reads files or the index.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        let text = format!("the studio failed: {error}");
+        Err(ApiError(StatusCode::INTERNAL_SERVER_ERROR, text))
+    })
+}
+
+/// As [`blocking`], with a source that is open.
+async fn with_source<T: Send + 'static>(
+    sources: Arc<Sources>,
+    name: String,
+    work: impl FnOnce(&Opened) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    blocking(move || {
+        let opened = sources.open(&name)?;
+        let missing = || not_found(format!("there is no run or dataset `{name}` here"));
+        work(&*opened.ok_or_else(missing)?)
+    })
+    .await
+}
+
+async fn list(State(sources): State<Arc<Sources>>) -> Result<Json<Vec<SourceInfo>>, ApiError> {
+    blocking(move || Ok(Json(sources.list()))).await
+}
+
+async fn page(
+    State(sources): State<Arc<Sources>>,
+    Path(name): Path<String>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<Page>, ApiError> {
+    let query = query.map_err(|error| ApiError(StatusCode::BAD_REQUEST, error.body_text()))?;
+    with_source(sources, name, move |opened| {
+        Ok(Json(opened.index.page(&query)?))
+    })
+    .await
+}
+
+async fn facets(
+    State(sources): State<Arc<Sources>>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<Facet>>, ApiError> {
+    with_source(sources, name, |opened| Ok(Json(opened.index.facets()?))).await
+}
+
+async fn view(
+    State(sources): State<Arc<Sources>>,
+    Path((name, number)): Path<(String, String)>,
+) -> Result<Json<View>, ApiError> {
+    with_source(sources, name, move |opened| {
+        let (row, json) = record(opened, &number)?;
+        let record = serde_json::from_str(&json).map_err(RunError::from)?;
+        let mut view = View::new(row, record);
+        view.mark_missing(|id| opened.has(id));
+        Ok(Json(view))
+    })
+    .await
+}
+
+async fn raw(
+    State(sources): State<Arc<Sources>>,
+    Path((name, number)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    with_source(sources, name, move |opened| {
+        let (_, json) = record(opened, &number)?;
+        Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
+    })
+    .await
+}
+
+fn record(opened: &Opened, number: &str) -> Result<(crate::row::Row, String), ApiError> {
+    let found = match number.parse() {
+        Ok(number) => opened.index.record(number)?,
+        Err(_) => None,
+    };
+    found.ok_or_else(|| not_found(format!("there is no trajectory `{number}`")))
+}
+
+/// How a file is asked for.
+#[derive(Deserialize)]
+struct FileQuery {
+    /// Its name, which says how it is shown.
+    #[serde(default)]
+    name: String,
+    /// Only so many bytes.
+    head: Option<usize>,
+}
+
+/// A file of a run or dataset. Nothing in it can be executed: it is an image, a sound or plain text, or it is downloaded.
+async fn file(
+    State(sources): State<Arc<Sources>>,
+    Path((name, id)): Path<(String, String)>,
+    Query(query): Query<FileQuery>,
+) -> Result<Response, ApiError> {
+    let id = Digest::try_from(id).map_err(|_| not_found("the id of a file has 64 hex digits"))?;
+    let found = with_source(sources, name, move |opened| Ok(opened.file(&id)?)).await;
+    let mut bytes = found.map_err(|ApiError(_, text)| not_found(text))?;
+    if let Some(head) = query.head {
+        bytes.truncate(head.min(MAX_PREVIEW));
+    }
+    let (media, disposition) = match media_type(&query.name) {
+        Some(media) => (media, "inline"),
+        None => ("application/octet-stream", "attachment"),
+    };
+    let headers = [
+        (CONTENT_TYPE, media),
+        (CONTENT_DISPOSITION, disposition),
+        (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        (CACHE_CONTROL, "private, max-age=3600"),
+    ];
+    Ok((headers, bytes).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use axum::http::{HeaderMap, Request};
+    use pybench_show::TrajectorySource;
+    use serde_json::Value;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::sources::What;
+
+    struct Studio {
+        _folder: tempfile::TempDir,
+        app: Router,
+        token: Token,
+        file: Digest,
+    }
+
+    /// A studio of a dataset with one row and one file.
+    fn studio() -> Studio {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Digest::of_bytes(b"<script>");
+        let row = json!({"messages": [
+            {"role": "user", "content": "Count."}, {"role": "assistant", "content": "One."}]});
+        let dataset = folder.path().join("d");
+        std::fs::create_dir_all(dataset.join("files")).unwrap();
+        std::fs::write(dataset.join("train.jsonl"), row.to_string()).unwrap();
+        std::fs::write(dataset.join("files").join(file.as_str()), "<script>").unwrap();
+        let source = TrajectorySource::Dataset(dataset);
+        let what = What::One {
+            name: "d".into(),
+            source,
+        };
+        let sources = Arc::new(Sources::new(what, folder.path().join("cache")));
+        let token = Token::new(80);
+        let app = router(sources, token.clone());
+        Studio {
+            _folder: folder,
+            app,
+            token,
+            file,
+        }
+    }
+
+    impl Studio {
+        async fn ask(
+            &self,
+            path: &str,
+            headers: &[(&str, &str)],
+        ) -> (StatusCode, HeaderMap, String) {
+            let mut request = Request::get(path);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(Body::empty()).unwrap();
+            let response = self.app.clone().oneshot(request).await.unwrap();
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            (status, headers, String::from_utf8(body.to_vec()).unwrap())
+        }
+
+        async fn get(&self, path: &str) -> (StatusCode, HeaderMap, String) {
+            let bearer = format!("Bearer {}", self.token.text());
+            self.ask(path, &[("authorization", &bearer)]).await
+        }
+    }
+
+    #[tokio::test]
+    async fn the_link_gives_a_strict_cookie_that_opens_pages() {
+        let studio = studio();
+        let (status, headers, _) = studio
+            .ask(&format!("/data/d?token={}", studio.token.text()), &[])
+            .await;
+        assert_eq!(
+            (status, &headers["location"]),
+            (StatusCode::SEE_OTHER, &"/data/d".parse().unwrap())
+        );
+        let cookie = headers["set-cookie"].to_str().unwrap();
+        assert!(
+            cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+            "{cookie}"
+        );
+        let pair = cookie.split(';').next().unwrap();
+        assert!(pair.starts_with("pybench_studio_80="));
+        let both = format!("other=1; {pair}");
+        assert_eq!(
+            studio.ask("/api/data/d", &[("cookie", &both)]).await.0,
+            StatusCode::OK
+        );
+        // A path cannot lead to another host.
+        let (_, headers, _) = studio
+            .ask(&format!("//example.org?token={}", studio.token.text()), &[])
+            .await;
+        assert_eq!(headers["location"], "/example.org");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_answered_without_the_token() {
+        let studio = studio();
+        let secret = studio.token.text().to_owned();
+        let file = format!("/api/data/d/files/{}", studio.file);
+        for path in [
+            "/",
+            "/api/data",
+            "/api/data/d/1",
+            "/assets/x.js",
+            "/?token=",
+            "/?token=x",
+            &file,
+        ] {
+            let other_port = format!("pybench_studio_81={secret}");
+            let half = format!("pybench_studio_80={}", &secret[..32]);
+            for headers in [
+                &[][..],
+                &[("cookie", "pybench_studio_80=")],
+                &[("cookie", &*other_port)],
+                &[("cookie", &*half)],
+                &[("authorization", "Bearer x")],
+            ] {
+                let (status, headers, body) = studio.ask(path, headers).await;
+                assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}");
+                assert!(
+                    body.contains("pybench studio") && !body.contains(&secret[..8]),
+                    "{body}"
+                );
+                assert!(!headers.contains_key("set-cookie"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_answer_has_a_policy_that_forbids_scripts_from_elsewhere() {
+        let studio = studio();
+        for path in [
+            "/",
+            "/data/d/1",
+            "/api/data",
+            "/api/data/nothing",
+            "/api/nothing",
+            "/assets/x",
+        ] {
+            let (_, headers, _) = studio.get(path).await;
+            let policy = headers["content-security-policy"].to_str().unwrap();
+            assert!(
+                policy.starts_with("default-src 'none'; script-src 'self';"),
+                "{policy}"
+            );
+            assert!(!policy.contains("unsafe"), "{policy}");
+            assert_eq!(headers["x-content-type-options"], "nosniff", "{path}");
+            assert_eq!(headers["referrer-policy"], "no-referrer");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_sent_as_types_that_cannot_execute() {
+        let studio = studio();
+        for (name, media, disposition) in [
+            ("a.html", "text/plain; charset=utf-8", "inline"),
+            ("a.svg", "text/plain; charset=utf-8", "inline"),
+            ("a.png", "image/png", "inline"),
+            ("a.pdf", "application/octet-stream", "attachment"),
+            ("", "application/octet-stream", "attachment"),
+        ] {
+            let path = format!("/api/data/d/files/{}?name={name}", studio.file);
+            let (status, headers, body) = studio.get(&path).await;
+            assert_eq!((status, &*body), (StatusCode::OK, "<script>"));
+            assert_eq!(headers["content-type"], media, "{name}");
+            assert_eq!(headers["content-disposition"], disposition, "{name}");
+            assert_eq!(
+                headers["content-security-policy"],
+                "sandbox; default-src 'none'"
+            );
+            assert_eq!(headers["x-content-type-options"], "nosniff");
+        }
+        let path = format!("/api/data/d/files/{}?name=a.txt&head=3", studio.file);
+        assert_eq!(studio.get(&path).await.2, "<sc");
+        for id in ["..%2f..%2fetc%2fpasswd", "x", &"0".repeat(64)] {
+            let (status, ..) = studio.get(&format!("/api/data/d/files/{id}")).await;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{id}");
+        }
+    }
+
+    #[tokio::test]
+    async fn data_and_errors_are_json() {
+        let studio = studio();
+        let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let (_, _, body) = studio.get("/api/data").await;
+        assert_eq!(json(&body)[0]["name"], "d");
+        let (_, _, body) = studio.get("/api/data/d?count=1").await;
+        assert_eq!(json(&body)["rows"][0]["query"], "Count.");
+        let (_, _, body) = studio.get("/api/data/d/1").await;
+        assert_eq!(json(&body)["turns"][0]["text"], "One.");
+        let (_, _, body) = studio.get("/api/data/d/1/raw").await;
+        assert_eq!(json(&body)["dataset"]["messages"][1]["content"], "One.");
+        for (path, expected) in [
+            ("/api/data/d?sort=nothing", StatusCode::BAD_REQUEST),
+            ("/api/data/d?from=-1", StatusCode::BAD_REQUEST),
+            ("/api/data/d?nothing=1", StatusCode::BAD_REQUEST),
+            ("/api/data/other", StatusCode::NOT_FOUND),
+            ("/api/data/d/2", StatusCode::NOT_FOUND),
+            ("/api/data/d/x", StatusCode::NOT_FOUND),
+            ("/api/x", StatusCode::NOT_FOUND),
+        ] {
+            let (status, _, body) = studio.get(path).await;
+            assert_eq!(status, expected, "{path}");
+            assert!(json(&body)["message"].is_string(), "{body}");
+        }
+        // The address of a page has its data for programs.
+        let bearer = format!("Bearer {}", studio.token.text());
+        let accept = [("authorization", &*bearer), ("accept", "application/json")];
+        let (status, headers, _) = studio.ask("/data/d/1?search=x", &accept).await;
+        assert_eq!(status, StatusCode::TEMPORARY_REDIRECT);
+        assert_eq!(headers["location"], "/api/data/d/1?search=x");
+    }
+}

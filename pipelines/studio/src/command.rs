@@ -1,0 +1,129 @@
+//! The command `pybench studio`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pybench_interpreter_service::HttpServer;
+use pybench_run::cli::{LogArgs, Process, print};
+use pybench_run::project::{default_runs_dir, project_root};
+use pybench_run::{RunError, Urgency, default_cache_dir};
+use pybench_show::TrajectorySource;
+use tokio::net::TcpListener;
+
+use crate::access::Token;
+use crate::api::router;
+use crate::assets;
+use crate::sources::{Sources, What};
+
+/// Maximum number of open connections.
+const CONNECTIONS: usize = 64;
+/// Time limit for receiving the head of a request.
+const HEAD: Duration = Duration::from_secs(15);
+
+/// Look at runs and datasets in the browser: lists, filters, search, each trajectory with its verdict
+#[derive(Clone, Debug, clap::Parser)]
+pub struct StudioArgs {
+    /// Run (name or folder), or dataset (folder, .parquet, .jsonl or .json file) [default: all runs of the project]
+    #[arg(value_name = "WHAT")]
+    pub what: Option<PathBuf>,
+    /// Loopback address to listen on; port 0 chooses a free port
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    pub address: SocketAddr,
+    /// Additional host name that browsers use for the studio; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// Directory with the run folders [default: data/runs in the project]
+    #[arg(long, value_name = "DIR")]
+    pub runs_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Serves the studio until Ctrl-C.
+///
+/// # Errors
+/// [`RunError::BadInput`] if the run or dataset does not exist or is empty, or the address is no loopback address;
+/// [`RunError::Environment`] if the address cannot be used.
+pub async fn run(args: &StudioArgs, process: &Process) -> Result<(), RunError> {
+    if !args.address.ip().is_loopback() {
+        return Err(RunError::BadInput(format!(
+            "--address {}: other machines could reach it, and the studio encrypts nothing. Give 127.0.0.1:PORT, and forward \
+             the port from the other machine: ssh -L PORT:127.0.0.1:PORT HOST",
+            args.address
+        )));
+    }
+    let root = project_root(Path::new("."));
+    let runs_dir = args.runs_dir.clone();
+    let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
+    let what = what(args.what.as_deref(), &runs_dir)?;
+    let sources = Arc::new(Sources::new(what, default_cache_dir().join("studio")));
+    if let Some(name) = sources.only() {
+        sources.open(name)?;
+    }
+    let listener = TcpListener::bind(args.address).await.map_err(|error| {
+        RunError::Environment(format!(
+            "cannot listen on --address {}: {error}; is another program using the port?",
+            args.address
+        ))
+    })?;
+    let address = listener.local_addr().map_err(RunError::io("listening"))?;
+    let token = Token::new(address.port());
+    if !assets::are_built() {
+        tracing::warn!(
+            "the web app is not part of this program: only the data are served, at /api/data. pipelines/studio/web/build \
+             builds the app; then compile again"
+        );
+    }
+    let page = sources.only().map(|name| format!("data/{}", encoded(name)));
+    print(&format!(
+        "http://{address}/{}?token={}\nOpen this link in a browser on this machine. Ctrl-C ends the studio.\n",
+        page.unwrap_or_default(),
+        token.text()
+    ))?;
+    let server = HttpServer {
+        // The token is checked by `access`, since browsers send it as a cookie.
+        tokens: None,
+        hosts: args.host.clone(),
+        own_pages: true,
+        connections: CONNECTIONS,
+        head: HEAD,
+    };
+    let stop = process.interrupt.wait(Urgency::Finish);
+    Ok(server.serve(listener, router(sources, token), stop).await?)
+}
+
+/// What is opened, and its name in addresses.
+fn what(path: Option<&Path>, runs_dir: &Path) -> Result<What, RunError> {
+    let Some(path) = path else {
+        return match runs_dir.is_dir() {
+            true => Ok(What::Runs(runs_dir.to_owned())),
+            false => Err(RunError::BadInput(format!(
+                "there are no runs in {}; name a run or a dataset, or make one with `pybench synthesize`",
+                runs_dir.display()
+            ))),
+        };
+    };
+    let source = TrajectorySource::open(path, runs_dir)?;
+    let full = source.path().canonicalize();
+    let full = full.map_err(RunError::io(path.display().to_string()))?;
+    let name = full.file_name().unwrap_or_default().to_string_lossy();
+    let name = match (&*name, full.parent().and_then(Path::file_name)) {
+        // Of `data/runs/NAME/dataset`, the name says more.
+        ("dataset", Some(run)) => run.to_string_lossy().into_owned(),
+        (name, _) => name.to_owned(),
+    };
+    Ok(What::One { name, source })
+}
+
+/// A name as a part of an address.
+fn encoded(name: &str) -> String {
+    let keep = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    name.bytes()
+        .map(|byte| match keep(&byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}

@@ -1,0 +1,29 @@
+//! `pybench studio`: runs and datasets in the browser (docs/studio.md).
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`record`] | a trajectory or row, as the index keeps it |
+//! | [`row`] | its line in the list |
+//! | [`view`] | its page: turns, outputs, files, verdict |
+//! | [`file_types`] | which files browsers may show, and as what |
+//! | [`search`] | what a person types, as a condition of SQLite's full-text search |
+//! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
+//! | [`runs`] | the list of runs: state, counts, cost |
+//! | [`sources`] | what is open, and its index |
+//! | [`access`] | who may ask: the token of the opening link, then a cookie |
+//! | [`assets`] | the web app |
+//! | [`api`] | the routes |
+//! | [`command`] | the arguments |
+
+mod access;
+mod api;
+mod assets;
+pub mod command;
+mod file_types;
+mod index;
+mod record;
+mod row;
+mod runs;
+mod search;
+mod sources;
+mod view;

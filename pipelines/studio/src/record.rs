@@ -1,0 +1,72 @@
+//! A trajectory of a run, or a row of a dataset, as the index keeps it.
+
+use std::collections::BTreeMap;
+
+use pybench_show::TrajectoryRecord;
+use pybench_types::id::Digest;
+use pybench_types::task::Task;
+use pybench_types::trajectory::{Message, Trajectory, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// Columns of a dataset that the list shows.
+const COLUMNS: [&str; 8] = [
+    "trajectory_id",
+    "id",
+    "category",
+    "keyword",
+    "template",
+    "language",
+    "teacher",
+    "end",
+];
+
+/// Everything that is known of a trajectory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Record {
+    Run {
+        trajectory: Box<Trajectory>,
+        task: Option<Box<Task>>,
+        verdict: Option<Verdict>,
+    },
+    Dataset {
+        /// The row as `file:row`.
+        location: String,
+        /// Name of the message format.
+        format: String,
+        metadata: BTreeMap<String, String>,
+        /// Types of the input files.
+        kinds: Vec<String>,
+        /// Input files: name and digest.
+        files: Vec<(String, Digest)>,
+        messages: Vec<Message>,
+    },
+}
+
+impl From<TrajectoryRecord> for Record {
+    fn from(record: TrajectoryRecord) -> Self {
+        match record {
+            TrajectoryRecord::Trajectory {
+                trajectory,
+                task,
+                verdict,
+            } => Self::Run {
+                trajectory,
+                task,
+                verdict,
+            },
+            TrajectoryRecord::Row { sample } => {
+                let column =
+                    |name: &str| Some((name.to_owned(), sample.metadata(name)?.to_owned()));
+                Self::Dataset {
+                    format: sample.format().to_owned(),
+                    metadata: COLUMNS.into_iter().filter_map(column).collect(),
+                    location: sample.location,
+                    kinds: sample.kinds,
+                    files: sample.files,
+                    messages: sample.messages,
+                }
+            }
+        }
+    }
+}

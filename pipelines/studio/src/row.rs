@@ -1,0 +1,168 @@
+//! A trajectory as a line of the list.
+
+use pybench_show::query;
+use pybench_types::task::{Task, TaskOrigin};
+use pybench_types::text::{cut, line};
+use pybench_types::trajectory::{Outcome, Trajectory, Verdict};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::record::Record;
+
+/// Maximum number of characters of a query in the list.
+const MAX_QUERY: usize = 300;
+/// Maximum number of characters of any other text in the list.
+const MAX_TEXT: usize = 120;
+
+/// A trajectory in the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Row {
+    /// Position in the source, from 1.
+    pub(crate) number: u64,
+    /// Id of the trajectory or the row, if it has one.
+    pub(crate) id: String,
+    pub(crate) category: String,
+    pub(crate) keyword: String,
+    /// Name of the template, or how the task was made.
+    pub(crate) origin: String,
+    /// Types of the input files, joined by `, `.
+    pub(crate) kinds: String,
+    pub(crate) language: String,
+    pub(crate) teacher: String,
+    pub(crate) format: String,
+    /// `accepted`, `rejected`, or empty if it is not graded.
+    pub(crate) verdict: String,
+    /// The first filter that rejected it, with its subject.
+    pub(crate) rejected_by: String,
+    /// How it ended.
+    pub(crate) end: String,
+    /// The exception that its first failing cell raised.
+    pub(crate) error: String,
+    pub(crate) turns: u64,
+    /// Tokens of all calls; 0 if they are unknown.
+    pub(crate) tokens: u64,
+    /// The start of the query.
+    pub(crate) query: String,
+}
+
+impl Row {
+    /// The line of a record.
+    pub(crate) fn new(number: u64, record: &Record) -> Self {
+        match record {
+            Record::Run {
+                trajectory,
+                task,
+                verdict,
+            } => Self {
+                number,
+                ..of_trajectory(trajectory, task.as_deref(), verdict.as_ref())
+            },
+            Record::Dataset {
+                format,
+                messages,
+                metadata,
+                kinds,
+                ..
+            } => {
+                let column = |name: &str| text(metadata.get(name).map_or("", |value| value));
+                let replies = messages.iter().filter(|message| is_reply(message));
+                Self {
+                    number,
+                    id: match column("trajectory_id") {
+                        id if id.is_empty() => column("id"),
+                        id => id,
+                    },
+                    category: column("category"),
+                    keyword: column("keyword"),
+                    origin: column("template"),
+                    kinds: text(&kinds.join(", ")),
+                    language: column("language"),
+                    teacher: column("teacher"),
+                    format: text(format),
+                    end: column("end"),
+                    turns: replies.count() as u64,
+                    query: messages
+                        .iter()
+                        .find_map(query)
+                        .map(short)
+                        .unwrap_or_default(),
+                    ..Self::default()
+                }
+            }
+        }
+    }
+}
+
+fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&Verdict>) -> Row {
+    let of_task = |text: fn(&Task) -> String| task.map(text).unwrap_or_default();
+    let observations = || trajectory.turns.iter().flat_map(|turn| turn.observations());
+    let error = observations().find_map(|seen| seen.error.as_ref());
+    Row {
+        id: trajectory.id.as_str().to_owned(),
+        category: of_task(|task| name(&task.category)),
+        keyword: of_task(|task| text(&task.keyword)),
+        origin: of_task(origin),
+        kinds: of_task(kinds),
+        language: of_task(|task| name(&task.language)),
+        teacher: text(&trajectory.teacher),
+        format: text(&trajectory.format),
+        verdict: verdict.map(verdict_name).unwrap_or_default().to_owned(),
+        rejected_by: verdict.and_then(rejected_by).unwrap_or_default(),
+        end: name(&json!(trajectory.end)["end"]),
+        error: error.map(|error| text(&error.ename)).unwrap_or_default(),
+        turns: trajectory.turns.len() as u64,
+        tokens: trajectory.usage().total(),
+        query: of_task(|task| short(&task.query)),
+        number: 0,
+    }
+}
+
+fn is_reply(message: &pybench_types::trajectory::Message) -> bool {
+    message.role == pybench_types::trajectory::Role::Assistant
+}
+
+/// A value that is text in JSON, as that text.
+fn name(value: &impl Serialize) -> String {
+    text(json!(value).as_str().unwrap_or_default())
+}
+
+fn text(value: &str) -> String {
+    line(&cut(value, MAX_TEXT))
+}
+
+fn short(query: &str) -> String {
+    line(&cut(query, MAX_QUERY))
+}
+
+fn kinds(task: &Task) -> String {
+    let mut kinds: Vec<String> = task.files.iter().map(|file| name(&file.kind)).collect();
+    kinds.sort();
+    kinds.dedup();
+    text(&kinds.join(", "))
+}
+
+/// Where a task is from: the template, the operations, the model, the set or the benchmark.
+fn origin(task: &Task) -> String {
+    text(match &task.origin {
+        TaskOrigin::Library { template, .. } => template,
+        TaskOrigin::Composed { skeleton, .. } => skeleton,
+        TaskOrigin::Writer { generator, .. } => generator,
+        TaskOrigin::TaskSet { set, .. } => set,
+        TaskOrigin::Benchmark { suite, .. } => suite,
+    })
+}
+
+fn verdict_name(verdict: &Verdict) -> &'static str {
+    match verdict.accepted {
+        true => "accepted",
+        false => "rejected",
+    }
+}
+
+/// The first finding that is no pass.
+fn rejected_by(verdict: &Verdict) -> Option<String> {
+    let mut findings = verdict.findings.iter();
+    let finding = findings.find(|finding| finding.outcome != Outcome::Pass)?;
+    Some(text(&format!("{} {}", finding.filter, finding.subject)))
+}

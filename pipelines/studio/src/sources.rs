@@ -1,0 +1,379 @@
+//! What the studio shows: one run or dataset, or all runs of a project. Each has an index, which follows its files.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use pybench_files::open_regular;
+use pybench_run::{ContentStore, RunError};
+use pybench_show::TrajectorySource;
+use pybench_types::id::Digest;
+
+use crate::index::Index;
+use crate::runs::{SourceInfo, describe};
+
+/// Maximum size of a file that is sent, bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// Maximum number of files of a dataset, and depth of its folders.
+const MAX_FILES: usize = 10_000;
+const MAX_DEPTH: usize = 8;
+/// The least time between two indexes of a run that goes on.
+const MIN_AGE: Duration = Duration::from_secs(2);
+/// An index is used for this many times the time that it took, so that a large run that goes on is not always indexed.
+const AGE_FACTOR: u32 = 20;
+
+/// The runs and datasets that can be opened, by name.
+pub(crate) struct Sources {
+    what: What,
+    /// Folder of the indexes.
+    cache: PathBuf,
+    open: Mutex<HashMap<String, Arc<Opened>>>,
+    described: Mutex<HashMap<String, (Digest, SourceInfo)>>,
+}
+
+/// What was asked for.
+pub(crate) enum What {
+    /// All runs in a folder.
+    Runs(PathBuf),
+    One {
+        name: String,
+        source: TrajectorySource,
+    },
+}
+
+/// A source with its index.
+pub(crate) struct Opened {
+    pub(crate) index: Index,
+    files: Files,
+    state: Digest,
+    since: Instant,
+    took: Duration,
+}
+
+/// Where the files of a source are.
+enum Files {
+    Run(ContentStore),
+    Dataset(PathBuf),
+}
+
+impl Sources {
+    pub(crate) fn new(what: What, cache: PathBuf) -> Self {
+        let (open, described) = (Mutex::default(), Mutex::default());
+        Self {
+            what,
+            cache,
+            open,
+            described,
+        }
+    }
+
+    /// The only source, if one was asked for.
+    pub(crate) fn only(&self) -> Option<&str> {
+        match &self.what {
+            What::Runs(_) => None,
+            What::One { name, .. } => Some(name),
+        }
+    }
+
+    /// All sources, by name.
+    pub(crate) fn list(&self) -> Vec<SourceInfo> {
+        match &self.what {
+            What::Runs(folder) => {
+                let names = run_names(folder).into_iter();
+                names
+                    .map(|name| self.describe(&name, &folder.join(&name)))
+                    .collect()
+            }
+            What::One { name, source } => match source {
+                TrajectorySource::Run(folder) => vec![self.describe(name, folder)],
+                TrajectorySource::Dataset(_) => vec![SourceInfo {
+                    name: name.clone(),
+                    state: "dataset".to_owned(),
+                    ..SourceInfo::default()
+                }],
+            },
+        }
+    }
+
+    /// Describes a run; again only if its journal has changed.
+    fn describe(&self, name: &str, folder: &Path) -> SourceInfo {
+        let state = state_of(&run_files(folder));
+        if let Some((known, info)) = lock(&self.described).get(name)
+            && *known == state
+            && info.state != "running"
+        {
+            return info.clone();
+        }
+        let info = describe(name, folder);
+        lock(&self.described).insert(name.to_owned(), (state, info.clone()));
+        info
+    }
+
+    /// Opens a source; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// The source cannot be read or has no trajectories; its index cannot be written.
+    pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Opened>>, RunError> {
+        match &self.what {
+            What::Runs(folder) if run_names(folder).iter().any(|known| known == name) => {
+                let source = TrajectorySource::Run(folder.join(name));
+                self.current(name, &source).map(Some)
+            }
+            What::One {
+                name: known,
+                source,
+            } if known == name => self.current(name, source).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The source with an index of what it has now, or had a moment ago.
+    fn current(&self, name: &str, source: &TrajectorySource) -> Result<Arc<Opened>, RunError> {
+        let mut open = lock(&self.open);
+        let state = state(source)?;
+        if let Some(known) = open.get(name) {
+            let since = known.since.elapsed();
+            if known.state == state || since < MIN_AGE.max(known.took * AGE_FACTOR) {
+                return Ok(known.clone());
+            }
+        }
+        let opened = Arc::new(self.index(source, state)?);
+        open.insert(name.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    fn index(&self, source: &TrajectorySource, state: Digest) -> Result<Opened, RunError> {
+        let io = |path: &Path| RunError::io(path.display().to_string());
+        std::fs::create_dir_all(&self.cache).map_err(io(&self.cache))?;
+        let path = source.path();
+        let place = path.canonicalize().map_err(io(path))?;
+        let place = Digest::of_bytes(place.as_os_str().as_encoded_bytes());
+        let name = format!("{}-{}.sqlite", place.short(), state.short());
+        let started = Instant::now();
+        let index = Index::open(&self.cache.join(&name), source)?;
+        delete_older(&self.cache, place.short(), &name);
+        let files = match source {
+            TrajectorySource::Run(folder) => Files::Run(ContentStore::open(&folder.join("files"))?),
+            TrajectorySource::Dataset(path) => Files::Dataset(path.join("files")),
+        };
+        Ok(Opened {
+            index,
+            files,
+            state,
+            since: Instant::now(),
+            took: started.elapsed(),
+        })
+    }
+}
+
+impl Opened {
+    /// The bytes of a file of the source.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if it is missing, damaged or too large.
+    pub(crate) fn file(&self, id: &Digest) -> Result<Vec<u8>, RunError> {
+        let path = self.path(id);
+        let size = std::fs::metadata(&path).map(|metadata| metadata.len());
+        let bad = |why: &str| RunError::BadInput(format!("{} {why}", path.display()));
+        match size {
+            Err(_) => return Err(bad("is not part of the run or dataset")),
+            Ok(size) if size > MAX_FILE => return Err(bad("is larger than 64 MiB; open it there")),
+            Ok(_) => {}
+        }
+        match &self.files {
+            Files::Run(store) => store.get(id),
+            Files::Dataset(_) => {
+                let mut bytes = Vec::new();
+                let file = open_regular(&path).map_err(|error| bad(&error.to_string()))?;
+                let read = file.take(MAX_FILE).read_to_end(&mut bytes);
+                read.map_err(RunError::io(path.display().to_string()))?;
+                match Digest::of_bytes(&bytes) == *id {
+                    true => Ok(bytes),
+                    false => Err(bad("is damaged (its digest is not its name)")),
+                }
+            }
+        }
+    }
+}
+
+impl Opened {
+    fn path(&self, id: &Digest) -> PathBuf {
+        match &self.files {
+            Files::Run(store) => store.path(id),
+            Files::Dataset(folder) => folder.join(id.as_str()),
+        }
+    }
+
+    /// Whether the source has a file with this id.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        Digest::try_from(id.to_owned()).is_ok_and(|id| self.path(&id).is_file())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names of the run folders in `folder`.
+fn run_names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let runs = entries.filter(|entry| entry.path().join("journal.sqlite").is_file());
+    let mut names: Vec<String> = runs
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Deletes indexes of earlier states of the same source. A process that has one open keeps it.
+fn delete_older(cache: &Path, place: &str, current: &str) {
+    for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(place) && name.ends_with(".sqlite") && name != current {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A digest of where the files of a source are and when they were last changed.
+fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
+    match source {
+        TrajectorySource::Run(folder) => Ok(state_of(&run_files(folder))),
+        TrajectorySource::Dataset(path) => {
+            let mut files = Vec::new();
+            dataset_files(path, 0, &mut files)?;
+            files.sort();
+            Ok(state_of(&files))
+        }
+    }
+}
+
+/// What the trajectories of a run are read from.
+fn run_files(folder: &Path) -> Vec<PathBuf> {
+    let names = [
+        "journal.sqlite",
+        "journal.sqlite-wal",
+        "tasks.jsonl",
+        "verdicts.jsonl",
+    ];
+    names.map(|name| folder.join(name)).to_vec()
+}
+
+/// The rows of a dataset, in files of any depth; input files are named by their content and need no look.
+fn dataset_files(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), RunError> {
+    if !path.is_dir() {
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    if depth > MAX_DEPTH || found.len() > MAX_FILES {
+        let text = format!(
+            "{} has folders of more than {MAX_DEPTH} levels or more than {MAX_FILES} files; open one of them",
+            path.display()
+        );
+        return Err(RunError::BadInput(text));
+    }
+    let entries = std::fs::read_dir(path).map_err(RunError::io(path.display().to_string()))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name != "files" && !name.as_encoded_bytes().starts_with(b".") {
+            dataset_files(&entry.path(), depth + 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn state_of(files: &[PathBuf]) -> Digest {
+    let state = files.iter().map(|file| {
+        let metadata = std::fs::metadata(file).ok();
+        let changed = metadata.as_ref().and_then(|found| found.modified().ok());
+        let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let changed = changed.map(|time| (time.as_secs(), time.subsec_nanos()));
+        let path = file.as_os_str().to_string_lossy();
+        (path, metadata.map(|found| found.len()), changed)
+    });
+    Digest::of_json(&state.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dataset(text: &str) -> (tempfile::TempDir, Sources) {
+        let folder = tempfile::tempdir().unwrap();
+        let nested = folder.path().join("d/data");
+        std::fs::create_dir_all(&nested).unwrap();
+        std::fs::write(nested.join("train.jsonl"), text).unwrap();
+        let source = TrajectorySource::Dataset(folder.path().join("d"));
+        let what = What::One {
+            name: "d".into(),
+            source,
+        };
+        let sources = Sources::new(what, folder.path().join("cache"));
+        (folder, sources)
+    }
+
+    const ROW: &str = r#"{"messages": [{"role": "user", "content": "Count."}]}"#;
+
+    #[test]
+    fn an_index_follows_files_in_nested_folders() {
+        let (folder, sources) = dataset(ROW);
+        let count = |sources: &Sources| {
+            let opened = sources.open("d").unwrap().unwrap();
+            opened.index.page(&Default::default()).unwrap().total
+        };
+        assert_eq!(count(&sources), 1);
+        assert!(sources.open("other").unwrap().is_none());
+        std::fs::write(
+            folder.path().join("d/data/train.jsonl"),
+            format!("{ROW}\n{ROW}"),
+        )
+        .unwrap();
+        let What::One { source, .. } = sources.what else {
+            panic!()
+        };
+        let what = What::One {
+            name: "d".into(),
+            source,
+        };
+        let again = Sources::new(what, folder.path().join("cache"));
+        assert_eq!(count(&again), 2);
+        // The older index is gone.
+        assert_eq!(folder.path().join("cache").read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn runs_are_found_by_exact_name_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("runs/r");
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join("journal.sqlite"), "").unwrap();
+        std::fs::create_dir_all(folder.path().join("runs/other")).unwrap();
+        let what = What::Runs(folder.path().join("runs"));
+        let sources = Sources::new(what, folder.path().join("cache"));
+        let list = sources.list();
+        assert_eq!(list.len(), 1);
+        assert_eq!((&*list[0].name, &*list[0].state), ("r", "unreadable"));
+        for name in ["other", "", ".", "..", "../runs/r", "./r", "r/"] {
+            assert!(sources.open(name).unwrap().is_none(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_a_dataset_are_checked() {
+        let (folder, sources) = dataset(ROW);
+        let files = folder.path().join("d/files");
+        std::fs::create_dir_all(&files).unwrap();
+        let (good, bad) = (Digest::of_bytes(b"good"), Digest::of_bytes(b"other"));
+        std::fs::write(files.join(good.as_str()), "good").unwrap();
+        std::fs::write(files.join(bad.as_str()), "bad").unwrap();
+        let opened = sources.open("d").unwrap().unwrap();
+        assert_eq!(opened.file(&good).unwrap(), b"good");
+        for (id, why) in [(&bad, "damaged"), (&Digest::of_bytes(b"none"), "not part")] {
+            let error = opened.file(id).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

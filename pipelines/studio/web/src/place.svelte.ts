@@ -1,0 +1,62 @@
+/** Where the app is: the path, and the filters of the list in the query. Both are the browser's address. */
+
+class Place {
+  path = $state(location.pathname);
+  query = $state(new URLSearchParams(location.search));
+
+  constructor() {
+    addEventListener("popstate", () => this.read());
+  }
+
+  private read() {
+    this.path = location.pathname;
+    this.query = new URLSearchParams(location.search);
+  }
+
+  /** The name of the open run or dataset, and the number of the open trajectory. */
+  get open(): { name: string; number: number } {
+    const found = /^\/data\/([^/]+)(?:\/(\d+))?\/?$/.exec(this.path);
+    try {
+      return { name: decodeURIComponent(found?.[1] ?? ""), number: Number(found?.[2] ?? 0) };
+    } catch {
+      return { name: "", number: 0 };
+    }
+  }
+
+  /** Goes to an address of the app. */
+  go(address: string) {
+    history.pushState(null, "", address);
+    this.read();
+    scrollTo(0, 0);
+  }
+
+  /** Sets filters, or removes those with an empty value; shows the first page unless `from` is set. */
+  filter(values: Record<string, string>) {
+    const query = new URLSearchParams(this.query);
+    query.delete("from");
+    for (const [name, value] of Object.entries(values)) {
+      if (value) query.set(name, value);
+      else query.delete(name);
+    }
+    history.replaceState(null, "", `${location.pathname}?${query}`);
+    this.read();
+  }
+}
+
+export const place = new Place();
+
+/** The address of a list or of a trajectory, with the filters of the list. */
+export const address = (name: string, number?: number) =>
+  `/data/${encodeURIComponent(name)}${number ? `/${number}` : ""}${place.query.size ? `?${place.query}` : ""}`;
+
+/** Follows a link within the app, unless the person wants a new tab. */
+export function follow(event: MouseEvent, to: string) {
+  if (event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  place.go(to);
+}
+
+/** Whether a key was typed into a field, or is part of a shortcut of the browser. */
+export const isTyping = (event: KeyboardEvent) =>
+  event.metaKey || event.ctrlKey || event.altKey ||
+  event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;

@@ -1,0 +1,289 @@
+//! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
+
+mod browser;
+mod hostile;
+mod webdriver;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+
+use pybench_run::ExitCode;
+use reqwest::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, ORIGIN, SET_COOKIE};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::fixture::{RunFixture, code, interpreter_is_here, recipe};
+
+/// A studio that runs.
+struct Studio {
+    child: Child,
+    /// `http://127.0.0.1:PORT`.
+    url: String,
+    /// With the token.
+    link: String,
+    http: Client,
+    cookie: String,
+    _cache: tempfile::TempDir,
+}
+
+impl Studio {
+    /// Starts it with these arguments, and takes the cookie of its link.
+    async fn start(args: &[&Path]) -> Self {
+        let cache = tempfile::tempdir().unwrap();
+        let mut command = crate::support::pybench("studio");
+        command.args(args).env("PYBENCH_CACHE", cache.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut link = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut link).unwrap();
+        let link = link.trim().to_owned();
+        let origin = link.split('/').take(3).collect::<Vec<_>>().join("/");
+        assert!(origin.starts_with("http://127.0.0.1:"), "{link:?}");
+        let http = Client::builder().redirect(redirect::Policy::none());
+        let mut studio = Self {
+            child,
+            url: origin,
+            link,
+            http: http.build().unwrap(),
+            cookie: String::new(),
+            _cache: cache,
+        };
+        let answer = studio.http.get(&studio.link).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+        let cookie = answer.headers()[SET_COOKIE].to_str().unwrap().to_owned();
+        assert!(cookie.ends_with("HttpOnly; SameSite=Strict"), "{cookie}");
+        studio.cookie = cookie.split(';').next().unwrap().to_owned();
+        studio
+    }
+
+    fn get(&self, path: &str) -> RequestBuilder {
+        let address = format!("{}{path}", self.url);
+        self.http.get(address).header(COOKIE, &self.cookie)
+    }
+
+    async fn answer(&self, path: &str) -> Response {
+        self.get(path).send().await.unwrap()
+    }
+
+    async fn json(&self, path: &str) -> Value {
+        let answer = self.answer(path).await;
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        assert_eq!(status, StatusCode::OK, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Ends it with Ctrl-C.
+    fn interrupt(mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Studio {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A run of three tasks with its dataset; `None` where no session can be had.
+async fn run() -> Option<RunFixture> {
+    if !interpreter_is_here() {
+        return None;
+    }
+    let rest = "[shard]\nheld_out_templates = 0\n";
+    let fixture = RunFixture::new(&recipe(3, "{ kind = 'expert' }", rest)).await;
+    for stage in ["rollout", "grade", "shard"] {
+        let output = fixture.program(stage, &[]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), Some(0), "{stage}: {stderr}");
+    }
+    Some(fixture)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_filtered_and_shown_until_ctrl_c() {
+    let Some(fixture) = run().await else { return };
+    let runs = fixture.path("data/runs");
+    let studio = Studio::start(&["--runs-dir".as_ref(), &runs]).await;
+
+    let list = studio.json("/api/data").await;
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    let counts = [
+        "name",
+        "state",
+        "trajectories",
+        "accepted",
+        "rows",
+        "failed",
+        "micro_usd",
+    ];
+    let counts = counts.map(|key| list[0][key].clone());
+    let expected = serde_json::json!(["t", "finished", 3, 3, 3, 0, 0]);
+    assert_eq!(Value::from(counts.to_vec()), expected);
+
+    let trajectories = fixture.trajectories();
+    let page = studio
+        .json("/api/data/t?sort=number&descending=true&count=2")
+        .await;
+    assert_eq!(
+        (&page["total"], page["rows"].as_array().unwrap().len()),
+        (&3.into(), 2)
+    );
+    assert_eq!(page["rows"][0]["id"], trajectories[2].id.as_str());
+    assert_eq!(
+        studio.json("/api/data/t?verdict=rejected").await["total"],
+        0
+    );
+    let found = studio
+        .json("/api/data/t?search=import&role=assistant")
+        .await;
+    assert!(found["total"].as_u64().unwrap() > 0, "{found}");
+    assert_eq!(
+        studio.json("/api/data/t?search=import&role=user").await["total"],
+        0
+    );
+
+    let rotated = trajectories
+        .iter()
+        .position(|one| !one.outputs.is_empty())
+        .unwrap();
+    let path = format!("/api/data/t/{}", rotated + 1);
+    let view = studio.json(&path).await;
+    let (turns, recorded) = (
+        view["turns"].as_array().unwrap(),
+        &trajectories[rotated].turns,
+    );
+    assert_eq!(turns.len(), recorded.len());
+    assert_eq!(
+        turns[0]["cells"][0]["code"],
+        recorded[0].cell.clone().unwrap()
+    );
+    assert_eq!(view["verdict"]["accepted"], true);
+    let raw = studio.json(&format!("{path}/raw")).await;
+    assert_eq!(
+        raw["run"]["trajectory"]["id"],
+        trajectories[rotated].id.as_str()
+    );
+    let file = &view["outputs"][0];
+    let (id, name) = (file["id"].as_str().unwrap(), file["name"].as_str().unwrap());
+    let sent = studio
+        .answer(&format!("/api/data/t/files/{id}?name={name}"))
+        .await;
+    assert_eq!(sent.headers()["x-content-type-options"], "nosniff");
+    assert_eq!(
+        blake3::hash(&sent.bytes().await.unwrap()).to_hex().as_str(),
+        id
+    );
+
+    assert!(studio.interrupt().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dataset_is_shown_with_its_input_files() {
+    let Some(fixture) = run().await else { return };
+    let dataset = fixture.folder().join("dataset");
+    let studio = Studio::start(&[&dataset]).await;
+    assert!(studio.link.contains("/data/t?token="), "{}", studio.link);
+    assert_eq!(studio.json("/api/data").await[0]["state"], "dataset");
+    let page = studio.json("/api/data/t?kinds=png").await;
+    let number = page["rows"][0]["number"].as_u64().unwrap();
+    let view = studio.json(&format!("/api/data/t/{number}")).await;
+    assert!(
+        view["location"].as_str().unwrap().contains(".parquet:"),
+        "{view}"
+    );
+    let (file, turn) = (&view["files"][0], &view["turns"][0]);
+    assert!(turn["cells"][0]["code"].is_string() && !turn["cells"][0]["outputs"][0].is_null());
+    // The pictures have no license, so the dataset does not carry them.
+    assert_eq!(file["missing"], true);
+    let (id, name) = (file["id"].as_str().unwrap(), file["name"].as_str().unwrap());
+    let path = format!("/api/data/t/files/{id}?name={name}");
+    assert_eq!(studio.answer(&path).await.status(), StatusCode::NOT_FOUND);
+    let files = dataset.join("files");
+    std::fs::create_dir_all(&files).unwrap();
+    let stored = fixture.folder().join("files").join(&id[..2]).join(id);
+    std::fs::copy(stored, files.join(id)).unwrap();
+    let sent = studio.answer(&path).await;
+    assert_eq!(sent.headers()[CONTENT_TYPE], "image/png");
+    assert_eq!(
+        blake3::hash(&sent.bytes().await.unwrap()).to_hex().as_str(),
+        id
+    );
+    let view = studio.json(&format!("/api/data/t/{number}")).await;
+    assert_eq!(view["files"][0]["missing"], false);
+    assert!(studio.interrupt().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_get_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.jsonl");
+    std::fs::write(
+        &rows,
+        r#"{"messages": [{"role": "user", "content": "Count."}]}"#,
+    )
+    .unwrap();
+    let studio = Studio::start(&[&rows]).await;
+    let page = studio.answer("/").await;
+    assert_eq!(page.status(), StatusCode::OK);
+    let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+    assert!(
+        policy.contains("script-src 'self';") && !policy.contains("unsafe"),
+        "{policy}"
+    );
+    for path in ["/", "/api/data", "/api/data/rows.jsonl/1"] {
+        let bare = studio.http.get(format!("{}{path}", studio.url));
+        assert_eq!(
+            bare.send().await.unwrap().status(),
+            StatusCode::UNAUTHORIZED,
+            "{path}"
+        );
+        // A page whose name was pointed at this machine, and pages of other origins, even with the cookie.
+        for (name, value) in [
+            (HOST, "evil.example"),
+            (ORIGIN, "https://evil.example"),
+            (ORIGIN, "null"),
+            (ORIGIN, "http://127.0.0.1:1"),
+        ] {
+            let refused = studio.get(path).header(&name, value).send().await.unwrap();
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path} {value}");
+        }
+    }
+    for method in [reqwest::Method::POST, reqwest::Method::DELETE] {
+        let request = studio
+            .http
+            .request(method, format!("{}/api/data", studio.url));
+        let refused = request.header(COOKIE, &studio.cookie).send().await.unwrap();
+        assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+    assert!(studio.interrupt().success());
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jsonl");
+    std::fs::write(&empty, "").unwrap();
+    let runs = folder.path().join("no-runs");
+    let [empty, runs] = [&empty, &runs].map(|path| path.to_str().unwrap());
+    for (args, expected) in [
+        (&["nothing", "--runs-dir", runs][..], "no run `nothing`"),
+        (&[empty], "has no rows"),
+        (&["--runs-dir", runs], "there are no runs in"),
+        (&[empty, "--address", "0.0.0.0:0"], "ssh -L"),
+    ] {
+        let mut studio = crate::support::pybench("studio");
+        let output = studio
+            .args(args)
+            .env("PYBENCH_CACHE", folder.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(ExitCode::BadInput as i32), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+//! A browser, driven by WebDriver (https://www.w3.org/TR/webdriver2/).
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+
+/// Time limit for what a page shows.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Chromium without a window.
+pub(super) struct Browser {
+    driver: Child,
+    http: Client,
+    session: String,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Starts it; `None`, with a printed reason, where it is not installed.
+    pub(super) async fn start() -> Option<Self> {
+        let mut command = Command::new("chromedriver");
+        let command = command
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut driver = match command.spawn() {
+            Ok(driver) => driver,
+            Err(error) => {
+                let text = "chromedriver (Debian: chromium, chromium-driver)";
+                pybench_testing::skip::missing_tool(format_args!("{text}: {error}"));
+                return None;
+            }
+        };
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.find_map(|line| {
+            let line = line.ok()?;
+            let (_, port) = line.split_once("started successfully on port ")?;
+            Some(port.trim_end_matches('.').to_owned())
+        });
+        // It may write more; a closed pipe would end it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let (http, profile) = (Client::new(), tempfile::tempdir().unwrap());
+        let mut browser = Self {
+            driver,
+            http,
+            session: format!("http://127.0.0.1:{}/session", port.unwrap()),
+            _profile: profile,
+        };
+        // Chromium's own sandbox does not work for root; what it would hold off is our own test page.
+        let arguments = json!([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--window-size=1280,900",
+            format!("--user-data-dir={}", browser._profile.path().display()),
+        ]);
+        let options = json!({"args": arguments});
+        let wanted =
+            json!({"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}});
+        let session = browser
+            .ask(Method::POST, "", &json!({"capabilities": wanted}))
+            .await;
+        let id = session["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{session}"));
+        browser.session = format!("{}/{id}", browser.session);
+        Some(browser)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &Value) -> Value {
+        let request = self.http.request(method, format!("{}{path}", self.session));
+        let answer = request.body(body.to_string()).send().await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        assert!(answer["value"].get("error").is_none(), "{path}: {answer}");
+        answer["value"].clone()
+    }
+
+    pub(super) async fn open(&self, address: &str) {
+        self.ask(Method::POST, "/url", &json!({"url": address}))
+            .await;
+    }
+
+    /// The value of an expression of JavaScript; a promise is waited for.
+    pub(super) async fn value(&self, expression: &str) -> Value {
+        let script = format!("return ({expression})");
+        self.ask(
+            Method::POST,
+            "/execute/sync",
+            &json!({"script": script, "args": []}),
+        )
+        .await
+    }
+
+    /// Waits until an expression is true.
+    pub(super) async fn wait(&self, expression: &str) {
+        let since = Instant::now();
+        while self.value(expression).await != json!(true) {
+            if since.elapsed() > PATIENCE {
+                let text = self.value("document.body.innerText").await;
+                panic!(
+                    "never true: {expression}\n{}",
+                    text.as_str().unwrap_or_default()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Types into what has the focus.
+    pub(super) async fn keys(&self, keys: &str) {
+        let press = |key: char| {
+            let key = key.to_string();
+            [
+                json!({"type": "keyDown", "value": key}),
+                json!({"type": "keyUp", "value": key}),
+            ]
+        };
+        let actions: Vec<Value> = keys.chars().flat_map(press).collect();
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
+        self.ask(Method::POST, "/actions", &json!({"actions": [keyboard]}))
+            .await;
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The browser is a child of the driver, which ends it when it is asked to end.
+        let pid = rustix::process::Pid::from_child(&self.driver);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.driver.wait();
+    }
+}
