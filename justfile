@@ -41,6 +41,11 @@ setup *WHAT:
 doctor *ARGS:
     @{{ pybench }} doctor "$@"
 
+# Start and end PostgreSQL on this machine, for runs whose journal is kept there (docs/cluster.md): up, status, down.
+[group('set-up')]
+cluster *ARGS: setup
+    @{{ pybench }} cluster "$@"
+
 # Make a dataset: crawl, query, rollout, grade, shard. RECIPE is a file or the name of one in pipelines/recipes/.
 [group('make data')]
 synthesize *ARGS: setup

@@ -47,7 +47,7 @@ impl TrajectorySource {
     /// # Errors
     /// [`RunError::BadInput`] if `path` is neither.
     pub fn open(path: &Path, runs_dir: &Path) -> Result<Self, RunError> {
-        let is_run = path.join("journal.sqlite").is_file();
+        let is_run = Journal::exists(path);
         if path.exists() && !is_run {
             return Ok(Self::Dataset(path.to_owned()));
         }
@@ -147,7 +147,7 @@ fn each_of_run(
     folder: &Path,
     visit: &mut dyn FnMut(TrajectoryRecord) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
-    let journal = Journal::open_read_only(&folder.join("journal.sqlite"))?;
+    let journal = Journal::read_run(folder)?;
     let tasks = TASKS.read_or_none(folder)?;
     let mut verdicts = VERDICTS.read_or_none(folder)?;
     if verdicts.is_empty() {

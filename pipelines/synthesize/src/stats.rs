@@ -71,7 +71,7 @@ pub fn run(args: &StatsArgs) -> Result<(), RunError> {
 
 /// Finds the dataset; for a run, its dataset and its funnel.
 fn find(args: &StatsArgs) -> Result<(PathBuf, Option<Funnel>), RunError> {
-    let is_run = args.dataset.join("journal.sqlite").is_file();
+    let is_run = Journal::exists(&args.dataset);
     if args.dataset.exists() && !is_run {
         return Ok((args.dataset.clone(), None));
     }
@@ -79,7 +79,7 @@ fn find(args: &StatsArgs) -> Result<(PathBuf, Option<Funnel>), RunError> {
     let runs_dir = args.runs_dir.clone();
     let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
     let folder = find_run(&args.dataset, &runs_dir)?;
-    let journal = Journal::open_read_only(&folder.join("journal.sqlite"))?;
+    let journal = Journal::read_run(&folder)?;
     let dataset = folder.join(pybench_shard::DATASET);
     Ok((dataset, Some(status::funnel(&journal)?)))
 }

@@ -127,7 +127,7 @@ impl StatusArgs {
 /// # Errors
 /// [`RunError::BadInput`] if the run does not exist; errors of the journal.
 pub fn run(args: &StatusArgs, headline: Option<String>) -> Result<(), RunError> {
-    let journal = Journal::open_read_only(&args.folder()?.join("journal.sqlite"))?;
+    let journal = Journal::read_run(&args.folder()?)?;
     let funnel = funnel(&journal)?;
     print(&match (args.json, headline) {
         (true, _) => serde_json::to_string_pretty(&funnel)? + "\n",

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use pybench_run::RunError;
-use pybench_run::cli::{self, BeginArgs, LogArgs, RunArgs, WritesDataset};
+use pybench_run::cli::{self, BeginArgs, InProfile, LogArgs, RunArgs, WritesDataset};
 
-use crate::{Cli, doctor, help, interpreter, setup, trainer};
+use crate::{Cli, cluster, doctor, help, interpreter, setup, trainer};
 
 /// The commands, in the order in which `--help` lists them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a dataset: crawl, query, rollout, grade and shard in order
-    Synthesize(WritesDataset<BeginArgs>),
+    Synthesize(InProfile<WritesDataset<BeginArgs>>),
     /// Profile a folder of your own files and write a recipe for it
     Init(pybench_crawl::init::InitArgs),
     /// Collect files from the recipe's sources and profile them
@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Setup(setup::SetupArgs),
     /// Check what works on this machine, what is missing, and what that means
     Doctor(doctor::DoctorArgs),
+    /// Start and end PostgreSQL on this machine, for runs whose journal is kept there
+    Cluster(cluster::ClusterArgs),
     /// Serve isolated Python sessions over HTTP
     Interpreter(interpreter::InterpreterArgs),
     /// Print a completion script for a shell
@@ -105,7 +107,14 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Share", &["publish"]),
     (
         "This machine",
-        &["setup", "doctor", "interpreter", "completions", "man"],
+        &[
+            "setup",
+            "doctor",
+            "cluster",
+            "interpreter",
+            "completions",
+            "man",
+        ],
     ),
 ];
 
@@ -178,6 +187,7 @@ impl Command {
             }),
             Self::Setup(args) => setup::main(args),
             Self::Doctor(args) => doctor::main(args),
+            Self::Cluster(args) => cluster::main(args),
             Self::Interpreter(args) => interpreter::main(args),
             Self::Completions { shell } => {
                 clap_complete::generate(

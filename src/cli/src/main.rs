@@ -1,5 +1,6 @@
 //! `pybench`: all commands of the project in one program.
 
+mod cluster;
 mod commands;
 mod doctor;
 mod help;

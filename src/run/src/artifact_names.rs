@@ -1,6 +1,10 @@
 //! File names in a run folder: the journal and the artifacts.
 
 pub(crate) const JOURNAL: &str = "journal.sqlite";
+/// Names the place of a journal that is not in the folder.
+pub(crate) const POINTER: &str = "journal.toml";
+/// Number of paid calls.
+pub(crate) const CALLS: &str = "journal.calls";
 pub(crate) const FILES: &str = "files.jsonl";
 pub(crate) const TASKS: &str = "tasks.jsonl";
 pub(crate) const HELD_OUT: &str = "held_out.jsonl";

@@ -58,6 +58,9 @@ pub struct RunArgs {
     /// What happens to a run folder of another recipe.
     #[arg(skip)]
     pub changed: WhenChanged,
+    /// File that says where the run keeps its journal.
+    #[arg(skip)]
+    pub profile: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -105,6 +108,25 @@ impl<A: Args + Into<RunArgs>> From<WritesDataset<A>> for RunArgs {
     }
 }
 
+/// Selects a run for a command that can keep its journal elsewhere.
+#[derive(Clone, Debug, Default, Args)]
+pub struct InProfile<A: Args> {
+    #[command(flatten)]
+    pub run: A,
+    /// Keep the journal of a new run in the PostgreSQL server that FILE names [default: in the run folder]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+}
+
+impl<A: Args + Into<RunArgs>> From<InProfile<A>> for RunArgs {
+    fn from(args: InProfile<A>) -> Self {
+        Self {
+            profile: args.profile,
+            ..args.run.into()
+        }
+    }
+}
+
 /// Level and format of the log.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct LogArgs {
@@ -140,9 +162,10 @@ impl RunArgs {
         let runs_dir = self.runs_dir.clone();
         let runs_dir = runs_dir.unwrap_or_else(|| default_runs_dir(root.as_deref()));
         let (run, text) = (runs_dir.join(name), recipe.to_toml()?);
+        let profile = self.profile.as_deref();
         let folder = match self.dry_run {
-            true => RunFolder::open_for_dry_run(&run, &text)?,
-            false => RunFolder::open_or_start_over(&run, &text, &self.when_changed())?,
+            true => RunFolder::open_for_dry_run_in_profile(&run, &text, profile)?,
+            false => RunFolder::open_in_profile(&run, &text, &self.when_changed(), profile)?,
         };
         self.typed().record(folder.journal())?;
         let beside = || match is_path(self.asked()) {

@@ -23,6 +23,9 @@ pub enum RunError {
     /// Another process uses the run folder, or it belongs to a different recipe.
     #[error("{0}")]
     Conflict(String),
+    /// Another worker has begun the unit again, so that this one's writes are refused.
+    #[error("{0}")]
+    LeaseLost(String),
     /// A bug or an unexpected failure in pybench.
     #[error("{0}")]
     Internal(String),
@@ -39,6 +42,9 @@ pub enum RunError {
     /// SQLite failed to read or write the journal.
     #[error("cannot access the journal of the run: {}{}", .0, remedy(.0))]
     Journal(#[from] rusqlite::Error),
+    /// PostgreSQL failed to read or write the journal.
+    #[error("cannot access the journal of the run in PostgreSQL: {}", database_error(.0))]
+    Database(#[from] tokio_postgres::Error),
     /// A record of the journal or of an artifact cannot be parsed.
     #[error(
         "a record in the run folder cannot be parsed: {0}; restore the folder from a backup, or start a new run with --run NAME"
@@ -66,8 +72,11 @@ impl RunError {
             Self::Io { source, .. } => ExitCode::of_io(source),
             Self::Journal(error) if is_disk_error(error) => ExitCode::Environment,
             Self::Journal(error) if is_damage(error) => ExitCode::BadInput,
+            Self::Database(error) if !is_statement_error(error) => ExitCode::Environment,
             Self::Record(_) => ExitCode::BadInput,
-            Self::Internal(_) | Self::Journal(_) => ExitCode::Internal,
+            Self::Internal(_) | Self::LeaseLost(_) | Self::Journal(_) | Self::Database(_) => {
+                ExitCode::Internal
+            },
         }
     }
 }
@@ -100,5 +109,22 @@ fn remedy(error: &rusqlite::Error) -> &'static str {
             "; journal.sqlite in the run folder is damaged: restore it from a backup, or start a new run with --run NAME"
         }
         _ => "",
+    }
+}
+
+/// Whether PostgreSQL refused a statement, rather than being out of reach, full, or closed to this user.
+fn is_statement_error(error: &tokio_postgres::Error) -> bool {
+    // Classes: connection, password, database name, resources, operator's intervention, system.
+    let of_environment = ["08", "28", "3D", "53", "57", "58"];
+    error
+        .code()
+        .is_some_and(|code| !of_environment.contains(&&code.code()[..2]))
+}
+
+/// The message of the server, or of the connection.
+fn database_error(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(answer) => answer.message().to_owned(),
+        None => error.to_string(),
     }
 }

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::frozen_recipe::{self, WhenChanged};
 use super::replace::write_atomically;
+use super::journal::JournalPlace;
 use super::{ContentStore, Journal, Requests, RunError, artifact_names};
 
 /// A run folder; this process has exclusive access while it is open.
@@ -43,6 +44,21 @@ impl RunFolder {
         recipe: &str,
         changed: &WhenChanged,
     ) -> Result<Self, RunError> {
+        Self::open_in_profile(root, recipe, changed, None)
+    }
+
+    /// As [`RunFolder::open_or_start_over`]. `profile` is a file that says where the journal is; without it, a run that
+    /// has begun keeps its journal where it is, and a new run has it in the folder.
+    ///
+    /// # Errors
+    /// As [`RunFolder::open_or_start_over`]; [`RunError::Conflict`] if the journal is elsewhere; the server does not
+    /// answer.
+    pub fn open_in_profile(
+        root: &Path,
+        recipe: &str,
+        changed: &WhenChanged,
+        profile: Option<&Path>,
+    ) -> Result<Self, RunError> {
         let at = |path: &Path| format!("run folder {}", path.display());
         fs::create_dir_all(root).map_err(RunError::io(at(root)))?;
         let lock_path = root.join("lock");
@@ -57,10 +73,13 @@ impl RunFolder {
             }
             Err(TryLockError::Error(error)) => return Err(RunError::io(at(&lock_path))(error)),
         }
-        let journal = root.join(artifact_names::JOURNAL);
-        check_not_lost(root, &journal)?;
+        check_not_lost(root, &JournalPlace::of(root)?)?;
         frozen_recipe::freeze(root, recipe, changed)?;
-        let journal = Journal::open(&journal)?;
+        let place = match profile {
+            Some(profile) => JournalPlace::in_profile(root, profile)?,
+            None => JournalPlace::of(root)?,
+        };
+        let journal = place.open(root)?;
         let store = ContentStore::open(&root.join("files"))?;
         Ok(Self {
             root: root.to_owned(),
@@ -78,8 +97,20 @@ impl RunFolder {
     /// # Errors
     /// As [`RunFolder::open`].
     pub fn open_for_dry_run(root: &Path, recipe: &str) -> Result<Self, RunError> {
+        Self::open_for_dry_run_in_profile(root, recipe, None)
+    }
+
+    /// As [`RunFolder::open_for_dry_run`] and [`RunFolder::open_in_profile`].
+    ///
+    /// # Errors
+    /// As [`RunFolder::open_in_profile`].
+    pub fn open_for_dry_run_in_profile(
+        root: &Path,
+        recipe: &str,
+        profile: Option<&Path>,
+    ) -> Result<Self, RunError> {
         if frozen_recipe::changes(root, recipe)?.is_empty() {
-            return Self::open(root, recipe);
+            return Self::open_in_profile(root, recipe, &WhenChanged::default(), profile);
         }
         tracing::info!(
             "{} belongs to another recipe: this is the estimate of a run that starts over",
@@ -145,20 +176,20 @@ pub fn lock_within(lock: &File, grace: Duration) -> Result<(), TryLockError> {
 
 /// A run without its journal would start over: with the whole budget, and with results that do not belong to its
 /// artifacts.
-fn check_not_lost(root: &Path, journal: &Path) -> Result<(), RunError> {
+fn check_not_lost(root: &Path, journal: &JournalPlace) -> Result<(), RunError> {
     let Some(artifact) = artifact_names::ALL
         .iter()
         .find(|name| root.join(name).exists())
     else {
         return Ok(());
     };
-    if !Journal::is_blank(journal)? {
+    if !journal.is_blank()? {
         return Ok(());
     }
     Err(RunError::BadInput(format!(
-        "{} is missing or empty, but the run has {artifact}; restore it from a backup together with its -wal file, or \
-         start a new run with --run NAME; to start this one over and pay for its calls again, delete {}",
-        journal.display(),
+        "{} is missing or empty, but the run has {artifact}; restore it from a backup (a SQLite file together with its \
+         -wal file), or start a new run with --run NAME; to start this one over and pay for its calls again, delete {}",
+        journal.describe(),
         root.display()
     )))
 }

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use pybench_types::text::{count, dollars};
 
-use super::artifact_names::{FILES, HELD_OUT, JOURNAL, TASKS, TRAJECTORIES, VERDICTS};
+use super::artifact_names::{
+    CALLS, FILES, HELD_OUT, JOURNAL, POINTER, TASKS, TRAJECTORIES, VERDICTS,
+};
+use super::journal::JournalPlace;
 use super::replace::write_atomically;
-use super::{Journal, RunError};
+use super::RunError;
 
 /// What to do with a run folder whose recipe has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ const RECIPE: &str = "recipe.toml";
 
 /// What commands write into a run folder, in the order in which a run that starts over deletes it: whatever a kill leaves
 /// is still a run of the old recipe, to which the same happens again.
-const CONTENTS: [&str; 21] = [
+const CONTENTS: [&str; 22] = [
     "dataset",
     "contaminated.jsonl",
     "report.md",
@@ -53,7 +56,8 @@ const CONTENTS: [&str; 21] = [
     "journal.sqlite-shm",
     "journal.sqlite-wal",
     JOURNAL,
-    "journal.calls",
+    CALLS,
+    POINTER,
 ];
 
 /// Keys that affect how a run is executed, or which of its rows are written, but nothing that was paid for. They may
@@ -76,10 +80,11 @@ pub(crate) fn freeze(root: &Path, recipe: &str, changed: &WhenChanged) -> Result
     }
     let changes = changes(root, recipe)?;
     if !changes.is_empty() {
-        let paid = paid(&root.join(JOURNAL))?;
+        let place = JournalPlace::of(root)?;
+        let paid = paid(&place)?;
         match (changed, paid.is_empty()) {
             (WhenChanged::StartOver, _) | (WhenChanged::StartOverIfFree, true) => {
-                start_over(root, &changes, &paid)?;
+                start_over(root, &place, &changes, &paid)?;
             }
             _ => return Err(conflict(root, &changes, &paid, changed)),
         }
@@ -108,11 +113,13 @@ fn read(root: &Path) -> Result<String, RunError> {
 }
 
 /// What a run has that nothing but money or a person can make again, for a sentence; empty if there is nothing.
-fn paid(journal: &Path) -> Result<String, RunError> {
-    if Journal::is_blank(journal)? {
+fn paid(place: &JournalPlace) -> Result<String, RunError> {
+    if place.is_blank()? {
         return Ok(String::new());
     }
-    let journal = Journal::open_read_only(journal)?;
+    let Some(journal) = place.read()? else {
+        return Ok(String::new());
+    };
     let spent = journal.spent()?;
     let calls = match spent.calls {
         0 => String::new(),
@@ -150,7 +157,12 @@ fn conflict(root: &Path, changes: &str, paid: &str, changed: &WhenChanged) -> Ru
     ))
 }
 
-fn start_over(root: &Path, changes: &str, paid: &str) -> Result<(), RunError> {
+fn start_over(
+    root: &Path,
+    place: &JournalPlace,
+    changes: &str,
+    paid: &str,
+) -> Result<(), RunError> {
     let changes: Vec<&str> = changes.lines().map(str::trim).collect();
     let why = match paid {
         "" => "nothing was paid for".to_owned(),
@@ -162,6 +174,9 @@ fn start_over(root: &Path, changes: &str, paid: &str) -> Result<(), RunError> {
         root.display()
     );
     for name in CONTENTS {
+        if name == POINTER {
+            place.delete_remote()?;
+        }
         let path = root.join(name);
         let removed = match path.is_dir() {
             true => fs::remove_dir_all(&path),

@@ -1,67 +1,41 @@
-//! The journal: one SQLite file (WAL mode) that records every unit, call and turn of a run.
+//! The journal: records every unit, call and turn of a run, in a SQLite file or in PostgreSQL.
 //!
 //! Each step is recorded before the next one starts. A `kill -9` therefore loses only work in flight, and a
 //! paid call in flight is charged as uncertain.
 
+mod backend;
 mod batches;
 mod calls;
-mod paid;
-#[cfg(test)]
-mod tests;
+mod leased;
+mod paid_calls;
+mod place;
+mod postgres;
+mod profile;
+mod sqlite;
 mod units;
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, params};
 use serde_json::Value;
 
+use self::backend::Backend;
 pub use self::batches::{Batch, BatchRequest, PendingCall};
 pub use self::calls::{BudgetCap, Call, CallState, Reservation, ReserveError, Spent};
-use self::paid::PaidCalls;
+use self::leased::{Attempt, LeasedUnits};
+pub(crate) use self::place::JournalPlace;
+use self::postgres::PostgresJournal;
+pub use self::postgres::PostgresServer;
+pub use self::profile::Profile;
+use self::sqlite::SqliteJournal;
 pub use self::units::{RetryFailed, UnitFailure};
 use super::{RunError, artifact_names};
 
-/// Time that a statement waits for a writer in another process.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Triggers maintain the totals in `spent`, so that a reservation does not have to sum over all calls.
-const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS unit (
-    stage TEXT NOT NULL, item TEXT NOT NULL, position INTEGER NOT NULL,
-    state TEXT NOT NULL DEFAULT 'pending', attempts INTEGER NOT NULL DEFAULT 0,
-    lease_until INTEGER NOT NULL DEFAULT 0, output TEXT, failure TEXT,
-    PRIMARY KEY (stage, item)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS call (
-    id TEXT PRIMARY KEY, state TEXT NOT NULL,
-    micro_usd INTEGER NOT NULL, tokens INTEGER NOT NULL, reply TEXT) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spent (
-    calls INTEGER NOT NULL, uncertain INTEGER NOT NULL,
-    micro_usd INTEGER NOT NULL, tokens INTEGER NOT NULL);
-INSERT INTO spent SELECT 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM spent);
-CREATE TRIGGER IF NOT EXISTS call_added AFTER INSERT ON call BEGIN
-    UPDATE spent SET calls = calls + 1, uncertain = uncertain + (new.state = 'uncertain'),
-        micro_usd = micro_usd + new.micro_usd, tokens = tokens + new.tokens; END;
-CREATE TRIGGER IF NOT EXISTS call_changed AFTER UPDATE ON call BEGIN
-    UPDATE spent SET uncertain = uncertain + (new.state = 'uncertain') - (old.state = 'uncertain'),
-        micro_usd = micro_usd + new.micro_usd - old.micro_usd,
-        tokens = tokens + new.tokens - old.tokens; END;
-CREATE TRIGGER IF NOT EXISTS call_removed AFTER DELETE ON call BEGIN
-    UPDATE spent SET calls = calls - 1, uncertain = uncertain - (old.state = 'uncertain'),
-        micro_usd = micro_usd - old.micro_usd, tokens = tokens - old.tokens; END;
-CREATE TABLE IF NOT EXISTS event (
-    trajectory TEXT NOT NULL, position INTEGER NOT NULL, payload TEXT NOT NULL,
-    PRIMARY KEY (trajectory, position)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-";
-
-/// The journal of one run.
+/// The journal of one run. A handle is one worker: it knows the attempts that it has leased, and what it writes about
+/// them carries their number.
 #[derive(Debug)]
 pub struct Journal {
-    connection: Mutex<Connection>,
-    /// `None` if the journal is read-only.
-    paid: Option<PaidCalls>,
+    backend: Box<dyn Backend>,
+    leased: LeasedUnits,
 }
 
 /// One recorded step of a trajectory.
@@ -73,214 +47,156 @@ pub struct Event {
 }
 
 impl Journal {
-    /// Opens or creates the journal. Calls that a dead process left in flight become uncertain.
-    pub fn open(path: &Path) -> Result<Self, RunError> {
-        let connection = Connection::open(path)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.execute_batch(SCHEMA)?;
-        connection.execute_batch(batches::SCHEMA)?;
-        calls::repair_totals(&connection)?;
-        connection.execute_batch(batches::DELETE_UNSENT)?;
-        // This process holds the lock of the run folder, so the processes that hold leases or wait for calls
-        // have ended.
-        connection.execute_batch(
-            "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight';
-             UPDATE unit SET lease_until = 0 WHERE lease_until <> 0;",
-        )?;
-        let paid = PaidCalls::open(path, &connection)?;
-        Ok(Self {
-            connection: Mutex::new(connection),
-            paid: Some(paid),
-        })
-    }
-
-    /// Whether a file is no journal yet: it is missing, empty, or has no tables.
-    pub(crate) fn is_blank(path: &Path) -> Result<bool, RunError> {
-        if !path.exists() {
-            return Ok(true);
+    fn new(backend: impl Backend + 'static) -> Self {
+        Self {
+            backend: Box::new(backend),
+            leased: LeasedUnits::default(),
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        let tables = "SELECT COUNT(*) FROM sqlite_schema";
-        let tables: u64 = connection.query_row(tables, [], |row| row.get(0))?;
-        Ok(tables == 0)
     }
 
-    /// Opens the journal of a run folder for reading; `None` if there is no such run.
+    /// Opens or creates a journal in a SQLite file. Calls that a dead process left in flight become uncertain.
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        Ok(Self::new(SqliteJournal::open(path)?))
+    }
+
+    /// Opens a SQLite file that another handle has opened, for a further worker.
+    pub fn join(path: &Path) -> Result<Self, RunError> {
+        Ok(Self::new(SqliteJournal::join(path)?))
+    }
+
+    /// Opens or creates a journal in a schema of PostgreSQL, as [`Journal::open`]. `calls` is the file that counts paid
+    /// calls.
     ///
     /// # Errors
-    /// As [`Journal::open_read_only`].
+    /// [`RunError::Conflict`] if another process has it open; the server does not answer.
+    pub fn open_postgres(
+        server: &PostgresServer,
+        schema: &str,
+        calls: &Path,
+    ) -> Result<Self, RunError> {
+        Ok(Self::new(PostgresJournal::open(server, schema, calls)?))
+    }
+
+    /// Opens a schema of PostgreSQL that another handle has opened, for a further worker.
+    pub fn join_postgres(server: &PostgresServer, schema: &str) -> Result<Self, RunError> {
+        Ok(Self::new(PostgresJournal::join(server, schema)?))
+    }
+
+    /// Opens an existing schema of PostgreSQL for reading, while another process may be writing.
+    pub fn open_postgres_read_only(server: &PostgresServer, schema: &str) -> Result<Self, RunError> {
+        Ok(Self::new(PostgresJournal::open_read_only(server, schema)?))
+    }
+
+    /// Whether a folder is that of a run: it has a journal, or says where it is.
+    pub fn exists(folder: &Path) -> bool {
+        [artifact_names::JOURNAL, artifact_names::POINTER]
+            .iter()
+            .any(|name| folder.join(name).is_file())
+    }
+
+    /// Opens the journal of a run folder for reading, wherever it is, while another process may be writing; `None` if
+    /// there is no such run.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the server does not answer.
     pub fn of_run(folder: &Path) -> Result<Option<Self>, RunError> {
-        let path = folder.join(artifact_names::JOURNAL);
-        path.is_file()
-            .then(|| Self::open_read_only(&path))
-            .transpose()
+        JournalPlace::of(folder)?.read()
     }
 
-    /// Opens an existing journal for reading, while another process may be writing.
+    /// As [`Journal::of_run`], for a folder that must be that of a run.
+    ///
+    /// # Errors
+    /// As [`Journal::of_run`]; [`RunError::BadInput`] if there is no journal.
+    pub fn read_run(folder: &Path) -> Result<Self, RunError> {
+        let place = JournalPlace::of(folder)?;
+        let missing = || RunError::BadInput(format!("{} does not exist", place.describe()));
+        place.read()?.ok_or_else(missing)
+    }
+
+    /// Opens an existing SQLite file for reading, while another process may be writing.
     pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        if check_readable(&connection).is_err() {
-            // In a read-only folder SQLite cannot create its shared memory. Nobody can write there either, so
-            // the file can be opened as immutable.
-            let uri = immutable_uri(path);
-            connection = Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?;
-            check_readable(&connection)?;
-        }
-        Ok(Self {
-            connection: Mutex::new(connection),
-            paid: None,
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Connection> {
-        // A panic while holding the lock leaves no partial statement, because SQLite rolls it back.
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Executes a statement, which is prepared once.
-    fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.lock().prepare_cached(sql)?.execute(params)
+        Ok(Self::new(SqliteJournal::open_read_only(path)?))
     }
 
     // --- events of trajectories ---------------------------------------------------------------
 
     /// Appends a step of a trajectory; `position` must be the next one.
+    ///
+    /// # Errors
+    /// [`RunError::LeaseLost`] if this handle leased the unit of that name and another worker leased it since.
     pub fn append(&self, trajectory: &str, position: u64, payload: &Value) -> Result<(), RunError> {
-        let added = self.execute(
-            "INSERT INTO event (trajectory, position, payload) SELECT ?1, ?2, ?3 WHERE ?2 =
-             (SELECT COALESCE(MAX(position) + 1, 0) FROM event WHERE trajectory = ?1)",
-            params![trajectory, position, payload.to_string()],
-        )?;
-        if added == 1 {
-            return Ok(());
-        }
-        Err(RunError::Internal(format!(
-            "step {position} of trajectory {trajectory} is out of order"
-        )))
+        self.as_leased(trajectory, |attempt| {
+            self.backend
+                .append(trajectory, position, &payload.to_string(), attempt)
+        })
     }
 
     /// Reads the steps of a trajectory, in order.
     pub fn events(&self, trajectory: &str) -> Result<Vec<Event>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare_cached(
-            "SELECT position, payload FROM event WHERE trajectory = ?1 ORDER BY position",
-        )?;
-        let rows = statement.query_map([trajectory], |row| {
-            Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?))
-        })?;
-        rows.map(|row| {
-            let (position, payload) = row?;
+        let events = self.backend.events(trajectory)?.into_iter();
+        let events = events.map(|(position, payload)| {
             Ok(Event {
                 position,
                 payload: serde_json::from_str(&payload)?,
             })
-        })
-        .collect()
+        });
+        events.collect()
     }
 
     /// Deletes the steps of a trajectory, which then starts over.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
     pub fn clear_events(&self, trajectory: &str) -> Result<(), RunError> {
-        self.lock()
-            .execute("DELETE FROM event WHERE trajectory = ?1", [trajectory])?;
-        Ok(())
+        self.as_leased(trajectory, |attempt| {
+            self.backend.clear_events(trajectory, attempt)
+        })
+    }
+
+    /// Passes the attempt at the unit `item` that this handle leased last, if it did.
+    fn as_leased<T>(&self, item: &str, write: impl FnOnce(Option<Attempt<'_>>) -> T) -> T {
+        let leased = self.leased.last(item);
+        write(leased.as_ref().map(|(stage, number)| Attempt {
+            stage,
+            item,
+            number: *number,
+        }))
     }
 
     // --- metadata ----------------------------------------------------------------------------
 
     /// Stores metadata of the run, such as the seconds spent per stage.
     pub fn set_metadata(&self, key: &str, value: &Value) -> Result<(), RunError> {
-        set_metadata(&self.lock(), key, value)?;
-        Ok(())
+        self.backend.set_metadata(key, &value.to_string(), false)
     }
 
     /// As [`Journal::set_metadata`], on the disk before it returns.
     pub(crate) fn set_metadata_synced(&self, key: &str, value: &Value) -> Result<(), RunError> {
-        synced(&self.lock(), |connection| {
-            set_metadata(connection, key, value)
-        })?;
-        Ok(())
+        self.backend.set_metadata(key, &value.to_string(), true)
     }
 
     /// Number of answers and decisions that people gave: reviews of tasks, and finished attempts of a person.
     pub(crate) fn work_by_hand(&self) -> Result<u64, RunError> {
-        let counted = "SELECT (SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%') +
-             (SELECT COUNT(*) FROM unit WHERE stage = 'rollout' AND state = 'done'
-              AND json_extract(output, '$.teacher') = 'human')";
-        Ok(self.lock().query_row(counted, [], |row| row.get(0))?)
+        self.backend.work_by_hand()
     }
 
     /// Reads the metadata stored under `key`.
     pub fn metadata(&self, key: &str) -> Result<Option<Value>, RunError> {
-        let text: Option<String> = self
-            .lock()
-            .query_row("SELECT value FROM fact WHERE key = ?1", [key], |row| {
-                row.get(0)
-            })
-            .optional()?;
+        let text = self.backend.metadata(key)?;
         Ok(text.as_deref().map(serde_json::from_str).transpose()?)
     }
 
     /// Reads all metadata whose key starts with `prefix`, sorted by key; the prefix is removed.
     pub fn metadata_with_prefix(&self, prefix: &str) -> Result<Vec<(String, Value)>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare(
-            "SELECT substr(key, length(?1) + 1), value FROM fact
-             WHERE substr(key, 1, length(?1)) = ?1 ORDER BY key",
-        )?;
-        let rows = statement.query_map([prefix], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-        })?;
-        rows.map(|row| {
-            let (key, value) = row?;
-            Ok((key, serde_json::from_str(&value)?))
-        })
-        .collect()
+        let values = self.backend.metadata_with_prefix(prefix)?.into_iter();
+        let values = values.map(|(key, value)| Ok((key, serde_json::from_str(&value)?)));
+        values.collect()
     }
 }
 
-/// Runs a statement that is on the disk when this returns. Others are after the next one that is, which a killed process
-/// does not notice, but a machine without power does.
-fn synced<T>(
-    connection: &Connection,
-    statement: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    let done = statement(connection);
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    done
-}
-
-fn set_metadata(connection: &Connection, key: &str, value: &Value) -> rusqlite::Result<usize> {
-    connection.execute(
-        "INSERT INTO fact (key, value) VALUES (?1, ?2)
-         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        params![key, value.to_string()],
-    )
-}
-
-/// Checks that the database can be read.
-fn check_readable(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
-}
-
-fn immutable_uri(path: &Path) -> String {
-    let encoded: String = path
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .map(|byte| match byte {
-            b'/' | b'-' | b'_' | b'.' => char::from(*byte).to_string(),
-            letter if letter.is_ascii_alphanumeric() => char::from(*letter).to_string(),
-            other => format!("%{other:02x}"),
-        })
-        .collect();
-    format!("file:{encoded}?immutable=1")
+/// The error of a step that is not the next one.
+fn out_of_order(trajectory: &str, position: u64) -> RunError {
+    RunError::Internal(format!(
+        "step {position} of trajectory {trajectory} is out of order"
+    ))
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pybench_types::text::shell_word;
 
-use super::{RunError, closest, default_cache_dir, shipped};
+use super::{Journal, RunError, closest, default_cache_dir, shipped};
 
 /// Folder of the recipes, relative to the project root.
 pub const RECIPES: &str = "pipelines/recipes";
@@ -120,10 +120,10 @@ pub fn samples() -> Result<PathBuf, RunError> {
 
 /// The folder of an existing run, which is given as a path or as a name in `runs_dir`.
 pub fn find_run(run: &Path, runs_dir: &Path) -> Result<PathBuf, RunError> {
-    let is_run = |folder: &Path| folder.join("journal.sqlite").is_file();
+    let is_run = Journal::exists;
     if let Some(found) = [run.to_owned(), runs_dir.join(run)]
         .into_iter()
-        .find(|f| is_run(f))
+        .find(|folder| is_run(folder))
     {
         return Ok(found);
     }

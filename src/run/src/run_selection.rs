@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use pybench_types::text::shell_word;
 use serde::{Deserialize, Serialize};
 
-use super::artifact_names::JOURNAL;
 use super::project::{default_runs_dir, invocation, is_path, project_root};
 use super::{Journal, RunError};
 
@@ -63,7 +62,7 @@ impl RunSelection {
 
     /// What selected the run in the folder `root` last; `None` if no command line did.
     pub fn of(root: &Path) -> Option<Self> {
-        let journal = Journal::open_read_only(&root.join(JOURNAL)).ok()?;
+        let journal = Journal::of_run(root).ok()??;
         let recorded = journal.metadata(KEY).ok()??;
         let Recorded {
             folder,
@@ -145,7 +144,7 @@ mod tests {
     fn a_run_remembers_how_it_was_selected() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(RunSelection::of(root.path()), None);
-        let journal = Journal::open(&root.path().join(JOURNAL)).unwrap();
+        let journal = Journal::open(&root.path().join("journal.sqlite")).unwrap();
         let selection = RunSelection {
             recipe: Some("a.toml".into()),
             runs_dir: Some("runs".into()),

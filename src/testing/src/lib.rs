@@ -6,6 +6,7 @@ pub mod endpoint;
 pub mod files;
 pub mod kill;
 pub mod podman;
+pub mod postgres;
 pub mod rows;
 pub mod sessions;
 pub mod task;

@@ -9,6 +9,7 @@ mod judge;
 mod kill;
 mod learning;
 mod pace;
+mod profile;
 mod query;
 mod query_writer;
 mod rollout;

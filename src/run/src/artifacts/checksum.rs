@@ -5,7 +5,8 @@ use std::path::Path;
 use pybench_types::id::{Digest, DigestBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::{Journal, RunError};
+use crate::RunError;
+use crate::journal::JournalPlace;
 
 /// Number of lines and digest of an artifact, as the journal records them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,11 +18,14 @@ pub(super) struct Checksum {
 impl Checksum {
     /// What the journal says of an artifact: one checksum, or more if a process ended while it was replaced.
     pub(super) fn recorded(root: &Path, name: &str) -> Result<Vec<Self>, RunError> {
-        let journal = root.join("journal.sqlite");
-        if std::fs::metadata(&journal).map_or(0, |file| file.len()) == 0 {
+        let place = JournalPlace::of(root)?;
+        if place.is_blank()? {
             return Ok(Vec::new());
         }
-        let recorded = Journal::open_read_only(&journal)?.metadata(&key(name))?;
+        let Some(journal) = place.read()? else {
+            return Ok(Vec::new());
+        };
+        let recorded = journal.metadata(&key(name))?;
         Ok(recorded
             .map(serde_json::from_value)
             .transpose()?

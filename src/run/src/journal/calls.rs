@@ -1,16 +1,14 @@
 //! Paid calls in the journal: reserved before they are sent and settled afterward, within hard limits.
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Journal, synced};
+use super::Journal;
 use crate::{Budget, RunError};
 use pybench_types::id::Digest;
 
 /// Maximum amount that the journal stores for one call: a million dollars, or a million million tokens. It keeps
-/// the totals of up to eight million calls within the 64-bit integers of SQLite, whose sums become inexact floating
-/// point numbers beyond them.
+/// the totals of up to eight million calls within 64-bit integers.
 pub(super) const MAX_AMOUNT: u64 = 1 << 40;
 
 /// State of a paid call.
@@ -48,7 +46,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// What the journal stores: both amounts, each at most [`MAX_AMOUNT`].
-    fn stored(self) -> Self {
+    pub(super) fn stored(self) -> Self {
         Self {
             micro_usd: self.micro_usd.min(MAX_AMOUNT),
             tokens: self.tokens.min(MAX_AMOUNT),
@@ -99,21 +97,33 @@ pub enum ReserveError {
     Run(#[from] RunError),
 }
 
+impl Spent {
+    /// Checks that another call stays within the limits.
+    pub(super) fn check(&self, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError> {
+        let over = |name: &str, have: u64, want: u64, cap: Option<u64>| match cap {
+            Some(cap) if have.saturating_add(want) > cap => Err(ReserveError::OverBudget(format!(
+                "{name}: {have} spent or reserved, {want} more requested, {cap} allowed"
+            ))),
+            _ => Ok(()),
+        };
+        over(
+            "millionths of a dollar",
+            self.micro_usd,
+            most.micro_usd,
+            cap.micro_usd,
+        )?;
+        over("tokens", self.tokens, most.tokens, cap.tokens)
+    }
+}
+
 impl Journal {
     /// Reads the call `id`; `None` if it was never reserved.
     pub fn call(&self, id: &str) -> Result<Option<Call>, RunError> {
-        let row = self
-            .lock()
-            .query_row("SELECT state, reply FROM call WHERE id = ?1", [id], |row| {
-                Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?))
-            })
-            .optional()?;
-        let Some((state, reply)) = row else {
+        let Some((state, reply)) = self.backend.call(id)? else {
             return Ok(None);
         };
-        let state = serde_json::from_value(Value::String(state))?;
         let request = match state {
-            CallState::Batched => self.batched_request(id)?,
+            CallState::Batched => self.backend.batched_request(id)?,
             _ => None,
         };
         Ok(Some(Call {
@@ -126,127 +136,32 @@ impl Journal {
     /// Checks the limits and reserves the maximum cost of a call, atomically. `id` names one attempt
     /// (`<request id>/<attempt>`), which can be reserved only once.
     pub fn reserve(&self, id: &str, most: Reservation, cap: BudgetCap) -> Result<(), ReserveError> {
-        let mut connection = self.lock();
-        let transaction = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(RunError::from)?;
-        reserve_as(&transaction, "in_flight", id, most, cap)?;
-        transaction.commit().map_err(RunError::from)?;
-        Ok(())
+        self.backend.reserve(id, most, cap)
     }
 
     /// Records the reply of a call and charges the actual usage. It is on the disk before this returns, so that a power
-    /// cut does not cost it.
+    /// cut does not cost it. A reply that arrives after the worker lost its lease is charged and kept as well.
     pub fn settle(&self, id: &str, used: Reservation, reply: &Value) -> Result<(), RunError> {
-        let used = used.stored();
-        let connection = self.lock();
-        let was_settled = "SELECT state = 'settled' FROM call WHERE id = ?1";
-        let was_settled: Option<bool> = connection
-            .query_row(was_settled, [id], |row| row.get(0))
-            .optional()?;
-        let changed = synced(&connection, |connection| {
-            connection.execute(
-                "UPDATE call SET state = 'settled', micro_usd = ?2, tokens = ?3, reply = ?4 WHERE id = ?1",
-                params![id, used.micro_usd, used.tokens, reply.to_string()],
-            )
-        })?;
-        if changed == 1 {
-            return match &self.paid {
-                // Still under the lock, so that the number only grows.
-                Some(paid) if was_settled == Some(false) => paid.add(),
-                _ => Ok(()),
-            };
-        }
-        Err(RunError::Internal(format!(
-            "call {id} was settled without a reservation"
-        )))
+        self.backend.settle(id, used.stored(), &reply.to_string())
     }
 
     /// Deletes a call that failed in a way that is certainly not charged (refused connection, 4xx, 429).
     pub fn release(&self, id: &str) -> Result<(), RunError> {
-        self.lock().execute(
-            "DELETE FROM call WHERE id = ?1 AND state IN ('in_flight', 'batched')",
-            [id],
-        )?;
-        Ok(())
+        self.backend.release(id)
     }
 
     /// Charges the reserved amount for a call that failed in a way that may be charged (timeout, broken reply).
     pub fn mark_uncertain(&self, id: &str) -> Result<(), RunError> {
-        self.lock().execute(
-            "UPDATE call SET state = 'uncertain' WHERE id = ?1 AND state IN ('in_flight', 'batched')",
-            [id],
-        )?;
-        Ok(())
+        self.backend.mark_uncertain(id)
     }
 
     /// Total spent by the run so far.
     pub fn spent(&self) -> Result<Spent, RunError> {
-        spent(&self.lock())
+        self.backend.spent()
     }
 }
 
-/// Limits the amounts of calls that an older version stored, and sums these calls again, because the totals are
-/// inexact.
-pub(super) fn repair_totals(connection: &Connection) -> rusqlite::Result<()> {
-    let limited = connection.execute(
-        "UPDATE call SET micro_usd = MIN(micro_usd, ?1), tokens = MIN(tokens, ?1)
-         WHERE micro_usd > ?1 OR tokens > ?1",
-        [MAX_AMOUNT],
-    )?;
-    if limited > 0 {
-        connection.execute(
-            "UPDATE spent SET micro_usd = (SELECT SUM(micro_usd) FROM call),
-                 tokens = (SELECT SUM(tokens) FROM call)",
-            [],
-        )?;
-    }
-    Ok(())
-}
-
-/// Inserts a call in the state `state` if the limits allow it.
-pub(super) fn reserve_as(
-    connection: &Connection,
-    state: &str,
-    id: &str,
-    most: Reservation,
-    cap: BudgetCap,
-) -> Result<(), ReserveError> {
-    let spent = spent(connection)?;
-    let over = |name: &str, have: u64, want: u64, cap: Option<u64>| match cap {
-        Some(cap) if have.saturating_add(want) > cap => Err(ReserveError::OverBudget(format!(
-            "{name}: {have} spent or reserved, {want} more requested, {cap} allowed"
-        ))),
-        _ => Ok(()),
-    };
-    over(
-        "millionths of a dollar",
-        spent.micro_usd,
-        most.micro_usd,
-        cap.micro_usd,
-    )?;
-    over("tokens", spent.tokens, most.tokens, cap.tokens)?;
-    let most = most.stored();
-    let added = connection.execute(
-        "INSERT INTO call (id, state, micro_usd, tokens) VALUES (?1, ?2, ?3, ?4)",
-        params![id, state, most.micro_usd, most.tokens],
-    );
-    added.map_err(RunError::from)?;
-    Ok(())
-}
-
-fn spent(connection: &Connection) -> Result<Spent, RunError> {
-    Ok(connection.query_row(
-        // An older version let totals grow beyond the integers of SQLite.
-        "SELECT calls, uncertain, CAST(micro_usd AS INTEGER), CAST(tokens AS INTEGER) FROM spent",
-        [],
-        |row| {
-            Ok(Spent {
-                calls: row.get(0)?,
-                uncertain: row.get(1)?,
-                micro_usd: row.get(2)?,
-                tokens: row.get(3)?,
-            })
-        },
-    )?)
+/// The error of a reply to a call that the journal does not have.
+pub(super) fn not_reserved(id: &str) -> RunError {
+    RunError::Internal(format!("call {id} was settled without a reservation"))
 }

@@ -1,12 +1,10 @@
 //! Units of work in the journal.
 
-use std::collections::HashSet;
-
-use rusqlite::{OptionalExtension, params};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Journal;
+use super::leased::Attempt;
 use crate::{Failure, RunError, StageSummary, Unit, UnitState};
 
 /// Which finally failed units a repeated command retries.
@@ -38,22 +36,8 @@ impl Journal {
         stage: &str,
         items: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<(), RunError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction()?;
-        let first: u64 = transaction.query_row(
-            "SELECT COALESCE(MAX(position) + 1, 0) FROM unit WHERE stage = ?1",
-            [stage],
-            |row| row.get(0),
-        )?;
-        let mut insert = transaction.prepare_cached(
-            "INSERT OR IGNORE INTO unit (stage, item, position) VALUES (?1, ?2, ?3)",
-        )?;
-        for (offset, item) in items.into_iter().enumerate() {
-            insert.execute(params![stage, item.as_ref(), first + offset as u64])?;
-        }
-        drop(insert);
-        transaction.commit()?;
-        Ok(())
+        let mut items = items.into_iter().map(|item| item.as_ref().to_owned());
+        self.backend.enqueue(stage, &mut items)
     }
 
     /// The numbers of those items whose units are pending, in order and each unit once, and how many other units
@@ -63,104 +47,33 @@ impl Journal {
         stage: &str,
         items: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<(Vec<usize>, u64), RunError> {
-        let connection = self.lock();
-        let mut statement = connection
-            .prepare_cached("SELECT position, state FROM unit WHERE stage = ?1 AND item = ?2")?;
-        let (mut pending, mut units) = (Vec::new(), HashSet::new());
-        for (number, item) in items.into_iter().enumerate() {
-            let unit = statement.query_row([stage, item.as_ref()], |row| {
-                let is_pending = row.get_ref(1)?.as_str()? == "pending";
-                Ok((row.get::<_, u64>(0)?, is_pending))
-            });
-            if let Some((unit, is_pending)) = unit.optional()?
-                && units.insert(unit)
-                && is_pending
-            {
-                pending.push(number);
-            }
-        }
-        let other = units.len() - pending.len();
-        Ok((pending, other as u64))
+        let mut items = items.into_iter().map(|item| item.as_ref().to_owned());
+        self.backend.pending(stage, &mut items)
     }
 
     /// Reads all units of a stage, in item order.
     pub fn units(&self, stage: &str) -> Result<Vec<Unit>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare(
-            "SELECT item, position, state, attempts, output, failure FROM unit
-             WHERE stage = ?1 ORDER BY position",
-        )?;
-        let rows = statement.query_map([stage], |row| {
-            Ok((
-                row.get::<_, String>(0)?,
-                row.get::<_, u64>(1)?,
-                row.get::<_, String>(2)?,
-                row.get::<_, u32>(3)?,
-                row.get::<_, Option<String>>(4)?,
-                row.get::<_, Option<String>>(5)?,
-            ))
-        })?;
-        rows.map(|row| {
-            let (item, position, state, attempts, output, failure) = row?;
-            Ok(Unit {
-                stage: stage.to_owned(),
-                item,
-                position,
-                state: serde_json::from_value(Value::String(state))?,
-                attempts,
-                output: output.as_deref().map(serde_json::from_str).transpose()?,
-                failure: failure.as_deref().map(serde_json::from_str).transpose()?,
-            })
-        })
-        .collect()
+        self.backend.units(stage)
     }
 
     /// Reads the failures of all units, final or not, by stage and in item order.
     pub fn failures(&self) -> Result<Vec<UnitFailure>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare(
-            "SELECT stage, item, state, failure FROM unit WHERE failure IS NOT NULL
-             ORDER BY stage, position",
-        )?;
-        let rows = statement.query_map([], |row| {
-            let (stage, item): (String, String) = (row.get(0)?, row.get(1)?);
-            Ok((
-                stage,
-                item,
-                row.get::<_, String>(2)?,
-                row.get::<_, String>(3)?,
-            ))
-        })?;
-        rows.map(|row| {
-            let (stage, item, state, failure) = row?;
-            Ok(UnitFailure {
-                stage,
-                item,
-                last: state == "failed",
-                failure: serde_json::from_str(&failure)?,
-            })
-        })
-        .collect()
+        self.backend.failures()
     }
 
     /// Names of the stages that have units, sorted.
     pub fn stages(&self) -> Result<Vec<String>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare("SELECT DISTINCT stage FROM unit ORDER BY stage")?;
-        let rows = statement.query_map([], |row| row.get(0))?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        self.backend.stages()
     }
 
     /// Reads the outputs of a stage's done units, in item order.
     pub fn outputs<T: DeserializeOwned>(&self, stage: &str) -> Result<Vec<T>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare_cached(
-            "SELECT output FROM unit WHERE stage = ?1 AND state = 'done' AND output IS NOT NULL
-             ORDER BY position",
-        )?;
-        let rows = statement.query_map([stage], |row| row.get::<_, String>(0))?;
-        rows.map(|output| Ok(serde_json::from_str(&output?)?))
-            .collect()
+        let mut outputs = Vec::new();
+        self.each_output(stage, |_, output| {
+            outputs.push(output);
+            Ok(())
+        })?;
+        Ok(outputs)
     }
 
     /// Passes item and output of each done unit of a stage to `visit`, in item order and one at a time. `visit` must
@@ -173,24 +86,9 @@ impl Journal {
         stage: &str,
         mut visit: impl FnMut(&str, T) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        let connection = self.lock();
-        // Only the items are sorted, not the outputs.
-        let mut statement = connection.prepare_cached(
-            "SELECT unit.item, unit.output FROM
-             (SELECT item FROM unit WHERE stage = ?1 AND state = 'done' AND output IS NOT NULL
-              ORDER BY position LIMIT -1) AS ordered
-             CROSS JOIN unit WHERE unit.stage = ?1 AND unit.item = ordered.item",
-        )?;
-        let mut rows = statement.query([stage])?;
-        while let Some(row) = rows.next()? {
-            let (item, output) = (row.get_ref(0)?.as_str(), row.get_ref(1)?.as_str());
-            let output = output.map_err(rusqlite::Error::from)?;
-            visit(
-                item.map_err(rusqlite::Error::from)?,
-                serde_json::from_str(output)?,
-            )?;
-        }
-        Ok(())
+        self.backend.each_output(stage, &mut |item, output| {
+            visit(item, serde_json::from_str(output)?)
+        })
     }
 
     /// Reads the output of a unit; `None` if it is not done.
@@ -199,13 +97,7 @@ impl Journal {
         stage: &str,
         item: &str,
     ) -> Result<Option<T>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare_cached(
-            "SELECT output FROM unit
-             WHERE stage = ?1 AND item = ?2 AND state = 'done' AND output IS NOT NULL",
-        )?;
-        let output = statement.query_row([stage, item], |row| row.get::<_, String>(0));
-        match output.optional()? {
+        match self.backend.output(stage, item)? {
             Some(text) => Ok(Some(serde_json::from_str(&text)?)),
             None => Ok(None),
         }
@@ -223,25 +115,20 @@ impl Journal {
     }
 
     /// Leases a pending unit for `seconds`; `false` if it is done, failed, or leased by another worker.
+    ///
+    /// From then on, what this handle writes about the unit carries the number of the attempt: once another worker has
+    /// leased the unit, it is refused with [`RunError::LeaseLost`].
     pub fn lease(&self, stage: &str, item: &str, now: i64, seconds: i64) -> Result<bool, RunError> {
-        let changed = self.execute(
-            "UPDATE unit SET attempts = attempts + 1, lease_until = ?4
-             WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until <= ?3",
-            params![stage, item, now, now + seconds],
-        )?;
-        Ok(changed == 1)
+        let number = self.backend.lease(stage, item, now, now + seconds)?;
+        if let Some(number) = number {
+            self.leased.insert(stage, item, number);
+        }
+        Ok(number.is_some())
     }
 
     /// End of the lease of a pending unit (Unix time in seconds); `None` if the unit is not pending.
     pub fn leased_until(&self, stage: &str, item: &str) -> Result<Option<i64>, RunError> {
-        Ok(self
-            .lock()
-            .query_row(
-                "SELECT lease_until FROM unit WHERE stage = ?1 AND item = ?2 AND state = 'pending'",
-                [stage, item],
-                |row| row.get(0),
-            )
-            .optional()?)
+        self.backend.leased_until(stage, item)
     }
 
     /// Moves the end of a lease from `from` to `to`; `false` if the lease is no longer held. A `to` of 0
@@ -253,35 +140,25 @@ impl Journal {
         from: i64,
         to: i64,
     ) -> Result<bool, RunError> {
-        let changed = self.execute(
-            "UPDATE unit SET lease_until = ?4
-             WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until = ?3",
-            params![stage, item, from, to],
-        )?;
-        Ok(changed == 1)
+        self.backend.move_lease(stage, item, from, to)
     }
 
     /// Commits the output of a unit, and deletes the steps recorded under the item's name: a trajectory has them.
     /// Committing again has no effect.
+    ///
+    /// # Errors
+    /// [`RunError::LeaseLost`] if another worker has leased the unit since, and has not committed it.
     pub fn complete(&self, stage: &str, item: &str, output: &Value) -> Result<(), RunError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction()?;
-        let changed = transaction
-            .prepare_cached(
-                "UPDATE unit SET state = 'done', output = ?3, failure = NULL, lease_until = 0
-                 WHERE stage = ?1 AND item = ?2 AND state <> 'done'",
-            )?
-            .execute(params![stage, item, output.to_string()])?;
-        if changed == 1 {
-            transaction
-                .prepare_cached("DELETE FROM event WHERE trajectory = ?1")?
-                .execute([item])?;
-        }
-        transaction.commit()?;
-        Ok(())
+        self.ending(stage, item, |attempt| {
+            self.backend
+                .complete(stage, item, attempt, &output.to_string())
+        })
     }
 
-    /// Records a failure. `last` makes it final; otherwise the unit becomes pending again.
+    /// Records a failure. `last` makes it final; otherwise the unit becomes pending again. A unit that is done stays done.
+    ///
+    /// # Errors
+    /// As [`Journal::complete`].
     pub fn fail(
         &self,
         stage: &str,
@@ -289,74 +166,47 @@ impl Journal {
         failure: &Failure,
         last: bool,
     ) -> Result<(), RunError> {
-        let state = if last { "failed" } else { "pending" };
-        self.lock().execute(
-            "UPDATE unit SET state = ?3, failure = ?4, lease_until = 0
-             WHERE stage = ?1 AND item = ?2 AND state <> 'done'",
-            params![stage, item, state, serde_json::to_string(failure)?],
-        )?;
-        Ok(())
+        self.ending(stage, item, |attempt| {
+            self.backend.fail(stage, item, attempt, failure, last)
+        })
+    }
+
+    /// Ends the attempt that this handle has leased, if it has.
+    fn ending(
+        &self,
+        stage: &str,
+        item: &str,
+        write: impl FnOnce(Option<Attempt<'_>>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let attempt = self.leased.number(stage, item).map(|number| Attempt {
+            stage,
+            item,
+            number,
+        });
+        let written = write(attempt);
+        if matches!(written, Ok(()) | Err(RunError::LeaseLost(_))) {
+            self.leased.remove(stage, item);
+        }
+        written
     }
 
     /// Makes failed units pending again, so that they are retried.
     pub fn retry_failed(&self, stage: &str, which: RetryFailed) -> Result<(), RunError> {
-        let which = match which {
-            RetryFailed::None => return Ok(()),
-            RetryFailed::ExceptBadItems => "AND json_extract(failure, '$.kind') <> 'item'",
-            RetryFailed::All => "",
-        };
-        self.lock().execute(
-            &format!(
-                "UPDATE unit SET state = 'pending' WHERE stage = ?1 AND state = 'failed' {which}"
-            ),
-            [stage],
-        )?;
-        Ok(())
+        self.backend.retry_failed(stage, which)
     }
 
     /// Counts a stage's units by state.
     pub fn summary(&self, stage: &str) -> Result<StageSummary, RunError> {
-        Ok(self.lock().query_row(
-            "SELECT COALESCE(SUM(state = 'done'), 0), COALESCE(SUM(state = 'failed'), 0),
-                    COALESCE(SUM(state = 'pending'), 0) FROM unit WHERE stage = ?1",
-            [stage],
-            |row| {
-                Ok(StageSummary {
-                    done: row.get(0)?,
-                    failed: row.get(1)?,
-                    pending: row.get(2)?,
-                })
-            },
-        )?)
+        self.backend.summary(stage)
     }
 
     /// State of a unit; `None` if it was never enqueued.
     pub fn state(&self, stage: &str, item: &str) -> Result<Option<UnitState>, RunError> {
-        let state: Option<String> = self
-            .lock()
-            .query_row(
-                "SELECT state FROM unit WHERE stage = ?1 AND item = ?2",
-                [stage, item],
-                |row| row.get(0),
-            )
-            .optional()?;
-        Ok(state
-            .map(|s| serde_json::from_value(s.into()))
-            .transpose()?)
+        self.backend.state(stage, item)
     }
 
     /// All units of a stage with their states, in item order.
     pub fn states(&self, stage: &str) -> Result<Vec<(String, UnitState)>, RunError> {
-        let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT item, state FROM unit WHERE stage = ?1 ORDER BY position")?;
-        let rows = statement.query_map([stage], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-        })?;
-        rows.map(|row| {
-            let (item, state) = row?;
-            Ok((item, serde_json::from_value(Value::String(state))?))
-        })
-        .collect()
+        self.backend.states(stage)
     }
 }

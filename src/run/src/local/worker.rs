@@ -66,10 +66,17 @@ impl Worker {
                 return self.recorded_end();
             };
             let failure = match self.attempt(lease).await? {
-                Ok(output) => {
-                    journal.complete(stage, &item, &output)?;
-                    return Ok(UnitEnd::Done);
-                }
+                Ok(output) => match journal.complete(stage, &item, &output) {
+                    // Another worker has the unit: wait for its end.
+                    Err(RunError::LeaseLost(lost)) => {
+                        tracing::warn!("{lost}");
+                        continue;
+                    }
+                    committed => {
+                        committed?;
+                        return Ok(UnitEnd::Done);
+                    }
+                },
                 Err(failure) if failure.kind == FailureKind::Deferred => {
                     return Ok(UnitEnd::Pending);
                 }
@@ -83,7 +90,13 @@ impl Worker {
             let wait = wait_after(&self.options, &item, attempt, &failure);
             let last = wait.is_none() && failure.kind != FailureKind::Budget;
             let stops = reason_to_stop(&failure, last);
-            journal.fail(stage, &item, &failure, last)?;
+            match journal.fail(stage, &item, &failure, last) {
+                Err(RunError::LeaseLost(lost)) => {
+                    tracing::warn!("{lost}; its failure does not count: {failure}");
+                    continue;
+                }
+                recorded => recorded?,
+            }
             match (stops, wait) {
                 (Some(reason), _) => return Ok(UnitEnd::Stop(reason)),
                 (None, None) => {

@@ -6,8 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rusqlite::Connection;
-
 use crate::RunError;
 
 /// Digits of the number. It is written in place, in one piece.
@@ -22,12 +20,12 @@ pub(super) struct PaidCalls {
 }
 
 impl PaidCalls {
-    /// Opens or creates the file of a journal.
+    /// Opens or creates the file beside a journal that has `count` paid calls.
     ///
     /// # Errors
     /// [`RunError::BadInput`] if the journal lost calls; I/O errors.
-    pub(super) fn open(journal: &Path, connection: &Connection) -> Result<Self, RunError> {
-        let path = journal.with_extension("calls");
+    pub(super) fn open(path: &Path, journal: &str, count: u64) -> Result<Self, RunError> {
+        let path = path.to_owned();
         let io = || RunError::io(path.display().to_string());
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -37,12 +35,10 @@ impl PaidCalls {
         let noted = String::from_utf8_lossy(&digits[..read]);
         // A file that another program wrote says nothing.
         let noted: u64 = noted.trim().parse().unwrap_or(0);
-        let settled = "SELECT COUNT(*) FROM call WHERE state = 'settled'";
-        let count: u64 = connection.query_row(settled, [], |row| row.get(0))?;
         if noted > count {
-            let (journal, path) = (journal.display(), path.display());
+            let path = path.display();
             return Err(RunError::BadInput(format!(
-                "{journal} lost {} of {noted} paid calls: restore it from a backup together with its -wal file, or \
+                "{journal} lost {} of {noted} paid calls: restore it from a backup (a SQLite file together with its -wal file), or \
                  start a new run with --run NAME; to go on and pay for these calls again, delete {path}",
                 noted - count
             )));

@@ -1,0 +1,118 @@
+//! `pybench cluster`: the servers of a cluster on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use pybench_cluster::{Cluster, Started, Status, install_postgres};
+use pybench_net::pypi::find_uv;
+use pybench_run::cli::{self, LogArgs};
+use pybench_run::project::{invocation, project_root};
+use pybench_run::{PostgresServer, RunError};
+
+/// Start and end PostgreSQL on this machine, for runs whose journal is kept there
+///
+/// The server listens on 127.0.0.1 and asks for a password, which is generated and kept in a file that only you can read.
+/// As root, it runs as the user `postgres` or `daemon`. See docs/cluster.md.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    command: ClusterCommand,
+    /// Folder of the data and of the profile cluster.toml [default: data/cluster in the project]
+    #[arg(long, value_name = "DIR", global = true)]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Install and start what does not run, and write the profile
+    Up {
+        /// Port of PostgreSQL [default: that of last time, or a free one]
+        #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+        postgres_port: Option<u16>,
+    },
+    /// Show what answers
+    Status,
+    /// End the servers; the data stay
+    Down {
+        /// Delete the data too: the journals of all runs that are kept there, with the replies that were paid for
+        #[arg(long)]
+        delete_data: bool,
+    },
+}
+
+/// Runs the command.
+pub(crate) fn main(args: ClusterArgs) -> ExitCode {
+    cli::main_with(args.log, |_| async move { Ok(run(&args)?) })
+}
+
+fn run(args: &ClusterArgs) -> Result<(), RunError> {
+    let root = project_root(Path::new("."));
+    let data = args.data.clone();
+    let data = data.unwrap_or_else(|| root.as_deref().unwrap_or(Path::new(".")).join("data/cluster"));
+    let cluster = Cluster::new(&data)?;
+    let server = install_postgres(&find_uv(root.as_deref().unwrap_or(Path::new("."))))?;
+    match args.command {
+        ClusterCommand::Up { postgres_port } => {
+            let started = cluster.up(&server, postgres_port)?;
+            cli::print(&up_text(&started))
+        }
+        ClusterCommand::Status => status(&cluster.status(&server)?),
+        ClusterCommand::Down { delete_data } => {
+            let ran = match cluster.down(&server, delete_data)? {
+                true => "PostgreSQL has ended",
+                false => "PostgreSQL did not run",
+            };
+            let data = match delete_data {
+                true => "its data are deleted".to_owned(),
+                false => format!("its data stay in {}", data.display()),
+            };
+            cli::print(&format!("{ran}; {data}\n"))
+        }
+    }
+}
+
+fn up_text(started: &Started) -> String {
+    let runs = match started.ran {
+        true => "runs already",
+        false => "has started",
+    };
+    let user = match &started.user {
+        Some(user) => format!(" as the user {user}"),
+        None => String::new(),
+    };
+    format!(
+        "PostgreSQL {runs} on {}{user}\nprofile: {}\nnext: {} synthesize RECIPE --profile {}\n",
+        address(&started.postgres),
+        started.profile.display(),
+        invocation(),
+        started.profile.display(),
+    )
+}
+
+fn status(status: &Status) -> Result<(), RunError> {
+    let start = format!("`{} cluster up` starts it", invocation());
+    match status {
+        Status::Runs(postgres, Ok((version, journals))) => cli::print(&format!(
+            "PostgreSQL {version} answers on {}; journals: {journals}\n",
+            address(postgres)
+        )),
+        Status::Runs(postgres, Err(error)) => Err(RunError::Environment(format!(
+            "PostgreSQL runs on {} and does not answer: {error}",
+            address(postgres)
+        ))),
+        Status::Stopped(postgres) => Err(RunError::Environment(format!(
+            "PostgreSQL does not run (port {}); {start}",
+            postgres.port
+        ))),
+        Status::None => Err(RunError::Environment(format!(
+            "there is no cluster here; {start}"
+        ))),
+    }
+}
+
+fn address(postgres: &PostgresServer) -> String {
+    format!("{}:{}", postgres.host, postgres.port)
+}

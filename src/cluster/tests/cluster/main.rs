@@ -1,0 +1,6 @@
+//! The journal in each database, and the servers themselves.
+
+mod cut;
+mod journal;
+mod places;
+mod servers;

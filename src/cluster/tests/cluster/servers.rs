@@ -1,0 +1,71 @@
+//! `up`, `status` and `down`.
+
+use std::os::unix::fs::MetadataExt;
+
+use pybench_cluster::{Cluster, Status};
+use pybench_run::{Journal, Profile};
+use pybench_testing::postgres;
+
+#[test]
+fn servers_start_and_end_and_keep_their_data() {
+    let Some(programs) = postgres::programs() else {
+        return;
+    };
+    let folder = postgres::folder();
+    let data = folder.join("cluster");
+    let cluster = Cluster::new(&data).unwrap();
+    assert!(!cluster.down(&programs, false).unwrap());
+    assert_eq!(cluster.status(&programs).unwrap(), Status::None);
+
+    let first = cluster.up(&programs, None).unwrap();
+    assert!(!first.ran);
+    let again = cluster.up(&programs, None).unwrap();
+    assert!(again.ran);
+    assert_eq!(again.postgres, first.postgres);
+    assert!(cluster.up(&programs, Some(1)).is_err(), "it runs on another port");
+    let password = std::fs::metadata(data.join("postgres.password")).unwrap();
+    assert_eq!(password.mode() & 0o777, 0o600);
+    let pid = std::fs::read_to_string(data.join("postgres/postmaster.pid")).unwrap();
+    let pid = pid.lines().next().unwrap();
+    let owner = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
+    assert_ne!(owner, 0, "PostgreSQL does not run as root");
+
+    // It does not answer without the password.
+    let mut stranger = Profile::load(&first.profile).unwrap().postgres;
+    stranger.password_file = Some(folder.join("wrong"));
+    std::fs::write(folder.join("wrong"), "wrong").unwrap();
+    let error = stranger.probe().unwrap_err().to_string();
+    assert!(error.contains("password authentication failed"), "{error}");
+
+    let journal = Journal::open_postgres(&first.postgres, "run_a", &folder.join("calls")).unwrap();
+    journal.set_metadata("key", &serde_json::json!(1)).unwrap();
+    drop(journal);
+    let Status::Runs(_, Ok((version, journals))) = cluster.status(&programs).unwrap() else {
+        panic!("{:?}", cluster.status(&programs));
+    };
+    assert_eq!((version.as_str(), journals), ("18.6", 1));
+
+    assert!(cluster.down(&programs, false).unwrap());
+    assert!(!cluster.down(&programs, false).unwrap());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(matches!(cluster.status(&programs).unwrap(), Status::Stopped(_)));
+    assert_eq!(cluster.up(&programs, None).unwrap().postgres, first.postgres);
+    let journal = Journal::open_postgres_read_only(&first.postgres, "run_a").unwrap();
+    assert!(journal.metadata("key").unwrap().is_some());
+    assert!(cluster.down(&programs, true).unwrap());
+    assert!(!data.exists());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_server_on_another_machine_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let server = "[postgres]\nhost = 'db.example.org'\nport = 5432\ndatabase = 'd'\nuser = 'u'\npassword_env = 'P'\n";
+    std::fs::write(&path, server).unwrap();
+    let error = Profile::load(&path).unwrap_err().to_string();
+    assert!(error.contains("postgres.host: db.example.org is another machine"), "{error}");
+    std::fs::write(&path, "[postgres]\nhosts = ''\n").unwrap();
+    let error = Profile::load(&path).unwrap_err().to_string();
+    assert!(error.contains("p.toml") && error.contains("unknown field `hosts`"), "{error}");
+}

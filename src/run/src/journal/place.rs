@@ -1,0 +1,171 @@
+//! Where the journal of a run folder is: a SQLite file in it, or a schema of PostgreSQL that a file in it names.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Journal, Profile};
+use super::postgres::{PostgresJournal, PostgresServer};
+use super::sqlite::SqliteJournal;
+use crate::artifact_names::{CALLS, JOURNAL, POINTER};
+use crate::{RunError, write_atomically};
+
+/// The journal of a run folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JournalPlace {
+    Sqlite(PathBuf),
+    Postgres(JournalPointer),
+}
+
+/// Content of the file that names a journal in PostgreSQL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JournalPointer {
+    /// Profile with the address of the server.
+    profile: PathBuf,
+    /// Schema that holds the tables.
+    schema: String,
+}
+
+impl JournalPointer {
+    fn server(&self) -> Result<PostgresServer, RunError> {
+        Ok(Profile::load(&self.profile)?.postgres)
+    }
+
+    fn write(&self, root: &Path) -> Result<(), RunError> {
+        let text = toml::to_string(self).map_err(|error| RunError::Internal(error.to_string()))?;
+        let text = format!("# The journal of this run is in PostgreSQL.\n{text}");
+        write_atomically(&root.join(POINTER), text.as_bytes())
+    }
+}
+
+impl JournalPlace {
+    /// The journal of an existing run folder, or the file that it will be in.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if the file that names a journal in PostgreSQL cannot be parsed.
+    pub(crate) fn of(root: &Path) -> Result<Self, RunError> {
+        let path = root.join(POINTER);
+        match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Self::Sqlite(root.join(JOURNAL)))
+            }
+            Err(error) => Err(RunError::io(path.display().to_string())(error)),
+            Ok(text) => {
+                let pointer = toml::from_str(&text);
+                let pointer = pointer.map_err(|error| {
+                    RunError::BadInput(format!("{}: {error}", path.display()))
+                })?;
+                Ok(Self::Postgres(pointer))
+            }
+        }
+    }
+
+    /// The journal of the folder if it is to be where `profile` says; a run that begins gets a new schema there.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the run has its journal elsewhere.
+    pub(crate) fn in_profile(root: &Path, profile: &Path) -> Result<Self, RunError> {
+        let server = Profile::load(profile)?.postgres;
+        let profile = profile
+            .canonicalize()
+            .map_err(RunError::io(profile.display().to_string()))?;
+        let pointer = match Self::of(root)? {
+            Self::Postgres(pointer) if pointer.profile == profile => {
+                return Ok(Self::Postgres(pointer));
+            }
+            Self::Postgres(pointer) => {
+                if PostgresJournal::is_blank(&server, &pointer.schema)? {
+                    return Err(RunError::Conflict(format!(
+                        "the journal of {} is in schema {} of the server that {} names, and the server that {} names \
+                         does not have it; use --profile {}, or choose another run folder with --run NAME",
+                        root.display(),
+                        pointer.schema,
+                        pointer.profile.display(),
+                        profile.display(),
+                        pointer.profile.display(),
+                    )));
+                }
+                JournalPointer { profile, ..pointer }
+            }
+            Self::Sqlite(path) if !SqliteJournal::is_blank(&path)? => {
+                return Err(RunError::Conflict(format!(
+                    "the journal of {} is in SQLite, and pybench cannot move it to PostgreSQL yet; omit --profile, or \
+                     choose another run folder with --run NAME",
+                    root.display()
+                )));
+            }
+            Self::Sqlite(_) => {
+                // Before anything names it.
+                server.probe()?;
+                let schema = new_schema(root);
+                JournalPointer { profile, schema }
+            }
+        };
+        pointer.write(root)?;
+        Ok(Self::Postgres(pointer))
+    }
+
+    /// Whether there is no journal yet.
+    pub(crate) fn is_blank(&self) -> Result<bool, RunError> {
+        match self {
+            Self::Sqlite(path) => SqliteJournal::is_blank(path),
+            Self::Postgres(pointer) => PostgresJournal::is_blank(&pointer.server()?, &pointer.schema),
+        }
+    }
+
+    /// Opens or creates the journal of the run folder `root`.
+    pub(crate) fn open(&self, root: &Path) -> Result<Journal, RunError> {
+        match self {
+            Self::Sqlite(path) => Journal::open(path),
+            Self::Postgres(pointer) => {
+                Journal::open_postgres(&pointer.server()?, &pointer.schema, &root.join(CALLS))
+            }
+        }
+    }
+
+    /// Opens the journal for reading; `None` if there is none.
+    pub(crate) fn read(&self) -> Result<Option<Journal>, RunError> {
+        match self {
+            Self::Sqlite(path) if !path.is_file() => Ok(None),
+            Self::Sqlite(path) => Journal::open_read_only(path).map(Some),
+            Self::Postgres(_) if self.is_blank()? => Ok(None),
+            Self::Postgres(pointer) => {
+                Journal::open_postgres_read_only(&pointer.server()?, &pointer.schema).map(Some)
+            }
+        }
+    }
+
+    /// Deletes what is outside the run folder.
+    pub(crate) fn delete_remote(&self) -> Result<(), RunError> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(pointer) => PostgresJournal::delete(&pointer.server()?, &pointer.schema),
+        }
+    }
+
+    /// The journal, for messages.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Sqlite(path) => path.display().to_string(),
+            Self::Postgres(pointer) => format!(
+                "schema {} of the PostgreSQL server that {} names",
+                pointer.schema,
+                pointer.profile.display()
+            ),
+        }
+    }
+}
+
+/// A schema that no other run has, with the name of the run in it.
+fn new_schema(root: &Path) -> String {
+    let name = root.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| match c.is_ascii_alphanumeric() {
+        true => c.to_ascii_lowercase(),
+        false => '_',
+    };
+    let name: String = name.chars().map(plain).take(40).collect();
+    let random = RandomState::new().build_hasher().finish();
+    format!("run_{name}_{random:016x}")
+}

@@ -1,0 +1,197 @@
+//! A connection to PostgreSQL that synchronous code uses, inside a runtime or not.
+//!
+//! A thread of its own drives the socket; the caller's thread sends a statement and sleeps until the result is there. It
+//! never enters a runtime, so it may be called from one.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, NoTls, Row, Statement};
+
+use super::server::PostgresServer;
+use crate::RunError;
+
+/// Time for a connection to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time after which a connection whose other end is silent counts as cut.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// The parameters of a statement.
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A connection and its prepared statements.
+pub(super) struct Link {
+    client: Client,
+    statements: HashMap<String, Statement>,
+}
+
+impl Link {
+    /// Connects, with `schema` as the place of all tables.
+    pub(super) fn connect(server: &PostgresServer, schema: Option<&str>) -> Result<Self, RunError> {
+        let mut config = tokio_postgres::Config::new();
+        config
+            .host(&server.host)
+            .port(server.port)
+            .dbname(&server.database)
+            .user(&server.user)
+            .password(server.password()?)
+            .application_name("pybench")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .keepalives_idle(SILENCE / 2)
+            .tcp_user_timeout(SILENCE);
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("postgres".to_owned());
+        let drive = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(sender.send(Err(RunError::io("a runtime")(error)))),
+            };
+            runtime.block_on(async move {
+                match config.connect(NoTls).await {
+                    Ok((client, connection)) => {
+                        let _ = sender.send(Ok(client));
+                        if let Err(error) = connection.await {
+                            tracing::debug!("a connection to PostgreSQL ended: {error}");
+                        }
+                    }
+                    Err(error) => drop(sender.send(Err(error.into()))),
+                }
+            });
+        };
+        thread.spawn(drive).map_err(RunError::io("a thread"))?;
+        let client = receiver.recv().unwrap_or_else(|_| {
+            Err(RunError::Internal(
+                "the thread of a database connection has ended".to_owned(),
+            ))
+        })?;
+        let link = Self {
+            client,
+            statements: HashMap::new(),
+        };
+        // Whatever the server's default is: what is acknowledged is on its disk.
+        let mut settings = "SET synchronous_commit = on; SET client_min_messages = warning".to_owned();
+        if let Some(schema) = schema {
+            settings += &format!("; SET search_path = \"{schema}\"");
+        }
+        block_on(link.client.batch_execute(&settings))?;
+        Ok(link)
+    }
+
+    /// Executes statements without parameters.
+    pub(super) async fn batch(&self, statements: &str) -> Result<(), RunError> {
+        Ok(self.client.batch_execute(statements).await?)
+    }
+
+    /// The rows of a statement.
+    pub(super) async fn query(&mut self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, RunError> {
+        let statement = self.prepared(sql).await?;
+        Ok(self.client.query(&statement, params).await?)
+    }
+
+    /// The only row of a statement, if it has one.
+    pub(super) async fn row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>, RunError> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// The only row of a statement that always has one.
+    pub(super) async fn one(&mut self, sql: &str, params: Params<'_>) -> Result<Row, RunError> {
+        let row = self.row(sql, params).await?;
+        row.ok_or_else(|| RunError::Internal(format!("PostgreSQL returned no row for {sql}")))
+    }
+
+    /// Number of rows that a statement changed.
+    pub(super) async fn execute(&mut self, sql: &str, params: Params<'_>) -> Result<u64, RunError> {
+        let statement = self.prepared(sql).await?;
+        Ok(self.client.execute(&statement, params).await?)
+    }
+
+    /// Runs `work` in a transaction, which is rolled back if it fails.
+    pub(super) async fn transaction<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Self) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        self.batch("BEGIN").await?;
+        match work(self).await {
+            Ok(done) => {
+                self.batch("COMMIT").await?;
+                Ok(done)
+            }
+            Err(error) => {
+                // Where the connection is cut, the server rolls back by itself.
+                let _ = self.batch("ROLLBACK").await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn prepared(&mut self, sql: &str) -> Result<Statement, RunError> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    /// Whether a statement failed because the connection was cut or the server is restarting, so that it can be
+    /// repeated over another connection.
+    pub(super) fn is_cut(&self, error: &RunError) -> bool {
+        self.client.is_closed() || is_unavailable(error)
+    }
+}
+
+/// Whether the server cannot be reached now, and may be later.
+pub(super) fn is_unavailable(error: &RunError) -> bool {
+    let RunError::Database(error) = error else {
+        return false;
+    };
+    match error.code() {
+        Some(code) => {
+            code.code().starts_with("08")
+                || [
+                    SqlState::ADMIN_SHUTDOWN,
+                    SqlState::CRASH_SHUTDOWN,
+                    SqlState::CANNOT_CONNECT_NOW,
+                    SqlState::TOO_MANY_CONNECTIONS,
+                ]
+                .contains(code)
+        }
+        // The socket failed.
+        None => {
+            error.is_closed()
+                || std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>())
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Blocks this thread until a future that needs no runtime on this thread is ready.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

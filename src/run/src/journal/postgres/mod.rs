@@ -1,0 +1,315 @@
+//! The journal in PostgreSQL: one schema per run.
+//!
+//! The process that opened the journal holds an advisory lock over its connection, so that no other process opens it. A
+//! connection that is cut is made again, and the statement is repeated; every operation can tell whether its first try
+//! took effect.
+
+mod batches;
+mod calls;
+mod link;
+mod server;
+mod steps;
+mod units;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::link::{Link, block_on, is_unavailable};
+pub use self::server::PostgresServer;
+use super::paid_calls::PaidCalls;
+use crate::RunError;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Version of the tables.
+const VERSION: i64 = 1;
+
+/// How long an operation waits for the server to come back.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long opening waits for a process that has just ended to release the journal.
+const LOCK_GRACE: Duration = Duration::from_secs(10);
+
+/// A connection to the schema of a run.
+pub(super) struct PostgresJournal {
+    server: PostgresServer,
+    schema: String,
+    role: Role,
+    /// Names this handle in what it reserves and leases.
+    holder: String,
+    /// `None` while the connection is cut.
+    link: Mutex<Option<Link>>,
+    /// `None` if the journal is read-only, or if another process counts.
+    paid: Option<PaidCalls>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Opened the journal; no other process does.
+    Owner {
+        generation: i64,
+    },
+    Worker,
+    Reader,
+}
+
+impl std::fmt::Debug for PostgresJournal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = formatter.debug_struct("PostgresJournal");
+        text.field("schema", &self.schema).field("role", &self.role);
+        text.finish_non_exhaustive()
+    }
+}
+
+impl PostgresJournal {
+    /// Opens or creates the journal. Calls that a dead process left in flight become uncertain. `calls` is the file that
+    /// counts paid calls.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if another process has the journal open.
+    pub(super) fn open(server: &PostgresServer, schema: &str, calls: &Path) -> Result<Self, RunError> {
+        server.check()?;
+        check_schema(schema)?;
+        let mut link = Link::connect(server, Some(schema))?;
+        let (generation, settled) = block_on(async {
+            lock(&mut link, schema).await?;
+            let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {SCHEMA}");
+            link.transaction(async |link| link.batch(&create).await).await?;
+            check_version(&mut link, schema).await?;
+            link.transaction(recover).await
+        })?;
+        let name = format!("schema {schema} of PostgreSQL");
+        let paid = PaidCalls::open(calls, &name, settled)?;
+        Ok(Self {
+            role: Role::Owner { generation },
+            paid: Some(paid),
+            ..Self::with(server, schema, link, Role::Worker)
+        })
+    }
+
+    /// Opens the journal that another handle has opened, for a further worker.
+    pub(super) fn join(server: &PostgresServer, schema: &str) -> Result<Self, RunError> {
+        Self::existing(server, schema, Role::Worker)
+    }
+
+    /// Opens an existing journal for reading, while another process may be writing.
+    pub(super) fn open_read_only(server: &PostgresServer, schema: &str) -> Result<Self, RunError> {
+        Self::existing(server, schema, Role::Reader)
+    }
+
+    fn existing(server: &PostgresServer, schema: &str, role: Role) -> Result<Self, RunError> {
+        server.check()?;
+        check_schema(schema)?;
+        let mut link = Link::connect(server, Some(schema))?;
+        block_on(async {
+            check_version(&mut link, schema).await?;
+            role.prepare(&mut link, schema).await
+        })?;
+        Ok(Self::with(server, schema, link, role))
+    }
+
+    fn with(server: &PostgresServer, schema: &str, link: Link, role: Role) -> Self {
+        let random = || RandomState::new().build_hasher().finish();
+        Self {
+            server: server.clone(),
+            schema: schema.to_owned(),
+            role,
+            holder: format!("{:016x}{:016x}", random(), random()),
+            link: Mutex::new(Some(link)),
+            paid: None,
+        }
+    }
+
+    /// Whether the schema has no journal yet.
+    pub(super) fn is_blank(server: &PostgresServer, schema: &str) -> Result<bool, RunError> {
+        server.check()?;
+        let mut link = Link::connect(server, None)?;
+        let exists = "SELECT EXISTS (SELECT 1 FROM information_schema.tables
+             WHERE table_schema = $1 AND table_name = 'journal_version')";
+        let exists: bool = block_on(link.one(exists, &[&schema]))?.try_get(0)?;
+        Ok(!exists)
+    }
+
+    /// Deletes the schema of a run.
+    pub(super) fn delete(server: &PostgresServer, schema: &str) -> Result<(), RunError> {
+        server.check()?;
+        check_schema(schema)?;
+        let mut link = Link::connect(server, None)?;
+        block_on(async {
+            lock(&mut link, schema).await?;
+            link.batch(&format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE"))
+                .await
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
+        // A panic leaves a transaction open at most, so that connection is not used again.
+        self.link.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+            let mut link = poisoned.into_inner();
+            *link = None;
+            self.link.clear_poison();
+            link
+        })
+    }
+
+    /// Runs an operation, and repeats it over another connection if this one is cut. The operation learns whether it
+    /// was tried before: the first try may have taken effect.
+    fn run<T>(
+        &self,
+        operation: impl AsyncFn(&mut Link, bool) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let mut slot = self.lock();
+        let mut repeated = false;
+        let mut cut_since = None;
+        loop {
+            let link = match &mut *slot {
+                Some(link) => link,
+                none => {
+                    let since = *cut_since.get_or_insert_with(Instant::now);
+                    none.insert(waiting(|| self.reconnect(since + PATIENCE))?)
+                }
+            };
+            match block_on(operation(link, repeated)) {
+                Err(error) if link.is_cut(&error) => {
+                    tracing::warn!("the connection to PostgreSQL was cut, connecting again: {error}");
+                    *slot = None;
+                    repeated = true;
+                    let since = *cut_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > PATIENCE {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn reconnect(&self, until: Instant) -> Result<Link, RunError> {
+        let mut wait = Duration::from_millis(50);
+        loop {
+            let connected = Link::connect(&self.server, Some(&self.schema));
+            let connected = connected.and_then(|mut link| {
+                block_on(self.role.prepare(&mut link, &self.schema))?;
+                Ok(link)
+            });
+            match connected {
+                Err(error) if is_unavailable(&error) && Instant::now() < until => {
+                    std::thread::sleep(wait);
+                    wait = (wait * 2).min(Duration::from_secs(2));
+                }
+                connected => return connected,
+            }
+        }
+    }
+}
+
+impl PostgresServer {
+    /// Connects, and asks for the version of the server and the number of journals in the database.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses the user.
+    pub fn probe(&self) -> Result<(String, u64), RunError> {
+        let mut link = Link::connect(self, None)?;
+        let counted = "SELECT current_setting('server_version'),
+             (SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'journal_version')";
+        let row = block_on(link.one(counted, &[]))?;
+        Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs()))
+    }
+}
+
+impl Role {
+    /// Makes a new connection one of this role.
+    async fn prepare(self, link: &mut Link, schema: &str) -> Result<(), RunError> {
+        match self {
+            Self::Worker => Ok(()),
+            Self::Reader => link.batch("SET default_transaction_read_only = on").await,
+            Self::Owner { generation } => {
+                lock(link, schema).await?;
+                let now = link.one("SELECT generation FROM journal_version", &[]).await?;
+                match now.try_get::<_, i64>(0)? == generation {
+                    true => Ok(()),
+                    false => Err(RunError::Conflict(format!(
+                        "another process has opened the journal in schema {schema} while this one had no connection; \
+                         end one of them"
+                    ))),
+                }
+            }
+        }
+    }
+}
+
+/// Takes the lock that the owner of a journal holds while it is connected.
+async fn lock(link: &mut Link, schema: &str) -> Result<(), RunError> {
+    let since = Instant::now();
+    loop {
+        let locked = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))";
+        if link.one(locked, &[&schema]).await?.try_get(0)? {
+            return Ok(());
+        }
+        if since.elapsed() > LOCK_GRACE {
+            return Err(RunError::Conflict(format!(
+                "the journal in schema {schema} of PostgreSQL is in use by another process; wait for that process to \
+                 end, or choose another run folder with --run NAME"
+            )));
+        }
+        waiting(|| std::thread::sleep(Duration::from_millis(50)));
+    }
+}
+
+async fn check_version(link: &mut Link, schema: &str) -> Result<(), RunError> {
+    let row = link.one("SELECT version FROM journal_version", &[]).await?;
+    match row.try_get::<_, i64>(0)? {
+        VERSION => Ok(()),
+        other => Err(RunError::BadInput(format!(
+            "the journal in schema {schema} of PostgreSQL has version {other}, and this program reads version {VERSION}"
+        ))),
+    }
+}
+
+/// Begins a generation: the processes that held leases or waited for calls have ended. Returns the generation and the
+/// number of settled calls.
+async fn recover(link: &mut Link) -> Result<(i64, u64), RunError> {
+    link.batch(batches::DELETE_UNSENT).await?;
+    link.batch(
+        "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight';
+         UPDATE unit SET lease_until = 0 WHERE lease_until <> 0;",
+    )
+    .await?;
+    let opened = "UPDATE journal_version SET generation = generation + 1 RETURNING generation,
+         (SELECT COUNT(*) FROM call WHERE state = 'settled')";
+    let row = link.one(opened, &[]).await?;
+    Ok((row.try_get(0)?, unsigned(row.try_get(1)?)))
+}
+
+/// Names of schemas are written into statements.
+fn check_schema(schema: &str) -> Result<(), RunError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    match (1..=63).contains(&schema.len()) && schema.chars().all(allowed) {
+        true => Ok(()),
+        false => Err(RunError::BadInput(format!(
+            "{schema:?} is no name of a schema: it has 1 to 63 lower-case letters, digits or `_`"
+        ))),
+    }
+}
+
+/// Lets the other tasks of this runtime thread go on while `work` blocks it.
+fn waiting<T>(work: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+/// A number as PostgreSQL stores it.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number that is never negative.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

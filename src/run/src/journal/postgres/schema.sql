@@ -1,0 +1,55 @@
+-- The journal of one run: all tables are in a schema of their own, which is the search path.
+CREATE TABLE IF NOT EXISTS journal_version (
+    version BIGINT NOT NULL,
+    -- Number of processes that have opened the journal; a process whose number is older has lost it.
+    generation BIGINT NOT NULL);
+INSERT INTO journal_version SELECT 1, 0 WHERE NOT EXISTS (SELECT 1 FROM journal_version);
+
+CREATE TABLE IF NOT EXISTS unit (
+    stage TEXT COLLATE "C" NOT NULL, item TEXT COLLATE "C" NOT NULL, position BIGINT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'pending', attempts BIGINT NOT NULL DEFAULT 0,
+    lease_until BIGINT NOT NULL DEFAULT 0, holder TEXT, output TEXT, failure TEXT,
+    PRIMARY KEY (stage, item));
+
+CREATE TABLE IF NOT EXISTS call (
+    id TEXT COLLATE "C" PRIMARY KEY, state TEXT NOT NULL,
+    micro_usd BIGINT NOT NULL, tokens BIGINT NOT NULL, holder TEXT, reply TEXT);
+
+CREATE TABLE IF NOT EXISTS spent (
+    calls BIGINT NOT NULL, uncertain BIGINT NOT NULL, micro_usd BIGINT NOT NULL, tokens BIGINT NOT NULL);
+INSERT INTO spent SELECT 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM spent);
+
+-- Maintains the totals, so that a reservation does not have to sum over all calls.
+CREATE OR REPLACE FUNCTION count_call() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        UPDATE spent SET calls = calls + 1, uncertain = uncertain + (NEW.state = 'uncertain')::int,
+            micro_usd = micro_usd + NEW.micro_usd, tokens = tokens + NEW.tokens;
+    ELSIF TG_OP = 'UPDATE' THEN
+        UPDATE spent SET
+            uncertain = uncertain + (NEW.state = 'uncertain')::int - (OLD.state = 'uncertain')::int,
+            micro_usd = micro_usd + NEW.micro_usd - OLD.micro_usd,
+            tokens = tokens + NEW.tokens - OLD.tokens;
+    ELSE
+        UPDATE spent SET calls = calls - 1, uncertain = uncertain - (OLD.state = 'uncertain')::int,
+            micro_usd = micro_usd - OLD.micro_usd, tokens = tokens - OLD.tokens;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER count_call AFTER INSERT OR UPDATE OR DELETE ON call
+    FOR EACH ROW EXECUTE FUNCTION count_call();
+
+CREATE TABLE IF NOT EXISTS event (
+    trajectory TEXT COLLATE "C" NOT NULL, position BIGINT NOT NULL, payload TEXT NOT NULL,
+    PRIMARY KEY (trajectory, position));
+
+CREATE TABLE IF NOT EXISTS fact (key TEXT COLLATE "C" PRIMARY KEY, value TEXT NOT NULL);
+
+CREATE TABLE IF NOT EXISTS batch (
+    number BIGSERIAL, name TEXT COLLATE "C" PRIMARY KEY, teacher TEXT COLLATE "C" NOT NULL, wave BIGINT NOT NULL,
+    requests BIGINT NOT NULL, file TEXT, asked BOOLEAN NOT NULL DEFAULT FALSE, remote TEXT,
+    closed BOOLEAN NOT NULL DEFAULT FALSE);
+
+CREATE TABLE IF NOT EXISTS noted (
+    call TEXT COLLATE "C" PRIMARY KEY, teacher TEXT NOT NULL, batch TEXT, request TEXT NOT NULL, line TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS noted_by_batch ON noted (batch);
