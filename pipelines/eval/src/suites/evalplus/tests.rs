@@ -353,27 +353,35 @@ async fn the_upstream_score_equals_evalplus() {
                 unpacked
             }
         };
-        let asked = tasks.iter().zip(&programs);
-        let asked = asked.map(|(task, programs)| json!([key, task.name, programs]));
-        let question = json!({"files": {key: unpacked}, "programs": asked.collect::<Vec<_>>()});
-        let theirs = ask_python(&python, EVALPLUS, Path::new(""), &question);
-        let theirs: Vec<Vec<(bool, bool)>> = serde_json::from_value(theirs).unwrap();
+        let theirs = |asked: Vec<(&str, Vec<&String>)>| -> Vec<Vec<(bool, bool)>> {
+            let asked = asked
+                .iter()
+                .map(|(task, programs)| json!([key, task, programs]));
+            let question = json!({"files": {key: unpacked}, "programs": asked.collect::<Vec<_>>()});
+            let found = ask_python(&python, EVALPLUS, Path::new(""), &question);
+            serde_json::from_value(found).unwrap()
+        };
+        let all = tasks.iter().zip(&programs);
+        let found = theirs(
+            all.map(|(task, programs)| (&*task.name, programs.iter().collect()))
+                .collect(),
+        );
         let of_base = verdicts_of(&base, &env, &tasks, &programs).await;
         let of_plus = verdicts_of(&plus, &env, &tasks, &programs).await;
         let mut differences = Vec::new();
         for (at, task) in tasks.iter().enumerate() {
             for (number, program) in programs[at].iter().enumerate() {
                 let ours = (of_base[at][number], of_plus[at][number]);
-                if ours != theirs[at][number] {
-                    differences.push((&task.name, theirs[at][number], ours, program));
+                // A program near the time limit passes by chance: EvalPlus is asked twice.
+                if ours != found[at][number]
+                    && ours != theirs(vec![(&task.name, vec![program])])[0][0]
+                {
+                    differences.push((&task.name, found[at][number], ours, program));
                 }
             }
         }
         let count = programs.iter().flatten().count();
-        println!(
-            "{key}: {count} programs, {} verdicts differ",
-            differences.len()
-        );
+        println!("{key}: {count} programs");
         assert!(differences.is_empty(), "{differences:#?}");
     }
 }
