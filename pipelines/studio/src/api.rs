@@ -320,6 +320,10 @@ mod tests {
     #[tokio::test]
     async fn every_answer_has_a_policy_that_forbids_scripts_from_elsewhere() {
         let studio = studio();
+        // A page of the app, or, if that was not built, how to build it.
+        let (_, headers, body) = studio.get("/data/d").await;
+        assert_eq!(headers["content-type"], "text/html; charset=utf-8");
+        assert_eq!(body.contains("web/build"), !assets::are_built(), "{body}");
         for path in [
             "/",
             "/data/d/1",
