@@ -320,6 +320,10 @@ mod tests {
     #[tokio::test]
     async fn every_answer_has_a_policy_that_forbids_scripts_from_elsewhere() {
         let studio = studio();
+        // A page of the app, or, if that was not built, how to build it.
+        let (_, headers, body) = studio.get("/data/d").await;
+        assert_eq!(headers["content-type"], "text/html; charset=utf-8");
+        assert_eq!(body.contains("web/build"), !assets::are_built(), "{body}");
         for path in [
             "/",
             "/data/d/1",
@@ -400,5 +404,39 @@ mod tests {
         let (status, headers, _) = studio.ask("/data/d/1?search=x", &accept).await;
         assert_eq!(status, StatusCode::TEMPORARY_REDIRECT);
         assert_eq!(headers["location"], "/api/data/d/1?search=x");
+    }
+
+    /// The types of the app are written by hand; this finds fields that were renamed or added here only.
+    #[test]
+    fn every_field_of_an_answer_is_in_the_types_of_the_app() {
+        let types = include_str!("../web/src/api.ts");
+        fn fields(schema: &Value, found: &mut Vec<String>) {
+            match schema {
+                Value::Object(map) => {
+                    let properties = map.get("properties").and_then(Value::as_object);
+                    found.extend(properties.into_iter().flat_map(|one| one.keys().cloned()));
+                    map.values().for_each(|value| fields(value, found));
+                }
+                Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        for schema in [
+            schemars::schema_for!(Vec<SourceInfo>),
+            schemars::schema_for!(Page),
+            schemars::schema_for!(Vec<Facet>),
+            schemars::schema_for!(View),
+        ] {
+            fields(schema.as_value(), &mut found);
+        }
+        assert!(found.len() > 50, "{found:?}");
+        for name in found {
+            let written = [format!(" {name}:"), format!(" {name}?:")];
+            assert!(
+                written.iter().any(|text| types.contains(text)),
+                "api.ts lacks `{name}`"
+            );
+        }
     }
 }

@@ -166,3 +166,33 @@ fn rejected_by(verdict: &Verdict) -> Option<String> {
     let finding = findings.find(|finding| finding.outcome != Outcome::Pass)?;
     Some(text(&format!("{} {}", finding.filter, finding.subject)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_failed_and_is_short() {
+        let id = "0".repeat(64);
+        let observation = json!({"outputs": [], "stopped": null, "error":
+            {"ename": "Key\nError", "evalue": "x", "traceback": ""}});
+        let usage = json!({"prompt_tokens": 5, "completion_tokens": 2});
+        let turn = json!({"reply": "r", "cell": "c", "observation": observation, "usage": usage});
+        let finding = |filter: &str, outcome: &str| json!({"filter": filter, "subject": "s", "outcome": outcome, "detail": ""});
+        let record = json!({"run": {
+            "task": null,
+            "verdict": {"trajectory": id, "accepted": false, "checker": "c",
+                "findings": [finding("format", "pass"), finding("check", "unproven"), finding("outputs", "fail")]},
+            "trajectory": {
+                "id": id, "task": id, "teacher": "m".repeat(500), "sampling": {}, "sample": 0, "seed": 1,
+                "environment": "e", "format": "pybench", "messages": [], "turns": [turn, turn], "outputs": [],
+                "end": {"end": "max_turns"}},
+        }});
+        let record: Record = serde_json::from_value(record).unwrap();
+        let row = Row::new(7, &record);
+        assert_eq!((row.number, row.turns, row.tokens), (7, 2, 14));
+        assert_eq!((&*row.verdict, &*row.rejected_by), ("rejected", "check s"));
+        assert_eq!((&*row.end, &*row.error), ("max_turns", "Key Error"));
+        assert!(row.teacher.chars().count() < 150 && row.query.is_empty());
+    }
+}

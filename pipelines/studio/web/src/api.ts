@@ -88,6 +88,8 @@ export interface View {
   turns: TurnView[];
   outputs: FileView[];
   verdict: {
+    trajectory: string;
+    checker: string;
     accepted: boolean;
     findings: Finding[];
     opinion?: { judge: string; passed: boolean | null; reason: string };
