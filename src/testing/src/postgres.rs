@@ -65,7 +65,7 @@ fn start(programs: PathBuf) -> TestServer {
     let folder = folder();
     Cluster::new(&folder).unwrap().up(&programs, None).unwrap();
     let script = "cat >/dev/null; read -r pid rest <\"$1/postgres/postmaster.pid\"; kill -QUIT \"$pid\"
-        while kill -0 \"$pid\" 2>/dev/null; do sleep 0.1; done; rm -rf \"$1\"";
+        for _ in $(seq 100); do [ -e \"$1/postgres/postmaster.pid\" ] || break; sleep 0.1; done; rm -rf \"$1\"";
     let watch = Command::new("sh")
         .args(["-c", script, "sh"])
         .arg(&folder)

@@ -541,6 +541,15 @@ fn workers_together_never_exceed_the_budget(place: &dyn Place) {
         ends.into_iter().map(|(most, _)| most).max().unwrap()
     });
     assert!(most <= CAP, "{most}");
+    let one = Reservation {
+        micro_usd: 1,
+        tokens: 1,
+    };
+    let mut call = 0;
+    while journal.reserve(&format!("last/{call}"), TEN, cap(CAP)).is_ok() {
+        journal.settle(&format!("last/{call}"), one, &json!(null)).unwrap();
+        call += 1;
+    }
     let spent = journal.spent().unwrap().micro_usd;
     assert!((CAP - 9..=CAP).contains(&spent), "{spent} of {CAP}");
 }
