@@ -51,7 +51,11 @@ pub(crate) fn main(args: ClusterArgs) -> ExitCode {
 fn run(args: &ClusterArgs) -> Result<(), RunError> {
     let root = project_root(Path::new("."));
     let data = args.data.clone();
-    let data = data.unwrap_or_else(|| root.as_deref().unwrap_or(Path::new(".")).join("data/cluster"));
+    let data = data.unwrap_or_else(|| {
+        root.as_deref()
+            .unwrap_or(Path::new("."))
+            .join("data/cluster")
+    });
     let cluster = Cluster::new(&data)?;
     let server = install_postgres(&find_uv(root.as_deref().unwrap_or(Path::new("."))))?;
     match args.command {

@@ -8,7 +8,10 @@ use pybench_run::RunError;
 /// The script and what it reads.
 const FILES: [(&str, &str); 2] = [
     ("install", include_str!("../servers/install")),
-    ("postgresql.lock", include_str!("../servers/postgresql.lock")),
+    (
+        "postgresql.lock",
+        include_str!("../servers/postgresql.lock"),
+    ),
 ];
 
 /// Installs PostgreSQL into the machine's cache if it is not there. Returns the folder with `bin/postgres`.

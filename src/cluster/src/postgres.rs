@@ -64,7 +64,8 @@ impl<'a> Postgres<'a> {
         fs::set_permissions(&new, fs::Permissions::from_mode(0o700)).map_err(wrap(&new))?;
         if let Some(user) = self.user {
             for path in [&new, &own] {
-                std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).map_err(wrap(path))?;
+                std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid))
+                    .map_err(wrap(path))?;
             }
         }
         let created = self.initialize(&new, &own);
@@ -211,7 +212,11 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
         return Err(error);
     }
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

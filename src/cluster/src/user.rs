@@ -38,7 +38,9 @@ pub(crate) fn for_servers(folder: &Path, programs: &Path) -> Result<Option<User>
         return Ok(None);
     }
     let users = fs::read_to_string("/etc/passwd").map_err(RunError::io("/etc/passwd"))?;
-    let user = CANDIDATES.iter().find_map(|name| find(&users, |other, _| other == *name));
+    let user = CANDIDATES
+        .iter()
+        .find_map(|name| find(&users, |other, _| other == *name));
     let Some(user) = user else {
         return Err(RunError::Environment(format!(
             "PostgreSQL does not run as root, and this machine has none of the users {}: create one (useradd --system \
@@ -81,7 +83,12 @@ pub(crate) fn of_data(data: &Path) -> Result<Option<User>, RunError> {
 fn find(users: &str, fits: impl Fn(&str, u32) -> bool) -> Option<User> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
-        let (name, _, uid, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let (name, _, uid, gid) = (
+            fields.next()?,
+            fields.next()?,
+            fields.next()?,
+            fields.next()?,
+        );
         let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
         fits(name, uid).then(|| User {
             name: name.to_owned(),

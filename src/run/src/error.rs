@@ -76,7 +76,7 @@ impl RunError {
             Self::Record(_) => ExitCode::BadInput,
             Self::Internal(_) | Self::LeaseLost(_) | Self::Journal(_) | Self::Database(_) => {
                 ExitCode::Internal
-            },
+            }
         }
     }
 }

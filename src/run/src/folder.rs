@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::frozen_recipe::{self, WhenChanged};
-use super::replace::write_atomically;
 use super::journal::JournalPlace;
+use super::replace::write_atomically;
 use super::{ContentStore, Journal, Requests, RunError, artifact_names};
 
 /// A run folder; this process has exclusive access while it is open.

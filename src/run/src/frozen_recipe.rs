@@ -6,12 +6,12 @@ use std::path::Path;
 
 use pybench_types::text::{count, dollars};
 
+use super::RunError;
 use super::artifact_names::{
     CALLS, FILES, HELD_OUT, JOURNAL, POINTER, TASKS, TRAJECTORIES, VERDICTS,
 };
 use super::journal::JournalPlace;
 use super::replace::write_atomically;
-use super::RunError;
 
 /// What to do with a run folder whose recipe has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -83,7 +83,10 @@ impl Journal {
     }
 
     /// Opens an existing schema of PostgreSQL for reading, while another process may be writing.
-    pub fn open_postgres_read_only(server: &PostgresServer, schema: &str) -> Result<Self, RunError> {
+    pub fn open_postgres_read_only(
+        server: &PostgresServer,
+        schema: &str,
+    ) -> Result<Self, RunError> {
         Ok(Self::new(PostgresJournal::open_read_only(server, schema)?))
     }
 

@@ -33,8 +33,24 @@ pub fn sql(statement: &str) -> String {
     let address = Profile::load(&server.profile).unwrap().postgres;
     let password = std::fs::read_to_string(address.password_file.unwrap()).unwrap();
     let output = Command::new(server.programs.join("bin/psql"))
-        .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", &address.host])
-        .args(["-p", &address.port.to_string(), "-U", &address.user, "-d", &address.database])
+        .args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            &address.host,
+        ])
+        .args([
+            "-p",
+            &address.port.to_string(),
+            "-U",
+            &address.user,
+            "-d",
+            &address.database,
+        ])
         .args(["-c", statement])
         .env("PGPASSWORD", password)
         .output()
@@ -56,16 +72,14 @@ pub fn programs() -> Option<PathBuf> {
 
 fn server() -> Option<&'static TestServer> {
     static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
-    SERVER
-        .get_or_init(|| Some(start(programs()?)))
-        .as_ref()
+    SERVER.get_or_init(|| Some(start(programs()?))).as_ref()
 }
 
 fn start(programs: PathBuf) -> TestServer {
     let folder = folder();
     Cluster::new(&folder).unwrap().up(&programs, None).unwrap();
     let script = "cat >/dev/null; read -r pid rest <\"$1/postgres/postmaster.pid\"; kill -QUIT \"$pid\"
-        while kill -0 \"$pid\" 2>/dev/null; do sleep 0.1; done; rm -rf \"$1\"";
+        for _ in $(seq 100); do [ -e \"$1/postgres/postmaster.pid\" ] || break; sleep 0.1; done; rm -rf \"$1\"";
     let watch = Command::new("sh")
         .args(["-c", script, "sh"])
         .arg(&folder)

@@ -75,7 +75,9 @@ async fn a_journal_in_postgresql_gives_the_same_bytes_over_kills() {
     let output = local.program("synthesize", &[]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let expected = dataset(&local);
-    let shards = expected.keys().filter(|path| path.extension().is_some_and(|end| end == "parquet"));
+    let shards = expected
+        .keys()
+        .filter(|path| path.extension().is_some_and(|end| end == "parquet"));
     assert_eq!(shards.count(), 2);
     let asked = server.calls().len();
 
@@ -101,7 +103,10 @@ async fn a_journal_in_postgresql_gives_the_same_bytes_over_kills() {
         assert!(output.status.success(), "{command}: {output:?}");
     }
     // The same command again, with and without the profile, changes nothing and pays for nothing.
-    for mut again in [in_profile(&remote, &profile), remote.program("synthesize", &[])] {
+    for mut again in [
+        in_profile(&remote, &profile),
+        remote.program("synthesize", &[]),
+    ] {
         assert!(again.output().unwrap().status.success());
         assert!(dataset(&remote) == expected, "another dataset");
         assert_eq!(repeated(&server), 0);
@@ -122,14 +127,31 @@ async fn a_journal_in_postgresql_gives_the_same_bytes_over_kills() {
     assert!(kills > 0, "no process was killed in the middle");
     let output = in_profile(&killed, &profile).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(dataset(&killed) == expected, "another dataset after {kills} kills");
+    assert!(
+        dataset(&killed) == expected,
+        "another dataset after {kills} kills"
+    );
     assert_eq!(server.calls().len(), asked, "the same conversations");
-    let spent = Journal::read_run(&killed.folder()).unwrap().spent().unwrap();
-    assert!(repeated(&server) <= spent.uncertain, "{} paid twice, {spent:?}", repeated(&server));
-    eprintln!("{kills} kills, {} calls in flight at them; a run took {whole:?}", spent.uncertain);
+    let spent = Journal::read_run(&killed.folder())
+        .unwrap()
+        .spent()
+        .unwrap();
+    assert!(
+        repeated(&server) <= spent.uncertain,
+        "{} paid twice, {spent:?}",
+        repeated(&server)
+    );
+    eprintln!(
+        "{kills} kills, {} calls in flight at them; a run took {whole:?}",
+        spent.uncertain
+    );
 
     // Another recipe starts over, and leaves no schema behind.
-    let schemas = || postgres::sql("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE 'run_t_%'");
+    let schemas = || {
+        postgres::sql(
+            "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE 'run_t_%'",
+        )
+    };
     assert_eq!(schemas(), "2");
     let mut crawl = killed.program("crawl", &["--set", "seed=8", "--start-over"]);
     let output = crawl.output().unwrap();
@@ -146,12 +168,28 @@ fn a_run_whose_journal_is_elsewhere_is_a_conflict() {
     let fixture = RunFixture::bare(&recipe("{ kind = 'expert' }"));
     drop(fixture.context());
     let output = in_profile(&fixture, &profile).output().unwrap();
-    assert_eq!(output.status.code(), Some(ExitCode::Conflict as i32), "{output:?}");
+    assert_eq!(
+        output.status.code(),
+        Some(ExitCode::Conflict as i32),
+        "{output:?}"
+    );
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("is in SQLite, and pybench cannot move it to PostgreSQL yet"), "{text}");
+    assert!(
+        text.contains("is in SQLite, and pybench cannot move it to PostgreSQL yet"),
+        "{text}"
+    );
 
-    let output = in_profile(&fixture, Path::new("missing.toml")).output().unwrap();
-    assert_eq!(output.status.code(), Some(ExitCode::BadInput as i32), "{output:?}");
+    let output = in_profile(&fixture, Path::new("missing.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(ExitCode::BadInput as i32),
+        "{output:?}"
+    );
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("profile missing.toml: No such file"), "{text}");
+    assert!(
+        text.contains("profile missing.toml: No such file"),
+        "{text}"
+    );
 }

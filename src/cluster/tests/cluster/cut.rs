@@ -69,7 +69,11 @@ fn a_cut_connection_is_made_again_and_nothing_happens_twice() {
     let expected: Vec<u64> = (0..150).collect();
     assert_eq!(journal.outputs::<u64>("s").unwrap(), expected);
     let units = journal.units("s").unwrap();
-    assert!(units.iter().all(|unit| unit.attempts == 1 && unit.state == UnitState::Done));
+    assert!(
+        units
+            .iter()
+            .all(|unit| unit.attempts == 1 && unit.state == UnitState::Done)
+    );
     let spent = journal.spent().unwrap();
     assert_eq!((spent.calls, spent.uncertain, spent.tokens), (150, 0, 150));
     assert_eq!(spent.micro_usd, (0..150).map(|n| n % 10).sum::<u64>());
@@ -85,7 +89,10 @@ fn a_journal_in_use_is_a_conflict() {
     first.reserve("a/0", TEN, BudgetCap::default()).unwrap();
     let error = place.try_open().unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Conflict);
-    assert!(error.to_string().contains("in use by another process"), "{error}");
+    assert!(
+        error.to_string().contains("in use by another process"),
+        "{error}"
+    );
     let state = first.call("a/0").unwrap().unwrap().state;
     assert_eq!(state, CallState::InFlight, "the other one changed nothing");
 }
@@ -102,5 +109,8 @@ fn a_process_that_lost_the_journal_is_refused() {
     drop(second);
     let error = first.set_metadata("key", &json!(1)).unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Conflict);
-    assert!(error.to_string().contains("another process has opened"), "{error}");
+    assert!(
+        error.to_string().contains("another process has opened"),
+        "{error}"
+    );
 }

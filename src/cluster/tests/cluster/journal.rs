@@ -426,7 +426,6 @@ fn batches_survive_a_restart_and_queued_calls_do_not(place: &dyn Place) {
     assert!(journal.batch_created("unknown", "x").is_err());
 }
 
-
 /// The two handles are two workers; the first one is suspended past its lease.
 fn a_worker_that_lost_its_lease_is_refused(place: &dyn Place) {
     let (first, second) = (place.open(), place.join());
@@ -541,6 +540,20 @@ fn workers_together_never_exceed_the_budget(place: &dyn Place) {
         ends.into_iter().map(|(most, _)| most).max().unwrap()
     });
     assert!(most <= CAP, "{most}");
+    let one = Reservation {
+        micro_usd: 1,
+        tokens: 1,
+    };
+    let mut call = 0;
+    while journal
+        .reserve(&format!("last/{call}"), TEN, cap(CAP))
+        .is_ok()
+    {
+        journal
+            .settle(&format!("last/{call}"), one, &json!(null))
+            .unwrap();
+        call += 1;
+    }
     let spent = journal.spent().unwrap().micro_usd;
     assert!((CAP - 9..=CAP).contains(&spent), "{spent} of {CAP}");
 }
@@ -548,7 +561,9 @@ fn workers_together_never_exceed_the_budget(place: &dyn Place) {
 /// One position of one trajectory, and one unit, for eight workers at the same time.
 fn only_one_worker_wins(place: &dyn Place) {
     let journal = place.open();
-    journal.enqueue("s", (0..20).map(|n| n.to_string())).unwrap();
+    journal
+        .enqueue("s", (0..20).map(|n| n.to_string()))
+        .unwrap();
     let workers: Vec<Journal> = (0..8).map(|_| place.join()).collect();
     let wins: Vec<(usize, usize)> = std::thread::scope(|scope| {
         let work = |journal: &Journal| {
@@ -569,7 +584,12 @@ fn only_one_worker_wins(place: &dyn Place) {
     let appended = wins.iter().map(|(_, appended)| appended).sum::<usize>();
     assert_eq!(events.len(), appended);
     let payloads: Vec<_> = events.into_iter().map(|event| event.payload).collect();
-    assert!(payloads.iter().enumerate().all(|(n, payload)| *payload == json!(n)));
+    assert!(
+        payloads
+            .iter()
+            .enumerate()
+            .all(|(n, payload)| *payload == json!(n))
+    );
 }
 
 fn text_is_kept_as_it_is(place: &dyn Place) {
@@ -581,7 +601,10 @@ fn text_is_kept_as_it_is(place: &dyn Place) {
     journal.complete("rollout", "t", &value).unwrap();
     journal.set_metadata("key", &value).unwrap();
     let output: Option<serde_json::Value> = journal.output("rollout", "t").unwrap();
-    assert_eq!((output, journal.metadata("key").unwrap()), (Some(value.clone()), Some(value)));
+    assert_eq!(
+        (output, journal.metadata("key").unwrap()),
+        (Some(value.clone()), Some(value))
+    );
     // Sorted by bytes, whatever the locale of the server is.
     for key in ["k/b", "k/B", "k/a", "k/_", "K/x"] {
         journal.set_metadata(key, &json!(1)).unwrap();
@@ -593,7 +616,9 @@ fn text_is_kept_as_it_is(place: &dyn Place) {
 
 fn many_units_keep_their_order(place: &dyn Place) {
     let journal = place.open();
-    let items: Vec<String> = (0..12_000).map(|n| format!("item-{}", n * 7919 % 12_000)).collect();
+    let items: Vec<String> = (0..12_000)
+        .map(|n| format!("item-{}", n * 7919 % 12_000))
+        .collect();
     journal.enqueue("s", &items).unwrap();
     journal.enqueue("s", &items).unwrap();
     let states = journal.states("s").unwrap();
@@ -615,5 +640,8 @@ fn paid_calls_that_are_lost_are_missed(place: &dyn Place) {
     place.lose();
     let error = place.try_open().unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::BadInput);
-    assert!(error.to_string().contains("lost 1 of 1 paid calls"), "{error}");
+    assert!(
+        error.to_string().contains("lost 1 of 1 paid calls"),
+        "{error}"
+    );
 }

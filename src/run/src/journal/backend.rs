@@ -27,11 +27,8 @@ impl<T: UnitStore + CallStore + StepStore + MetadataStore + BatchStore + Debug +
 pub(super) type VisitOutput<'a> = dyn FnMut(&str, &str) -> Result<(), RunError> + 'a;
 
 pub(super) trait UnitStore {
-    fn enqueue(
-        &self,
-        stage: &str,
-        items: &mut dyn Iterator<Item = String>,
-    ) -> Result<(), RunError>;
+    fn enqueue(&self, stage: &str, items: &mut dyn Iterator<Item = String>)
+    -> Result<(), RunError>;
     fn pending(
         &self,
         stage: &str,
@@ -43,13 +40,8 @@ pub(super) trait UnitStore {
     fn each_output(&self, stage: &str, visit: &mut VisitOutput<'_>) -> Result<(), RunError>;
     fn output(&self, stage: &str, item: &str) -> Result<Option<String>, RunError>;
     /// Leases a pending unit whose lease ended before `now`; the number of the attempt.
-    fn lease(
-        &self,
-        stage: &str,
-        item: &str,
-        now: i64,
-        until: i64,
-    ) -> Result<Option<u32>, RunError>;
+    fn lease(&self, stage: &str, item: &str, now: i64, until: i64)
+    -> Result<Option<u32>, RunError>;
     fn leased_until(&self, stage: &str, item: &str) -> Result<Option<i64>, RunError>;
     fn move_lease(&self, stage: &str, item: &str, from: i64, to: i64) -> Result<bool, RunError>;
     fn complete(
@@ -94,11 +86,7 @@ pub(super) trait StepStore {
         attempt: Option<Attempt<'_>>,
     ) -> Result<(), RunError>;
     fn events(&self, trajectory: &str) -> Result<Vec<(u64, String)>, RunError>;
-    fn clear_events(
-        &self,
-        trajectory: &str,
-        attempt: Option<Attempt<'_>>,
-    ) -> Result<(), RunError>;
+    fn clear_events(&self, trajectory: &str, attempt: Option<Attempt<'_>>) -> Result<(), RunError>;
 }
 
 /// Values as JSON text.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Journal, Profile};
 use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
+use super::{Journal, Profile};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
 use crate::{RunError, write_atomically};
 
@@ -54,9 +54,8 @@ impl JournalPlace {
             Err(error) => Err(RunError::io(path.display().to_string())(error)),
             Ok(text) => {
                 let pointer = toml::from_str(&text);
-                let pointer = pointer.map_err(|error| {
-                    RunError::BadInput(format!("{}: {error}", path.display()))
-                })?;
+                let pointer = pointer
+                    .map_err(|error| RunError::BadInput(format!("{}: {error}", path.display())))?;
                 Ok(Self::Postgres(pointer))
             }
         }
@@ -111,7 +110,9 @@ impl JournalPlace {
     pub(crate) fn is_blank(&self) -> Result<bool, RunError> {
         match self {
             Self::Sqlite(path) => SqliteJournal::is_blank(path),
-            Self::Postgres(pointer) => PostgresJournal::is_blank(&pointer.server()?, &pointer.schema),
+            Self::Postgres(pointer) => {
+                PostgresJournal::is_blank(&pointer.server()?, &pointer.schema)
+            }
         }
     }
 

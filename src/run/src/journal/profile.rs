@@ -30,7 +30,10 @@ impl Profile {
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let mut profile: Self = toml::from_str(&text)
             .map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
-        profile.postgres.check().map_err(|error| wrong(error.to_string()))?;
+        profile
+            .postgres
+            .check()
+            .map_err(|error| wrong(error.to_string()))?;
         if let (Some(file), Some(folder)) = (&mut profile.postgres.password_file, path.parent()) {
             *file = folder.join(&*file);
         }

@@ -118,7 +118,8 @@ impl BatchStore for PostgresJournal {
     }
 
     fn all_open_batches(&self) -> Result<Vec<Batch>, RunError> {
-        let read = "SELECT name, teacher, wave, requests, file, asked, remote FROM batch WHERE NOT closed
+        let read =
+            "SELECT name, teacher, wave, requests, file, asked, remote FROM batch WHERE NOT closed
              ORDER BY teacher, wave, number";
         let rows = self.run(async |link, _| link.query(read, &[]).await)?;
         rows.iter().map(read_batch).collect()
@@ -177,7 +178,11 @@ impl BatchStore for PostgresJournal {
     }
 
     fn batch_created(&self, name: &str, remote: &str) -> Result<(), RunError> {
-        self.change_batch("UPDATE batch SET remote = $2 WHERE name = $1", name, &remote)
+        self.change_batch(
+            "UPDATE batch SET remote = $2 WHERE name = $1",
+            name,
+            &remote,
+        )
     }
 
     fn close_batch(&self, name: &str) -> Result<(), RunError> {

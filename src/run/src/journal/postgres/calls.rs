@@ -100,9 +100,8 @@ impl CallStore for PostgresJournal {
         let settle = "UPDATE call SET state = 'settled', micro_usd = $2, tokens = $3, reply = $4 WHERE id = $1
              RETURNING (SELECT old.state FROM call AS old WHERE old.id = $1)";
         let (micro_usd, tokens) = (signed(used.micro_usd), signed(used.tokens));
-        let row = self.run(async |link, _| {
-            link.row(settle, &[&id, &micro_usd, &tokens, &reply]).await
-        })?;
+        let row =
+            self.run(async |link, _| link.row(settle, &[&id, &micro_usd, &tokens, &reply]).await)?;
         let Some(row) = row else {
             return Err(not_reserved(id));
         };

@@ -80,7 +80,8 @@ impl Link {
             statements: HashMap::new(),
         };
         // Whatever the server's default is: what is acknowledged is on its disk.
-        let mut settings = "SET synchronous_commit = on; SET client_min_messages = warning".to_owned();
+        let mut settings =
+            "SET synchronous_commit = on; SET client_min_messages = warning".to_owned();
         if let Some(schema) = schema {
             settings += &format!("; SET search_path = \"{schema}\"");
         }
@@ -94,13 +95,21 @@ impl Link {
     }
 
     /// The rows of a statement.
-    pub(super) async fn query(&mut self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, RunError> {
+    pub(super) async fn query(
+        &mut self,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, RunError> {
         let statement = self.prepared(sql).await?;
         Ok(self.client.query(&statement, params).await?)
     }
 
     /// The only row of a statement, if it has one.
-    pub(super) async fn row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>, RunError> {
+    pub(super) async fn row(
+        &mut self,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Option<Row>, RunError> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
@@ -170,7 +179,8 @@ pub(super) fn is_unavailable(error: &RunError) -> bool {
         // The socket failed.
         None => {
             error.is_closed()
-                || std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>())
+                || std::error::Error::source(error)
+                    .is_some_and(|cause| cause.is::<std::io::Error>())
         }
     }
 }

@@ -69,14 +69,19 @@ impl PostgresJournal {
     ///
     /// # Errors
     /// [`RunError::Conflict`] if another process has the journal open.
-    pub(super) fn open(server: &PostgresServer, schema: &str, calls: &Path) -> Result<Self, RunError> {
+    pub(super) fn open(
+        server: &PostgresServer,
+        schema: &str,
+        calls: &Path,
+    ) -> Result<Self, RunError> {
         server.check()?;
         check_schema(schema)?;
         let mut link = Link::connect(server, Some(schema))?;
         let (generation, settled) = block_on(async {
             lock(&mut link, schema).await?;
             let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {SCHEMA}");
-            link.transaction(async |link| link.batch(&create).await).await?;
+            link.transaction(async |link| link.batch(&create).await)
+                .await?;
             check_version(&mut link, schema).await?;
             link.transaction(recover).await
         })?;
@@ -173,7 +178,9 @@ impl PostgresJournal {
             };
             match block_on(operation(link, repeated)) {
                 Err(error) if link.is_cut(&error) => {
-                    tracing::warn!("the connection to PostgreSQL was cut, connecting again: {error}");
+                    tracing::warn!(
+                        "the connection to PostgreSQL was cut, connecting again: {error}"
+                    );
                     *slot = None;
                     repeated = true;
                     let since = *cut_since.get_or_insert_with(Instant::now);
@@ -227,7 +234,9 @@ impl Role {
             Self::Reader => link.batch("SET default_transaction_read_only = on").await,
             Self::Owner { generation } => {
                 lock(link, schema).await?;
-                let now = link.one("SELECT generation FROM journal_version", &[]).await?;
+                let now = link
+                    .one("SELECT generation FROM journal_version", &[])
+                    .await?;
                 match now.try_get::<_, i64>(0)? == generation {
                     true => Ok(()),
                     false => Err(RunError::Conflict(format!(

@@ -63,7 +63,8 @@ impl PostgresServer {
                 ))
             }),
             _ => Err(RunError::BadInput(
-                "the profile needs either postgres.password_file or postgres.password_env".to_owned(),
+                "the profile needs either postgres.password_file or postgres.password_env"
+                    .to_owned(),
             )),
         }
     }

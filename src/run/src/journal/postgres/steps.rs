@@ -74,11 +74,7 @@ impl StepStore for PostgresJournal {
         events.collect()
     }
 
-    fn clear_events(
-        &self,
-        trajectory: &str,
-        attempt: Option<Attempt<'_>>,
-    ) -> Result<(), RunError> {
+    fn clear_events(&self, trajectory: &str, attempt: Option<Attempt<'_>>) -> Result<(), RunError> {
         self.run(async |link, _| {
             link.transaction(async |link| {
                 check_attempt(link, attempt).await?;
@@ -110,7 +106,9 @@ impl MetadataStore for PostgresJournal {
         let read = "SELECT substr(key, length($1) + 1), value FROM fact
              WHERE substr(key, 1, length($1)) = $1 ORDER BY key";
         let rows = self.run(async |link, _| link.query(read, &[&prefix]).await)?;
-        let values = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let values = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
         values.collect()
     }
 

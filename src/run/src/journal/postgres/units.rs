@@ -49,10 +49,12 @@ impl PostgresJournal {
         let Some(attempt) = attempt else {
             return Ok(());
         };
-        let read = "SELECT state = 'done' OR attempts = $3 FROM unit WHERE stage = $1 AND item = $2";
+        let read =
+            "SELECT state = 'done' OR attempts = $3 FROM unit WHERE stage = $1 AND item = $2";
         let number = i64::from(attempt.number);
         let row = self.run(async |link, _| {
-            link.row(read, &[&attempt.stage, &attempt.item, &number]).await
+            link.row(read, &[&attempt.stage, &attempt.item, &number])
+                .await
         })?;
         match row {
             Some(row) if !row.try_get::<_, bool>(0)? => Err(attempt.lost()),
@@ -134,7 +136,8 @@ impl UnitStore for PostgresJournal {
     }
 
     fn failures(&self) -> Result<Vec<UnitFailure>, RunError> {
-        let read = "SELECT stage, item, state = 'failed', failure FROM unit WHERE failure IS NOT NULL
+        let read =
+            "SELECT stage, item, state = 'failed', failure FROM unit WHERE failure IS NOT NULL
              ORDER BY stage, position";
         let rows = self.run(async |link, _| link.query(read, &[]).await)?;
         let failures = rows.iter().map(|row| {
@@ -156,9 +159,11 @@ impl UnitStore for PostgresJournal {
 
     fn each_output(&self, stage: &str, visit: &mut VisitOutput<'_>) -> Result<(), RunError> {
         // Outputs never change, so they need not be read in one transaction.
-        let list = "SELECT item FROM unit WHERE stage = $1 AND state = 'done' AND output IS NOT NULL
+        let list =
+            "SELECT item FROM unit WHERE stage = $1 AND state = 'done' AND output IS NOT NULL
              ORDER BY position";
-        let read = "SELECT item, output FROM unit WHERE stage = $1 AND item = ANY($2) ORDER BY position";
+        let read =
+            "SELECT item, output FROM unit WHERE stage = $1 AND item = ANY($2) ORDER BY position";
         let rows = self.run(async |link, _| link.query(list, &[&stage]).await)?;
         let items: Vec<String> = rows
             .iter()
@@ -195,7 +200,9 @@ impl UnitStore for PostgresJournal {
              RETURNING attempts";
         let row = self.run(async |link, repeated| {
             if repeated {
-                let own = link.row(own, &[&stage, &item, &until, &self.holder]).await?;
+                let own = link
+                    .row(own, &[&stage, &item, &until, &self.holder])
+                    .await?;
                 if own.is_some() {
                     return Ok(own);
                 }
@@ -207,7 +214,8 @@ impl UnitStore for PostgresJournal {
     }
 
     fn leased_until(&self, stage: &str, item: &str) -> Result<Option<i64>, RunError> {
-        let read = "SELECT lease_until FROM unit WHERE stage = $1 AND item = $2 AND state = 'pending'";
+        let read =
+            "SELECT lease_until FROM unit WHERE stage = $1 AND item = $2 AND state = 'pending'";
         let row = self.run(async |link, _| link.row(read, &[&stage, &item]).await)?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
@@ -242,9 +250,8 @@ impl UnitStore for PostgresJournal {
              deleted AS (DELETE FROM event USING done WHERE event.trajectory = done.item)
              SELECT COUNT(*) FROM done";
         let number = attempt.map(|attempt| i64::from(attempt.number));
-        let row = self.run(async |link, _| {
-            link.one(complete, &[&stage, &item, &output, &number]).await
-        })?;
+        let row =
+            self.run(async |link, _| link.one(complete, &[&stage, &item, &output, &number]).await)?;
         match row.try_get::<_, i64>(0)? {
             0 => self.unchanged(attempt),
             _ => Ok(()),

@@ -172,11 +172,7 @@ impl StepStore for SqliteJournal {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    fn clear_events(
-        &self,
-        trajectory: &str,
-        attempt: Option<Attempt<'_>>,
-    ) -> Result<(), RunError> {
+    fn clear_events(&self, trajectory: &str, attempt: Option<Attempt<'_>>) -> Result<(), RunError> {
         let mut connection = self.lock();
         let transaction = writing(&mut connection)?;
         units::check_attempt(&transaction, attempt)?;

@@ -181,13 +181,7 @@ impl UnitStore for SqliteJournal {
             .optional()?)
     }
 
-    fn move_lease(
-        &self,
-        stage: &str,
-        item: &str,
-        from: i64,
-        to: i64,
-    ) -> Result<bool, RunError> {
+    fn move_lease(&self, stage: &str, item: &str, from: i64, to: i64) -> Result<bool, RunError> {
         let changed = self.execute(
             "UPDATE unit SET lease_until = ?4
              WHERE stage = ?1 AND item = ?2 AND state = 'pending' AND lease_until = ?3",
