@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use pybench_files::open_regular;
-use pybench_run::{ContentStore, RunError};
+use pybench_run::{ContentStore, Journal, RunError};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
@@ -219,7 +219,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Names of the run folders in `folder`.
 fn run_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let runs = entries.filter(|entry| entry.path().join("journal.sqlite").is_file());
+    let runs = entries.filter(|entry| Journal::exists(&entry.path()));
     let mut names: Vec<String> = runs
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
@@ -241,7 +241,14 @@ fn delete_older(cache: &Path, place: &str, current: &str) {
 /// A digest of where the files of a source are and when they were last changed.
 fn state(source: &TrajectorySource) -> Result<Digest, RunError> {
     match source {
-        TrajectorySource::Run(folder) => Ok(state_of(&run_files(folder))),
+        TrajectorySource::Run(folder) => {
+            let files = state_of(&run_files(folder));
+            // The counts of a journal on a server change with each trajectory.
+            match folder.join("journal.sqlite").is_file() {
+                true => Ok(files),
+                false => Ok(Digest::of_json(&(files, describe("", folder).status))),
+            }
+        }
         TrajectorySource::Dataset(path) => {
             let mut files = Vec::new();
             dataset_files(path, 0, &mut files)?;
