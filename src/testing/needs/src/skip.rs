@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Says that the running test is skipped because it needs what set-up installs from Debian, PyPI or crates.io.
+/// Says that the running test is skipped because it needs what set-up installs from Debian or a package registry.
 pub fn missing_tool(reason: impl Display) {
     skip("tool", &["1", "tools"], &reason.to_string());
 }
