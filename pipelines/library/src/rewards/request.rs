@@ -98,6 +98,10 @@ impl Request {
         if let Some((what, _, max)) = counts.iter().find(|(_, found, max)| found > max) {
             return Err(RequestError::TooLarge(format!("more than {max} {what}")));
         }
+        if raw.task.is_none() && raw.id.is_none() {
+            let text = "neither `task` nor `id` names a task";
+            return Err(RequestError::Invalid(text.to_owned()));
+        }
         Ok(Self {
             task: raw.task,
             id: raw.id,
@@ -191,6 +195,10 @@ mod tests {
         assert_eq!(request.files[0], ("output/a.csv".to_owned(), vec![7; 3]));
         assert_eq!(request.files[1].1.len(), 997);
         assert!(request.id.is_none() && request.claims.is_empty());
+        for nothing in ["[]", "{}", "{\"files\": []}", "{\"task\": null}"] {
+            let refused = Request::parse(nothing.as_bytes(), MOST).unwrap_err();
+            assert!(matches!(refused, RequestError::Invalid(_)), "{nothing}");
+        }
     }
 
     #[test]
