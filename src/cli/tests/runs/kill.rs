@@ -72,7 +72,7 @@ fn start_with_umask(fixture: &RunFixture) -> Child {
 }
 
 /// Every file of the dataset: path → bytes.
-fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = fixture.folder().join(pybench_shard::DATASET);
     let mut files = BTreeMap::new();
     let mut folders = vec![root.clone()];

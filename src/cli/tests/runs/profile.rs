@@ -1,14 +1,14 @@
 //! `synthesize --profile`: the journal is in PostgreSQL, and the dataset has the same bytes.
 
-use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pybench_run::{ExitCode, Journal};
 use pybench_testing::postgres;
 
+use crate::kill::dataset;
 use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::support::kill::kill_after;
@@ -21,25 +21,6 @@ fn recipe(teacher: &str) -> String {
          keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\nconcurrency = 2\n\n\
          [shard]\nheld_out_templates = 1\ntest_fraction = 0.3\n"
     )
-}
-
-/// Every file of the dataset: path → bytes.
-fn dataset(fixture: &RunFixture) -> BTreeMap<PathBuf, Vec<u8>> {
-    let root = fixture.folder().join(pybench_shard::DATASET);
-    let mut files = BTreeMap::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let bytes = std::fs::read(&path).unwrap();
-                files.insert(path.strip_prefix(&root).unwrap().to_owned(), bytes);
-            }
-        }
-    }
-    files
 }
 
 fn in_profile(fixture: &RunFixture, profile: &Path) -> std::process::Command {

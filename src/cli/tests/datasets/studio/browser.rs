@@ -6,7 +6,7 @@ use axum::response::Html;
 use axum::{Router, routing::get};
 
 use super::webdriver::Browser;
-use super::{Studio, hostile, run};
+use super::{Studio, hostile, one_row, run};
 
 const ENTER: &str = "\u{e007}";
 
@@ -98,7 +98,7 @@ async fn a_person_finds_and_reads_a_trajectory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_trajectory_is_text() {
     let Some(fixture) = run().await else { return };
-    // Whoever loads something from here was attacked.
+    // A page that loads anything from here was attacked.
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
     canary.set_nonblocking(true).unwrap();
     let attack = hostile::attack(canary.local_addr().unwrap().port());
@@ -213,12 +213,7 @@ async fn a_hostile_trajectory_is_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_another_origin_reads_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = folder.path().join("rows.jsonl");
-    std::fs::write(
-        &rows,
-        r#"{"messages": [{"role": "user", "content": "Count."}]}"#,
-    )
-    .unwrap();
+    let rows = one_row(folder.path());
     let studio = Studio::start(&[&rows]).await;
     let Some(browser) = browser(&studio).await else {
         return;

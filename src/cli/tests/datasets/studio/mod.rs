@@ -5,7 +5,7 @@ mod hostile;
 mod webdriver;
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 
 use pybench_run::ExitCode;
@@ -217,15 +217,18 @@ async fn a_dataset_is_shown_with_its_input_files() {
     assert!(studio.interrupt().success());
 }
 
+/// A dataset of one row, in `folder`.
+fn one_row(folder: &Path) -> PathBuf {
+    let rows = folder.join("rows.jsonl");
+    let row = r#"{"messages": [{"role": "user", "content": "Count."}]}"#;
+    std::fs::write(&rows, row).unwrap();
+    rows
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_get_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = folder.path().join("rows.jsonl");
-    std::fs::write(
-        &rows,
-        r#"{"messages": [{"role": "user", "content": "Count."}]}"#,
-    )
-    .unwrap();
+    let rows = one_row(folder.path());
     let studio = Studio::start(&[&rows]).await;
     let page = studio.answer("/").await;
     assert_eq!(page.status(), StatusCode::OK);
