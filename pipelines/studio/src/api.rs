@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
 };
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, put};
 use axum::{Json, Router};
 use pybench_run::RunError;
 use pybench_types::id::Digest;
@@ -18,15 +18,21 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::access::{self, Token};
+use crate::align::PairView;
 use crate::assets;
+use crate::compare::{CompareQuery, Comparison, compare};
 use crate::file_types::media_type;
 use crate::index::{Facet, ListQuery, Page};
+use crate::review::{self, Review, ReviewSummary};
+use crate::row::Row;
 use crate::runs::SourceInfo;
 use crate::sources::{Opened, Sources};
 use crate::view::View;
 
 /// Maximum number of bytes of a text preview.
 const MAX_PREVIEW: usize = 64 << 10;
+/// Maximum number of bytes of a request's body.
+const MAX_BODY: usize = 256 << 10;
 
 /// The routes of the studio, behind its token.
 pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
@@ -34,9 +40,16 @@ pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))
         .route("/api/data/{name}/facets", get(facets))
+        .route("/api/data/{name}/reviews", get(reviews))
         .route("/api/data/{name}/files/{id}", get(file))
         .route("/api/data/{name}/{number}", get(view))
         .route("/api/data/{name}/{number}/raw", get(raw))
+        .route(
+            "/api/data/{name}/{number}/review",
+            put(save_review).layer(DefaultBodyLimit::max(MAX_BODY)),
+        )
+        .route("/api/compare", get(comparison))
+        .route("/api/compare/pair", get(pair))
         .route("/api/{*rest}", any(unknown_route))
         .fallback_service(get(assets::serve))
         .with_state(sources)
@@ -51,6 +64,7 @@ impl From<RunError> for ApiError {
     fn from(error: RunError) -> Self {
         let status = match error {
             RunError::BadInput(_) => StatusCode::BAD_REQUEST,
+            RunError::Conflict(_) => StatusCode::CONFLICT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(status, error.to_string())
@@ -60,6 +74,18 @@ impl From<RunError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         (self.0, Json(json!({"message": self.1}))).into_response()
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(error: QueryRejection) -> Self {
+        Self(StatusCode::BAD_REQUEST, error.body_text())
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(error: JsonRejection) -> Self {
+        Self(error.status(), error.body_text())
     }
 }
 
@@ -82,6 +108,12 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
+/// Opens a source, which has this name.
+fn open(sources: &Sources, name: &str) -> Result<Arc<Opened>, ApiError> {
+    let opened = sources.open(name)?;
+    opened.ok_or_else(|| not_found(format!("there is no run or dataset `{name}` here")))
+}
+
 /// As [`blocking`], with a source that is open.
 async fn with_source<T: Send + 'static>(
     sources: Arc<Sources>,
@@ -89,9 +121,8 @@ async fn with_source<T: Send + 'static>(
     work: impl FnOnce(&Opened) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     blocking(move || {
-        let opened = sources.open(&name)?;
-        let missing = || not_found(format!("there is no run or dataset `{name}` here"));
-        work(&*opened.ok_or_else(missing)?)
+        let opened = open(&sources, &name)?;
+        work(&opened)
     })
     .await
 }
@@ -105,8 +136,12 @@ async fn page(
     Path(name): Path<String>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page>, ApiError> {
-    let query = query.map_err(|error| ApiError(StatusCode::BAD_REQUEST, error.body_text()))?;
+    let Query(mut query) = query?;
     with_source(sources, name, move |opened| {
+        if !query.review.is_empty() {
+            let reviews = review::read_all(opened.run()?)?;
+            query.ids = review::filter(&reviews, &query.review, &query.reviewer)?;
+        }
         Ok(Json(opened.index.page(&query)?))
     })
     .await
@@ -125,10 +160,7 @@ async fn view(
 ) -> Result<Json<View>, ApiError> {
     with_source(sources, name, move |opened| {
         let (row, json) = record(opened, &number)?;
-        let record = serde_json::from_str(&json).map_err(RunError::from)?;
-        let mut view = View::new(row, record);
-        view.mark_missing(|id| opened.has(id));
-        Ok(Json(view))
+        Ok(Json(shown(opened, row, &json)?))
     })
     .await
 }
@@ -144,7 +176,96 @@ async fn raw(
     .await
 }
 
-fn record(opened: &Opened, number: &str) -> Result<(crate::row::Row, String), ApiError> {
+/// The page of a trajectory, with the decisions on it.
+fn shown(opened: &Opened, row: Row, json: &str) -> Result<View, ApiError> {
+    let record = serde_json::from_str(json).map_err(RunError::from)?;
+    let mut view = View::new(row, record);
+    view.mark_missing(|id| opened.has(id));
+    if let Ok(folder) = opened.run() {
+        view.reviews = review::read_of(folder, &view.row.id)?;
+        view.reviewable = !view.row.id.is_empty();
+    }
+    Ok(view)
+}
+
+/// Who decided what, and how well people agree.
+async fn reviews(
+    State(sources): State<Arc<Sources>>,
+    Path(name): Path<String>,
+) -> Result<Json<ReviewSummary>, ApiError> {
+    with_source(sources, name, |opened| {
+        let reviews = review::read_all(opened.run()?)?;
+        let ids: Vec<String> = reviews.iter().map(|one| one.trajectory.clone()).collect();
+        let tasks = opened.index.tasks_of(&ids)?;
+        Ok(Json(review::summary(&reviews, &tasks)))
+    })
+    .await
+}
+
+/// Saves a decision. When this answers, it is on the disk.
+async fn save_review(
+    State(sources): State<Arc<Sources>>,
+    Path((name, number)): Path<(String, String)>,
+    review: Result<Json<Review>, JsonRejection>,
+) -> Result<Json<Review>, ApiError> {
+    let Json(review) = review?;
+    with_source(sources, name, move |opened| {
+        opened.run()?;
+        let (row, _) = record(opened, &number)?;
+        // The numbers of a run that goes on may change.
+        if row.id != review.trajectory {
+            let text = "the list has changed: this number is another trajectory now; reload the page and decide again";
+            return Err(ApiError(StatusCode::CONFLICT, text.to_owned()));
+        }
+        opened.save_review(&review)?;
+        Ok(Json(review))
+    })
+    .await
+}
+
+async fn comparison(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<CompareQuery>, QueryRejection>,
+) -> Result<Json<Comparison>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let (a, b) = (open(&sources, &query.a)?, open(&sources, &query.b)?);
+        Ok(Json(compare(&a.index, &b.index, &query)?))
+    })
+    .await
+}
+
+/// Two trajectories: names of their runs, and their numbers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PairQuery {
+    a: String,
+    a_number: u64,
+    b: String,
+    b_number: u64,
+}
+
+async fn pair(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<PairQuery>, QueryRejection>,
+) -> Result<Json<PairView>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let view = |name: &str, number: u64| {
+            let opened = open(&sources, name)?;
+            let (row, json) = record(&opened, &number.to_string())?;
+            shown(&opened, row, &json)
+        };
+        let (a, b) = (
+            view(&query.a, query.a_number)?,
+            view(&query.b, query.b_number)?,
+        );
+        Ok(Json(PairView::new(a, b)))
+    })
+    .await
+}
+
+fn record(opened: &Opened, number: &str) -> Result<(Row, String), ApiError> {
     let found = match number.parse() {
         Ok(number) => opened.index.record(number)?,
         Err(_) => None,
