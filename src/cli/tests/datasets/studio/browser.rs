@@ -14,7 +14,7 @@ const ENTER: &str = "\u{e007}";
 const INSIDE: &str = "document.querySelectorAll('iframe, form[action], a[href^=javascript], svg, object, embed').length";
 
 /// The browser, and whether the program has the app; `None`, with a printed reason, where one is missing.
-async fn browser(studio: &Studio) -> Option<Browser> {
+pub(super) async fn browser(studio: &Studio) -> Option<Browser> {
     let page = studio.answer("/").await.text().await.unwrap();
     if page.contains("The web app is not part of this program") {
         let text = "the studio's web app: pipelines/studio/web/build";
