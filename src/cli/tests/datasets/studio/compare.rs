@@ -54,7 +54,7 @@ async fn flips_lead_to_the_first_divergence() {
     let studio = Studio::start(&["--runs-dir".as_ref(), runs.path()]).await;
 
     let list = studio.json("/api/data").await;
-    let kinds = [0, 1].map(|at| (list[at]["kind"].clone(), list[at]["trajectories"].clone()));
+    let kinds = [0_usize, 1].map(|at| (list[at]["kind"].clone(), list[at]["trajectories"].clone()));
     assert_eq!(json!(kinds), json!([["evaluation", 4], ["evaluation", 4]]));
     let compared = studio.json("/api/compare?a=before&b=after").await;
     let counts = ["measure", "shared", "compared", "a_better", "b_better"];
@@ -62,7 +62,7 @@ async fn flips_lead_to_the_first_divergence() {
     assert_eq!(json!(counts), json!(["strict", 4, 4, 0, 2]));
     let p = compared["p"].as_f64().unwrap();
     assert!((p - 0.5).abs() < 1e-12, "{p}");
-    let order = [0, 1, 2, 3].map(|at| compared["tasks"][at]["task"].clone());
+    let order = [0_usize, 1, 2, 3].map(|at| compared["tasks"][at]["task"].clone());
     assert_eq!(json!(order), json!(["s/1", "s/2", "s/0", "s/3"]));
 
     let Some(browser) = browser(&studio).await else {
