@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evaluation::each_record;
 use crate::record::Record;
+use crate::review::IdFilter;
 use crate::row::Row;
 use crate::search;
 use crate::view::View;
@@ -124,14 +125,6 @@ pub(crate) struct ListQuery {
     /// Only these trajectories; what `review` means is known from the journal.
     #[serde(skip)]
     pub(crate) ids: Option<IdFilter>,
-}
-
-/// Trajectories by their ids.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum IdFilter {
-    Among(Vec<String>),
-    /// All that have an id but these.
-    Except(Vec<String>),
 }
 
 /// An attempt at a task and whether it passed.

@@ -9,8 +9,6 @@ use pybench_types::id::Digest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::index::IdFilter;
-
 /// Start of the keys; the id of the trajectory and the reviewer follow. The journal counts them as work of people.
 const PREFIX: &str = pybench_run::TRAJECTORY_REVIEWS;
 /// Maximum number of characters of a reviewer's name and of a label.
@@ -40,6 +38,14 @@ pub(crate) struct Review {
     /// A word for later filters, such as `wrong file`; may be empty.
     pub(crate) label: String,
     pub(crate) comment: String,
+}
+
+/// Trajectories by their ids.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum IdFilter {
+    Among(Vec<String>),
+    /// All that have an id but these.
+    Except(Vec<String>),
 }
 
 /// The decisions on the trajectories of a run.
