@@ -524,6 +524,14 @@ mod tests {
         let (status, headers, _) = studio.ask("/data/d/1?search=x", &accept).await;
         assert_eq!(status, StatusCode::TEMPORARY_REDIRECT);
         assert_eq!(headers["location"], "/api/data/d/1?search=x");
+        for (page, data) in [
+            ("/compare?a=d&b=d", "/api/compare?a=d&b=d"),
+            ("/compare/pair?a=d", "/api/compare/pair?a=d"),
+            ("/review/d/1", "/api/data/d/1"),
+        ] {
+            let (_, headers, _) = studio.ask(page, &accept).await;
+            assert_eq!(headers["location"], data);
+        }
     }
 
     /// A studio of two evaluations of the same three tasks.

@@ -88,7 +88,7 @@ export interface Opinion {
 
 export type Outcome = "pass" | "fail" | "unproven";
 
-export type OutputView = { text: string; type: "text" } | { text: string; type: "stderr" } | { text: string; type: "error" } | { mime: string; base64: string; type: "image" } | { text: string; type: "note" };
+export type OutputView = { type: "text"; text: string } | { type: "stderr"; text: string } | { type: "error"; text: string } | { type: "image"; mime: string; base64: string } | { type: "note"; text: string };
 
 export interface Page {
   total: number;
