@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, LOCATION, REFERRER_POLICY,
-    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION,
+    ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
 
 /// What pages may load: nothing from elsewhere, no inline scripts. Images of outputs are in the page's data.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -47,18 +49,63 @@ impl Token {
     }
 
     fn is_sent(&self, headers: &HeaderMap) -> bool {
-        let texts = |name| {
-            let values = headers.get_all(name).iter();
-            values.filter_map(|value: &HeaderValue| value.to_str().ok())
-        };
-        let bearer = texts(AUTHORIZATION).filter_map(|value| value.strip_prefix("Bearer "));
-        let pairs = texts(COOKIE).flat_map(|value| value.split(';'));
-        let cookies = pairs.filter_map(|pair| {
+        self.is_in_header(headers) || self.is_in_cookie(headers)
+    }
+
+    /// Whether a program sent it. Pages of other sites cannot.
+    fn is_in_header(&self, headers: &HeaderMap) -> bool {
+        let mut bearer = texts(headers, AUTHORIZATION)
+            .filter_map(|value| value.strip_prefix("Bearer "));
+        bearer.any(|given| self.is(given.trim()))
+    }
+
+    fn is_in_cookie(&self, headers: &HeaderMap) -> bool {
+        let pairs = texts(headers, COOKIE).flat_map(|value| value.split(';'));
+        let mut cookies = pairs.filter_map(|pair| {
             let (name, value) = pair.trim().split_once('=')?;
             (name == &*self.cookie).then_some(value)
         });
-        bearer.chain(cookies).any(|given| self.is(given.trim()))
+        cookies.any(|given| self.is(given.trim()))
     }
+}
+
+/// The values of a header that are text.
+fn texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter();
+    values.filter_map(|value: &HeaderValue| value.to_str().ok())
+}
+
+/// Why a request that may change something is refused. A page of another site could make the browser send one with the
+/// cookie, but not with its own origin as `Origin`, and not as JSON.
+fn write_problem(token: &Token, request: &Request) -> Option<(StatusCode, &'static str)> {
+    let headers = request.headers();
+    if request.method().is_safe() {
+        return None;
+    }
+    if !token.is_in_header(headers) && !is_from_own_page(headers) {
+        let text = "only pages of the studio, and programs that send the token as `Authorization: Bearer TOKEN`, can \
+                    change something";
+        return Some((StatusCode::FORBIDDEN, text));
+    }
+    let is_json = |value: &str| {
+        let kind = value.split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("application/json")
+    };
+    if !texts(headers, CONTENT_TYPE).any(is_json) {
+        let text = "send JSON, with the header `Content-Type: application/json`";
+        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    None
+}
+
+/// Whether the browser names the studio itself as the origin of the page that sends the request.
+fn is_from_own_page(headers: &HeaderMap) -> bool {
+    let (origin, host) = (headers.get(ORIGIN), headers.get(HOST));
+    let text = |value: Option<&HeaderValue>| value?.to_str().ok().map(str::to_owned);
+    let (Some(origin), Some(host)) = (text(origin), text(host)) else {
+        return false;
+    };
+    [format!("http://{host}"), format!("https://{host}")].contains(&origin)
 }
 
 /// Answers the opening link with a cookie, and refuses requests without it.
@@ -67,9 +114,13 @@ pub(crate) async fn require(State(token): State<Token>, request: Request, next: 
         .uri()
         .query()
         .and_then(|query| query.strip_prefix("token="));
+    let refused = write_problem(&token, &request);
     let mut response = match link {
         Some(given) if token.is(given) => admitted(&token, request.uri().path()),
-        _ if token.is_sent(request.headers()) => next.run(request).await,
+        _ if token.is_sent(request.headers()) => match refused {
+            None => next.run(request).await,
+            Some((status, text)) => (status, Json(json!({"message": text}))).into_response(),
+        },
         _ => (StatusCode::UNAUTHORIZED, REFUSED).into_response(),
     };
     let headers = response.headers_mut();

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
 };
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, put};
 use axum::{Json, Router};
 use pybench_run::RunError;
 use pybench_types::id::Digest;
@@ -18,15 +18,21 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::access::{self, Token};
+use crate::align::PairView;
 use crate::assets;
+use crate::compare::{CompareQuery, Comparison, compare};
 use crate::file_types::media_type;
 use crate::index::{Facet, ListQuery, Page};
+use crate::review::{self, Review, ReviewSummary};
+use crate::row::Row;
 use crate::runs::SourceInfo;
 use crate::sources::{Opened, Sources};
 use crate::view::View;
 
 /// Maximum number of bytes of a text preview.
 const MAX_PREVIEW: usize = 64 << 10;
+/// Maximum number of bytes of a request's body.
+const MAX_BODY: usize = 256 << 10;
 
 /// The routes of the studio, behind its token.
 pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
@@ -34,9 +40,16 @@ pub(crate) fn router(sources: Arc<Sources>, token: Token) -> Router {
         .route("/api/data", get(list))
         .route("/api/data/{name}", get(page))
         .route("/api/data/{name}/facets", get(facets))
+        .route("/api/data/{name}/reviews", get(reviews))
         .route("/api/data/{name}/files/{id}", get(file))
         .route("/api/data/{name}/{number}", get(view))
         .route("/api/data/{name}/{number}/raw", get(raw))
+        .route(
+            "/api/data/{name}/{number}/review",
+            put(save_review).layer(DefaultBodyLimit::max(MAX_BODY)),
+        )
+        .route("/api/compare", get(comparison))
+        .route("/api/compare/pair", get(pair))
         .route("/api/{*rest}", any(unknown_route))
         .fallback_service(get(assets::serve))
         .with_state(sources)
@@ -51,6 +64,7 @@ impl From<RunError> for ApiError {
     fn from(error: RunError) -> Self {
         let status = match error {
             RunError::BadInput(_) => StatusCode::BAD_REQUEST,
+            RunError::Conflict(_) => StatusCode::CONFLICT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(status, error.to_string())
@@ -60,6 +74,18 @@ impl From<RunError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         (self.0, Json(json!({"message": self.1}))).into_response()
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(error: QueryRejection) -> Self {
+        Self(StatusCode::BAD_REQUEST, error.body_text())
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(error: JsonRejection) -> Self {
+        Self(error.status(), error.body_text())
     }
 }
 
@@ -82,6 +108,12 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
+/// Opens a source, which has this name.
+fn open(sources: &Sources, name: &str) -> Result<Arc<Opened>, ApiError> {
+    let opened = sources.open(name)?;
+    opened.ok_or_else(|| not_found(format!("there is no run or dataset `{name}` here")))
+}
+
 /// As [`blocking`], with a source that is open.
 async fn with_source<T: Send + 'static>(
     sources: Arc<Sources>,
@@ -89,9 +121,8 @@ async fn with_source<T: Send + 'static>(
     work: impl FnOnce(&Opened) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     blocking(move || {
-        let opened = sources.open(&name)?;
-        let missing = || not_found(format!("there is no run or dataset `{name}` here"));
-        work(&*opened.ok_or_else(missing)?)
+        let opened = open(&sources, &name)?;
+        work(&opened)
     })
     .await
 }
@@ -105,8 +136,12 @@ async fn page(
     Path(name): Path<String>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page>, ApiError> {
-    let query = query.map_err(|error| ApiError(StatusCode::BAD_REQUEST, error.body_text()))?;
+    let Query(mut query) = query?;
     with_source(sources, name, move |opened| {
+        if !query.review.is_empty() {
+            let reviews = review::read_all(opened.run()?)?;
+            query.ids = review::filter(&reviews, &query.review, &query.reviewer)?;
+        }
         Ok(Json(opened.index.page(&query)?))
     })
     .await
@@ -125,10 +160,7 @@ async fn view(
 ) -> Result<Json<View>, ApiError> {
     with_source(sources, name, move |opened| {
         let (row, json) = record(opened, &number)?;
-        let record = serde_json::from_str(&json).map_err(RunError::from)?;
-        let mut view = View::new(row, record);
-        view.mark_missing(|id| opened.has(id));
-        Ok(Json(view))
+        Ok(Json(shown(opened, row, &json)?))
     })
     .await
 }
@@ -144,7 +176,95 @@ async fn raw(
     .await
 }
 
-fn record(opened: &Opened, number: &str) -> Result<(crate::row::Row, String), ApiError> {
+/// The page of a trajectory, with the decisions on it.
+fn shown(opened: &Opened, row: Row, json: &str) -> Result<View, ApiError> {
+    let record = serde_json::from_str(json).map_err(RunError::from)?;
+    let mut view = View::new(row, record);
+    view.mark_missing(|id| opened.has(id));
+    if let Ok(folder) = opened.run() {
+        view.reviews = review::read_of(folder, &view.row.id)?;
+        view.reviewable = !view.row.id.is_empty();
+    }
+    Ok(view)
+}
+
+/// Who decided what, and how well people agree.
+async fn reviews(
+    State(sources): State<Arc<Sources>>,
+    Path(name): Path<String>,
+) -> Result<Json<ReviewSummary>, ApiError> {
+    with_source(sources, name, |opened| {
+        let reviews = review::read_all(opened.run()?)?;
+        let ids: Vec<String> = reviews.iter().map(|one| one.trajectory.clone()).collect();
+        let tasks = opened.index.tasks_of(&ids)?;
+        Ok(Json(review::summary(&reviews, &tasks)))
+    })
+    .await
+}
+
+/// Saves a decision. When this answers, it is on the disk.
+async fn save_review(
+    State(sources): State<Arc<Sources>>,
+    Path((name, number)): Path<(String, String)>,
+    review: Result<Json<Review>, JsonRejection>,
+) -> Result<Json<Review>, ApiError> {
+    let Json(review) = review?;
+    with_source(sources, name, move |opened| {
+        opened.run()?;
+        let (row, _) = record(opened, &number)?;
+        // The numbers of a run that goes on may change.
+        if row.id != review.trajectory {
+            let text = "the list has changed: this number is another trajectory now; reload the page and decide again";
+            return Err(ApiError(StatusCode::CONFLICT, text.to_owned()));
+        }
+        opened.save_review(&review)?;
+        Ok(Json(review))
+    })
+    .await
+}
+
+async fn comparison(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<CompareQuery>, QueryRejection>,
+) -> Result<Json<Comparison>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let (a, b) = (open(&sources, &query.a)?, open(&sources, &query.b)?);
+        Ok(Json(compare(&a.index, &b.index, &query)?))
+    })
+    .await
+}
+
+/// Two trajectories: names of their runs, and their numbers. The page has the filters of the comparison beside them.
+#[derive(Deserialize)]
+struct PairQuery {
+    a: String,
+    a_number: u64,
+    b: String,
+    b_number: u64,
+}
+
+async fn pair(
+    State(sources): State<Arc<Sources>>,
+    query: Result<Query<PairQuery>, QueryRejection>,
+) -> Result<Json<PairView>, ApiError> {
+    let Query(query) = query?;
+    blocking(move || {
+        let view = |name: &str, number: u64| {
+            let opened = open(&sources, name)?;
+            let (row, json) = record(&opened, &number.to_string())?;
+            shown(&opened, row, &json)
+        };
+        let (a, b) = (
+            view(&query.a, query.a_number)?,
+            view(&query.b, query.b_number)?,
+        );
+        Ok(Json(PairView::new(a, b)))
+    })
+    .await
+}
+
+fn record(opened: &Opened, number: &str) -> Result<(Row, String), ApiError> {
     let found = match number.parse() {
         Ok(number) => opened.index.record(number)?,
         Err(_) => None,
@@ -404,39 +524,197 @@ mod tests {
         let (status, headers, _) = studio.ask("/data/d/1?search=x", &accept).await;
         assert_eq!(status, StatusCode::TEMPORARY_REDIRECT);
         assert_eq!(headers["location"], "/api/data/d/1?search=x");
+        for (page, data) in [
+            ("/compare?a=d&b=d", "/api/compare?a=d&b=d"),
+            ("/compare/pair?a=d", "/api/compare/pair?a=d"),
+            ("/review/d/1", "/api/data/d/1"),
+        ] {
+            let (_, headers, _) = studio.ask(page, &accept).await;
+            assert_eq!(headers["location"], data);
+        }
     }
 
-    /// The types of the app are written by hand; this finds fields that were renamed or added here only.
-    #[test]
-    fn every_field_of_an_answer_is_in_the_types_of_the_app() {
-        let types = include_str!("../web/src/api.ts");
-        fn fields(schema: &Value, found: &mut Vec<String>) {
-            match schema {
-                Value::Object(map) => {
-                    let properties = map.get("properties").and_then(Value::as_object);
-                    found.extend(properties.into_iter().flat_map(|one| one.keys().cloned()));
-                    map.values().for_each(|value| fields(value, found));
-                }
-                Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
-                _ => {}
+    /// A studio of two evaluations of the same three tasks.
+    fn evaluations() -> Studio {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        for (name, second) in [("x", Some(true)), ("y", Some(false))] {
+            let run = runs.join(name);
+            std::fs::create_dir_all(&run).unwrap();
+            let attempts = [("m", "1", Some(true)), ("m", "2", second), ("m", "3", None)];
+            crate::evaluation::tests::write(&run, &attempts);
+        }
+        let sources = Sources::new(What::Runs(runs), folder.path().join("cache"));
+        let token = Token::new(80);
+        Studio {
+            _folder: folder,
+            app: router(Arc::new(sources), token.clone()),
+            token,
+            file: Digest::of_bytes(b""),
+        }
+    }
+
+    impl Studio {
+        /// Puts JSON with the token in a header, and these headers.
+        async fn put(
+            &self,
+            path: &str,
+            body: &Value,
+            headers: &[(&str, &str)],
+        ) -> (StatusCode, Value) {
+            let mut request = Request::put(path);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
             }
+            let request = request.body(Body::from(body.to_string())).unwrap();
+            let response = self.app.clone().oneshot(request).await.unwrap();
+            let status = response.status();
+            let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            (status, serde_json::from_slice(&body).unwrap_or_default())
         }
-        let mut found = Vec::new();
-        for schema in [
-            schemars::schema_for!(Vec<SourceInfo>),
-            schemars::schema_for!(Page),
-            schemars::schema_for!(Vec<Facet>),
-            schemars::schema_for!(View),
+
+        async fn json(&self, path: &str) -> Value {
+            let (status, _, body) = self.get(path).await;
+            assert_eq!(status, StatusCode::OK, "{path}: {body}");
+            serde_json::from_str(&body).unwrap()
+        }
+
+        /// The id of a trajectory.
+        async fn id(&self, path: &str) -> String {
+            let view = self.json(path).await;
+            view["row"]["id"].as_str().unwrap().to_owned()
+        }
+    }
+
+    fn decision(trajectory: &str, reviewer: &str, decision: Value) -> Value {
+        json!({"trajectory": trajectory, "reviewer": reviewer, "decision": decision, "label": "", "comment": ""})
+    }
+
+    #[tokio::test]
+    async fn evaluations_are_listed_shown_and_compared() {
+        let studio = evaluations();
+        let list = studio.json("/api/data").await;
+        assert_eq!(
+            (&list[0]["kind"], &list[0]["trajectories"]),
+            (&json!("evaluation"), &json!(3))
+        );
+        let failed = studio.json("/api/data/y?strict=failed").await;
+        assert_eq!((&failed["total"], &failed["rows"][0]["task"]), (&json!(1), &json!("s/2")));
+        let view = studio.json("/api/data/y/2").await;
+        let evaluation = &view["evaluation"];
+        assert_eq!(evaluation["scores"], json!([{"score": "strict", "passed": false}]));
+        assert_eq!(evaluation["checks"][0]["found"], "2");
+        assert_eq!(view["turns"][0]["cells"][0]["code"], "2");
+        let failed = studio.json("/api/data/y/3").await;
+        let note = failed["evaluation"]["notes"][0].as_str().unwrap();
+        assert!(note.contains("no sandbox"), "{note}");
+
+        let compared = studio.json("/api/compare?a=x&b=y").await;
+        let counts = ["shared", "compared", "a_better", "b_better"];
+        let counts = counts.map(|key| compared[key].clone());
+        assert_eq!(json!(counts), json!([3, 2, 1, 0]));
+        assert!((compared["p"].as_f64().unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(compared["tasks"][0]["task"], "s/2");
+        let pair = studio.json("/api/compare/pair?a=x&a_number=1&b=y&b_number=2").await;
+        assert_eq!((&pair["first"], &pair["first_code"]), (&json!(1), &json!(1)));
+        for (path, expected) in [
+            ("/api/compare?a=x&b=nothing", StatusCode::NOT_FOUND),
+            ("/api/compare?a=x&b=y&measure=verdict", StatusCode::BAD_REQUEST),
+            ("/api/compare?a=x&b=y&c=z", StatusCode::BAD_REQUEST),
+            ("/api/compare/pair?a=x&a_number=1&b=y", StatusCode::BAD_REQUEST),
+            ("/api/compare/pair?a=x&a_number=1&b=y&b_number=9", StatusCode::NOT_FOUND),
         ] {
-            fields(schema.as_value(), &mut found);
+            assert_eq!(studio.get(path).await.0, expected, "{path}");
         }
-        assert!(found.len() > 50, "{found:?}");
-        for name in found {
-            let written = [format!(" {name}:"), format!(" {name}?:")];
-            assert!(
-                written.iter().any(|text| types.contains(text)),
-                "api.ts lacks `{name}`"
-            );
+    }
+
+    #[tokio::test]
+    async fn decisions_are_saved_counted_and_filtered() {
+        let studio = evaluations();
+        let bearer = format!("Bearer {}", studio.token.text());
+        let program = [("authorization", &*bearer), ("content-type", "application/json")];
+        let (first, second) = (studio.id("/api/data/x/1").await, studio.id("/api/data/x/2").await);
+        for (path, id, reviewer, what) in [
+            ("/api/data/x/1/review", &first, "ann", "accept"),
+            ("/api/data/x/1/review", &first, "bob", "reject"),
+            ("/api/data/x/2/review", &second, "ann", "reject"),
+            ("/api/data/x/2/review", &second, "bob", "reject"),
+        ] {
+            let body = decision(id, reviewer, json!(what));
+            let (status, answer) = studio.put(path, &body, &program).await;
+            assert_eq!((status, &answer), (StatusCode::OK, &body));
+        }
+        let total = async |query: &str| studio.json(&format!("/api/data/x?{query}")).await["total"].clone();
+        assert_eq!(total("review=undecided&reviewer=ann").await, 1);
+        assert_eq!(total("review=undecided&reviewer=eve").await, 3);
+        assert_eq!(total("review=disputed").await, 1);
+        assert_eq!(total("review=rejected&reviewer=bob").await, 2);
+        assert_eq!(total("review=undecided&reviewer=eve&after=1").await, 2);
+        let summary = studio.json("/api/data/x/reviews").await;
+        let agreement = &summary["agreements"][0];
+        assert_eq!((&agreement["items"], &agreement["agree"]), (&json!(2), &json!(0.5)));
+        let view = studio.json("/api/data/x/1").await;
+        assert_eq!((view["reviews"].as_array().unwrap().len(), &view["reviewable"]), (2, &json!(true)));
+
+        let stale = decision(&second, "ann", json!("accept"));
+        let (status, _) = studio.put("/api/data/x/1/review", &stale, &program).await;
+        assert_eq!(status, StatusCode::CONFLICT);
+        let nameless = decision(&first, "", json!("accept"));
+        let (status, answer) = studio.put("/api/data/x/1/review", &nameless, &program).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(answer["message"].as_str().unwrap().contains("`reviewer`"), "{answer}");
+        let long = decision(&first, "ann", json!("x".repeat(MAX_BODY)));
+        let (status, _) = studio.put("/api/data/x/1/review", &long, &program).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test]
+    async fn only_own_pages_and_programs_with_the_token_can_write() {
+        let studio = evaluations();
+        let id = studio.id("/api/data/x/1").await;
+        let body = decision(&id, "ann", json!("accept"));
+        let secret = studio.token.text();
+        let (bearer, cookie) = (format!("Bearer {secret}"), format!("pybench_studio_80={secret}"));
+        let own = ("origin", "http://127.0.0.1:80");
+        let (host, json_type) = (("host", "127.0.0.1:80"), ("content-type", "application/json"));
+        let (bearer, cookie) = (("authorization", &*bearer), ("cookie", &*cookie));
+        for (headers, expected) in [
+            (&[host, own, json_type][..], StatusCode::UNAUTHORIZED),
+            // A form of another site, or a page without an origin.
+            (&[host, cookie, json_type], StatusCode::FORBIDDEN),
+            (&[host, cookie, json_type, ("origin", "null")], StatusCode::FORBIDDEN),
+            (&[host, cookie, json_type, ("origin", "http://127.0.0.1:81")], StatusCode::FORBIDDEN),
+            (&[host, cookie, json_type, ("origin", "http://evil.example")], StatusCode::FORBIDDEN),
+            (&[host, cookie, own], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (&[host, cookie, own, ("content-type", "text/plain")], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (&[host, bearer, ("content-type", "application/x-www-form-urlencoded")], StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        ] {
+            let (status, _) = studio.put("/api/data/x/1/review", &body, headers).await;
+            assert_eq!(status, expected, "{headers:?}");
+        }
+        let summary = studio.json("/api/data/x/reviews").await;
+        assert_eq!(summary["reviewers"], json!([]));
+        let page = [host, cookie, own, ("content-type", "application/json; charset=utf-8")];
+        let (status, _) = studio.put("/api/data/x/1/review", &body, &page).await;
+        assert_eq!(status, StatusCode::OK);
+        // Nothing else can be written.
+        let (status, _) = studio.put("/api/data/x/1", &body, &page).await;
+        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[tokio::test]
+    async fn datasets_take_no_decisions() {
+        let dataset = studio();
+        let view = dataset.json("/api/data/d/1").await;
+        assert_eq!(view["reviewable"], false);
+        let bearer = format!("Bearer {}", dataset.token.text());
+        let program = [("authorization", &*bearer), ("content-type", "application/json")];
+        let body = decision(&"0".repeat(64), "ann", json!("accept"));
+        let (status, answer) = dataset.put("/api/data/d/1/review", &body, &program).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(answer["message"].as_str().unwrap().contains("open the run"), "{answer}");
+        for path in ["/api/data/d/reviews", "/api/data/d?review=undecided"] {
+            assert_eq!(dataset.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
         }
     }
 }

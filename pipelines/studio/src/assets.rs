@@ -49,7 +49,10 @@ fn data_address(uri: &Uri) -> Option<String> {
     match uri.path() {
         "/" => Some(format!("/api/data{query}")),
         path if path.starts_with("/data/") => Some(format!("/api{path}{query}")),
-        _ => None,
+        path @ ("/compare" | "/compare/pair") => Some(format!("/api{path}{query}")),
+        path => path
+            .strip_prefix("/review/")
+            .map(|rest| format!("/api/data/{rest}{query}")),
     }
 }
 

@@ -25,7 +25,7 @@ const HEAD: Duration = Duration::from_secs(15);
 /// Look at runs and datasets in the browser: lists, filters, search, each trajectory with its verdict
 #[derive(Clone, Debug, clap::Parser)]
 pub struct StudioArgs {
-    /// Run (name or folder), or dataset (folder, .parquet, .jsonl or .json file) [default: all runs of the project]
+    /// Run or evaluation (name or folder), or dataset (folder, .parquet, .jsonl or .json file) [default: all runs]
     #[arg(value_name = "WHAT")]
     pub what: Option<PathBuf>,
     /// Loopback address to listen on; port 0 chooses a free port

@@ -3,6 +3,7 @@
 //! The file is in the cache; it is made again when the source has changed. It holds what the list shows in columns,
 //! each record as JSON, and an index of the words of users, models and interpreter.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,13 +14,15 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::evaluation::each_record;
 use crate::record::Record;
+use crate::review::IdFilter;
 use crate::row::Row;
 use crate::search;
 use crate::view::View;
 
 /// Changes whenever the tables, or what is written to them, change.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// Rows of a page, unless the query says.
 const DEFAULT_PAGE: u64 = 100;
 /// Maximum number of rows of a page.
@@ -29,9 +32,9 @@ const MAX_VALUES: usize = 200;
 
 const TABLES: &str = "
 CREATE TABLE row (
-    number INTEGER PRIMARY KEY, id TEXT, category TEXT, keyword TEXT, origin TEXT, kinds TEXT, language TEXT,
-    teacher TEXT, format TEXT, verdict TEXT, rejected_by TEXT, \"end\" TEXT, error TEXT, turns INTEGER, tokens INTEGER,
-    query TEXT
+    number INTEGER PRIMARY KEY, id TEXT, task TEXT, category TEXT, keyword TEXT, origin TEXT, kinds TEXT, language TEXT,
+    teacher TEXT, format TEXT, verdict TEXT, rejected_by TEXT, upstream TEXT, fixed TEXT, strict TEXT, \"end\" TEXT,
+    error TEXT, turns INTEGER, tokens INTEGER, query TEXT
 ) STRICT;
 CREATE TABLE record (number INTEGER PRIMARY KEY, json TEXT) STRICT;
 CREATE TABLE facet (json TEXT) STRICT;
@@ -39,9 +42,10 @@ CREATE VIRTUAL TABLE words USING fts5 (user, assistant, tool, content='', tokeni
 ";
 
 /// The columns of the list, in the order of the table.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 20] = [
     "number",
     "id",
+    "task",
     "category",
     "keyword",
     "origin",
@@ -51,6 +55,9 @@ const COLUMNS: [&str; 16] = [
     "format",
     "verdict",
     "rejected_by",
+    "upstream",
+    "fixed",
+    "strict",
     "end",
     "error",
     "turns",
@@ -59,9 +66,12 @@ const COLUMNS: [&str; 16] = [
 ];
 
 /// The columns that filters offer values of.
-const FACETS: [&str; 11] = [
+const FACETS: [&str; 14] = [
     "verdict",
     "rejected_by",
+    "upstream",
+    "fixed",
+    "strict",
     "category",
     "keyword",
     "origin",
@@ -93,6 +103,9 @@ pub(crate) struct ListQuery {
     pub(crate) format: String,
     pub(crate) verdict: String,
     pub(crate) rejected_by: String,
+    pub(crate) upstream: String,
+    pub(crate) fixed: String,
+    pub(crate) strict: String,
     pub(crate) end: String,
     pub(crate) error: String,
     pub(crate) min_turns: u64,
@@ -101,6 +114,26 @@ pub(crate) struct ListQuery {
     pub(crate) search: String,
     /// Searches only in texts of `user`, `assistant` or `tool`, which is the interpreter.
     pub(crate) role: String,
+    /// Only attempts at this task.
+    pub(crate) task: String,
+    /// Only trajectories with a larger number.
+    pub(crate) after: u64,
+    /// Only those on which people decided so: `undecided`, `accepted`, `rejected`, or `disputed`, on which they disagree.
+    pub(crate) review: String,
+    /// Whose decisions `review` is about; empty for those of all.
+    pub(crate) reviewer: String,
+    /// Only these trajectories; what `review` means is known from the journal.
+    #[serde(skip)]
+    pub(crate) ids: Option<IdFilter>,
+}
+
+/// An attempt at a task and whether it passed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TaskOutcome {
+    pub(crate) task: String,
+    pub(crate) number: u64,
+    /// `None` if it has no result.
+    pub(crate) passed: Option<bool>,
 }
 
 /// A part of the list.
@@ -212,6 +245,78 @@ impl Index {
         })
     }
 
+    /// The line of the list of a trajectory; `None` if there is no such number.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(crate) fn row(&self, number: u64) -> Result<Option<Row>, RunError> {
+        let select = format!("SELECT {} FROM row WHERE number = ?1", quoted());
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(&select)?;
+            statement.query_row([number], read_row).optional()
+        })
+    }
+
+    /// Every attempt at a task, in the order of the source, with its result in a column: `verdict`, or a score. Only those of
+    /// `teacher`, unless that is empty.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(crate) fn outcomes(
+        &self,
+        column: &'static str,
+        teacher: &str,
+    ) -> Result<Vec<TaskOutcome>, RunError> {
+        let select = format!(
+            "SELECT task, number, \"{column}\" FROM row WHERE task <> '' AND (?1 = '' OR teacher = ?1) ORDER BY number"
+        );
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(&select)?;
+            let rows = statement.query_map([teacher], |row| {
+                let outcome: String = row.get(2)?;
+                Ok(TaskOutcome {
+                    task: row.get(0)?,
+                    number: row.get(1)?,
+                    passed: match &*outcome {
+                        "accepted" | "passed" => Some(true),
+                        "rejected" | "failed" => Some(false),
+                        _ => None,
+                    },
+                })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Whether any attempt has a result in this column.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(crate) fn has_outcomes(
+        &self,
+        column: &'static str,
+        teacher: &str,
+    ) -> Result<bool, RunError> {
+        let select = format!(
+            "SELECT EXISTS (SELECT 1 FROM row WHERE \"{column}\" <> '' AND task <> '' AND (?1 = '' OR teacher = ?1))"
+        );
+        self.read(|connection| connection.query_row(&select, [teacher], |row| row.get(0)))
+    }
+
+    /// The tasks of trajectories, by id.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(crate) fn tasks_of(&self, ids: &[String]) -> Result<HashMap<String, String>, RunError> {
+        let select = "SELECT id, task FROM row WHERE id IN (SELECT value FROM json_each(?1))";
+        let ids = serde_json::to_string(ids)?;
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(select)?;
+            let rows = statement.query_map([ids], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+    }
+
     /// The values that filters offer.
     ///
     /// # Errors
@@ -254,9 +359,9 @@ fn write(path: &Path, source: &TrajectorySource) -> Result<(), RunError> {
     connection.execute_batch(pragmas).map_err(failed)?;
     connection.execute_batch(TABLES).map_err(failed)?;
     let mut number = 0;
-    source.each(&mut |record| {
+    each_record(source, &mut |record| {
         number += 1;
-        insert(&connection, number, record.into())?.map_err(failed)
+        insert(&connection, number, record)?.map_err(failed)
     })?;
     finish(&connection).map_err(failed)
 }
@@ -282,6 +387,7 @@ fn insert_row(
     let insert = format!("INSERT INTO row VALUES ({places})");
     let texts_of_row = [
         &row.id,
+        &row.task,
         &row.category,
         &row.keyword,
         &row.origin,
@@ -291,6 +397,9 @@ fn insert_row(
         &row.format,
         &row.verdict,
         &row.rejected_by,
+        &row.upstream,
+        &row.fixed,
+        &row.strict,
         &row.end,
         &row.error,
     ];
@@ -315,7 +424,7 @@ fn insert_row(
 }
 
 fn finish(connection: &Connection) -> rusqlite::Result<()> {
-    for column in FACETS.into_iter().chain(["turns", "tokens"]) {
+    for column in FACETS.into_iter().chain(["id", "task", "turns", "tokens"]) {
         connection.execute_batch(&format!("CREATE INDEX row_{column} ON row (\"{column}\")"))?;
     }
     let facets = FACETS.map(|column| facet(connection, column));
@@ -346,6 +455,7 @@ fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     Ok(Row {
         number: row.get("number")?,
         id: row.get("id")?,
+        task: row.get("task")?,
         category: row.get("category")?,
         keyword: row.get("keyword")?,
         origin: row.get("origin")?,
@@ -355,6 +465,9 @@ fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         format: row.get("format")?,
         verdict: row.get("verdict")?,
         rejected_by: row.get("rejected_by")?,
+        upstream: row.get("upstream")?,
+        fixed: row.get("fixed")?,
+        strict: row.get("strict")?,
         end: row.get("end")?,
         error: row.get("error")?,
         turns: row.get("turns")?,
@@ -369,6 +482,9 @@ fn condition(query: &ListQuery) -> Result<(String, Vec<SqlValue>), RunError> {
     let wanted = [
         &query.verdict,
         &query.rejected_by,
+        &query.upstream,
+        &query.fixed,
+        &query.strict,
         &query.category,
         &query.keyword,
         &query.origin,
@@ -386,6 +502,25 @@ fn condition(query: &ListQuery) -> Result<(String, Vec<SqlValue>), RunError> {
     {
         values.push(SqlValue::Text(value.clone()));
         parts.push(format!("\"{column}\" = ?{}", values.len()));
+    }
+    if !query.task.is_empty() {
+        values.push(SqlValue::Text(query.task.clone()));
+        parts.push(format!("task = ?{}", values.len()));
+    }
+    if query.after > 0 {
+        parts.push(format!("number > {}", query.after.min(i64::MAX as u64)));
+    }
+    let (relation, ids) = match &query.ids {
+        None => ("", None),
+        Some(IdFilter::Among(ids)) => ("IN", Some(ids)),
+        Some(IdFilter::Except(ids)) => ("NOT IN", Some(ids)),
+    };
+    if let Some(ids) = ids {
+        values.push(SqlValue::Text(serde_json::to_string(ids)?));
+        parts.push(format!(
+            "id <> '' AND id {relation} (SELECT value FROM json_each(?{}))",
+            values.len()
+        ));
     }
     let turns = [(query.min_turns, ">="), (query.max_turns, "<=")];
     for (turns, compare) in turns.into_iter().filter(|(turns, _)| *turns > 0) {

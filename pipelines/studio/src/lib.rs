@@ -2,9 +2,13 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`record`] | a trajectory or row, as the index keeps it |
+//! | [`record`] | a trajectory, attempt or row, as the index keeps it |
+//! | [`evaluation`] | the attempts of an evaluation, as records |
 //! | [`row`] | its line in the list |
 //! | [`view`] | its page: turns, outputs, files, verdict |
+//! | [`align`] | two trajectories side by side: what differs in each turn |
+//! | [`compare`] | two runs on the same tasks: what each solves |
+//! | [`review`] | decisions of people, in the journal of the run; agreement |
 //! | [`file_types`] | which files browsers may show, and as what |
 //! | [`search`] | what a person types, as a condition of SQLite's full-text search |
 //! | [`index`] | the trajectories of a source in SQLite: pages, filters, search |
@@ -16,14 +20,20 @@
 //! | [`command`] | the arguments |
 
 mod access;
+mod align;
 mod api;
 mod assets;
 pub mod command;
+mod compare;
+mod evaluation;
 mod file_types;
 mod index;
 mod record;
+mod review;
 mod row;
 mod runs;
 mod search;
 mod sources;
+#[cfg(test)]
+mod types;
 mod view;

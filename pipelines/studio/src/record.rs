@@ -1,7 +1,8 @@
-//! A trajectory of a run, or a row of a dataset, as the index keeps it.
+//! A trajectory of a run, an attempt of an evaluation, or a row of a dataset, as the index keeps it.
 
 use std::collections::BTreeMap;
 
+use pybench_eval::record::Attempt;
 use pybench_show::TrajectoryRecord;
 use pybench_types::id::Digest;
 use pybench_types::task::Task;
@@ -28,6 +29,13 @@ pub(crate) enum Record {
         trajectory: Box<Trajectory>,
         task: Option<Box<Task>>,
         verdict: Option<Verdict>,
+    },
+    Evaluation {
+        attempt: Box<Attempt>,
+        /// `None` if it did not run, or its trajectory cannot be read.
+        trajectory: Option<Box<Trajectory>>,
+        /// Why the trajectory cannot be read; empty otherwise.
+        problem: String,
     },
     Dataset {
         /// The row as `file:row`.

@@ -1,9 +1,10 @@
 //! A trajectory as a line of the list.
 
+use pybench_eval::record::{Attempt, Outcome as AttemptOutcome};
 use pybench_show::query;
 use pybench_types::task::{Task, TaskOrigin};
 use pybench_types::text::{cut, line};
-use pybench_types::trajectory::{Outcome, Trajectory, Verdict};
+use pybench_types::trajectory::{Outcome, OutputFile, Trajectory, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,20 +23,27 @@ pub(crate) struct Row {
     pub(crate) number: u64,
     /// Id of the trajectory or the row, if it has one.
     pub(crate) id: String,
+    /// Id of the task; in an evaluation `suite/task`. Empty in a dataset.
+    pub(crate) task: String,
     pub(crate) category: String,
     pub(crate) keyword: String,
-    /// Name of the template, or how the task was made.
+    /// Name of the template or the suite, or how the task was made.
     pub(crate) origin: String,
     /// Types of the input files, joined by `, `.
     pub(crate) kinds: String,
     pub(crate) language: String,
+    /// Model, or agent of an evaluation.
     pub(crate) teacher: String,
     pub(crate) format: String,
     /// `accepted`, `rejected`, or empty if it is not graded.
     pub(crate) verdict: String,
-    /// The first filter that rejected it, with its subject.
+    /// The first filter that rejected it, or the first failed check of an evaluation, with its subject.
     pub(crate) rejected_by: String,
-    /// How it ended.
+    /// The scores of an evaluation: `passed`, `failed`, or empty if they do not apply.
+    pub(crate) upstream: String,
+    pub(crate) fixed: String,
+    pub(crate) strict: String,
+    /// How it ended; `not_run` or `infrastructure` for an attempt without a result.
     pub(crate) end: String,
     /// The exception that its first failing cell raised.
     pub(crate) error: String,
@@ -57,6 +65,14 @@ impl Row {
             } => Self {
                 number,
                 ..of_trajectory(trajectory, task.as_deref(), verdict.as_ref())
+            },
+            Record::Evaluation {
+                attempt,
+                trajectory,
+                ..
+            } => Self {
+                number,
+                ..of_attempt(attempt, trajectory.as_deref())
             },
             Record::Dataset {
                 format,
@@ -100,6 +116,7 @@ fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&
     let error = observations().find_map(|seen| seen.error.as_ref());
     Row {
         id: trajectory.id.as_str().to_owned(),
+        task: trajectory.task.as_str().to_owned(),
         category: of_task(|task| name(&task.category)),
         keyword: of_task(|task| text(&task.keyword)),
         origin: of_task(origin),
@@ -114,7 +131,52 @@ fn of_trajectory(trajectory: &Trajectory, task: Option<&Task>, verdict: Option<&
         turns: trajectory.turns.len() as u64,
         tokens: trajectory.usage().total(),
         query: of_task(|task| short(&task.query)),
-        number: 0,
+        ..Row::default()
+    }
+}
+
+fn of_attempt(attempt: &Attempt, trajectory: Option<&Trajectory>) -> Row {
+    let base = trajectory.map(|trajectory| of_trajectory(trajectory, None, None));
+    let base = base.unwrap_or_default();
+    let failed = attempt.checks.iter().find(|check| !check.passed);
+    let mut kinds: Vec<_> = attempt.inputs.iter().filter_map(extension).collect();
+    kinds.sort();
+    kinds.dedup();
+    Row {
+        task: text(&format!("{}/{}", attempt.suite, attempt.task)),
+        category: text(&attempt.category),
+        keyword: text(attempt.keyword.as_deref().unwrap_or_default()),
+        origin: text(&attempt.suite),
+        kinds: text(&kinds.join(", ")),
+        // The model that the trajectory names may be the same for two agents.
+        teacher: text(&attempt.agent),
+        rejected_by: failed.map(|check| text(&check.name)).unwrap_or_default(),
+        upstream: score_name(attempt.scores.upstream).to_owned(),
+        fixed: score_name(attempt.scores.fixed).to_owned(),
+        strict: score_name(attempt.scores.strict).to_owned(),
+        end: match attempt.outcome {
+            AttemptOutcome::Ran => base.end,
+            AttemptOutcome::NotRun { .. } => "not_run".to_owned(),
+            AttemptOutcome::Infrastructure { .. } => "infrastructure".to_owned(),
+        },
+        turns: attempt.turns.into(),
+        tokens: attempt.tokens_in.saturating_add(attempt.tokens_out),
+        query: short(&attempt.prompt),
+        ..base
+    }
+}
+
+/// The extension of a file's name.
+fn extension(file: &OutputFile) -> Option<String> {
+    let (_, extension) = file.path.rsplit_once('.')?;
+    Some(extension.to_ascii_lowercase())
+}
+
+fn score_name(score: Option<bool>) -> &'static str {
+    match score {
+        None => "",
+        Some(true) => "passed",
+        Some(false) => "failed",
     }
 }
 
@@ -194,5 +256,34 @@ mod tests {
         assert_eq!((&*row.verdict, &*row.rejected_by), ("rejected", "check s"));
         assert_eq!((&*row.end, &*row.error), ("max_turns", "Key Error"));
         assert!(row.teacher.chars().count() < 150 && row.query.is_empty());
+    }
+
+    #[test]
+    fn a_line_of_an_attempt_has_its_scores() {
+        let attempt = json!({
+            "agent": "a", "suite": "s", "task": "7", "category": "chart", "seed": 0, "turns": 3, "max_turns": 10,
+            "outcome": {"outcome": "ran"}, "scores": {"strict": false, "fixed": true}, "prompt": "Draw.",
+            "tokens_in": 5, "tokens_out": 2,
+            "checks": [
+                {"score": "fixed", "name": "first", "passed": true},
+                {"score": "strict", "name": "second", "passed": false}],
+            "inputs": [{"path": "data/a.CSV", "id": "0".repeat(64), "size": 1}],
+        });
+        let of = |attempt: &serde_json::Value| {
+            let record = json!({"evaluation": {"attempt": attempt, "trajectory": null, "problem": ""}});
+            Row::new(1, &serde_json::from_value(record).unwrap())
+        };
+        let row = of(&attempt);
+        assert_eq!((&*row.task, &*row.origin, &*row.teacher), ("s/7", "s", "a"));
+        assert_eq!(
+            (&*row.upstream, &*row.fixed, &*row.strict),
+            ("", "passed", "failed")
+        );
+        assert_eq!((&*row.rejected_by, &*row.kinds), ("second", "csv"));
+        assert_eq!((row.turns, row.tokens), (3, 7));
+        let mut failed = attempt;
+        failed["outcome"] = json!({"outcome": "infrastructure", "failure": "no sandbox"});
+        failed["scores"] = json!({});
+        assert_eq!(of(&failed).end, "infrastructure");
     }
 }

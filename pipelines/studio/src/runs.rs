@@ -8,10 +8,14 @@ use pybench_synthesize::status::{Funnel, funnel};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::evaluation;
+
 /// A run or dataset in the list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct SourceInfo {
     pub(crate) name: String,
+    /// `run`, `evaluation` or `dataset`.
+    pub(crate) kind: String,
     /// `running`, `failed` (some units failed), `unfinished`, `finished`; `dataset` for a dataset; `unreadable`.
     pub(crate) state: String,
     pub(crate) files: Option<u64>,
@@ -31,15 +35,37 @@ pub(crate) struct SourceInfo {
 
 /// Describes the run in a folder.
 pub(crate) fn describe(name: &str, folder: &Path) -> SourceInfo {
-    match read(folder) {
-        Ok(funnel) => of_funnel(name, &funnel, is_locked(folder)),
+    match of_folder(name, folder) {
+        Ok(info) => info,
         Err(error) => SourceInfo {
             name: name.to_owned(),
+            kind: "run".to_owned(),
             state: "unreadable".to_owned(),
             status: error.to_string(),
             ..SourceInfo::default()
         },
     }
+}
+
+fn of_folder(name: &str, folder: &Path) -> Result<SourceInfo, RunError> {
+    let funnel = read(folder)?;
+    let info = of_funnel(name, &funnel, is_locked(folder));
+    let headline = pybench_eval::status::headline(folder)?;
+    let evaluation = evaluation::read(folder)?;
+    if headline.is_none() && evaluation.is_none() {
+        return Ok(info);
+    }
+    Ok(SourceInfo {
+        kind: "evaluation".to_owned(),
+        // Until it is complete, those that the journal has.
+        trajectories: evaluation
+            .map(|found| found.attempts.len() as u64)
+            .or(info.trajectories),
+        // Attempts are scored, not accepted.
+        accepted: None,
+        status: headline.unwrap_or_default() + &funnel.details(),
+        ..info
+    })
 }
 
 fn read(folder: &Path) -> Result<Funnel, RunError> {
@@ -63,6 +89,7 @@ fn of_funnel(name: &str, funnel: &Funnel, running: bool) -> SourceInfo {
     };
     SourceInfo {
         name: name.to_owned(),
+        kind: "run".to_owned(),
         state: state.to_owned(),
         files: funnel.files,
         tasks: funnel.tasks,
@@ -82,4 +109,19 @@ fn is_locked(folder: &Path) -> bool {
     let lock = File::open(folder.join("lock"));
     let free = lock.map(|lock| lock.try_lock_shared());
     matches!(free, Ok(Err(std::fs::TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_evaluation_is_described_by_its_attempts() {
+        let folder = tempfile::tempdir().unwrap();
+        let attempts = [("a", "1", Some(true)), ("a", "2", None)];
+        evaluation::tests::write(folder.path(), &attempts);
+        let info = describe("e", folder.path());
+        assert_eq!((&*info.kind, &*info.state), ("evaluation", "finished"));
+        assert_eq!((info.trajectories, info.accepted), (Some(2), None));
+    }
 }

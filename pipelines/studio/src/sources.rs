@@ -1,17 +1,20 @@
 //! What the studio shows: one run or dataset, or all runs of a project. Each has an index, which follows its files.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use pybench_eval::run::RESULTS;
 use pybench_files::open_regular;
 use pybench_run::{ContentStore, Journal, RunError};
 use pybench_show::TrajectorySource;
 use pybench_types::id::Digest;
 
 use crate::index::Index;
+use crate::review::Review;
 use crate::runs::{SourceInfo, describe};
 
 /// Maximum size of a file that is sent, bytes.
@@ -47,9 +50,26 @@ pub(crate) enum What {
 pub(crate) struct Opened {
     pub(crate) index: Index,
     files: Files,
-    state: Digest,
+    /// Folder of the run; `None` for a dataset.
+    run: Option<PathBuf>,
+    state: Mutex<Digest>,
+    saving: Mutex<()>,
     since: Instant,
     took: Duration,
+}
+
+/// Keeps other processes from starting to work on a run, or from starting it over, until it is dropped.
+struct RunLock {
+    _file: File,
+}
+
+impl RunLock {
+    /// `None` if a process works on the run.
+    fn take(folder: &Path) -> Option<Self> {
+        let file = File::open(folder.join("lock")).ok()?;
+        file.try_lock().ok()?;
+        Some(Self { _file: file })
+    }
 }
 
 /// Where the files of a source are.
@@ -90,6 +110,7 @@ impl Sources {
                 TrajectorySource::Run(folder) => vec![self.describe(name, folder)],
                 TrajectorySource::Dataset(_) => vec![SourceInfo {
                     name: name.clone(),
+                    kind: "dataset".to_owned(),
                     state: "dataset".to_owned(),
                     ..SourceInfo::default()
                 }],
@@ -135,7 +156,7 @@ impl Sources {
         let state = state(source)?;
         if let Some(known) = open.get(name) {
             let since = known.since.elapsed();
-            if known.state == state || since < MIN_AGE.max(known.took * AGE_FACTOR) {
+            if known.state() == state || since < MIN_AGE.max(known.took * AGE_FACTOR) {
                 return Ok(known.clone());
             }
         }
@@ -154,6 +175,10 @@ impl Sources {
         let started = Instant::now();
         let index = Index::open(&self.cache.join(&name), source)?;
         delete_older(&self.cache, place.short(), &name);
+        let run = match source {
+            TrajectorySource::Run(folder) => Some(folder.clone()),
+            TrajectorySource::Dataset(_) => None,
+        };
         let files = match source {
             TrajectorySource::Run(folder) => Files::Run(ContentStore::open(&folder.join("files"))?),
             TrajectorySource::Dataset(path) => Files::Dataset(path.join("files")),
@@ -161,7 +186,9 @@ impl Sources {
         Ok(Opened {
             index,
             files,
-            state,
+            run,
+            state: Mutex::new(state),
+            saving: Mutex::default(),
             since: Instant::now(),
             took: started.elapsed(),
         })
@@ -204,6 +231,42 @@ impl Opened {
             Files::Run(store) => store.path(id),
             Files::Dataset(folder) => folder.join(id.as_str()),
         }
+    }
+
+    /// The folder of the run whose journal takes decisions.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] for a dataset, which has no journal.
+    pub(crate) fn run(&self) -> Result<&Path, RunError> {
+        let missing = || {
+            RunError::BadInput(
+                "decisions are kept in the journal of a run, and a dataset has none; open the run that it was made from"
+                    .to_owned(),
+            )
+        };
+        self.run.as_deref().ok_or_else(missing)
+    }
+
+    /// Saves a decision. It is on the disk when this returns. The index has no decisions, so it stays the current one.
+    ///
+    /// # Errors
+    /// The source is a dataset, the decision is invalid, or the journal cannot be written.
+    pub(crate) fn save_review(&self, review: &Review) -> Result<(), RunError> {
+        let folder = self.run()?;
+        let _one_at_a_time = lock(&self.saving);
+        // While a process works on the run, the index follows it anyway.
+        let idle = RunLock::take(folder);
+        let source = TrajectorySource::Run(folder.to_owned());
+        let is_current = idle.is_some() && state(&source).is_ok_and(|now| now == self.state());
+        review.save(folder)?;
+        if is_current && let Ok(now) = state(&source) {
+            *lock(&self.state) = now;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Digest {
+        lock(&self.state).clone()
     }
 
     /// Whether the source has a file with this id.
@@ -265,6 +328,7 @@ fn run_files(folder: &Path) -> Vec<PathBuf> {
         "journal.sqlite-wal",
         "tasks.jsonl",
         "verdicts.jsonl",
+        RESULTS,
     ];
     names.map(|name| folder.join(name)).to_vec()
 }
@@ -382,5 +446,34 @@ mod tests {
             let error = opened.file(id).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn a_decision_leaves_the_index_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("runs/r");
+        std::fs::create_dir_all(&run).unwrap();
+        crate::evaluation::tests::write(&run, &[("m", "1", Some(true))]);
+        std::fs::write(run.join("lock"), "").unwrap();
+        let what = What::Runs(folder.path().join("runs"));
+        let sources = Sources::new(what, folder.path().join("cache"));
+        let opened = sources.open("r").unwrap().unwrap();
+        let (row, _) = opened.index.record(1).unwrap().unwrap();
+        let review = Review {
+            trajectory: row.id,
+            reviewer: "ann".to_owned(),
+            decision: None,
+            label: "odd".to_owned(),
+            comment: String::new(),
+        };
+        opened.save_review(&review).unwrap();
+        let source = TrajectorySource::Run(run.clone());
+        assert_eq!(opened.state(), state(&source).unwrap());
+        // While a process works on the run, the index is made again, since the process may have added something.
+        let lock = File::create(run.join("lock")).unwrap();
+        lock.lock().unwrap();
+        let before = opened.state();
+        opened.save_review(&review).unwrap();
+        assert_eq!(opened.state(), before);
     }
 }

@@ -1,19 +1,21 @@
 //! A trajectory as its page shows it: turns with code and outputs, files, and the verdict.
 
 use pybench_agent::{format, format_named};
+use pybench_eval::record::{Attempt, Check, Outcome as AttemptOutcome, Score};
 use pybench_run::FormatChoice;
 use pybench_show::query;
 use pybench_types::observation::{Observation, Output, Stopped};
-use pybench_types::trajectory::{Message, Role, Trajectory, Turn, Verdict};
+use pybench_types::trajectory::{Message, OutputFile, Role, Trajectory, Turn, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::file_types::{Preview, preview};
 use crate::record::Record;
+use crate::review::Review;
 use crate::row::Row;
 
 /// The page of a trajectory.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct View {
     pub(crate) row: Row,
     /// Where a row of a dataset stands, as `file:row`.
@@ -28,6 +30,57 @@ pub(crate) struct View {
     /// Files that the code wrote.
     pub(crate) outputs: Vec<FileView>,
     pub(crate) verdict: Option<Verdict>,
+    /// What an evaluation recorded of the attempt.
+    pub(crate) evaluation: Option<EvaluationView>,
+    /// Decisions of people.
+    pub(crate) reviews: Vec<Review>,
+    /// Whether people can decide on it: it is part of a run.
+    pub(crate) reviewable: bool,
+}
+
+/// What an evaluation recorded of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct EvaluationView {
+    pub(crate) agent: String,
+    pub(crate) suite: String,
+    pub(crate) task: String,
+    /// Number of the sample, from 0.
+    pub(crate) seed: u64,
+    /// Why there is no result, why the task does not count, or why the trajectory cannot be shown.
+    pub(crate) notes: Vec<String>,
+    pub(crate) scores: Vec<ScoreView>,
+    pub(crate) checks: Vec<CheckView>,
+    pub(crate) judge: Option<JudgeView>,
+    pub(crate) seconds: f64,
+    /// Millionths of a US dollar; `None` if the price is unknown.
+    pub(crate) micro_usd: Option<u64>,
+}
+
+/// A score of an attempt that applies.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct ScoreView {
+    pub(crate) score: String,
+    pub(crate) passed: bool,
+}
+
+/// A check of an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct CheckView {
+    /// The score that it belongs to.
+    pub(crate) score: String,
+    pub(crate) name: String,
+    pub(crate) passed: bool,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+}
+
+/// The opinion of an LLM judge on an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct JudgeView {
+    pub(crate) judge: String,
+    /// `None` if it abstained.
+    pub(crate) passed: Option<bool>,
+    pub(crate) reason: String,
 }
 
 /// A file by its name.
@@ -102,7 +155,6 @@ impl View {
                     FileView::new(&file.name, file.id.as_str(), None)
                 };
                 Self {
-                    location: None,
                     system: system(&trajectory.messages),
                     query: task.map_or_else(String::new, |task| task.query.clone()),
                     files: task.map_or(Vec::new(), |task| task.files.iter().map(input).collect()),
@@ -111,6 +163,30 @@ impl View {
                     outputs: outputs(&trajectory),
                     verdict,
                     row,
+                    ..Self::default()
+                }
+            }
+            Record::Evaluation {
+                attempt,
+                trajectory,
+                problem,
+            } => {
+                let files = |files: &[OutputFile]| -> Vec<FileView> {
+                    let files = files.iter();
+                    let files =
+                        files.map(|file| FileView::new(&file.path, file.id.as_str(), Some(file.size)));
+                    files.collect()
+                };
+                let trajectory = trajectory.as_deref();
+                Self {
+                    system: trajectory.map_or_else(String::new, |one| system(&one.messages)),
+                    query: attempt.prompt.clone(),
+                    files: files(&attempt.inputs),
+                    turns: trajectory.map(turns_of_run).unwrap_or_default(),
+                    outputs: files(&attempt.outputs),
+                    evaluation: Some(EvaluationView::new(&attempt, problem)),
+                    row,
+                    ..Self::default()
                 }
             }
             Record::Dataset {
@@ -130,10 +206,8 @@ impl View {
                     files: files
                         .map(|(name, id)| FileView::new(name, id.as_str(), None))
                         .collect(),
-                    reference: String::new(),
                     turns,
-                    outputs: Vec::new(),
-                    verdict: None,
+                    ..Self::default()
                 }
             }
         }
@@ -158,6 +232,55 @@ impl View {
             }
         }
         [user, assistant, tool].map(|texts| texts.join("\n"))
+    }
+}
+
+impl EvaluationView {
+    fn new(attempt: &Attempt, problem: String) -> Self {
+        let why = match &attempt.outcome {
+            AttemptOutcome::Ran => None,
+            AttemptOutcome::NotRun { reason } => Some(format!("It was not run: {reason}")),
+            AttemptOutcome::Infrastructure { failure } => {
+                Some(format!("It has no result, and does not count: {failure}"))
+            }
+        };
+        let uncounted = match (&attempt.outcome, &attempt.headline.reason) {
+            (AttemptOutcome::Ran, Some(reason)) if !attempt.headline.counts => {
+                Some(format!("The task does not count for `strict`: {reason}"))
+            }
+            _ => None,
+        };
+        let problem = Some(problem).filter(|problem| !problem.is_empty());
+        let score = |score: Score| {
+            Some(ScoreView {
+                score: score.name().to_owned(),
+                passed: attempt.score(score)?,
+            })
+        };
+        let check = |check: &Check| CheckView {
+            score: check.score.name().to_owned(),
+            name: check.name.clone(),
+            passed: check.passed,
+            expected: check.expected.clone(),
+            found: check.actual.clone(),
+        };
+        let judge = attempt.judgment.as_ref().map(|judgment| JudgeView {
+            judge: judgment.judge.clone(),
+            passed: judgment.passed,
+            reason: judgment.reason.clone(),
+        });
+        Self {
+            agent: attempt.agent.clone(),
+            suite: attempt.suite.clone(),
+            task: attempt.task.clone(),
+            seed: attempt.seed,
+            notes: [why, uncounted, problem].into_iter().flatten().collect(),
+            scores: Score::ALL.into_iter().filter_map(score).collect(),
+            checks: attempt.checks.iter().map(check).collect(),
+            judge,
+            seconds: attempt.seconds,
+            micro_usd: attempt.micro_usd,
+        }
     }
 }
 

@@ -334,10 +334,15 @@ mod tests {
             .journal()
             .set_metadata("review/abc", &"accept".into())
             .unwrap();
+        let key = format!("{}abc/ann", crate::TRAJECTORY_REVIEWS);
+        folder
+            .journal()
+            .set_metadata(&key, &"accept".into())
+            .unwrap();
         drop(folder);
         let changed = WhenChanged::StartOverIfFree;
         let error = RunFolder::open_or_start_over(root.path(), NOW, &changed).unwrap_err();
-        assert!(error.to_string().contains("answers: 1"), "{error}");
+        assert!(error.to_string().contains("answers: 2"), "{error}");
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub struct Journal {
     leased: LeasedUnits,
 }
 
+/// Start of the keys of decisions on trajectories, in the metadata; [`Journal`] counts them as work of people. Decisions on
+/// tasks start with `review/`.
+pub const TRAJECTORY_REVIEWS: &str = "trajectory-review/";
+
 /// One recorded step of a trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -116,6 +120,15 @@ impl Journal {
         place.read()?.ok_or_else(missing)
     }
 
+    /// Opens the journal of a run folder for a further writer, while another process may work on the run. It leases no units:
+    /// it is for what people decide.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if there is no journal; it cannot be opened.
+    pub fn join_run(folder: &Path) -> Result<Self, RunError> {
+        JournalPlace::of(folder)?.join()
+    }
+
     /// Opens an existing SQLite file for reading, while another process may be writing.
     pub fn open_read_only(path: &Path) -> Result<Self, RunError> {
         Ok(Self::new(SqliteJournal::open_read_only(path)?))
@@ -174,7 +187,7 @@ impl Journal {
     }
 
     /// As [`Journal::set_metadata`], on the disk before it returns.
-    pub(crate) fn set_metadata_synced(&self, key: &str, value: &Value) -> Result<(), RunError> {
+    pub fn set_metadata_synced(&self, key: &str, value: &Value) -> Result<(), RunError> {
         self.backend.set_metadata(key, &value.to_string(), true)
     }
 

@@ -42,7 +42,7 @@ pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, PostgresServer,
-    Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure,
+    Profile, Reservation, ReserveError, RetryFailed, Spent, TRAJECTORY_REVIEWS, UnitFailure,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;

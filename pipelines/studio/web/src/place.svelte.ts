@@ -13,13 +13,16 @@ class Place {
     this.query = new URLSearchParams(location.search);
   }
 
-  /** The name of the open run or dataset, and the number of the open trajectory. */
-  get open(): { name: string; number: number } {
-    const found = /^\/data\/([^/]+)(?:\/(\d+))?\/?$/.exec(this.path);
+  /** The open page, the name of its run or dataset, and the number of its trajectory. */
+  get open(): { page: "data" | "review" | "compare" | "pair"; name: string; number: number } {
+    if (this.path === "/compare") return { page: "compare", name: "", number: 0 };
+    if (this.path === "/compare/pair") return { page: "pair", name: "", number: 0 };
+    const found = /^\/(data|review)\/([^/]+)(?:\/(\d+))?\/?$/.exec(this.path);
+    const page = found?.[1] === "review" ? "review" : "data";
     try {
-      return { name: decodeURIComponent(found?.[1] ?? ""), number: Number(found?.[2] ?? 0) };
+      return { page, name: decodeURIComponent(found?.[2] ?? ""), number: Number(found?.[3] ?? 0) };
     } catch {
-      return { name: "", number: 0 };
+      return { page: "data", name: "", number: 0 };
     }
   }
 
@@ -59,4 +62,4 @@ export function follow(event: MouseEvent, to: string) {
 /** Whether a key was typed into a field, or is part of a shortcut of the browser. */
 export const isTyping = (event: KeyboardEvent) =>
   event.metaKey || event.ctrlKey || event.altKey ||
-  event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+  event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement || event.target instanceof HTMLTextAreaElement;

@@ -67,6 +67,7 @@ conformance![
     text_is_kept_as_it_is,
     many_units_keep_their_order,
     paid_calls_that_are_lost_are_missed,
+    people_decide_while_a_process_works,
 ];
 
 fn items(names: &[&str]) -> Vec<String> {
@@ -644,4 +645,19 @@ fn paid_calls_that_are_lost_are_missed(place: &dyn Place) {
         error.to_string().contains("lost 1 of 1 paid calls"),
         "{error}"
     );
+}
+
+fn people_decide_while_a_process_works(place: &dyn Place) {
+    let (owner, person) = (place.open(), place.join());
+    owner.enqueue("s", ["t"]).unwrap();
+    assert!(owner.lease("s", "t", 100, 10).unwrap());
+    let key = format!("{}t/ann", pybench_run::TRAJECTORY_REVIEWS);
+    person.set_metadata_synced(&key, &json!("first")).unwrap();
+    person.set_metadata_synced(&key, &json!("last")).unwrap();
+    drop(person);
+    assert_eq!(owner.metadata(&key).unwrap(), Some(json!("last")));
+    assert_eq!(owner.leased_until("s", "t").unwrap(), Some(110));
+    owner.complete("s", "t", &json!(1)).unwrap();
+    drop(owner);
+    assert_eq!(place.read().metadata(&key).unwrap(), Some(json!("last")));
 }

@@ -138,6 +138,21 @@ impl JournalPlace {
         }
     }
 
+    /// Opens the journal for a further writer.
+    ///
+    /// # Errors
+    /// [`RunError::BadInput`] if there is none.
+    pub(crate) fn join(&self) -> Result<Journal, RunError> {
+        if self.is_blank()? {
+            let text = format!("{} does not exist", self.describe());
+            return Err(RunError::BadInput(text));
+        }
+        match self {
+            Self::Sqlite(path) => Journal::join(path),
+            Self::Postgres(pointer) => Journal::join_postgres(&pointer.server()?, &pointer.schema),
+        }
+    }
+
     /// Deletes what is outside the run folder.
     pub(crate) fn delete_remote(&self) -> Result<(), RunError> {
         match self {

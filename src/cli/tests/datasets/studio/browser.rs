@@ -14,7 +14,7 @@ const ENTER: &str = "\u{e007}";
 const INSIDE: &str = "document.querySelectorAll('iframe, form[action], a[href^=javascript], svg, object, embed').length";
 
 /// The browser, and whether the program has the app; `None`, with a printed reason, where one is missing.
-async fn browser(studio: &Studio) -> Option<Browser> {
+pub(super) async fn browser(studio: &Studio) -> Option<Browser> {
     let page = studio.answer("/").await.text().await.unwrap();
     if page.contains("The web app is not part of this program") {
         let text = "the studio's web app: pipelines/studio/web/build";
@@ -162,6 +162,39 @@ async fn a_hostile_trajectory_is_text() {
     browser.keys("r").await;
     browser.wait("!!document.querySelector('pre.raw')").await;
     safe("raw").await;
+
+    // The pages that review and compare, with hostile decisions.
+    let encoded = run.file_name().unwrap().to_str().unwrap();
+    let encoded = encoded.replace(' ', "%20");
+    let path = format!("/api/data/{encoded}/1");
+    let id = studio.json(&path).await["row"]["id"].clone();
+    for (reviewer, decision) in [("eve", "accept"), ("ann", "reject")] {
+        let body = serde_json::json!({
+            "trajectory": id, "reviewer": reviewer, "decision": decision, "label": "<b>x", "comment": attack});
+        let answer = studio.put(&format!("{path}/review"), &body).send().await;
+        assert_eq!(answer.unwrap().status(), reqwest::StatusCode::OK);
+    }
+    browser
+        .value("localStorage.setItem('pybench-reviewer', 'ann')")
+        .await;
+    browser
+        .open(&format!("{}/review/{encoded}/1", studio.url))
+        .await;
+    browser
+        .wait("document.body.textContent.includes('eve: ')")
+        .await;
+    browser
+        .wait("document.querySelectorAll('.turn').length > 0")
+        .await;
+    safe("review").await;
+    let both = format!("a={encoded}&a_number=1&b={encoded}&b_number=1");
+    browser
+        .open(&format!("{}/compare/pair?{both}", studio.url))
+        .await;
+    browser
+        .wait("document.querySelectorAll('.turn .pair .code').length > 0")
+        .await;
+    safe("pair").await;
 
     // The same text as HTML: the policy still executes and loads nothing, and these checks would have seen it.
     let text = serde_json::to_string(&attack).unwrap();

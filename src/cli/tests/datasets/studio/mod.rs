@@ -1,7 +1,9 @@
 //! `pybench studio` over a real run and its dataset, by HTTP and in a browser.
 
 mod browser;
+mod compare;
 mod hostile;
+mod review;
 mod webdriver;
 
 use std::io::{BufRead, BufReader};
@@ -61,6 +63,17 @@ impl Studio {
     fn get(&self, path: &str) -> RequestBuilder {
         let address = format!("{}{path}", self.url);
         self.http.get(address).header(COOKIE, &self.cookie)
+    }
+
+    /// Puts JSON as a page of the studio does.
+    fn put(&self, path: &str, body: &Value) -> RequestBuilder {
+        let request = self.http.put(format!("{}{path}", self.url));
+        let request = request
+            .header(COOKIE, &self.cookie)
+            .header(ORIGIN, &self.url);
+        request
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.to_string())
     }
 
     async fn answer(&self, path: &str) -> Response {
@@ -259,7 +272,11 @@ async fn strangers_get_nothing() {
         let request = studio
             .http
             .request(method, format!("{}/api/data", studio.url));
-        let refused = request.header(COOKIE, &studio.cookie).send().await.unwrap();
+        let request = request
+            .header(COOKIE, &studio.cookie)
+            .header(ORIGIN, &studio.url)
+            .header(CONTENT_TYPE, "application/json");
+        let refused = request.send().await.unwrap();
         assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED);
     }
     assert!(studio.interrupt().success());

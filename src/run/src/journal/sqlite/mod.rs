@@ -216,7 +216,7 @@ impl MetadataStore for SqliteJournal {
     }
 
     fn work_by_hand(&self) -> Result<u64, RunError> {
-        let counted = "SELECT (SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%') +
+        let counted = "SELECT (SELECT COUNT(*) FROM fact WHERE key LIKE 'review/%' OR key LIKE 'trajectory-review/%') +
              (SELECT COUNT(*) FROM unit WHERE stage = 'rollout' AND state = 'done'
               AND json_extract(output, '$.teacher') = 'human')";
         Ok(self.lock().query_row(counted, [], |row| row.get(0))?)
