@@ -77,6 +77,7 @@ impl Cluster {
         let password = self.folder.join(PASSWORD);
         postgres.create(&password)?;
         let ran = postgres.runs()?;
+        let workers = before.as_ref().map(|profile| profile.workers);
         let known = before.map(|profile| profile.postgres.port);
         let port = match (ran, known, port) {
             (true, Some(known), Some(port)) if known != port => {
@@ -96,7 +97,10 @@ impl Cluster {
             password_file: Some(PASSWORD.into()),
             password_env: None,
         };
-        let profile = Profile { postgres: address };
+        let profile = Profile {
+            postgres: address,
+            workers: workers.unwrap_or_default(),
+        };
         if !ran {
             postgres.start(port)?;
         }

@@ -26,6 +26,7 @@ mod recipe;
 mod replace;
 mod requests;
 pub mod run_selection;
+pub mod shared;
 mod shipped;
 
 pub use content_store::ContentStore;
@@ -42,7 +43,7 @@ pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
     Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, PostgresServer,
-    Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure,
+    Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;
@@ -51,6 +52,7 @@ pub use pybench_interpreter::default_cache_dir;
 pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
+pub use shared::SharedExecutor;
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::postgres::{PostgresJournal, PostgresServer};
 use super::sqlite::SqliteJournal;
-use super::{Journal, Profile};
+use super::{Journal, Profile, WorkerSettings};
 use crate::artifact_names::{CALLS, JOURNAL, POINTER};
 use crate::{RunError, write_atomically};
 
@@ -123,6 +123,38 @@ impl JournalPlace {
             Self::Postgres(pointer) => {
                 Journal::open_postgres(&pointer.server()?, &pointer.schema, &root.join(CALLS))
             }
+        }
+    }
+
+    /// Opens the journal of a run that another process has opened, for a further worker. `profile` names the server.
+    ///
+    /// # Errors
+    /// [`RunError::Conflict`] if the journal is in SQLite, or if the server does not have it.
+    pub(crate) fn join(root: &Path, profile: &Path) -> Result<Journal, RunError> {
+        let Self::Postgres(pointer) = Self::of(root)? else {
+            return Err(RunError::Conflict(format!(
+                "the journal of {} is in SQLite, which workers cannot join; begin a run with `synthesize --profile`",
+                root.display()
+            )));
+        };
+        let server = Profile::load(profile)?.postgres;
+        if PostgresJournal::is_blank(&server, &pointer.schema)? {
+            return Err(RunError::Conflict(format!(
+                "the server that {} names does not have the journal of {} (schema {}); use --profile {}",
+                profile.display(),
+                root.display(),
+                pointer.schema,
+                pointer.profile.display()
+            )));
+        }
+        Journal::join_postgres(&server, &pointer.schema)
+    }
+
+    /// How workers share the run; `None` if they cannot join it.
+    pub(crate) fn workers(&self) -> Result<Option<WorkerSettings>, RunError> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Postgres(pointer) => Ok(Some(Profile::load(&pointer.profile)?.workers)),
         }
     }
 

@@ -7,6 +7,7 @@
 mod batches;
 mod calls;
 mod link;
+mod offers;
 mod server;
 mod steps;
 mod units;
@@ -277,13 +278,16 @@ async fn check_version(link: &mut Link, schema: &str) -> Result<(), RunError> {
     }
 }
 
-/// Begins a generation: the processes that held leases or waited for calls have ended. Returns the generation and the
+/// Begins a generation: the processes that held leases or waited for calls have ended, except workers that are alive. Returns the generation and the
 /// number of settled calls.
 async fn recover(link: &mut Link) -> Result<(i64, u64), RunError> {
     link.batch(batches::DELETE_UNSENT).await?;
+    offers::remove_dead(link).await?;
     link.batch(
-        "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight';
-         UPDATE unit SET lease_until = 0 WHERE lease_until <> 0;",
+        "UPDATE call SET state = 'uncertain' WHERE state = 'in_flight'
+             AND (holder IS NULL OR holder NOT IN (SELECT holder FROM member));
+         UPDATE unit SET lease_until = 0 WHERE lease_until <> 0
+             AND (holder IS NULL OR holder NOT IN (SELECT holder FROM member));",
     )
     .await?;
     let opened = "UPDATE journal_version SET generation = generation + 1 RETURNING generation,
