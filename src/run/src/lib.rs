@@ -42,8 +42,8 @@ pub use frozen_recipe::WhenChanged;
 pub use in_flight::InFlight;
 pub use interrupt::{Interrupt, Urgency};
 pub use journal::{
-    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, PendingCall, PostgresServer,
-    Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure, WorkerSettings,
+    Batch, BatchRequest, BudgetCap, Call, CallState, Event, Journal, LeasedOffer, OfferCounts,
+    PendingCall, PostgresServer, Profile, Reservation, ReserveError, RetryFailed, Spent, UnitFailure, WorkerSettings,
 };
 pub use local::{ExecutorOptions, LocalExecutor, SAVE_EVERY, StageClock, cores, time_spent};
 pub use price::Price;

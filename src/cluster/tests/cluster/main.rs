@@ -4,3 +4,4 @@ mod cut;
 mod journal;
 mod places;
 mod servers;
+mod workers;

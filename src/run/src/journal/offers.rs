@@ -9,16 +9,16 @@ use crate::RunError;
 
 /// An offered unit that this handle has leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LeasedOffer {
-    pub(crate) item: String,
+pub struct LeasedOffer {
+    pub item: String,
     /// Number of the attempt.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// End of the lease, Unix time in seconds.
-    pub(crate) until: i64,
+    pub until: i64,
     /// Failures of earlier attempts in this round, as [`Journal::postpone`] recorded them; empty if there are none.
-    pub(crate) failures: String,
+    pub failures: String,
     /// Attempts of this round whose lease ended without a result.
-    pub(crate) lost: u32,
+    pub lost: u32,
 }
 
 /// What a database is asked for: the next offered unit.
@@ -41,11 +41,11 @@ impl LeaseRequest<'_> {
 
 /// What became of the offered units since they were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OfferCounts {
-    pub(crate) done: u64,
-    pub(crate) failed: u64,
+pub struct OfferCounts {
+    pub done: u64,
+    pub failed: u64,
     /// Units that are offered still.
-    pub(crate) open: u64,
+    pub open: u64,
 }
 
 impl Journal {
@@ -55,28 +55,28 @@ impl Journal {
     }
 
     /// Offers those of these units that are pending. An offer of an earlier round is replaced.
-    pub(crate) fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {
+    pub fn offer(&self, round: &str, stage: &str, items: &[String]) -> Result<(), RunError> {
         self.backend.offer(round, stage, items)
     }
 
     /// Withdraws all offers; units that are leased stay leased.
-    pub(crate) fn clear_offers(&self) -> Result<(), RunError> {
+    pub fn clear_offers(&self) -> Result<(), RunError> {
         self.backend.clear_offers()
     }
 
     /// Withdraws the offer of one unit.
-    pub(crate) fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError> {
+    pub fn withdraw(&self, round: &str, stage: &str, item: &str) -> Result<(), RunError> {
         self.backend.withdraw(round, stage, item)
     }
 
     /// Deletes the offers of units that are done or failed, and counts.
-    pub(crate) fn sweep_offers(&self, round: &str) -> Result<OfferCounts, RunError> {
+    pub fn sweep_offers(&self, round: &str) -> Result<OfferCounts, RunError> {
         self.backend.sweep_offers(round)
     }
 
     /// Leases the first offered unit of a round that is neither leased nor postponed, for `seconds`, as
     /// [`Journal::lease`] does.
-    pub(crate) fn lease_offer(
+    pub fn lease_offer(
         &self,
         round: &str,
         stage: &str,
@@ -99,7 +99,7 @@ impl Journal {
 
     /// Keeps the failures of an offered unit that this handle has leased, and lets no process lease it before
     /// `until_millis`. Has no effect once another worker has leased the unit.
-    pub(crate) fn postpone(
+    pub fn postpone(
         &self,
         round: &str,
         (stage, item): (&str, &str),
@@ -119,22 +119,22 @@ impl Journal {
     }
 
     /// Registers this process as a worker that is alive, for `seconds`. `about` describes it, as JSON.
-    pub(crate) fn beat(&self, about: &str, seconds: i64) -> Result<(), RunError> {
+    pub fn beat(&self, about: &str, seconds: i64) -> Result<(), RunError> {
         self.backend.beat(about, seconds)
     }
 
     /// Ends the registration: leases are given back, and calls in flight become uncertain.
-    pub(crate) fn leave(&self) -> Result<(), RunError> {
+    pub fn leave(&self) -> Result<(), RunError> {
         self.backend.leave()
     }
 
     /// The workers that are alive, as JSON.
-    pub(crate) fn members(&self) -> Result<Vec<String>, RunError> {
+    pub fn members(&self) -> Result<Vec<String>, RunError> {
         self.backend.members()
     }
 
     /// Removes the workers whose time has passed. Their calls in flight become uncertain.
-    pub(crate) fn remove_dead_members(&self) -> Result<(), RunError> {
+    pub fn remove_dead_members(&self) -> Result<(), RunError> {
         self.backend.remove_dead_members()
     }
 
