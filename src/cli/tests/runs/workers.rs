@@ -16,7 +16,7 @@ use crate::support::endpoint::Endpoint;
 use crate::support::fixture::{FREE, RunFixture, expert_endpoint, interpreter_is_here, openai};
 use crate::support::{PYBENCH, pybench};
 
-const TASKS: usize = 8;
+const TASKS: usize = 12;
 
 /// Seconds of a lease in these tests.
 const LEASE: u32 = 3;
@@ -30,7 +30,7 @@ fn recipe(teacher: &str, rest: &str) -> String {
     format!(
         "name = 't'\nseed = 7\nteacher = {teacher}\n\n[[crawl.sources]]\nsource = 'local'\npath = 'files'\n\
          license = 'CC0-1.0'\n\n[query]\ntasks = {TASKS}\ntemplate_share = 0.5\n\
-         keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\nconcurrency = 1\nsamples = 2\n\n\
+         keywords = ['rotate image', 'derivative', 'integral']\n\n[rollout]\nconcurrency = 1\n\n\
          [shard]\nheld_out_templates = 1\ntest_fraction = 0.3\n\n{rest}"
     )
 }
