@@ -2,6 +2,7 @@
 
 mod artifact_names;
 pub mod artifacts;
+mod blocking;
 pub mod cli;
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -28,6 +29,7 @@ mod requests;
 pub mod run_selection;
 pub mod shared;
 mod shipped;
+mod store;
 
 pub use content_store::ContentStore;
 pub use context::{Mode, RunContext};
@@ -53,6 +55,7 @@ pub use pybench_types::exit_code::ExitCode;
 pub use recipe::*;
 pub use replace::{NewFile, NewFolder, replace_file, write_atomically, write_output};
 pub use shared::SharedExecutor;
+pub use store::{FolderStore, ObjectServer, S3Store, Store};
 pub use requests::{Bottleneck, RequestCounts, RequestGuard, Requests};
 
 /// The word that a mistyped one most likely means, if any is close enough to suggest.

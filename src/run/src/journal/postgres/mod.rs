@@ -21,6 +21,7 @@ use self::link::{Link, block_on, is_unavailable};
 pub use self::server::PostgresServer;
 use super::paid_calls::PaidCalls;
 use crate::RunError;
+use crate::blocking::waiting;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -306,16 +307,6 @@ fn check_schema(schema: &str) -> Result<(), RunError> {
         false => Err(RunError::BadInput(format!(
             "{schema:?} is no name of a schema: it has 1 to 63 lower-case letters, digits or `_`"
         ))),
-    }
-}
-
-/// Lets the other tasks of this runtime thread go on while `work` blocks it.
-fn waiting<T>(work: impl FnOnce() -> T) -> T {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-    match flavor {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
     }
 }
 
