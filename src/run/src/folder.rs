@@ -86,7 +86,7 @@ impl RunFolder {
             None => JournalPlace::of(root)?,
         };
         let journal = place.open(root)?;
-        let store = ContentStore::open(&root.join("files"))?;
+        let store = ContentStore::open(&root.join("files"))?.with_remote(place.store()?);
         Ok(Self {
             root: root.to_owned(),
             journal,
@@ -120,10 +120,11 @@ impl RunFolder {
     /// # Errors
     /// [`RunError::Conflict`] if the journal is elsewhere; the server does not answer.
     pub fn join(root: &Path, profile: &Path) -> Result<Self, RunError> {
+        let (journal, remote) = JournalPlace::join(root, profile)?;
         Ok(Self {
             root: root.to_owned(),
-            journal: JournalPlace::join(root, profile)?,
-            store: ContentStore::open(&root.join("files"))?,
+            journal,
+            store: ContentStore::open(&root.join("files"))?.with_remote(remote),
             requests: Requests::default(),
             draining: AtomicBool::new(false),
             workers: Some(Profile::load(profile)?.workers),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PostgresServer;
 use crate::RunError;
+use crate::store::ObjectServer;
 
 /// A profile file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +15,9 @@ use crate::RunError;
 pub struct Profile {
     /// Server that holds the journals.
     pub postgres: PostgresServer,
+    /// Bucket that holds files and artifacts; without it, they are in the run folder alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<ObjectServer>,
     /// How workers share a run.
     #[serde(default, skip_serializing_if = "WorkerSettings::is_default")]
     pub workers: WorkerSettings,
@@ -80,8 +84,15 @@ impl Profile {
                 "workers.lease_seconds: a lease lasts at least 1 second".to_owned(),
             ));
         }
-        if let (Some(file), Some(folder)) = (&mut profile.postgres.password_file, path.parent()) {
-            *file = folder.join(&*file);
+        if let Some(store) = &profile.store {
+            store.check().map_err(|error| wrong(error.to_string()))?;
+        }
+        let secret = profile.store.as_mut();
+        let secret = secret.and_then(|store| store.secret_key_file.as_mut());
+        for file in profile.postgres.password_file.as_mut().into_iter().chain(secret) {
+            if let Some(folder) = path.parent() {
+                *file = folder.join(&*file);
+            }
         }
         Ok(profile)
     }
