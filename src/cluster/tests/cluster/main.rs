@@ -4,4 +4,5 @@ mod cut;
 mod journal;
 mod places;
 mod servers;
+mod store;
 mod workers;
