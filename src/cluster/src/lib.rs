@@ -9,7 +9,7 @@ mod user;
 use std::fs::{self, File, TryLockError};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pybench_run::{
     ObjectServer, PostgresServer, Profile, RunError, S3Store, Store, lock_within, write_atomically,
@@ -193,7 +193,14 @@ impl Cluster {
             secret_key_file: Some(secret),
             secret_key_env: None,
         };
-        S3Store::new(&store, "probe")?.list("none")?;
+        let (probe, since) = (S3Store::new(&store, "probe")?, Instant::now());
+        // The bucket appears a moment after the server listens.
+        while let Err(error) = probe.list("none") {
+            if since.elapsed() > LOCK_GRACE {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
         Ok(store)
     }
 

@@ -196,7 +196,16 @@ impl JournalPlace {
     pub(crate) fn delete_remote(&self) -> Result<(), RunError> {
         match self {
             Self::Sqlite(_) => Ok(()),
-            Self::Postgres(pointer) => PostgresJournal::delete(&pointer.server()?, &pointer.schema),
+            Self::Postgres(pointer) => {
+                if let Some(store) = self.store()? {
+                    for folder in ["artifacts", "files"] {
+                        for key in store.list(folder)? {
+                            store.delete(&key)?;
+                        }
+                    }
+                }
+                PostgresJournal::delete(&pointer.server()?, &pointer.schema)
+            }
         }
     }
 
