@@ -23,6 +23,7 @@ use self::backend::Backend;
 pub use self::batches::{Batch, BatchRequest, PendingCall};
 pub use self::calls::{BudgetCap, Call, CallState, Reservation, ReserveError, Spent};
 use self::leased::{Attempt, LeasedUnits};
+pub(crate) use self::offers::lease_end;
 pub use self::offers::{LeasedOffer, OfferCounts};
 pub(crate) use self::place::JournalPlace;
 use self::postgres::PostgresJournal;

@@ -224,6 +224,7 @@ impl<'a> RoundRun<'a> {
         for _ in 0..counts.failed {
             self.progress.failed();
         }
+        self.progress.spent(journal.spent()?.micro_usd);
         self.open = usize::try_from(counts.open).unwrap_or(usize::MAX);
         if self.reason.is_some() {
             return Ok(());
@@ -237,13 +238,9 @@ impl<'a> RoundRun<'a> {
     fn settle(&mut self, end: Option<Result<AttemptEnd, RunError>>) -> Result<(), RunError> {
         match end.transpose()? {
             Some(AttemptEnd::Stop(reason)) => self.stop(reason.into()),
-            Some(AttemptEnd::Ended) => {
-                let spent = self.journal().spent()?;
-                self.progress.spent(spent.micro_usd);
-                self.count()
-            }
-            Some(AttemptEnd::Pending) => self.count(),
-            None => Ok(()),
+            // The round may be over; otherwise the next tick counts.
+            Some(AttemptEnd::Ended | AttemptEnd::Pending) if self.units.is_empty() => self.count(),
+            Some(AttemptEnd::Ended | AttemptEnd::Pending) | None => Ok(()),
         }
     }
 
@@ -260,7 +257,10 @@ impl<'a> RoundRun<'a> {
 
     /// Withdraws what is offered; what is in work goes on.
     fn stop(&mut self, reason: RunError) -> Result<(), RunError> {
-        self.reason.get_or_insert(reason);
+        if self.reason.is_some() {
+            return Ok(());
+        }
+        self.reason = Some(reason);
         Round::withdraw(self.journal())
     }
 }

@@ -48,6 +48,11 @@ pub struct OfferCounts {
     pub open: u64,
 }
 
+/// End of a lease of `seconds`, Unix time in seconds, rounded up, so that it is not shorter.
+pub(crate) fn lease_end(now_millis: i64, seconds: i64) -> i64 {
+    (now_millis + 999) / 1000 + seconds
+}
+
 impl Journal {
     /// Whether other processes can join this journal.
     pub fn is_shared(&self) -> bool {
@@ -87,7 +92,7 @@ impl Journal {
             round,
             stage,
             now_millis,
-            until: now_millis / 1000 + seconds,
+            until: lease_end(now_millis, seconds),
         };
         let is_held = |item: &str| self.leased.number(stage, item).is_some();
         let leased = self.backend.lease_offer(request, &is_held)?;

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::announcement::{Round, StopReason};
 use super::now_millis;
-use crate::journal::LeasedOffer;
+use crate::journal::{LeasedOffer, lease_end};
 use crate::local::{Admission, log_failure, panicked, reason_to_stop, wait_after};
 use crate::{
     Bottleneck, ExecutorOptions, Failure, FailureKind, FoldedLog, InFlight, Interrupt,
@@ -279,7 +279,7 @@ impl Lease {
 
     /// `false` if another worker has the unit.
     fn renew(&mut self) -> Result<bool, RunError> {
-        let until = now_millis() / 1000 + self.seconds;
+        let until = lease_end(now_millis(), self.seconds);
         let moved = self.move_to(until)?;
         match moved {
             true => self.offer.until = until,
