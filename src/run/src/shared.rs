@@ -163,12 +163,11 @@ impl<'a> RoundRun<'a> {
         let left = time_left(journal, options.time_budget)?;
         // What a coordinator that was killed has offered.
         journal.clear_offers()?;
-        match left {
-            Some(Duration::ZERO) => self.stop(out_of_time(options))?,
-            _ => {
-                self.offer_more()?;
-                self.round.announce(journal)?;
-            }
+        if left == Some(Duration::ZERO) {
+            self.stop(out_of_time(options))?;
+        } else {
+            self.offer_more()?;
+            self.round.announce(journal)?;
         }
         let deadline = sleep_or_never(left);
         let grace_over = sleep_or_never(left.map(|left| left + options.grace));
