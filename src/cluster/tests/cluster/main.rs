@@ -1,6 +1,7 @@
 //! The journal in each database, and the servers themselves.
 
 mod cut;
+mod executor;
 mod journal;
 mod places;
 mod servers;
